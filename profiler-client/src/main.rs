@@ -1,0 +1,3 @@
+//! `profiler`: the command line.
+
+fn main() {}

@@ -1,0 +1,27 @@
+//! Counters of the programs as a whole: what was attempted, and what was dropped for which reason.
+//! Those of a single probe are in [`crate::probe::ProbeSlot`].
+
+/// Index into the counter array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Counter {
+    /// Samples of a target's thread that should have become a record.
+    SampleAttempted = 0,
+    /// Samples dropped because the ring buffer was full.
+    SampleRingFull = 1,
+    /// Samples dropped to leave the ring buffer's last quarter to span ends.
+    SampleYielded = 2,
+    /// Span ends that should have become a record.
+    SpanEndAttempted = 3,
+    /// Span ends dropped because the ring buffer was full.
+    SpanEndRingFull = 4,
+    /// Ends of slow spans that no sample hit, dropped to leave room for the others.
+    SlowEndYielded = 5,
+    /// Samples taken without their thread's state, so that they name no open span.
+    SampleNoState = 6,
+    /// Histogram pages handed out from the never-used part of the pool.
+    PagesUsed = 7,
+}
+
+/// Counters there are; the array has this many entries.
+pub const COUNTERS: usize = 8;

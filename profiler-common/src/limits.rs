@@ -1,0 +1,24 @@
+//! The named bounds of the kernel side. Each has a loss reason that counts what it turned away.
+
+/// Probes that may exist at once; the index part of a [`crate::probe::ProbeId`] stays below it.
+pub const MAX_PROBES: u32 = 4096;
+
+/// Sites whose instruction the programs do themselves ([`crate::instruction::Action`]).
+pub const MAX_SITES: u32 = 65_536;
+
+/// Open spans remembered per thread. Deeper calls are counted as `too_deep`.
+pub const MAX_DEPTH: usize = 128;
+
+/// Return probes that the kernel keeps pending per thread (`MAX_URETPROBE_DEPTH` in
+/// `include/linux/uprobes.h`). It takes the outermost calls and ignores deeper ones.
+pub const MAX_PENDING_RETURNS: u32 = 64;
+
+/// Histogram pages shared by all probes. See [`crate::layout`].
+pub const MAX_HISTOGRAM_PAGES: u32 = 32_768;
+
+/// Frames taken of each of the user and the kernel stack: the kernel's own default limit
+/// (`kernel.perf_event_max_stack`).
+pub const MAX_STACK_FRAMES: usize = 127;
+
+/// Bytes of the ring buffer between the programs and the daemon, unless configured otherwise.
+pub const RING_BYTES: u32 = 4 << 20;

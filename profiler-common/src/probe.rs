@@ -1,0 +1,135 @@
+//! A probe as the programs see it: its identity, what an attach cookie says, and its counters.
+
+use crate::{assert_layout, limits::MAX_PROBES};
+
+/// Identity of a probe: a slot index in the low half and the slot's generation in the high half,
+/// so that spans opened under an earlier use of the slot are never mistaken for the new one's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[repr(transparent)]
+pub struct ProbeId(pub u32);
+
+const _: () = assert!(MAX_PROBES <= 1 << 16);
+
+impl ProbeId {
+    /// The id of slot `index` in its use number `generation`.
+    #[must_use]
+    pub const fn new(index: u16, generation: u16) -> Self {
+        Self((generation as u32) << 16 | index as u32)
+    }
+
+    /// The slot.
+    #[must_use]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "inlined into eBPF")]
+    pub const fn index(self) -> u32 {
+        self.0 & 0xffff
+    }
+}
+
+/// What an attach cookie carries: the probe, the site's entry in the action table, and flags.
+///
+/// ```text
+/// bits 0..32   probe id      bits 32..56  site      bits 56..64  flags
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// The span's end is seen by a return probe of the kernel, not by probes on each `ret`.
+    pub const RETURN_PROBE: u8 = 1;
+    /// The target may switch stacks (fibers, `swapcontext`): open spans need not nest.
+    pub const STACKS_SWITCH: u8 = 2;
+    /// The site is a jump through a register or memory that may stay inside the function.
+    pub const MAY_STAY_INSIDE: u8 = 4;
+
+    /// Packs a cookie. `site` is below [`crate::limits::MAX_SITES`].
+    #[must_use]
+    pub const fn new(probe: ProbeId, site: u32, flags: u8) -> Self {
+        Self(probe.0 as u64 | ((site & 0x00ff_ffff) as u64) << 32 | (flags as u64) << 56)
+    }
+
+    /// The probe.
+    #[must_use]
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        clippy::cast_possible_truncation,
+        reason = "inlined into eBPF; unpacking"
+    )]
+    pub const fn probe(self) -> ProbeId {
+        ProbeId(self.0 as u32)
+    }
+
+    /// The site's index in the action table.
+    #[must_use]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "inlined into eBPF")]
+    pub const fn site(self) -> u32 {
+        (self.0 >> 32) as u32 & 0x00ff_ffff
+    }
+
+    /// The flags.
+    #[must_use]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "inlined into eBPF")]
+    pub const fn flags(self) -> u8 {
+        (self.0 >> 56) as u8
+    }
+}
+
+/// Entries of a probe's page directory: [`crate::layout::PAGES`] rounded up to a power of two, so
+/// that an index can be masked, which is what the verifier understands on every kernel.
+pub const DIRECTORY: usize = 128;
+
+const _: () = assert!(crate::layout::PAGES <= DIRECTORY);
+
+/// A probe's slot: its counters, all incremented atomically, and its histogram's page directory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProbeSlot {
+    /// Calls seen to begin.
+    pub entries: u64,
+    /// Spans that ended without returning: jumped over by `longjmp`, an exception, a thread's exit.
+    pub abandoned: u64,
+    /// Calls beyond the depth that is kept per thread, or that the kernel keeps return probes for.
+    pub too_deep: u64,
+    /// Ends without a beginning: spans that were open when the probe was added.
+    pub unmatched: u64,
+    /// Calls whose thread state could not be had, so that no span was opened.
+    pub no_state: u64,
+    /// Spans whose duration could not be counted because the page pool was exhausted.
+    pub no_page: u64,
+    /// Spans at least this long emit a record even where no sample hit them; `u64::MAX` for none.
+    pub threshold_ns: u64,
+    /// The slot's current id; spans of another id are of an earlier use.
+    pub id: ProbeId,
+    /// Reserved, zero.
+    pub reserved: u32,
+    /// Page numbers plus one, by bucket / `PAGE_BUCKETS`; 0 where none is allocated.
+    pub pages: [u32; DIRECTORY],
+}
+
+assert_layout!(ProbeSlot, size 576,
+    entries at 0, abandoned at 8, too_deep at 16, unmatched at 24, no_state at 32, no_page at 40,
+    threshold_ns at 48, id at 56, reserved at 60, pages at 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_cookie_unpacks_to_what_it_was_made_of(
+            index in 0u16..4096, generation: u16, site in 0u32..1 << 24, flags: u8,
+        ) {
+            let probe = ProbeId::new(index, generation);
+            let cookie = Cookie::new(probe, site, flags);
+            prop_assert_eq!(cookie.probe(), probe);
+            prop_assert_eq!(cookie.probe().index(), u32::from(index));
+            prop_assert_eq!(cookie.site(), site);
+            prop_assert_eq!(cookie.flags(), flags);
+        }
+    }
+}

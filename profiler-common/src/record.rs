@@ -1,0 +1,97 @@
+//! Records of the ring buffer. Every record begins with its kind.
+
+use crate::{assert_layout, probe::ProbeId};
+
+/// [`SampleHeader::kind`].
+pub const SAMPLE: u32 = 1;
+/// [`SpanEnd::kind`].
+pub const SPAN_END: u32 = 2;
+
+/// A sample: this header, then `spans` × [`SpanRef`] (outermost first), then `kernel_frames`
+/// and `user_frames` addresses of 8 bytes each, innermost first.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SampleHeader {
+    /// [`SAMPLE`].
+    pub kind: u32,
+    /// The CPU that was interrupted.
+    pub cpu: u32,
+    /// The process (thread group), in the initial PID namespace.
+    pub tgid: u32,
+    /// The thread, in the initial PID namespace.
+    pub tid: u32,
+    /// `CLOCK_MONOTONIC`.
+    pub ts_ns: u64,
+    /// The time the sample stands for.
+    pub weight_ns: u64,
+    /// Number of spans that were open.
+    pub spans: u16,
+    /// Number of kernel addresses.
+    pub kernel_frames: u16,
+    /// Number of user addresses.
+    pub user_frames: u16,
+    /// [`SampleHeader::USER_TRUNCATED`] and others.
+    pub flags: u16,
+}
+
+impl SampleHeader {
+    /// The user stack had more frames than are taken.
+    pub const USER_TRUNCATED: u16 = 1;
+    /// The user stack could not be walked at all.
+    pub const USER_MISSING: u16 = 2;
+}
+
+assert_layout!(SampleHeader, size 40,
+    kind at 0, cpu at 4, tgid at 8, tid at 12, ts_ns at 16, weight_ns at 24, spans at 32,
+    kernel_frames at 34, user_frames at 36, flags at 38);
+
+/// A span that was open when a sample was taken. With the sample's thread, `sequence` is its id.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpanRef {
+    /// Whose span it is.
+    pub probe: ProbeId,
+    /// Reserved, zero.
+    pub reserved: u32,
+    /// Number of the span within its thread.
+    pub sequence: u64,
+    /// `CLOCK_MONOTONIC` at entry.
+    pub start_ns: u64,
+}
+
+assert_layout!(SpanRef, size 24, probe at 0, reserved at 4, sequence at 8, start_ns at 16);
+
+/// The end of a span that samples hit, or that was slow.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpanEnd {
+    /// [`SPAN_END`].
+    pub kind: u32,
+    /// [`SpanEnd::ABANDONED`], [`SpanEnd::SLOW`].
+    pub flags: u32,
+    /// The process.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Whose span it was.
+    pub probe: ProbeId,
+    /// Samples that hit it.
+    pub hits: u32,
+    /// Number of the span within its thread.
+    pub sequence: u64,
+    /// `CLOCK_MONOTONIC` at entry.
+    pub start_ns: u64,
+    /// `CLOCK_MONOTONIC` at its end; of an abandoned one, when that was noticed.
+    pub end_ns: u64,
+}
+
+impl SpanEnd {
+    /// The span was jumped over: it has no duration, and its samples belong to nobody.
+    pub const ABANDONED: u32 = 1;
+    /// The span reached its probe's threshold.
+    pub const SLOW: u32 = 2;
+}
+
+assert_layout!(SpanEnd, size 48,
+    kind at 0, flags at 4, tgid at 8, tid at 12, probe at 16, hits at 20, sequence at 24,
+    start_ns at 32, end_ns at 40);

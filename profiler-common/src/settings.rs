@@ -1,0 +1,20 @@
+//! Settings that the loader writes into the object before it is loaded.
+
+use crate::assert_layout;
+
+/// Constants of this kernel and this run, read-only to the programs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Offset of `sas_ss_sp` in this kernel's `task_struct`: the alternate signal stack's address.
+    pub sas_ss_sp_offset: u32,
+    /// Offset of `sas_ss_size` in this kernel's `task_struct`.
+    pub sas_ss_size_offset: u32,
+    /// Size of the ring buffer.
+    pub ring_bytes: u32,
+    /// Reserved, zero.
+    pub reserved: u32,
+}
+
+assert_layout!(Settings, size 16,
+    sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, reserved at 12);

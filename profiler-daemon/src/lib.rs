@@ -1,0 +1,1 @@
+//! The profiler's daemon as a library: everything between the kernel and the wire.

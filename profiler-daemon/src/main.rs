@@ -1,0 +1,3 @@
+//! `profilerd`: the daemon.
+
+fn main() {}
