@@ -1,0 +1,156 @@
+//! Histograms and counters as the programs keep them, read through shared memory: no system call per
+//! reading, however many probes there are.
+
+use std::{
+    os::fd::{AsFd as _, AsRawFd as _},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use aya::{Ebpf, maps::{Map, Queue}};
+use memmap2::{MmapOptions, MmapRaw};
+use profiler_common::{
+    counter::{COUNTERS, Counter},
+    layout::{PAGE_BUCKETS, PAGES},
+    limits::{MAX_HISTOGRAM_PAGES, MAX_PROBES},
+    probe::{ProbeId, ProbeSlot},
+};
+
+use super::KernelError;
+
+/// The counters of one probe.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ProbeCounts {
+    /// Calls seen to begin.
+    pub entries: u64,
+    /// Spans that were jumped over.
+    pub abandoned: u64,
+    /// Calls beyond the depth that is kept.
+    pub too_deep: u64,
+    /// Ends without a beginning.
+    pub unmatched: u64,
+    /// Calls whose thread state could not be had.
+    pub no_state: u64,
+    /// Spans whose duration found no histogram page.
+    pub no_page: u64,
+}
+
+/// The maps that the programs count in.
+pub struct Counts {
+    probes: MmapRaw,
+    pages: MmapRaw,
+    counters: MmapRaw,
+}
+
+impl Counts {
+    /// Maps the counting maps of a loaded object.
+    ///
+    /// # Errors
+    /// Where a map is missing or cannot be mapped.
+    pub fn new(ebpf: &Ebpf) -> Result<Self, KernelError> {
+        Ok(Self {
+            probes: map(ebpf, "PROBES", MAX_PROBES as usize * size_of::<ProbeSlot>())?,
+            pages: map(ebpf, "PAGES", MAX_HISTOGRAM_PAGES as usize * PAGE_BUCKETS * 8)?,
+            counters: map(ebpf, "COUNTERS", COUNTERS * 8)?,
+        })
+    }
+
+    /// A counter of the programs as a whole.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        word(&self.counters, counter as usize * 8).load(Ordering::Relaxed)
+    }
+
+    /// Makes a slot a probe's: its counters zero, its id live.
+    pub fn open_slot(&self, id: ProbeId) {
+        let base = slot(id);
+        for offset in (0..std::mem::offset_of!(ProbeSlot, threshold_ns)).step_by(8) {
+            word(&self.probes, base + offset).store(0, Ordering::Relaxed);
+        }
+        self.set_threshold(id, u64::MAX);
+        half(&self.probes, base + std::mem::offset_of!(ProbeSlot, id)).store(id.0, Ordering::Release);
+    }
+
+    /// Takes a slot back: no program touches it any more, and its pages return to the pool.
+    ///
+    /// # Errors
+    /// Where the pool's map cannot be written.
+    pub fn close_slot(&self, id: ProbeId, free: &mut Queue<&mut aya::maps::MapData, u32>) -> Result<(), KernelError> {
+        let base = slot(id);
+        half(&self.probes, base + std::mem::offset_of!(ProbeSlot, id)).store(u32::MAX, Ordering::Release);
+        for index in 0..PAGES {
+            let number = half(&self.probes, directory(base, index)).swap(0, Ordering::AcqRel);
+            if let Some(page) = number.checked_sub(1) {
+                for bucket in 0..PAGE_BUCKETS {
+                    word(&self.pages, (page as usize * PAGE_BUCKETS + bucket) * 8).store(0, Ordering::Relaxed);
+                }
+                free.push(page, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Spans at least this long emit a record of their own; `u64::MAX` for none.
+    pub fn set_threshold(&self, id: ProbeId, threshold_ns: u64) {
+        word(&self.probes, slot(id) + std::mem::offset_of!(ProbeSlot, threshold_ns))
+            .store(threshold_ns, Ordering::Relaxed);
+    }
+
+    /// The probe's counters.
+    pub fn probe(&self, id: ProbeId) -> ProbeCounts {
+        let base = slot(id);
+        let at = |offset: usize| word(&self.probes, base + offset).load(Ordering::Relaxed);
+        ProbeCounts {
+            entries: at(std::mem::offset_of!(ProbeSlot, entries)),
+            abandoned: at(std::mem::offset_of!(ProbeSlot, abandoned)),
+            too_deep: at(std::mem::offset_of!(ProbeSlot, too_deep)),
+            unmatched: at(std::mem::offset_of!(ProbeSlot, unmatched)),
+            no_state: at(std::mem::offset_of!(ProbeSlot, no_state)),
+            no_page: at(std::mem::offset_of!(ProbeSlot, no_page)),
+        }
+    }
+
+    /// The probe's histogram: every bucket that was ever hit, with its count since the start.
+    pub fn histogram(&self, id: ProbeId) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let base = slot(id);
+        (0..PAGES).flat_map(move |index| {
+            let number = half(&self.probes, directory(base, index)).load(Ordering::Acquire);
+            let page = number.checked_sub(1).filter(|page| *page < MAX_HISTOGRAM_PAGES);
+            (0..PAGE_BUCKETS).filter_map(move |bucket| {
+                let at = (page? as usize * PAGE_BUCKETS + bucket) * 8;
+                let count = word(&self.pages, at).load(Ordering::Relaxed);
+                (count > 0).then_some((index * PAGE_BUCKETS + bucket, count))
+            })
+        })
+    }
+}
+
+fn slot(id: ProbeId) -> usize {
+    id.index() as usize * size_of::<ProbeSlot>()
+}
+
+fn directory(base: usize, index: usize) -> usize {
+    base + std::mem::offset_of!(ProbeSlot, pages) + index * 4
+}
+
+/// A 64-bit word of mapped memory.
+fn word(memory: &MmapRaw, offset: usize) -> &AtomicU64 {
+    assert!(offset.is_multiple_of(8) && offset + 8 <= memory.len());
+    // SAFETY: the offset is within the mapping and aligned (a mapping begins at a page); the mapping
+    // lives as long as the reference, and both sides access it atomically.
+    unsafe { &*memory.as_ptr().add(offset).cast() }
+}
+
+/// A 32-bit word of mapped memory.
+fn half(memory: &MmapRaw, offset: usize) -> &AtomicU32 {
+    assert!(offset.is_multiple_of(4) && offset + 4 <= memory.len());
+    // SAFETY: as in `word`.
+    unsafe { &*memory.as_ptr().add(offset).cast() }
+}
+
+fn map(ebpf: &Ebpf, name: &'static str, bytes: usize) -> Result<MmapRaw, KernelError> {
+    let Some(Map::Array(data)) = ebpf.map(name) else { return Err(KernelError::Missing(name)) };
+    let length = bytes.next_multiple_of(rustix::param::page_size());
+    MmapOptions::new()
+        .len(length)
+        .map_raw(&data.fd().as_fd().as_raw_fd())
+        .map_err(|error| KernelError::system(format!("mapping {name}"), error))
+}

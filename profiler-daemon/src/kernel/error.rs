@@ -1,0 +1,82 @@
+//! What can go wrong between the daemon and the kernel.
+
+use std::io;
+
+/// An operation on the kernel that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum KernelError {
+    /// The object could not be parsed or its maps not made.
+    #[error("loading the eBPF object: {0}")]
+    Load(#[from] aya::EbpfError),
+    /// A program was refused.
+    #[error("loading the eBPF program {program}: {source}\n{log}")]
+    Program {
+        /// Its name in the object.
+        program: &'static str,
+        /// What the system call said.
+        source: io::Error,
+        /// The end of the verifier's log.
+        log: String,
+    },
+    /// A program or map of the object is missing.
+    #[error("the eBPF object has no {0}: it is of another version")]
+    Missing(&'static str),
+    /// A program was refused by the loading library.
+    #[error(transparent)]
+    AyaProgram(#[from] aya::programs::ProgramError),
+    /// A map operation failed.
+    #[error(transparent)]
+    Map(#[from] aya::maps::MapError),
+    /// The object could not be parsed a second time.
+    #[error("parsing the eBPF object: {0}")]
+    Parse(String),
+    /// The kernel's type information could not be read.
+    #[error("reading the kernel's BTF: {0}. The kernel must be built with CONFIG_DEBUG_INFO_BTF")]
+    Btf(String),
+    /// A system call failed.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// All probe slots are in use.
+    #[error("all {0} probe slots are in use: end another session first")]
+    TooManyProbes(usize),
+    /// All action slots are in use.
+    #[error("all {0} site slots are in use: end another session first")]
+    TooManySites(usize),
+}
+
+impl KernelError {
+    /// Wraps a system call's error.
+    pub fn system(what: impl Into<String>, source: io::Error) -> Self {
+        Self::System { what: what.into(), source }
+    }
+
+    /// Whether the kernel refused for want of a privilege.
+    #[must_use]
+    pub fn is_permission(&self) -> bool {
+        let code = match self {
+            Self::System { source, .. } | Self::Program { source, .. } => source.raw_os_error(),
+            Self::Load(error) => os_error(error),
+            Self::AyaProgram(error) => os_error(error),
+            Self::Map(error) => os_error(error),
+            _ => None,
+        };
+        matches!(code, Some(libc::EPERM | libc::EACCES))
+    }
+}
+
+/// The system's error number at the root of an error's causes.
+fn os_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return io.raw_os_error();
+        }
+        cause = error.source();
+    }
+    None
+}

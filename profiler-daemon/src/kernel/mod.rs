@@ -1,0 +1,31 @@
+//! The only part that knows the kernel: loads the programs, attaches them, reads what they count.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `engine` | the loaded object and what can be done with it |
+//! | `object` | the compiled object, and its settings on this kernel |
+//! | `btf` | offsets of kernel structures |
+//! | `multi` | programs and links of the uprobe_multi kind |
+//! | `perf` | one perf event per site, where the kernel has no multi links |
+//! | `sampler` | the perf-event sampler |
+//! | `counts` | histograms and counters, read through shared memory |
+//! | `ring` | records, parsed once |
+//! | `capability` | what the process is allowed to do |
+
+mod btf;
+mod capability;
+mod counts;
+mod engine;
+mod error;
+mod multi;
+mod object;
+mod perf;
+mod ring;
+mod sampler;
+mod syscall;
+
+pub use capability::{Missing, missing_capabilities};
+pub use counts::ProbeCounts;
+pub use engine::{Attachment, Config, Engine, ExitSite, ProbeSpec, Ability, AttachKind};
+pub use error::KernelError;
+pub use ring::Record;

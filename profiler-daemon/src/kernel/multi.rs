@@ -1,0 +1,139 @@
+//! Programs of the uprobe_multi kind, loaded from the same object and onto the same maps.
+//!
+//! aya 0.14 cannot load these, so the object is parsed once more and its programs are relocated with
+//! the maps that aya has made.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::CString,
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
+};
+
+use aya::{Ebpf, maps::Map};
+use aya_obj::Object;
+
+use super::{KernelError, syscall};
+
+/// Oldest kernel whose PID filter of uprobe_multi links covers all threads of a process.
+const OLDEST: (u32, u32) = (6, 10);
+
+/// The programs of an object, ready to be loaded for multi links.
+pub struct MultiPrograms {
+    object: Object,
+    license: CString,
+    btf: OwnedFd,
+    loaded: HashMap<&'static str, OwnedFd>,
+}
+
+impl MultiPrograms {
+    /// Parses the object and binds it to the maps.
+    ///
+    /// # Errors
+    /// Where the object does not parse or does not match the maps.
+    pub fn new(bytes: &[u8], ebpf: &Ebpf) -> Result<Self, KernelError> {
+        let parse = |error: &dyn std::fmt::Display| KernelError::Parse(error.to_string());
+        let mut object = Object::parse(bytes).map_err(|error| parse(&error))?;
+        let features = aya::features().btf().ok_or_else(|| parse(&"the kernel takes no BTF"))?;
+        let types = object
+            .fixup_and_sanitize_btf(features)
+            .map_err(|error| parse(&error))?
+            .ok_or_else(|| parse(&"it has no BTF"))?
+            .to_bytes();
+        let btf = syscall::load_btf(&types).map_err(|error| KernelError::system("loading BTF", error))?;
+        let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
+        let descriptors: HashMap<&str, RawFd> =
+            ebpf.maps().filter_map(|(name, map)| Some((name, descriptor(map)?.as_raw_fd()))).collect();
+        let maps = std::mem::take(&mut object.maps);
+        object
+            .relocate_maps(
+                maps.iter().filter_map(|(name, map)| {
+                    Some((name.as_str(), *descriptors.get(name.as_str())?, map))
+                }),
+                &text,
+            )
+            .map_err(|error| parse(&error))?;
+        object.relocate_calls(&text).map_err(|error| parse(&error))?;
+        let license = object.license.clone();
+        Ok(Self { object, license, btf, loaded: HashMap::new() })
+    }
+
+    /// The program's descriptor, loading it when first asked for.
+    ///
+    /// # Errors
+    /// Where the kernel refuses it.
+    pub fn load(&mut self, name: &'static str) -> Result<BorrowedFd<'_>, KernelError> {
+        if !self.loaded.contains_key(name) {
+            let program = self.object.programs.get(name).ok_or(KernelError::Missing(name))?;
+            let function =
+                self.object.functions.get(&program.function_key()).ok_or(KernelError::Missing(name))?;
+            let code = syscall::Code {
+                instructions: &function.instructions,
+                license: &self.license,
+                btf: self.btf.as_fd(),
+                functions: &function.func_info.func_info_bytes(),
+                function_size: function.func_info_rec_size,
+            };
+            let descriptor = syscall::load_multi_program(name, &code)
+                .map_err(|(source, log)| KernelError::Program { program: name, source, log })?;
+            self.loaded.insert(name, descriptor);
+        }
+        Ok(self.loaded[name].as_fd())
+    }
+
+    /// Whether this kernel has multi links whose PID filter is right.
+    pub fn supported(&mut self) -> bool {
+        if super::engine::kernel_release() < OLDEST {
+            return false;
+        }
+        let program = match self.load("span_entry") {
+            Ok(program) => program,
+            Err(error) => {
+                tracing::debug!(%error, "no multi links");
+                return false;
+            }
+        };
+        // The kernel looks at the path before it looks at the program: `/` is no regular file.
+        let refused = syscall::create_multi_link(program, c"/", &[0], &[0], 0, false);
+        matches!(refused, Err(error) if error.raw_os_error() == Some(libc::EBADF))
+    }
+
+    /// Attaches a program at many offsets of one file, for one process.
+    ///
+    /// # Errors
+    /// Where the kernel refuses; one bad offset fails them all.
+    pub fn attach(
+        &mut self,
+        program: &'static str,
+        file: &CString,
+        sites: &[(u64, u64)],
+        pid: u32,
+        at_return: bool,
+    ) -> Result<OwnedFd, KernelError> {
+        let (offsets, cookies): (Vec<u64>, Vec<u64>) = sites.iter().copied().unzip();
+        let descriptor = self.load(program)?;
+        syscall::create_multi_link(descriptor, file, &offsets, &cookies, pid, at_return).map_err(|error| {
+            let error = match error.raw_os_error() {
+                Some(libc::ESRCH) => io::Error::new(io::ErrorKind::NotFound, "the process is gone"),
+                _ => error,
+            };
+            KernelError::system(
+                format!("attaching {program} at {} places of {}", sites.len(), file.to_string_lossy()),
+                error,
+            )
+        })
+    }
+}
+
+/// The descriptor of a map of any of the kinds that the object has.
+fn descriptor(map: &Map) -> Option<BorrowedFd<'_>> {
+    match map {
+        Map::Array(data)
+        | Map::PerCpuArray(data)
+        | Map::HashMap(data)
+        | Map::Queue(data)
+        | Map::RingBuf(data)
+        | Map::Unsupported(data) => Some(data.fd().as_fd()),
+        _ => None,
+    }
+}

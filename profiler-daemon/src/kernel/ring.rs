@@ -1,0 +1,123 @@
+//! Records of the ring buffer, parsed once into values that cannot be wrong.
+
+use profiler_common::{
+    probe::ProbeId,
+    record::{SAMPLE, SPAN_END, SampleHeader, SpanEnd, SpanRef},
+};
+
+/// What the programs have to tell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// A tick of the sampler.
+    Sample {
+        /// Process and thread, in the initial PID namespace.
+        tgid: u32,
+        /// The thread.
+        tid: u32,
+        /// `CLOCK_MONOTONIC`.
+        ts_ns: u64,
+        /// Time that the sample stands for.
+        weight_ns: u64,
+        /// Spans that were open, outermost first.
+        spans: Vec<SpanRef>,
+        /// Kernel addresses, innermost first.
+        kernel: Vec<u64>,
+        /// User addresses, innermost first.
+        user: Vec<u64>,
+        /// [`SampleHeader`]'s flags.
+        flags: u16,
+    },
+    /// The end of a span that samples hit or that was slow.
+    SpanEnd(SpanEnd),
+}
+
+impl Record {
+    /// Parses a record; `None` where it is damaged or of an unknown kind.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        match u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) {
+            SAMPLE => {
+                // Field by field, in the order of `SampleHeader`, whose offsets are asserted.
+                let (_kind, _cpu, tgid, tid) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+                let (ts_ns, weight_ns) = (reader.u64()?, reader.u64()?);
+                let (spans, kernel, user, flags) = (reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?);
+                let spans = (0..spans).map(|_| reader.span()).collect::<Option<_>>()?;
+                let kernel = (0..kernel).map(|_| reader.u64()).collect::<Option<_>>()?;
+                let user = (0..user).map(|_| reader.u64()).collect::<Option<_>>()?;
+                Some(Self::Sample { tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags })
+            }
+            SPAN_END => Some(Self::SpanEnd(SpanEnd {
+                kind: reader.u32()?,
+                flags: reader.u32()?,
+                tgid: reader.u32()?,
+                tid: reader.u32()?,
+                probe: ProbeId(reader.u32()?),
+                hits: reader.u32()?,
+                sequence: reader.u64()?,
+                start_ns: reader.u64()?,
+                end_ns: reader.u64()?,
+            })),
+            _ => None,
+        }
+    }
+}
+
+const _: () = assert!(size_of::<SampleHeader>() == 40 && size_of::<SpanEnd>() == 48);
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_ne_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_ne_bytes)
+    }
+
+    fn span(&mut self) -> Option<SpanRef> {
+        Some(SpanRef {
+            probe: ProbeId(self.u32()?),
+            reserved: self.u32()?,
+            sequence: self.u64()?,
+            start_ns: self.u64()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_parsed_or_refused(kind in 0u32..4, rest in proptest::collection::vec(any::<u8>(), 0..256)) {
+            let mut bytes = kind.to_ne_bytes().to_vec();
+            bytes.extend(rest);
+            let _ = Record::parse(&bytes);
+        }
+
+        #[test]
+        fn a_sample_cut_short_is_refused(cut in 1usize..8) {
+            let mut bytes = vec![0u8; 40];
+            bytes[..4].copy_from_slice(&SAMPLE.to_ne_bytes());
+            bytes[36..38].copy_from_slice(&1u16.to_ne_bytes());
+            bytes.extend(7u64.to_ne_bytes());
+            prop_assert!(matches!(Record::parse(&bytes), Some(Record::Sample { user, .. }) if user == [7]));
+            bytes.truncate(48 - cut);
+            prop_assert_eq!(Record::parse(&bytes), None);
+        }
+    }
+}

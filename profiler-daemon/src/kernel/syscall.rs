@@ -1,0 +1,170 @@
+//! The `bpf(2)` calls that aya 0.14 does not make. This file can go with aya 0.16.
+
+use std::{
+    ffi::CStr,
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+};
+
+use aya_obj::generated::bpf_insn;
+
+const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_BTF_LOAD: libc::c_long = 18;
+const BPF_LINK_CREATE: libc::c_long = 28;
+const BPF_PROG_TYPE_KPROBE: u32 = 2;
+const BPF_TRACE_UPROBE_MULTI: u32 = 48;
+const BPF_F_UPROBE_MULTI_RETURN: u32 = 1;
+const LOG_BYTES: usize = 1 << 20;
+
+/// The part of `union bpf_attr` that `BPF_PROG_LOAD` reads (`include/uapi/linux/bpf.h`).
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    reserved: u32,
+}
+
+/// The part that `BPF_BTF_LOAD` reads.
+#[repr(C)]
+#[derive(Default)]
+struct BtfLoad {
+    btf: u64,
+    log_buf: u64,
+    size: u32,
+    log_size: u32,
+    log_level: u32,
+    reserved: u32,
+}
+
+/// The part that `BPF_LINK_CREATE` reads for a uprobe_multi link.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    path: u64,
+    offsets: u64,
+    ref_ctr_offsets: u64,
+    cookies: u64,
+    cnt: u32,
+    multi_flags: u32,
+    pid: u32,
+    reserved: u32,
+}
+
+/// Makes one `bpf(2)` call.
+fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: `attributes` is an initialised structure of the command's layout, its size is passed
+    // along, and every address in it points to memory that the callers keep alive over the call.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let fd = i32::try_from(fd).map_err(|_| io::Error::other("descriptor out of range"))?;
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Loads type information, in the kernel's format.
+pub fn load_btf(types: &[u8]) -> io::Result<OwnedFd> {
+    let mut attributes = BtfLoad {
+        btf: types.as_ptr() as u64,
+        size: u32::try_from(types.len()).unwrap_or(u32::MAX),
+        ..BtfLoad::default()
+    };
+    bpf(BPF_BTF_LOAD, &mut attributes)
+}
+
+/// A relocated program.
+pub struct Code<'a> {
+    /// Its instructions.
+    pub instructions: &'a [bpf_insn],
+    /// Its licence.
+    pub license: &'a CStr,
+    /// The object's type information.
+    pub btf: BorrowedFd<'a>,
+    /// Which types its functions have: `struct bpf_func_info` each.
+    pub functions: &'a [u8],
+    /// Bytes of one of these.
+    pub function_size: usize,
+}
+
+/// Loads a program for uprobe_multi links. On failure, also the end of the verifier's log.
+pub fn load_multi_program(name: &str, code: &Code<'_>) -> Result<OwnedFd, (io::Error, String)> {
+    let Code { instructions, license, btf, functions, function_size } = code;
+    let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let mut attributes = ProgLoad {
+        prog_btf_fd: u32::try_from(btf.as_raw_fd()).unwrap_or(u32::MAX),
+        func_info_rec_size: count(*function_size),
+        func_info: functions.as_ptr() as u64,
+        func_info_cnt: count(functions.len() / (*function_size).max(1)),
+        prog_type: BPF_PROG_TYPE_KPROBE,
+        insn_cnt: count(instructions.len()),
+        insns: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        expected_attach_type: BPF_TRACE_UPROBE_MULTI,
+        ..ProgLoad::default()
+    };
+    for (to, from) in attributes.prog_name.iter_mut().take(15).zip(name.bytes()) {
+        *to = from;
+    }
+    let error = match bpf(BPF_PROG_LOAD, &mut attributes) {
+        Ok(fd) => return Ok(fd),
+        Err(error) => error,
+    };
+    let mut log = vec![0u8; LOG_BYTES];
+    attributes.log_level = 1;
+    attributes.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);
+    attributes.log_buf = log.as_mut_ptr() as u64;
+    match bpf(BPF_PROG_LOAD, &mut attributes) {
+        // The first attempt failed for a passing reason.
+        Ok(fd) => Ok(fd),
+        Err(_) => {
+            let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+            let text = String::from_utf8_lossy(&log[..end]);
+            let tail: Vec<&str> = text.lines().rev().take(20).collect();
+            Err((error, tail.into_iter().rev().collect::<Vec<_>>().join("\n")))
+        }
+    }
+}
+
+/// Attaches a program at many offsets of one file, for one process. Dropping the link detaches it.
+pub fn create_multi_link(
+    program: BorrowedFd<'_>,
+    path: &CStr,
+    offsets: &[u64],
+    cookies: &[u64],
+    pid: u32,
+    at_return: bool,
+) -> io::Result<OwnedFd> {
+    debug_assert_eq!(offsets.len(), cookies.len());
+    let mut attributes = LinkCreate {
+        prog_fd: u32::try_from(program.as_raw_fd()).unwrap_or(u32::MAX),
+        attach_type: BPF_TRACE_UPROBE_MULTI,
+        path: path.as_ptr() as u64,
+        offsets: offsets.as_ptr() as u64,
+        cookies: cookies.as_ptr() as u64,
+        cnt: u32::try_from(offsets.len()).unwrap_or(u32::MAX),
+        multi_flags: if at_return { BPF_F_UPROBE_MULTI_RETURN } else { 0 },
+        pid,
+        ..LinkCreate::default()
+    };
+    bpf(BPF_LINK_CREATE, &mut attributes)
+}

@@ -1,0 +1,101 @@
+//! What goes to the daemon: counters, and records through the ring buffer.
+
+use core::ptr;
+
+use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ringbuf_output, bpf_ringbuf_query};
+use profiler_common::{
+    counter::{COUNTERS as COUNTER_COUNT, Counter},
+    record::{SPAN_END, SpanEnd},
+    thread::OpenSpan,
+};
+
+use crate::{
+    atomic,
+    maps::{self, COUNTERS, RING},
+};
+
+const BPF_RB_NO_WAKEUP: u64 = 1;
+const BPF_RB_FORCE_WAKEUP: u64 = 2;
+const BPF_RB_AVAIL_DATA: u64 = 0;
+
+/// Counts something that belongs to no single probe.
+#[inline(always)]
+pub fn count(counter: Counter) {
+    take_number(counter);
+}
+
+/// Counts, and says what the counter was before.
+#[inline(always)]
+pub fn take_number(counter: Counter) -> u64 {
+    match COUNTERS.get_ptr_mut(0) {
+        // SAFETY: a live map value; the index is masked to its size.
+        Some(counters) => unsafe {
+            atomic::fetch_add(counters.cast::<u64>().add(counter as usize & (COUNTER_COUNT - 1)), 1)
+        },
+        None => u64::MAX,
+    }
+}
+
+/// How full the ring buffer is.
+pub struct Fill {
+    bytes: u64,
+    ring_bytes: u64,
+}
+
+impl Fill {
+    /// Asks the kernel.
+    #[inline(always)]
+    pub fn now() -> Self {
+        // SAFETY: the map is a ring buffer.
+        let bytes = unsafe { bpf_ringbuf_query(maps::handle(&RING), BPF_RB_AVAIL_DATA) };
+        Self { bytes, ring_bytes: u64::from(maps::settings().ring_bytes) }
+    }
+
+    /// Three quarters: the rest is kept for span ends, which are worth more than a sample.
+    #[inline(always)]
+    pub fn should_yield(&self) -> bool {
+        self.bytes > self.ring_bytes / 4 * 3
+    }
+
+    /// The daemon reads at intervals; it is woken only when the buffer fills faster than that.
+    #[inline(always)]
+    pub fn wakeup(&self) -> u64 {
+        if self.bytes > self.ring_bytes / 8 { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP }
+    }
+}
+
+/// Emits the end of a span.
+#[inline(always)]
+pub fn span_end(span: &OpenSpan, hits: u16, end_ns: u64, flags: u32) {
+    count(Counter::SpanEndAttempted);
+    let fill = Fill::now();
+    if hits == 0 && fill.should_yield() {
+        count(Counter::SlowEndYielded);
+        return;
+    }
+    // SAFETY: the helper takes nothing.
+    let ids = unsafe { bpf_get_current_pid_tgid() };
+    let record = SpanEnd {
+        kind: SPAN_END,
+        flags,
+        tgid: (ids >> 32) as u32,
+        tid: ids as u32,
+        probe: span.probe,
+        hits: u32::from(hits),
+        sequence: span.sequence,
+        start_ns: span.start_ns,
+        end_ns,
+    };
+    // SAFETY: the record is initialised and has no padding.
+    let failed = unsafe {
+        bpf_ringbuf_output(
+            maps::handle(&RING),
+            ptr::from_ref(&record).cast_mut().cast(),
+            size_of::<SpanEnd>() as u64,
+            fill.wakeup(),
+        )
+    };
+    if failed != 0 {
+        count(Counter::SpanEndRingFull);
+    }
+}

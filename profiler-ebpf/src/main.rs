@@ -1,0 +1,125 @@
+//! The kernel side: entry points only. Each does one thing and says which module does it.
+//!
+//! | program | attached to | does |
+//! |---|---|---|
+//! | `span_entry`, `span_entry_step` | a function's entry | opens a span |
+//! | `span_return` | the kernel's return probe | ends it |
+//! | `span_ret`, `span_ret_step` | `ret` instructions and tail jumps | ends it |
+//! | `sample` | perf event | takes a stack with the thread's open spans |
+//! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
+//!
+//! The `_step` variants also do the probed instruction themselves, which needs a kernel that lets a
+//! uprobe program write its registers; they are loaded only there.
+#![no_std]
+#![no_main]
+#![feature(asm_experimental_arch)]
+
+mod atomic;
+mod emit;
+mod histogram;
+mod maps;
+mod registers;
+mod sample;
+mod span;
+mod stack;
+mod step;
+mod task;
+
+use aya_ebpf::{
+    EbpfContext as _,
+    macros::{perf_event, raw_tracepoint, uprobe, uretprobe},
+    programs::{PerfEventContext, ProbeContext, RawTracePointContext, RetProbeContext},
+};
+
+use aya_log_ebpf::debug;
+
+use crate::registers::Registers;
+
+/// A function is entered.
+#[uprobe]
+pub fn span_entry(ctx: ProbeContext) -> u32 {
+    let registers = Registers::new(ctx.as_ptr());
+    span::enter(registers, task::cookie(ctx.as_ptr()));
+    0
+}
+
+/// A function is entered, and its instruction is done here rather than single-stepped.
+#[uprobe]
+pub fn span_entry_step(ctx: ProbeContext) -> u32 {
+    let registers = Registers::new(ctx.as_ptr());
+    let cookie = task::cookie(ctx.as_ptr());
+    span::enter(registers, cookie);
+    step::run(registers, cookie);
+    0
+}
+
+/// A function returned through the kernel's return probe.
+#[uretprobe]
+pub fn span_return(ctx: RetProbeContext) -> u32 {
+    let registers = Registers::new(ctx.as_ptr());
+    // The return address has been popped: at entry the stack pointer was one word lower.
+    span::exit(task::cookie(ctx.as_ptr()), registers.stack_pointer().wrapping_sub(8));
+    0
+}
+
+/// A function is about to return, or to jump to another in its place.
+#[uprobe]
+pub fn span_ret(ctx: ProbeContext) -> u32 {
+    let registers = Registers::new(ctx.as_ptr());
+    let cookie = task::cookie(ctx.as_ptr());
+    if step::leaves_function(registers, cookie) {
+        span::exit(cookie, registers.stack_pointer());
+    }
+    0
+}
+
+/// As `span_ret`, and the instruction is done here rather than single-stepped.
+#[uprobe]
+pub fn span_ret_step(ctx: ProbeContext) -> u32 {
+    let registers = Registers::new(ctx.as_ptr());
+    let cookie = task::cookie(ctx.as_ptr());
+    if step::leaves_function(registers, cookie) {
+        span::exit(cookie, registers.stack_pointer());
+    }
+    step::run(registers, cookie);
+    0
+}
+
+/// The sampler ticked.
+#[perf_event]
+pub fn sample(ctx: PerfEventContext) -> u32 {
+    sample::take(ctx.as_ptr());
+    0
+}
+
+/// A thread exits. Attached to `sched_process_exit`, in the exiting thread.
+#[raw_tracepoint(tracepoint = "sched_process_exit")]
+pub fn thread_exit(ctx: RawTracePointContext) -> i32 {
+    let open = span::abandon_all();
+    if open > 0 {
+        debug!(&ctx, "thread exits with {} spans open", open);
+    }
+    0
+}
+
+/// A process runs another program. Attached to `sched_process_exec`, in the surviving thread.
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+pub fn thread_exec(ctx: RawTracePointContext) -> i32 {
+    let open = span::abandon_all();
+    if open > 0 {
+        debug!(&ctx, "exec with {} spans open", open);
+    }
+    0
+}
+
+#[cfg(not(test))]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    // Nothing here panics: indexes are masked and arithmetic wraps. The verifier would refuse the loop.
+    loop {}
+}
+
+/// Licence of the programs, as the kernel reads it.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

@@ -1,0 +1,103 @@
+//! Every map, in one place. The daemon knows them by these names.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::{
+    bindings::BPF_F_MMAPABLE,
+    btf_maps::{Array, HashMap, PerCpuArray, Queue, RingBuf},
+    macros::btf_map,
+};
+use profiler_common::{
+    counter::COUNTERS as COUNTER_COUNT,
+    instruction::Action,
+    layout::PAGE_BUCKETS,
+    limits::{MAX_HISTOGRAM_PAGES, MAX_PROBES, MAX_SITES, RING_BYTES},
+    probe::ProbeSlot,
+    settings::Settings,
+    thread::ThreadState,
+};
+
+use crate::sample::Scratch;
+
+const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
+
+/// A probe each.
+#[btf_map]
+pub static PROBES: Array<ProbeSlot, { MAX_PROBES as usize }, MMAPABLE> = Array::new();
+
+/// Histogram pages, referred to by the probes' directories.
+#[btf_map]
+pub static PAGES: Array<[u64; PAGE_BUCKETS], { MAX_HISTOGRAM_PAGES as usize }, MMAPABLE> = Array::new();
+
+/// Numbers of pages that were used and given back.
+#[btf_map]
+pub static FREE_PAGES: Queue<u32, { MAX_HISTOGRAM_PAGES as usize }> = Queue::new();
+
+/// What was attempted and what was dropped; see `profiler_common::counter`.
+#[btf_map]
+pub static COUNTERS: Array<[u64; COUNTER_COUNT], 1, MMAPABLE> = Array::new();
+
+/// Meaning of the instructions at sites, by site number.
+#[btf_map]
+pub static ACTIONS: Array<Action, { MAX_SITES as usize }> = Array::new();
+
+/// Processes to sample, with the nanoseconds that one tick stands for.
+#[btf_map]
+pub static TARGETS: HashMap<u32, u64, 4096> = HashMap::new();
+
+/// Samples and span ends, on their way to the daemon.
+#[btf_map]
+pub static RING: RingBuf<u8, { RING_BYTES as usize }> = RingBuf::new();
+
+/// The sampler's working memory. Uprobe programs must never use it: the sampler may interrupt them.
+#[btf_map]
+pub static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
+
+/// Open spans by thread.
+#[btf_map]
+pub static THREADS: TaskStorage<ThreadState> = TaskStorage::new();
+
+/// Written by the loader before the programs are loaded.
+#[unsafe(no_mangle)]
+pub static SETTINGS: Settings =
+    Settings { sas_ss_sp_offset: 0, sas_ss_size_offset: 0, ring_bytes: RING_BYTES, reserved: 0 };
+
+/// The settings as loaded, not as compiled.
+#[inline(always)]
+pub fn settings() -> Settings {
+    // SAFETY: the static is initialised and never written while programs run; volatile keeps the
+    // compiler from folding in the value it was compiled with.
+    unsafe { ptr::read_volatile(&raw const SETTINGS) }
+}
+
+/// A map's address, as helpers take it.
+#[inline(always)]
+pub fn handle<M>(map: &'static M) -> *mut c_void {
+    ptr::from_ref(map).cast_mut().cast()
+}
+
+/// Task-local storage as a map definition that the loader reads from BTF. The fields are never
+/// dereferenced; their pointee array lengths are the values.
+#[repr(C)]
+pub struct TaskStorage<T> {
+    r#type: *const [i32; 29],
+    key: *const i32,
+    value: *const T,
+    max_entries: *const [i32; 0],
+    map_flags: *const [i32; 1],
+}
+
+// SAFETY: the fields are null pointers that nothing reads; the kernel synchronises the map itself.
+unsafe impl<T> Sync for TaskStorage<T> {}
+
+impl<T> TaskStorage<T> {
+    const fn new() -> Self {
+        Self {
+            r#type: ptr::null(),
+            key: ptr::null(),
+            value: ptr::null(),
+            max_entries: ptr::null(),
+            map_flags: ptr::null(),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A tick of the sampler: the stack, and the spans that are open on the thread.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::helpers::{
+    bpf_get_smp_processor_id, bpf_ktime_get_ns,
+    generated::{bpf_get_current_pid_tgid, bpf_loop, bpf_ringbuf_output},
+};
+use profiler_common::{
+    counter::Counter,
+    limits::MAX_DEPTH,
+    record::{SAMPLE, SampleHeader, SpanRef},
+    thread::{OpenSpan, ThreadState},
+};
+
+use crate::{
+    emit::{self, Fill},
+    maps::{self, RING, SCRATCH, TARGETS},
+    span,
+    stack::{self, Part, WALK_BYTES},
+    task,
+};
+
+/// Where the variable parts of a record may begin, at most; a power of two, so that an offset can be masked.
+const OFFSETS: usize = 8192;
+
+const _: () = assert!(
+    size_of::<SampleHeader>() + MAX_DEPTH * size_of::<SpanRef>() + WALK_BYTES < OFFSETS
+);
+
+/// The record as it is put together, and room for the last walk behind the last offset.
+#[repr(C)]
+pub struct Scratch {
+    bytes: [u8; OFFSETS + WALK_BYTES],
+}
+
+/// What the loop over the open spans carries along.
+#[repr(C)]
+struct Cursor {
+    state: *mut ThreadState,
+    out: *mut u8,
+    /// Spans to visit.
+    depth: u32,
+}
+
+/// Takes a sample of the current thread, if its process is a target.
+#[inline(always)]
+pub fn take(ctx: *mut c_void) {
+    // SAFETY: the helper takes nothing.
+    let ids = unsafe { bpf_get_current_pid_tgid() };
+    let tgid = (ids >> 32) as u32;
+    // SAFETY: the value is copied at once; a target that is removed meanwhile is sampled once more.
+    let Some(weight_ns) = (unsafe { TARGETS.get(&tgid).copied() }) else { return };
+    emit::count(Counter::SampleAttempted);
+    let fill = Fill::now();
+    if fill.should_yield() {
+        emit::count(Counter::SampleYielded);
+        return;
+    }
+    let Some(scratch) = SCRATCH.get_ptr_mut(0) else { return };
+    let out = scratch.cast::<u8>();
+
+    let state = task::state();
+    let depth = live_depth(state);
+    if let Some(state) = state {
+        for_each_span(state, out, depth, write_span);
+    }
+    let mut offset = size_of::<SampleHeader>() + depth as usize * size_of::<SpanRef>();
+
+    // SAFETY: the offset is masked below OFFSETS, and a walk's room lies behind that.
+    let kernel = unsafe { stack::walk(ctx, out.add(mask(offset)), Part::Kernel) }.unwrap_or(0);
+    offset += kernel * 8;
+    // SAFETY: as above.
+    let user = unsafe { stack::walk(ctx, out.add(mask(offset)), Part::User) };
+    let mut flags = 0;
+    if user.is_none() {
+        flags |= SampleHeader::USER_MISSING;
+    }
+    let user = user.unwrap_or(0);
+    if user * 8 >= WALK_BYTES {
+        flags |= SampleHeader::USER_TRUNCATED;
+    }
+    offset += user * 8;
+
+    let header = SampleHeader {
+        kind: SAMPLE,
+        // SAFETY: the helper takes nothing.
+        cpu: unsafe { bpf_get_smp_processor_id() },
+        tgid,
+        tid: ids as u32,
+        // SAFETY: the helper takes nothing.
+        ts_ns: unsafe { bpf_ktime_get_ns() },
+        weight_ns,
+        spans: depth as u16,
+        kernel_frames: kernel as u16,
+        user_frames: user as u16,
+        flags,
+    };
+    // SAFETY: the scratch begins with room for a header; its length is masked below OFFSETS.
+    let failed = unsafe {
+        ptr::write_unaligned(out.cast(), header);
+        bpf_ringbuf_output(maps::handle(&RING), out.cast(), mask(offset) as u64, fill.wakeup())
+    };
+    if failed != 0 {
+        emit::count(Counter::SampleRingFull);
+        return;
+    }
+    // Only a sample that is on its way may ask for the end of its spans.
+    if let Some(state) = state {
+        for_each_span(state, out, depth, count_hit);
+    }
+}
+
+/// How many of the open spans are not left behind by a jump that no probe has noticed yet.
+#[inline(always)]
+fn live_depth(state: Option<*mut ThreadState>) -> u32 {
+    let Some(state) = state else { return 0 };
+    // SAFETY: the state is a live map value. This CPU runs its only writer, which we interrupt.
+    let depth = unsafe { (&raw const (*state).depth).read_volatile() };
+    let depth = if depth as usize > MAX_DEPTH { MAX_DEPTH as u32 } else { depth };
+    if depth == 0 {
+        return 0;
+    }
+    let Some(stack_pointer) = task::user_stack_pointer() else { return depth };
+    let mut trim = Trim { state, stack_pointer, depth, on_alternate: task::on_alternate_stack(stack_pointer) };
+    // SAFETY: the callback takes a `Trim`, which outlives the call.
+    unsafe { bpf_loop(depth, trim_one as *mut c_void, (&raw mut trim).cast(), 0) };
+    trim.depth
+}
+
+/// What the search for the topmost live span carries along.
+#[repr(C)]
+struct Trim {
+    state: *mut ThreadState,
+    stack_pointer: u64,
+    depth: u32,
+    on_alternate: bool,
+}
+
+/// Passes over the topmost span if the stack pointer shows that it was left.
+unsafe extern "C" fn trim_one(_index: u32, trim: *mut c_void) -> i64 {
+    // SAFETY: `live_depth` passes a `Trim` with a live map value.
+    unsafe {
+        let trim = &mut *trim.cast::<Trim>();
+        let top = span::span_at(trim.state, trim.depth.wrapping_sub(1));
+        if !span::passed(top, trim.stack_pointer, trim.on_alternate) {
+            return 1;
+        }
+        trim.depth = trim.depth.wrapping_sub(1);
+    }
+    0
+}
+
+#[inline(always)]
+fn for_each_span(
+    state: *mut ThreadState,
+    out: *mut u8,
+    depth: u32,
+    each: unsafe extern "C" fn(u32, *mut c_void) -> i64,
+) {
+    let mut cursor = Cursor { state, out, depth };
+    // SAFETY: the callback takes a `Cursor`, which outlives the call.
+    unsafe { bpf_loop(depth, each as *mut c_void, (&raw mut cursor).cast(), 0) };
+}
+
+/// Writes one span's reference behind the header.
+unsafe extern "C" fn write_span(index: u32, cursor: *mut c_void) -> i64 {
+    // SAFETY: `for_each_span` passes a `Cursor` of live map values; indexes are masked to both arrays.
+    unsafe {
+        let cursor = &*cursor.cast::<Cursor>();
+        let index = index as usize & (MAX_DEPTH - 1);
+        let span = &raw const (*cursor.state).spans;
+        let span = span.cast::<OpenSpan>().add(index);
+        let out = cursor.out.add(size_of::<SampleHeader>()).cast::<SpanRef>().add(index);
+        (*out).probe = (*span).probe;
+        (*out).reserved = 0;
+        (*out).sequence = (*span).sequence;
+        (*out).start_ns = (*span).start_ns;
+    }
+    0
+}
+
+/// Marks one span as hit.
+unsafe extern "C" fn count_hit(index: u32, cursor: *mut c_void) -> i64 {
+    // SAFETY: as in `write_span`.
+    unsafe {
+        let cursor = &*cursor.cast::<Cursor>();
+        let span = (&raw mut (*cursor.state).spans).cast::<OpenSpan>();
+        let hits = &raw mut (*span.add(index as usize & (MAX_DEPTH - 1))).hits;
+        hits.write_volatile(hits.read_volatile().saturating_add(1));
+    }
+    0
+}
+
+/// Masks an offset in a way that the optimiser cannot drop: older verifiers do not follow a range
+/// check through the arithmetic, and the compiler removes a mask that a range check made redundant.
+#[inline(always)]
+fn mask(mut offset: usize) -> usize {
+    // SAFETY: register arithmetic only.
+    unsafe { core::arch::asm!("{0} &= 8191", inout(reg) offset) };
+    offset
+}

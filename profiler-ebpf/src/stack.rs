@@ -1,0 +1,34 @@
+//! Taking a stack: the kernel's frame-pointer walk.
+//!
+//! This is the one place that knows how addresses are found; another way of unwinding goes here.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_get_stack;
+use profiler_common::limits::MAX_STACK_FRAMES;
+
+const BPF_F_USER_STACK: u64 = 1 << 8;
+
+/// Bytes that a walk may write.
+pub const WALK_BYTES: usize = MAX_STACK_FRAMES * 8;
+
+/// Which part of the stack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// From the system call or interrupt inwards.
+    Kernel,
+    /// The target's own.
+    User,
+}
+
+/// Writes addresses, innermost first, and returns their number; `None` where the stack cannot be had.
+///
+/// # Safety
+/// `out` has room for [`WALK_BYTES`].
+#[inline(always)]
+pub unsafe fn walk(ctx: *mut c_void, out: *mut u8, part: Part) -> Option<usize> {
+    let flags = if part == Part::User { BPF_F_USER_STACK } else { 0 };
+    // SAFETY: the caller gives the room that the size says.
+    let bytes = unsafe { bpf_get_stack(ctx, out.cast(), WALK_BYTES as u32, flags) };
+    if bytes < 0 { None } else { Some(bytes as usize / 8) }
+}
