@@ -1,0 +1,146 @@
+//! Requests, parsed once into values that cannot be wrong.
+
+use profiler_proto::v1;
+use tonic::{Request, transport::server::UdsConnectInfo};
+
+use crate::{
+    aggregate::Over,
+    session::{Caller, ExitMethod, NewSession, Reason, SessionError, TargetSpec},
+};
+
+const DEFAULT_FREQUENCY_HZ: u32 = 99;
+const MAX_FREQUENCY_HZ: u32 = 10_000;
+const MAX_NAME_BYTES: usize = 64;
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Who asks: the user on the other end of the socket.
+pub fn caller<T>(request: &Request<T>) -> Result<Caller, SessionError> {
+    request
+        .extensions()
+        .get::<UdsConnectInfo>()
+        .and_then(|info| info.peer_cred)
+        .map(|credentials| Caller { uid: credentials.uid() })
+        .ok_or_else(|| {
+            SessionError::new(Reason::PermissionDenied, "the connection does not say which user it belongs to")
+        })
+}
+
+fn invalid(message: impl Into<String>) -> SessionError {
+    SessionError::new(Reason::ArgumentInvalid, message)
+}
+
+/// What to look at.
+pub fn target(target: Option<v1::Target>) -> Result<TargetSpec, SessionError> {
+    match target.and_then(|target| target.target) {
+        Some(v1::target::Target::Pid(0)) | None => Err(invalid("no target is given: set a PID or an executable")),
+        Some(v1::target::Target::Pid(pid)) => Ok(TargetSpec::Pid(pid)),
+        Some(v1::target::Target::Executable(name)) if name.is_empty() => Err(invalid("the executable's name is empty")),
+        Some(v1::target::Target::Executable(name)) => Ok(TargetSpec::Executable(name)),
+    }
+}
+
+/// A duration between bounds; what is unset has a default.
+pub fn duration_ns(
+    what: &str,
+    duration: Option<prost_types::Duration>,
+    default_ns: u64,
+    range: std::ops::RangeInclusive<u64>,
+) -> Result<u64, SessionError> {
+    let Some(duration) = duration else { return Ok(default_ns) };
+    let ns = u64::try_from(duration.seconds)
+        .ok()
+        .and_then(|seconds| seconds.checked_mul(SECOND_NS))
+        .and_then(|ns| ns.checked_add(u64::try_from(duration.nanos).ok()?));
+    ns.filter(|ns| range.contains(ns)).ok_or_else(|| {
+        let seconds = |ns: u64| ns as f64 / SECOND_NS as f64;
+        invalid(format!("{what} must be between {} s and {} s", seconds(*range.start()), seconds(*range.end())))
+    })
+}
+
+/// Time between the messages of a stream.
+pub fn interval_ns(interval: Option<prost_types::Duration>) -> Result<u64, SessionError> {
+    duration_ns("the interval", interval, SECOND_NS, SECOND_NS / 20..=3600 * SECOND_NS)
+}
+
+/// A session's name, as part of a request.
+pub fn name(name: String) -> Result<String, SessionError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.len() > MAX_NAME_BYTES || !name.chars().all(allowed) {
+        return Err(invalid(format!(
+            "a session's name has up to {MAX_NAME_BYTES} letters, digits, `-`, `_` and `.`"
+        )));
+    }
+    Ok(name)
+}
+
+/// A new session.
+pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, SessionError> {
+    let exit_method = match request.exit_method() {
+        v1::ExitMethod::Unspecified | v1::ExitMethod::Auto => None,
+        v1::ExitMethod::Return => Some(ExitMethod::Return),
+        v1::ExitMethod::Ret => Some(ExitMethod::Ret),
+    };
+    let v1::CreateSessionRequest {
+        name: text,
+        target: place,
+        scope,
+        frequency_hz,
+        window,
+        half_life,
+        lease,
+        exit_method: _,
+    } = request;
+    if frequency_hz > MAX_FREQUENCY_HZ {
+        return Err(invalid(format!("the frequency must be at most {MAX_FREQUENCY_HZ} Hz")));
+    }
+    let day = 24 * 3600 * SECOND_NS;
+    Ok(NewSession {
+        name: name(text)?,
+        target: target(place)?,
+        scope,
+        frequency_hz: if frequency_hz == 0 { DEFAULT_FREQUENCY_HZ } else { frequency_hz },
+        window_ns: duration_ns("the window", window, 10 * SECOND_NS, SECOND_NS..=day)?,
+        half_life_ns: duration_ns("the half-life", half_life, 30 * SECOND_NS, SECOND_NS..=day)?,
+        lease_ns: duration_ns("the lease", lease, 60 * SECOND_NS, SECOND_NS..=day)?,
+        exit_method,
+    })
+}
+
+/// Which of the three histograms a picture is drawn of.
+pub fn over(over: v1::Over) -> Over {
+    match over {
+        v1::Over::Unspecified | v1::Over::Start => Over::Start,
+        v1::Over::Window => Over::Window,
+        v1::Over::Ewma => Over::Ewma,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_duration_is_within_its_range_or_refused(seconds: i64, nanos: i32) {
+            let duration = prost_types::Duration { seconds, nanos };
+            if let Ok(ns) = interval_ns(Some(duration)) {
+                prop_assert!((50_000_000..=3_600_000_000_000).contains(&ns));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_unset_has_a_default() {
+        let pid = v1::Target { target: Some(v1::target::Target::Pid(7)) };
+        let session = new_session(v1::CreateSessionRequest { target: Some(pid), ..Default::default() }).unwrap();
+        assert_eq!((session.frequency_hz, session.window_ns), (99, 10 * SECOND_NS));
+        assert_eq!(session.target, TargetSpec::Pid(7));
+    }
+
+    #[test]
+    fn a_target_is_required() {
+        let error = new_session(v1::CreateSessionRequest::default()).unwrap_err();
+        assert_eq!(error.reason, Reason::ArgumentInvalid);
+    }
+}

@@ -1,0 +1,89 @@
+//! Values on their way to the wire.
+
+use std::collections::HashMap;
+
+use profiler_proto::v1;
+
+use crate::{
+    aggregate::summary::Summary,
+    session::{Cost, ExitMethod, FunctionInfo, Losses, SessionInfo, SiteInfo},
+};
+
+pub fn duration(ns: u64) -> prost_types::Duration {
+    prost_types::Duration {
+        seconds: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
+        nanos: i32::try_from(ns % 1_000_000_000).unwrap_or(0),
+    }
+}
+
+pub fn function(function: &FunctionInfo) -> v1::Function {
+    let FunctionInfo { name, linkage_name, file, line, module, address, size, inlined } = function;
+    v1::Function {
+        name: name.clone(),
+        linkage_name: linkage_name.clone(),
+        file: file.clone(),
+        line: *line,
+        module: module.clone(),
+        address: *address,
+        size: *size,
+        inlined: *inlined,
+    }
+}
+
+fn site(site: &SiteInfo) -> v1::Site {
+    let method = match site.exit_method {
+        ExitMethod::Return => v1::ExitMethod::Return,
+        ExitMethod::Ret => v1::ExitMethod::Ret,
+    };
+    v1::Site {
+        function: Some(function(&site.function)),
+        entry_offset: site.entry_offset,
+        entry_instruction: site.entry_instruction.clone(),
+        exit_method: method.into(),
+        exits: site.exits,
+        entry_single_stepped: site.entry_single_stepped,
+        exit_single_stepped: site.exit_single_stepped,
+    }
+}
+
+pub fn session(session: SessionInfo) -> v1::Session {
+    let attach = if session.perf_links { v1::AttachMethod::Perf } else { v1::AttachMethod::Multi };
+    v1::Session {
+        name: session.name,
+        scope: session.scope,
+        pids: session.pids,
+        sites: session.sites.iter().map(site).collect(),
+        attach_method: attach.into(),
+        warnings: session.warnings,
+        frequency_hz: session.frequency_hz,
+        lease: Some(duration(session.lease_ns)),
+        watchers: session.watchers,
+    }
+}
+
+pub fn cost(cost: Cost) -> v1::Cost {
+    let Cost { cpu_share, rss_anon_bytes, kernel_share } = cost;
+    v1::Cost { cpu_share, rss_anon_bytes, kernel_share }
+}
+
+pub fn losses(losses: &Losses) -> HashMap<String, u64> {
+    losses.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect()
+}
+
+pub fn summary(summary: &Summary) -> v1::Summary {
+    let Some(times) = summary.times else {
+        return v1::Summary { count: summary.count, rate_hz: summary.rate_hz, ..Default::default() };
+    };
+    v1::Summary {
+        count: summary.count,
+        rate_hz: summary.rate_hz,
+        mean_ns: times.mean_ns,
+        min_ns: times.min_ns,
+        max_ns: times.max_ns,
+        p50_ns: times.p50_ns,
+        p90_ns: times.p90_ns,
+        p95_ns: times.p95_ns,
+        p99_ns: times.p99_ns,
+        p999_ns: times.p999_ns,
+    }
+}

@@ -1,0 +1,117 @@
+//! A stream of flame pictures: the first whole, then what changed.
+
+use std::collections::HashMap;
+
+use profiler_proto::v1;
+
+use super::convert;
+use crate::{
+    aggregate::{difference::NodeDifference, picture::NodeWeight},
+    session::{FlamePicture, FrameInfo},
+};
+
+/// What a client of one stream knows.
+#[derive(Default)]
+pub struct FlameDelta {
+    last_seq: Option<u64>,
+    dropped: u64,
+    generation: u64,
+    frames: usize,
+    nodes: usize,
+    weights: HashMap<u32, NodeWeight>,
+}
+
+impl FlameDelta {
+    /// The next message of the stream.
+    pub fn next(&mut self, picture: &FlamePicture) -> v1::WatchFlameResponse {
+        let missed = self.last_seq.map_or(picture.seq, |last| picture.seq.saturating_sub(last + 1));
+        self.dropped += missed;
+        let snapshot = self.last_seq.is_none() || self.generation != picture.generation;
+        if snapshot {
+            let (dropped, seq) = (self.dropped, self.last_seq);
+            *self = Self { dropped, last_seq: seq, generation: picture.generation, ..Self::default() };
+        }
+        self.last_seq = Some(picture.seq);
+        let frames = picture.frames.iter().enumerate().skip(self.frames).map(frame).collect();
+        self.frames = picture.frames.len();
+        let nodes = picture.nodes.iter().enumerate().skip(self.nodes).map(node).collect();
+        self.nodes = picture.nodes.len();
+        v1::WatchFlameResponse {
+            seq: picture.seq,
+            dropped: self.dropped,
+            snapshot,
+            r#final: picture.ended.is_some(),
+            scope: picture.scope.to_string(),
+            frames,
+            nodes,
+            weights: self.changed(&picture.picture.weights),
+            differences: picture.picture.differences.iter().map(difference).collect(),
+            summary: Some(summary(picture)),
+            cost: Some(convert::cost(picture.cost)),
+            final_reason: picture.ended.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Weights that changed; a node that lost all of its weight is sent as zero once.
+    fn changed(&mut self, weights: &[NodeWeight]) -> Vec<v1::NodeWeight> {
+        let mut gone = std::mem::take(&mut self.weights);
+        let mut messages = Vec::new();
+        for weight in weights {
+            let id = weight.node.0;
+            if gone.remove(&id).as_ref() != Some(weight) {
+                messages.push(v1::NodeWeight {
+                    node: id,
+                    inside_ns: weight.inside_ns,
+                    inside_samples: weight.inside_samples,
+                    outside_ns: weight.outside_ns,
+                    outside_samples: weight.outside_samples,
+                });
+            }
+            self.weights.insert(id, *weight);
+        }
+        messages.extend(gone.into_keys().map(|node| v1::NodeWeight { node, ..Default::default() }));
+        messages
+    }
+}
+
+fn frame((id, frame): (usize, &FrameInfo)) -> v1::Frame {
+    let FrameInfo { function, file, line, module, inlined, kernel } = frame.clone();
+    v1::Frame { id: u32::try_from(id).unwrap_or(u32::MAX), function, file, line, module, inlined, kernel }
+}
+
+fn node((index, (parent, frame, complete)): (usize, &(u32, u32, bool))) -> v1::FlameNode {
+    let id = u32::try_from(index + 1).unwrap_or(u32::MAX);
+    v1::FlameNode { id, parent: *parent, frame: *frame, complete: *complete }
+}
+
+fn difference(difference: &NodeDifference) -> v1::NodeDifference {
+    let NodeDifference { node, difference, low, high, inside_spans, outside_spans } = *difference;
+    v1::NodeDifference { node: node.0, difference, low, high, inside_spans, outside_spans }
+}
+
+fn summary(picture: &FlamePicture) -> v1::FlameSummary {
+    let summary = &picture.picture.summary;
+    let mut lost = convert::losses(&picture.lost);
+    for (reason, count) in
+        [("abandoned", summary.elsewhere_abandoned), ("expired", summary.elsewhere_expired)]
+    {
+        if count > 0 {
+            lost.insert(reason.to_owned(), count);
+        }
+    }
+    v1::FlameSummary {
+        samples: summary.samples,
+        inside: summary.inside,
+        outside: summary.outside,
+        elsewhere: summary.elsewhere,
+        open: summary.open,
+        incomplete: summary.incomplete,
+        lost,
+        threshold_ns: summary.threshold_ns.unwrap_or(0),
+        calls: summary.calls,
+        calls_inside: summary.calls_inside,
+        warming: summary.warming,
+        calls_needed: summary.calls_needed,
+        folded_stacks: summary.folded_stacks,
+    }
+}

@@ -1,0 +1,153 @@
+//! A stream of latency pictures: the first whole, then what changed.
+
+use std::collections::HashMap;
+
+use profiler_proto::v1;
+
+use super::convert;
+use crate::session::{FunctionLatency, LatencyPicture};
+
+/// What a client of one stream knows.
+#[derive(Default)]
+pub struct LatencyDelta {
+    last_seq: Option<u64>,
+    dropped: u64,
+    /// By function: the function as last sent.
+    sent: HashMap<u32, FunctionLatency>,
+    scope: String,
+}
+
+impl LatencyDelta {
+    /// The next message of the stream.
+    pub fn next(&mut self, picture: &LatencyPicture) -> v1::WatchLatencyResponse {
+        let missed = self.last_seq.map_or(picture.seq, |last| picture.seq.saturating_sub(last + 1));
+        self.dropped += missed;
+        // Another scope may have other functions; the client starts afresh.
+        let snapshot = self.last_seq.is_none() || *self.scope != *picture.scope;
+        if snapshot {
+            self.sent.clear();
+            self.scope = picture.scope.to_string();
+        }
+        self.last_seq = Some(picture.seq);
+        let functions = picture
+            .functions
+            .iter()
+            .filter(|function| self.sent.get(&function.id) != Some(function))
+            .map(|function| message(function, self.sent.get(&function.id)))
+            .collect();
+        for function in &picture.functions {
+            self.sent.insert(function.id, function.clone());
+        }
+        v1::WatchLatencyResponse {
+            seq: picture.seq,
+            dropped: self.dropped,
+            snapshot,
+            r#final: picture.ended.is_some(),
+            scope: picture.scope.to_string(),
+            functions,
+            cost: Some(convert::cost(picture.cost)),
+            lost: convert::losses(&picture.lost),
+            final_reason: picture.ended.clone().unwrap_or_default(),
+        }
+    }
+}
+
+fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::FunctionLatency {
+    let FunctionLatency {
+        id,
+        function: info,
+        summaries,
+        since_start,
+        window,
+        open,
+        abandoned,
+        lost,
+        overhead_ns,
+        slowest,
+    } = function;
+    v1::FunctionLatency {
+        id: *id,
+        function: Some(convert::function(info)),
+        since_start: Some(convert::summary(&summaries.since_start)),
+        window: Some(convert::summary(&summaries.window)),
+        ewma: Some(convert::summary(&summaries.ewma)),
+        since_start_counts: Some(histogram(&increments(
+            since_start,
+            before.map_or(&[], |before| before.since_start.as_slice()),
+        ))),
+        window_counts: Some(histogram(window)),
+        open: *open,
+        abandoned: *abandoned,
+        lost: convert::losses(lost),
+        overhead_ns: *overhead_ns,
+        slowest: slowest
+            .iter()
+            .map(|call| v1::SlowCall { ts_ns: call.ts_ns, tid: call.tid, duration_ns: call.duration_ns })
+            .collect(),
+    }
+}
+
+/// What a growing histogram has gained. Both are sorted by bucket.
+fn increments(now: &[(u32, u64)], before: &[(u32, u64)]) -> Vec<(u32, u64)> {
+    let mut before = before.iter().peekable();
+    now.iter()
+        .filter_map(|(bucket, count)| {
+            while before.next_if(|(known, _)| known < bucket).is_some() {}
+            let known = before.next_if(|(known, _)| known == bucket).map_or(0, |(_, known)| *known);
+            let gained = count.saturating_sub(known);
+            (gained > 0).then_some((*bucket, gained))
+        })
+        .collect()
+}
+
+fn histogram(counts: &[(u32, u64)]) -> v1::Histogram {
+    let mut last = 0;
+    let bucket_deltas = counts
+        .iter()
+        .map(|(bucket, _)| {
+            let delta = bucket - last;
+            last = *bucket;
+            delta
+        })
+        .collect();
+    v1::Histogram { bucket_deltas, counts: counts.iter().map(|(_, count)| *count).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn increments_add_up(
+            before in proptest::collection::btree_map(0u32..40, 1u64..9, 0..20),
+            more in proptest::collection::btree_map(0u32..40, 1u64..9, 0..20),
+        ) {
+            let mut now = before.clone();
+            for (bucket, count) in &more {
+                *now.entry(*bucket).or_default() += count;
+            }
+            let flat = |map: &BTreeMap<u32, u64>| map.iter().map(|(k, v)| (*k, *v)).collect::<Vec<_>>();
+            prop_assert_eq!(increments(&flat(&now), &flat(&before)), flat(&more));
+        }
+    }
+
+    #[test]
+    fn a_gap_is_counted() {
+        let mut stream = LatencyDelta::default();
+        let picture = |seq| LatencyPicture {
+            seq,
+            scope: "f".into(),
+            functions: Vec::new(),
+            cost: crate::session::Cost::default(),
+            lost: crate::session::Losses::new(),
+            ended: None,
+        };
+        let first = stream.next(&picture(0));
+        assert!(first.snapshot && first.dropped == 0);
+        let later = stream.next(&picture(4));
+        assert!(!later.snapshot && later.dropped == 3);
+    }
+}

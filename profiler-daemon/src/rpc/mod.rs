@@ -1,0 +1,22 @@
+//! The gRPC service: the only part that knows the wire format.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `server` | a service on a socket, or in this process |
+//! | `targets`, `sessions`, `views` | one gRPC service each |
+//! | `arguments` | messages parsed once, into values that cannot be wrong |
+//! | `latency_delta`, `flame_delta` | what changed since the last message of a stream |
+//! | `convert` | values that both directions need |
+//! | `status` | errors with their reason |
+
+mod arguments;
+mod convert;
+mod flame_delta;
+mod latency_delta;
+mod server;
+mod sessions;
+mod status;
+mod targets;
+mod views;
+
+pub use server::{InProcess, ServerError, in_process, serve};

@@ -1,0 +1,164 @@
+//! The service on a Unix socket, or within this process.
+
+use std::{
+    io,
+    os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use futures_util::{StreamExt as _, stream};
+use hyper_util::rt::TokioIo;
+use profiler_proto::v1::{
+    DESCRIPTORS, session_service_server::SessionServiceServer, target_service_server::TargetServiceServer,
+    view_service_server::ViewServiceServer,
+};
+use tokio::net::{UnixListener, UnixStream};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Channel, Endpoint, Server, Uri, server::Router};
+
+use super::{sessions::Sessions, targets::Targets, views::Views};
+use crate::session::{self, Handle};
+
+/// Requests that one connection may have under way.
+const MAX_CONCURRENT_STREAMS: u32 = 64;
+
+/// Time between keepalive probes of a connection, and how long an answer may take.
+const KEEPALIVE: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// The service could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The socket cannot be made.
+    #[error("listening on {path}: {source}", path = path.display())]
+    Listen {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another daemon is listening there.
+    #[error("another daemon is listening on {0}: stop it, or choose another socket with --socket")]
+    InUse(PathBuf),
+    /// The transport failed.
+    #[error("serving: {0}")]
+    Transport(#[from] tonic::transport::Error),
+    /// The reflection service refused the protocol's description.
+    #[error("reflection: {0}")]
+    Reflection(#[from] tonic_reflection::server::Error),
+    /// A thread or a connection within the process could not be made.
+    #[error("starting: {0}")]
+    Start(#[from] io::Error),
+}
+
+async fn router(handle: &Handle) -> Result<Router, ServerError> {
+    let (reporter, health) = tonic_health::server::health_reporter();
+    reporter.set_serving::<SessionServiceServer<Sessions>>().await;
+    reporter.set_serving::<ViewServiceServer<Views>>().await;
+    reporter.set_serving::<TargetServiceServer<Targets>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    Ok(Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
+        .add_service(health)
+        .add_service(reflection)
+        .add_service(SessionServiceServer::new(Sessions(handle.clone())))
+        .add_service(ViewServiceServer::new(Views(handle.clone())))
+        .add_service(TargetServiceServer::new(Targets)))
+}
+
+/// Listens on a Unix socket until `stop` completes; then refuses new requests and lets streams end.
+///
+/// `listening` is called once clients can connect.
+///
+/// # Errors
+/// Where the socket cannot be made, or another daemon has it.
+pub async fn serve(
+    handle: &Handle,
+    socket: &Path,
+    mode: u32,
+    listening: impl FnOnce(),
+    stop: impl Future<Output = ()>,
+) -> Result<(), ServerError> {
+    let listener = listen(socket, mode).await?;
+    listening();
+    let served = router(handle)
+        .await?
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+        .await;
+    // A socket that is gone already is what was wanted.
+    let _ = std::fs::remove_file(socket);
+    Ok(served?)
+}
+
+/// Makes the socket. Its mode is set before anyone can connect: it is bound under another name, and
+/// renamed when it is ready.
+async fn listen(path: &Path, mode: u32) -> Result<UnixListener, ServerError> {
+    let fail = |source| ServerError::Listen { path: path.to_owned(), source };
+    if let Ok(metadata) = std::fs::symlink_metadata(path) {
+        if !metadata.file_type().is_socket() {
+            return Err(fail(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way")));
+        }
+        if UnixStream::connect(path).await.is_ok() {
+            return Err(ServerError::InUse(path.to_owned()));
+        }
+    }
+    let mut hidden = path.as_os_str().to_owned();
+    hidden.push(format!(".{}", std::process::id()));
+    let hidden = PathBuf::from(hidden);
+    // A leftover of a daemon that was killed.
+    let _ = std::fs::remove_file(&hidden);
+    let listener = UnixListener::bind(&hidden).map_err(fail)?;
+    std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(mode)).map_err(fail)?;
+    std::fs::rename(&hidden, path).map_err(fail)?;
+    Ok(listener)
+}
+
+/// The service within this process.
+pub struct InProcess {
+    channel: Channel,
+    handle: Handle,
+}
+
+impl InProcess {
+    /// What clients connect by.
+    #[must_use]
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// Detaches everything.
+    pub async fn stop(self) {
+        self.handle.stop().await;
+    }
+}
+
+/// Runs the service in this process and connects to it: what the command line does where no daemon is.
+///
+/// # Errors
+/// Where the connection within the process cannot be made.
+pub async fn in_process(config: session::Config) -> Result<InProcess, ServerError> {
+    let handle = session::start(config)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let router = router(&handle).await?;
+    tokio::spawn(async move {
+        // The stream of connections must not end: the server would end with it.
+        let connections = stream::iter([Ok::<_, io::Error>(theirs)]).chain(stream::pending());
+        if let Err(error) = router.serve_with_incoming(connections).await {
+            tracing::error!(%error, "the service within this process ended");
+        }
+    });
+    let mut ours = Some(ours);
+    let channel = Endpoint::from_static("http://in-process")
+        .connect_with_connector(tower::service_fn(move |_: Uri| {
+            let stream = ours.take();
+            async move {
+                stream.map(TokioIo::new).ok_or_else(|| io::Error::other("the service within this process ended"))
+            }
+        }))
+        .await?;
+    Ok(InProcess { channel, handle })
+}

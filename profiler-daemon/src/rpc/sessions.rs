@@ -1,0 +1,60 @@
+//! `profiler.v1.SessionService`.
+
+use profiler_proto::v1::{self, session_service_server::SessionService};
+use tonic::{Request, Response, Status};
+
+use super::{arguments, convert};
+use crate::session::Handle;
+
+/// The service.
+pub struct Sessions(pub Handle);
+
+#[tonic::async_trait]
+impl SessionService for Sessions {
+    async fn create_session(
+        &self,
+        request: Request<v1::CreateSessionRequest>,
+    ) -> Result<Response<v1::CreateSessionResponse>, Status> {
+        let caller = arguments::caller(&request)?;
+        let new = arguments::new_session(request.into_inner())?;
+        let session = self.0.create(caller, new).await?;
+        Ok(Response::new(v1::CreateSessionResponse { session: Some(convert::session(session)) }))
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        let sessions = self.0.list(arguments::caller(&request)?).await?;
+        let sessions = sessions.into_iter().map(convert::session).collect();
+        Ok(Response::new(v1::ListSessionsResponse { sessions }))
+    }
+
+    async fn set_scope(
+        &self,
+        request: Request<v1::SetScopeRequest>,
+    ) -> Result<Response<v1::SetScopeResponse>, Status> {
+        let caller = arguments::caller(&request)?;
+        let v1::SetScopeRequest { name, scope } = request.into_inner();
+        let session = self.0.set_scope(caller, arguments::name(name)?, scope).await?;
+        Ok(Response::new(v1::SetScopeResponse { session: Some(convert::session(session)) }))
+    }
+
+    async fn renew_session(
+        &self,
+        request: Request<v1::RenewSessionRequest>,
+    ) -> Result<Response<v1::RenewSessionResponse>, Status> {
+        let caller = arguments::caller(&request)?;
+        let lease_ns = self.0.renew(caller, arguments::name(request.into_inner().name)?).await?;
+        Ok(Response::new(v1::RenewSessionResponse { lease: Some(convert::duration(lease_ns)) }))
+    }
+
+    async fn end_session(
+        &self,
+        request: Request<v1::EndSessionRequest>,
+    ) -> Result<Response<v1::EndSessionResponse>, Status> {
+        let caller = arguments::caller(&request)?;
+        self.0.end(caller, arguments::name(request.into_inner().name)?).await?;
+        Ok(Response::new(v1::EndSessionResponse {}))
+    }
+}

@@ -1,0 +1,82 @@
+//! Errors on the wire: `google.rpc.Status` with a reason that programs can decide by.
+
+use std::{collections::HashMap, time::Duration};
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use crate::session::{Reason, SessionError};
+
+/// The domain of every reason.
+const DOMAIN: &str = "profiler.v1";
+
+/// How long a client should wait before it asks again for what a limit refused.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+impl From<SessionError> for Status {
+    fn from(error: SessionError) -> Self {
+        let (code, reason) = describe(error.reason);
+        let metadata: HashMap<String, String> =
+            error.metadata.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
+        match error.reason {
+            Reason::CapabilityMissing => {
+                for (_, capability) in error.metadata.iter().filter(|(name, _)| *name == "capability") {
+                    details.add_precondition_failure_violation("CAPABILITY", capability, &error.message);
+                }
+            }
+            Reason::LimitReached => {
+                details.set_retry_info(Some(RETRY_AFTER));
+            }
+            _ => {}
+        }
+        Self::with_error_details(code, error.message, details)
+    }
+}
+
+/// The gRPC code and the reason's name.
+fn describe(reason: Reason) -> (Code, &'static str) {
+    match reason {
+        Reason::ScopeInvalid => (Code::InvalidArgument, "SCOPE_INVALID"),
+        Reason::ArgumentInvalid => (Code::InvalidArgument, "ARGUMENT_INVALID"),
+        Reason::TargetNotFound => (Code::NotFound, "TARGET_NOT_FOUND"),
+        Reason::TargetGone => (Code::NotFound, "TARGET_GONE"),
+        Reason::TargetIsKernelThread => (Code::FailedPrecondition, "TARGET_IS_KERNEL_THREAD"),
+        Reason::TargetIs32Bit => (Code::FailedPrecondition, "TARGET_IS_32_BIT"),
+        Reason::TargetStripped => (Code::FailedPrecondition, "TARGET_STRIPPED"),
+        Reason::FunctionNotFound => (Code::NotFound, "FUNCTION_NOT_FOUND"),
+        Reason::FunctionOnlyInlined => (Code::FailedPrecondition, "FUNCTION_ONLY_INLINED"),
+        Reason::FunctionIsIfunc => (Code::FailedPrecondition, "FUNCTION_IS_IFUNC"),
+        Reason::FunctionNotProbeable => (Code::FailedPrecondition, "FUNCTION_NOT_PROBEABLE"),
+        Reason::TooManyFunctions => (Code::ResourceExhausted, "TOO_MANY_FUNCTIONS"),
+        Reason::PermissionDenied => (Code::PermissionDenied, "PERMISSION_DENIED"),
+        Reason::CapabilityMissing => (Code::FailedPrecondition, "CAPABILITY_MISSING"),
+        Reason::SessionExists => (Code::AlreadyExists, "SESSION_EXISTS"),
+        Reason::SessionNotFound => (Code::NotFound, "SESSION_NOT_FOUND"),
+        Reason::LimitReached => (Code::ResourceExhausted, "LIMIT_REACHED"),
+        Reason::Stopping => (Code::Unavailable, "STOPPING"),
+        Reason::Kernel => (Code::Internal, "KERNEL"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_and_its_details_arrive() {
+        let error = SessionError::new(Reason::FunctionNotFound, "no function `f`").with("nearest", "g,h");
+        let status = Status::from(error);
+        assert_eq!(status.code(), Code::NotFound);
+        let info = status.get_error_details().error_info().unwrap().clone();
+        assert_eq!((info.reason.as_str(), info.domain.as_str()), ("FUNCTION_NOT_FOUND", "profiler.v1"));
+        assert_eq!(info.metadata["nearest"], "g,h");
+    }
+
+    #[test]
+    fn a_missing_capability_is_a_violated_precondition() {
+        let error = SessionError::new(Reason::CapabilityMissing, "no").with("capability", "CAP_BPF");
+        let details = Status::from(error).get_error_details();
+        assert_eq!(details.precondition_failure().unwrap().violations[0].subject, "CAP_BPF");
+    }
+}

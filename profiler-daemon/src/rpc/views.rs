@@ -1,0 +1,75 @@
+//! `profiler.v1.ViewService`: streams of pictures.
+//!
+//! A stream is pulled: while its client does not read, pictures replace one another in the channel, and
+//! the gap in their numbers is what the client is told to have missed.
+
+use std::{pin::Pin, sync::Arc};
+
+use futures_util::{Stream, stream};
+use profiler_proto::v1::{self, view_service_server::ViewService};
+use tokio::sync::watch;
+use tonic::{Request, Response, Status};
+
+use super::{arguments, flame_delta::FlameDelta, latency_delta::LatencyDelta};
+use crate::session::{FlamePicture, Handle, LatencyPicture};
+
+/// The service.
+pub struct Views(pub Handle);
+
+type MessageStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl ViewService for Views {
+    type WatchLatencyStream = MessageStream<v1::WatchLatencyResponse>;
+    type WatchFlameStream = MessageStream<v1::WatchFlameResponse>;
+
+    async fn watch_latency(
+        &self,
+        request: Request<v1::WatchLatencyRequest>,
+    ) -> Result<Response<Self::WatchLatencyStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let v1::WatchLatencyRequest { session, interval } = request.into_inner();
+        let interval_ns = arguments::interval_ns(interval)?;
+        let pictures = self.0.watch_latency(caller, arguments::name(session)?, interval_ns).await?;
+        let mut delta = LatencyDelta::default();
+        Ok(Response::new(messages(pictures, move |picture: &LatencyPicture| {
+            (delta.next(picture), picture.ended.is_some())
+        })))
+    }
+
+    async fn watch_flame(
+        &self,
+        request: Request<v1::WatchFlameRequest>,
+    ) -> Result<Response<Self::WatchFlameStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let request = request.into_inner();
+        let over = arguments::over(request.over());
+        let interval_ns = arguments::interval_ns(request.interval)?;
+        let name = arguments::name(request.session)?;
+        let pictures = self.0.watch_flame(caller, name, interval_ns, over, request.difference).await?;
+        let mut delta = FlameDelta::default();
+        Ok(Response::new(messages(pictures, move |picture: &FlamePicture| {
+            (delta.next(picture), picture.ended.is_some())
+        })))
+    }
+}
+
+/// Turns pictures into messages, until one is the last or nobody makes any more.
+fn messages<P, T>(
+    pictures: watch::Receiver<Option<Arc<P>>>,
+    next: impl FnMut(&P) -> (T, bool) + Send + 'static,
+) -> MessageStream<T>
+where
+    P: Send + Sync + 'static,
+    T: Send + 'static,
+{
+    Box::pin(stream::unfold(Some((pictures, next)), |state| async {
+        let (mut pictures, mut next) = state?;
+        loop {
+            pictures.changed().await.ok()?;
+            let Some(picture) = pictures.borrow_and_update().clone() else { continue };
+            let (message, last) = next(&picture);
+            return Some((Ok(message), (!last).then_some((pictures, next))));
+        }
+    }))
+}

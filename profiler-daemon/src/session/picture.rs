@@ -1,0 +1,184 @@
+//! What a view shows at one moment. Pictures are whole: what changed since another is the wire's affair.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::aggregate::{latency::Summaries, picture::Picture};
+
+/// Losses by reason.
+pub type Losses = BTreeMap<&'static str, u64>;
+
+/// A function, as it is known to clients.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FunctionInfo {
+    /// Demangled name.
+    pub name: String,
+    /// Name as linked.
+    pub linkage_name: String,
+    /// Source file; empty where unknown.
+    pub file: String,
+    /// Line of the definition; 0 where unknown.
+    pub line: u32,
+    /// Path of the ELF file.
+    pub module: String,
+    /// Virtual address in the ELF file; 0 where it is only inlined.
+    pub address: u64,
+    /// Bytes of code.
+    pub size: u64,
+    /// Inlined instances.
+    pub inlined: u32,
+}
+
+/// How the end of a span is seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExitMethod {
+    /// A return probe of the kernel.
+    Return,
+    /// A probe on each return instruction.
+    Ret,
+}
+
+/// A place that a session has probes at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SiteInfo {
+    /// The function.
+    pub function: Arc<FunctionInfo>,
+    /// Bytes from its first instruction to the entry probe.
+    pub entry_offset: u32,
+    /// The instruction under the entry probe.
+    pub entry_instruction: String,
+    /// How its end is seen.
+    pub exit_method: ExitMethod,
+    /// Probes that see the end.
+    pub exits: u32,
+    /// The kernel single-steps the entry instruction.
+    pub entry_single_stepped: bool,
+    /// The kernel single-steps the return instructions.
+    pub exit_single_stepped: bool,
+}
+
+/// A session, as it is known to clients.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SessionInfo {
+    /// Its name.
+    pub name: String,
+    /// Canonical text of its scope.
+    pub scope: String,
+    /// Processes that it looks at.
+    pub pids: Vec<u32>,
+    /// Places that it has probes at.
+    pub sites: Vec<SiteInfo>,
+    /// Probes are perf events, not multi links.
+    pub perf_links: bool,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+    /// Samples per second and CPU.
+    pub frequency_hz: u32,
+    /// How long it outlives its last use.
+    pub lease_ns: u64,
+    /// Open streams.
+    pub watchers: u32,
+}
+
+/// A call past the threshold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlowCall {
+    /// `CLOCK_MONOTONIC` at its end.
+    pub ts_ns: u64,
+    /// Its thread.
+    pub tid: u32,
+    /// How long it took.
+    pub duration_ns: u64,
+}
+
+/// What the daemon itself costs.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Cost {
+    /// CPU time since the session began, as a share of one core.
+    pub cpu_share: f64,
+    /// Anonymous resident memory.
+    pub rss_anon_bytes: u64,
+    /// Time in its programs in the kernel as a share of one core; 0 where the kernel does not measure it.
+    pub kernel_share: f64,
+}
+
+/// The latency of one function.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FunctionLatency {
+    /// Number of the function within its session.
+    pub id: u32,
+    /// The function.
+    pub function: Arc<FunctionInfo>,
+    /// The three kinds in numbers.
+    pub summaries: Summaries,
+    /// Calls since the start, by bucket.
+    pub since_start: Vec<(u32, u64)>,
+    /// Calls in the window, by bucket.
+    pub window: Vec<(u32, u64)>,
+    /// Spans open now.
+    pub open: u64,
+    /// Spans that were jumped over.
+    pub abandoned: u64,
+    /// Losses by reason.
+    pub lost: Losses,
+    /// The probes' own share of a measured duration.
+    pub overhead_ns: u64,
+    /// Slowest recent calls past the threshold, slowest first.
+    pub slowest: Vec<SlowCall>,
+}
+
+/// Latency histograms of a session.
+#[derive(Clone, Debug)]
+pub struct LatencyPicture {
+    /// Number of the picture within its stream.
+    pub seq: u64,
+    /// Canonical text of the scope.
+    pub scope: Arc<str>,
+    /// Its functions.
+    pub functions: Vec<FunctionLatency>,
+    /// What the daemon costs.
+    pub cost: Cost,
+    /// Losses that belong to no single function.
+    pub lost: Losses,
+    /// Why this is the last one.
+    pub ended: Option<String>,
+}
+
+/// A function in a stack.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct FrameInfo {
+    /// Demangled name, or where it lies if it has none.
+    pub function: String,
+    /// Source file; empty where unknown.
+    pub file: String,
+    /// Line of the definition; 0 where unknown.
+    pub line: u32,
+    /// Name of the ELF file.
+    pub module: String,
+    /// Inlined into the frame outside it.
+    pub inlined: bool,
+    /// A frame of the kernel.
+    pub kernel: bool,
+}
+
+/// The flame graph of a session's scope.
+#[derive(Clone, Debug)]
+pub struct FlamePicture {
+    /// Number of the picture within its stream.
+    pub seq: u64,
+    /// Canonical text of the scope.
+    pub scope: Arc<str>,
+    /// Generation of the tree: nodes of different ones have nothing in common.
+    pub generation: u64,
+    /// Frames by number; only ever appended to.
+    pub frames: Arc<Vec<FrameInfo>>,
+    /// Nodes by number less one, parents first: parent, frame, complete.
+    pub nodes: Arc<Vec<(u32, u32, bool)>>,
+    /// Weights and summary.
+    pub picture: Picture,
+    /// Losses by reason.
+    pub lost: Losses,
+    /// What the daemon costs.
+    pub cost: Cost,
+    /// Why this is the last one.
+    pub ended: Option<String>,
+}
