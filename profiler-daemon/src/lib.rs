@@ -1,3 +1,9 @@
 //! The profiler's daemon as a library: everything between the kernel and the wire.
 
+pub mod aggregate;
 pub mod kernel;
+pub mod plan;
+pub mod rpc;
+pub mod session;
+pub mod symbolize;
+pub mod target;

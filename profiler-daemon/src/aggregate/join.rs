@@ -1,0 +1,279 @@
+//! Joins samples to the spans that they were taken in.
+//!
+//! A sample belongs to the outermost open span of the step on its thread. Whether that span is
+//! slow is known only when it has ended, so the sample waits for the span's end record. The ring
+//! buffer keeps order: a span's samples come before its end.
+
+use super::{
+    calltree::NodeId,
+    matrix::Cell,
+    tally::Tally,
+    threshold::{Band, Side},
+};
+use profiler_common::{
+    layout::bucket_of,
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef},
+};
+use std::collections::{HashMap, HashSet};
+
+/// (Span, stack) pairs that may wait for the end of their span. Beyond it the spans that were not
+/// sampled for the longest time are given up, as `expired`.
+pub const MAX_PENDING: usize = 1 << 17;
+
+/// A sample as the join takes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// The process.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// `CLOCK_MONOTONIC`.
+    pub ts_ns: u64,
+    /// The time that it stands for.
+    pub weight_ns: u64,
+    /// Its stack.
+    pub node: NodeId,
+    /// The thread's open spans, outermost first.
+    pub spans: &'a [SpanRef],
+}
+
+/// Why a sample belongs to no span of the step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub enum Reason {
+    /// No span of the step was open.
+    NoSpan = 0,
+    /// Its span was abandoned, and so has no duration.
+    Abandoned = 1,
+    /// The end of its span never came.
+    Expired = 2,
+}
+
+/// Samples that belong to no span of the step, by [`Reason`].
+pub type Elsewhere = [u64; 3];
+
+/// The samples of a span that has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// When it ended.
+    pub end_ns: u64,
+    /// The bucket of its duration.
+    pub bucket: usize,
+    /// What was sampled in it, by stack; each stack once.
+    pub leaves: Vec<(NodeId, Cell<u64>)>,
+}
+
+/// A span that samples wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Awaited {
+    /// The process.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Its number within the thread.
+    pub sequence: u64,
+    /// Whose span it is.
+    pub probe: ProbeId,
+    /// When it began.
+    pub start_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    span: Awaited,
+    latest_ns: u64,
+    gone_since_ns: Option<u64>,
+    samples: u64,
+    stacks: Tally<Cell<u64>>,
+}
+
+/// A span's id on this host: its thread and its number there.
+type SpanKey = (u32, u64);
+
+/// Joins the samples of one step.
+#[derive(Clone, Debug)]
+pub struct Joiner {
+    probes: HashSet<ProbeId>,
+    pending: HashMap<SpanKey, Pending>,
+    /// Entries of all tallies.
+    stacks: usize,
+    max_pending: usize,
+    elsewhere: Elsewhere,
+}
+
+impl Joiner {
+    /// Joins to spans of these probes.
+    #[must_use]
+    pub fn new(probes: HashSet<ProbeId>) -> Self {
+        Self::with_limit(probes, MAX_PENDING)
+    }
+
+    /// As [`Self::new`], with another bound than [`MAX_PENDING`].
+    #[must_use]
+    pub fn with_limit(probes: HashSet<ProbeId>, max_pending: usize) -> Self {
+        Self {
+            probes,
+            pending: HashMap::new(),
+            stacks: 0,
+            max_pending,
+            elsewhere: [0; 3],
+        }
+    }
+
+    /// Takes a sample.
+    pub fn sample(&mut self, sample: &Sample<'_>) {
+        let Some(outermost) = sample.spans.iter().find(|span| self.probes.contains(&span.probe)) else {
+            self.elsewhere[Reason::NoSpan as usize] += 1;
+            return;
+        };
+        let span = Awaited {
+            tgid: sample.tgid,
+            tid: sample.tid,
+            sequence: outermost.sequence,
+            probe: outermost.probe,
+            start_ns: outermost.start_ns,
+        };
+        let key = (span.tid, span.sequence);
+        // A new thread may have got the number of one whose last span's end was lost.
+        if self.pending.get(&key).is_some_and(|known| known.span != span) {
+            self.give_up(key);
+        }
+        let pending = self.pending.entry(key).or_insert_with(|| Pending {
+            span,
+            latest_ns: 0,
+            gone_since_ns: None,
+            samples: 0,
+            stacks: Tally::default(),
+        });
+        let before = pending.stacks.len();
+        pending.stacks.add(
+            sample.node.0.into(),
+            Cell {
+                weight: sample.weight_ns,
+                samples: 1,
+            },
+        );
+        pending.samples += 1;
+        pending.latest_ns = pending.latest_ns.max(sample.ts_ns);
+        self.stacks = self.stacks - before + pending.stacks.len();
+        if self.stacks > self.max_pending {
+            self.give_up_oldest();
+        }
+    }
+
+    /// Takes a span's end; returns its samples, if any waited for it and it has a duration.
+    pub fn span_end(&mut self, end: &SpanEnd) -> Option<Ended> {
+        let key = (end.tid, end.sequence);
+        let span = self.pending.get(&key)?.span;
+        if (span.tgid, span.probe, span.start_ns) != (end.tgid, end.probe, end.start_ns) {
+            return None;
+        }
+        let pending = self.remove(key)?;
+        if end.flags & SpanEnd::ABANDONED != 0 {
+            self.elsewhere[Reason::Abandoned as usize] += pending.samples;
+            return None;
+        }
+        let stacks = pending.stacks.into_sums();
+        Some(Ended {
+            end_ns: end.end_ns,
+            bucket: bucket_of(end.end_ns.saturating_sub(end.start_ns)),
+            leaves: stacks
+                .into_iter()
+                .map(|(node, cell)| (node_of_key(node), cell))
+                .collect(),
+        })
+    }
+
+    /// Gives up spans that have been gone for `after_ns` without an end record.
+    ///
+    /// `is_gone` is asked of every span that samples wait for; it says whether the span is known to
+    /// be open no more, say because its thread has exited or its probe was removed. The delay gives
+    /// an end record that is still in the ring buffer the time to arrive.
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, mut is_gone: impl FnMut(&Awaited) -> bool) {
+        let mut expired = Vec::new();
+        for (&key, pending) in &mut self.pending {
+            if !is_gone(&pending.span) {
+                pending.gone_since_ns = None;
+                continue;
+            }
+            let since_ns = *pending.gone_since_ns.get_or_insert(now_ns);
+            if now_ns.saturating_sub(since_ns) >= after_ns {
+                expired.push(key);
+            }
+        }
+        expired.into_iter().for_each(|key| self.give_up(key));
+    }
+
+    /// What has become of samples that belong to no span since this was last called.
+    #[must_use]
+    pub fn take_elsewhere(&mut self) -> Elsewhere {
+        std::mem::take(&mut self.elsewhere)
+    }
+
+    /// Samples that wait for the end of their span.
+    #[must_use]
+    pub fn open(&self) -> u64 {
+        self.pending.values().map(|pending| pending.samples).sum()
+    }
+
+    /// The spans that samples wait for.
+    pub fn awaited(&self) -> impl Iterator<Item = &Awaited> {
+        self.pending.values().map(|pending| &pending.span)
+    }
+
+    /// Hands out the samples of open spans whose side is already certain at `now_ns`, and returns
+    /// the number of those whose side is not.
+    pub fn decided(
+        &self,
+        now_ns: u64,
+        band: Option<Band>,
+        mut each: impl FnMut(Side, NodeId, Cell<u64>),
+    ) -> u64 {
+        let mut open = 0;
+        for pending in self.pending.values() {
+            let age = bucket_of(now_ns.saturating_sub(pending.span.start_ns));
+            match band.map_or(Side::Open, |band| band.side_of_open(age)) {
+                Side::Open => open += pending.samples,
+                side => pending
+                    .stacks
+                    .iter()
+                    .for_each(|(node, cell)| each(side, node_of_key(node), cell)),
+            }
+        }
+        open
+    }
+
+    fn remove(&mut self, key: SpanKey) -> Option<Pending> {
+        let pending = self.pending.remove(&key)?;
+        self.stacks -= pending.stacks.len();
+        Some(pending)
+    }
+
+    fn give_up(&mut self, key: SpanKey) {
+        if let Some(pending) = self.remove(key) {
+            self.elsewhere[Reason::Expired as usize] += pending.samples;
+        }
+    }
+
+    /// Gives up an eighth at a time, so that the sort is rare.
+    fn give_up_oldest(&mut self) {
+        let mut by_age: Vec<_> = self
+            .pending
+            .iter()
+            .map(|(&key, pending)| (pending.latest_ns, key))
+            .collect();
+        by_age.sort_unstable();
+        for (_, key) in by_age {
+            if self.stacks <= self.max_pending - self.max_pending / 8 {
+                break;
+            }
+            self.give_up(key);
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "keys are nodes")]
+fn node_of_key(key: u64) -> NodeId {
+    NodeId(key as u32)
+}

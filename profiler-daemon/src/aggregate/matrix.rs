@@ -1,0 +1,258 @@
+//! The latency × stack matrix: what was sampled, by stack and by the latency of its span.
+
+use super::{
+    calltree::{CallTree, NodeId},
+    decay::FORGOTTEN,
+    number::Number,
+    threshold::Band,
+};
+use std::ops::AddAssign;
+
+/// Cells that a matrix may have.
+pub const MAX_CELLS: usize = 1 << 17;
+
+/// Share of all samples that the rarest stacks may have and yet be folded into `other` before bins
+/// are coarsened: latency is kept exact for as long as the picture stays whole.
+const FOLDED_SHARE: f64 = 0.01;
+
+/// Bins are coarsened up to this many bits: then one is half a power of two wide.
+pub const MAX_COARSE_BITS: u32 = 6;
+
+/// Time and samples.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Cell<N> {
+    /// Nanoseconds.
+    pub weight: N,
+    /// Samples.
+    pub samples: N,
+}
+
+impl<N: AddAssign> AddAssign for Cell<N> {
+    fn add_assign(&mut self, other: Self) {
+        self.weight += other.weight;
+        self.samples += other.samples;
+    }
+}
+
+/// A node's weights: time and samples whose innermost frame it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sides<N> {
+    /// Of spans that fulfil the predicates.
+    pub inside: Cell<N>,
+    /// Of spans that do not.
+    pub outside: Cell<N>,
+}
+
+impl<N: Number> Sides<N> {
+    /// Adds to the side that the bucket is on.
+    pub fn add(&mut self, band: Band, bucket: usize, cell: Cell<N>) {
+        *(if band.contains(bucket) {
+            &mut self.inside
+        } else {
+            &mut self.outside
+        }) += cell;
+    }
+}
+
+type Row<N> = Vec<(u16, Cell<N>)>;
+
+/// Cells by node and bucket. A full one folds its rarest stacks into `other`, then coarsens bins.
+///
+/// The row of [`NodeId::NONE`] is no stack: there the samples that belong to no span are counted,
+/// by reason in place of the bucket, so that they age with all the others.
+#[derive(Clone, Debug)]
+pub struct Matrix<N> {
+    rows: Vec<Row<N>>,
+    cells: usize,
+    max_cells: usize,
+    coarse_bits: u32,
+    folded: u64,
+}
+
+impl<N: Number> Default for Matrix<N> {
+    fn default() -> Self {
+        Self::with_limit(MAX_CELLS)
+    }
+}
+
+impl<N: Number> Matrix<N> {
+    /// An empty matrix.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// As [`Self::new`], with another bound than [`MAX_CELLS`].
+    #[must_use]
+    pub fn with_limit(max_cells: usize) -> Self {
+        Self {
+            rows: Vec::new(),
+            cells: 0,
+            max_cells,
+            coarse_bits: 0,
+            folded: 0,
+        }
+    }
+
+    /// Adds to a cell. The caller then calls [`Self::shrink`] where [`Self::is_over`] says so.
+    pub fn add(&mut self, node: NodeId, bucket: usize, cell: Cell<N>) {
+        let bin = self.bin(node, bucket);
+        if self.rows.len() <= node.index() {
+            self.rows.resize_with(node.index() + 1, Vec::new);
+        }
+        let row = &mut self.rows[node.index()];
+        match row.binary_search_by_key(&bin, |&(bin, _)| bin) {
+            Ok(at) => row[at].1 += cell,
+            Err(at) => {
+                row.insert(at, (bin, cell));
+                self.cells += 1;
+            }
+        }
+    }
+
+    /// Takes from a cell what was added to it before.
+    pub fn subtract(&mut self, node: NodeId, bucket: usize, cell: Cell<N>) {
+        let bin = self.bin(node, bucket);
+        let Some(row) = self.rows.get_mut(node.index()) else {
+            return;
+        };
+        let Ok(at) = row.binary_search_by_key(&bin, |&(bin, _)| bin) else {
+            return;
+        };
+        let held = &mut row[at].1;
+        held.weight = held.weight.minus(cell.weight);
+        held.samples = held.samples.minus(cell.samples);
+        if held.samples <= N::default() {
+            row.remove(at);
+            self.cells -= 1;
+        }
+    }
+
+    /// Whether there are more cells than there may be.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.cells > self.max_cells
+    }
+
+    /// Makes room: an eighth of the bound, or as much as there is to gain. Returns the nodes whose
+    /// row is now part of `other`, in ascending order.
+    pub fn shrink(&mut self, tree: &CallTree) -> Vec<NodeId> {
+        let goal = self.max_cells - self.max_cells / 8;
+        let mut rarest: Vec<_> = (0..)
+            .map(NodeId)
+            .zip(&self.rows)
+            .skip(1)
+            .filter(|&(node, row)| {
+                !row.is_empty() && node != CallTree::other(true) && node != CallTree::other(false)
+            })
+            .map(|(node, row)| {
+                (
+                    row.iter().map(|(_, cell)| cell.samples.as_f64()).sum::<f64>(),
+                    node,
+                )
+            })
+            .collect();
+        rarest.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+        let mut allowance = rarest.iter().map(|(samples, _)| samples).sum::<f64>() * FOLDED_SHARE;
+        let mut rarest = rarest.into_iter().peekable();
+        let mut folded = Vec::new();
+        while self.cells > goal {
+            if let Some((samples, node)) = rarest.next_if(|(samples, _)| *samples <= allowance) {
+                allowance -= samples;
+                self.fold(node, tree);
+                folded.push(node);
+            } else if self.coarse_bits < MAX_COARSE_BITS {
+                self.coarsen();
+            } else if rarest.peek().is_some() {
+                allowance = f64::INFINITY;
+            } else {
+                break;
+            }
+        }
+        folded.sort_unstable();
+        folded
+    }
+
+    /// The weights of all nodes on the two sides of a band.
+    pub fn sides(&self, band: Band) -> impl Iterator<Item = (NodeId, Sides<N>)> {
+        let rows = (0..)
+            .map(NodeId)
+            .zip(&self.rows)
+            .skip(1)
+            .filter(|(_, row)| !row.is_empty());
+        rows.map(move |(node, row)| {
+            let mut sides = Sides::default();
+            row.iter()
+                .for_each(|&(bin, cell)| sides.add(band, bin.into(), cell));
+            (node, sides)
+        })
+    }
+
+    /// Samples that belong to no span, by reason.
+    pub fn elsewhere(&self) -> impl Iterator<Item = (usize, N)> {
+        self.rows
+            .first()
+            .into_iter()
+            .flatten()
+            .map(|&(reason, cell)| (reason.into(), cell.samples))
+    }
+
+    /// How far bins are coarsened: one is 2^this many buckets.
+    #[must_use]
+    pub fn coarse_bits(&self) -> u32 {
+        self.coarse_bits
+    }
+
+    /// Stacks folded into `other`. One that came back and was folded again counts again.
+    #[must_use]
+    pub fn folded(&self) -> u64 {
+        self.folded
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "buckets are below 2^13")]
+    fn bin(&self, node: NodeId, bucket: usize) -> u16 {
+        let coarse_bits = if node == NodeId::NONE { 0 } else { self.coarse_bits };
+        (bucket >> coarse_bits << coarse_bits) as u16
+    }
+
+    fn fold(&mut self, node: NodeId, tree: &CallTree) {
+        let row = std::mem::take(&mut self.rows[node.index()]);
+        self.cells -= row.len();
+        self.folded += 1;
+        let other = CallTree::other(tree.is_complete(node));
+        row.into_iter()
+            .for_each(|(bin, cell)| self.add(other, bin.into(), cell));
+    }
+
+    fn coarsen(&mut self) {
+        self.coarse_bits += 1;
+        let mask = u16::MAX << self.coarse_bits;
+        for row in self.rows.iter_mut().skip(1) {
+            self.cells -= row.len();
+            row.iter_mut().for_each(|(bin, _)| *bin &= mask);
+            row.dedup_by(|(bin, cell), (kept, sum)| {
+                let same = bin == kept;
+                if same {
+                    *sum += *cell;
+                }
+                same
+            });
+            self.cells += row.len();
+        }
+    }
+}
+
+impl Matrix<f64> {
+    /// Multiplies all cells by `factor` and forgets those that have decayed to nothing.
+    pub fn scale(&mut self, factor: f64) {
+        self.cells = 0;
+        for row in &mut self.rows {
+            row.retain_mut(|(_, cell)| {
+                cell.weight *= factor;
+                cell.samples *= factor;
+                cell.samples >= FORGOTTEN
+            });
+            self.cells += row.len();
+        }
+    }
+}

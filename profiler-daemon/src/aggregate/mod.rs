@@ -1,0 +1,37 @@
+//! Aggregation: what samples and counted calls add up to.
+//!
+//! Everything here is pure. There is no I/O and no clock: time is the parameter `now_ns`
+//! (`CLOCK_MONOTONIC`), and reading never changes anything. It depends on nothing but the layout
+//! and the records that it shares with the programs.
+//!
+//! The way of a sample, from the top: [`view`] owns one scope; [`calltree`] gives the stack a
+//! node; [`join`] holds the sample until its span has ended; [`matrix`] keeps its weight under
+//! (node, latency bucket); [`threshold`] turns predicates into the columns that are inside, using
+//! the calls' histogram ([`histogram`], aged by [`window`] and [`ewma`]); [`difference`] compares
+//! the two sides.
+
+pub mod age;
+pub mod calltree;
+pub mod decay;
+pub mod difference;
+pub mod ewma;
+pub mod histogram;
+pub mod interval;
+pub mod join;
+pub mod latency;
+pub mod matrix;
+pub mod matrix_age;
+pub mod number;
+pub mod picture;
+pub mod predicate;
+pub mod reading;
+pub mod reservoir;
+pub mod slots;
+pub mod summary;
+pub mod tally;
+pub mod threshold;
+pub mod view;
+pub mod window;
+
+pub use age::Over;
+pub use view::ScopeAggregate;

@@ -1,0 +1,305 @@
+//! One scope's aggregate: samples and calls in, pictures out.
+
+use super::{
+    age::{self, Age, Over},
+    calltree::{CallTree, FrameId, NodeId},
+    difference::differences,
+    histogram::Page,
+    join::{Awaited, Elsewhere, Ended, Joiner, Reason, Sample},
+    latency::AgeConfig,
+    matrix::{Cell, Sides},
+    picture::{FlameSummary, NodeWeight, Picture},
+    predicate::Predicate,
+    reading::Reading,
+    reservoir::SampledSpan,
+    threshold::{Band, Division, Side},
+};
+use profiler_common::{probe::ProbeId, record::SpanEnd};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+/// The seed of the selection of spans: any will do, and the same input gives the same picture.
+const SEED: u64 = 0x70_726f_6669_6c65;
+
+/// What a scope's samples and calls add up to.
+///
+/// With a step, samples are joined to the step's spans and divided by its predicates; without one,
+/// all samples are inside.
+pub struct ScopeAggregate {
+    config: AgeConfig,
+    tree: CallTree,
+    joiner: Option<Joiner>,
+    predicates: Vec<Predicate>,
+    readings: HashMap<ProbeId, Reading>,
+    start: Box<dyn Age>,
+    window: Option<Box<dyn Age>>,
+    ewma: Option<Box<dyn Age>>,
+    calls: Vec<(usize, u64)>,
+}
+
+impl ScopeAggregate {
+    /// An aggregate of the spans of these probes (one step's), or with `None` of all samples.
+    /// It begins at `now_ns`, over [`Over::Start`] alone; [`Self::maintain`] adds the others.
+    #[must_use]
+    pub fn new(probes: Option<HashSet<ProbeId>>, config: AgeConfig, now_ns: u64) -> Self {
+        Self {
+            config,
+            tree: CallTree::new(),
+            joiner: probes.map(Joiner::new),
+            predicates: Vec::new(),
+            readings: HashMap::new(),
+            start: age::new(Over::Start, config, now_ns, SEED),
+            window: None,
+            ewma: None,
+            calls: Vec::new(),
+        }
+    }
+
+    /// Begins to keep what pictures over `over` need, unless it is kept already. Such a picture
+    /// shows what came after this.
+    pub fn maintain(&mut self, over: Over, now_ns: u64) {
+        let slot = match over {
+            Over::Start => return,
+            Over::Window => &mut self.window,
+            Over::Ewma => &mut self.ewma,
+        };
+        slot.get_or_insert_with(|| age::new(over, self.config, now_ns, SEED));
+    }
+
+    /// Replaces the predicates. The next picture is divided by them, from what was collected.
+    pub fn set_predicates(&mut self, predicates: Vec<Predicate>) {
+        self.predicates = predicates;
+    }
+
+    /// The node of a stack: symbolised frames, root first, and whether it reaches a known root.
+    pub fn intern(&mut self, stack: &[FrameId], complete: bool) -> NodeId {
+        self.tree.intern(stack, complete)
+    }
+
+    /// All nodes.
+    #[must_use]
+    pub fn tree(&self) -> &CallTree {
+        &self.tree
+    }
+
+    /// Takes a sample, in the ring buffer's order.
+    pub fn sample(&mut self, sample: &Sample<'_>) {
+        if let Some(joiner) = &mut self.joiner {
+            joiner.sample(sample);
+            self.count_elsewhere(sample.ts_ns);
+        } else {
+            let cell = Cell {
+                weight: sample.weight_ns,
+                samples: 1,
+            };
+            self.each_age(|age, tree| age.matrix_mut().add(sample.ts_ns, sample.node, 0, cell, tree));
+        }
+    }
+
+    /// Takes a span's end, in the ring buffer's order.
+    pub fn span_end(&mut self, end: &SpanEnd) {
+        let Some(joiner) = &mut self.joiner else { return };
+        let ended = joiner.span_end(end);
+        self.count_elsewhere(end.end_ns);
+        let Some(Ended {
+            end_ns,
+            bucket,
+            leaves,
+        }) = ended
+        else {
+            return;
+        };
+        let span = Arc::new(SampledSpan {
+            end_ns,
+            bucket,
+            samples: leaves.iter().map(|(_, cell)| cell.samples).sum(),
+            leaves: leaves.iter().map(|&(node, cell)| (node, cell.weight)).collect(),
+        });
+        self.each_age(|age, tree| {
+            age.span(&span);
+            leaves
+                .iter()
+                .for_each(|&(node, cell)| age.matrix_mut().add(end_ns, node, bucket, cell, tree));
+        });
+    }
+
+    /// Sets a probe's counters as they stood when this aggregate began: calls before it are not of
+    /// the population that is drawn. Without this they are taken to have been zero.
+    pub fn calls_before(&mut self, probe: ProbeId, cumulative: impl IntoIterator<Item = (usize, u64)>) {
+        self.readings
+            .entry(probe)
+            .or_default()
+            .advance(cumulative, &mut self.calls);
+        self.calls.clear();
+    }
+
+    /// Takes a probe's counters as read at `now_ns`, by bucket. To be called at every reading, even
+    /// where nothing has changed: buckets that are left out have not.
+    pub fn calls(&mut self, now_ns: u64, probe: ProbeId, cumulative: impl IntoIterator<Item = (usize, u64)>) {
+        self.readings
+            .entry(probe)
+            .or_default()
+            .advance(cumulative, &mut self.calls);
+        self.feed_calls(now_ns);
+    }
+
+    /// As [`Self::calls`], for whole pages; unchanged ones are nearly free.
+    pub fn calls_pages<'a>(
+        &mut self,
+        now_ns: u64,
+        probe: ProbeId,
+        cumulative: impl IntoIterator<Item = (usize, &'a Page<u64>)>,
+    ) {
+        self.readings
+            .entry(probe)
+            .or_default()
+            .advance_pages(cumulative, &mut self.calls);
+        self.feed_calls(now_ns);
+    }
+
+    /// Gives up samples whose span is gone without an end. See [`Joiner::expire`].
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(&Awaited) -> bool) {
+        if let Some(joiner) = &mut self.joiner {
+            joiner.expire(now_ns, after_ns, is_gone);
+            self.count_elsewhere(now_ns);
+        }
+    }
+
+    /// What divides the sides at `now_ns`: the threshold to be kept current in the kernel. `None`
+    /// over what is not maintained.
+    #[must_use]
+    pub fn division(&self, now_ns: u64, over: Over) -> Option<Division> {
+        Some(self.age(over)?.divide(now_ns, &self.predicates))
+    }
+
+    /// The scope at `now_ns`; empty over what is not maintained. `difference` asks for the
+    /// comparison of the two sides.
+    #[must_use]
+    pub fn picture(&self, now_ns: u64, over: Over, difference: bool) -> Picture {
+        let Some(age) = self.age(over) else {
+            return Picture::default();
+        };
+        let division = age.divide(now_ns, &self.predicates);
+        let band = if self.joiner.is_some() {
+            division.inside()
+        } else {
+            Band::ALL
+        };
+        let mut sides = vec![Sides::default(); self.tree.len() + 1];
+        age.matrix().sides(now_ns, band, &mut sides);
+        let open = self.joiner.as_ref().map_or(0, |joiner| {
+            joiner.decided(now_ns, division.band, |side, node, cell| {
+                let sides: &mut Sides<u64> = &mut sides[node.index()];
+                *(if side == Side::Inside {
+                    &mut sides.inside
+                } else {
+                    &mut sides.outside
+                }) += cell;
+            })
+        });
+        let differences = if difference {
+            differences(&self.tree, band, &age.spans(now_ns))
+        } else {
+            Vec::new()
+        };
+        let weights = weights(&sides);
+        let summary = self.summary(&weights, open, age.matrix().elsewhere(now_ns), &division);
+        let folded_stacks = age.matrix().folded() + self.tree.folded();
+        let summary = FlameSummary {
+            folded_stacks,
+            coarse_bits: age.matrix().coarse_bits(),
+            ..summary
+        };
+        Picture {
+            weights,
+            summary,
+            differences,
+        }
+    }
+
+    fn summary(
+        &self,
+        weights: &[NodeWeight],
+        open: u64,
+        elsewhere: Elsewhere,
+        division: &Division,
+    ) -> FlameSummary {
+        let mut summary = FlameSummary {
+            open,
+            elsewhere: elsewhere.iter().sum(),
+            elsewhere_no_span: elsewhere[Reason::NoSpan as usize],
+            elsewhere_abandoned: elsewhere[Reason::Abandoned as usize],
+            elsewhere_expired: elsewhere[Reason::Expired as usize],
+            ..FlameSummary::default()
+        };
+        for weight in weights {
+            summary.inside += weight.inside_samples;
+            summary.outside += weight.outside_samples;
+            if !self.tree.is_complete(weight.node) {
+                summary.incomplete += weight.inside_samples + weight.outside_samples;
+            }
+        }
+        summary.samples = summary.inside + summary.outside + summary.elsewhere + summary.open;
+        if self.joiner.is_some() {
+            summary.threshold_ns = division.threshold_ns();
+            summary.calls = division.calls;
+            summary.calls_inside = division.calls_inside;
+            summary.warming = division.warming;
+            summary.calls_needed = division.calls_needed;
+        }
+        summary
+    }
+
+    fn age(&self, over: Over) -> Option<&dyn Age> {
+        match over {
+            Over::Start => Some(&*self.start),
+            Over::Window => self.window.as_deref(),
+            Over::Ewma => self.ewma.as_deref(),
+        }
+    }
+
+    fn each_age(&mut self, mut each: impl FnMut(&mut dyn Age, &CallTree)) {
+        let ages = [Some(&mut self.start), self.window.as_mut(), self.ewma.as_mut()];
+        ages.into_iter()
+            .flatten()
+            .for_each(|age| each(&mut **age, &self.tree));
+    }
+
+    fn feed_calls(&mut self, now_ns: u64) {
+        let calls = std::mem::take(&mut self.calls);
+        self.each_age(|age, _| age.calls(now_ns, &calls));
+        self.calls = calls;
+        self.calls.clear();
+    }
+
+    fn count_elsewhere(&mut self, now_ns: u64) {
+        let Some(joiner) = &mut self.joiner else { return };
+        for (reason, samples) in joiner
+            .take_elsewhere()
+            .into_iter()
+            .enumerate()
+            .filter(|(_, n)| *n > 0)
+        {
+            let cell = Cell { weight: 0, samples };
+            self.each_age(|age, tree| age.matrix_mut().add(now_ns, NodeId::NONE, reason, cell, tree));
+        }
+    }
+}
+
+fn weights(sides: &[Sides<u64>]) -> Vec<NodeWeight> {
+    let nodes = (0..).map(NodeId).zip(sides).skip(1);
+    let weights = nodes.map(|(node, Sides { inside, outside })| NodeWeight {
+        node,
+        inside_ns: inside.weight,
+        inside_samples: inside.samples,
+        outside_ns: outside.weight,
+        outside_samples: outside.samples,
+    });
+    weights
+        .filter(|weight| {
+            weight.inside_ns + weight.outside_ns + weight.inside_samples + weight.outside_samples > 0
+        })
+        .collect()
+}
