@@ -1,3 +1,141 @@
-//! `profilerd`: the daemon.
+//! `profilerd`: the daemon. Load, serve, drain.
 
-fn main() {}
+use std::{fmt, path::PathBuf, process::ExitCode};
+
+use clap::Parser;
+use profiler_daemon::{
+    kernel, rpc,
+    session::{self, Handle},
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Live profiling of running processes, served over gRPC on a Unix socket.
+///
+/// Nothing is loaded into the kernel, attached or sampled while no client has a session. Root may look at
+/// every process, other users at their own. The environment variable RUST_LOG sets what is logged to
+/// standard error (`RUST_LOG=debug`; `RUST_LOG=audit=info` for attachments alone).
+#[derive(Parser, Debug)]
+#[command(version, after_help = "Exit status: 0 after a stop by signal, 1 on failure, 2 on wrong usage.")]
+struct Arguments {
+    /// Socket to listen on.
+    #[arg(long, value_name = "PATH", default_value = "/run/profilerd.sock", env = "PROFILER_SOCKET")]
+    socket: PathBuf,
+
+    /// Permissions of the socket, octal. Who connects is told by the kernel either way.
+    #[arg(long, value_name = "MODE", default_value = "666", value_parser = mode)]
+    socket_mode: u32,
+
+    /// Bytes of the ring buffer for samples and span ends; a power of two, at least 4096.
+    #[arg(long, value_name = "BYTES", default_value_t = profiler_common::limits::RING_BYTES, value_parser = ring_bytes)]
+    ring_bytes: u32,
+
+    /// Sessions that may exist at once.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    max_sessions: usize,
+
+    /// Let the eBPF programs log; costs time at every message.
+    #[arg(long)]
+    kernel_log: bool,
+}
+
+fn mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777)
+        .ok_or_else(|| "an octal number up to 777 is wanted, such as 660".to_owned())
+}
+
+fn ring_bytes(text: &str) -> Result<u32, String> {
+    text.parse::<u32>()
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two() && (4096..=1 << 30).contains(bytes))
+        .ok_or_else(|| "a power of two from 4096 to 1073741824 is wanted".to_owned())
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")))
+        .init();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("profilerd: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    for missing in kernel::missing_capabilities() {
+        tracing::warn!("missing {} ({}): sessions will be refused; run as root", missing.name, missing.purpose);
+    }
+    let handle = session::start(session::Config {
+        engine: kernel::Config {
+            ring_bytes: arguments.ring_bytes,
+            kernel_log: arguments.kernel_log,
+            ..kernel::Config::default()
+        },
+        max_sessions: arguments.max_sessions,
+    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(serve(arguments, handle))?;
+    Ok(())
+}
+
+async fn serve(arguments: &Arguments, handle: Handle) -> Result<(), Box<dyn std::error::Error>> {
+    let stop = Stop::new()?;
+    let listening = || {
+        tracing::info!(socket = %arguments.socket.display(), "listening");
+        notify(sd_notify::NotifyState::Ready);
+    };
+    let stopped = {
+        let handle = handle.clone();
+        async move {
+            let signal = stop.wait().await;
+            tracing::info!(%signal, "stopping");
+            notify(sd_notify::NotifyState::Stopping);
+            // Streams get their last message by this, and so end.
+            handle.stop().await;
+        }
+    };
+    rpc::serve(&handle, &arguments.socket, arguments.socket_mode, listening, stopped).await?;
+    Ok(())
+}
+
+/// Tells the service manager, if there is one.
+fn notify(state: sd_notify::NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "no service manager was told");
+    }
+}
+
+/// The signals that stop the daemon.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+/// A signal's name.
+struct Name(&'static str);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl Stop {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn wait(mut self) -> Name {
+        tokio::select! {
+            _ = self.terminate.recv() => Name("SIGTERM"),
+            _ = self.interrupt.recv() => Name("SIGINT"),
+        }
+    }
+}

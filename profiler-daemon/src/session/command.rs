@@ -11,7 +11,11 @@ use super::{
     error::{Reason, SessionError},
     picture::{ExitMethod, FlamePicture, LatencyPicture, SessionInfo},
 };
-use crate::aggregate::Over;
+use super::{
+    prepare::{self, Prepared},
+    state::Terms,
+};
+use crate::{aggregate::Over, kernel::Ability};
 
 /// Requests that may wait for the session task; more are refused.
 pub const MAX_QUEUED: usize = 256;
@@ -28,6 +32,8 @@ pub struct Caller {
 pub enum TargetSpec {
     /// One process.
     Pid(u32),
+    /// These processes.
+    Pids(Vec<u32>),
     /// Every process that runs an executable: a path, or a name without slashes.
     Executable(String),
 }
@@ -58,9 +64,11 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, SessionError>>;
 
 /// A request to the session task.
 pub(super) enum Command {
-    Create { caller: Caller, request: Box<NewSession>, reply: Reply<SessionInfo> },
+    Ability { reply: Reply<Ability> },
+    Attach { caller: Caller, name: String, terms: Terms, prepared: Box<Prepared>, reply: Reply<SessionInfo> },
     List { caller: Caller, reply: Reply<Vec<SessionInfo>> },
-    SetScope { caller: Caller, name: String, scope: String, reply: Reply<SessionInfo> },
+    Target { caller: Caller, name: String, reply: Reply<(TargetSpec, Option<ExitMethod>)> },
+    Replace { caller: Caller, name: String, prepared: Box<Prepared>, reply: Reply<SessionInfo> },
     Renew { caller: Caller, name: String, reply: Reply<u64> },
     End { caller: Caller, name: String, reply: Reply<()> },
     WatchLatency { caller: Caller, name: String, interval_ns: u64, reply: Reply<watch::Receiver<Option<Arc<LatencyPicture>>>> },
@@ -98,8 +106,16 @@ impl Handle {
     /// # Errors
     /// Where scope, target or kernel refuse; nothing stays attached.
     pub async fn create(&self, caller: Caller, request: NewSession) -> Result<SessionInfo, SessionError> {
-        let request = Box::new(request);
-        self.ask(|reply| Command::Create { caller, request, reply }).await
+        let NewSession { name, target, scope, frequency_hz, window_ns, half_life_ns, lease_ns, exit_method } = request;
+        let terms = Terms { owner: caller, frequency_hz, window_ns, half_life_ns, lease_ns, exit_method };
+        // Before anything is loaded: what is wrong with the request itself.
+        let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
+        // The programs load while the files are read.
+        let (ability, read) =
+            tokio::join!(self.ask(|reply| Command::Ability { reply }), blocking(move || looked_up.read()));
+        let (ability, read) = (ability?, read?);
+        let prepared = Box::new(blocking(move || read.plan(ability, exit_method)).await?);
+        self.ask(|reply| Command::Attach { caller, name, terms, prepared, reply }).await
     }
 
     /// Sessions that the caller may use.
@@ -115,7 +131,14 @@ impl Handle {
     /// # Errors
     /// As for [`Self::create`]; the session then goes on as it was.
     pub async fn set_scope(&self, caller: Caller, name: String, scope: String) -> Result<SessionInfo, SessionError> {
-        self.ask(|reply| Command::SetScope { caller, name, scope, reply }).await
+        let of = name.clone();
+        let (target, exit_method) = self.ask(|reply| Command::Target { caller, name: of, reply }).await?;
+        let ability = self.ask(|reply| Command::Ability { reply }).await?;
+        let prepared = blocking(move || {
+            prepare::look_up(caller, &target, &scope)?.read()?.plan(ability, exit_method)
+        });
+        let prepared = Box::new(prepared.await?);
+        self.ask(|reply| Command::Replace { caller, name, prepared, reply }).await
     }
 
     /// Extends a session's lease; answers with its length in nanoseconds.
@@ -170,6 +193,15 @@ impl Handle {
             let _ = answer.await;
         }
     }
+}
+
+/// Runs what reads files away from the event loop.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
+) -> Result<T, SessionError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| SessionError::new(Reason::Kernel, format!("planning failed: {error}")))?
 }
 
 fn stopping() -> SessionError {

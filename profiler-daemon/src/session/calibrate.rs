@@ -1,0 +1,84 @@
+//! The probes' own share of a measured duration: what a call of an empty function is measured as.
+
+use std::{arch::global_asm, path::Path};
+
+use profiler_common::layout::midpoint_ns;
+
+use crate::{
+    aggregate::histogram::Histogram,
+    kernel::{Engine, ExitSite, KernelError, ProbeSpec},
+};
+use profiler_common::instruction::{Action, Operation};
+
+use super::picture::ExitMethod;
+
+/// Calls that the median is taken of.
+const CALLS: usize = 200;
+
+// A function that does nothing, whose entry the kernel emulates and whose one `ret` lies at a known place.
+global_asm!(
+    ".pushsection .text.profiler_calibrate,\"ax\",@progbits",
+    ".globl profiler_calibrate",
+    ".type profiler_calibrate,@function",
+    "profiler_calibrate:",
+    "push rbp",
+    "pop rbp",
+    "ret",
+    ".size profiler_calibrate, . - profiler_calibrate",
+    ".popsection",
+);
+
+unsafe extern "C" {
+    safe fn profiler_calibrate();
+}
+
+/// Distance from the function's start to its `ret`.
+const RET_OFFSET: u64 = 2;
+
+/// Measures what an empty call takes with probes of this method, in nanoseconds.
+///
+/// # Errors
+/// Where the probes cannot be attached to this very process.
+pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, KernelError> {
+    let address = profiler_calibrate as *const () as u64;
+    let offset = file_offset(address)?;
+    let ret = Action { operation: Operation::Return as u8, length: 1, ..Action::LEAVE };
+    let exits = match method {
+        ExitMethod::Return => Vec::new(),
+        ExitMethod::Ret => vec![ExitSite { offset: offset + RET_OFFSET, action: ret, may_stay_inside: false }],
+    };
+    let spec = ProbeSpec {
+        entry_offset: offset,
+        entry_action: Action::LEAVE,
+        exits,
+        done_by_program: engine.ability().write_context,
+        stacks_switch: false,
+    };
+    let attachment = engine.attach(std::process::id(), Path::new("/proc/self/exe"), &[spec])?;
+    for _ in 0..CALLS {
+        profiler_calibrate();
+    }
+    let mut histogram = Histogram::<u64>::new();
+    for probe in attachment.probes() {
+        for (bucket, count) in engine.histogram(*probe) {
+            histogram.add_bucket(bucket, count);
+        }
+    }
+    engine.detach(attachment);
+    Ok(histogram.quantile(0.5).map_or(0, midpoint_ns))
+}
+
+/// Where in the executable's file an address of this process lies.
+fn file_offset(address: u64) -> Result<u64, KernelError> {
+    let fail = |error| KernelError::system("reading /proc/self/maps", error);
+    let maps = std::fs::read_to_string("/proc/self/maps").map_err(fail)?;
+    maps.lines()
+        .find_map(|line| {
+            let mut fields = line.split_ascii_whitespace();
+            let (start, end) = fields.next()?.split_once('-')?;
+            let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+            let offset = u64::from_str_radix(fields.nth(1)?, 16).ok()?;
+            (start..end).contains(&address).then(|| address - start + offset)
+        })
+        .ok_or_else(|| fail(std::io::Error::other("the function is not mapped")))
+}

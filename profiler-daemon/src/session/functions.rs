@@ -1,0 +1,172 @@
+//! The functions of a session, each with its probes and its latency.
+
+use std::{collections::HashMap, sync::Arc};
+
+use profiler_common::probe::ProbeId;
+
+use super::picture::{ExitMethod, FunctionInfo, FunctionLatency, Losses, SlowCall};
+use crate::{
+    aggregate::latency::{AgeConfig, Latency},
+    kernel::Engine,
+};
+
+/// Slowest recent calls that are kept of a function.
+const SLOWEST: usize = 8;
+
+/// What tells functions apart, across processes: file and address.
+pub type Key = (String, u64);
+
+/// One function: a probe for each process that it is looked at in.
+pub struct Function {
+    pub id: u32,
+    pub info: Arc<FunctionInfo>,
+    pub method: ExitMethod,
+    probes: Vec<ProbeId>,
+    latency: Latency,
+    slowest: Vec<SlowCall>,
+    overhead_ns: u64,
+}
+
+/// All of a session's functions.
+#[derive(Default)]
+pub struct Functions {
+    list: Vec<Function>,
+    by_probe: HashMap<ProbeId, usize>,
+    next_id: u32,
+}
+
+impl Functions {
+    /// Adds a probe of a function, which may be there already through another process.
+    pub fn add(&mut self, info: &Arc<FunctionInfo>, method: ExitMethod, probe: ProbeId, ages: AgeConfig, now_ns: u64) {
+        let at = self.list.iter().position(|known| key(&known.info) == key(info)).unwrap_or_else(|| {
+            self.list.push(Function {
+                id: self.next_id,
+                info: Arc::clone(info),
+                method,
+                probes: Vec::new(),
+                latency: Latency::new(ages, now_ns),
+                slowest: Vec::new(),
+                overhead_ns: 0,
+            });
+            self.next_id += 1;
+            self.list.len() - 1
+        });
+        self.list[at].probes.push(probe);
+        self.by_probe.insert(probe, at);
+    }
+
+    /// Keeps the functions that are still wanted.
+    pub fn retain(&mut self, wanted: impl Fn(&Key) -> bool) {
+        self.list.retain(|function| wanted(&key(&function.info)));
+        self.by_probe = self
+            .list
+            .iter()
+            .enumerate()
+            .flat_map(|(at, function)| function.probes.iter().map(move |probe| (*probe, at)))
+            .collect();
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Function> {
+        self.list.iter()
+    }
+
+    /// All probes of all functions.
+    pub fn probes(&self) -> impl Iterator<Item = ProbeId> + '_ {
+        self.list.iter().flat_map(|function| function.probes.iter().copied())
+    }
+
+    /// Whether a function is among them.
+    pub fn contains(&self, wanted: &Key) -> bool {
+        self.list.iter().any(|function| key(&function.info) == *wanted)
+    }
+
+    /// Sets what the probes of each method add to a duration.
+    pub fn set_overhead(&mut self, of: impl Fn(ExitMethod) -> u64) {
+        for function in &mut self.list {
+            function.overhead_ns = of(function.method);
+        }
+    }
+
+    /// Reads what the programs have counted.
+    pub fn read(&mut self, engine: &Engine, now_ns: u64) {
+        for function in &mut self.list {
+            match function.probes.as_slice() {
+                [probe] => function.latency.update(now_ns, engine.histogram(*probe)),
+                probes => {
+                    let mut sums: HashMap<usize, u64> = HashMap::new();
+                    for (bucket, count) in probes.iter().flat_map(|probe| engine.histogram(*probe)) {
+                        *sums.entry(bucket).or_default() += count;
+                    }
+                    function.latency.update(now_ns, sums)
+                }
+            };
+        }
+    }
+
+    /// Notes a call past the threshold.
+    pub fn note_slow(&mut self, probe: ProbeId, call: SlowCall, window_ns: u64) {
+        let Some(function) = self.by_probe.get(&probe).and_then(|at| self.list.get_mut(*at)) else { return };
+        let oldest = call.ts_ns.saturating_sub(window_ns);
+        function.slowest.retain(|known| known.ts_ns >= oldest);
+        let at = function.slowest.partition_point(|known| known.duration_ns >= call.duration_ns);
+        function.slowest.insert(at, call);
+        function.slowest.truncate(SLOWEST);
+    }
+
+    /// What is shown of each function.
+    pub fn pictures(&self, engine: &Engine, now_ns: u64) -> Vec<FunctionLatency> {
+        self.list.iter().map(|function| function.picture(engine, now_ns)).collect()
+    }
+}
+
+impl Function {
+    /// The latency.
+    pub fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
+    fn picture(&self, engine: &Engine, now_ns: u64) -> FunctionLatency {
+        let mut open = 0;
+        let mut abandoned = 0;
+        let mut lost = Losses::new();
+        for probe in &self.probes {
+            let counts = engine.probe_counts(*probe);
+            // Ends are read before entries would have been: a call in between counts as open.
+            let ended: u64 = engine.histogram(*probe).map(|(_, count)| count).sum();
+            let closed = ended + counts.no_page + counts.abandoned + counts.too_deep + counts.no_state;
+            open += counts.entries.saturating_sub(closed);
+            abandoned += counts.abandoned;
+            for (reason, count) in [
+                ("too_deep", counts.too_deep),
+                ("open_at_attach", counts.unmatched),
+                ("no_thread_state", counts.no_state),
+                ("no_histogram_page", counts.no_page),
+            ] {
+                if count > 0 {
+                    *lost.entry(reason).or_default() += count;
+                }
+            }
+        }
+        FunctionLatency {
+            id: self.id,
+            function: Arc::clone(&self.info),
+            summaries: self.latency.summaries(now_ns),
+            since_start: buckets(self.latency.since_start().iter()),
+            window: buckets(self.latency.window(now_ns).iter()),
+            open,
+            abandoned,
+            lost,
+            overhead_ns: self.overhead_ns,
+            slowest: self.slowest.clone(),
+        }
+    }
+}
+
+/// What tells this function from others.
+pub fn key(info: &FunctionInfo) -> Key {
+    (info.module.clone(), info.address)
+}
+
+fn buckets(counts: impl Iterator<Item = (usize, u64)>) -> Vec<(u32, u64)> {
+    counts.map(|(bucket, count)| (u32::try_from(bucket).unwrap_or(u32::MAX), count)).collect()
+}

@@ -1,0 +1,65 @@
+//! Sessions: probes and views of a scope on a target, shared by name, under a lease.
+//!
+//! One thread owns the engine and every session; requests come as commands, records and readings at
+//! ticks. What may take long happens elsewhere: planning before a command is sent, symbols in a thread
+//! of their own.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `command` | what can be asked, and the handle that asks |
+//! | `prepare` | scope text and target become sites, before anything is attached |
+//! | `owner` | the thread: commands, ticks |
+//! | `state` | one session: its probes, aggregates, watchers |
+//! | `functions` | the functions of a session and their latency |
+//! | `watchers` | who gets pictures, and when |
+//! | `symbols` | the thread that names addresses |
+//! | `calibrate` | the probes' own share of a duration |
+//! | `picture` | what a view shows |
+//! | `cost` | what the daemon costs |
+
+mod calibrate;
+mod command;
+mod cost;
+mod error;
+mod functions;
+mod owner;
+mod picture;
+mod prepare;
+mod state;
+mod symbols;
+mod watchers;
+
+use std::{io, sync::mpsc};
+
+pub use command::{Caller, Handle, MAX_QUEUED, NewSession, TargetSpec};
+pub use error::{Reason, SessionError};
+pub use picture::{
+    Cost, ExitMethod, FlamePicture, FrameInfo, FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo,
+    SiteInfo, SlowCall,
+};
+pub use prepare::{authorise, list_functions};
+
+/// How the session task is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The engine.
+    pub engine: crate::kernel::Config,
+    /// Sessions that may exist at once.
+    pub max_sessions: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { engine: crate::kernel::Config::default(), max_sessions: 64 }
+    }
+}
+
+/// Starts the session task.
+///
+/// # Errors
+/// Where a thread cannot be made.
+pub fn start(config: Config) -> io::Result<Handle> {
+    let (commands, inbox) = mpsc::sync_channel(MAX_QUEUED);
+    std::thread::Builder::new().name("sessions".to_owned()).spawn(move || owner::Owner::new(config, inbox).run())?;
+    Ok(Handle { commands })
+}

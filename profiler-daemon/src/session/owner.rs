@@ -1,0 +1,381 @@
+//! The session task: the one owner of the engine and of every session.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::Duration,
+};
+
+use super::{
+    Config, calibrate,
+    command::{Caller, Command, Reply},
+    cost::monotonic_ns,
+    error::{Reason, SessionError},
+    picture::{ExitMethod, FrameInfo, SessionInfo},
+    prepare::{Prepared, kernel_refusal},
+    state::{Session, Terms},
+    symbols::Symbols,
+};
+use crate::kernel::{Ability, Engine, KernelError};
+
+/// Time between looks at the ring buffer.
+const TICK_NS: u64 = 50_000_000;
+
+/// Time between readings of the histograms: the finest a window or a threshold can move.
+const READ_NS: u64 = 250_000_000;
+
+/// Records taken at one tick, so that commands are not kept waiting.
+const MAX_RECORDS: usize = 65_536;
+
+/// Records handed to the symbols thread at once.
+const BATCH: usize = 1024;
+
+/// The session task.
+pub struct Owner {
+    config: Config,
+    inbox: Receiver<Command>,
+    running: Option<Running>,
+    sessions: BTreeMap<String, Session>,
+    names_made: u64,
+}
+
+/// What exists only while there are sessions: nothing is loaded or attached while nobody watches.
+struct Running {
+    engine: Engine,
+    symbols: Symbols,
+    /// Frames by number; number 0 stands for stacks folded together.
+    frames: Arc<Vec<FrameInfo>>,
+    overheads: HashMap<ExitMethod, u64>,
+    next_tick_ns: u64,
+    next_read_ns: u64,
+}
+
+impl Owner {
+    /// A task with no sessions.
+    pub fn new(config: Config, inbox: Receiver<Command>) -> Self {
+        Self { config, inbox, running: None, sessions: BTreeMap::new(), names_made: 0 }
+    }
+
+    /// Serves commands until told to stop, or until nobody is left to ask.
+    pub fn run(mut self) {
+        loop {
+            let command = match &self.running {
+                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(running) => {
+                    let wait = running.next_tick_ns.saturating_sub(monotonic_ns());
+                    self.inbox.recv_timeout(Duration::from_nanos(wait))
+                }
+            };
+            match command {
+                Ok(Command::Stop { reply }) => {
+                    self.end_all("the daemon is stopping");
+                    // Nobody may be waiting for the answer.
+                    let _ = reply.send(());
+                    return;
+                }
+                Ok(command) => self.serve(command),
+                Err(RecvTimeoutError::Timeout) => self.tick(monotonic_ns()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.end_all("the daemon is stopping");
+                    return;
+                }
+            }
+        }
+    }
+
+    fn serve(&mut self, command: Command) {
+        match command {
+            Command::Ability { reply } => answer(reply, self.ability()),
+            Command::Attach { caller, terms, name, prepared, reply } => {
+                let created = self.attach(caller, name, terms, *prepared);
+                let orphan = created.as_ref().ok().map(|session| session.name.clone());
+                if let (Err(_), Some(name)) = (reply.send(created), orphan) {
+                    // The client left before it learned the session's name.
+                    self.end_session(&name, "its client is gone");
+                }
+            }
+            Command::List { caller, reply } => {
+                let sessions = self.sessions.values().filter(|session| session.may_use(caller));
+                answer(reply, Ok(sessions.map(Session::info).collect()));
+            }
+            Command::Target { caller, name, reply } => {
+                answer(reply, self.session(caller, &name).map(|session| session.target()));
+            }
+            Command::Replace { caller, name, prepared, reply } => {
+                answer(reply, self.replace(caller, &name, *prepared));
+            }
+            Command::Renew { caller, name, reply } => {
+                let now_ns = monotonic_ns();
+                answer(reply, self.session(caller, &name).map(|session| session.renew(now_ns)));
+            }
+            Command::End { caller, name, reply } => {
+                let ended = self.session(caller, &name).map(|_| ());
+                if ended.is_ok() {
+                    self.end_session(&name, "the session was ended");
+                }
+                answer(reply, ended);
+            }
+            Command::WatchLatency { caller, name, interval_ns, reply } => {
+                let now_ns = monotonic_ns();
+                let watch = self.session(caller, &name).and_then(|session| {
+                    if !session.has_spans() {
+                        return Err(SessionError::new(
+                            Reason::ArgumentInvalid,
+                            format!("session `{name}` has no function to time: set a scope first"),
+                        ));
+                    }
+                    session.renew(now_ns);
+                    Ok(session.latency_watchers.add((), interval_ns, now_ns))
+                });
+                answer(reply, watch);
+            }
+            Command::WatchFlame { caller, name, interval_ns, over, difference, reply } => {
+                let now_ns = monotonic_ns();
+                let watch = self.session(caller, &name).map(|session| {
+                    session.renew(now_ns);
+                    session.flame_watchers.add((over, difference), interval_ns, now_ns)
+                });
+                if watch.is_ok()
+                    && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(&name))
+                {
+                    session.settle_flame(&running.engine, now_ns);
+                    session.maintain(over, now_ns);
+                }
+                answer(reply, watch.and_then(|watch| self.settle_sampler().map(|()| watch)));
+            }
+            Command::Stop { .. } => unreachable!("`run` takes it"),
+        }
+    }
+
+    /// The engine, loaded when first needed.
+    fn running(&mut self) -> Result<&mut Running, SessionError> {
+        if self.running.is_none() {
+            let engine = Engine::load(&self.config.engine).map_err(|error| kernel_refusal(&error))?;
+            let symbols = Symbols::start()
+                .map_err(|error| SessionError::new(Reason::Kernel, format!("starting a thread: {error}")))?;
+            let now_ns = monotonic_ns();
+            tracing::info!(ability = ?engine.ability(), "engine loaded");
+            self.running = Some(Running {
+                engine,
+                symbols,
+                frames: Arc::new(vec![other_frame()]),
+                overheads: HashMap::new(),
+                next_tick_ns: now_ns + TICK_NS,
+                next_read_ns: now_ns + READ_NS,
+            });
+        }
+        self.running.as_mut().ok_or_else(|| SessionError::new(Reason::Kernel, "the engine is not loaded"))
+    }
+
+    fn ability(&mut self) -> Result<Ability, SessionError> {
+        self.running().map(|running| running.engine.ability())
+    }
+
+    fn session(&mut self, caller: Caller, name: &str) -> Result<&mut Session, SessionError> {
+        // A session of somebody else's is not told from one that does not exist.
+        self.sessions.get_mut(name).filter(|session| session.may_use(caller)).ok_or_else(|| {
+            SessionError::new(
+                Reason::SessionNotFound,
+                format!("there is no session `{name}`: it was never made, or its lease ran out"),
+            )
+        })
+    }
+
+    fn attach(
+        &mut self,
+        caller: Caller,
+        name: String,
+        terms: Terms,
+        prepared: Prepared,
+    ) -> Result<SessionInfo, SessionError> {
+        if self.sessions.contains_key(&name) {
+            return Err(SessionError::new(Reason::SessionExists, format!("a session `{name}` exists already")));
+        }
+        let limit = self.config.max_sessions;
+        if self.sessions.len() >= limit {
+            return Err(SessionError::new(
+                Reason::LimitReached,
+                format!("there are {limit} sessions already: end one first"),
+            ));
+        }
+        let name = if name.is_empty() {
+            self.names_made += 1;
+            format!("s{}", self.names_made)
+        } else {
+            name
+        };
+        let running = self.running()?;
+        let attached = Session::attach(&mut running.engine, name.clone(), terms, prepared, monotonic_ns());
+        let mut session = match attached {
+            Ok(session) => session,
+            Err(error) => {
+                self.unload_if_idle();
+                return Err(kernel_refusal(&error));
+            }
+        };
+        running.calibrate(&session);
+        session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
+        let info = session.info();
+        tracing::info!(target: "audit", uid = caller.uid, session = name, pids = ?info.pids, scope = info.scope, "attached");
+        self.sessions.insert(name, session);
+        Ok(info)
+    }
+
+    fn replace(&mut self, caller: Caller, name: &str, prepared: Prepared) -> Result<SessionInfo, SessionError> {
+        self.session(caller, name)?;
+        let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
+            return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
+        };
+        let now_ns = monotonic_ns();
+        session.renew(now_ns);
+        session.replace(&mut running.engine, prepared, now_ns).map_err(|error| kernel_refusal(&error))?;
+        running.calibrate(session);
+        session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
+        session.read(&running.engine, now_ns);
+        let info = session.info();
+        tracing::info!(target: "audit", uid = caller.uid, session = name, scope = info.scope, "scope set");
+        Ok(info)
+    }
+
+    /// Samples the processes whose flame graph somebody looks at.
+    fn settle_sampler(&mut self) -> Result<(), SessionError> {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        let sampled = || self.sessions.values().filter(|session| session.samples());
+        let pids: Vec<u32> = sampled().flat_map(Session::pids).collect();
+        let frequency_hz = sampled().map(|session| session.frequency_hz).max().unwrap_or(0);
+        running.engine.sample(&pids, frequency_hz).map_err(|error| kernel_refusal(&error))
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        let Some(running) = &mut self.running else { return };
+        running.next_tick_ns = now_ns + TICK_NS;
+        running.drain(now_ns);
+        while let Some(batch) = running.symbols.take() {
+            if !batch.frames.is_empty() {
+                Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
+            }
+            for session in self.sessions.values_mut() {
+                session.take(&batch);
+            }
+        }
+        if now_ns >= running.next_read_ns {
+            running.next_read_ns = now_ns + READ_NS;
+            self.housekeeping(now_ns);
+        }
+        let Some(running) = &mut self.running else { return };
+        for session in self.sessions.values_mut() {
+            session.publish(&running.engine, &running.frames, running.symbols.dropped(), now_ns, None);
+        }
+    }
+
+    /// Readings, leases, targets that ended, streams that nobody reads any more.
+    fn housekeeping(&mut self, now_ns: u64) {
+        let Some(running) = &mut self.running else { return };
+        let mut over = Vec::new();
+        let mut watchers_left = false;
+        for (name, session) in &mut self.sessions {
+            session.read(&running.engine, now_ns);
+            let watched = session.samples();
+            session.latency_watchers.sweep();
+            session.flame_watchers.sweep();
+            session.settle_flame(&running.engine, now_ns);
+            watchers_left |= watched && !session.samples();
+            if let Some(reason) = session.target_ended() {
+                over.push((name.clone(), reason));
+            } else if session.lease_is_over(now_ns) {
+                over.push((name.clone(), "its lease ran out".to_owned()));
+            }
+        }
+        for (name, reason) in over {
+            self.end_session(&name, &reason);
+        }
+        if watchers_left && let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+    }
+
+    /// Ends a session: what is on its way still counts, watchers get their last picture.
+    fn end_session(&mut self, name: &str, reason: &str) {
+        let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else { return };
+        let now_ns = monotonic_ns();
+        session.read(&running.engine, now_ns);
+        running.drain(now_ns);
+        // Bounded: the thread names what it has been given and no more.
+        while let Some(batch) = running.symbols.take_last() {
+            Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
+            session.take(&batch);
+            for other in self.sessions.values_mut() {
+                other.take(&batch);
+            }
+        }
+        session.publish(&running.engine, &running.frames, running.symbols.dropped(), now_ns, Some(reason));
+        for pid in session.pids() {
+            running.symbols.forget(pid);
+        }
+        session.detach(&mut running.engine);
+        tracing::info!(target: "audit", session = name, reason, "detached");
+        if let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+        self.unload_if_idle();
+    }
+
+    fn unload_if_idle(&mut self) {
+        if self.sessions.is_empty() {
+            self.running = None;
+        }
+    }
+
+    fn end_all(&mut self, reason: &str) {
+        for name in self.sessions.keys().cloned().collect::<Vec<_>>() {
+            self.end_session(&name, reason);
+        }
+    }
+}
+
+impl Running {
+    /// Moves records from the ring buffer to the symbols thread.
+    fn drain(&mut self, now_ns: u64) {
+        let mut records = Vec::new();
+        self.engine.drain(MAX_RECORDS, |record| records.push(record));
+        while !records.is_empty() {
+            let rest = records.split_off(records.len().min(BATCH));
+            self.symbols.send(std::mem::replace(&mut records, rest), now_ns);
+        }
+    }
+
+    /// Measures the methods that a session uses, once each.
+    fn calibrate(&mut self, session: &Session) {
+        for method in session.exit_methods() {
+            if self.overheads.contains_key(&method) {
+                continue;
+            }
+            let measured: Result<u64, KernelError> = calibrate::overhead_ns(&mut self.engine, method);
+            let overhead_ns = measured.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the probes' own cost could not be measured");
+                0
+            });
+            self.overheads.insert(method, overhead_ns);
+        }
+    }
+}
+
+fn answer<T>(reply: Reply<T>, result: Result<T, SessionError>) {
+    // The client may have left meanwhile.
+    let _ = reply.send(result);
+}
+
+/// What frame number 0 stands for.
+fn other_frame() -> FrameInfo {
+    FrameInfo {
+        function: "other".to_owned(),
+        file: String::new(),
+        line: 0,
+        module: String::new(),
+        inlined: false,
+        kernel: false,
+    }
+}

@@ -1,0 +1,152 @@
+//! The thread that names addresses. All records pass through it, so that a span's end stays behind its
+//! samples, and a slow look into debug information never holds up the session task.
+
+use std::{
+    io,
+    sync::mpsc::{self, Receiver, SyncSender, TrySendError},
+    time::Duration,
+};
+
+use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
+
+use super::picture::FrameInfo;
+use crate::{aggregate::calltree::FrameId, kernel::Record, symbolize::Symbolizer};
+
+/// Batches that may wait to be named; records beyond are dropped, counted.
+const MAX_BATCHES: usize = 256;
+
+/// Batches that may wait to be taken; the thread waits where there are more.
+const MAX_NAMED: usize = 256;
+
+/// A record whose addresses have names.
+pub enum Named {
+    /// A sample.
+    Sample {
+        tgid: u32,
+        tid: u32,
+        ts_ns: u64,
+        weight_ns: u64,
+        spans: Vec<SpanRef>,
+        /// Root first.
+        stack: Vec<FrameId>,
+        /// Whether it reaches a known root.
+        complete: bool,
+    },
+    /// The end of a span.
+    SpanEnd(SpanEnd),
+}
+
+/// Records that came together.
+pub struct NamedBatch {
+    pub records: Vec<Named>,
+    /// Frames that are new with this batch, in the order of their numbers.
+    pub frames: Vec<FrameInfo>,
+}
+
+/// Longest wait for a batch at the end of a session.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+
+enum Job {
+    Name { records: Vec<Record>, now_ns: u64 },
+    Forget(u32),
+}
+
+/// The way to the thread and back.
+pub struct Symbols {
+    jobs: SyncSender<Job>,
+    named: Receiver<NamedBatch>,
+    dropped: u64,
+    /// Batches handed over and not taken back.
+    under_way: u64,
+}
+
+impl Symbols {
+    /// Starts the thread.
+    pub fn start() -> io::Result<Self> {
+        let (jobs, inbox) = mpsc::sync_channel(MAX_BATCHES);
+        let (outbox, named) = mpsc::sync_channel(MAX_NAMED);
+        std::thread::Builder::new().name("symbols".to_owned()).spawn(move || run(&inbox, &outbox))?;
+        Ok(Self { jobs, named, dropped: 0, under_way: 0 })
+    }
+
+    /// Hands over records. Where too many wait already, these are dropped.
+    pub fn send(&mut self, records: Vec<Record>, now_ns: u64) {
+        let count = records.len() as u64;
+        match self.jobs.try_send(Job::Name { records, now_ns }) {
+            Ok(()) => self.under_way += 1,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.dropped += count,
+        }
+    }
+
+    /// Forgets what is known of a process: it ended, or runs another program.
+    pub fn forget(&self, pid: u32) {
+        // Where the queue is full the cache lives on until it is evicted; nothing depends on this.
+        let _ = self.jobs.try_send(Job::Forget(pid));
+    }
+
+    /// A batch that is ready.
+    pub fn take(&mut self) -> Option<NamedBatch> {
+        let batch = self.named.try_recv().ok()?;
+        self.under_way -= 1;
+        Some(batch)
+    }
+
+    /// A batch, waiting for it if one is under way; `None` when all are taken, or one takes too long.
+    pub fn take_last(&mut self) -> Option<NamedBatch> {
+        if self.under_way == 0 {
+            return None;
+        }
+        let batch = self.named.recv_timeout(MAX_WAIT).ok()?;
+        self.under_way -= 1;
+        Some(batch)
+    }
+
+    /// Records dropped because the thread fell behind.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+fn run(inbox: &Receiver<Job>, outbox: &SyncSender<NamedBatch>) {
+    let mut symbolizer = Symbolizer::new();
+    let mut frames_sent = 0;
+    while let Ok(job) = inbox.recv() {
+        match job {
+            Job::Forget(pid) => symbolizer.forget(pid),
+            Job::Name { records, now_ns } => {
+                let records = records.into_iter().map(|record| name(&mut symbolizer, record, now_ns)).collect();
+                let frames = symbolizer.frames();
+                let new = frames.get(frames_sent..).unwrap_or_default().to_vec();
+                frames_sent = frames.len();
+                if outbox.send(NamedBatch { records, frames: new }).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
+    let (tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags) = match record {
+        Record::SpanEnd(end) => return Named::SpanEnd(end),
+        Record::Sample { tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags } => {
+            (tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags)
+        }
+    };
+    let mut stack = Vec::with_capacity(kernel.len() + user.len());
+    for (depth, address) in kernel.iter().enumerate() {
+        symbolizer.resolve_kernel(call_site(*address, depth), &mut stack);
+    }
+    for (depth, address) in user.iter().enumerate() {
+        symbolizer.resolve_user(tgid, call_site(*address, depth), now_ns, &mut stack);
+    }
+    let cut = flags & (SampleHeader::USER_TRUNCATED | SampleHeader::USER_MISSING) != 0;
+    let complete = !cut && stack.last().is_some_and(|outermost| symbolizer.is_root(*outermost));
+    stack.reverse();
+    Named::Sample { tgid, tid, ts_ns, weight_ns, spans, stack, complete }
+}
+
+/// Frames outside the innermost are return addresses: the call is the instruction before.
+fn call_site(address: u64, depth: usize) -> u64 {
+    if depth == 0 { address } else { address.saturating_sub(1) }
+}

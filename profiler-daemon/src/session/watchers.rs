@@ -1,0 +1,81 @@
+//! Who gets pictures of a session, and when.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// One open stream.
+struct Watcher<P, V> {
+    variant: V,
+    interval_ns: u64,
+    due_ns: u64,
+    seq: u64,
+    pictures: watch::Sender<Option<Arc<P>>>,
+}
+
+/// The open streams of one kind, whose pictures have variants `V`.
+pub struct Watchers<P, V>(Vec<Watcher<P, V>>);
+
+impl<P, V> Default for Watchers<P, V> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<P, V: Copy> Watchers<P, V> {
+    /// Opens a stream. Its first picture is due at once.
+    pub fn add(&mut self, variant: V, interval_ns: u64, now_ns: u64) -> watch::Receiver<Option<Arc<P>>> {
+        let (pictures, receiver) = watch::channel(None);
+        self.0.push(Watcher { variant, interval_ns, due_ns: now_ns, seq: 0, pictures });
+        receiver
+    }
+
+    /// Forgets streams that nobody reads any more.
+    pub fn sweep(&mut self) {
+        self.0.retain(|watcher| !watcher.pictures.is_closed());
+    }
+
+    /// Number of open streams.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nobody watches.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a picture is due.
+    pub fn any_due(&self, now_ns: u64) -> bool {
+        self.0.iter().any(|watcher| watcher.due_ns <= now_ns)
+    }
+
+    /// Gives the streams that are due their picture, or all of them if `all`.
+    pub fn publish(&mut self, now_ns: u64, all: bool, mut make: impl FnMut(V, u64) -> P) {
+        for watcher in self.0.iter_mut().filter(|watcher| all || watcher.due_ns <= now_ns) {
+            let picture = make(watcher.variant, watcher.seq);
+            watcher.seq += 1;
+            // From now on, not from when it was due: a late task does not make up for it in a burst.
+            watcher.due_ns = now_ns + watcher.interval_ns;
+            watcher.pictures.send_replace(Some(Arc::new(picture)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_picture_wins_and_the_gap_shows() {
+        let mut watchers: Watchers<u64, ()> = Watchers::default();
+        let mut receiver = watchers.add((), 10, 0);
+        for now in [0, 5, 10, 20, 30] {
+            watchers.publish(now, false, |(), seq| seq);
+        }
+        assert_eq!(receiver.borrow_and_update().as_deref(), Some(&3));
+        drop(receiver);
+        watchers.sweep();
+        assert!(watchers.is_empty());
+    }
+}
