@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{address::Address, cpus::CpuSet, error::Error};
 
-/// Together with the rest, well below the usual limit of 1,024 descriptors.
-const PAIRS_MAX: i64 = 512;
+/// The async server holds two descriptors a pair, and 1,024 is the usual limit.
+const PAIRS_MAX: i64 = 400;
 const THREADS_MAX: i64 = 256;
 const WORKING_SET_MAX_BYTES: usize = 1 << 30;
 

@@ -1,8 +1,10 @@
 //! One tokio task a connection; a task that has nothing to read leaves its thread to the others.
 
 use std::{
+    collections::HashMap,
     future::Future,
     io,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
     pin::Pin,
     task::{Context, Poll},
     thread,
@@ -12,7 +14,7 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpListener, UnixListener},
     runtime::{Builder, Runtime},
-    sync::watch,
+    sync::oneshot,
     task::JoinSet,
 };
 
@@ -22,14 +24,14 @@ use crate::{
     error::Error,
     generator::{Totals, Variant},
     handler::{Workspace, handle_request},
-    request::Framing,
+    request::{Framing, READ_LEN, REQUEST_LEN, Reply},
     served::Served,
     switches::Switches,
 };
 
 /// The async server.
 pub struct Server {
-    stop: watch::Sender<bool>,
+    stop: oneshot::Sender<()>,
     accepting: thread::JoinHandle<Result<Totals, Error>>,
 }
 
@@ -47,7 +49,7 @@ impl Variant for Server {
                 source,
             })?;
         let acceptor = Acceptor::new(listener, &runtime)?;
-        let (stop, stopped) = watch::channel(false);
+        let (stop, stopped) = oneshot::channel();
         let pairs = traffic.pairs as usize;
         // The main thread waits for signals, so the future that accepts is driven from a thread of its own.
         let accepting = thread::Builder::new()
@@ -62,7 +64,7 @@ impl Variant for Server {
 
     fn stop(self) -> Result<Totals, Error> {
         // Nobody is left to be told where the accepting future has ended already.
-        let _ = self.stop.send(true);
+        let _ = self.stop.send(());
         self.accepting.join().map_err(|_| Error::Panicked("accepting"))?
     }
 }
@@ -96,13 +98,19 @@ impl Acceptor {
         })
     }
 
-    async fn accept(&self) -> io::Result<Box<dyn Connection>> {
+    /// A connection, and a second descriptor of its socket to end it by.
+    async fn accept(&self) -> io::Result<(Box<dyn Connection>, OwnedFd)> {
         match self {
-            Self::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let socket = stream.as_fd().try_clone_to_owned()?;
+                Ok((Box::new(stream), socket))
+            }
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Box::new(stream))
+                let socket = stream.as_fd().try_clone_to_owned()?;
+                Ok((Box::new(stream), socket))
             }
         }
     }
@@ -112,69 +120,90 @@ async fn accept_connections(
     acceptor: Acceptor,
     pairs: usize,
     work: Work,
-    mut stopped: watch::Receiver<bool>,
+    mut stopped: oneshot::Receiver<()>,
 ) -> Result<Totals, Error> {
-    let (mut totals, mut connections) = (Totals::new(), JoinSet::new());
+    let (mut totals, mut connections, mut sockets) =
+        (Totals::new(), JoinSet::<Session>::new(), HashMap::new());
     loop {
-        let stream = tokio::select! {
+        let (stream, socket) = tokio::select! {
             biased;
             // An error is the end of the sender: then the server goes too.
-            _ = stopped.wait_for(|stop| *stop) => break,
+            _ = &mut stopped => break,
             accepted = acceptor.accept() => match accepted {
-                Ok(stream) => stream,
+                Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(source) => return Err(Error::System { call: "accept", source }),
             },
         };
-        while let Some(ended) = connections.try_join_next() {
-            totals
-                .served
-                .merge(&ended.map_err(|_| Error::Panicked("serving"))?);
+        while let Some(ended) = connections.try_join_next_with_id() {
+            let (id, session) = ended.map_err(|_| Error::Panicked("serving"))?;
+            sockets.remove(&id);
+            totals.served.merge(&session.served);
         }
         if connections.len() >= pairs {
             totals.refused += 1;
             continue;
         }
         totals.connections += 1;
-        connections.spawn(Watched::new(serve_connection(
-            stream,
-            Workspace::new(work),
-            stopped.clone(),
-        )));
+        let task = connections.spawn(Watched::new(serve_connection(stream, Session::new(work))));
+        sockets.insert(task.id(), socket);
+    }
+    // A connection learns of the end as it does of any other: its read gives 0. Waiting for a second event in each
+    // task would take a lock that all share, and with it the chance to block.
+    for socket in sockets.values() {
+        // SAFETY: the descriptor is open and this program's own. A peer that has gone already leaves nothing to do.
+        unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) };
     }
     while let Some(ended) = connections.join_next().await {
         totals
             .served
-            .merge(&ended.map_err(|_| Error::Panicked("serving"))?);
+            .merge(&ended.map_err(|_| Error::Panicked("serving"))?.served);
     }
     Ok(totals)
 }
 
+/// What one task works with. Made before it starts and dropped after it ends, because returning memory to the
+/// kernel may have to wait for another thread that does so.
+struct Session {
+    workspace: Workspace,
+    served: Served,
+    framing: Framing,
+    replies: Vec<Reply>,
+}
+
+impl Session {
+    fn new(work: Work) -> Self {
+        let replies = Vec::with_capacity(READ_LEN / REQUEST_LEN);
+        Self {
+            workspace: Workspace::new(work),
+            served: Served::new(),
+            framing: Framing::new(),
+            replies,
+        }
+    }
+}
+
 /// Serves one connection to its end, one read, one write a request.
-async fn serve_connection(
-    mut stream: Box<dyn Connection>,
-    mut workspace: Workspace,
-    mut stopped: watch::Receiver<bool>,
-) -> Served {
-    let (mut served, mut framing, mut replies) = (Served::new(), Framing::new(), Vec::new());
-    loop {
-        let read = tokio::select! {
-            biased;
-            read = stream.read(framing.free()) => read,
-            _ = stopped.wait_for(|stop| *stop) => return served,
-        };
-        let Ok(read @ 1..) = read else { return served };
+async fn serve_connection(mut stream: Box<dyn Connection>, mut session: Session) -> Session {
+    let Session {
+        workspace,
+        served,
+        framing,
+        replies,
+    } = &mut session;
+    'connected: while let Ok(read @ 1..) = stream.read(framing.free()).await {
         framing.take(read, |request| {
-            let handled = handle_request(&mut workspace, request);
+            let handled = handle_request(workspace, request);
             replies.push(handled.reply);
             served.count(&handled);
         });
         for reply in replies.drain(..) {
             if stream.write_all(&reply).await.is_err() {
-                return served;
+                break 'connected;
             }
         }
     }
+    session
 }
 
 /// Counts the context switches of whichever thread polls the connection, while it polls it: a voluntary one there
@@ -193,16 +222,16 @@ impl<F> Watched<F> {
     }
 }
 
-impl<F: Future<Output = Served>> Future for Watched<F> {
-    type Output = Served;
+impl<F: Future<Output = Session>> Future for Watched<F> {
+    type Output = Session;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Served> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Session> {
         let before = Switches::of_thread();
         let polled = self.connection.as_mut().poll(context);
         self.switches += Switches::of_thread() - before;
-        polled.map(|mut served| {
-            served.serving = self.switches;
-            served
+        polled.map(|mut session| {
+            session.served.serving = self.switches;
+            session
         })
     }
 }

@@ -99,9 +99,8 @@ struct Ended {
 impl Ended {
     fn new() -> Self {
         // SAFETY: pthread_self has no preconditions.
-        Self {
-            main: unsafe { libc::pthread_self() },
-        }
+        let main = unsafe { libc::pthread_self() };
+        Self { main }
     }
 
     fn thread_ended(self) {

@@ -1,5 +1,7 @@
 //! Each subcommand as a user runs it: what it prints, that its figures add up, and how it ends.
 
+#![expect(clippy::unwrap_used, reason = "a failure here fails the test, as it should")]
+
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{TcpListener, TcpStream},
