@@ -1,0 +1,61 @@
+//! Calls counted against calls made by the target.
+
+use super::{
+    fixture::{Fixture, small_scale, spec},
+    service::{Service, ended, function},
+};
+
+fn counted(fixture: &str, threads: u32, calls: u64, name: &str) {
+    let service = Service::start();
+    let args = ["run", &threads.to_string(), &calls.to_string(), name].map(str::to_owned);
+    let mut target = Fixture::start(fixture, &args);
+    let session = service.attach(target.pid(), name).unwrap();
+    let truth = target.run()[name];
+    assert_eq!(truth.calls, u64::from(threads) * calls);
+    let picture = service.last_latency(&session);
+    let seen = function(&picture, name);
+    assert_eq!(ended(seen), truth.calls, "{:?}", session.sites);
+    assert_eq!((seen.open, seen.abandoned, seen.lost.len()), (0, 0, 0), "{seen:?}");
+    assert_eq!(target.finish().status, Some(0));
+}
+
+fn calls() -> u64 {
+    if small_scale() { 10_000 } else { 1_000_000 }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn one_thread_is_counted_to_the_call() {
+    counted("calls", 1, calls(), "target_fn");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn eight_threads_are_counted_to_the_call() {
+    counted("calls", 8, calls(), "target_fn");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn sixty_four_threads_are_counted_to_the_call() {
+    // The figure is calls in all threads where everything is slow.
+    let calls = if small_scale() { 10_000 / 64 } else { calls() };
+    counted("calls", 64, calls, "target_fn");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn every_kind_of_entry_is_counted_to_the_call() {
+    for fixture in ["calls", "calls_cet"] {
+        let service = Service::start();
+        let spec = spec(fixture);
+        let mut target = Fixture::start(fixture, &spec.args);
+        let session = service.attach(target.pid(), "fn_*").unwrap();
+        let truth = target.run();
+        let picture = service.last_latency(&session);
+        for name in spec.probe.iter().filter(|name| name.starts_with("fn_")) {
+            assert_eq!(ended(function(&picture, name)), truth[name].calls, "{name} of {fixture}");
+        }
+        assert_eq!(target.finish().status, Some(0));
+    }
+}

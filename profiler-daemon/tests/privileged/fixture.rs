@@ -1,0 +1,152 @@
+//! Running the compiled fixtures.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    path::PathBuf,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::OnceLock,
+};
+
+use serde_json::Value;
+
+/// What one function did, by the target's own count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Truth {
+    pub calls: u64,
+    pub returned: u64,
+    pub abandoned: u64,
+}
+
+/// An entry of the manifest.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub name: String,
+    pub probe: Vec<String>,
+    pub args: Vec<String>,
+    pub truth: BTreeMap<String, Truth>,
+}
+
+/// Whether the suite runs where everything is slow.
+pub fn small_scale() -> bool {
+    std::env::var("PROFILER_SCALE").is_ok_and(|scale| scale == "vm")
+}
+
+fn directory() -> PathBuf {
+    PathBuf::from(std::env::var_os("PROFILER_FIXTURES").expect("PROFILER_FIXTURES: run `cargo xtask test`"))
+}
+
+fn manifest() -> &'static [Value] {
+    static MANIFEST: OnceLock<Vec<Value>> = OnceLock::new();
+    MANIFEST.get_or_init(|| serde_json::from_str(include_str!("../fixtures/engine/fixtures.json")).unwrap())
+}
+
+fn strings(value: &Value) -> Vec<String> {
+    value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+/// The manifest's entry.
+pub fn spec(name: &str) -> Spec {
+    let entry = manifest().iter().find(|entry| entry["name"] == name).unwrap_or_else(|| panic!("no fixture {name}"));
+    let pick = |small: &str, full: &str| {
+        if small_scale() && !entry[small].is_null() { entry[small].clone() } else { entry[full].clone() }
+    };
+    Spec {
+        name: name.to_owned(),
+        probe: strings(&entry["probe"]),
+        args: strings(&pick("vm_args", "args")),
+        truth: truth_of(&pick("vm_truth", "truth")),
+    }
+}
+
+fn truth_of(value: &Value) -> BTreeMap<String, Truth> {
+    let count = |value: &Value| value.as_u64().unwrap();
+    value
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(name, truth)| {
+            let (calls, returned, abandoned) =
+                (count(&truth["calls"]), count(&truth["returned"]), count(&truth["abandoned"]));
+            (name.clone(), Truth { calls, returned, abandoned })
+        })
+        .collect()
+}
+
+/// A fixture that is ready and waits for `go`.
+pub struct Fixture {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    /// What it has printed so far.
+    pub output: String,
+}
+
+/// How a fixture ended.
+pub struct Ended {
+    pub status: Option<i32>,
+    pub output: String,
+}
+
+impl Fixture {
+    /// Starts it and waits until it is ready.
+    pub fn start(name: &str, args: &[String]) -> Self {
+        let path = directory().join(name);
+        let mut child = Command::new(&path)
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut fixture = Self { child, stdin, stdout, output: String::new() };
+        assert_eq!(fixture.line(), "ready");
+        fixture
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The next line that it prints; empty at the end.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        self.output.push_str(&line);
+        line.trim_end().to_owned()
+    }
+
+    /// Lets it go on.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Lets it run to where its truth is known: no counted call is open any more.
+    pub fn run(&mut self) -> BTreeMap<String, Truth> {
+        self.say("go");
+        loop {
+            let line = self.line();
+            assert!(!line.is_empty(), "the fixture ended early; it printed:\n{}", self.output);
+            if let Some(truth) = line.strip_prefix("truth ") {
+                return truth_of(&serde_json::from_str(truth).unwrap());
+            }
+        }
+    }
+
+    /// Lets it end.
+    pub fn finish(mut self) -> Ended {
+        drop(self.stdin.take());
+        self.stdout.read_to_string(&mut self.output).unwrap();
+        let status = self.child.wait().unwrap().code();
+        Ended { status, output: std::mem::take(&mut self.output) }
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        // A test that failed half-way must not leave it behind; one that finished has reaped it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

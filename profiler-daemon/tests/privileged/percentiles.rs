@@ -1,0 +1,44 @@
+//! Percentiles against the target's own clock.
+
+use super::{
+    fixture::{Fixture, small_scale, spec},
+    service::{Service, function},
+};
+
+/// Relative error that a bucket's midpoint and a target's own clock may differ by.
+const TOLERANCE: f64 = 0.01;
+
+#[test]
+#[ignore = "needs root"]
+fn percentiles_agree_with_the_targets_own_clock() {
+    let service = Service::start();
+    let args = if small_scale() { spec("latencies").args } else { ["400", "7", "mixed"].map(str::to_owned).into() };
+    let mut target = Fixture::start("latencies", &args);
+    let session = service.attach(target.pid(), "work").unwrap();
+    target.say("go");
+    let mut outside = None;
+    loop {
+        let line = target.line();
+        assert!(!line.is_empty(), "it ended early:\n{}", target.output);
+        if let Some(json) = line.strip_prefix("latency ") {
+            outside = Some(serde_json::from_str::<serde_json::Value>(json).unwrap());
+        }
+        if line.starts_with("truth ") {
+            break;
+        }
+    }
+    let picture = service.last_latency(&session);
+    let seen = function(&picture, "work");
+    let times = seen.summaries.since_start.times.unwrap();
+    let outside = outside.unwrap_or_else(|| panic!("no latency line in\n{}", target.output));
+    let overhead = seen.overhead_ns as f64;
+    for (name, ours) in
+        [("p50_ns", times.p50_ns), ("p90_ns", times.p90_ns), ("p95_ns", times.p95_ns), ("p99_ns", times.p99_ns)]
+    {
+        let truth = outside["inside"][name].as_f64().unwrap_or_else(|| panic!("{outside}"));
+        let error = (ours as f64 - truth).abs();
+        println!("{name}: ours {ours}, the target's {truth}, overhead {overhead}");
+        assert!(error <= truth * TOLERANCE + overhead, "{name}: ours {ours}, the target's {truth}");
+    }
+    assert_eq!(target.finish().status, Some(0));
+}

@@ -1,0 +1,116 @@
+//! A session task of the test's own, and sessions on it.
+
+use std::{sync::Arc, time::Duration};
+
+use profiler_daemon::{
+    aggregate::Over,
+    kernel,
+    session::{
+        self, Caller, Config, ExitMethod, FlamePicture, FunctionLatency, Handle, LatencyPicture, NewSession,
+        SessionError, SessionInfo, TargetSpec,
+    },
+};
+use tokio::{runtime::Runtime, sync::watch};
+
+/// The caller of every test.
+pub const ROOT: Caller = Caller { uid: 0 };
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Time between pictures.
+const INTERVAL_NS: u64 = 100_000_000;
+
+/// A session task and the runtime that talks to it.
+pub struct Service {
+    pub runtime: Runtime,
+    pub handle: Handle,
+}
+
+impl Service {
+    pub fn start() -> Self {
+        Self::with(kernel::Config::default())
+    }
+
+    pub fn with(engine: kernel::Config) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let handle = session::start(Config { engine, ..Config::default() }).unwrap();
+        Self { runtime, handle }
+    }
+
+    /// Attaches a scope to a process.
+    pub fn attach(&self, pid: u32, scope: &str) -> Result<SessionInfo, SessionError> {
+        self.attach_by(pid, scope, None)
+    }
+
+    pub fn attach_by(&self, pid: u32, scope: &str, exit_method: Option<ExitMethod>) -> Result<SessionInfo, SessionError> {
+        let request = NewSession {
+            name: String::new(),
+            target: TargetSpec::Pid(pid),
+            scope: scope.to_owned(),
+            frequency_hz: 999,
+            window_ns: 10_000_000_000,
+            half_life_ns: 30_000_000_000,
+            lease_ns: 60_000_000_000,
+            exit_method,
+        };
+        self.runtime.block_on(self.handle.create(ROOT, request))
+    }
+
+    pub fn end(&self, session: &SessionInfo) {
+        self.runtime.block_on(self.handle.end(ROOT, session.name.clone())).unwrap();
+    }
+
+    pub fn watch_latency(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<LatencyPicture>>> {
+        self.runtime.block_on(self.handle.watch_latency(ROOT, session.name.clone(), INTERVAL_NS)).unwrap()
+    }
+
+    pub fn watch_flame(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<FlamePicture>>> {
+        let watch = self.handle.watch_flame(ROOT, session.name.clone(), INTERVAL_NS, Over::Start, true);
+        self.runtime.block_on(watch).unwrap()
+    }
+
+    /// The first picture from now on that fulfils a condition.
+    pub fn until<P>(&self, pictures: &mut watch::Receiver<Option<Arc<P>>>, mut condition: impl FnMut(&P) -> bool) -> Arc<P> {
+        self.runtime.block_on(async {
+            tokio::time::timeout(PATIENCE, async {
+                loop {
+                    pictures.changed().await.expect("the session task is gone");
+                    let picture = pictures.borrow_and_update().clone();
+                    if let Some(picture) = picture.filter(|picture| condition(picture)) {
+                        return picture;
+                    }
+                }
+            })
+            .await
+            .expect("no such picture came")
+        })
+    }
+
+    /// Ends a session and gives its last histograms.
+    pub fn last_latency(&self, session: &SessionInfo) -> Arc<LatencyPicture> {
+        let mut pictures = self.watch_latency(session);
+        self.end(session);
+        self.until(&mut pictures, |picture| picture.ended.is_some())
+    }
+}
+
+/// A function of a picture by name.
+pub fn function<'a>(picture: &'a LatencyPicture, name: &str) -> &'a FunctionLatency {
+    picture
+        .functions
+        .iter()
+        .find(|function| function.function.name == name || function.function.linkage_name == name)
+        .unwrap_or_else(|| panic!("no function {name} in the picture"))
+}
+
+/// Its calls that ended.
+pub fn ended(function: &FunctionLatency) -> u64 {
+    function.since_start.iter().map(|(_, count)| count).sum()
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.runtime.block_on(self.handle.stop());
+    }
+}
