@@ -1,3 +1,4 @@
 //! The profiler's daemon as a library: everything between the kernel and the wire.
 
 pub mod kernel;
+pub mod target;
