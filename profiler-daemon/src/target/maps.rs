@@ -1,0 +1,406 @@
+//! What a process has mapped, and opening it.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{self, BufRead, BufReader},
+    os::unix::{
+        ffi::{OsStrExt as _, OsStringExt as _},
+        fs::MetadataExt as _,
+    },
+    path::{Path, PathBuf},
+};
+
+/// Most executable mappings that are kept of one process; the kernel's own limit is this by default.
+pub const MAPPINGS_MAX: usize = 65_536;
+
+/// What the kernel writes behind the path of a file that has no name any more.
+const DELETED: &[u8] = b" (deleted)";
+
+/// One line of `/proc/PID/maps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// One past the last address.
+    pub end: u64,
+    /// Where in the file `start` is, in bytes.
+    pub file_offset: u64,
+    /// Whether code can run there.
+    pub executable: bool,
+    /// Major and minor number of the file's device, as the file system's superblock has it: on some file
+    /// systems not what `stat` says.
+    pub device: (u32, u32),
+    /// The file's inode; 0 where no file is mapped.
+    pub inode: u64,
+    /// The file's path in the process's mount namespace, or a name in brackets such as `[vdso]`, or empty.
+    ///
+    /// The kernel writes a newline as `\012` and leaves backslashes, so a file whose name has those four
+    /// characters cannot be told from one with a newline: it is taken for the latter.
+    pub path: PathBuf,
+    /// Whether the file has no name any more (or has one that ends in ` (deleted)`: the text is the same).
+    pub deleted: bool,
+}
+
+/// A line that is not of the form.
+#[derive(Debug, thiserror::Error)]
+#[error("not a line of /proc/PID/maps: {0:?}")]
+pub struct MapsError(String);
+
+impl Mapping {
+    /// Parses one line, without its newline.
+    ///
+    /// # Errors
+    /// Where it is not of the form, or the range is empty.
+    pub fn parse(line: &[u8]) -> Result<Self, MapsError> {
+        Self::fields(line).ok_or_else(|| MapsError(String::from_utf8_lossy(line).into_owned()))
+    }
+
+    fn fields(line: &[u8]) -> Option<Self> {
+        let mut rest = line;
+        let mut field = |separator: u8| {
+            let end = rest.iter().position(|&byte| byte == separator)?;
+            let text = std::str::from_utf8(&rest[..end]).ok()?;
+            rest = &rest[end + 1..];
+            Some(text)
+        };
+        let start = u64::from_str_radix(field(b'-')?, 16).ok()?;
+        let end = u64::from_str_radix(field(b' ')?, 16).ok()?;
+        let executable = *field(b' ')?.as_bytes().get(2)? == b'x';
+        let file_offset = u64::from_str_radix(field(b' ')?, 16).ok()?;
+        let major = u32::from_str_radix(field(b':')?, 16).ok()?;
+        let minor = u32::from_str_radix(field(b' ')?, 16).ok()?;
+        // A space follows always; more of them pad to the path.
+        let inode: u64 = field(b' ')?.parse().ok()?;
+        let padding = rest.iter().position(|&byte| byte != b' ').unwrap_or(rest.len());
+        let path = &rest[padding..];
+        let (path, deleted) = match path.strip_suffix(DELETED) {
+            Some(path) if inode != 0 => (path, true),
+            _ => (path, false),
+        };
+        (start < end).then(|| Self {
+            start,
+            end,
+            file_offset,
+            executable,
+            device: (major, minor),
+            inode,
+            path: unescape(path),
+            deleted,
+        })
+    }
+
+    /// Whether a file is mapped.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.inode != 0
+    }
+
+    /// Whether the address lies in it.
+    #[must_use]
+    pub fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Where in the file an address lies, in bytes.
+    #[must_use]
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        if !self.contains(address) {
+            return None;
+        }
+        (address - self.start).checked_add(self.file_offset)
+    }
+
+    /// Where a place of the file lies in the process.
+    #[must_use]
+    pub fn address_of(&self, file_offset: u64) -> Option<u64> {
+        let address = file_offset
+            .checked_sub(self.file_offset)?
+            .checked_add(self.start)?;
+        self.contains(address).then_some(address)
+    }
+
+    /// Opens the mapped file; see [`Module::open`].
+    ///
+    /// # Errors
+    /// Where neither way leads to the file that is mapped.
+    pub fn open(&self, pid: u32) -> io::Result<(File, PathBuf)> {
+        // This one leads to the file itself, whatever became of its name, but takes a capability
+        // (CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN).
+        let direct = PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end));
+        let refused = match File::open(&direct) {
+            Ok(file) if file.metadata()?.is_file() => return Ok((file, direct)),
+            Ok(_) => io::Error::from(io::ErrorKind::InvalidInput),
+            Err(error) => error,
+        };
+        if self.deleted || !self.path.is_absolute() {
+            return Err(refused);
+        }
+        let mut named = PathBuf::from(format!("/proc/{pid}/root"));
+        named.push(self.path.strip_prefix("/").unwrap_or(&self.path));
+        // Looked at before it is opened: opening a named pipe would wait.
+        let is_it = |file: &fs::Metadata| file.is_file() && file.ino() == self.inode;
+        if !is_it(&fs::metadata(&named)?) {
+            return Err(replaced(&named));
+        }
+        let file = File::open(&named)?;
+        if is_it(&file.metadata()?) {
+            Ok((file, named))
+        } else {
+            Err(replaced(&named))
+        }
+    }
+}
+
+fn replaced(path: &Path) -> io::Error {
+    let text = format!("{} is no longer the file that is mapped", path.display());
+    io::Error::new(io::ErrorKind::NotFound, text)
+}
+
+fn unescape(path: &[u8]) -> PathBuf {
+    const NEWLINE: &[u8] = b"\\012";
+    let mut plain = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((&first, tail)) = rest.split_first() {
+        if let Some(tail) = rest.strip_prefix(NEWLINE) {
+            plain.push(b'\n');
+            rest = tail;
+        } else {
+            plain.push(first);
+            rest = tail;
+        }
+    }
+    PathBuf::from(std::ffi::OsString::from_vec(plain))
+}
+
+/// The executable mappings of a process, by address; at most [`MAPPINGS_MAX`].
+///
+/// # Errors
+/// Where the process is gone (`NotFound`) or the caller may not look at it.
+pub fn executable_mappings(pid: u32) -> io::Result<Vec<Mapping>> {
+    let mut lines = BufReader::with_capacity(1 << 16, File::open(format!("/proc/{pid}/maps"))?);
+    let mut mappings = Vec::new();
+    let mut line = Vec::new();
+    while mappings.len() < MAPPINGS_MAX {
+        line.clear();
+        // The process may end between two lines.
+        let length = match lines.read_until(b'\n', &mut line) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => 0,
+            other => other?,
+        };
+        if length == 0 {
+            break;
+        }
+        match Mapping::parse(line.strip_suffix(b"\n").unwrap_or(&line)) {
+            Ok(mapping) if mapping.executable => mappings.push(mapping),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, pid, "mapping left out"),
+        }
+    }
+    Ok(mappings)
+}
+
+/// A file that a process has mapped to execute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// As in [`Mapping::path`].
+    pub path: PathBuf,
+    /// As in [`Mapping::device`].
+    pub device: (u32, u32),
+    /// As in [`Mapping::inode`].
+    pub inode: u64,
+    /// Its executable mappings, by address; never empty.
+    pub mappings: Vec<Mapping>,
+}
+
+impl Module {
+    /// The last part of the path.
+    #[must_use]
+    pub fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or(OsStr::from_bytes(b"[unnamed]"))
+    }
+
+    /// Opens the file, also when it was deleted or is in another mount namespace. The path returned with it
+    /// is one that the kernel resolves to the same file as long as the mapping stands.
+    ///
+    /// # Errors
+    /// Where none of the mappings leads to the file.
+    pub fn open(&self, pid: u32) -> io::Result<(File, PathBuf)> {
+        let mut failed = io::Error::from(io::ErrorKind::NotFound);
+        for mapping in &self.mappings {
+            match mapping.open(pid) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// Where a place of the file lies in the process: every address, as a file can be mapped twice.
+    pub fn addresses_of(&self, file_offset: u64) -> impl Iterator<Item = u64> + '_ {
+        self.mappings
+            .iter()
+            .filter_map(move |mapping| mapping.address_of(file_offset))
+    }
+}
+
+/// Groups the mappings of files by file, in the order in which they first come.
+#[must_use]
+pub fn modules(mappings: &[Mapping]) -> Vec<Module> {
+    let mut modules: Vec<Module> = Vec::new();
+    let mut index = std::collections::HashMap::new();
+    for mapping in mappings
+        .iter()
+        .filter(|mapping| mapping.is_file() && mapping.executable)
+    {
+        let Mapping {
+            device,
+            inode,
+            ref path,
+            ..
+        } = *mapping;
+        let at = *index.entry((device, inode)).or_insert_with(|| {
+            modules.push(Module {
+                path: path.clone(),
+                device,
+                inode,
+                mappings: Vec::new(),
+            });
+            modules.len() - 1
+        });
+        modules[at].mappings.push(mapping.clone());
+    }
+    modules
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The line as the kernel writes it.
+    fn line(mapping: &Mapping) -> Vec<u8> {
+        let Mapping {
+            start,
+            end,
+            file_offset,
+            executable,
+            device: (major, minor),
+            inode,
+            path,
+            deleted,
+        } = mapping;
+        let execute = if *executable { 'x' } else { '-' };
+        let head =
+            format!("{start:08x}-{end:08x} r-{execute}p {file_offset:08x} {major:02x}:{minor:02x} {inode} ");
+        let mut line = format!("{head:<73}").into_bytes();
+        for &byte in path.as_os_str().as_bytes() {
+            if byte == b'\n' {
+                line.extend(b"\\012");
+            } else {
+                line.push(byte);
+            }
+        }
+        line.extend(if *deleted { DELETED } else { b"" });
+        line
+    }
+
+    #[test]
+    fn deleted_file_opens() {
+        use std::{
+            io::Write as _,
+            process::{Command, Stdio},
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("odd\nname \u{e9}");
+        fs::copy("/bin/cat", &program).unwrap();
+        let mut child = Command::new(&program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The answer shows that it runs its own code and not the spawner's any more.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let inode = fs::metadata(&program).unwrap().ino();
+        for deleted in [false, true] {
+            let modules = modules(&executable_mappings(child.id()).unwrap());
+            let module = modules.iter().find(|module| module.path == program).unwrap();
+            assert_eq!((module.inode, module.mappings[0].deleted), (inode, deleted));
+            let (file, path) = module.open(child.id()).unwrap();
+            assert_eq!(file.metadata().unwrap().ino(), inode);
+            assert_eq!(fs::metadata(path).unwrap().ino(), inode);
+            if !deleted {
+                fs::remove_file(&program).unwrap();
+            }
+        }
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn own_mappings_are_read_and_open() {
+        let mappings = executable_mappings(std::process::id()).unwrap();
+        let here = own_mappings_are_read_and_open as *const () as u64;
+        let modules = modules(&mappings);
+        let own = modules
+            .iter()
+            .find(|module| module.mappings.iter().any(|one| one.contains(here)))
+            .unwrap();
+        assert_eq!(own.path, std::env::current_exe().unwrap());
+        let mapping = own.mappings.iter().find(|one| one.contains(here)).unwrap();
+        let offset = mapping.offset_of(here).unwrap();
+        assert_eq!(own.addresses_of(offset).collect::<Vec<_>>(), [here]);
+        let (file, path) = own.open(std::process::id()).unwrap();
+        assert_eq!(file.metadata().unwrap().ino(), own.inode);
+        assert_eq!(fs::metadata(path).unwrap().ino(), own.inode);
+        assert!(
+            mappings
+                .iter()
+                .any(|mapping| mapping.path == Path::new("[vdso]") && !mapping.is_file())
+        );
+    }
+
+    #[test]
+    fn odd_lines() {
+        let line = b"7f00-7f10 r-xp 00001000 fd:01 42                         /tmp/a b\\012c (deleted)";
+        let mapping = Mapping::parse(line).unwrap();
+        assert_eq!(mapping.path, Path::new("/tmp/a b\nc"));
+        assert!(mapping.deleted && mapping.executable);
+        assert_eq!((mapping.device, mapping.inode), ((0xfd, 1), 42));
+        assert_eq!(mapping.offset_of(0x7f0f), Some(0x100f));
+        assert_eq!(mapping.offset_of(0x7f10), None);
+        let anonymous = Mapping::parse(b"1000-2000 rw-p 00000000 00:00 0 ").unwrap();
+        assert!(!anonymous.is_file() && anonymous.path.as_os_str().is_empty());
+        assert!(Mapping::parse(b"2000-1000 rw-p 00000000 00:00 0 ").is_err());
+        assert!(Mapping::parse(b"").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_parsed_or_refused(line in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Mapping::parse(&line);
+        }
+
+        #[test]
+        fn nearly_right_lines_are_parsed_or_refused(line in "[0-9a-f]{1,17}-[0-9a-f]{1,17} [r-][x-]{1,3} ?[0-9a-f: ]{0,40}[/ \\\\(a-z]{0,20}") {
+            let _ = Mapping::parse(line.as_bytes());
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(
+            (start, length, file_offset) in (0..u64::MAX / 2, 1..u64::MAX / 2, any::<u64>()),
+            (executable, device, deleted) in (any::<bool>(), any::<(u32, u32)>(), any::<bool>()),
+            inode in 1..=u64::MAX,
+            rest in prop::collection::vec(1..=u8::MAX, 0..40),
+        ) {
+            let bytes: Vec<u8> = b"/".iter().copied().chain(rest).collect();
+            prop_assume!(!bytes.ends_with(DELETED) && !bytes.windows(4).any(|four| four == b"\\012"));
+            let end = start + length;
+            let path = PathBuf::from(std::ffi::OsString::from_vec(bytes));
+            let mapping = Mapping { start, end, file_offset, executable, device, inode, path, deleted };
+            prop_assert_eq!(Mapping::parse(&line(&mapping)).unwrap(), mapping);
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! What is looked at: processes, what they have mapped, and how to find them.
+//!
+//! Everything here is read from `/proc`. What a process can choose itself (its name, its command line,
+//! the paths of its files) is taken as bytes and never trusted to be text.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `process` | one process, pinned by a descriptor |
+//! | `stat` | the fields of `/proc/PID/stat` and `/proc/PID/status` that matter here |
+//! | `maps` | what a process has mapped, and opening it |
+//! | `list` | the processes that the caller may see |
+//! | `error` | why a process cannot be a target |
+
+mod error;
+mod list;
+mod maps;
+mod process;
+mod stat;
+
+pub use error::TargetError;
+pub use list::{Listed, find_executable, list};
+pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules};
+pub use process::{Process, Uids};
