@@ -65,6 +65,8 @@ pub struct Ability {
     pub attach: AttachKind,
     /// Programs may write the probed thread's registers, and so do its instruction themselves.
     pub write_context: bool,
+    /// The kernel emulates `nop`s of several bytes under a probe.
+    pub long_nops: bool,
 }
 
 /// A place where a span ends.
@@ -113,6 +115,9 @@ enum Links {
     Multi { entries: Vec<OwnedFd>, exits: Vec<OwnedFd> },
     Perf { entries: Vec<PerfLinks>, exits: Vec<PerfLinks> },
 }
+
+/// Oldest kernel that emulates `nop`s of several bytes under a probe.
+const LONG_NOPS: (u32, u32) = (6, 18);
 
 /// The programs' names by role.
 const ENTRY: &str = "span_entry";
@@ -163,7 +168,7 @@ impl Engine {
             multi,
             ring,
             counts,
-            ability: Ability { attach, write_context },
+            ability: Ability { attach, write_context, long_nops: kernel_release() >= LONG_NOPS },
             sampler: None,
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
             free_slots: (0..MAX_PROBES as u16).collect(),

@@ -67,6 +67,12 @@ impl KernelError {
         };
         matches!(code, Some(libc::EPERM | libc::EACCES))
     }
+
+    /// Whether the process that was meant is gone.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
 }
 
 /// The system's error number at the root of an error's causes.

@@ -1,0 +1,79 @@
+//! `profiler.v1.TargetService`.
+
+use std::pin::Pin;
+
+use futures_util::{Stream, stream};
+use profiler_proto::v1::{self, target_service_server::TargetService};
+use tonic::{Request, Response, Status};
+
+use super::{arguments, convert};
+use crate::{
+    session::{self, Caller, FunctionInfo, Reason, SessionError},
+    target,
+};
+
+/// Functions in one message.
+const FUNCTIONS_PER_MESSAGE: usize = 1000;
+
+/// The service.
+pub struct Targets;
+
+#[tonic::async_trait]
+impl TargetService for Targets {
+    type ListFunctionsStream = Pin<Box<dyn Stream<Item = Result<v1::ListFunctionsResponse, Status>> + Send>>;
+
+    async fn list_processes(
+        &self,
+        request: Request<v1::ListProcessesRequest>,
+    ) -> Result<Response<v1::ListProcessesResponse>, Status> {
+        let caller = arguments::caller(&request)?;
+        let pattern = request.into_inner().pattern;
+        let processes = blocking(move || processes(caller, &pattern)).await?;
+        Ok(Response::new(v1::ListProcessesResponse { processes }))
+    }
+
+    async fn list_functions(
+        &self,
+        request: Request<v1::ListFunctionsRequest>,
+    ) -> Result<Response<Self::ListFunctionsStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let v1::ListFunctionsRequest { target, pattern } = request.into_inner();
+        let target = arguments::target(target)?;
+        let functions = blocking(move || session::list_functions(caller, &target, &pattern)).await?;
+        let messages: Vec<_> = functions
+            .chunks(FUNCTIONS_PER_MESSAGE)
+            .map(|chunk| Ok(v1::ListFunctionsResponse { functions: chunk.iter().map(convert_function).collect() }))
+            .collect();
+        Ok(Response::new(Box::pin(stream::iter(messages))))
+    }
+}
+
+fn convert_function(function: &FunctionInfo) -> v1::Function {
+    convert::function(function)
+}
+
+fn processes(caller: Caller, pattern: &str) -> Result<Vec<v1::Process>, SessionError> {
+    let listed = target::list((!pattern.is_empty()).then_some(pattern))
+        .map_err(|error| SessionError::new(Reason::Kernel, format!("reading /proc: {error}")))?;
+    Ok(listed
+        .into_iter()
+        .filter(|process| caller.uid == 0 || process.uid == caller.uid)
+        .map(|process| v1::Process {
+            pid: process.pid,
+            uid: process.uid,
+            threads: process.threads,
+            executable: process.executable.map(|path| path.display().to_string()).unwrap_or_default(),
+            command: if process.command_line.is_empty() { process.name } else { process.command_line },
+        })
+        .collect())
+}
+
+/// Runs what reads files away from the event loop.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
+) -> Result<T, Status> {
+    let result = tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| SessionError::new(Reason::Kernel, format!("reading the target failed: {error}")))?;
+    Ok(result?)
+}
