@@ -1,1 +1,3 @@
 //! The profiler's daemon as a library: everything between the kernel and the wire.
+
+pub mod plan;
