@@ -6,7 +6,7 @@ use profiler_proto::v1;
 
 use super::convert;
 use crate::{
-    aggregate::{difference::NodeDifference, picture::NodeWeight},
+    aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight},
     session::{FlamePicture, FrameInfo},
 };
 
@@ -85,8 +85,8 @@ fn node((index, (parent, frame, complete)): (usize, &(u32, u32, bool))) -> v1::F
 }
 
 fn difference(difference: &NodeDifference) -> v1::NodeDifference {
-    let NodeDifference { node, difference, low, high, inside_spans, outside_spans } = *difference;
-    v1::NodeDifference { node: node.0, difference, low, high, inside_spans, outside_spans }
+    let NodeDifference { node, difference: Estimate { value, low, high }, inside_spans, outside_spans } = *difference;
+    v1::NodeDifference { node: node.0, difference: value, low, high, inside_spans, outside_spans }
 }
 
 fn summary(picture: &FlamePicture) -> v1::FlameSummary {

@@ -29,7 +29,7 @@ pub struct FunctionInfo {
 }
 
 /// How the end of a span is seen.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ExitMethod {
     /// A return probe of the kernel.
     Return,

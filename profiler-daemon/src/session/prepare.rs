@@ -339,6 +339,43 @@ fn site(file: &TargetFile, decision: &Decision, function: PlannedFunction) -> (S
     (site, spec)
 }
 
+/// The functions of a process, or those of a name or glob; nothing is attached.
+///
+/// # Errors
+/// Where the pattern is no name, the target may not be looked at, or nothing matches.
+pub fn list_functions(caller: Caller, target: &TargetSpec, pattern: &str) -> Result<Vec<FunctionInfo>, SessionError> {
+    let everything = pattern.is_empty();
+    let read = look_up(caller, target, if everything { "*" } else { pattern })?.read()?;
+    let Some(step) = &read.looked_up.scope.step else { return Ok(Vec::new()) };
+    let (Some(process), Some(files)) = (read.looked_up.processes.first(), read.files.first()) else {
+        return Ok(Vec::new());
+    };
+    let mut listed = Vec::new();
+    for file in files {
+        let index = &file.known.index;
+        for (at, _) in index.matching(&step.place) {
+            let function = index.function(at);
+            listed.push(FunctionInfo {
+                name: function.name().into_owned(),
+                linkage_name: function.linkage_name().into_owned(),
+                module: file.shown.clone(),
+                address: function.address(),
+                size: function.size(),
+                ..FunctionInfo::default()
+            });
+        }
+    }
+    if listed.is_empty() && !everything {
+        let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
+        let decision = exit_method(&Hazards::default(), KernelAbility::default(), false, None);
+        let planned = plan::plan(&step.place, &modules, &decision, KernelAbility::default(), Limits::default());
+        if let Err(error) = planned {
+            return Err(plan_refusal(process, files, error));
+        }
+    }
+    Ok(listed)
+}
+
 /// Whether a thread of the process has a user shadow stack (`x86_Thread_features` of its status).
 fn has_shadow_stack(process: &Process) -> bool {
     let path = format!("/proc/{}/status", process.pid());

@@ -261,7 +261,7 @@ impl Session {
 
     /// Why there is nothing left to look at, if so.
     pub fn target_ended(&self) -> Option<String> {
-        let ended = |process: &Process| !process.is_alive() || process.executable_changed();
+        let ended = |process: &Process| !process.is_alive() || runs_another(process);
         if !self.processes.iter().all(ended) {
             return None;
         }
@@ -436,6 +436,14 @@ impl Flame {
         let nodes = Arc::make_mut(&mut self.nodes);
         nodes.extend(new.map(|(_, node)| (node.parent.0, node.frame.0, node.complete)));
     }
+}
+
+/// Whether a process runs another file than it did. One that ran the same file again goes on: probes are
+/// placed in files, and the kernel puts them into every new mapping.
+fn runs_another(process: &Process) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(format!("/proc/{}/exe", process.pid()))
+        .is_ok_and(|file| (file.dev(), file.ino()) != process.executable_file())
 }
 
 /// Samples and ends of sampled spans that were lost on the way, by reason.

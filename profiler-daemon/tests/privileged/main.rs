@@ -4,12 +4,8 @@
 //! Every test is ignored by default because it needs root: `cargo xtask test` runs them. Programs come
 //! compiled from the directory in `PROFILER_FIXTURES`; with `PROFILER_SCALE=vm` the work is smaller.
 
-mod bad_input;
 mod counts;
 mod fixture;
-mod gate;
 mod harm;
-mod lifecycle;
-mod losses;
 mod percentiles;
 mod service;

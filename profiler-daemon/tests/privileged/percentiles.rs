@@ -16,12 +16,12 @@ fn percentiles_agree_with_the_targets_own_clock() {
     let mut target = Fixture::start("latencies", &args);
     let session = service.attach(target.pid(), "work").unwrap();
     target.say("go");
-    let mut outside = None;
+    let mut latencies = None;
     loop {
         let line = target.line();
         assert!(!line.is_empty(), "it ended early:\n{}", target.output);
-        if let Some(json) = line.strip_prefix("latency ") {
-            outside = Some(serde_json::from_str::<serde_json::Value>(json).unwrap());
+        if let Some(json) = line.strip_prefix("latencies ") {
+            latencies = Some(serde_json::from_str::<serde_json::Value>(json).unwrap());
         }
         if line.starts_with("truth ") {
             break;
@@ -30,12 +30,12 @@ fn percentiles_agree_with_the_targets_own_clock() {
     let picture = service.last_latency(&session);
     let seen = function(&picture, "work");
     let times = seen.summaries.since_start.times.unwrap();
-    let outside = outside.unwrap_or_else(|| panic!("no latency line in\n{}", target.output));
+    let latencies = latencies.unwrap_or_else(|| panic!("no latencies line in\n{}", target.output));
     let overhead = seen.overhead_ns as f64;
     for (name, ours) in
         [("p50_ns", times.p50_ns), ("p90_ns", times.p90_ns), ("p95_ns", times.p95_ns), ("p99_ns", times.p99_ns)]
     {
-        let truth = outside["inside"][name].as_f64().unwrap_or_else(|| panic!("{outside}"));
+        let truth = latencies["outside"][name].as_f64().unwrap_or_else(|| panic!("{latencies}"));
         let error = (ours as f64 - truth).abs();
         println!("{name}: ours {ours}, the target's {truth}, overhead {overhead}");
         assert!(error <= truth * TOLERANCE + overhead, "{name}: ours {ours}, the target's {truth}");

@@ -1,0 +1,268 @@
+//! An ELF file as planning sees it: what it is, where its bytes are mapped, its symbols, notes and
+//! sections. Everything is read in place; nothing is believed.
+
+use object::{
+    LittleEndian,
+    elf::{self, FileHeader64},
+    read::elf::{CompressionHeader as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _},
+};
+use std::{borrow::Cow, sync::Arc};
+
+/// A file's bytes, shared by what is read from them. Usually a memory map.
+pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+type Header = FileHeader64<LittleEndian>;
+type Sections<'a> = object::read::elf::SectionTable<'a, Header>;
+
+/// Largest size that a compressed section may unfold to.
+const MAX_UNCOMPRESSED_BYTES: u64 = 1 << 30;
+/// Segments that are kept. Linkers write about a dozen.
+const MAX_SEGMENTS: usize = 256;
+
+/// Why a file cannot be planned for.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ElfError {
+    /// Not an ELF file at all.
+    #[error("not an ELF file")]
+    NotElf,
+    /// A 32-bit file.
+    #[error("a 32-bit program: only x86-64 is supported")]
+    Class32,
+    /// Another machine's file; the number is its `e_machine`.
+    #[error("a program for another machine (ELF machine {0}): only x86-64 is supported")]
+    OtherMachine(u16),
+    /// The file contradicts itself.
+    #[error("a damaged ELF file: {0}")]
+    Damaged(&'static str),
+}
+
+impl From<object::read::Error> for ElfError {
+    fn from(error: object::read::Error) -> Self {
+        // The library's error is a fixed text that it shows but does not hand out.
+        let text = error.to_string();
+        if text.contains("program header") {
+            Self::Damaged("its program headers are not where it says")
+        } else if text.contains("section") {
+            Self::Damaged("its sections are not where it says")
+        } else {
+            Self::Damaged("its headers or tables are not where it says")
+        }
+    }
+}
+
+/// A loadable part of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Address in the file's own address space.
+    pub address: u64,
+    /// Where its bytes are in the file.
+    pub offset: u64,
+    /// Bytes in the file.
+    pub size: u64,
+    /// Whether it is mapped executable.
+    pub executable: bool,
+}
+
+/// The address of a file offset, by the segment that holds it.
+#[must_use]
+pub fn address_of(segments: &[Segment], offset: u64) -> Option<u64> {
+    let segment = segments.iter().find(|s| offset.wrapping_sub(s.offset) < s.size)?;
+    segment.address.checked_add(offset - segment.offset)
+}
+
+/// The file offset of an address, by the segment that holds it.
+#[must_use]
+pub fn offset_of(segments: &[Segment], address: u64) -> Option<u64> {
+    let segment = segments
+        .iter()
+        .find(|s| address.wrapping_sub(s.address) < s.size)?;
+    segment.offset.checked_add(address - segment.address)
+}
+
+/// A symbol as the file has it.
+#[derive(Clone, Copy, Debug)]
+pub struct RawSymbol {
+    /// Its address; 0 for most undefined ones.
+    pub address: u64,
+    /// Its size, 0 where unknown.
+    pub size: u64,
+    /// File offset of its name, which ends before a NUL.
+    pub name: u64,
+    /// File offset that the name ends before at the latest.
+    pub name_limit: u64,
+    /// `STT_…`.
+    pub kind: elf::SymbolType,
+    /// `STB_…`.
+    pub bind: elf::SymbolBind,
+    /// Whether it is another file's.
+    pub undefined: bool,
+    /// Whether it is a plain number rather than an address.
+    pub absolute: bool,
+}
+
+/// A parsed file header over the file's bytes.
+pub struct Elf<'a> {
+    data: &'a [u8],
+    header: &'a Header,
+    sections: Sections<'a>,
+    /// The loadable parts.
+    pub segments: Vec<Segment>,
+}
+
+impl<'a> Elf<'a> {
+    /// Reads the headers.
+    ///
+    /// # Errors
+    /// What is not x86-64 ELF, and what is damaged.
+    pub fn parse(data: &'a [u8]) -> Result<Self, ElfError> {
+        if data.get(..4) != Some(b"\x7fELF".as_slice()) {
+            return Err(ElfError::NotElf);
+        }
+        if data.get(4) == Some(&elf::ELFCLASS32.0) {
+            return Err(ElfError::Class32);
+        }
+        let header = Header::parse(data)?;
+        if header.endian().is_err() || header.e_machine(LittleEndian) != elf::EM_X86_64 {
+            return Err(ElfError::OtherMachine(header.e_machine(LittleEndian).0));
+        }
+        let mut segments = Vec::new();
+        for segment in header
+            .program_headers(LittleEndian, data)?
+            .iter()
+            .take(MAX_SEGMENTS)
+        {
+            if segment.p_type(LittleEndian) == elf::PT_LOAD {
+                segments.push(Segment {
+                    address: segment.p_vaddr(LittleEndian),
+                    offset: segment.p_offset(LittleEndian),
+                    size: segment.p_filesz(LittleEndian),
+                    executable: segment.p_flags(LittleEndian).contains(elf::PF_X),
+                });
+            }
+        }
+        // Section headers are not needed to run: a file without good ones is merely stripped.
+        let sections = header.sections(LittleEndian, data).unwrap_or_default();
+        Ok(Self {
+            data,
+            header,
+            sections,
+            segments,
+        })
+    }
+
+    /// The symbols of both tables, the full one first. A damaged table is left out.
+    pub fn symbols(&self) -> impl Iterator<Item = RawSymbol> {
+        [elf::SHT_SYMTAB, elf::SHT_DYNSYM]
+            .into_iter()
+            .flat_map(|kind| self.table(kind))
+    }
+
+    fn table(&self, kind: elf::SectionType) -> impl Iterator<Item = RawSymbol> + use<'a> {
+        let section = self
+            .sections
+            .iter()
+            .find(|section| section.sh_type(LittleEndian) == kind);
+        let symbols: &'a [elf::Sym64<LittleEndian>] = section
+            .and_then(|section| section.data_as_array(LittleEndian, self.data).ok())
+            .unwrap_or_default();
+        let strings = section
+            .and_then(|section| self.sections.section(section.link(LittleEndian)).ok())
+            .and_then(|section| section.file_range(LittleEndian));
+        let (start, length) = strings.unwrap_or_default();
+        let limit = start.saturating_add(length).min(self.data.len() as u64);
+        symbols.iter().skip(1).filter_map(move |symbol| {
+            let name = start.checked_add(symbol.st_name(LittleEndian).into())?;
+            (name < limit).then(|| RawSymbol {
+                address: symbol.st_value(LittleEndian),
+                size: symbol.st_size(LittleEndian),
+                name,
+                name_limit: limit,
+                kind: symbol.st_type(),
+                bind: symbol.st_bind(),
+                undefined: symbol.is_undefined(LittleEndian),
+                absolute: symbol.is_absolute(LittleEndian),
+            })
+        })
+    }
+
+    /// Whether there is a full symbol table.
+    #[must_use]
+    pub fn has_symbol_table(&self) -> bool {
+        self.sections
+            .iter()
+            .any(|section| section.sh_type(LittleEndian) == elf::SHT_SYMTAB)
+    }
+
+    /// Whether an interpreter loads it or it is a library: it has a dynamic section.
+    #[must_use]
+    pub fn is_dynamic(&self) -> bool {
+        let headers = self
+            .header
+            .program_headers(LittleEndian, self.data)
+            .unwrap_or_default();
+        headers
+            .iter()
+            .any(|header| header.p_type(LittleEndian) == elf::PT_INTERP)
+            || self
+                .sections
+                .iter()
+                .any(|section| section.sh_type(LittleEndian) == elf::SHT_DYNSYM)
+    }
+
+    /// The build-id: a hash of what was linked.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&'a [u8]> {
+        let headers = self.header.program_headers(LittleEndian, self.data).ok()?;
+        for header in headers {
+            let Ok(Some(mut notes)) = header.notes(LittleEndian, self.data) else {
+                continue;
+            };
+            while let Ok(Some(note)) = notes.next() {
+                if note.name() == elf::ELF_NOTE_GNU && note.n_type(LittleEndian) == elf::NT_GNU_BUILD_ID {
+                    return Some(note.desc());
+                }
+            }
+        }
+        None
+    }
+
+    /// A section's bytes, uncompressed; `None` where there is no such section, or it is damaged or
+    /// would unfold to more than 1 GiB.
+    #[must_use]
+    pub fn section(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+        let (_, section) = self.sections.section_by_name(LittleEndian, name.as_bytes())?;
+        let data = section.data(LittleEndian, self.data).ok()?;
+        if !section.sh_flags(LittleEndian).contains(elf::SHF_COMPRESSED) {
+            return Some(Cow::Borrowed(data));
+        }
+        let (header, offset, size) = section.compression(LittleEndian, self.data).ok()??;
+        let uncompressed_size = header.ch_size(LittleEndian);
+        if uncompressed_size > MAX_UNCOMPRESSED_BYTES {
+            return None;
+        }
+        let format = match header.ch_type(LittleEndian) {
+            elf::ELFCOMPRESS_ZLIB => object::CompressionFormat::Zlib,
+            elf::ELFCOMPRESS_ZSTD => object::CompressionFormat::Zstandard,
+            _ => return None,
+        };
+        let offset = usize::try_from(offset).ok()?;
+        let data = self
+            .data
+            .get(offset..offset.checked_add(usize::try_from(size).ok()?)?)?;
+        object::CompressedData {
+            format,
+            data,
+            uncompressed_size,
+        }
+        .decompress()
+        .ok()
+    }
+
+    /// Whether there is DWARF that describes functions.
+    #[must_use]
+    pub fn has_debug_info(&self) -> bool {
+        self.sections
+            .section_by_name(LittleEndian, b".debug_info")
+            .is_some()
+    }
+}

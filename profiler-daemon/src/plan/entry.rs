@@ -1,0 +1,206 @@
+//! Where a function's entry is probed.
+//!
+//! The kernel emulates few instructions under a uprobe and single-steps the rest, which costs ten
+//! to twenty times as much. Any instruction of the entry block will do for a probe as long as the
+//! stack pointer is what it was at entry, so the first emulated one is taken.
+
+use super::{
+    action::entry_action,
+    code::{Code, mnemonic},
+};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use profiler_common::instruction::Action;
+
+/// Where to probe a function's entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntryPoint {
+    /// Bytes from the function's first to the probed instruction.
+    pub delta: u64,
+    /// Name of that instruction.
+    pub mnemonic: String,
+    /// Whether the kernel would single-step it.
+    pub single_stepped: bool,
+    /// What the instruction does, for programs that can do it themselves.
+    pub action: Action,
+    /// The function also jumps back to its first byte, so that the site is passed more than once
+    /// a call.
+    pub restarts: bool,
+}
+
+/// What a kernel does with an instruction under a uprobe (`arch/x86/kernel/uprobes.c`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Handling {
+    /// Emulated by all kernels.
+    Emulated,
+    /// A `nop` of several bytes: emulated by newer kernels only.
+    LongNop,
+    /// Executed out of line in a single step.
+    Stepped,
+}
+
+/// Chooses the entry site of a function with cold parts. `long_nops` says whether the kernel
+/// emulates `nop`s of several bytes.
+#[must_use]
+pub fn entry_point(code: &Code, cold: &[Code], long_nops: bool) -> EntryPoint {
+    let start = code.range().start;
+    let is_target = |address| code.is_target(address) || cold.iter().any(|part| part.is_target(address));
+    let point = |instruction, single_stepped| point(code, cold, instruction, single_stepped);
+    let mut info = InstructionInfoFactory::new();
+    for instruction in code.instructions() {
+        if instruction.ip() != start && is_target(instruction.ip()) {
+            break;
+        }
+        match handling(instruction) {
+            Handling::Emulated => return point(instruction, false),
+            Handling::LongNop if long_nops => return point(instruction, false),
+            Handling::LongNop | Handling::Stepped => {}
+        }
+        if !can_be_passed(instruction, &mut info) {
+            break;
+        }
+    }
+    point(&code.instructions()[0], true)
+}
+
+/// The entry site at a function's first instruction.
+pub(super) fn first_instruction(code: &Code, cold: &[Code]) -> EntryPoint {
+    let first = &code.instructions()[0];
+    point(code, cold, first, handling(first) != Handling::Emulated)
+}
+
+fn point(code: &Code, cold: &[Code], instruction: &Instruction, single_stepped: bool) -> EntryPoint {
+    let start = code.range().start;
+    EntryPoint {
+        delta: instruction.ip() - start,
+        mnemonic: mnemonic(instruction),
+        single_stepped,
+        action: entry_action(instruction),
+        restarts: code.is_target(start) || cold.iter().any(|part| part.is_target(start)),
+    }
+}
+
+fn handling(instruction: &Instruction) -> Handling {
+    // The kernel neither emulates nor accepts branches with an operand-size prefix. Other prefixes
+    // are not worth telling apart.
+    let bare = |lengths: &[usize]| {
+        instruction.op0_kind() == OpKind::NearBranch64 && lengths.contains(&instruction.len())
+    };
+    match instruction.mnemonic() {
+        // 90, however prefixed, `pause` among them.
+        Mnemonic::Pause => Handling::Emulated,
+        Mnemonic::Nop if instruction.op_count() == 0 => Handling::Emulated,
+        Mnemonic::Nop => Handling::LongNop,
+        // Only 50..57, alone or behind the prefix of r8..r15: at most two bytes.
+        Mnemonic::Push if instruction.op0_register().is_gpr64() && instruction.len() <= 2 => {
+            let plain = if instruction.op0_register().number() >= 8 {
+                2
+            } else {
+                1
+            };
+            if instruction.len() == plain {
+                Handling::Emulated
+            } else {
+                Handling::Stepped
+            }
+        }
+        Mnemonic::Call | Mnemonic::Jmp if bare(&[2, 5]) => Handling::Emulated,
+        _ if instruction.is_jcc_short_or_near() && bare(&[2, 6]) => Handling::Emulated,
+        _ => Handling::Stepped,
+    }
+}
+
+/// Whether control certainly goes on to the next instruction with the same stack pointer.
+fn can_be_passed(instruction: &Instruction, info: &mut InstructionInfoFactory) -> bool {
+    if instruction.flow_control() != FlowControl::Next
+        || instruction.is_stack_instruction()
+        || instruction.mnemonic() == Mnemonic::Syscall
+    {
+        return false;
+    }
+    !info.info(instruction).used_registers().iter().any(|used| {
+        let reads = matches!(
+            used.access(),
+            OpAccess::None | OpAccess::Read | OpAccess::CondRead
+        );
+        !reads && used.register().full_register() == Register::RSP
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(bytes: &[u8], long_nops: bool) -> (u64, &'static str, bool, bool) {
+        let point = entry_point(&Code::decode(bytes, 0x1000).unwrap(), &[], long_nops);
+        (
+            point.delta,
+            point.mnemonic.leak(),
+            point.single_stepped,
+            point.restarts,
+        )
+    }
+
+    #[test]
+    fn the_first_emulated_instruction_is_taken() {
+        assert_eq!(entry(&[0x55, 0xc3], false), (0, "push", false, false));
+        // endbr64; push rbp
+        assert_eq!(
+            entry(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0xc3], false),
+            (4, "push", false, false)
+        );
+        // mov eax, edi; call +0
+        assert_eq!(
+            entry(&[0x89, 0xf8, 0xe8, 0, 0, 0, 0, 0xc3], false),
+            (2, "call", false, false)
+        );
+        // test edi, edi; je +1; nop; ret
+        assert_eq!(
+            entry(&[0x85, 0xff, 0x74, 1, 0x90, 0xc3], false),
+            (2, "je", false, false)
+        );
+        // push r12
+        assert_eq!(entry(&[0x41, 0x54, 0xc3], false), (0, "push", false, false));
+    }
+
+    #[test]
+    fn the_stack_pointer_must_not_have_moved() {
+        // sub rsp, 8; push rax: too late
+        assert_eq!(
+            entry(&[0x48, 0x83, 0xec, 8, 0x50, 0xc3], false),
+            (0, "sub", true, false)
+        );
+        // push [rdi]; push rax
+        assert_eq!(entry(&[0xff, 0x37, 0x50, 0xc3], false), (0, "push", true, false));
+        // endbr64; leave; push rax
+        assert_eq!(
+            entry(&[0xf3, 0x0f, 0x1e, 0xfa, 0xc9, 0x50, 0xc3], false),
+            (0, "endbr64", true, false)
+        );
+        // mov eax, edi; ret
+        assert_eq!(entry(&[0x89, 0xf8, 0xc3], false), (0, "mov", true, false));
+        // xor eax, eax; syscall; push rax
+        assert_eq!(
+            entry(&[0x31, 0xc0, 0x0f, 0x05, 0x50, 0xc3], false),
+            (0, "xor", true, false)
+        );
+    }
+
+    #[test]
+    fn nothing_jumps_to_the_site() {
+        // mov eax, edi; L: push rax; jmp L
+        assert_eq!(
+            entry(&[0x89, 0xf8, 0x50, 0xeb, 0xfd], false),
+            (0, "mov", true, false)
+        );
+        // L: push rax; jmp L
+        assert_eq!(entry(&[0x50, 0xeb, 0xfd], false), (0, "push", false, true));
+    }
+
+    #[test]
+    fn long_nops_are_for_new_kernels() {
+        let code = [0x0f, 0x1f, 0x44, 0, 0, 0x55, 0xc3];
+        assert_eq!(entry(&code, true), (0, "nop", false, false));
+        assert_eq!(entry(&code, false), (5, "push", false, false));
+        assert_eq!(entry(&[0x90, 0xc3], false), (0, "nop", false, false));
+    }
+}

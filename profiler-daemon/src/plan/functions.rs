@@ -1,0 +1,391 @@
+//! The functions of an ELF file by its symbol tables.
+//!
+//! Building it touches symbols only: names stay in the file, mangled, until they are asked for.
+
+use super::{
+    demangle::{self, CloneKind, display_name, split_clone, without_version},
+    elf::{Bytes, Elf, ElfError, RawSymbol, Segment, offset_of},
+};
+use object::elf;
+use std::{borrow::Cow, ops::Range};
+
+/// Longest linkage name that is looked at.
+const MAX_LINKAGE_BYTES: usize = 64 * 1024;
+/// Symbols that are kept of a file; a hundred times a large browser's.
+const MAX_SYMBOLS: usize = 1 << 26;
+
+/// What a symbol names.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum SymbolKind {
+    /// A function.
+    Function,
+    /// A function that chooses, when the program is loaded, what stands for its name.
+    Indirect,
+    /// A piece that a function jumps to.
+    Cold,
+    /// A label of assembly: it names addresses, but is nothing to probe.
+    Label,
+}
+
+/// A symbol, its name a range of the file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Symbol {
+    pub address: u64,
+    pub size: u64,
+    name: u64,
+    name_bytes: u32,
+    pub kind: SymbolKind,
+    /// Global before weak before local: which of several names is shown.
+    rank: u8,
+}
+
+/// A file's functions, in order of address.
+pub struct ModuleIndex {
+    bytes: Bytes,
+    segments: Vec<Segment>,
+    symbols: Vec<Symbol>,
+    /// Where in `symbols` those of each function begin; symbols of one address are one function.
+    functions: Vec<u32>,
+    /// Cold pieces and labels.
+    others: Vec<Symbol>,
+    stripped: bool,
+    has_debug_info: bool,
+    build_id: Option<Box<[u8]>>,
+}
+
+impl ModuleIndex {
+    /// Reads the symbol tables.
+    ///
+    /// # Errors
+    /// What is not x86-64 ELF, and what is damaged.
+    pub fn new(bytes: Bytes) -> Result<Self, ElfError> {
+        let data = (*bytes).as_ref();
+        let elf = Elf::parse(data)?;
+        let mut symbols = Vec::new();
+        let mut others = Vec::new();
+        for raw in elf.symbols().take(MAX_SYMBOLS) {
+            if let Some(symbol) = accept(data, &elf.segments, &raw) {
+                if symbol.kind <= SymbolKind::Indirect {
+                    symbols.push(symbol)
+                } else {
+                    others.push(symbol)
+                }
+            }
+        }
+        symbols.sort_unstable_by_key(|s: &Symbol| (s.address, s.rank, s.name_bytes, s.name));
+        others.sort_unstable_by_key(|s: &Symbol| (s.address, s.kind));
+        // The dynamic table repeats names of the full one. The sort has put them side by side.
+        symbols.dedup_by(|b, a| {
+            a.address == b.address && a.name_bytes == b.name_bytes && name_of(data, a) == name_of(data, b)
+        });
+        give_sizes(&mut symbols, &mut others, &elf.segments);
+        let mut functions: Vec<u32> = Vec::new();
+        for (at, symbol) in symbols.iter().enumerate() {
+            if at == 0 || symbols[at - 1].address != symbol.address {
+                functions.push(u32::try_from(at).map_err(|_| ElfError::Damaged("too many symbols"))?);
+            }
+        }
+        let stripped = !elf.has_symbol_table();
+        let has_debug_info = elf.has_debug_info();
+        let build_id = elf.build_id().map(Box::from);
+        let segments = elf.segments;
+        Ok(Self {
+            bytes,
+            segments,
+            symbols,
+            functions,
+            others,
+            stripped,
+            has_debug_info,
+            build_id,
+        })
+    }
+
+    /// The file's bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    pub(super) fn data(&self) -> &[u8] {
+        (*self.bytes).as_ref()
+    }
+
+    /// The loadable parts.
+    #[must_use]
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// Whether only exported names are known: the full symbol table has been stripped.
+    #[must_use]
+    pub fn is_stripped(&self) -> bool {
+        self.stripped
+    }
+
+    /// Whether there is DWARF to join by [`super::dwarf::DebugIndex`].
+    #[must_use]
+    pub fn has_debug_info(&self) -> bool {
+        self.has_debug_info
+    }
+
+    /// The file's build-id.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// Number of functions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    /// The functions, in order of address.
+    pub fn functions(&self) -> impl DoubleEndedIterator<Item = Function<'_>> + ExactSizeIterator {
+        (0..self.functions.len()).map(|at| self.function(at))
+    }
+
+    /// Function number `at`, which is below [`Self::len`].
+    #[must_use]
+    pub fn function(&self, at: usize) -> Function<'_> {
+        let end = self
+            .functions
+            .get(at + 1)
+            .map_or(self.symbols.len(), |&end| end as usize);
+        Function {
+            index: self,
+            symbols: &self.symbols[self.functions[at] as usize..end],
+        }
+    }
+
+    /// The function that holds an address of the file.
+    #[must_use]
+    pub fn function_at(&self, address: u64) -> Option<Function<'_>> {
+        let after = self
+            .functions
+            .partition_point(|&at| self.symbols[at as usize].address <= address);
+        let function = self.function(after.checked_sub(1)?);
+        (address - function.address() < function.size()).then_some(function)
+    }
+
+    /// The shown name of whatever symbol holds an address, cold pieces and labels of assembly
+    /// included.
+    #[must_use]
+    pub fn symbol_name_at(&self, address: u64) -> Option<Cow<'_, str>> {
+        if let Some(function) = self.function_at(address) {
+            return Some(function.name());
+        }
+        let after = self.others.partition_point(|symbol| symbol.address <= address);
+        let symbol = self.others[..after]
+            .last()
+            .filter(|s| address - s.address < s.size)?;
+        let name = self.name(symbol);
+        Some(match name {
+            Cow::Borrowed(name) => display_name(name),
+            Cow::Owned(name) => Cow::Owned(display_name(&name).into_owned()),
+        })
+    }
+
+    /// The machine code between two addresses, where the file has all of it.
+    #[must_use]
+    pub fn code(&self, range: Range<u64>) -> Option<&[u8]> {
+        let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+        let start = usize::try_from(self.offset_of(range.start)?).ok()?;
+        self.data().get(start..start.checked_add(length)?)
+    }
+
+    /// The file offset of an address.
+    #[must_use]
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        offset_of(&self.segments, address)
+    }
+
+    fn name(&self, symbol: &Symbol) -> Cow<'_, str> {
+        String::from_utf8_lossy(name_of(self.data(), symbol))
+    }
+
+    /// Cold pieces whose name says that they belong to one of these linkage names.
+    pub(super) fn cold_parts<'a>(&'a self, function: &Function<'a>) -> impl Iterator<Item = Range<u64>> + 'a {
+        let owners: Vec<Cow<'a, str>> = function.linkage_names().collect();
+        self.others
+            .iter()
+            .filter(|symbol| symbol.kind == SymbolKind::Cold)
+            .filter_map(move |symbol| {
+                let name = name_of(self.data(), symbol);
+                let owned = owners.iter().any(|owner| {
+                    name.strip_prefix(owner.as_bytes())
+                        .is_some_and(|rest| rest.starts_with(b".cold"))
+                });
+                owned.then(|| symbol.address..symbol.address.saturating_add(symbol.size))
+            })
+    }
+}
+
+/// One function: an address with one or several names.
+#[derive(Clone, Copy)]
+pub struct Function<'a> {
+    index: &'a ModuleIndex,
+    symbols: &'a [Symbol],
+}
+
+impl<'a> Function<'a> {
+    /// Its address in the file's address space.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.symbols[0].address
+    }
+
+    /// Its size in bytes: the largest that its names give. 0 where nothing says.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.symbols.iter().map(|symbol| symbol.size).max().unwrap_or(0)
+    }
+
+    /// Where its first byte is in the file.
+    #[must_use]
+    pub fn file_offset(&self) -> Option<u64> {
+        self.index.offset_of(self.address())
+    }
+
+    /// Whether the name stands for a resolver that runs when the program is loaded.
+    #[must_use]
+    pub fn is_indirect(&self) -> bool {
+        self.symbols
+            .iter()
+            .any(|symbol| symbol.kind == SymbolKind::Indirect)
+    }
+
+    /// Its names in the symbol table, without versions; global ones first.
+    pub fn linkage_names(&self) -> impl Iterator<Item = Cow<'a, str>> + use<'a> {
+        let index = self.index;
+        self.symbols.iter().map(move |symbol| index.name(symbol))
+    }
+
+    /// The first of its linkage names.
+    #[must_use]
+    pub fn linkage_name(&self) -> Cow<'a, str> {
+        self.index.name(&self.symbols[0])
+    }
+
+    /// The name that is shown: demangled, without hash.
+    #[must_use]
+    pub fn name(&self) -> Cow<'a, str> {
+        match self.linkage_name() {
+            Cow::Borrowed(name) => display_name(name),
+            Cow::Owned(name) => Cow::Owned(display_name(&name).into_owned()),
+        }
+    }
+
+    /// Its machine code, where the file has all of it.
+    #[must_use]
+    pub fn code(&self) -> Option<&'a [u8]> {
+        self.index
+            .code(self.address()..self.address().checked_add(self.size())?)
+    }
+}
+
+/// Names of a function's symbols as bytes, for matching without conversions.
+pub(super) fn raw_names<'a>(function: &Function<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    let data = function.index.data();
+    function.symbols.iter().map(move |symbol| name_of(data, symbol))
+}
+
+fn name_of<'a>(data: &'a [u8], symbol: &Symbol) -> &'a [u8] {
+    // The range was inside the file when the index was built, and the file cannot have shrunk:
+    // it is the same slice.
+    usize::try_from(symbol.name)
+        .ok()
+        .and_then(|start| data.get(start..start + symbol.name_bytes as usize))
+        .unwrap_or_default()
+}
+
+fn accept(data: &[u8], segments: &[Segment], raw: &RawSymbol) -> Option<Symbol> {
+    let kind = match raw.kind {
+        elf::STT_FUNC => SymbolKind::Function,
+        elf::STT_GNU_IFUNC => SymbolKind::Indirect,
+        elf::STT_NOTYPE => SymbolKind::Label,
+        _ => return None,
+    };
+    if raw.undefined || raw.absolute {
+        return None;
+    }
+    if !segments
+        .iter()
+        .any(|s| s.executable && raw.address.wrapping_sub(s.address) < s.size)
+    {
+        return None;
+    }
+    let start = usize::try_from(raw.name).ok()?;
+    let limit = usize::try_from(raw.name_limit)
+        .ok()?
+        .min(start.saturating_add(MAX_LINKAGE_BYTES));
+    let text = data.get(start..limit)?;
+    let text = &text[..memchr::memchr(0, text)?];
+    let text = &text[..memchr::memchr(b'@', text)
+        .filter(|&at| at > 0)
+        .unwrap_or(text.len())];
+    if text.is_empty() {
+        return None;
+    }
+    let kind =
+        if kind == SymbolKind::Function && memchr::memmem::find(text, b".cold").is_some() && is_cold(text) {
+            SymbolKind::Cold
+        } else {
+            kind
+        };
+    let rank = match raw.bind {
+        elf::STB_GLOBAL => 0,
+        elf::STB_WEAK => 1,
+        _ => 2,
+    };
+    let name_bytes = u32::try_from(text.len()).ok()?;
+    Some(Symbol {
+        address: raw.address,
+        size: raw.size,
+        name: raw.name,
+        name_bytes,
+        kind,
+        rank,
+    })
+}
+
+fn is_cold(name: &[u8]) -> bool {
+    std::str::from_utf8(name).is_ok_and(|name| split_clone(name).1 == CloneKind::Cold)
+}
+
+/// Gives symbols without a size the room up to the next symbol, or to their segment's end.
+fn give_sizes(symbols: &mut [Symbol], others: &mut [Symbol], segments: &[Segment]) {
+    if symbols.iter().chain(others.iter()).all(|symbol| symbol.size != 0) {
+        return;
+    }
+    let mut starts: Vec<u64> = symbols
+        .iter()
+        .chain(others.iter())
+        .map(|symbol| symbol.address)
+        .collect();
+    starts.sort_unstable();
+    for symbol in symbols
+        .iter_mut()
+        .chain(others.iter_mut())
+        .filter(|symbol| symbol.size == 0)
+    {
+        let next = starts.get(starts.partition_point(|&start| start <= symbol.address));
+        let segment = segments
+            .iter()
+            .find(|s| symbol.address.wrapping_sub(s.address) < s.size);
+        let end = segment.map_or(symbol.address, |s| s.address.saturating_add(s.size));
+        symbol.size = next.copied().unwrap_or(end).min(end) - symbol.address;
+    }
+}
+
+/// The name without version and compiler-made suffix, and what the suffix says.
+pub(super) fn plain_linkage(name: &str) -> (&str, CloneKind) {
+    demangle::split_clone(without_version(name))
+}

@@ -1,0 +1,311 @@
+//! The parser of scopes: hand-written, one character ahead, no recursion.
+
+use super::{Bound, Comparison, Name, Percentile, Predicate, Scope, ScopeError, Step};
+
+/// Longest text that is read; it bounds everything that comes of it.
+pub const MAX_TEXT_BYTES: usize = 4096;
+
+/// Units of time and their nanoseconds, smallest first.
+pub(super) const UNITS: [(&str, u64); 4] =
+    [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
+
+/// Reads a scope.
+///
+/// # Errors
+/// Says what is wrong at which byte: a syntax error, or a kind of place or condition that the
+/// grammar has but this version does not.
+pub fn parse(text: &str) -> Result<Scope, ScopeError> {
+    let mut parser = Parser { text, at: 0 };
+    if text.len() > MAX_TEXT_BYTES {
+        let message = format!(
+            "a scope is at most {MAX_TEXT_BYTES} bytes long, this has {}",
+            text.len()
+        );
+        // The text itself is left out: an error must not be as large as what it refuses.
+        return Err(ScopeError {
+            message,
+            offset: 0,
+            text: String::new(),
+        });
+    }
+    parser.skip_space();
+    if parser.rest().is_empty() {
+        return Ok(Scope::default());
+    }
+    let place = parser.name()?;
+    let mut predicates = Vec::new();
+    loop {
+        parser.skip_space();
+        match parser.peek() {
+            None => break,
+            Some('[') => predicates.push(parser.predicate()?),
+            Some(other) => return Err(parser.after_place(other)),
+        }
+    }
+    Ok(Scope {
+        step: Some(Step { place, predicates }),
+    })
+}
+
+/// Whether an exact name can be written without quotes.
+pub(super) fn is_bare(name: &str) -> bool {
+    !name.is_empty() && name.replace("::", "").chars().all(is_name_char)
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '$' | '.' | '~')
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    fn skip_space(&mut self) {
+        self.at = self.text.len() - self.rest().trim_start().len();
+    }
+
+    fn take(&mut self, token: &str) -> bool {
+        let found = self.rest().starts_with(token);
+        if found {
+            self.at += token.len();
+        }
+        found
+    }
+
+    fn take_while(&mut self, accept: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        let end = rest.find(|c| !accept(c)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn error(&self, message: impl Into<String>) -> ScopeError {
+        Self::error_at(self.text, self.at, message)
+    }
+
+    fn error_at(text: &str, offset: usize, message: impl Into<String>) -> ScopeError {
+        ScopeError {
+            message: message.into(),
+            offset,
+            text: text.to_owned(),
+        }
+    }
+
+    /// A function's name, quoted or bare.
+    fn name(&mut self) -> Result<Name, ScopeError> {
+        if self.peek() == Some('"') {
+            return self.quoted();
+        }
+        let start = self.at;
+        loop {
+            let part = self.take_while(|c| is_name_char(c) || matches!(c, '*' | '?'));
+            if !self.take("::") && part.is_empty() {
+                break;
+            }
+        }
+        let name = &self.text[start..self.at];
+        if name.is_empty() {
+            return Err(self.no_name());
+        }
+        if name.contains(['*', '?']) {
+            Ok(Name::Glob(name.to_owned()))
+        } else {
+            Ok(Name::Exact(name.to_owned()))
+        }
+    }
+
+    fn no_name(&self) -> ScopeError {
+        match self.peek() {
+            None => self.error("a function's name is missing"),
+            Some('[') => self.error("a condition needs a function before it, as in f[>= p95]"),
+            Some('/') => self.error("a function's name is missing before this '/'"),
+            Some(c) if c == '<' || c == '{' || c == '(' => self.error(format!(
+                "a name with '{c}' in it goes in double quotes, as in \"<T as Trait>::f\""
+            )),
+            Some(_) => self.error("a function's name cannot begin with this character; quote it if it does"),
+        }
+    }
+
+    fn quoted(&mut self) -> Result<Name, ScopeError> {
+        let open = self.at;
+        self.at += 1;
+        let mut name = String::new();
+        loop {
+            name.push_str(self.take_while(|c| !matches!(c, '"' | '\\')));
+            if self.take("\"") {
+                break;
+            }
+            if self.take("\\\"") {
+                name.push('"');
+            } else if self.take("\\\\") {
+                name.push('\\');
+            } else if self.rest().is_empty() {
+                return Err(Self::error_at(self.text, open, "this quote is not closed"));
+            } else {
+                return Err(self.error("in quotes a backslash stands only before \" or another backslash"));
+            }
+        }
+        if name.is_empty() {
+            return Err(Self::error_at(
+                self.text,
+                open,
+                "the name in these quotes is empty",
+            ));
+        }
+        Ok(Name::Exact(name))
+    }
+
+    /// What follows a place and is not a condition.
+    fn after_place(&self, c: char) -> ScopeError {
+        let unsupported = |what: &str| self.error(format!("{what} not supported in this version"));
+        match c {
+            '/' => unsupported("a second step ('/') is"),
+            '@' => unsupported("calls at a line and inlined instances ('@') are"),
+            '!' => unsupported("branches ('!taken', '!else') are"),
+            '+' => unsupported("addresses in a module ('+') are"),
+            ':' => {
+                let after = self.rest()[1..].chars().next();
+                if after.is_some_and(|c| c.is_ascii_digit()) {
+                    unsupported("lines (FILE:LINE) are")
+                } else {
+                    let kind = self.text[..self.at].trim_start();
+                    match kind {
+                        "kernel" | "syscall" | "tracepoint" => unsupported(&format!("{kind}: places are")),
+                        _ => self.error("a single ':' is no part of a name; paths are separated by '::'"),
+                    }
+                }
+            }
+            '<' | '>' | '=' => self.error("a condition goes in brackets, as in f[>= p95]"),
+            '"' => self.error("a name is either quoted as a whole or not at all"),
+            ']' => self.error("this bracket was not opened"),
+            '(' | '{' | ',' | '&' | ' ' => {
+                self.error(format!("a name with '{c}' in it goes in double quotes"))
+            }
+            _ => self.error("unexpected here: a condition in brackets or the end is expected"),
+        }
+    }
+
+    /// `[` comparison bound `]`
+    fn predicate(&mut self) -> Result<Predicate, ScopeError> {
+        let open = self.at;
+        self.at += 1;
+        self.skip_space();
+        let comparison = self.comparison()?;
+        self.skip_space();
+        let bound = self.bound()?;
+        self.skip_space();
+        if self.take("]") {
+            Ok(Predicate { comparison, bound })
+        } else if self.rest().is_empty() {
+            Err(Self::error_at(self.text, open, "this bracket is not closed"))
+        } else {
+            Err(self.error("']' is expected here"))
+        }
+    }
+
+    fn comparison(&mut self) -> Result<Comparison, ScopeError> {
+        for (token, comparison) in [
+            (">=", Comparison::GreaterOrEqual),
+            ("<=", Comparison::LessOrEqual),
+            (">", Comparison::Greater),
+            ("<", Comparison::Less),
+        ] {
+            if self.take(token) {
+                return Ok(comparison);
+            }
+        }
+        Err(match self.peek() {
+            None => self.error("a comparison is missing: >=, >, <= or <"),
+            Some('=' | '!') => self.error("a duration is compared by >=, >, <= or <"),
+            Some(']') => self.error("this condition is empty; write for example [>= p95]"),
+            Some(c) if is_name_char(c) => self.error(
+                "conditions on values are not supported in this version; one on the duration begins with \
+                 >=, >, <= or <",
+            ),
+            Some(_) => self.error("a comparison is expected: >=, >, <= or <"),
+        })
+    }
+
+    fn bound(&mut self) -> Result<Bound, ScopeError> {
+        let start = self.at;
+        if self.take("p") {
+            let value = self.decimal(
+                u64::from(Percentile::UNITS),
+                "a percentile has at most six decimals",
+            )?;
+            let percentile = u32::try_from(value).ok().and_then(Percentile::from_millionths);
+            return percentile.map(Bound::Percentile).ok_or_else(|| {
+                Self::error_at(
+                    self.text,
+                    start,
+                    "a percentile is above 0 and below 100, as in p95 or p99.9",
+                )
+            });
+        }
+        if !self.peek().is_some_and(|c| c.is_ascii_digit()) {
+            return Err(self.error("a percentile (p95) or a time (5ms) is expected"));
+        }
+        // The unit comes after the number and says how many decimals that may have.
+        let number = self.take_while(|c| c.is_ascii_digit() || c == '.');
+        let unit_at = self.at;
+        let unit = self.take_while(char::is_alphanumeric);
+        let Some((_, unit_ns)) = UNITS.iter().find(|(name, _)| *name == unit) else {
+            return Err(Self::error_at(
+                self.text,
+                unit_at,
+                "a time needs a unit: ns, us, ms or s",
+            ));
+        };
+        let end = self.at;
+        self.at = start;
+        let duration_ns = self.decimal(*unit_ns, "a time is a whole number of nanoseconds")?;
+        if self.at != start + number.len() {
+            return Err(self.error("one decimal point is enough"));
+        }
+        self.at = end;
+        Ok(Bound::Duration(duration_ns))
+    }
+
+    /// A decimal number times `one`, a power of ten, which is exact or an error.
+    fn decimal(&mut self, one: u64, too_fine: &str) -> Result<u64, ScopeError> {
+        let start = self.at;
+        let too_large = |at| Self::error_at(self.text, at, "this number is too large");
+        let whole = self.take_while(|c| c.is_ascii_digit());
+        if whole.is_empty() {
+            return Err(self.error("a number is expected"));
+        }
+        let mut value = whole
+            .parse::<u64>()
+            .ok()
+            .and_then(|n| n.checked_mul(one))
+            .ok_or_else(|| too_large(start))?;
+        if self.take(".") {
+            let at = self.at;
+            let fraction = self.take_while(|c| c.is_ascii_digit());
+            if fraction.is_empty() {
+                return Err(self.error("digits are expected after the decimal point"));
+            }
+            let mut digit_value = one;
+            for (index, digit) in fraction.bytes().map(|b| u64::from(b - b'0')).enumerate() {
+                digit_value /= 10;
+                if digit_value == 0 && digit != 0 {
+                    return Err(Self::error_at(self.text, at + index, too_fine));
+                }
+                value = value
+                    .checked_add(digit * digit_value)
+                    .ok_or_else(|| too_large(start))?;
+            }
+        }
+        Ok(value)
+    }
+}

@@ -1,0 +1,87 @@
+//! The canonical text of a scope.
+
+use super::{Bound, Comparison, Name, Percentile, Predicate, Scope, Step, parse};
+use std::fmt::{self, Display, Formatter, Write as _};
+
+impl Display for Scope {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.step.as_ref().map_or(Ok(()), |step| step.fmt(f))
+    }
+}
+
+impl Display for Step {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.place.fmt(f)?;
+        self.predicates.iter().try_for_each(|predicate| predicate.fmt(f))
+    }
+}
+
+impl Display for Name {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(text) if !parse::is_bare(text) => {
+                f.write_char('"')?;
+                for c in text.chars() {
+                    if matches!(c, '"' | '\\') {
+                        f.write_char('\\')?;
+                    }
+                    f.write_char(c)?;
+                }
+                f.write_char('"')
+            }
+            Self::Exact(text) | Self::Glob(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Display for Predicate {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "[{} {}]", self.comparison, self.bound)
+    }
+}
+
+impl Display for Comparison {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+        })
+    }
+}
+
+impl Display for Bound {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Percentile(percentile) => percentile.fmt(f),
+            Self::Duration(duration_ns) => {
+                let (unit, unit_ns) = parse::UNITS
+                    .iter()
+                    .rev()
+                    .find(|(_, ns)| *ns <= duration_ns)
+                    .unwrap_or(&parse::UNITS[0]);
+                decimal(f, duration_ns, *unit_ns)?;
+                f.write_str(unit)
+            }
+        }
+    }
+}
+
+impl Display for Percentile {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('p')?;
+        decimal(f, self.millionths().into(), Self::UNITS.into())
+    }
+}
+
+/// Writes `value / one` exactly, `one` being a power of ten.
+fn decimal(f: &mut Formatter<'_>, value: u64, one: u64) -> fmt::Result {
+    write!(f, "{}", value / one)?;
+    if value.is_multiple_of(one) {
+        return Ok(());
+    }
+    let digits = one.ilog10() as usize;
+    let fraction = format!("{:0digits$}", value % one);
+    write!(f, ".{}", fraction.trim_end_matches('0'))
+}

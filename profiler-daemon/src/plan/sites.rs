@@ -1,0 +1,292 @@
+//! The plan of one name: the functions that it means and the sites to probe in each.
+
+use super::{
+    code::{Code, CodeError},
+    entry::{EntryPoint, entry_point},
+    exits::exit_points,
+    functions::{Function, ModuleIndex},
+    hazards::{Decision, KernelAbility, Method},
+    names::Match,
+    scope::Name,
+};
+use profiler_common::instruction::Action;
+use std::fmt::Write as _;
+
+/// How much a plan may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Functions that one name may mean.
+    pub functions: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { functions: 2_500 }
+    }
+}
+
+/// Names offered where one matches nothing.
+const NEAREST: usize = 5;
+
+/// What to probe.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// The functions, by module and address.
+    pub functions: Vec<PlannedFunction>,
+    /// Functions that the name means but that cannot be probed.
+    pub skipped: Vec<Skipped>,
+}
+
+/// One function's sites.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlannedFunction {
+    /// Index of its module in what [`plan`] was given.
+    pub module: usize,
+    /// Its name as it is shown.
+    pub name: String,
+    /// Its name in the symbol table.
+    pub linkage_name: String,
+    /// Its address in the file's address space.
+    pub address: u64,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Where in the file the entry is probed.
+    pub entry_offset: u64,
+    /// What is there.
+    pub entry: EntryPoint,
+    /// Where its end is probed; empty where return probes see it.
+    pub exits: Vec<ExitSite>,
+    /// How its end is seen.
+    pub method: Method,
+}
+
+/// Where a function's end is probed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ExitSite {
+    /// Where in the file the instruction is.
+    pub file_offset: u64,
+    /// What it does, for programs that can do it themselves.
+    pub action: Action,
+    /// A jump that may also stay in the function.
+    pub may_stay_inside: bool,
+}
+
+/// A function that cannot be probed, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Skipped {
+    /// Its name as it is shown.
+    pub name: String,
+    /// What is in the way.
+    pub reason: String,
+}
+
+/// Why there is nothing to probe.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// No function is called that.
+    #[error("{}", no_such_function(name, nearest, *stripped))]
+    NoSuchFunction {
+        /// What was asked for.
+        name: String,
+        /// The nearest names, nearest first.
+        nearest: Vec<String>,
+        /// Whether a module has lost its symbol table, so that names may be missing.
+        stripped: bool,
+    },
+    /// It has been inlined everywhere.
+    #[error("{name} has no code of its own: it is inlined in all {instances} places that call it")]
+    OnlyInlined {
+        /// Its name.
+        name: String,
+        /// How often it is inlined.
+        instances: u64,
+    },
+    /// It stands for another function, chosen when the program is loaded.
+    #[error(
+        "{0} is an ifunc: its name stands for one of several functions, chosen when the program is loaded"
+    )]
+    Indirect(String),
+    /// A name means too many functions.
+    #[error("{name} matches {found} functions; at most {limit} can be probed at once: narrow it down")]
+    TooMany {
+        /// What was asked for.
+        name: String,
+        /// Functions that it means.
+        found: usize,
+        /// How many are allowed.
+        limit: usize,
+    },
+    /// None of the functions can be probed.
+    #[error("{name} cannot be probed: {reason}")]
+    Unusable {
+        /// A function that the name means.
+        name: String,
+        /// What is in the way.
+        reason: String,
+    },
+}
+
+fn no_such_function(name: &str, nearest: &[String], stripped: bool) -> String {
+    let mut text = format!("no function is called {name}");
+    if !nearest.is_empty() {
+        let _ = write!(text, "; the nearest names are {}", nearest.join(", "));
+    }
+    if stripped {
+        text.push_str("; the symbol table has been stripped, so that only exported names are known");
+    }
+    text
+}
+
+/// Finds the functions that a name means in the modules of a target, and their sites.
+///
+/// # Errors
+/// [`PlanError`]: always with what could be asked for instead, where there is something.
+pub fn plan(
+    name: &Name,
+    modules: &[&ModuleIndex],
+    decision: &Decision,
+    ability: KernelAbility,
+    limits: Limits,
+) -> Result<Plan, PlanError> {
+    let mut found: Vec<(usize, usize, Match)> = Vec::new();
+    for (number, module) in modules.iter().enumerate() {
+        found.extend(
+            module
+                .matching(name)
+                .into_iter()
+                .map(|(at, kind)| (number, at, kind)),
+        );
+    }
+    // A function whose whole name it is goes before those that only end in it.
+    if matches!(name, Name::Exact(_)) && found.iter().any(|&(_, _, kind)| kind == Match::Full) {
+        found.retain(|&(_, _, kind)| kind == Match::Full);
+    }
+    if found.is_empty() {
+        return Err(missing(name, modules));
+    }
+    if found.len() > limits.functions {
+        let name = name.to_string();
+        return Err(PlanError::TooMany {
+            name,
+            found: found.len(),
+            limit: limits.functions,
+        });
+    }
+    let mut plan = Plan {
+        functions: Vec::new(),
+        skipped: Vec::new(),
+    };
+    let mut indirect = None;
+    for (number, at, _) in found {
+        let function = modules[number].function(at);
+        let name = function.name().into_owned();
+        if function.is_indirect() {
+            indirect.get_or_insert_with(|| name.clone());
+            plan.skipped.push(Skipped {
+                name,
+                reason: "it is an ifunc".to_owned(),
+            });
+            continue;
+        }
+        match sites(modules[number], &function, number, decision, ability) {
+            Ok(planned) => plan.functions.push(planned),
+            Err(reason) => plan.skipped.push(Skipped { name, reason }),
+        }
+    }
+    if !plan.functions.is_empty() {
+        return Ok(plan);
+    }
+    match (indirect, plan.skipped.into_iter().next()) {
+        (Some(name), _) => Err(PlanError::Indirect(name)),
+        (None, Some(Skipped { name, reason })) => Err(PlanError::Unusable { name, reason }),
+        (None, None) => Err(missing(name, modules)),
+    }
+}
+
+fn missing(name: &Name, modules: &[&ModuleIndex]) -> PlanError {
+    let mut nearest: Vec<_> = modules
+        .iter()
+        .flat_map(|module| module.nearest(name, NEAREST))
+        .collect();
+    nearest.sort();
+    nearest.dedup();
+    nearest.truncate(NEAREST);
+    PlanError::NoSuchFunction {
+        name: name.to_string(),
+        nearest: nearest.into_iter().map(|(_, name)| name).collect(),
+        stripped: modules.iter().any(|module| module.is_stripped()),
+    }
+}
+
+fn sites(
+    module: &ModuleIndex,
+    function: &Function<'_>,
+    number: usize,
+    decision: &Decision,
+    ability: KernelAbility,
+) -> Result<PlannedFunction, String> {
+    let (hot, cold) = decode(module, function).map_err(|error| error.to_string())?;
+    let mut entry = entry_point(&hot, &cold, ability.long_nops);
+    let mut exits = Vec::new();
+    if decision.method == Method::Ret {
+        let points = exit_points(&hot, &cold).map_err(|error| error.to_string())?;
+        // Two probes on one instruction run in no certain order, so entry and exit keep apart.
+        let leaves = |delta: u64| {
+            points
+                .iter()
+                .any(|exit| exit.address == function.address() + delta)
+        };
+        if leaves(entry.delta) {
+            entry = super::entry::first_instruction(&hot, &cold);
+        }
+        if leaves(entry.delta) {
+            return Err("it consists of one jump or return, so that there is nothing to time".to_owned());
+        }
+        for exit in points {
+            let file_offset = module
+                .offset_of(exit.address)
+                .ok_or("its code is not in the file")?;
+            exits.push(ExitSite {
+                file_offset,
+                action: exit.action,
+                may_stay_inside: exit.may_stay_inside,
+            });
+        }
+    }
+    let entry_address = function.address() + entry.delta;
+    Ok(PlannedFunction {
+        module: number,
+        name: function.name().into_owned(),
+        linkage_name: function.linkage_name().into_owned(),
+        address: function.address(),
+        size: function.size(),
+        entry_offset: module
+            .offset_of(entry_address)
+            .ok_or("its code is not in the file")?,
+        entry,
+        exits,
+        method: decision.method,
+    })
+}
+
+/// Decodes a function and the cold parts that are its own.
+fn decode(module: &ModuleIndex, function: &Function<'_>) -> Result<(Code, Vec<Code>), CodeError> {
+    if function.size() == 0 {
+        return Err(CodeError::NoSize);
+    }
+    let hot = Code::decode(function.code().ok_or(CodeError::NotInFile)?, function.address())?;
+    let mut cold = Vec::new();
+    let ranges: Vec<_> = module.cold_parts(function).collect();
+    let only = ranges.len() == 1;
+    for range in ranges {
+        let part = Code::decode(
+            module.code(range.clone()).ok_or(CodeError::NotInFile)?,
+            range.start,
+        )?;
+        // Functions of one name in several files have cold parts of one name.
+        if only || hot.branches_into(&part) || part.branches_into(&hot) {
+            cold.push(part);
+        }
+    }
+    Ok((hot, cold))
+}
