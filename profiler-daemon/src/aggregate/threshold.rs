@@ -91,6 +91,15 @@ impl Division {
         self.band.unwrap_or(Band { from: BUCKETS, to: 0 })
     }
 
+    /// The duration from which on spans are shown themselves because they are slow: the lower edge
+    /// of the band. `None` where the predicates ask for no slow ones, or nothing is known.
+    #[must_use]
+    pub fn slow_from_ns(&self) -> Option<u64> {
+        self.band
+            .filter(|band| band.from > 0)
+            .map(|band| lowest_ns(band.from))
+    }
+
     /// The duration that divides the sides, at a bucket's edge: the lower one where there are two.
     /// `None` where everything is inside, or nothing known.
     #[must_use]
@@ -283,7 +292,17 @@ mod tests {
         let division = divide(&[p95], &histogram(&durations), 1.0, 0);
         assert!((division.calls_inside - 6.0).abs() < 1e-9);
         assert_eq!(division.threshold_ns(), Some(lowest_ns(bucket_of(5_000_000))));
+        assert_eq!(division.slow_from_ns(), division.threshold_ns());
         assert_eq!((division.calls_needed, division.warming), (400, true));
+        let fast = Predicate {
+            comparison: Comparison::Below,
+            ..p95
+        };
+        let fast = divide(&[fast], &histogram(&durations), 1.0, 0);
+        assert_eq!(
+            (fast.threshold_ns(), fast.slow_from_ns()),
+            (division.threshold_ns(), None)
+        );
         assert!(!divide(&[p95], &histogram(&durations), 4.0, 0).warming);
         let p90 = Predicate {
             limit: Limit::Quantile(0.9),

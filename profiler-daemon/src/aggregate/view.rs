@@ -174,8 +174,8 @@ impl ScopeAggregate {
         }
     }
 
-    /// What divides the sides at `now_ns`: the threshold to be kept current in the kernel. `None`
-    /// over what is not maintained.
+    /// What divides the sides at `now_ns`; [`Division::slow_from_ns`] is the threshold to be kept
+    /// current in the kernel. `None` over what is not maintained.
     #[must_use]
     pub fn division(&self, now_ns: u64, over: Over) -> Option<Division> {
         Some(self.age(over)?.divide(now_ns, &self.predicates))
