@@ -80,9 +80,9 @@ struct SinceStart {
 
 impl Age for SinceStart {
     fn calls(&mut self, _now_ns: u64, calls: &[(usize, u64)]) {
-        calls
-            .iter()
-            .for_each(|&(bucket, count)| self.calls.add_bucket(bucket, count));
+        for &(bucket, count) in calls {
+            self.calls.add_bucket(bucket, count);
+        }
     }
 
     fn span(&mut self, span: &Arc<SampledSpan>) {

@@ -11,6 +11,7 @@ pub const FORGOTTEN: f64 = 1.0 / (1u128 << 64) as f64;
 /// The clock of an exponentially decaying sum. What is stored at time t has the weight
 /// 2^((t − landmark) / half-life); read at `now`, all is divided by the weight of `now`.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_field_names, reason = "units come last in names")]
 pub struct Decay {
     half_life_ns: u64,
     start_ns: u64,

@@ -202,7 +202,9 @@ impl Joiner {
                 expired.push(key);
             }
         }
-        expired.into_iter().for_each(|key| self.give_up(key));
+        for key in expired {
+            self.give_up(key);
+        }
     }
 
     /// What has become of samples that belong to no span since this was last called.
@@ -277,3 +279,6 @@ impl Joiner {
 fn node_of_key(key: u64) -> NodeId {
     NodeId(key as u32)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,14 +9,14 @@ use super::{
 use std::ops::AddAssign;
 
 /// Cells that a matrix may have.
-pub const MAX_CELLS: usize = 1 << 17;
+pub const MAX_CELLS: usize = 1 << 18;
 
-/// Share of all samples that the rarest stacks may have and yet be folded into `other` before bins
-/// are coarsened: latency is kept exact for as long as the picture stays whole.
-const FOLDED_SHARE: f64 = 0.01;
+/// Share of all samples that may be folded into `other` at a time before bins are coarsened.
+const FOLDED_SHARE: f64 = 0.02;
 
-/// Bins are coarsened up to this many bits: then one is half a power of two wide.
-pub const MAX_COARSE_BITS: u32 = 6;
+/// Bins are coarsened up to this many bits: then one is at most 1/8 of its durations wide, and
+/// room is made by folding stacks alone.
+pub const MAX_COARSE_BITS: u32 = 4;
 
 /// Time and samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -182,8 +182,9 @@ impl<N: Number> Matrix<N> {
             .filter(|(_, row)| !row.is_empty());
         rows.map(move |(node, row)| {
             let mut sides = Sides::default();
-            row.iter()
-                .for_each(|&(bin, cell)| sides.add(band, bin.into(), cell));
+            for &(bin, cell) in row {
+                sides.add(band, bin.into(), cell);
+            }
             (node, sides)
         })
     }
@@ -220,8 +221,9 @@ impl<N: Number> Matrix<N> {
         self.cells -= row.len();
         self.folded += 1;
         let other = CallTree::other(tree.is_complete(node));
-        row.into_iter()
-            .for_each(|(bin, cell)| self.add(other, bin.into(), cell));
+        for (bin, cell) in row {
+            self.add(other, bin.into(), cell);
+        }
     }
 
     fn coarsen(&mut self) {
@@ -229,7 +231,9 @@ impl<N: Number> Matrix<N> {
         let mask = u16::MAX << self.coarse_bits;
         for row in self.rows.iter_mut().skip(1) {
             self.cells -= row.len();
-            row.iter_mut().for_each(|(bin, _)| *bin &= mask);
+            for (bin, _) in row.iter_mut() {
+                *bin &= mask;
+            }
             row.dedup_by(|(bin, cell), (kept, sum)| {
                 let same = bin == kept;
                 if same {
@@ -256,3 +260,6 @@ impl Matrix<f64> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,7 +56,7 @@ struct Slot<V> {
 pub struct Slots<V> {
     config: WindowConfig,
     latest_ns: u64,
-    slots: VecDeque<Slot<V>>,
+    ring: VecDeque<Slot<V>>,
 }
 
 impl<V: Copy + AddAssign> Slots<V> {
@@ -66,7 +66,7 @@ impl<V: Copy + AddAssign> Slots<V> {
         Self {
             config,
             latest_ns: start_ns,
-            slots: VecDeque::new(),
+            ring: VecDeque::new(),
         }
     }
 
@@ -75,12 +75,12 @@ impl<V: Copy + AddAssign> Slots<V> {
     pub fn advance(&mut self, now_ns: u64, mut expired: impl FnMut(u64, V)) {
         let now_ns = now_ns.max(self.latest_ns);
         let first = self.config.first_slot(now_ns);
-        while let Some(slot) = self.slots.pop_front_if(|slot| slot.number < first) {
+        while let Some(slot) = self.ring.pop_front_if(|slot| slot.number < first) {
             slot.tally.iter().for_each(|(key, value)| expired(key, value));
         }
         let number = self.config.slot_of(now_ns);
-        if self.slots.back().is_none_or(|slot| slot.number < number) {
-            self.slots.push_back(Slot {
+        if self.ring.back().is_none_or(|slot| slot.number < number) {
+            self.ring.push_back(Slot {
                 number,
                 from_ns: self.latest_ns,
                 tally: Tally::default(),
@@ -91,7 +91,7 @@ impl<V: Copy + AddAssign> Slots<V> {
 
     /// Adds to the slot that [`Self::advance`] moved to.
     pub fn add(&mut self, key: u64, value: V) {
-        if let Some(slot) = self.slots.back_mut() {
+        if let Some(slot) = self.ring.back_mut() {
             slot.tally.add(key, value);
         }
     }
@@ -99,7 +99,7 @@ impl<V: Copy + AddAssign> Slots<V> {
     /// What will have left the window at `now_ns`; a key may come several times.
     pub fn expired(&self, now_ns: u64) -> impl Iterator<Item = (u64, V)> {
         let first = self.config.first_slot(now_ns);
-        self.slots
+        self.ring
             .iter()
             .take_while(move |slot| slot.number < first)
             .flat_map(|slot| slot.tally.iter())
@@ -109,12 +109,12 @@ impl<V: Copy + AddAssign> Slots<V> {
     #[must_use]
     pub fn covered_ns(&self, now_ns: u64) -> u64 {
         let first = self.config.first_slot(now_ns);
-        let oldest = self.slots.iter().find(|slot| slot.number >= first);
+        let oldest = self.ring.iter().find(|slot| slot.number >= first);
         oldest.map_or(0, |slot| self.latest_ns.saturating_sub(slot.from_ns))
     }
 
     /// Changes the keys of all slots.
     pub fn rename(&mut self, mut to: impl FnMut(u64) -> u64) {
-        self.slots.iter_mut().for_each(|slot| slot.tally.rename(&mut to));
+        self.ring.iter_mut().for_each(|slot| slot.tally.rename(&mut to));
     }
 }

@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 /// Entries that are appended before the first fold.
 const FIRST_FOLD: usize = 64;
 
-/// Sums by key. Takes at most twice the room of its distinct keys (or [`FIRST_FOLD`] entries).
+/// Sums by key. Takes at most twice the room of its distinct keys (or a small constant).
 #[derive(Clone, Debug)]
 pub struct Tally<V> {
     entries: Vec<(u64, V)>,

@@ -86,6 +86,13 @@ impl ScopeAggregate {
 
     /// Takes a sample, in the ring buffer's order.
     pub fn sample(&mut self, sample: &Sample<'_>) {
+        // A node of another tree has no place here.
+        let node = if self.tree.get(sample.node).is_some() {
+            sample.node
+        } else {
+            CallTree::other(false)
+        };
+        let sample = &Sample { node, ..*sample };
         if let Some(joiner) = &mut self.joiner {
             joiner.sample(sample);
             self.count_elsewhere(sample.ts_ns);
@@ -119,9 +126,9 @@ impl ScopeAggregate {
         });
         self.each_age(|age, tree| {
             age.span(&span);
-            leaves
-                .iter()
-                .for_each(|&(node, cell)| age.matrix_mut().add(end_ns, node, bucket, cell, tree));
+            for &(node, cell) in &leaves {
+                age.matrix_mut().add(end_ns, node, bucket, cell, tree);
+            }
         });
     }
 
@@ -167,8 +174,8 @@ impl ScopeAggregate {
         }
     }
 
-    /// What divides the sides at `now_ns`: the threshold to be kept current in the kernel. `None`
-    /// over what is not maintained.
+    /// What divides the sides at `now_ns`; [`Division::slow_from_ns`] is the threshold to be kept
+    /// current in the kernel. `None` over what is not maintained.
     #[must_use]
     pub fn division(&self, now_ns: u64, over: Over) -> Option<Division> {
         Some(self.age(over)?.divide(now_ns, &self.predicates))
@@ -303,3 +310,6 @@ fn weights(sides: &[Sides<u64>]) -> Vec<NodeWeight> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;
