@@ -51,7 +51,7 @@ impl Service {
             frequency_hz: 999,
             window_ns: 10_000_000_000,
             half_life_ns: 30_000_000_000,
-            lease_ns: 60_000_000_000,
+            lease_ns: 900_000_000_000,
             exit_method,
         };
         self.runtime.block_on(self.handle.create(ROOT, request))
