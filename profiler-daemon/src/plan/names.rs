@@ -51,7 +51,8 @@ impl<'a> Matcher<'a> {
     #[must_use]
     pub fn new(name: &'a Name) -> Self {
         let candidate = match name {
-            Name::Exact(text) => own_name(text),
+            // Types among the arguments are mangled beyond recognition.
+            Name::Exact(text) => own_name(text).split(['<', '(']).next().unwrap_or_default(),
             Name::Glob(text) => text,
         };
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';

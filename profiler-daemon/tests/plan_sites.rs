@@ -1,0 +1,336 @@
+//! Symbols against nm, entry and exit sites against objdump, on what compilers write.
+
+mod plan_support;
+
+use plan_support::{Fixture, Line, compile, disassemble, run};
+use profiler_common::instruction::Operation;
+use profiler_daemon::plan::{
+    Limits, Plan, PlanError, PlannedFunction,
+    hazards::{Decision, KernelAbility, Method},
+    plan,
+    scope::{self, Name},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
+
+const RET: Decision = decision(Method::Ret);
+
+const fn decision(method: Method) -> Decision {
+    Decision {
+        method,
+        done_by_program: false,
+        stacks_switch: false,
+        reasons: vec![],
+        warnings: vec![],
+    }
+}
+
+fn planned(fixture: &Fixture, text: &str) -> Result<Plan, PlanError> {
+    let name = scope::parse(text).unwrap().step.unwrap().place;
+    plan(
+        &name,
+        &[&fixture.index],
+        &RET,
+        KernelAbility::default(),
+        Limits::default(),
+    )
+}
+
+fn fixtures() -> Vec<Fixture> {
+    let mut all = Vec::new();
+    for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
+        for compiler in ["gcc", "clang-14"] {
+            all.push(compile(compiler, "shapes.c", &[level, "-g"]));
+        }
+        all.push(compile("g++", "shapes.cc", &[level, "-g"]));
+    }
+    all.push(compile(
+        "gcc",
+        "shapes.c",
+        &["-O2", "-fcf-protection=full", "-static"],
+    ));
+    all.push(compile(
+        "gcc",
+        "shapes.c",
+        &["-O2", "-fno-omit-frame-pointer", "-fpatchable-function-entry=5"],
+    ));
+    for level in ["0", "2"] {
+        all.push(compile(
+            "rustc",
+            "shapes.rs",
+            &["--edition=2021", &format!("-Copt-level={level}")],
+        ));
+    }
+    all
+}
+
+#[test]
+fn symbols_agree_with_nm() {
+    for fixture in fixtures() {
+        let text = run(Command::new("nm").arg(&fixture.path));
+        let mut expected = BTreeSet::new();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [address, "t" | "T" | "W" | "w" | "i", name] = words[..] else {
+                continue;
+            };
+            if !name.contains(".cold") {
+                expected.insert((
+                    u64::from_str_radix(address, 16).unwrap(),
+                    name.split('@').next().unwrap(),
+                ));
+            }
+        }
+        let mut seen = 0;
+        for function in fixture.index.functions() {
+            for name in function.linkage_names() {
+                seen += 1;
+                assert!(
+                    expected.contains(&(function.address(), &*name)),
+                    "{name} in {:?}",
+                    fixture.path
+                );
+            }
+            assert_eq!(function.file_offset().is_some(), true);
+        }
+        // The rest are labels of assembly without a type.
+        assert!(seen * 10 >= expected.len() * 9, "{seen} of {}", expected.len());
+    }
+}
+
+/// What objdump shows of a function, with its cold parts.
+fn body<'a>(
+    lines: &'a BTreeMap<u64, Line>,
+    ranges: &'a [std::ops::Range<u64>],
+) -> impl Iterator<Item = (&'a u64, &'a Line)> {
+    ranges.iter().flat_map(|range| lines.range(range.clone()))
+}
+
+/// File offsets of instructions, and addresses that branches lead to.
+fn landmarks(lines: &BTreeMap<u64, Line>, fixture: &Fixture) -> (BTreeSet<u64>, BTreeSet<u64>) {
+    let boundaries = lines
+        .keys()
+        .filter_map(|at| fixture.index.offset_of(*at))
+        .collect();
+    (boundaries, lines.values().filter_map(branch_target).collect())
+}
+
+fn branch_target(line: &Line) -> Option<u64> {
+    if !line.mnemonic.starts_with('j') {
+        return None;
+    }
+    u64::from_str_radix(
+        line.operands.split_whitespace().next()?.trim_start_matches("0x"),
+        16,
+    )
+    .ok()
+}
+
+fn check(
+    function: &PlannedFunction,
+    lines: &BTreeMap<u64, Line>,
+    fixture: &Fixture,
+    boundaries: &BTreeSet<u64>,
+    targets: &BTreeSet<u64>,
+) {
+    let context = format!("{} in {:?}", function.name, fixture.path);
+    let entry = function.address + function.entry.delta;
+    assert!(lines.contains_key(&entry), "{context}: {entry:x} is no boundary");
+    assert_eq!(fixture.index.offset_of(entry), Some(function.entry_offset));
+    let range = function.address..function.address + function.size;
+    // Nothing before the entry moves the stack pointer, branches, or is branched to.
+    for (address, line) in lines.range(function.address..entry) {
+        let moves = matches!(
+            line.mnemonic.as_str(),
+            "push" | "pop" | "leave" | "ret" | "call" | "syscall"
+        );
+        assert!(
+            !moves && !line.mnemonic.starts_with('j'),
+            "{context}: {address:x}"
+        );
+        assert!(
+            !line.operands.starts_with("rsp,") || line.mnemonic == "cmp",
+            "{context}: {address:x}"
+        );
+    }
+    let emulated = lines[&entry].mnemonic.starts_with('j')
+        || ["push", "nop", "call"].contains(&lines[&entry].mnemonic.as_str());
+    assert_eq!(
+        !function.entry.single_stepped, emulated,
+        "{context}: {}",
+        lines[&entry].mnemonic
+    );
+    if function.entry.delta > 0 {
+        assert!(!targets.contains(&entry), "{context}");
+    }
+    // Every return is an exit, and every exit a return or a jump that leaves.
+    let exits: BTreeMap<u64, _> = function
+        .exits
+        .iter()
+        .map(|exit| (exit.file_offset, exit))
+        .collect();
+    let hot = [range.clone()];
+    for (address, line) in body(lines, &hot) {
+        let exit = exits.get(&fixture.index.offset_of(*address).unwrap());
+        match line.mnemonic.as_str() {
+            "ret" => {
+                let exit = exit.unwrap_or_else(|| panic!("{context}: no exit at {address:x}"));
+                assert_eq!(exit.action.operation, Operation::Return as u8);
+            }
+            "jmp" => match (branch_target(line), exit) {
+                (Some(target), Some(_)) => assert!(!range.contains(&target), "{context}: {address:x}"),
+                (None, Some(exit)) => assert!(exit.may_stay_inside, "{context}: {address:x}"),
+                _ => {}
+            },
+            _ => assert!(
+                exit.is_none(),
+                "{context}: an exit at {address:x}, {}",
+                line.mnemonic
+            ),
+        }
+    }
+    for exit in &function.exits {
+        assert!(boundaries.contains(&exit.file_offset), "{context}");
+    }
+}
+
+#[test]
+fn sites_agree_with_objdump() {
+    let (mut functions, mut skipped) = (0, 0);
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    for fixture in fixtures() {
+        let lines = disassemble(&fixture.path);
+        let (boundaries, targets) = landmarks(&lines, &fixture);
+        let whole = plan(
+            &Name::Glob("*".into()),
+            &[&fixture.index],
+            &RET,
+            KernelAbility::default(),
+            Limits {
+                functions: usize::MAX,
+            },
+        )
+        .unwrap();
+        functions += whole.functions.len();
+        skipped += whole.skipped.len();
+        for one in &whole.skipped {
+            *reasons.entry(one.reason.clone()).or_insert(0) += 1;
+        }
+        for function in &whole.functions {
+            check(function, &lines, &fixture, &boundaries, &targets);
+        }
+    }
+    println!("{functions} functions planned, {skipped} skipped: {reasons:#?}");
+    assert!(
+        functions > 1_000 && skipped * 5 < functions,
+        "{functions} planned, {skipped} skipped"
+    );
+}
+
+#[test]
+fn tail_calls_tables_and_cold_parts() {
+    let fixture = compile("gcc", "shapes.c", &["-O2", "-g", "-fcf-protection=none"]);
+    let one = |name: &str| planned(&fixture, name).unwrap().functions.remove(0);
+    let tail = one("tail");
+    assert_eq!(tail.exits.len(), 1);
+    assert_eq!(tail.exits[0].action.operation, Operation::Leave as u8);
+    let indirect = one("indirect");
+    assert!(indirect.exits.iter().any(|exit| exit.may_stay_inside));
+    // The switch jumps with a frame on the stack, so it needs no probe.
+    let table = one("table");
+    assert!(
+        table.exits.iter().all(|exit| !exit.may_stay_inside),
+        "{:?}",
+        table.exits
+    );
+    // The jump to the cold part is no exit.
+    let lines = disassemble(&fixture.path);
+    let cold = one("with_cold");
+    let (boundaries, targets) = landmarks(&lines, &fixture);
+    check(&cold, &lines, &fixture, &boundaries, &targets);
+    assert!(
+        cold.exits
+            .iter()
+            .all(|exit| exit.action.operation == Operation::Return as u8)
+    );
+}
+
+#[test]
+fn names_of_three_languages() {
+    let cpp = compile("g++", "shapes.cc", &["-O0"]);
+    let count = |fixture: &Fixture, name: &str| planned(fixture, name).map(|plan| plan.functions.len());
+    assert_eq!(count(&cpp, "handle_request").unwrap(), 2);
+    assert_eq!(
+        count(&cpp, "\"server::Connection::handle_request(int)\"").unwrap(),
+        1
+    );
+    assert_eq!(count(&cpp, "Connection::handle_*").unwrap(), 2);
+    assert_eq!(count(&cpp, "server::twice").unwrap(), 2);
+    assert_eq!(count(&cpp, "\"server::twice<double>\"").unwrap(), 1);
+    assert_eq!(count(&cpp, "\"server::operator<<\"").unwrap(), 1);
+    let rust = compile("rustc", "shapes.rs", &["--edition=2021", "-Copt-level=0"]);
+    assert_eq!(count(&rust, "parse_line").unwrap(), 1);
+    assert_eq!(count(&rust, "Server::new").unwrap(), 1);
+    assert_eq!(
+        count(&rust, "fixture::generic")
+            .or_else(|_| count(&rust, "generic"))
+            .unwrap(),
+        2
+    );
+    assert!(count(&rust, "Server::handle").unwrap() >= 1);
+    for mangling in ["legacy", "v0"] {
+        let flags = [
+            "--edition=2021",
+            "-Copt-level=0",
+            &format!("-Csymbol-mangling-version={mangling}"),
+            "-Zunstable-options",
+        ];
+        let flags = if mangling == "v0" {
+            &flags[..3]
+        } else {
+            &flags[..2]
+        };
+        let rust = compile("rustc", "shapes.rs", flags);
+        assert_eq!(count(&rust, "Server::new").unwrap(), 1, "{mangling}");
+        assert_eq!(count(&rust, "Server::handle").unwrap(), 1, "{mangling}");
+    }
+}
+
+#[test]
+fn what_cannot_be_planned_says_why() {
+    let fixture = compile("gcc", "shapes.c", &["-O0"]);
+    let Err(PlanError::NoSuchFunction {
+        nearest,
+        stripped: false,
+        ..
+    }) = planned(&fixture, "recursve")
+    else {
+        panic!()
+    };
+    assert_eq!(nearest[0], "recursive");
+    let few = Limits { functions: 3 };
+    let every = Name::Glob("*".into());
+    let error = plan(&every, &[&fixture.index], &RET, KernelAbility::default(), few).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            PlanError::TooMany {
+                limit: 3,
+                found: 10..,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    run(Command::new("strip").arg(&fixture.path));
+    let stripped = Fixture {
+        index: plan_support::index(&fixture.path),
+        ..fixture
+    };
+    assert!(matches!(
+        planned(&stripped, "recursive"),
+        Err(PlanError::NoSuchFunction { stripped: true, .. })
+    ));
+}
