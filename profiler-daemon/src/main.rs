@@ -16,10 +16,18 @@ use tracing_subscriber::EnvFilter;
 /// every process, other users at their own. The environment variable RUST_LOG sets what is logged to
 /// standard error (`RUST_LOG=debug`; `RUST_LOG=audit=info` for attachments alone).
 #[derive(Parser, Debug)]
-#[command(version, after_help = "Exit status: 0 after a stop by signal, 1 on failure, 2 on wrong usage.")]
+#[command(
+    version,
+    after_help = "Exit status: 0 after a stop by signal, 1 on failure, 2 on wrong usage."
+)]
 struct Arguments {
     /// Socket to listen on.
-    #[arg(long, value_name = "PATH", default_value = "/run/profilerd.sock", env = "PROFILER_SOCKET")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "/run/profilerd.sock",
+        env = "PROFILER_SOCKET"
+    )]
     socket: PathBuf,
 
     /// Permissions of the socket, octal. Who connects is told by the kernel either way.
@@ -70,7 +78,11 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     for missing in kernel::missing_capabilities() {
-        tracing::warn!("missing {} ({}): sessions will be refused; run as root", missing.name, missing.purpose);
+        tracing::warn!(
+            "missing {} ({}): sessions will be refused; run as root",
+            missing.name,
+            missing.purpose
+        );
     }
     let handle = session::start(session::Config {
         engine: kernel::Config {
@@ -80,7 +92,9 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         },
         max_sessions: arguments.max_sessions,
     })?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
     runtime.block_on(serve(arguments, handle))?;
     Ok(())
 }
@@ -101,7 +115,14 @@ async fn serve(arguments: &Arguments, handle: Handle) -> Result<(), Box<dyn std:
             handle.stop().await;
         }
     };
-    rpc::serve(&handle, &arguments.socket, arguments.socket_mode, listening, stopped).await?;
+    rpc::serve(
+        &handle,
+        &arguments.socket,
+        arguments.socket_mode,
+        listening,
+        stopped,
+    )
+    .await?;
     Ok(())
 }
 
@@ -129,7 +150,10 @@ impl fmt::Display for Name {
 
 impl Stop {
     fn new() -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
     async fn wait(mut self) -> Name {

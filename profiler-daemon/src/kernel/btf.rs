@@ -15,10 +15,16 @@ const KIND_STRUCT: u32 = 4;
 ///
 /// # Errors
 /// Where the kernel has no BTF, or the structure lacks one of the members.
-pub fn member_offsets(structure: &str, members: &[&'static str]) -> Result<HashMap<&'static str, u32>, KernelError> {
+pub fn member_offsets(
+    structure: &str,
+    members: &[&'static str],
+) -> Result<HashMap<&'static str, u32>, KernelError> {
     let data = std::fs::read(PATH).map_err(|error| KernelError::Btf(format!("{PATH}: {error}")))?;
-    find(&data, structure, members)
-        .ok_or_else(|| KernelError::Btf(format!("{PATH} has no struct {structure} with members {members:?}")))
+    find(&data, structure, members).ok_or_else(|| {
+        KernelError::Btf(format!(
+            "{PATH} has no struct {structure} with members {members:?}"
+        ))
+    })
 }
 
 fn find(data: &[u8], structure: &str, members: &[&'static str]) -> Option<HashMap<&'static str, u32>> {
@@ -26,8 +32,12 @@ fn find(data: &[u8], structure: &str, members: &[&'static str]) -> Option<HashMa
         return None;
     }
     let header = word(data, 4)? as usize;
-    let types = data.get(header + word(data, 8)? as usize..)?.get(..word(data, 12)? as usize)?;
-    let strings = data.get(header + word(data, 16)? as usize..)?.get(..word(data, 20)? as usize)?;
+    let types = data
+        .get(header + word(data, 8)? as usize..)?
+        .get(..word(data, 12)? as usize)?;
+    let strings = data
+        .get(header + word(data, 16)? as usize..)?
+        .get(..word(data, 20)? as usize)?;
     let mut at = 0;
     while at + 12 <= types.len() {
         let name = word(types, at)?;
@@ -49,11 +59,11 @@ fn find(data: &[u8], structure: &str, members: &[&'static str]) -> Option<HashMa
         }
         // Bytes that follow the common part, by kind.
         at += match kind {
-            1 | 14 | 17 => 4, // INT, VAR, DECL_TAG
-            3 => 12, // ARRAY
+            1 | 14 | 17 => 4,                        // INT, VAR, DECL_TAG
+            3 => 12,                                 // ARRAY
             KIND_STRUCT | 5 | 15 | 19 => count * 12, // UNION, DATASEC, ENUM64
-            6 | 13 => count * 8, // ENUM, FUNC_PROTO
-            2 | 7..=12 | 16 | 18 => 0, // PTR, FWD…FUNC, FLOAT, TYPE_TAG
+            6 | 13 => count * 8,                     // ENUM, FUNC_PROTO
+            2 | 7..=12 | 16 | 18 => 0,               // PTR, FWD…FUNC, FLOAT, TYPE_TAG
             _ => return None,
         };
     }

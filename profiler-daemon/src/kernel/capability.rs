@@ -11,9 +11,27 @@ pub struct Missing {
 
 /// Bits of `CapEff`, from `include/uapi/linux/capability.h`, and what each is for.
 const NEEDED: [(u32, Missing); 3] = [
-    (39, Missing { name: "CAP_BPF", purpose: "to load eBPF programs" }),
-    (38, Missing { name: "CAP_PERFMON", purpose: "to attach them to a process and to sample" }),
-    (19, Missing { name: "CAP_SYS_PTRACE", purpose: "to read another process's maps and files" }),
+    (
+        39,
+        Missing {
+            name: "CAP_BPF",
+            purpose: "to load eBPF programs",
+        },
+    ),
+    (
+        38,
+        Missing {
+            name: "CAP_PERFMON",
+            purpose: "to attach them to a process and to sample",
+        },
+    ),
+    (
+        19,
+        Missing {
+            name: "CAP_SYS_PTRACE",
+            purpose: "to read another process's maps and files",
+        },
+    ),
 ];
 
 /// Bit of `CAP_SYS_ADMIN`, which stands for `CAP_BPF` and `CAP_PERFMON` too.
@@ -32,7 +50,9 @@ fn missing(status: &str) -> Vec<Missing> {
         .find_map(|line| line.strip_prefix("CapEff:"))
         .and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
     // An unreadable status says nothing: the kernel will.
-    let Some(effective) = effective else { return Vec::new() };
+    let Some(effective) = effective else {
+        return Vec::new();
+    };
     let has = |bit: u32| effective >> bit & 1 == 1;
     NEEDED
         .iter()
@@ -48,14 +68,20 @@ mod tests {
     #[test]
     fn root_misses_nothing_and_nobody_everything() {
         assert_eq!(missing("CapEff:\t000001ffffffffff\n"), []);
-        let names: Vec<_> = missing("CapEff:\t0000000000000000\n").iter().map(|missing| missing.name).collect();
+        let names: Vec<_> = missing("CapEff:\t0000000000000000\n")
+            .iter()
+            .map(|missing| missing.name)
+            .collect();
         assert_eq!(names, ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"]);
         assert_eq!(missing(""), []);
     }
 
     #[test]
     fn sys_admin_stands_for_the_newer_ones() {
-        let names: Vec<_> = missing("CapEff:\t0000000000200000\n").iter().map(|missing| missing.name).collect();
+        let names: Vec<_> = missing("CapEff:\t0000000000200000\n")
+            .iter()
+            .map(|missing| missing.name)
+            .collect();
         assert_eq!(names, ["CAP_SYS_PTRACE"]);
     }
 }

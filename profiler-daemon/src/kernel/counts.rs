@@ -6,7 +6,10 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
-use aya::{Ebpf, maps::{Map, Queue}};
+use aya::{
+    Ebpf,
+    maps::{Map, Queue},
+};
 use memmap2::{MmapOptions, MmapRaw};
 use profiler_common::{
     counter::{COUNTERS, Counter},
@@ -73,14 +76,19 @@ impl Counts {
     ///
     /// # Errors
     /// Where the pool's map cannot be written.
-    pub fn close_slot(&self, id: ProbeId, free: &mut Queue<&mut aya::maps::MapData, u32>) -> Result<(), KernelError> {
+    pub fn close_slot(
+        &self,
+        id: ProbeId,
+        free: &mut Queue<&mut aya::maps::MapData, u32>,
+    ) -> Result<(), KernelError> {
         let base = slot(id);
         half(&self.probes, base + std::mem::offset_of!(ProbeSlot, id)).store(u32::MAX, Ordering::Release);
         for index in 0..PAGES {
             let number = half(&self.probes, directory(base, index)).swap(0, Ordering::AcqRel);
             if let Some(page) = number.checked_sub(1) {
                 for bucket in 0..PAGE_BUCKETS {
-                    word(&self.pages, (page as usize * PAGE_BUCKETS + bucket) * 8).store(0, Ordering::Relaxed);
+                    word(&self.pages, (page as usize * PAGE_BUCKETS + bucket) * 8)
+                        .store(0, Ordering::Relaxed);
                 }
                 free.push(page, 0)?;
             }
@@ -90,8 +98,11 @@ impl Counts {
 
     /// Spans at least this long emit a record of their own; `u64::MAX` for none.
     pub fn set_threshold(&self, id: ProbeId, threshold_ns: u64) {
-        word(&self.probes, slot(id) + std::mem::offset_of!(ProbeSlot, threshold_ns))
-            .store(threshold_ns, Ordering::Relaxed);
+        word(
+            &self.probes,
+            slot(id) + std::mem::offset_of!(ProbeSlot, threshold_ns),
+        )
+        .store(threshold_ns, Ordering::Relaxed);
     }
 
     /// The probe's counters.
@@ -147,7 +158,9 @@ fn half(memory: &MmapRaw, offset: usize) -> &AtomicU32 {
 }
 
 fn map(ebpf: &Ebpf, name: &'static str, bytes: usize) -> Result<MmapRaw, KernelError> {
-    let Some(Map::Array(data)) = ebpf.map(name) else { return Err(KernelError::Missing(name)) };
+    let Some(Map::Array(data)) = ebpf.map(name) else {
+        return Err(KernelError::Missing(name));
+    };
     let length = bytes.next_multiple_of(rustix::param::page_size());
     MmapOptions::new()
         .len(length)

@@ -45,7 +45,11 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { ring_bytes: RING_BYTES, kernel_log: false, force_perf: false }
+        Self {
+            ring_bytes: RING_BYTES,
+            kernel_log: false,
+            force_perf: false,
+        }
     }
 }
 
@@ -112,8 +116,14 @@ impl Attachment {
 
 /// Links by which probes are attached; within each, entries before exits, the order of detaching.
 enum Links {
-    Multi { entries: Vec<OwnedFd>, exits: Vec<OwnedFd> },
-    Perf { entries: Vec<PerfLinks>, exits: Vec<PerfLinks> },
+    Multi {
+        entries: Vec<OwnedFd>,
+        exits: Vec<OwnedFd>,
+    },
+    Perf {
+        entries: Vec<PerfLinks>,
+        exits: Vec<PerfLinks>,
+    },
 }
 
 /// Oldest kernel that emulates `nop`s of several bytes under a probe.
@@ -150,25 +160,39 @@ impl Engine {
         let mut ebpf = object::load(&bytes, config)?;
         let mut multi = MultiPrograms::new(&bytes, &ebpf)?;
         let counts = Counts::new(&ebpf)?;
-        for (program, tracepoint) in
-            [("thread_exit", "sched_process_exit"), ("thread_exec", "sched_process_exec")]
-        {
-            let program: &mut RawTracePoint =
-                ebpf.program_mut(program).ok_or(KernelError::Missing("thread_exit"))?.try_into()?;
+        for (program, tracepoint) in [
+            ("thread_exit", "sched_process_exit"),
+            ("thread_exec", "sched_process_exec"),
+        ] {
+            let program: &mut RawTracePoint = ebpf
+                .program_mut(program)
+                .ok_or(KernelError::Missing("thread_exit"))?
+                .try_into()?;
             program.load()?;
             program.attach(tracepoint)?;
         }
-        let attach =
-            if !config.force_perf && multi.supported() { AttachKind::Multi } else { AttachKind::Perf };
+        let attach = if !config.force_perf && multi.supported() {
+            AttachKind::Multi
+        } else {
+            AttachKind::Perf
+        };
         let write_context = attach == AttachKind::Multi && multi.load(RET_STEP).is_ok();
-        let logger = if config.kernel_log { aya_log::EbpfLogger::init(&mut ebpf).ok() } else { None };
+        let logger = if config.kernel_log {
+            aya_log::EbpfLogger::init(&mut ebpf).ok()
+        } else {
+            None
+        };
         let ring = RingBuf::try_from(ebpf.take_map("RING").ok_or(KernelError::Missing("RING"))?)?;
         Ok(Self {
             ebpf,
             multi,
             ring,
             counts,
-            ability: Ability { attach, write_context, long_nops: kernel_release() >= LONG_NOPS },
+            ability: Ability {
+                attach,
+                write_context,
+                long_nops: kernel_release() >= LONG_NOPS,
+            },
             sampler: None,
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
             free_slots: (0..MAX_PROBES as u16).collect(),
@@ -190,10 +214,20 @@ impl Engine {
     /// Where the kernel refuses a site, or slots run out; nothing stays attached.
     pub fn attach(&mut self, pid: u32, file: &Path, specs: &[ProbeSpec]) -> Result<Attachment, KernelError> {
         let links = match self.ability.attach {
-            AttachKind::Multi => Links::Multi { entries: Vec::new(), exits: Vec::new() },
-            AttachKind::Perf => Links::Perf { entries: Vec::new(), exits: Vec::new() },
+            AttachKind::Multi => Links::Multi {
+                entries: Vec::new(),
+                exits: Vec::new(),
+            },
+            AttachKind::Perf => Links::Perf {
+                entries: Vec::new(),
+                exits: Vec::new(),
+            },
         };
-        let mut attachment = Attachment { probes: Vec::new(), sites: Vec::new(), links };
+        let mut attachment = Attachment {
+            probes: Vec::new(),
+            sites: Vec::new(),
+            links,
+        };
         match self.attach_all(pid, file, specs, &mut attachment) {
             Ok(()) => Ok(attachment),
             Err(error) => {
@@ -216,15 +250,31 @@ impl Engine {
         for spec in specs {
             let probe = self.open_slot()?;
             attachment.probes.push(probe);
-            let switch = if spec.stacks_switch { Cookie::STACKS_SWITCH } else { 0 };
-            let by_return = if spec.exits.is_empty() { Cookie::RETURN_PROBE } else { 0 };
+            let switch = if spec.stacks_switch {
+                Cookie::STACKS_SWITCH
+            } else {
+                0
+            };
+            let by_return = if spec.exits.is_empty() {
+                Cookie::RETURN_PROBE
+            } else {
+                0
+            };
             let flags = switch | by_return;
             let step = spec.done_by_program && self.ability.write_context;
             let entry_step = step && spec.entry_action != Action::LEAVE;
-            let site =
-                if entry_step { self.open_site(&spec.entry_action, &mut attachment.sites)? } else { 0 };
+            let site = if entry_step {
+                self.open_site(&spec.entry_action, &mut attachment.sites)?
+            } else {
+                0
+            };
             let entry = (spec.entry_offset, Cookie::new(probe, site, flags).0);
-            if entry_step { &mut entries_step } else { &mut entries }.push(entry);
+            if entry_step {
+                &mut entries_step
+            } else {
+                &mut entries
+            }
+            .push(entry);
             if spec.exits.is_empty() {
                 returns.push((spec.entry_offset, Cookie::new(probe, 0, flags).0));
             }
@@ -235,7 +285,11 @@ impl Engine {
                 } else {
                     0
                 };
-                let inside = if exit.may_stay_inside { Cookie::MAY_STAY_INSIDE } else { 0 };
+                let inside = if exit.may_stay_inside {
+                    Cookie::MAY_STAY_INSIDE
+                } else {
+                    0
+                };
                 let exit = (exit.offset, Cookie::new(probe, site, flags | inside).0);
                 if exit_step { &mut rets_step } else { &mut rets }.push(exit);
             }
@@ -300,7 +354,10 @@ impl Engine {
     }
 
     fn open_slot(&mut self) -> Result<ProbeId, KernelError> {
-        let index = self.free_slots.pop_first().ok_or(KernelError::TooManyProbes(MAX_PROBES as usize))?;
+        let index = self
+            .free_slots
+            .pop_first()
+            .ok_or(KernelError::TooManyProbes(MAX_PROBES as usize))?;
         let generation = &mut self.generations[usize::from(index)];
         *generation = generation.wrapping_add(1);
         let id = ProbeId::new(index, *generation);
@@ -324,9 +381,15 @@ impl Engine {
 
     /// Writes an action and remembers its site in `sites`.
     fn open_site(&mut self, action: &Action, sites: &mut Vec<u32>) -> Result<u32, KernelError> {
-        let site = self.free_sites.pop().ok_or(KernelError::TooManySites(MAX_SITES as usize))?;
+        let site = self
+            .free_sites
+            .pop()
+            .ok_or(KernelError::TooManySites(MAX_SITES as usize))?;
         sites.push(site);
-        let map = self.ebpf.map_mut("ACTIONS").ok_or(KernelError::Missing("ACTIONS"))?;
+        let map = self
+            .ebpf
+            .map_mut("ACTIONS")
+            .ok_or(KernelError::Missing("ACTIONS"))?;
         let mut actions: Array<&mut MapData, [u64; 3]> = Array::try_from(map)?;
         actions.set(site, action_words(action), 0)?;
         Ok(site)
@@ -360,7 +423,11 @@ impl Engine {
     /// Where the kernel refuses the clocks.
     pub fn sample(&mut self, pids: &[u32], frequency_hz: u32) -> Result<(), KernelError> {
         let period_ns = 1_000_000_000 / u64::from(frequency_hz.max(1));
-        if (pids.is_empty() || self.sampler.as_ref().is_some_and(|sampler| sampler.period_ns() != period_ns))
+        if (pids.is_empty()
+            || self
+                .sampler
+                .as_ref()
+                .is_some_and(|sampler| sampler.period_ns() != period_ns))
             && let Some(sampler) = self.sampler.take()
         {
             sampler.stop(&mut self.ebpf);
@@ -373,7 +440,10 @@ impl Engine {
     }
 
     fn set_targets(&mut self, pids: &[u32], weight_ns: u64) -> Result<(), KernelError> {
-        let map = self.ebpf.map_mut("TARGETS").ok_or(KernelError::Missing("TARGETS"))?;
+        let map = self
+            .ebpf
+            .map_mut("TARGETS")
+            .ok_or(KernelError::Missing("TARGETS"))?;
         let mut targets: HashMap<&mut MapData, u32, u64> = HashMap::try_from(map)?;
         let before: Vec<u32> = targets.keys().collect::<Result<_, _>>()?;
         for pid in before.iter().filter(|pid| !pids.contains(pid)) {
@@ -393,7 +463,10 @@ impl Engine {
             taken += 1;
             match Record::parse(&item) {
                 Some(record) => each(record),
-                None => tracing::error!(bytes = item.len(), "damaged record: object and daemon do not match"),
+                None => tracing::error!(
+                    bytes = item.len(),
+                    "damaged record: object and daemon do not match"
+                ),
             }
         }
         if let Some(logger) = &mut self.logger {
@@ -441,4 +514,3 @@ pub(super) fn kernel_release() -> (u32, u32) {
         (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
     })
 }
-

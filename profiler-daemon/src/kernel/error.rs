@@ -52,7 +52,10 @@ pub enum KernelError {
 impl KernelError {
     /// Wraps a system call's error.
     pub fn system(what: impl Into<String>, source: io::Error) -> Self {
-        Self::System { what: what.into(), source }
+        Self::System {
+            what: what.into(),
+            source,
+        }
     }
 
     /// Whether the kernel refused for want of a privilege.

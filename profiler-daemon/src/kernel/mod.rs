@@ -26,6 +26,6 @@ mod syscall;
 
 pub use capability::{Missing, missing_capabilities};
 pub use counts::ProbeCounts;
-pub use engine::{Attachment, Config, Engine, ExitSite, ProbeSpec, Ability, AttachKind};
+pub use engine::{Ability, AttachKind, Attachment, Config, Engine, ExitSite, ProbeSpec};
 pub use error::KernelError;
 pub use ring::Record;

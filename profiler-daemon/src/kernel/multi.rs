@@ -34,7 +34,9 @@ impl MultiPrograms {
     pub fn new(bytes: &[u8], ebpf: &Ebpf) -> Result<Self, KernelError> {
         let parse = |error: &dyn std::fmt::Display| KernelError::Parse(error.to_string());
         let mut object = Object::parse(bytes).map_err(|error| parse(&error))?;
-        let features = aya::features().btf().ok_or_else(|| parse(&"the kernel takes no BTF"))?;
+        let features = aya::features()
+            .btf()
+            .ok_or_else(|| parse(&"the kernel takes no BTF"))?;
         let types = object
             .fixup_and_sanitize_btf(features)
             .map_err(|error| parse(&error))?
@@ -42,20 +44,26 @@ impl MultiPrograms {
             .to_bytes();
         let btf = syscall::load_btf(&types).map_err(|error| KernelError::system("loading BTF", error))?;
         let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
-        let descriptors: HashMap<&str, RawFd> =
-            ebpf.maps().filter_map(|(name, map)| Some((name, descriptor(map)?.as_raw_fd()))).collect();
+        let descriptors: HashMap<&str, RawFd> = ebpf
+            .maps()
+            .filter_map(|(name, map)| Some((name, descriptor(map)?.as_raw_fd())))
+            .collect();
         let maps = std::mem::take(&mut object.maps);
         object
             .relocate_maps(
-                maps.iter().filter_map(|(name, map)| {
-                    Some((name.as_str(), *descriptors.get(name.as_str())?, map))
-                }),
+                maps.iter()
+                    .filter_map(|(name, map)| Some((name.as_str(), *descriptors.get(name.as_str())?, map))),
                 &text,
             )
             .map_err(|error| parse(&error))?;
         object.relocate_calls(&text).map_err(|error| parse(&error))?;
         let license = object.license.clone();
-        Ok(Self { object, license, btf, loaded: HashMap::new() })
+        Ok(Self {
+            object,
+            license,
+            btf,
+            loaded: HashMap::new(),
+        })
     }
 
     /// The program's descriptor, loading it when first asked for.
@@ -65,8 +73,11 @@ impl MultiPrograms {
     pub fn load(&mut self, name: &'static str) -> Result<BorrowedFd<'_>, KernelError> {
         if !self.loaded.contains_key(name) {
             let program = self.object.programs.get(name).ok_or(KernelError::Missing(name))?;
-            let function =
-                self.object.functions.get(&program.function_key()).ok_or(KernelError::Missing(name))?;
+            let function = self
+                .object
+                .functions
+                .get(&program.function_key())
+                .ok_or(KernelError::Missing(name))?;
             let code = syscall::Code {
                 instructions: &function.instructions,
                 license: &self.license,
@@ -74,8 +85,12 @@ impl MultiPrograms {
                 functions: &function.func_info.func_info_bytes(),
                 function_size: function.func_info_rec_size,
             };
-            let descriptor = syscall::load_multi_program(name, &code)
-                .map_err(|(source, log)| KernelError::Program { program: name, source, log })?;
+            let descriptor =
+                syscall::load_multi_program(name, &code).map_err(|(source, log)| KernelError::Program {
+                    program: name,
+                    source,
+                    log,
+                })?;
             self.loaded.insert(name, descriptor);
         }
         Ok(self.loaded[name].as_fd())
@@ -118,7 +133,11 @@ impl MultiPrograms {
                 _ => error,
             };
             KernelError::system(
-                format!("attaching {program} at {} places of {}", sites.len(), file.to_string_lossy()),
+                format!(
+                    "attaching {program} at {} places of {}",
+                    sites.len(),
+                    file.to_string_lossy()
+                ),
                 error,
             )
         })

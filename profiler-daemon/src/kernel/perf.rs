@@ -29,12 +29,17 @@ pub fn attach(
     sites: &[(u64, u64)],
     pid: u32,
 ) -> Result<PerfLinks, KernelError> {
-    let mut attached = PerfLinks { program, links: Vec::with_capacity(sites.len()) };
+    let mut attached = PerfLinks {
+        program,
+        links: Vec::with_capacity(sites.len()),
+    };
     let scope = NonZeroU32::new(pid).map_or(UProbeScope::AllProcesses, UProbeScope::OneProcess);
     for (offset, cookie) in sites {
         let uprobe = loaded(ebpf, program)?;
-        let point =
-            UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(*offset), cookie: Some(*cookie) };
+        let point = UProbeAttachPoint {
+            location: UProbeAttachLocation::AbsoluteOffset(*offset),
+            cookie: Some(*cookie),
+        };
         match uprobe.attach(point, file, scope) {
             Ok(link) => attached.links.push(link),
             Err(error) => {
@@ -58,7 +63,10 @@ pub fn detach(ebpf: &mut Ebpf, attached: PerfLinks) {
 }
 
 fn loaded<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, KernelError> {
-    let uprobe: &mut UProbe = ebpf.program_mut(name).ok_or(KernelError::Missing(name))?.try_into()?;
+    let uprobe: &mut UProbe = ebpf
+        .program_mut(name)
+        .ok_or(KernelError::Missing(name))?
+        .try_into()?;
     if uprobe.fd().is_err() {
         uprobe.load()?;
     }

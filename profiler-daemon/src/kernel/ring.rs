@@ -41,11 +41,21 @@ impl Record {
                 // Field by field, in the order of `SampleHeader`, whose offsets are asserted.
                 let (_kind, _cpu, tgid, tid) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
                 let (ts_ns, weight_ns) = (reader.u64()?, reader.u64()?);
-                let (spans, kernel, user, flags) = (reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?);
+                let (spans, kernel, user, flags) =
+                    (reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?);
                 let spans = (0..spans).map(|_| reader.span()).collect::<Option<_>>()?;
                 let kernel = (0..kernel).map(|_| reader.u64()).collect::<Option<_>>()?;
                 let user = (0..user).map(|_| reader.u64()).collect::<Option<_>>()?;
-                Some(Self::Sample { tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags })
+                Some(Self::Sample {
+                    tgid,
+                    tid,
+                    ts_ns,
+                    weight_ns,
+                    spans,
+                    kernel,
+                    user,
+                    flags,
+                })
             }
             SPAN_END => Some(Self::SpanEnd(SpanEnd {
                 kind: reader.u32()?,
@@ -115,7 +125,8 @@ mod tests {
             bytes[..4].copy_from_slice(&SAMPLE.to_ne_bytes());
             bytes[36..38].copy_from_slice(&1u16.to_ne_bytes());
             bytes.extend(7u64.to_ne_bytes());
-            prop_assert!(matches!(Record::parse(&bytes), Some(Record::Sample { user, .. }) if user == [7]));
+            let whole = matches!(Record::parse(&bytes), Some(Record::Sample { user, .. }) if user == [7]);
+            prop_assert!(whole);
             bytes.truncate(48 - cut);
             prop_assert_eq!(Record::parse(&bytes), None);
         }

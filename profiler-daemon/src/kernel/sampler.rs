@@ -29,12 +29,18 @@ impl Sampler {
     /// Where the kernel refuses the events.
     pub fn start(ebpf: &mut Ebpf, frequency_hz: u32) -> Result<Self, KernelError> {
         let period_ns = 1_000_000_000 / u64::from(frequency_hz.max(1));
-        let program: &mut PerfEvent = ebpf.program_mut(PROGRAM).ok_or(KernelError::Missing(PROGRAM))?.try_into()?;
+        let program: &mut PerfEvent = ebpf
+            .program_mut(PROGRAM)
+            .ok_or(KernelError::Missing(PROGRAM))?
+            .try_into()?;
         if program.fd().is_err() {
             program.load()?;
         }
         let cpus = online_cpus().map_err(|(what, error)| KernelError::system(what, error))?;
-        let mut sampler = Self { links: Vec::with_capacity(cpus.len()), period_ns };
+        let mut sampler = Self {
+            links: Vec::with_capacity(cpus.len()),
+            period_ns,
+        };
         for cpu in cpus {
             let attached = program.attach(
                 PerfEventConfig::Software(SoftwareEvent::CpuClock),
@@ -60,7 +66,9 @@ impl Sampler {
 
     /// Stops the clocks.
     pub fn stop(self, ebpf: &mut Ebpf) {
-        let Some(Ok(program)) = ebpf.program_mut(PROGRAM).map(<&mut PerfEvent>::try_from) else { return };
+        let Some(Ok(program)) = ebpf.program_mut(PROGRAM).map(<&mut PerfEvent>::try_from) else {
+            return;
+        };
         for link in self.links {
             if let Err(error) = program.detach(link) {
                 tracing::debug!(%error, "sampler was gone");

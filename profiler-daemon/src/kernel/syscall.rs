@@ -73,7 +73,14 @@ struct LinkCreate {
 fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: `attributes` is an initialised structure of the command's layout, its size is passed
     // along, and every address in it points to memory that the callers keep alive over the call.
-    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), size_of::<T>()) };
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attributes),
+            size_of::<T>(),
+        )
+    };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -108,7 +115,13 @@ pub struct Code<'a> {
 
 /// Loads a program for uprobe_multi links. On failure, also the end of the verifier's log.
 pub fn load_multi_program(name: &str, code: &Code<'_>) -> Result<OwnedFd, (io::Error, String)> {
-    let Code { instructions, license, btf, functions, function_size } = code;
+    let Code {
+        instructions,
+        license,
+        btf,
+        functions,
+        function_size,
+    } = code;
     let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     let mut attributes = ProgLoad {
         prog_btf_fd: u32::try_from(btf.as_raw_fd()).unwrap_or(u32::MAX),

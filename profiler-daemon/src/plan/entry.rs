@@ -36,36 +36,44 @@ enum Handling {
     LongNop,
     /// Executed out of line in a single step.
     Stepped,
+    /// Not to be probed at all.
+    Refused,
 }
 
-/// Chooses the entry site of a function with cold parts. `long_nops` says whether the kernel
-/// emulates `nop`s of several bytes.
+/// Chooses the entry site of a function with cold parts: the first instruction that is emulated, else
+/// the first that may be probed. `long_nops` says whether the kernel emulates `nop`s of several bytes;
+/// `taken` which addresses are probed for another purpose, as two probes on one instruction run in no
+/// certain order. `None` where the entry block has no such instruction.
 #[must_use]
-pub fn entry_point(code: &Code, cold: &[Code], long_nops: bool) -> EntryPoint {
+pub fn entry_point(
+    code: &Code,
+    cold: &[Code],
+    long_nops: bool,
+    taken: impl Fn(u64) -> bool,
+) -> Option<EntryPoint> {
     let start = code.range().start;
     let is_target = |address| code.is_target(address) || cold.iter().any(|part| part.is_target(address));
-    let point = |instruction, single_stepped| point(code, cold, instruction, single_stepped);
     let mut info = InstructionInfoFactory::new();
+    let mut fallback = None;
     for instruction in code.instructions() {
         if instruction.ip() != start && is_target(instruction.ip()) {
             break;
         }
-        match handling(instruction) {
-            Handling::Emulated => return point(instruction, false),
-            Handling::LongNop if long_nops => return point(instruction, false),
-            Handling::LongNop | Handling::Stepped => {}
+        if !taken(instruction.ip()) {
+            match handling(instruction) {
+                Handling::Emulated => return Some(point(code, cold, instruction, false)),
+                Handling::LongNop if long_nops => return Some(point(code, cold, instruction, false)),
+                Handling::LongNop | Handling::Stepped => {
+                    fallback.get_or_insert(instruction);
+                }
+                Handling::Refused => {}
+            }
         }
         if !can_be_passed(instruction, &mut info) {
             break;
         }
     }
-    point(&code.instructions()[0], true)
-}
-
-/// The entry site at a function's first instruction.
-pub(super) fn first_instruction(code: &Code, cold: &[Code]) -> EntryPoint {
-    let first = &code.instructions()[0];
-    point(code, cold, first, handling(first) != Handling::Emulated)
+    fallback.map(|instruction| point(code, cold, instruction, true))
 }
 
 fn point(code: &Code, cold: &[Code], instruction: &Instruction, single_stepped: bool) -> EntryPoint {
@@ -79,7 +87,20 @@ fn point(code: &Code, cold: &[Code], instruction: &Instruction, single_stepped: 
     }
 }
 
+/// Whether the kernel refuses a uprobe on it: one with a `lock` or an old segment prefix, which a
+/// `notrack` is too (`is_prefix_bad` in `arch/x86/kernel/uprobes.c`).
+pub(super) fn is_refused(instruction: &Instruction) -> bool {
+    let segment = matches!(
+        instruction.segment_prefix(),
+        Register::ES | Register::CS | Register::SS | Register::DS
+    );
+    instruction.has_lock_prefix() || segment
+}
+
 fn handling(instruction: &Instruction) -> Handling {
+    if is_refused(instruction) {
+        return Handling::Refused;
+    }
     // The kernel neither emulates nor accepts branches with an operand-size prefix. Other prefixes
     // are not worth telling apart.
     let bare = |lengths: &[usize]| {
@@ -131,7 +152,7 @@ mod tests {
     use super::*;
 
     fn entry(bytes: &[u8], long_nops: bool) -> (u64, &'static str, bool, bool) {
-        let point = entry_point(&Code::decode(bytes, 0x1000).unwrap(), &[], long_nops);
+        let point = entry_point(&Code::decode(bytes, 0x1000).unwrap(), &[], long_nops, |_| false).unwrap();
         (
             point.delta,
             point.mnemonic.leak(),
@@ -183,6 +204,18 @@ mod tests {
             entry(&[0x31, 0xc0, 0x0f, 0x05, 0x50, 0xc3], false),
             (0, "xor", true, false)
         );
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_passed_over() {
+        // lock add dword [rdi], 1; xor eax, eax; ret
+        assert_eq!(
+            entry(&[0xf0, 0x83, 0x07, 1, 0x31, 0xc0, 0xc3], false),
+            (4, "xor", true, false)
+        );
+        // lock add dword [rdi], 1; syscall
+        let code = Code::decode(&[0xf0, 0x83, 0x07, 1, 0xc3], 0x1000).unwrap();
+        assert_eq!(entry_point(&code, &[], false, |address| address == 0x1004), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::{
     action::exit_action,
     code::{Code, CodeError, direct_target},
+    entry::is_refused,
     stack::certainly_moved,
 };
 use iced_x86::FlowControl;
@@ -43,6 +44,8 @@ pub fn exit_points(hot: &Code, cold: &[Code]) -> Result<Vec<ExitPoint>, CodeErro
                 FlowControl::Return => false,
                 // With something left on the stack it is not the function's end.
                 _ if moved => continue,
+                // A `notrack` jump goes through a switch's table, and the kernel refuses to probe it.
+                FlowControl::IndirectBranch if is_refused(instruction) => continue,
                 FlowControl::IndirectBranch => true,
                 _ if direct_target(instruction).is_none_or(inside) => continue,
                 FlowControl::UnconditionalBranch => false,

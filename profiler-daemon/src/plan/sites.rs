@@ -226,33 +226,26 @@ fn sites(
     ability: KernelAbility,
 ) -> Result<PlannedFunction, String> {
     let (hot, cold) = decode(module, function).map_err(|error| error.to_string())?;
-    let mut entry = entry_point(&hot, &cold, ability.long_nops);
     let mut exits = Vec::new();
     if decision.method == Method::Ret {
-        let points = exit_points(&hot, &cold).map_err(|error| error.to_string())?;
-        // Two probes on one instruction run in no certain order, so entry and exit keep apart.
-        let leaves = |delta: u64| {
-            points
-                .iter()
-                .any(|exit| exit.address == function.address() + delta)
-        };
-        if leaves(entry.delta) {
-            entry = super::entry::first_instruction(&hot, &cold);
+        for exit in exit_points(&hot, &cold).map_err(|error| error.to_string())? {
+            exits.push((exit.address, exit));
         }
-        if leaves(entry.delta) {
-            return Err("it consists of one jump or return, so that there is nothing to time".to_owned());
-        }
-        for exit in points {
-            let file_offset = module
-                .offset_of(exit.address)
-                .ok_or("its code is not in the file")?;
-            exits.push(ExitSite {
+    }
+    let is_exit = |address| exits.iter().any(|(exit, _)| *exit == address);
+    let entry = entry_point(&hot, &cold, ability.long_nops, is_exit)
+        .ok_or("its entry has no instruction that can be probed")?;
+    let exits = exits
+        .into_iter()
+        .map(|(address, exit)| {
+            let file_offset = module.offset_of(address).ok_or("its code is not in the file")?;
+            Ok(ExitSite {
                 file_offset,
                 action: exit.action,
                 may_stay_inside: exit.may_stay_inside,
-            });
-        }
-    }
+            })
+        })
+        .collect::<Result<_, &str>>()?;
     let entry_address = function.address() + entry.delta;
     Ok(PlannedFunction {
         module: number,

@@ -19,9 +19,14 @@ pub fn caller<T>(request: &Request<T>) -> Result<Caller, SessionError> {
         .extensions()
         .get::<UdsConnectInfo>()
         .and_then(|info| info.peer_cred)
-        .map(|credentials| Caller { uid: credentials.uid() })
+        .map(|credentials| Caller {
+            uid: credentials.uid(),
+        })
         .ok_or_else(|| {
-            SessionError::new(Reason::PermissionDenied, "the connection does not say which user it belongs to")
+            SessionError::new(
+                Reason::PermissionDenied,
+                "the connection does not say which user it belongs to",
+            )
         })
 }
 
@@ -32,9 +37,13 @@ fn invalid(message: impl Into<String>) -> SessionError {
 /// What to look at.
 pub fn target(target: Option<v1::Target>) -> Result<TargetSpec, SessionError> {
     match target.and_then(|target| target.target) {
-        Some(v1::target::Target::Pid(0)) | None => Err(invalid("no target is given: set a PID or an executable")),
+        Some(v1::target::Target::Pid(0)) | None => {
+            Err(invalid("no target is given: set a PID or an executable"))
+        }
         Some(v1::target::Target::Pid(pid)) => Ok(TargetSpec::Pid(pid)),
-        Some(v1::target::Target::Executable(name)) if name.is_empty() => Err(invalid("the executable's name is empty")),
+        Some(v1::target::Target::Executable(name)) if name.is_empty() => {
+            Err(invalid("the executable's name is empty"))
+        }
         Some(v1::target::Target::Executable(name)) => Ok(TargetSpec::Executable(name)),
     }
 }
@@ -46,20 +55,31 @@ pub fn duration_ns(
     default_ns: u64,
     range: std::ops::RangeInclusive<u64>,
 ) -> Result<u64, SessionError> {
-    let Some(duration) = duration else { return Ok(default_ns) };
+    let Some(duration) = duration else {
+        return Ok(default_ns);
+    };
     let ns = u64::try_from(duration.seconds)
         .ok()
         .and_then(|seconds| seconds.checked_mul(SECOND_NS))
         .and_then(|ns| ns.checked_add(u64::try_from(duration.nanos).ok()?));
     ns.filter(|ns| range.contains(ns)).ok_or_else(|| {
         let seconds = |ns: u64| ns as f64 / SECOND_NS as f64;
-        invalid(format!("{what} must be between {} s and {} s", seconds(*range.start()), seconds(*range.end())))
+        invalid(format!(
+            "{what} must be between {} s and {} s",
+            seconds(*range.start()),
+            seconds(*range.end())
+        ))
     })
 }
 
 /// Time between the messages of a stream.
 pub fn interval_ns(interval: Option<prost_types::Duration>) -> Result<u64, SessionError> {
-    duration_ns("the interval", interval, SECOND_NS, SECOND_NS / 20..=3600 * SECOND_NS)
+    duration_ns(
+        "the interval",
+        interval,
+        SECOND_NS,
+        SECOND_NS / 20..=3600 * SECOND_NS,
+    )
 }
 
 /// A session's name, as part of a request.
@@ -91,14 +111,20 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         exit_method: _,
     } = request;
     if frequency_hz > MAX_FREQUENCY_HZ {
-        return Err(invalid(format!("the frequency must be at most {MAX_FREQUENCY_HZ} Hz")));
+        return Err(invalid(format!(
+            "the frequency must be at most {MAX_FREQUENCY_HZ} Hz"
+        )));
     }
     let day = 24 * 3600 * SECOND_NS;
     Ok(NewSession {
         name: name(text)?,
         target: target(place)?,
         scope,
-        frequency_hz: if frequency_hz == 0 { DEFAULT_FREQUENCY_HZ } else { frequency_hz },
+        frequency_hz: if frequency_hz == 0 {
+            DEFAULT_FREQUENCY_HZ
+        } else {
+            frequency_hz
+        },
         window_ns: duration_ns("the window", window, 10 * SECOND_NS, SECOND_NS..=day)?,
         half_life_ns: duration_ns("the half-life", half_life, 30 * SECOND_NS, SECOND_NS..=day)?,
         lease_ns: duration_ns("the lease", lease, 60 * SECOND_NS, SECOND_NS..=day)?,
@@ -132,8 +158,14 @@ mod tests {
 
     #[test]
     fn what_is_unset_has_a_default() {
-        let pid = v1::Target { target: Some(v1::target::Target::Pid(7)) };
-        let session = new_session(v1::CreateSessionRequest { target: Some(pid), ..Default::default() }).unwrap();
+        let pid = v1::Target {
+            target: Some(v1::target::Target::Pid(7)),
+        };
+        let session = new_session(v1::CreateSessionRequest {
+            target: Some(pid),
+            ..Default::default()
+        })
+        .unwrap();
         assert_eq!((session.frequency_hz, session.window_ns), (99, 10 * SECOND_NS));
         assert_eq!(session.target, TargetSpec::Pid(7));
     }

@@ -17,7 +17,16 @@ pub fn duration(ns: u64) -> prost_types::Duration {
 }
 
 pub fn function(function: &FunctionInfo) -> v1::Function {
-    let FunctionInfo { name, linkage_name, file, line, module, address, size, inlined } = function;
+    let FunctionInfo {
+        name,
+        linkage_name,
+        file,
+        line,
+        module,
+        address,
+        size,
+        inlined,
+    } = function;
     v1::Function {
         name: name.clone(),
         linkage_name: linkage_name.clone(),
@@ -47,7 +56,11 @@ fn site(site: &SiteInfo) -> v1::Site {
 }
 
 pub fn session(session: SessionInfo) -> v1::Session {
-    let attach = if session.perf_links { v1::AttachMethod::Perf } else { v1::AttachMethod::Multi };
+    let attach = if session.perf_links {
+        v1::AttachMethod::Perf
+    } else {
+        v1::AttachMethod::Multi
+    };
     v1::Session {
         name: session.name,
         scope: session.scope,
@@ -62,17 +75,32 @@ pub fn session(session: SessionInfo) -> v1::Session {
 }
 
 pub fn cost(cost: Cost) -> v1::Cost {
-    let Cost { cpu_share, rss_anon_bytes, kernel_share } = cost;
-    v1::Cost { cpu_share, rss_anon_bytes, kernel_share }
+    let Cost {
+        cpu_share,
+        rss_anon_bytes,
+        kernel_share,
+    } = cost;
+    v1::Cost {
+        cpu_share,
+        rss_anon_bytes,
+        kernel_share,
+    }
 }
 
 pub fn losses(losses: &Losses) -> HashMap<String, u64> {
-    losses.iter().map(|(reason, count)| ((*reason).to_owned(), *count)).collect()
+    losses
+        .iter()
+        .map(|(reason, count)| ((*reason).to_owned(), *count))
+        .collect()
 }
 
 pub fn summary(summary: &Summary) -> v1::Summary {
     let Some(times) = summary.times else {
-        return v1::Summary { count: summary.count, rate_hz: summary.rate_hz, ..Default::default() };
+        return v1::Summary {
+            count: summary.count,
+            rate_hz: summary.rate_hz,
+            ..Default::default()
+        };
     };
     v1::Summary {
         count: summary.count,

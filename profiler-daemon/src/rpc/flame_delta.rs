@@ -24,17 +24,36 @@ pub struct FlameDelta {
 impl FlameDelta {
     /// The next message of the stream.
     pub fn next(&mut self, picture: &FlamePicture) -> v1::WatchFlameResponse {
-        let missed = self.last_seq.map_or(picture.seq, |last| picture.seq.saturating_sub(last + 1));
+        let missed = self
+            .last_seq
+            .map_or(picture.seq, |last| picture.seq.saturating_sub(last + 1));
         self.dropped += missed;
         let snapshot = self.last_seq.is_none() || self.generation != picture.generation;
         if snapshot {
             let (dropped, seq) = (self.dropped, self.last_seq);
-            *self = Self { dropped, last_seq: seq, generation: picture.generation, ..Self::default() };
+            *self = Self {
+                dropped,
+                last_seq: seq,
+                generation: picture.generation,
+                ..Self::default()
+            };
         }
         self.last_seq = Some(picture.seq);
-        let frames = picture.frames.iter().enumerate().skip(self.frames).map(frame).collect();
+        let frames = picture
+            .frames
+            .iter()
+            .enumerate()
+            .skip(self.frames)
+            .map(frame)
+            .collect();
         self.frames = picture.frames.len();
-        let nodes = picture.nodes.iter().enumerate().skip(self.nodes).map(node).collect();
+        let nodes = picture
+            .nodes
+            .iter()
+            .enumerate()
+            .skip(self.nodes)
+            .map(node)
+            .collect();
         self.nodes = picture.nodes.len();
         v1::WatchFlameResponse {
             seq: picture.seq,
@@ -69,32 +88,68 @@ impl FlameDelta {
             }
             self.weights.insert(id, *weight);
         }
-        messages.extend(gone.into_keys().map(|node| v1::NodeWeight { node, ..Default::default() }));
+        messages.extend(gone.into_keys().map(|node| v1::NodeWeight {
+            node,
+            ..Default::default()
+        }));
         messages
     }
 }
 
 fn frame((id, frame): (usize, &FrameInfo)) -> v1::Frame {
-    let FrameInfo { function, file, line, module, inlined, kernel } = frame.clone();
-    v1::Frame { id: u32::try_from(id).unwrap_or(u32::MAX), function, file, line, module, inlined, kernel }
+    let FrameInfo {
+        function,
+        file,
+        line,
+        module,
+        inlined,
+        kernel,
+    } = frame.clone();
+    v1::Frame {
+        id: u32::try_from(id).unwrap_or(u32::MAX),
+        function,
+        file,
+        line,
+        module,
+        inlined,
+        kernel,
+    }
 }
 
 fn node((index, (parent, frame, complete)): (usize, &(u32, u32, bool))) -> v1::FlameNode {
     let id = u32::try_from(index + 1).unwrap_or(u32::MAX);
-    v1::FlameNode { id, parent: *parent, frame: *frame, complete: *complete }
+    v1::FlameNode {
+        id,
+        parent: *parent,
+        frame: *frame,
+        complete: *complete,
+    }
 }
 
 fn difference(difference: &NodeDifference) -> v1::NodeDifference {
-    let NodeDifference { node, difference: Estimate { value, low, high }, inside_spans, outside_spans } = *difference;
-    v1::NodeDifference { node: node.0, difference: value, low, high, inside_spans, outside_spans }
+    let NodeDifference {
+        node,
+        difference: Estimate { value, low, high },
+        inside_spans,
+        outside_spans,
+    } = *difference;
+    v1::NodeDifference {
+        node: node.0,
+        difference: value,
+        low,
+        high,
+        inside_spans,
+        outside_spans,
+    }
 }
 
 fn summary(picture: &FlamePicture) -> v1::FlameSummary {
     let summary = &picture.picture.summary;
     let mut lost = convert::losses(&picture.lost);
-    for (reason, count) in
-        [("abandoned", summary.elsewhere_abandoned), ("expired", summary.elsewhere_expired)]
-    {
+    for (reason, count) in [
+        ("abandoned", summary.elsewhere_abandoned),
+        ("expired", summary.elsewhere_expired),
+    ] {
         if count > 0 {
             lost.insert(reason.to_owned(), count);
         }

@@ -20,7 +20,9 @@ pub struct LatencyDelta {
 impl LatencyDelta {
     /// The next message of the stream.
     pub fn next(&mut self, picture: &LatencyPicture) -> v1::WatchLatencyResponse {
-        let missed = self.last_seq.map_or(picture.seq, |last| picture.seq.saturating_sub(last + 1));
+        let missed = self
+            .last_seq
+            .map_or(picture.seq, |last| picture.seq.saturating_sub(last + 1));
         self.dropped += missed;
         // Another scope may have other functions; the client starts afresh.
         let snapshot = self.last_seq.is_none() || *self.scope != *picture.scope;
@@ -82,7 +84,11 @@ fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::
         overhead_ns: *overhead_ns,
         slowest: slowest
             .iter()
-            .map(|call| v1::SlowCall { ts_ns: call.ts_ns, tid: call.tid, duration_ns: call.duration_ns })
+            .map(|call| v1::SlowCall {
+                ts_ns: call.ts_ns,
+                tid: call.tid,
+                duration_ns: call.duration_ns,
+            })
             .collect(),
     }
 }
@@ -93,7 +99,9 @@ fn increments(now: &[(u32, u64)], before: &[(u32, u64)]) -> Vec<(u32, u64)> {
     now.iter()
         .filter_map(|(bucket, count)| {
             while before.next_if(|(known, _)| known < bucket).is_some() {}
-            let known = before.next_if(|(known, _)| known == bucket).map_or(0, |(_, known)| *known);
+            let known = before
+                .next_if(|(known, _)| known == bucket)
+                .map_or(0, |(_, known)| *known);
             let gained = count.saturating_sub(known);
             (gained > 0).then_some((*bucket, gained))
         })
@@ -110,7 +118,10 @@ fn histogram(counts: &[(u32, u64)]) -> v1::Histogram {
             delta
         })
         .collect();
-    v1::Histogram { bucket_deltas, counts: counts.iter().map(|(_, count)| *count).collect() }
+    v1::Histogram {
+        bucket_deltas,
+        counts: counts.iter().map(|(_, count)| *count).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -97,10 +97,16 @@ pub async fn serve(
 /// Makes the socket. Its mode is set before anyone can connect: it is bound under another name, and
 /// renamed when it is ready.
 async fn listen(path: &Path, mode: u32) -> Result<UnixListener, ServerError> {
-    let fail = |source| ServerError::Listen { path: path.to_owned(), source };
+    let fail = |source| ServerError::Listen {
+        path: path.to_owned(),
+        source,
+    };
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
-            return Err(fail(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way")));
+            return Err(fail(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "a file that is no socket is in the way",
+            )));
         }
         if UnixStream::connect(path).await.is_ok() {
             return Err(ServerError::InUse(path.to_owned()));
@@ -156,7 +162,9 @@ pub async fn in_process(config: session::Config) -> Result<InProcess, ServerErro
         .connect_with_connector(tower::service_fn(move |_: Uri| {
             let stream = ours.take();
             async move {
-                stream.map(TokioIo::new).ok_or_else(|| io::Error::other("the service within this process ended"))
+                stream
+                    .map(TokioIo::new)
+                    .ok_or_else(|| io::Error::other("the service within this process ended"))
             }
         }))
         .await?;

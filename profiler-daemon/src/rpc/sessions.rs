@@ -18,7 +18,9 @@ impl SessionService for Sessions {
         let caller = arguments::caller(&request)?;
         let new = arguments::new_session(request.into_inner())?;
         let session = self.0.create(caller, new).await?;
-        Ok(Response::new(v1::CreateSessionResponse { session: Some(convert::session(session)) }))
+        Ok(Response::new(v1::CreateSessionResponse {
+            session: Some(convert::session(session)),
+        }))
     }
 
     async fn list_sessions(
@@ -37,7 +39,9 @@ impl SessionService for Sessions {
         let caller = arguments::caller(&request)?;
         let v1::SetScopeRequest { name, scope } = request.into_inner();
         let session = self.0.set_scope(caller, arguments::name(name)?, scope).await?;
-        Ok(Response::new(v1::SetScopeResponse { session: Some(convert::session(session)) }))
+        Ok(Response::new(v1::SetScopeResponse {
+            session: Some(convert::session(session)),
+        }))
     }
 
     async fn renew_session(
@@ -45,8 +49,13 @@ impl SessionService for Sessions {
         request: Request<v1::RenewSessionRequest>,
     ) -> Result<Response<v1::RenewSessionResponse>, Status> {
         let caller = arguments::caller(&request)?;
-        let lease_ns = self.0.renew(caller, arguments::name(request.into_inner().name)?).await?;
-        Ok(Response::new(v1::RenewSessionResponse { lease: Some(convert::duration(lease_ns)) }))
+        let lease_ns = self
+            .0
+            .renew(caller, arguments::name(request.into_inner().name)?)
+            .await?;
+        Ok(Response::new(v1::RenewSessionResponse {
+            lease: Some(convert::duration(lease_ns)),
+        }))
     }
 
     async fn end_session(
@@ -54,7 +63,9 @@ impl SessionService for Sessions {
         request: Request<v1::EndSessionRequest>,
     ) -> Result<Response<v1::EndSessionResponse>, Status> {
         let caller = arguments::caller(&request)?;
-        self.0.end(caller, arguments::name(request.into_inner().name)?).await?;
+        self.0
+            .end(caller, arguments::name(request.into_inner().name)?)
+            .await?;
         Ok(Response::new(v1::EndSessionResponse {}))
     }
 }

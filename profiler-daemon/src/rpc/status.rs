@@ -16,8 +16,11 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 impl From<SessionError> for Status {
     fn from(error: SessionError) -> Self {
         let (code, reason) = describe(error.reason);
-        let metadata: HashMap<String, String> =
-            error.metadata.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let metadata: HashMap<String, String> = error
+            .metadata
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.clone()))
+            .collect();
         let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
         match error.reason {
             Reason::CapabilityMissing => {
@@ -69,7 +72,10 @@ mod tests {
         let status = Status::from(error);
         assert_eq!(status.code(), Code::NotFound);
         let info = status.get_error_details().error_info().unwrap().clone();
-        assert_eq!((info.reason.as_str(), info.domain.as_str()), ("FUNCTION_NOT_FOUND", "profiler.v1"));
+        assert_eq!(
+            (info.reason.as_str(), info.domain.as_str()),
+            ("FUNCTION_NOT_FOUND", "profiler.v1")
+        );
         assert_eq!(info.metadata["nearest"], "g,h");
     }
 
@@ -77,6 +83,9 @@ mod tests {
     fn a_missing_capability_is_a_violated_precondition() {
         let error = SessionError::new(Reason::CapabilityMissing, "no").with("capability", "CAP_BPF");
         let details = Status::from(error).get_error_details();
-        assert_eq!(details.precondition_failure().unwrap().violations[0].subject, "CAP_BPF");
+        assert_eq!(
+            details.precondition_failure().unwrap().violations[0].subject,
+            "CAP_BPF"
+        );
     }
 }

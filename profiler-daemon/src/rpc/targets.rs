@@ -42,7 +42,11 @@ impl TargetService for Targets {
         let functions = blocking(move || session::list_functions(caller, &target, &pattern)).await?;
         let messages: Vec<_> = functions
             .chunks(FUNCTIONS_PER_MESSAGE)
-            .map(|chunk| Ok(v1::ListFunctionsResponse { functions: chunk.iter().map(convert_function).collect() }))
+            .map(|chunk| {
+                Ok(v1::ListFunctionsResponse {
+                    functions: chunk.iter().map(convert_function).collect(),
+                })
+            })
             .collect();
         Ok(Response::new(Box::pin(stream::iter(messages))))
     }
@@ -62,8 +66,15 @@ fn processes(caller: Caller, pattern: &str) -> Result<Vec<v1::Process>, SessionE
             pid: process.pid,
             uid: process.uid,
             threads: process.threads,
-            executable: process.executable.map(|path| path.display().to_string()).unwrap_or_default(),
-            command: if process.command_line.is_empty() { process.name } else { process.command_line },
+            executable: process
+                .executable
+                .map(|path| path.display().to_string())
+                .unwrap_or_default(),
+            command: if process.command_line.is_empty() {
+                process.name
+            } else {
+                process.command_line
+            },
         })
         .collect())
 }

@@ -30,11 +30,15 @@ impl ViewService for Views {
         let caller = arguments::caller(&request)?;
         let v1::WatchLatencyRequest { session, interval } = request.into_inner();
         let interval_ns = arguments::interval_ns(interval)?;
-        let pictures = self.0.watch_latency(caller, arguments::name(session)?, interval_ns).await?;
+        let pictures = self
+            .0
+            .watch_latency(caller, arguments::name(session)?, interval_ns)
+            .await?;
         let mut delta = LatencyDelta::default();
-        Ok(Response::new(messages(pictures, move |picture: &LatencyPicture| {
-            (delta.next(picture), picture.ended.is_some())
-        })))
+        Ok(Response::new(messages(
+            pictures,
+            move |picture: &LatencyPicture| (delta.next(picture), picture.ended.is_some()),
+        )))
     }
 
     async fn watch_flame(
@@ -46,11 +50,15 @@ impl ViewService for Views {
         let over = arguments::over(request.over());
         let interval_ns = arguments::interval_ns(request.interval)?;
         let name = arguments::name(request.session)?;
-        let pictures = self.0.watch_flame(caller, name, interval_ns, over, request.difference).await?;
+        let pictures = self
+            .0
+            .watch_flame(caller, name, interval_ns, over, request.difference)
+            .await?;
         let mut delta = FlameDelta::default();
-        Ok(Response::new(messages(pictures, move |picture: &FlamePicture| {
-            (delta.next(picture), picture.ended.is_some())
-        })))
+        Ok(Response::new(messages(
+            pictures,
+            move |picture: &FlamePicture| (delta.next(picture), picture.ended.is_some()),
+        )))
     }
 }
 
@@ -67,7 +75,9 @@ where
         let (mut pictures, mut next) = state?;
         loop {
             pictures.changed().await.ok()?;
-            let Some(picture) = pictures.borrow_and_update().clone() else { continue };
+            let Some(picture) = pictures.borrow_and_update().clone() else {
+                continue;
+            };
             let (message, last) = next(&picture);
             return Some((Ok(message), (!last).then_some((pictures, next))));
         }

@@ -42,10 +42,18 @@ const RET_OFFSET: u64 = 2;
 pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, KernelError> {
     let address = profiler_calibrate as *const () as u64;
     let offset = file_offset(address)?;
-    let ret = Action { operation: Operation::Return as u8, length: 1, ..Action::LEAVE };
+    let ret = Action {
+        operation: Operation::Return as u8,
+        length: 1,
+        ..Action::LEAVE
+    };
     let exits = match method {
         ExitMethod::Return => Vec::new(),
-        ExitMethod::Ret => vec![ExitSite { offset: offset + RET_OFFSET, action: ret, may_stay_inside: false }],
+        ExitMethod::Ret => vec![ExitSite {
+            offset: offset + RET_OFFSET,
+            action: ret,
+            may_stay_inside: false,
+        }],
     };
     let spec = ProbeSpec {
         entry_offset: offset,
@@ -76,7 +84,10 @@ fn file_offset(address: u64) -> Result<u64, KernelError> {
         .find_map(|line| {
             let mut fields = line.split_ascii_whitespace();
             let (start, end) = fields.next()?.split_once('-')?;
-            let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+            let (start, end) = (
+                u64::from_str_radix(start, 16).ok()?,
+                u64::from_str_radix(end, 16).ok()?,
+            );
             let offset = u64::from_str_radix(fields.nth(1)?, 16).ok()?;
             (start..end).contains(&address).then(|| address - start + offset)
         })

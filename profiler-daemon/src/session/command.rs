@@ -64,14 +64,47 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, SessionError>>;
 
 /// A request to the session task.
 pub(super) enum Command {
-    Ability { reply: Reply<Ability> },
-    Attach { caller: Caller, name: String, terms: Terms, prepared: Box<Prepared>, reply: Reply<SessionInfo> },
-    List { caller: Caller, reply: Reply<Vec<SessionInfo>> },
-    Target { caller: Caller, name: String, reply: Reply<(TargetSpec, Option<ExitMethod>)> },
-    Replace { caller: Caller, name: String, prepared: Box<Prepared>, reply: Reply<SessionInfo> },
-    Renew { caller: Caller, name: String, reply: Reply<u64> },
-    End { caller: Caller, name: String, reply: Reply<()> },
-    WatchLatency { caller: Caller, name: String, interval_ns: u64, reply: Reply<watch::Receiver<Option<Arc<LatencyPicture>>>> },
+    Ability {
+        reply: Reply<Ability>,
+    },
+    Attach {
+        caller: Caller,
+        name: String,
+        terms: Terms,
+        prepared: Box<Prepared>,
+        reply: Reply<SessionInfo>,
+    },
+    List {
+        caller: Caller,
+        reply: Reply<Vec<SessionInfo>>,
+    },
+    Target {
+        caller: Caller,
+        name: String,
+        reply: Reply<(TargetSpec, Option<ExitMethod>)>,
+    },
+    Replace {
+        caller: Caller,
+        name: String,
+        prepared: Box<Prepared>,
+        reply: Reply<SessionInfo>,
+    },
+    Renew {
+        caller: Caller,
+        name: String,
+        reply: Reply<u64>,
+    },
+    End {
+        caller: Caller,
+        name: String,
+        reply: Reply<()>,
+    },
+    WatchLatency {
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+        reply: Reply<watch::Receiver<Option<Arc<LatencyPicture>>>>,
+    },
     WatchFlame {
         caller: Caller,
         name: String,
@@ -80,7 +113,9 @@ pub(super) enum Command {
         difference: bool,
         reply: Reply<watch::Receiver<Option<Arc<FlamePicture>>>>,
     },
-    Stop { reply: oneshot::Sender<()> },
+    Stop {
+        reply: oneshot::Sender<()>,
+    },
 }
 
 /// Asks the session task. Cheap to clone.
@@ -92,12 +127,15 @@ pub struct Handle {
 impl Handle {
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, SessionError> {
         let (reply, answer) = oneshot::channel();
-        self.commands.try_send(command(reply)).map_err(|error| match error {
-            TrySendError::Full(_) => {
-                SessionError::new(Reason::LimitReached, format!("{MAX_QUEUED} requests are waiting already: try again"))
-            }
-            TrySendError::Disconnected(_) => stopping(),
-        })?;
+        self.commands
+            .try_send(command(reply))
+            .map_err(|error| match error {
+                TrySendError::Full(_) => SessionError::new(
+                    Reason::LimitReached,
+                    format!("{MAX_QUEUED} requests are waiting already: try again"),
+                ),
+                TrySendError::Disconnected(_) => stopping(),
+            })?;
         answer.await.map_err(|_| stopping())?
     }
 
@@ -106,16 +144,41 @@ impl Handle {
     /// # Errors
     /// Where scope, target or kernel refuse; nothing stays attached.
     pub async fn create(&self, caller: Caller, request: NewSession) -> Result<SessionInfo, SessionError> {
-        let NewSession { name, target, scope, frequency_hz, window_ns, half_life_ns, lease_ns, exit_method } = request;
-        let terms = Terms { owner: caller, frequency_hz, window_ns, half_life_ns, lease_ns, exit_method };
+        let NewSession {
+            name,
+            target,
+            scope,
+            frequency_hz,
+            window_ns,
+            half_life_ns,
+            lease_ns,
+            exit_method,
+        } = request;
+        let terms = Terms {
+            owner: caller,
+            frequency_hz,
+            window_ns,
+            half_life_ns,
+            lease_ns,
+            exit_method,
+        };
         // Before anything is loaded: what is wrong with the request itself.
         let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
         // The programs load while the files are read.
-        let (ability, read) =
-            tokio::join!(self.ask(|reply| Command::Ability { reply }), blocking(move || looked_up.read()));
+        let (ability, read) = tokio::join!(
+            self.ask(|reply| Command::Ability { reply }),
+            blocking(move || looked_up.read())
+        );
         let (ability, read) = (ability?, read?);
         let prepared = Box::new(blocking(move || read.plan(ability, exit_method)).await?);
-        self.ask(|reply| Command::Attach { caller, name, terms, prepared, reply }).await
+        self.ask(|reply| Command::Attach {
+            caller,
+            name,
+            terms,
+            prepared,
+            reply,
+        })
+        .await
     }
 
     /// Sessions that the caller may use.
@@ -130,15 +193,34 @@ impl Handle {
     ///
     /// # Errors
     /// As for [`Self::create`]; the session then goes on as it was.
-    pub async fn set_scope(&self, caller: Caller, name: String, scope: String) -> Result<SessionInfo, SessionError> {
+    pub async fn set_scope(
+        &self,
+        caller: Caller,
+        name: String,
+        scope: String,
+    ) -> Result<SessionInfo, SessionError> {
         let of = name.clone();
-        let (target, exit_method) = self.ask(|reply| Command::Target { caller, name: of, reply }).await?;
+        let (target, exit_method) = self
+            .ask(|reply| Command::Target {
+                caller,
+                name: of,
+                reply,
+            })
+            .await?;
         let ability = self.ask(|reply| Command::Ability { reply }).await?;
         let prepared = blocking(move || {
-            prepare::look_up(caller, &target, &scope)?.read()?.plan(ability, exit_method)
+            prepare::look_up(caller, &target, &scope)?
+                .read()?
+                .plan(ability, exit_method)
         });
         let prepared = Box::new(prepared.await?);
-        self.ask(|reply| Command::Replace { caller, name, prepared, reply }).await
+        self.ask(|reply| Command::Replace {
+            caller,
+            name,
+            prepared,
+            reply,
+        })
+        .await
     }
 
     /// Extends a session's lease; answers with its length in nanoseconds.
@@ -167,7 +249,13 @@ impl Handle {
         name: String,
         interval_ns: u64,
     ) -> Result<watch::Receiver<Option<Arc<LatencyPicture>>>, SessionError> {
-        self.ask(|reply| Command::WatchLatency { caller, name, interval_ns, reply }).await
+        self.ask(|reply| Command::WatchLatency {
+            caller,
+            name,
+            interval_ns,
+            reply,
+        })
+        .await
     }
 
     /// Pictures of a session's flame graph. The sampler runs while one of these is open.
@@ -182,7 +270,15 @@ impl Handle {
         over: Over,
         difference: bool,
     ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
-        self.ask(|reply| Command::WatchFlame { caller, name, interval_ns, over, difference, reply }).await
+        self.ask(|reply| Command::WatchFlame {
+            caller,
+            name,
+            interval_ns,
+            over,
+            difference,
+            reply,
+        })
+        .await
     }
 
     /// Detaches everything and ends the task.

@@ -28,7 +28,10 @@ impl Meter {
     /// Begins now.
     #[must_use]
     pub fn new(now_ns: u64) -> Self {
-        Self { begin_ns: now_ns, begin_cpu_ns: cpu_ns() }
+        Self {
+            begin_ns: now_ns,
+            begin_cpu_ns: cpu_ns(),
+        }
     }
 
     /// The cost since the beginning.

@@ -59,7 +59,11 @@ impl SessionError {
     /// A failure without details.
     #[must_use]
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), metadata: Vec::new() }
+        Self {
+            reason,
+            message: message.into(),
+            metadata: Vec::new(),
+        }
     }
 
     /// Adds a detail.

@@ -37,20 +37,31 @@ pub struct Functions {
 
 impl Functions {
     /// Adds a probe of a function, which may be there already through another process.
-    pub fn add(&mut self, info: &Arc<FunctionInfo>, method: ExitMethod, probe: ProbeId, ages: AgeConfig, now_ns: u64) {
-        let at = self.list.iter().position(|known| key(&known.info) == key(info)).unwrap_or_else(|| {
-            self.list.push(Function {
-                id: self.next_id,
-                info: Arc::clone(info),
-                method,
-                probes: Vec::new(),
-                latency: Latency::new(ages, now_ns),
-                slowest: Vec::new(),
-                overhead_ns: 0,
+    pub fn add(
+        &mut self,
+        info: &Arc<FunctionInfo>,
+        method: ExitMethod,
+        probe: ProbeId,
+        ages: AgeConfig,
+        now_ns: u64,
+    ) {
+        let at = self
+            .list
+            .iter()
+            .position(|known| key(&known.info) == key(info))
+            .unwrap_or_else(|| {
+                self.list.push(Function {
+                    id: self.next_id,
+                    info: Arc::clone(info),
+                    method,
+                    probes: Vec::new(),
+                    latency: Latency::new(ages, now_ns),
+                    slowest: Vec::new(),
+                    overhead_ns: 0,
+                });
+                self.next_id += 1;
+                self.list.len() - 1
             });
-            self.next_id += 1;
-            self.list.len() - 1
-        });
         self.list[at].probes.push(probe);
         self.by_probe.insert(probe, at);
     }
@@ -72,7 +83,9 @@ impl Functions {
 
     /// All probes of all functions.
     pub fn probes(&self) -> impl Iterator<Item = ProbeId> + '_ {
-        self.list.iter().flat_map(|function| function.probes.iter().copied())
+        self.list
+            .iter()
+            .flat_map(|function| function.probes.iter().copied())
     }
 
     /// Whether a function is among them.
@@ -105,17 +118,24 @@ impl Functions {
 
     /// Notes a call past the threshold.
     pub fn note_slow(&mut self, probe: ProbeId, call: SlowCall, window_ns: u64) {
-        let Some(function) = self.by_probe.get(&probe).and_then(|at| self.list.get_mut(*at)) else { return };
+        let Some(function) = self.by_probe.get(&probe).and_then(|at| self.list.get_mut(*at)) else {
+            return;
+        };
         let oldest = call.ts_ns.saturating_sub(window_ns);
         function.slowest.retain(|known| known.ts_ns >= oldest);
-        let at = function.slowest.partition_point(|known| known.duration_ns >= call.duration_ns);
+        let at = function
+            .slowest
+            .partition_point(|known| known.duration_ns >= call.duration_ns);
         function.slowest.insert(at, call);
         function.slowest.truncate(SLOWEST);
     }
 
     /// What is shown of each function.
     pub fn pictures(&self, engine: &Engine, now_ns: u64) -> Vec<FunctionLatency> {
-        self.list.iter().map(|function| function.picture(engine, now_ns)).collect()
+        self.list
+            .iter()
+            .map(|function| function.picture(engine, now_ns))
+            .collect()
     }
 }
 
@@ -168,5 +188,7 @@ pub fn key(info: &FunctionInfo) -> Key {
 }
 
 fn buckets(counts: impl Iterator<Item = (usize, u64)>) -> Vec<(u32, u64)> {
-    counts.map(|(bucket, count)| (u32::try_from(bucket).unwrap_or(u32::MAX), count)).collect()
+    counts
+        .map(|(bucket, count)| (u32::try_from(bucket).unwrap_or(u32::MAX), count))
+        .collect()
 }

@@ -34,8 +34,8 @@ use std::{io, sync::mpsc};
 pub use command::{Caller, Handle, MAX_QUEUED, NewSession, TargetSpec};
 pub use error::{Reason, SessionError};
 pub use picture::{
-    Cost, ExitMethod, FlamePicture, FrameInfo, FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo,
-    SiteInfo, SlowCall,
+    Cost, ExitMethod, FlamePicture, FrameInfo, FunctionInfo, FunctionLatency, LatencyPicture, Losses,
+    SessionInfo, SiteInfo, SlowCall,
 };
 pub use prepare::{authorise, list_functions};
 
@@ -50,7 +50,10 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { engine: crate::kernel::Config::default(), max_sessions: 64 }
+        Self {
+            engine: crate::kernel::Config::default(),
+            max_sessions: 64,
+        }
     }
 }
 
@@ -60,6 +63,8 @@ impl Default for Config {
 /// Where a thread cannot be made.
 pub fn start(config: Config) -> io::Result<Handle> {
     let (commands, inbox) = mpsc::sync_channel(MAX_QUEUED);
-    std::thread::Builder::new().name("sessions".to_owned()).spawn(move || owner::Owner::new(config, inbox).run())?;
+    std::thread::Builder::new()
+        .name("sessions".to_owned())
+        .spawn(move || owner::Owner::new(config, inbox).run())?;
     Ok(Handle { commands })
 }

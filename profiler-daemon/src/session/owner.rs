@@ -56,7 +56,13 @@ struct Running {
 impl Owner {
     /// A task with no sessions.
     pub fn new(config: Config, inbox: Receiver<Command>) -> Self {
-        Self { config, inbox, running: None, sessions: BTreeMap::new(), names_made: 0 }
+        Self {
+            config,
+            inbox,
+            running: None,
+            sessions: BTreeMap::new(),
+            names_made: 0,
+        }
     }
 
     /// Serves commands until told to stop, or until nobody is left to ask.
@@ -89,7 +95,13 @@ impl Owner {
     fn serve(&mut self, command: Command) {
         match command {
             Command::Ability { reply } => answer(reply, self.ability()),
-            Command::Attach { caller, terms, name, prepared, reply } => {
+            Command::Attach {
+                caller,
+                terms,
+                name,
+                prepared,
+                reply,
+            } => {
                 let created = self.attach(caller, name, terms, *prepared);
                 let orphan = created.as_ref().ok().map(|session| session.name.clone());
                 if let (Err(_), Some(name)) = (reply.send(created), orphan) {
@@ -104,12 +116,20 @@ impl Owner {
             Command::Target { caller, name, reply } => {
                 answer(reply, self.session(caller, &name).map(|session| session.target()));
             }
-            Command::Replace { caller, name, prepared, reply } => {
+            Command::Replace {
+                caller,
+                name,
+                prepared,
+                reply,
+            } => {
                 answer(reply, self.replace(caller, &name, *prepared));
             }
             Command::Renew { caller, name, reply } => {
                 let now_ns = monotonic_ns();
-                answer(reply, self.session(caller, &name).map(|session| session.renew(now_ns)));
+                answer(
+                    reply,
+                    self.session(caller, &name).map(|session| session.renew(now_ns)),
+                );
             }
             Command::End { caller, name, reply } => {
                 let ended = self.session(caller, &name).map(|_| ());
@@ -118,7 +138,12 @@ impl Owner {
                 }
                 answer(reply, ended);
             }
-            Command::WatchLatency { caller, name, interval_ns, reply } => {
+            Command::WatchLatency {
+                caller,
+                name,
+                interval_ns,
+                reply,
+            } => {
                 let now_ns = monotonic_ns();
                 let watch = self.session(caller, &name).and_then(|session| {
                     if !session.has_spans() {
@@ -132,11 +157,20 @@ impl Owner {
                 });
                 answer(reply, watch);
             }
-            Command::WatchFlame { caller, name, interval_ns, over, difference, reply } => {
+            Command::WatchFlame {
+                caller,
+                name,
+                interval_ns,
+                over,
+                difference,
+                reply,
+            } => {
                 let now_ns = monotonic_ns();
                 let watch = self.session(caller, &name).map(|session| {
                     session.renew(now_ns);
-                    session.flame_watchers.add((over, difference), interval_ns, now_ns)
+                    session
+                        .flame_watchers
+                        .add((over, difference), interval_ns, now_ns)
                 });
                 if watch.is_ok()
                     && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(&name))
@@ -144,7 +178,10 @@ impl Owner {
                     session.settle_flame(&running.engine, now_ns);
                     session.maintain(over, now_ns);
                 }
-                answer(reply, watch.and_then(|watch| self.settle_sampler().map(|()| watch)));
+                answer(
+                    reply,
+                    watch.and_then(|watch| self.settle_sampler().map(|()| watch)),
+                );
             }
             Command::Stop { .. } => unreachable!("`run` takes it"),
         }
@@ -167,7 +204,9 @@ impl Owner {
                 next_read_ns: now_ns + READ_NS,
             });
         }
-        self.running.as_mut().ok_or_else(|| SessionError::new(Reason::Kernel, "the engine is not loaded"))
+        self.running
+            .as_mut()
+            .ok_or_else(|| SessionError::new(Reason::Kernel, "the engine is not loaded"))
     }
 
     fn ability(&mut self) -> Result<Ability, SessionError> {
@@ -176,12 +215,15 @@ impl Owner {
 
     fn session(&mut self, caller: Caller, name: &str) -> Result<&mut Session, SessionError> {
         // A session of somebody else's is not told from one that does not exist.
-        self.sessions.get_mut(name).filter(|session| session.may_use(caller)).ok_or_else(|| {
-            SessionError::new(
-                Reason::SessionNotFound,
-                format!("there is no session `{name}`: it was never made, or its lease ran out"),
-            )
-        })
+        self.sessions
+            .get_mut(name)
+            .filter(|session| session.may_use(caller))
+            .ok_or_else(|| {
+                SessionError::new(
+                    Reason::SessionNotFound,
+                    format!("there is no session `{name}`: it was never made, or its lease ran out"),
+                )
+            })
     }
 
     fn attach(
@@ -192,7 +234,10 @@ impl Owner {
         prepared: Prepared,
     ) -> Result<SessionInfo, SessionError> {
         if self.sessions.contains_key(&name) {
-            return Err(SessionError::new(Reason::SessionExists, format!("a session `{name}` exists already")));
+            return Err(SessionError::new(
+                Reason::SessionExists,
+                format!("a session `{name}` exists already"),
+            ));
         }
         let limit = self.config.max_sessions;
         if self.sessions.len() >= limit {
@@ -224,14 +269,21 @@ impl Owner {
         Ok(info)
     }
 
-    fn replace(&mut self, caller: Caller, name: &str, prepared: Prepared) -> Result<SessionInfo, SessionError> {
+    fn replace(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        prepared: Prepared,
+    ) -> Result<SessionInfo, SessionError> {
         self.session(caller, name)?;
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
             return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
         };
         let now_ns = monotonic_ns();
         session.renew(now_ns);
-        session.replace(&mut running.engine, prepared, now_ns).map_err(|error| kernel_refusal(&error))?;
+        session
+            .replace(&mut running.engine, prepared, now_ns)
+            .map_err(|error| kernel_refusal(&error))?;
         running.calibrate(session);
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
         session.read(&running.engine, now_ns);
@@ -242,11 +294,16 @@ impl Owner {
 
     /// Samples the processes whose flame graph somebody looks at.
     fn settle_sampler(&mut self) -> Result<(), SessionError> {
-        let Some(running) = &mut self.running else { return Ok(()) };
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
         let sampled = || self.sessions.values().filter(|session| session.samples());
         let pids: Vec<u32> = sampled().flat_map(Session::pids).collect();
         let frequency_hz = sampled().map(|session| session.frequency_hz).max().unwrap_or(0);
-        running.engine.sample(&pids, frequency_hz).map_err(|error| kernel_refusal(&error))
+        running
+            .engine
+            .sample(&pids, frequency_hz)
+            .map_err(|error| kernel_refusal(&error))
     }
 
     fn tick(&mut self, now_ns: u64) {
@@ -267,7 +324,13 @@ impl Owner {
         }
         let Some(running) = &mut self.running else { return };
         for session in self.sessions.values_mut() {
-            session.publish(&running.engine, &running.frames, running.symbols.dropped(), now_ns, None);
+            session.publish(
+                &running.engine,
+                &running.frames,
+                running.symbols.dropped(),
+                now_ns,
+                None,
+            );
         }
     }
 
@@ -299,7 +362,9 @@ impl Owner {
 
     /// Ends a session: what is on its way still counts, watchers get their last picture.
     fn end_session(&mut self, name: &str, reason: &str) {
-        let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else { return };
+        let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
+            return;
+        };
         let now_ns = monotonic_ns();
         session.read(&running.engine, now_ns);
         running.drain(now_ns);
@@ -311,7 +376,13 @@ impl Owner {
                 other.take(&batch);
             }
         }
-        session.publish(&running.engine, &running.frames, running.symbols.dropped(), now_ns, Some(reason));
+        session.publish(
+            &running.engine,
+            &running.frames,
+            running.symbols.dropped(),
+            now_ns,
+            Some(reason),
+        );
         for pid in session.pids() {
             running.symbols.forget(pid);
         }

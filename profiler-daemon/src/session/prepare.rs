@@ -94,7 +94,9 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
             names.join(",").to_lowercase(),
         );
         let error = SessionError::new(Reason::CapabilityMissing, message);
-        return Err(names.into_iter().fold(error, |error, name| error.with("capability", name)));
+        return Err(names
+            .into_iter()
+            .fold(error, |error, name| error.with("capability", name)));
     }
     let mut warnings = Vec::new();
     let mut processes = Vec::new();
@@ -102,11 +104,18 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
         let process = Process::open(pid).map_err(target_refusal)?;
         authorise(caller, &process)?;
         if let Some(thread) = process.asked_for_thread() {
-            warnings.push(format!("{thread} is a thread of process {}: all of the process is looked at", process.pid()));
+            warnings.push(format!(
+                "{thread} is a thread of process {}: all of the process is looked at",
+                process.pid()
+            ));
         }
         processes.push(process);
     }
-    Ok(LookedUp { scope, processes, warnings })
+    Ok(LookedUp {
+        scope,
+        processes,
+        warnings,
+    })
 }
 
 fn pids(target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
@@ -119,14 +128,18 @@ fn pids(target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
             // Looking at itself, the daemon would wait for its own readings.
             pids.retain(|pid| *pid != std::process::id());
             if pids.is_empty() {
-                let message = format!("no process runs `{name}`: `profiler ps` lists those that can be profiled");
+                let message =
+                    format!("no process runs `{name}`: `profiler ps` lists those that can be profiled");
                 return Err(SessionError::new(Reason::TargetNotFound, message));
             }
             pids
         }
     };
     if pids.len() > MAX_PROCESSES {
-        let message = format!("{} processes match; at most {MAX_PROCESSES} can be looked at at once", pids.len());
+        let message = format!(
+            "{} processes match; at most {MAX_PROCESSES} can be looked at at once",
+            pids.len()
+        );
         return Err(SessionError::new(Reason::LimitReached, message));
     }
     Ok(pids)
@@ -160,7 +173,10 @@ impl LookedUp {
                 files.push(read_process(process, &mut cache)?);
             }
         }
-        Ok(Read { looked_up: self, files })
+        Ok(Read {
+            looked_up: self,
+            files,
+        })
     }
 }
 
@@ -169,7 +185,8 @@ fn read_process(
     cache: &mut HashMap<((u32, u32), u64), Arc<KnownFile>>,
 ) -> Result<Vec<TargetFile>, SessionError> {
     let pid = process.pid();
-    let mappings = target::executable_mappings(pid).map_err(|error| gone_or(process, "reading its maps", &error))?;
+    let mappings =
+        target::executable_mappings(pid).map_err(|error| gone_or(process, "reading its maps", &error))?;
     let mut files = Vec::new();
     for module in target::modules(&mappings) {
         let shown = module.path.display().to_string();
@@ -192,7 +209,10 @@ fn read_process(
         }
     }
     if files.is_empty() {
-        return Err(SessionError::new(Reason::TargetGone, format!("process {pid} has no readable executable mapped")));
+        return Err(SessionError::new(
+            Reason::TargetGone,
+            format!("process {pid} has no readable executable mapped"),
+        ));
     }
     Ok(files)
 }
@@ -217,7 +237,15 @@ fn know(shown: &str, file: &File) -> std::io::Result<Option<KnownFile>> {
 impl Read {
     /// Chooses the sites.
     pub fn plan(self, ability: Ability, exit: Option<ExitMethod>) -> Result<Prepared, SessionError> {
-        let Self { looked_up: LookedUp { scope, processes, mut warnings }, files } = self;
+        let Self {
+            looked_up:
+                LookedUp {
+                    scope,
+                    processes,
+                    mut warnings,
+                },
+            files,
+        } = self;
         let mut prepared = Vec::new();
         if let Some(step) = &scope.step {
             for (process, files) in processes.iter().zip(&files) {
@@ -225,7 +253,11 @@ impl Read {
                     ExitMethod::Return => Method::Return,
                     ExitMethod::Ret => Method::Ret,
                 });
-                let hazards = Hazards::of(files.iter().map(|file| (file.shown.as_str(), &file.known.hazards)));
+                let hazards = Hazards::of(
+                    files
+                        .iter()
+                        .map(|file| (file.shown.as_str(), &file.known.hazards)),
+                );
                 let kernel = KernelAbility {
                     write_context: ability.write_context,
                     long_nops: ability.long_nops,
@@ -239,7 +271,13 @@ impl Read {
             }
         }
         let text = scope.to_string();
-        Ok(Prepared { scope, text, processes, files: prepared, warnings })
+        Ok(Prepared {
+            scope,
+            text,
+            processes,
+            files: prepared,
+            warnings,
+        })
     }
 }
 
@@ -256,10 +294,16 @@ fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan::Plan) {
         add(format!("{} is not probed: {}", skipped.name, skipped.reason));
     }
     if plan.skipped.len() > MAX_WARNINGS {
-        add(format!("{} more functions are not probed", plan.skipped.len() - MAX_WARNINGS));
+        add(format!(
+            "{} more functions are not probed",
+            plan.skipped.len() - MAX_WARNINGS
+        ));
     }
-    let stepped: Vec<&PlannedFunction> =
-        plan.functions.iter().filter(|function| entry_single_stepped(function, decision)).collect();
+    let stepped: Vec<&PlannedFunction> = plan
+        .functions
+        .iter()
+        .filter(|function| entry_single_stepped(function, decision))
+        .collect();
     if let Some(first) = stepped.first() {
         let others = match stepped.len() {
             1 => String::new(),
@@ -286,7 +330,11 @@ fn by_file(
 ) -> impl Iterator<Item = PreparedFile> {
     let mut prepared: Vec<PreparedFile> = files
         .iter()
-        .map(|file| PreparedFile { pid, path: file.path.clone(), sites: Vec::new() })
+        .map(|file| PreparedFile {
+            pid,
+            path: file.path.clone(),
+            sites: Vec::new(),
+        })
         .collect();
     for function in functions {
         let (Some(file), Some(into)) = (files.get(function.module), prepared.get_mut(function.module)) else {
@@ -343,10 +391,16 @@ fn site(file: &TargetFile, decision: &Decision, function: PlannedFunction) -> (S
 ///
 /// # Errors
 /// Where the pattern is no name, the target may not be looked at, or nothing matches.
-pub fn list_functions(caller: Caller, target: &TargetSpec, pattern: &str) -> Result<Vec<FunctionInfo>, SessionError> {
+pub fn list_functions(
+    caller: Caller,
+    target: &TargetSpec,
+    pattern: &str,
+) -> Result<Vec<FunctionInfo>, SessionError> {
     let everything = pattern.is_empty();
     let read = look_up(caller, target, if everything { "*" } else { pattern })?.read()?;
-    let Some(step) = &read.looked_up.scope.step else { return Ok(Vec::new()) };
+    let Some(step) = &read.looked_up.scope.step else {
+        return Ok(Vec::new());
+    };
     let (Some(process), Some(files)) = (read.looked_up.processes.first(), read.files.first()) else {
         return Ok(Vec::new());
     };
@@ -368,7 +422,13 @@ pub fn list_functions(caller: Caller, target: &TargetSpec, pattern: &str) -> Res
     if listed.is_empty() && !everything {
         let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
         let decision = exit_method(&Hazards::default(), KernelAbility::default(), false, None);
-        let planned = plan::plan(&step.place, &modules, &decision, KernelAbility::default(), Limits::default());
+        let planned = plan::plan(
+            &step.place,
+            &modules,
+            &decision,
+            KernelAbility::default(),
+            Limits::default(),
+        );
         if let Err(error) = planned {
             return Err(plan_refusal(process, files, error));
         }
@@ -380,7 +440,10 @@ pub fn list_functions(caller: Caller, target: &TargetSpec, pattern: &str) -> Res
 fn has_shadow_stack(process: &Process) -> bool {
     let path = format!("/proc/{}/status", process.pid());
     std::fs::read_to_string(path).is_ok_and(|status| {
-        status.lines().any(|line| line.strip_prefix("x86_Thread_features:").is_some_and(|on| on.contains("shstk")))
+        status.lines().any(|line| {
+            line.strip_prefix("x86_Thread_features:")
+                .is_some_and(|on| on.contains("shstk"))
+        })
     })
 }
 
@@ -398,7 +461,10 @@ fn target_refusal(error: TargetError) -> SessionError {
 
 fn gone_or(process: &Process, what: &str, error: &std::io::Error) -> SessionError {
     if process.is_alive() {
-        SessionError::new(Reason::PermissionDenied, format!("process {}: {what}: {error}", process.pid()))
+        SessionError::new(
+            Reason::PermissionDenied,
+            format!("process {}: {what}: {error}", process.pid()),
+        )
     } else {
         SessionError::new(Reason::TargetGone, format!("process {} has ended", process.pid()))
     }

@@ -93,7 +93,10 @@ impl Session {
         now_ns: u64,
     ) -> Result<Self, KernelError> {
         let ages = AgeConfig {
-            window: WindowConfig { window_ns: terms.window_ns, slots: WINDOW_SLOTS },
+            window: WindowConfig {
+                window_ns: terms.window_ns,
+                slots: WINDOW_SLOTS,
+            },
             half_life_ns: terms.half_life_ns,
         };
         let mut session = Self {
@@ -128,11 +131,24 @@ impl Session {
 
     /// Puts a prepared scope in the place of the present one. Functions that both have keep their
     /// probes and counts; where the set of functions is the same, what was sampled stays too.
-    pub fn replace(&mut self, engine: &mut Engine, prepared: Prepared, now_ns: u64) -> Result<(), KernelError> {
-        let Prepared { scope, text, processes, files, warnings } = prepared;
+    pub fn replace(
+        &mut self,
+        engine: &mut Engine,
+        prepared: Prepared,
+        now_ns: u64,
+    ) -> Result<(), KernelError> {
+        let Prepared {
+            scope,
+            text,
+            processes,
+            files,
+            warnings,
+        } = prepared;
         let before: HashSet<_> = self.functions.probes().collect();
-        let wanted: HashSet<Key> =
-            files.iter().flat_map(|file| file.sites.iter().map(|(site, _)| key(&site.function))).collect();
+        let wanted: HashSet<Key> = files
+            .iter()
+            .flat_map(|file| file.sites.iter().map(|(site, _)| key(&site.function)))
+            .collect();
         let mut sites = Vec::new();
         let mut fresh = Vec::new();
         for file in files {
@@ -160,15 +176,24 @@ impl Session {
         }
         for (attachment, functions) in fresh {
             for (probe, site) in attachment.probes().iter().zip(&functions) {
-                self.functions.add(&site.function, site.exit_method, *probe, self.ages, now_ns);
+                self.functions
+                    .add(&site.function, site.exit_method, *probe, self.ages, now_ns);
             }
             let functions = functions.iter().map(|site| key(&site.function)).collect();
-            self.attached.push(Attached { attachment, functions });
+            self.attached.push(Attached {
+                attachment,
+                functions,
+            });
         }
         self.functions.retain(|function| wanted.contains(function));
         let (kept, unused) = std::mem::take(&mut self.attached)
             .into_iter()
-            .partition(|attached| attached.functions.iter().any(|function| wanted.contains(function)));
+            .partition(|attached| {
+                attached
+                    .functions
+                    .iter()
+                    .any(|function| wanted.contains(function))
+            });
         self.attached = kept;
         for attached in unused {
             engine.detach(attached.attachment);
@@ -302,7 +327,12 @@ impl Session {
             aggregate.calls_before(probe, engine.histogram(probe));
         }
         aggregate.set_predicates(predicates(&self.scope));
-        Flame { aggregate, generation, nodes: Arc::default(), before: sampling_losses(engine) }
+        Flame {
+            aggregate,
+            generation,
+            nodes: Arc::default(),
+            before: sampling_losses(engine),
+        }
     }
 
     /// Takes records whose addresses have names.
@@ -310,7 +340,15 @@ impl Session {
         for record in &batch.records {
             match record {
                 Named::SpanEnd(end) => self.span_end(end),
-                Named::Sample { tgid, tid, ts_ns, weight_ns, spans, stack, complete } => {
+                Named::Sample {
+                    tgid,
+                    tid,
+                    ts_ns,
+                    weight_ns,
+                    spans,
+                    stack,
+                    complete,
+                } => {
                     let Some(flame) = &mut self.flame else { continue };
                     if !self.processes.iter().any(|process| process.pid() == *tgid) {
                         continue;
@@ -332,8 +370,13 @@ impl Session {
     fn span_end(&mut self, end: &SpanEnd) {
         if end.flags & SpanEnd::SLOW != 0 {
             let duration_ns = end.end_ns.saturating_sub(end.start_ns);
-            let call = SlowCall { ts_ns: end.end_ns, tid: end.tid, duration_ns };
-            self.functions.note_slow(end.probe, call, self.ages.window.window_ns);
+            let call = SlowCall {
+                ts_ns: end.end_ns,
+                tid: end.tid,
+                duration_ns,
+            };
+            self.functions
+                .note_slow(end.probe, call, self.ages.window.window_ns);
         }
         if let Some(flame) = &mut self.flame {
             flame.aggregate.span_end(end);
@@ -361,7 +404,10 @@ impl Session {
     /// The duration from which a call is slow; `None` where the scope does not ask for slow calls.
     fn slow_from_ns(&self) -> Option<u64> {
         let predicates = predicates(&self.scope);
-        if !predicates.iter().any(|predicate| predicate.comparison.keeps_above()) {
+        if !predicates
+            .iter()
+            .any(|predicate| predicate.comparison.keeps_above())
+        {
             return None;
         }
         let mut calls = Histogram::<u64>::new();
@@ -369,7 +415,11 @@ impl Session {
             calls.merge(function.latency().since_start());
         }
         let division = divide(&predicates, &calls, 1.0, 0);
-        if division.warming { Some(u64::MAX) } else { division.threshold_ns().or(Some(u64::MAX)) }
+        if division.warming {
+            Some(u64::MAX)
+        } else {
+            division.threshold_ns().or(Some(u64::MAX))
+        }
     }
 
     /// Gives watchers their pictures; the last ones where `ended` says why.
@@ -390,14 +440,15 @@ impl Session {
                 lost.insert(reason, count);
             }
             let scope = Arc::clone(&self.scope_text);
-            self.latency_watchers.publish(now_ns, all, |(), seq| LatencyPicture {
-                seq,
-                scope: Arc::clone(&scope),
-                functions: functions.clone(),
-                cost,
-                lost: lost.clone(),
-                ended: ended.map(str::to_owned),
-            });
+            self.latency_watchers
+                .publish(now_ns, all, |(), seq| LatencyPicture {
+                    seq,
+                    scope: Arc::clone(&scope),
+                    functions: functions.clone(),
+                    cost,
+                    lost: lost.clone(),
+                    ended: ended.map(str::to_owned),
+                });
         }
         if let Some(flame) = &mut self.flame
             && (all || self.flame_watchers.any_due(now_ns))
@@ -413,17 +464,18 @@ impl Session {
                 lost.insert("symbols_behind", symbols_dropped);
             }
             let scope = Arc::clone(&self.scope_text);
-            self.flame_watchers.publish(now_ns, all, |(over, difference), seq| FlamePicture {
-                seq,
-                scope: Arc::clone(&scope),
-                generation: flame.generation,
-                frames: Arc::clone(frames),
-                nodes: Arc::clone(&flame.nodes),
-                picture: flame.aggregate.picture(now_ns, over, difference),
-                lost: lost.clone(),
-                cost,
-                ended: ended.map(str::to_owned),
-            });
+            self.flame_watchers
+                .publish(now_ns, all, |(over, difference), seq| FlamePicture {
+                    seq,
+                    scope: Arc::clone(&scope),
+                    generation: flame.generation,
+                    frames: Arc::clone(frames),
+                    nodes: Arc::clone(&flame.nodes),
+                    picture: flame.aggregate.picture(now_ns, over, difference),
+                    lost: lost.clone(),
+                    cost,
+                    ended: ended.map(str::to_owned),
+                });
         }
     }
 }
@@ -432,7 +484,10 @@ impl Flame {
     /// Brings the list of nodes up to date with the tree, which only ever grows.
     fn extend_nodes(&mut self) {
         let known = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
-        let new = self.aggregate.tree().nodes_after(crate::aggregate::calltree::NodeId(known));
+        let new = self
+            .aggregate
+            .tree()
+            .nodes_after(crate::aggregate::calltree::NodeId(known));
         let nodes = Arc::make_mut(&mut self.nodes);
         nodes.extend(new.map(|(_, node)| (node.parent.0, node.frame.0, node.complete)));
     }
@@ -467,7 +522,9 @@ fn span_losses(engine: &Engine) -> impl Iterator<Item = (&'static str, u64)> {
 
 /// A scope's conditions, as the aggregates take them.
 fn predicates(scope: &Scope) -> Vec<predicate::Predicate> {
-    let Some(step) = &scope.step else { return Vec::new() };
+    let Some(step) = &scope.step else {
+        return Vec::new();
+    };
     step.predicates
         .iter()
         .map(|condition| predicate::Predicate {

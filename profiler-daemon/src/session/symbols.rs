@@ -65,8 +65,15 @@ impl Symbols {
     pub fn start() -> io::Result<Self> {
         let (jobs, inbox) = mpsc::sync_channel(MAX_BATCHES);
         let (outbox, named) = mpsc::sync_channel(MAX_NAMED);
-        std::thread::Builder::new().name("symbols".to_owned()).spawn(move || run(&inbox, &outbox))?;
-        Ok(Self { jobs, named, dropped: 0, under_way: 0 })
+        std::thread::Builder::new()
+            .name("symbols".to_owned())
+            .spawn(move || run(&inbox, &outbox))?;
+        Ok(Self {
+            jobs,
+            named,
+            dropped: 0,
+            under_way: 0,
+        })
     }
 
     /// Hands over records. Where too many wait already, these are dropped.
@@ -114,7 +121,10 @@ fn run(inbox: &Receiver<Job>, outbox: &SyncSender<NamedBatch>) {
         match job {
             Job::Forget(pid) => symbolizer.forget(pid),
             Job::Name { records, now_ns } => {
-                let records = records.into_iter().map(|record| name(&mut symbolizer, record, now_ns)).collect();
+                let records = records
+                    .into_iter()
+                    .map(|record| name(&mut symbolizer, record, now_ns))
+                    .collect();
                 let frames = symbolizer.frames();
                 let new = frames.get(frames_sent..).unwrap_or_default().to_vec();
                 frames_sent = frames.len();
@@ -129,9 +139,16 @@ fn run(inbox: &Receiver<Job>, outbox: &SyncSender<NamedBatch>) {
 fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
     let (tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags) = match record {
         Record::SpanEnd(end) => return Named::SpanEnd(end),
-        Record::Sample { tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags } => {
-            (tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags)
-        }
+        Record::Sample {
+            tgid,
+            tid,
+            ts_ns,
+            weight_ns,
+            spans,
+            kernel,
+            user,
+            flags,
+        } => (tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags),
     };
     let mut stack = Vec::with_capacity(kernel.len() + user.len());
     for (depth, address) in kernel.iter().enumerate() {
@@ -141,12 +158,27 @@ fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
         symbolizer.resolve_user(tgid, call_site(*address, depth), now_ns, &mut stack);
     }
     let cut = flags & (SampleHeader::USER_TRUNCATED | SampleHeader::USER_MISSING) != 0;
-    let complete = !cut && stack.last().is_some_and(|outermost| symbolizer.is_root(*outermost));
+    let complete = !cut
+        && stack
+            .last()
+            .is_some_and(|outermost| symbolizer.is_root(*outermost));
     stack.reverse();
-    Named::Sample { tgid, tid, ts_ns, weight_ns, spans, stack, complete }
+    Named::Sample {
+        tgid,
+        tid,
+        ts_ns,
+        weight_ns,
+        spans,
+        stack,
+        complete,
+    }
 }
 
 /// Frames outside the innermost are return addresses: the call is the instruction before.
 fn call_site(address: u64, depth: usize) -> u64 {
-    if depth == 0 { address } else { address.saturating_sub(1) }
+    if depth == 0 {
+        address
+    } else {
+        address.saturating_sub(1)
+    }
 }

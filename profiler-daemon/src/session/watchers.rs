@@ -26,7 +26,13 @@ impl<P, V: Copy> Watchers<P, V> {
     /// Opens a stream. Its first picture is due at once.
     pub fn add(&mut self, variant: V, interval_ns: u64, now_ns: u64) -> watch::Receiver<Option<Arc<P>>> {
         let (pictures, receiver) = watch::channel(None);
-        self.0.push(Watcher { variant, interval_ns, due_ns: now_ns, seq: 0, pictures });
+        self.0.push(Watcher {
+            variant,
+            interval_ns,
+            due_ns: now_ns,
+            seq: 0,
+            pictures,
+        });
         receiver
     }
 
@@ -52,7 +58,11 @@ impl<P, V: Copy> Watchers<P, V> {
 
     /// Gives the streams that are due their picture, or all of them if `all`.
     pub fn publish(&mut self, now_ns: u64, all: bool, mut make: impl FnMut(V, u64) -> P) {
-        for watcher in self.0.iter_mut().filter(|watcher| all || watcher.due_ns <= now_ns) {
+        for watcher in self
+            .0
+            .iter_mut()
+            .filter(|watcher| all || watcher.due_ns <= now_ns)
+        {
             let picture = make(watcher.variant, watcher.seq);
             watcher.seq += 1;
             // From now on, not from when it was due: a late task does not make up for it in a burst.

@@ -15,7 +15,11 @@ fn counted(fixture: &str, threads: u32, calls: u64, name: &str) {
     let picture = service.last_latency(&session);
     let seen = function(&picture, name);
     assert_eq!(ended(seen), truth.calls, "{:?}", session.sites);
-    assert_eq!((seen.open, seen.abandoned, seen.lost.len()), (0, 0, 0), "{seen:?}");
+    assert_eq!(
+        (seen.open, seen.abandoned, seen.lost.len()),
+        (0, 0, 0),
+        "{seen:?}"
+    );
     assert_eq!(target.finish().status, Some(0));
 }
 
@@ -54,7 +58,11 @@ fn every_kind_of_entry_is_counted_to_the_call() {
         let truth = target.run();
         let picture = service.last_latency(&session);
         for name in spec.probe.iter().filter(|name| name.starts_with("fn_")) {
-            assert_eq!(ended(function(&picture, name)), truth[name].calls, "{name} of {fixture}");
+            assert_eq!(
+                ended(function(&picture, name)),
+                truth[name].calls,
+                "{name} of {fixture}"
+            );
         }
         assert_eq!(target.finish().status, Some(0));
     }

@@ -42,14 +42,26 @@ fn manifest() -> &'static [Value] {
 }
 
 fn strings(value: &Value) -> Vec<String> {
-    value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|text| text.as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// The manifest's entry.
 pub fn spec(name: &str) -> Spec {
-    let entry = manifest().iter().find(|entry| entry["name"] == name).unwrap_or_else(|| panic!("no fixture {name}"));
+    let entry = manifest()
+        .iter()
+        .find(|entry| entry["name"] == name)
+        .unwrap_or_else(|| panic!("no fixture {name}"));
     let pick = |small: &str, full: &str| {
-        if small_scale() && !entry[small].is_null() { entry[small].clone() } else { entry[full].clone() }
+        if small_scale() && !entry[small].is_null() {
+            entry[small].clone()
+        } else {
+            entry[full].clone()
+        }
     };
     Spec {
         name: name.to_owned(),
@@ -66,9 +78,19 @@ fn truth_of(value: &Value) -> BTreeMap<String, Truth> {
         .unwrap()
         .iter()
         .map(|(name, truth)| {
-            let (calls, returned, abandoned) =
-                (count(&truth["calls"]), count(&truth["returned"]), count(&truth["abandoned"]));
-            (name.clone(), Truth { calls, returned, abandoned })
+            let (calls, returned, abandoned) = (
+                count(&truth["calls"]),
+                count(&truth["returned"]),
+                count(&truth["abandoned"]),
+            );
+            (
+                name.clone(),
+                Truth {
+                    calls,
+                    returned,
+                    abandoned,
+                },
+            )
         })
         .collect()
 }
@@ -100,7 +122,12 @@ impl Fixture {
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut fixture = Self { child, stdin, stdout, output: String::new() };
+        let mut fixture = Self {
+            child,
+            stdin,
+            stdout,
+            output: String::new(),
+        };
         assert_eq!(fixture.line(), "ready");
         fixture
     }
@@ -127,7 +154,11 @@ impl Fixture {
         self.say("go");
         loop {
             let line = self.line();
-            assert!(!line.is_empty(), "the fixture ended early; it printed:\n{}", self.output);
+            assert!(
+                !line.is_empty(),
+                "the fixture ended early; it printed:\n{}",
+                self.output
+            );
             if let Some(truth) = line.strip_prefix("truth ") {
                 return truth_of(&serde_json::from_str(truth).unwrap());
             }
@@ -139,7 +170,10 @@ impl Fixture {
         drop(self.stdin.take());
         self.stdout.read_to_string(&mut self.output).unwrap();
         let status = self.child.wait().unwrap().code();
-        Ended { status, output: std::mem::take(&mut self.output) }
+        Ended {
+            status,
+            output: std::mem::take(&mut self.output),
+        }
     }
 }
 

@@ -18,7 +18,12 @@ fn unharmed(name: &str) {
     let sessions: Vec<_> = spec
         .probe
         .iter()
-        .map(|function| (function, service.attach(target.pid(), &format!("\"{function}\"")).unwrap()))
+        .map(|function| {
+            (
+                function,
+                service.attach(target.pid(), &format!("\"{function}\"")).unwrap(),
+            )
+        })
         .collect();
     let truth = target.run();
     assert_eq!(truth, spec.truth, "the fixture's own counts");
@@ -61,6 +66,17 @@ macro_rules! unharmed {
 }
 
 unharmed!(
-    recursion, tailcall, longjmp, exceptions, panics, pthread_exit, pthread_exit_cxx, coroutines, altstack,
-    thread_exit, fork, exec, churn,
+    recursion,
+    tailcall,
+    longjmp,
+    exceptions,
+    panics,
+    pthread_exit,
+    pthread_exit_cxx,
+    coroutines,
+    altstack,
+    thread_exit,
+    fork,
+    exec,
+    churn,
 );

@@ -12,7 +12,11 @@ const TOLERANCE: f64 = 0.01;
 #[ignore = "needs root"]
 fn percentiles_agree_with_the_targets_own_clock() {
     let service = Service::start();
-    let args = if small_scale() { spec("latencies").args } else { ["400", "7", "mixed"].map(str::to_owned).into() };
+    let args = if small_scale() {
+        spec("latencies").args
+    } else {
+        ["400", "7", "mixed"].map(str::to_owned).into()
+    };
     let mut target = Fixture::start("latencies", &args);
     let session = service.attach(target.pid(), "work").unwrap();
     target.say("go");
@@ -32,13 +36,21 @@ fn percentiles_agree_with_the_targets_own_clock() {
     let times = seen.summaries.since_start.times.unwrap();
     let latencies = latencies.unwrap_or_else(|| panic!("no latencies line in\n{}", target.output));
     let overhead = seen.overhead_ns as f64;
-    for (name, ours) in
-        [("p50_ns", times.p50_ns), ("p90_ns", times.p90_ns), ("p95_ns", times.p95_ns), ("p99_ns", times.p99_ns)]
-    {
-        let truth = latencies["outside"][name].as_f64().unwrap_or_else(|| panic!("{latencies}"));
+    for (name, ours) in [
+        ("p50_ns", times.p50_ns),
+        ("p90_ns", times.p90_ns),
+        ("p95_ns", times.p95_ns),
+        ("p99_ns", times.p99_ns),
+    ] {
+        let truth = latencies["outside"][name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{latencies}"));
         let error = (ours as f64 - truth).abs();
         println!("{name}: ours {ours}, the target's {truth}, overhead {overhead}");
-        assert!(error <= truth * TOLERANCE + overhead, "{name}: ours {ours}, the target's {truth}");
+        assert!(
+            error <= truth * TOLERANCE + overhead,
+            "{name}: ours {ours}, the target's {truth}"
+        );
     }
     assert_eq!(target.finish().status, Some(0));
 }

@@ -33,8 +33,16 @@ impl Service {
     }
 
     pub fn with(engine: kernel::Config) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let handle = session::start(Config { engine, ..Config::default() }).unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let handle = session::start(Config {
+            engine,
+            ..Config::default()
+        })
+        .unwrap();
         Self { runtime, handle }
     }
 
@@ -43,7 +51,12 @@ impl Service {
         self.attach_by(pid, scope, None)
     }
 
-    pub fn attach_by(&self, pid: u32, scope: &str, exit_method: Option<ExitMethod>) -> Result<SessionInfo, SessionError> {
+    pub fn attach_by(
+        &self,
+        pid: u32,
+        scope: &str,
+        exit_method: Option<ExitMethod>,
+    ) -> Result<SessionInfo, SessionError> {
         let request = NewSession {
             name: String::new(),
             target: TargetSpec::Pid(pid),
@@ -58,20 +71,30 @@ impl Service {
     }
 
     pub fn end(&self, session: &SessionInfo) {
-        self.runtime.block_on(self.handle.end(ROOT, session.name.clone())).unwrap();
+        self.runtime
+            .block_on(self.handle.end(ROOT, session.name.clone()))
+            .unwrap();
     }
 
     pub fn watch_latency(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<LatencyPicture>>> {
-        self.runtime.block_on(self.handle.watch_latency(ROOT, session.name.clone(), INTERVAL_NS)).unwrap()
+        self.runtime
+            .block_on(self.handle.watch_latency(ROOT, session.name.clone(), INTERVAL_NS))
+            .unwrap()
     }
 
     pub fn watch_flame(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<FlamePicture>>> {
-        let watch = self.handle.watch_flame(ROOT, session.name.clone(), INTERVAL_NS, Over::Start, true);
+        let watch = self
+            .handle
+            .watch_flame(ROOT, session.name.clone(), INTERVAL_NS, Over::Start, true);
         self.runtime.block_on(watch).unwrap()
     }
 
     /// The first picture from now on that fulfils a condition.
-    pub fn until<P>(&self, pictures: &mut watch::Receiver<Option<Arc<P>>>, mut condition: impl FnMut(&P) -> bool) -> Arc<P> {
+    pub fn until<P>(
+        &self,
+        pictures: &mut watch::Receiver<Option<Arc<P>>>,
+        mut condition: impl FnMut(&P) -> bool,
+    ) -> Arc<P> {
         self.runtime.block_on(async {
             tokio::time::timeout(PATIENCE, async {
                 loop {
