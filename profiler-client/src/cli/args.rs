@@ -1,5 +1,10 @@
 //! The flags as they are typed. [`super::request`] turns them into something valid.
 
+#![expect(
+    clippy::doc_markdown,
+    reason = "doc comments are the help text, where backticks would be shown"
+)]
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -198,6 +203,7 @@ pub enum BarsOver {
 
 /// `profiler flame`.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each, validated afterwards")]
 pub struct FlameArgs {
     /// What to look inside of, e.g. 'handle_request[>= p95]'; left out: everything; not with --session
     pub scope: Option<String>,

@@ -7,10 +7,17 @@ use std::time::Duration;
 pub struct Span(pub Duration);
 
 /// The longest duration that is accepted: ten years, which fits every clock's arithmetic.
-pub const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+pub const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 
-const UNITS: [(&str, f64); 7] =
-    [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+const UNITS: [(&str, f64); 7] = [
+    ("ns", 1e-9),
+    ("us", 1e-6),
+    ("µs", 1e-6),
+    ("ms", 1e-3),
+    ("s", 1.0),
+    ("m", 60.0),
+    ("h", 3600.0),
+];
 
 /// Reads `10`, `0.5`, `500ms`, `2m`.
 ///
@@ -18,11 +25,13 @@ const UNITS: [(&str, f64); 7] =
 ///
 /// What is wrong with the text, as a phrase for clap's message.
 pub fn parse(text: &str) -> Result<Span, String> {
-    let number_ends =
-        text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let number_ends = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(number_ends);
-    let number: f64 =
-        number.parse().map_err(|_| "expected seconds (10, 0.5) or a time with a unit (500ms)".to_owned())?;
+    let number: f64 = number
+        .parse()
+        .map_err(|_| "expected seconds (10, 0.5) or a time with a unit (500ms)".to_owned())?;
     let scale = match unit.trim() {
         "" => 1.0,
         unit => {
@@ -62,9 +71,14 @@ mod tests {
 
     #[test]
     fn numbers_are_seconds_and_units_scale() {
-        for (text, ms) in
-            [("10", 10_000), ("0.5", 500), ("500ms", 500), ("2m", 120_000), ("1h", 3_600_000), ("2 s", 2000)]
-        {
+        for (text, ms) in [
+            ("10", 10_000),
+            ("0.5", 500),
+            ("500ms", 500),
+            ("2m", 120_000),
+            ("1h", 3_600_000),
+            ("2 s", 2000),
+        ] {
             assert_eq!(parse(text), Ok(Span(Duration::from_millis(ms))), "{text}");
         }
     }

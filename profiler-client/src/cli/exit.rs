@@ -50,19 +50,28 @@ impl Failure {
     /// The command line is wrong.
     #[must_use]
     pub fn usage(message: impl Into<String>) -> Self {
-        Self { status: ExitStatus::Usage, message: message.into() }
+        Self {
+            status: ExitStatus::Usage,
+            message: message.into(),
+        }
     }
 
     /// Something else went wrong.
     #[must_use]
     pub fn failed(message: impl Into<String>) -> Self {
-        Self { status: ExitStatus::Failed, message: message.into() }
+        Self {
+            status: ExitStatus::Failed,
+            message: message.into(),
+        }
     }
 
     /// Whoever read our output has gone: an end without complaint, as `head` expects of its feeders.
     #[must_use]
     pub fn closed_pipe() -> Self {
-        Self { status: ExitStatus::Done, message: String::new() }
+        Self {
+            status: ExitStatus::Done,
+            message: String::new(),
+        }
     }
 
     /// Writing `what` failed.
@@ -73,6 +82,15 @@ impl Failure {
         }
         Self::failed(format!("Cannot write {}: {error}.", escape::terminal(what)))
     }
+}
+
+/// Says what went wrong on standard error.
+#[must_use]
+pub fn report(failure: &Failure) -> ExitCode {
+    if !failure.message.is_empty() {
+        crate::output::note(&failure.message);
+    }
+    failure.status.into()
 }
 
 impl From<Status> for Failure {
@@ -108,7 +126,10 @@ impl From<Status> for Failure {
                 message.push_str(&escape::terminal(name));
             }
         }
-        Self { status: status_of_reason(&info.reason, status.code()), message }
+        Self {
+            status: status_of_reason(&info.reason, status.code()),
+            message,
+        }
     }
 }
 
@@ -158,7 +179,11 @@ fn caret(scope: &str, offset: usize) -> String {
     }
     let (before, after) = scope.split_at(offset);
     let before = escape::terminal(before);
-    format!("\n  {before}{}\n  {}^", escape::terminal(after), " ".repeat(before.chars().count()))
+    format!(
+        "\n  {before}{}\n  {}^",
+        escape::terminal(after),
+        " ".repeat(before.chars().count())
+    )
 }
 
 /// Splits at commas that are not within a name's template arguments or parameters.
@@ -192,8 +217,10 @@ mod tests {
     use super::*;
 
     fn status(code: Code, reason: &str, message: &str, metadata: &[(&str, &str)]) -> Status {
-        let metadata: HashMap<String, String> =
-            metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let metadata: HashMap<String, String> = metadata
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
         Status::with_error_details(
             code,
             message,
@@ -243,7 +270,11 @@ mod tests {
             ("SESSION_EXISTS", ExitStatus::Failed),
             ("SOMETHING_NEW", ExitStatus::Failed),
         ] {
-            assert_eq!(Failure::from(status(Code::Internal, reason, "m", &[])).status, expected, "{reason}");
+            assert_eq!(
+                Failure::from(status(Code::Internal, reason, "m", &[])).status,
+                expected,
+                "{reason}"
+            );
         }
         assert_eq!(Failure::from(Status::not_found("x")).status, ExitStatus::NotFound);
         assert_eq!(Failure::from(Status::unavailable("x")).status, ExitStatus::Failed);
@@ -260,7 +291,10 @@ mod tests {
             ))
             .message
         };
-        assert_eq!(missing("Needs CAP_BPF: run with sudo."), "Needs CAP_BPF: run with sudo.");
+        assert_eq!(
+            missing("Needs CAP_BPF: run with sudo."),
+            "Needs CAP_BPF: run with sudo."
+        );
         assert_eq!(missing("Not allowed."), "Not allowed. Missing: CAP_BPF.");
     }
 
@@ -269,7 +303,10 @@ mod tests {
         let failure = Failure::writing("stdout", &io::ErrorKind::BrokenPipe.into());
         assert_eq!(failure, Failure::closed_pipe());
         let failure = Failure::writing("x.svg", &io::Error::from_raw_os_error(28));
-        assert_eq!(failure.message, "Cannot write x.svg: No space left on device (os error 28).");
+        assert_eq!(
+            failure.message,
+            "Cannot write x.svg: No space left on device (os error 28)."
+        );
     }
 
     proptest! {

@@ -9,8 +9,8 @@ use profiler_proto::v1;
 
 use super::{
     args::{
-        BarsOver, Cli, Color, Exit, FlameArgs, Format, HostArgs, LatencyArgs, Over, ScopeVerb, SessionMakingArgs,
-        SessionNewArgs, SessionVerb, TargetArgs, Verb,
+        BarsOver, Cli, Color, Exit, FlameArgs, Format, HostArgs, LatencyArgs, Over, ScopeVerb,
+        SessionMakingArgs, SessionNewArgs, SessionVerb, TargetArgs, Verb,
     },
     duration::to_proto,
     exit::Failure,
@@ -154,9 +154,13 @@ pub struct Flame {
 /// A usage failure (exit status 2) that says which flags do not go together.
 pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
     Ok(match cli.verb {
-        Verb::Ps(args) => {
-            (host(args.host)?, Request::Ps { pattern: args.pattern.unwrap_or_default(), json: args.json })
-        }
+        Verb::Ps(args) => (
+            host(args.host)?,
+            Request::Ps {
+                pattern: args.pattern.unwrap_or_default(),
+                json: args.json,
+            },
+        ),
         Verb::Functions(args) => (
             host(args.host)?,
             Request::Functions {
@@ -165,25 +169,35 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
                 json: args.json,
             },
         ),
-        Verb::Latency(mut args) => {
-            (host(std::mem::take(&mut args.host))?, Request::Latency(latency(args)?))
-        }
-        Verb::Flame(mut args) => (host(std::mem::take(&mut args.host))?, Request::Flame(flame(args)?)),
+        Verb::Latency(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::Latency(latency(args)?),
+        ),
+        Verb::Flame(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::Flame(flame(args)?),
+        ),
         Verb::Session(args) => match args.verb {
             SessionVerb::New(mut args) => (host(std::mem::take(&mut args.host))?, session_new(args)?),
             SessionVerb::List(args) => (host(args.host)?, Request::SessionList { json: args.json }),
             SessionVerb::End(args) => (host(args.host)?, Request::SessionEnd { name: args.name }),
         },
         Verb::Scope(args) => match args.verb {
-            ScopeVerb::Set(args) => {
-                (host(args.host)?, Request::ScopeSet { name: args.name, scope: args.scope })
-            }
+            ScopeVerb::Set(args) => (
+                host(args.host)?,
+                Request::ScopeSet {
+                    name: args.name,
+                    scope: args.scope,
+                },
+            ),
         },
     })
 }
 
 fn host(args: HostArgs) -> Result<Host, Failure> {
-    let Some(endpoint) = args.host else { return Ok(Host::Default) };
+    let Some(endpoint) = args.host else {
+        return Ok(Host::Default);
+    };
     let path = endpoint.strip_prefix("unix:").unwrap_or(&endpoint);
     // `unix:///path` is how URLs have it.
     let path = path.strip_prefix("//").unwrap_or(path);
@@ -240,7 +254,13 @@ fn latency(args: LatencyArgs) -> Result<Latency, Failure> {
                 "Say which calls to time: a function, a glob or a scope, e.g. `profiler latency -p PID 'handle_*'`.",
             ));
         }
-        None => SessionChoice::Make(create(target(args.target)?, &args.making, args.scope, None, OWN_LEASE)),
+        None => SessionChoice::Make(create(
+            target(args.target)?,
+            &args.making,
+            args.scope,
+            None,
+            OWN_LEASE,
+        )),
     };
     Ok(Latency {
         session,
@@ -258,13 +278,18 @@ fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         (true, false) => Sides::Outside,
         (false, false) => Sides::Inside,
     };
-    let session = match args.session {
-        Some(name) => SessionChoice::Join(name),
-        None => {
-            require_predicate(sides, args.scope.as_deref().unwrap_or(""))?;
-            let target = target(args.target)?;
-            SessionChoice::Make(create(target, &args.making, args.scope, args.frequency, OWN_LEASE))
-        }
+    let session = if let Some(name) = args.session {
+        SessionChoice::Join(name)
+    } else {
+        require_predicate(sides, args.scope.as_deref().unwrap_or(""))?;
+        let target = target(args.target)?;
+        SessionChoice::Make(create(
+            target,
+            &args.making,
+            args.scope,
+            args.frequency,
+            OWN_LEASE,
+        ))
     };
     let explicit = match args.format {
         Some(Format::Folded) => Some(FlameFormat::Folded),
@@ -296,9 +321,18 @@ fn flame(args: FlameArgs) -> Result<Flame, Failure> {
 }
 
 fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
-    let mut create = create(target(args.target)?, &args.making, args.scope, args.frequency, args.lease.0);
+    let mut create = create(
+        target(args.target)?,
+        &args.making,
+        args.scope,
+        args.frequency,
+        args.lease.0,
+    );
     create.name = args.name.unwrap_or_default();
-    Ok(Request::SessionNew { create, json: args.json })
+    Ok(Request::SessionNew {
+        create,
+        json: args.json,
+    })
 }
 
 fn format_of(path: &Path) -> Result<FlameFormat, Failure> {
@@ -374,7 +408,9 @@ mod tests {
     }
 
     fn flame_of(line: &[&str]) -> Flame {
-        let (_, Request::Flame(flame)) = parse(line).unwrap() else { panic!("not a flame") };
+        let (_, Request::Flame(flame)) = parse(line).unwrap() else {
+            panic!("not a flame")
+        };
         flame
     }
 
@@ -382,17 +418,30 @@ mod tests {
     fn the_command_lines_of_the_documentation_are_accepted() {
         let (host, request) = parse(&["latency", "-p", "7", "f"]).unwrap();
         assert_eq!(host, Host::Default);
-        let Request::Latency(latency) = request else { panic!() };
-        let SessionChoice::Make(create) = latency.session else { panic!() };
+        let Request::Latency(latency) = request else {
+            panic!()
+        };
+        let SessionChoice::Make(create) = latency.session else {
+            panic!()
+        };
         assert_eq!(create.scope, "f");
-        assert_eq!(create.target.clone().unwrap().target, Some(v1::target::Target::Pid(7)));
+        assert_eq!(
+            create.target.clone().unwrap().target,
+            Some(v1::target::Target::Pid(7))
+        );
         assert_eq!(create.exit_method(), v1::ExitMethod::Auto);
         let flame = flame_of(&["flame", "-p", "7", "f[>= p95]", "--diff", "-o", "diff.svg"]);
         assert_eq!((flame.sides, flame.format), (Sides::Difference, FlameFormat::Svg));
         let flame = flame_of(&["flame", "-p", "7", "f[>= p95]", "-f", "--duration", "10"]);
-        assert_eq!((flame.format, flame.duration), (FlameFormat::Folded, Some(Duration::from_secs(10))));
+        assert_eq!(
+            (flame.format, flame.duration),
+            (FlameFormat::Folded, Some(Duration::from_secs(10)))
+        );
         assert_eq!(flame_of(&["flame", "-p", "7"]).format, FlameFormat::Text);
-        assert_eq!(flame_of(&["flame", "--session", "web", "--json"]).session, SessionChoice::Join("web".into()));
+        assert_eq!(
+            flame_of(&["flame", "--session", "web", "--json"]).session,
+            SessionChoice::Join("web".into())
+        );
     }
 
     #[test]
@@ -403,9 +452,18 @@ mod tests {
             (&["latency", "-p", "0", "f"], "0 is not in"),
             (&["latency", "-p", "7", "--exe", "x", "f"], "cannot be used with"),
             (&["latency", "--session", "web", "-p", "7"], "cannot be used with"),
-            (&["flame", "-p", "7", "f", "--outside"], "--outside needs a scope with a predicate"),
-            (&["flame", "-p", "7", "\"a[>= p95]\"", "--diff"], "--diff needs a scope with a predicate"),
-            (&["flame", "-p", "7", "f[>= p95]", "--diff", "--outside"], "cannot be used with"),
+            (
+                &["flame", "-p", "7", "f", "--outside"],
+                "--outside needs a scope with a predicate",
+            ),
+            (
+                &["flame", "-p", "7", "\"a[>= p95]\"", "--diff"],
+                "--diff needs a scope with a predicate",
+            ),
+            (
+                &["flame", "-p", "7", "f[>= p95]", "--diff", "--outside"],
+                "cannot be used with",
+            ),
             (&["flame", "-p", "7", "-o", "x.png"], ".svg, .folded or .json"),
             (&["flame", "-p", "7", "-f", "-o", "x.svg"], "cannot be used with"),
             (&["flame", "-p", "7", "-F", "0"], "0 is not in"),
@@ -423,7 +481,10 @@ mod tests {
             let (host, _) = parse(&["ps", "--host", endpoint]).unwrap();
             assert_eq!(host, Host::Socket("/run/x.sock".into()), "{endpoint}");
         }
-        assert_eq!(parse(&["ps", "--host", "unix:x.sock"]).unwrap().0, Host::Socket("x.sock".into()));
+        assert_eq!(
+            parse(&["ps", "--host", "unix:x.sock"]).unwrap().0,
+            Host::Socket("x.sock".into())
+        );
     }
 
     #[test]

@@ -85,7 +85,10 @@ mod tests {
 
     #[test]
     fn xml_has_no_markup() {
-        assert_eq!(xml("<script>&'\"\x07\u{ffff}"), "&lt;script&gt;&amp;&#39;&quot;\\u{7}\u{fffd}");
+        assert_eq!(
+            xml("<script>&'\"\x07\u{ffff}"),
+            "&lt;script&gt;&amp;&#39;&quot;\\u{7}\u{fffd}"
+        );
     }
 
     #[test]

@@ -199,7 +199,11 @@ fn frame(frame: &v1::Frame) -> Value {
 }
 
 fn counts(lost: &BTreeMap<String, u64>) -> Value {
-    Value::Object(lost.iter().map(|(reason, &n)| (reason.clone(), integer(n))).collect::<Map<_, _>>())
+    Value::Object(
+        lost.iter()
+            .map(|(reason, &n)| (reason.clone(), integer(n)))
+            .collect::<Map<_, _>>(),
+    )
 }
 
 fn known(text: &str) -> Value {
@@ -208,13 +212,21 @@ fn known(text: &str) -> Value {
 
 /// An integer, as a string where a double could not hold it.
 fn integer(value: u64) -> Value {
-    if value > EXACT { value.to_string().into() } else { value.into() }
+    if value > EXACT {
+        value.to_string().into()
+    } else {
+        value.into()
+    }
 }
 
 /// A number; a whole one without a fraction.
 fn number(value: f64) -> Value {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and in range")]
-    if value >= 0.0 && value <= EXACT as f64 && value == value.trunc() {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole and in range"
+    )]
+    if value >= 0.0 && value <= EXACT as f64 && value.fract() == 0.0 {
         (value as u64).into()
     } else {
         value.into()
@@ -227,7 +239,10 @@ mod tests {
     use crate::state::tree::tests::sample;
 
     fn parse(lines: &str) -> Vec<Value> {
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     fn keys(value: &Value) -> Vec<&str> {
@@ -260,8 +275,18 @@ mod tests {
         assert_eq!(
             keys(&objects[0]),
             [
-                "type", "schema", "scope", "function", "final", "since_start", "window", "ewma", "open",
-                "abandoned", "overhead_ns", "lost"
+                "type",
+                "schema",
+                "scope",
+                "function",
+                "final",
+                "since_start",
+                "window",
+                "ewma",
+                "open",
+                "abandoned",
+                "overhead_ns",
+                "lost"
             ]
         );
         let histogram = &objects[0]["since_start"];
@@ -286,10 +311,19 @@ mod tests {
     fn flame_objects_are_stacks_root_first_and_a_summary() {
         let objects = parse(&flame(&sample(), Sides::Inside));
         let slow = &objects[1];
-        assert_eq!(keys(slow), ["type", "schema", "frames", "weight_ns", "samples", "complete"]);
-        assert_eq!(keys(&slow["frames"][0]), ["function", "file", "line", "module", "inlined"]);
+        assert_eq!(
+            keys(slow),
+            ["type", "schema", "frames", "weight_ns", "samples", "complete"]
+        );
+        assert_eq!(
+            keys(&slow["frames"][0]),
+            ["function", "file", "line", "module", "inlined"]
+        );
         assert_eq!(slow["frames"][0]["function"], "main");
-        assert_eq!(slow["frames"][2]["function"], "slow;path", "JSON needs no replacement");
+        assert_eq!(
+            slow["frames"][2]["function"], "slow;path",
+            "JSON needs no replacement"
+        );
         assert_eq!((&slow["weight_ns"], &slow["samples"]), (&json!(200), &json!(20)));
         let last = objects.last().unwrap();
         assert_eq!(

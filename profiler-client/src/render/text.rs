@@ -13,7 +13,11 @@ pub fn update(state: &LatencyState, elapsed: Duration) -> String {
     let mut text = String::new();
     for function in state.functions.values() {
         let window = &function.window;
-        text.push_str(&format!("{:6.1} s  {}", elapsed.as_secs_f64(), terminal(&function.function.name)));
+        text.push_str(&format!(
+            "{:6.1} s  {}",
+            elapsed.as_secs_f64(),
+            terminal(&function.function.name)
+        ));
         if window.count > 0.0 {
             text.push_str(&format!(
                 "  {}/s  mean {}  p50 {}  p95 {}  p99 {}  max {}",
@@ -27,7 +31,10 @@ pub fn update(state: &LatencyState, elapsed: Duration) -> String {
         } else {
             text.push_str("  no call has ended in the window");
         }
-        text.push_str(&format!("  ({} calls since the start)\n", units::number(function.since_start.count)));
+        text.push_str(&format!(
+            "  ({} calls since the start)\n",
+            units::number(function.since_start.count)
+        ));
     }
     text
 }
@@ -75,13 +82,17 @@ pub fn title(function: &v1::Function) -> String {
 #[must_use]
 pub fn summaries(function: &FunctionState) -> Vec<String> {
     let mut rows = vec![
-        ["", "calls", "per s", "mean", "min", "p50", "p90", "p95", "p99", "p99.9", "max"]
-            .map(str::to_owned)
-            .to_vec(),
+        [
+            "", "calls", "per s", "mean", "min", "p50", "p90", "p95", "p99", "p99.9", "max",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
     ];
-    for (name, summary) in
-        [("start", &function.since_start), ("window", &function.window), ("ewma", &function.ewma)]
-    {
+    for (name, summary) in [
+        ("start", &function.since_start),
+        ("window", &function.window),
+        ("ewma", &function.ewma),
+    ] {
         let mut row = vec![name.to_owned(), units::number(summary.count)];
         if summary.count > 0.0 {
             row.push(units::number(summary.rate_hz));
@@ -106,28 +117,48 @@ pub fn summaries(function: &FunctionState) -> Vec<String> {
     align(&rows, 1)
 }
 
-/// Columns of equal width, two spaces apart: the first `left` of them to the left.
+/// Columns of equal width, two spaces apart, indented: the first `left` of them to the left.
 #[must_use]
 pub fn align(rows: &[Vec<String>], left: usize) -> Vec<String> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns)
+    columns(rows, |column| column < left)
+        .map(|line| format!("  {line}").trim_end().to_owned())
+        .collect()
+}
+
+/// A table on its own: columns two spaces apart, those in `left` to the left.
+#[must_use]
+pub fn table(rows: &[Vec<String>], left: &[usize]) -> String {
+    columns(rows, |column| left.contains(&column))
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
+}
+
+fn columns(rows: &[Vec<String>], left: impl Fn(usize) -> bool) -> impl Iterator<Item = String> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count)
         .map(|column| {
-            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            rows.iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
         })
         .collect();
-    rows.iter()
-        .map(|row| {
-            let cells: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, &width))| {
-                    if column < left { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-                })
-                .collect();
-            format!("  {}", cells.join("  ")).trim_end().to_owned()
-        })
-        .collect()
+    rows.iter().map(move |row| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(column, (cell, &width))| {
+                if left(column) {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            })
+            .collect();
+        cells.join("  ")
+    })
 }
 
 /// Open and abandoned spans, the probes' own cost, losses.
@@ -150,7 +181,11 @@ pub fn losses(lost: &BTreeMap<String, u64>) -> String {
         .filter(|(_, n)| **n > 0)
         .map(|(reason, &n)| format!("{} {}", terminal(reason), units::count(n)))
         .collect();
-    if reasons.is_empty() { "lost none".to_owned() } else { format!("lost: {}", reasons.join(", ")) }
+    if reasons.is_empty() {
+        "lost none".to_owned()
+    } else {
+        format!("lost: {}", reasons.join(", "))
+    }
 }
 
 /// The slowest recent calls, where the scope has a threshold.
@@ -177,7 +212,10 @@ pub fn cost(cost: &v1::Cost) -> String {
         units::mebibytes(cost.rss_anon_bytes)
     );
     if cost.kernel_share > 0.0 {
-        text.push_str(&format!(", in the kernel {} of a core", units::percent(cost.kernel_share)));
+        text.push_str(&format!(
+            ", in the kernel {} of a core",
+            units::percent(cost.kernel_share)
+        ));
     }
     text
 }
@@ -231,10 +269,18 @@ pub(crate) mod tests {
                     }),
                     open: 3,
                     overhead_ns: 800,
-                    slowest: vec![v1::SlowCall { ts_ns: 1, tid: 77, duration_ns: 31_000_000 }],
+                    slowest: vec![v1::SlowCall {
+                        ts_ns: 1,
+                        tid: 77,
+                        duration_ns: 31_000_000,
+                    }],
                     ..Default::default()
                 }],
-                cost: Some(v1::Cost { cpu_share: 0.004, rss_anon_bytes: 21 << 20, kernel_share: 0.0 }),
+                cost: Some(v1::Cost {
+                    cpu_share: 0.004,
+                    rss_anon_bytes: 21 << 20,
+                    kernel_share: 0.0,
+                }),
                 ..Default::default()
             })
             .unwrap();
@@ -283,6 +329,9 @@ pub(crate) mod tests {
     #[test]
     fn losses_that_did_not_happen_are_not_named() {
         assert_eq!(losses(&[("a".to_owned(), 0)].into()), "lost none");
-        assert_eq!(losses(&[("a".to_owned(), 0), ("b".to_owned(), 1200)].into()), "lost: b 1,200");
+        assert_eq!(
+            losses(&[("a".to_owned(), 0), ("b".to_owned(), 1200)].into()),
+            "lost: b 1,200"
+        );
     }
 }

@@ -7,11 +7,18 @@ use super::{escape::terminal, units};
 /// `>= 12.3 ms (p95 of 10,234 calls, 512 inside)`; empty where the scope has no predicate.
 #[must_use]
 pub fn describe(scope: &str, summary: &v1::FlameSummary) -> String {
-    let Some(predicate) = last_predicate(scope) else { return String::new() };
-    let comparison: String =
-        predicate.trim_start().chars().take_while(|c| matches!(c, '<' | '>' | '=' | '!')).collect();
+    let Some(predicate) = last_predicate(scope) else {
+        return String::new();
+    };
+    let comparison: String = predicate
+        .trim_start()
+        .chars()
+        .take_while(|c| matches!(c, '<' | '>' | '=' | '!'))
+        .collect();
     let operand = predicate.trim_start()[comparison.len()..].trim();
-    let percentile = operand.strip_prefix('p').is_some_and(|digits| digits.parse::<f64>().is_ok());
+    let percentile = operand
+        .strip_prefix('p')
+        .is_some_and(|digits| digits.parse::<f64>().is_ok());
     let limit = if summary.threshold_ns > 0 {
         units::duration(summary.threshold_ns as f64)
     } else {
@@ -19,14 +26,24 @@ pub fn describe(scope: &str, summary: &v1::FlameSummary) -> String {
     };
     let calls = units::number(summary.calls);
     let inside = units::number(summary.calls_inside);
-    let share = units::percent(if summary.calls > 0.0 { summary.calls_inside / summary.calls } else { 0.0 });
+    let share = units::percent(if summary.calls > 0.0 {
+        summary.calls_inside / summary.calls
+    } else {
+        0.0
+    });
     let mut text = if percentile {
-        format!("{comparison} {limit} ({} of {calls} calls; {inside} inside, {share})", terminal(operand))
+        format!(
+            "{comparison} {limit} ({} of {calls} calls; {inside} inside, {share})",
+            terminal(operand)
+        )
     } else {
         format!("{comparison} {limit} ({inside} of {calls} calls, {share})")
     };
     if summary.warming {
-        text.push_str(&format!(", warming: {} calls needed", units::count(summary.calls_needed)));
+        text.push_str(&format!(
+            ", warming: {} calls needed",
+            units::count(summary.calls_needed)
+        ));
     }
     text
 }
@@ -72,10 +89,19 @@ mod tests {
             describe("handle[>= p95]", &summary()),
             ">= 12.3 ms (p95 of 10,234 calls; 512 inside, 5.0%)"
         );
-        assert_eq!(describe("handle[> 5ms]", &summary()), "> 12.3 ms (512 of 10,234 calls, 5.0%)");
-        assert_eq!(describe("a[> 1ms]/b", &summary()), "> 12.3 ms (512 of 10,234 calls, 5.0%)");
+        assert_eq!(
+            describe("handle[> 5ms]", &summary()),
+            "> 12.3 ms (512 of 10,234 calls, 5.0%)"
+        );
+        assert_eq!(
+            describe("a[> 1ms]/b", &summary()),
+            "> 12.3 ms (512 of 10,234 calls, 5.0%)"
+        );
         assert_eq!(describe("handle", &summary()), "");
-        let warming = v1::FlameSummary { warming: true, ..summary() };
+        let warming = v1::FlameSummary {
+            warming: true,
+            ..summary()
+        };
         assert!(describe("f[>= p95]", &warming).ends_with(", warming: 400 calls needed"));
     }
 

@@ -86,11 +86,16 @@ fn push_heaviest(
     sides: Sides,
     depth: usize,
 ) {
-    let mut heavy: Vec<usize> =
-        nodes.iter().copied().filter(|&at| share(tree, &tree.nodes[at], sides) >= SMALLEST).collect();
+    let mut heavy: Vec<usize> = nodes
+        .iter()
+        .copied()
+        .filter(|&at| share(tree, &tree.nodes[at], sides) >= SMALLEST)
+        .collect();
     // A stack: what is pushed last is printed first.
     heavy.sort_by(|&a, &b| {
-        share(tree, &tree.nodes[a], sides).total_cmp(&share(tree, &tree.nodes[b], sides)).then(b.cmp(&a))
+        share(tree, &tree.nodes[a], sides)
+            .total_cmp(&share(tree, &tree.nodes[b], sides))
+            .then(b.cmp(&a))
     });
     pending.extend(heavy.into_iter().map(|at| (at, depth)));
 }
@@ -118,6 +123,9 @@ mod tests {
     #[test]
     fn a_difference_shows_its_interval() {
         let text = render(&sample(), Sides::Difference);
-        assert!(text.contains("   10.0%    80.0%  -70.0 [-80.0, -60.0]      fast_path"), "{text}");
+        assert!(
+            text.contains("   10.0%    80.0%  -70.0 [-80.0, -60.0]      fast_path"),
+            "{text}"
+        );
     }
 }

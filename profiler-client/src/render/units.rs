@@ -17,17 +17,19 @@ pub fn duration(ns: f64) -> String {
         three_digits(ns / 1e9, "s")
     } else {
         let seconds = ns / 1e9;
-        format!("{:.0} m {:02.0} s", (seconds / 60.0).floor(), (seconds % 60.0).floor())
+        format!(
+            "{:.0} m {:02.0} s",
+            (seconds / 60.0).floor(),
+            (seconds % 60.0).floor()
+        )
     }
 }
 
 fn three_digits(value: f64, unit: &str) -> String {
     let digits = if value < 9.995 {
         2
-    } else if value < 99.95 {
-        1
     } else {
-        0
+        usize::from(value < 99.95)
     };
     format!("{value:.digits$} {unit}")
 }
@@ -58,7 +60,7 @@ pub fn number(value: f64) -> String {
             reason = "not negative; beyond 2^64 it saturates"
         )]
         count(value.round() as u64)
-    } else if value == value.trunc() {
+    } else if value.fract() == 0.0 {
         format!("{value:.0}")
     } else {
         format!("{value:.1}")
@@ -85,7 +87,11 @@ pub fn percent(share: f64) -> String {
 /// A share of one total that must not be shown as 0 where it is not: a part of `whole`.
 #[must_use]
 pub fn ratio(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
 }
 
 /// Bytes in MiB, as memory limits are given.

@@ -56,11 +56,17 @@ impl FlameState {
             final_reason: _,
         } = message;
         if snapshot {
-            *self = Self { started: true, dropped: self.dropped, cost: self.cost, ..Self::default() };
-        } else if !self.started && !(frames.is_empty() && nodes.is_empty() && weights.is_empty()) {
+            *self = Self {
+                started: true,
+                dropped: self.dropped,
+                cost: self.cost,
+                ..Self::default()
+            };
+        } else if !(self.started || frames.is_empty() && nodes.is_empty() && weights.is_empty()) {
             return Err(Malformed("a change before any snapshot"));
         }
-        self.frames.extend(frames.into_iter().map(|frame| (frame.id, frame)));
+        self.frames
+            .extend(frames.into_iter().map(|frame| (frame.id, frame)));
         for node in nodes {
             self.add_node(node)?;
         }
@@ -109,13 +115,22 @@ impl FlameState {
     }
 
     fn require(&self, node: u32) -> Result<(), Malformed> {
-        if self.nodes.contains_key(&node) { Ok(()) } else { Err(Malformed("an unknown stack node")) }
+        if self.nodes.contains_key(&node) {
+            Ok(())
+        } else {
+            Err(Malformed("an unknown stack node"))
+        }
     }
 
     /// Losses by reason, in order, those that happened.
     #[must_use]
     pub fn lost(&self) -> BTreeMap<&str, u64> {
-        self.summary.lost.iter().filter(|(_, n)| **n > 0).map(|(reason, n)| (reason.as_str(), *n)).collect()
+        self.summary
+            .lost
+            .iter()
+            .filter(|(_, n)| **n > 0)
+            .map(|(reason, n)| (reason.as_str(), *n))
+            .collect()
     }
 }
 
@@ -124,15 +139,29 @@ mod tests {
     use super::*;
 
     fn frame(id: u32, function: &str) -> v1::Frame {
-        v1::Frame { id, function: function.into(), ..Default::default() }
+        v1::Frame {
+            id,
+            function: function.into(),
+            ..Default::default()
+        }
     }
 
     fn node(id: u32, parent: u32, frame: u32) -> v1::FlameNode {
-        v1::FlameNode { id, parent, frame, complete: true }
+        v1::FlameNode {
+            id,
+            parent,
+            frame,
+            complete: true,
+        }
     }
 
     fn weight(node: u32, inside_ns: u64) -> v1::NodeWeight {
-        v1::NodeWeight { node, inside_ns, inside_samples: 1, ..Default::default() }
+        v1::NodeWeight {
+            node,
+            inside_ns,
+            inside_samples: 1,
+            ..Default::default()
+        }
     }
 
     fn snapshot() -> v1::WatchFlameResponse {
@@ -158,7 +187,10 @@ mod tests {
             })
             .unwrap();
         assert_eq!(state.order, [1, 2, 3]);
-        assert_eq!((state.weights[&2].inside_ns, state.weights[&3].inside_ns), (15, 4));
+        assert_eq!(
+            (state.weights[&2].inside_ns, state.weights[&3].inside_ns),
+            (15, 4)
+        );
         assert_eq!(state.scope, "f");
     }
 
@@ -166,7 +198,12 @@ mod tests {
     fn a_snapshot_after_a_gap_replaces_everything() {
         let mut state = FlameState::default();
         state.apply(snapshot()).unwrap();
-        let again = v1::WatchFlameResponse { dropped: 3, nodes: vec![node(7, 0, 2)], weights: vec![], ..snapshot() };
+        let again = v1::WatchFlameResponse {
+            dropped: 3,
+            nodes: vec![node(7, 0, 2)],
+            weights: vec![],
+            ..snapshot()
+        };
         state.apply(again).unwrap();
         assert_eq!(state.order, [7]);
         assert!(state.weights.is_empty());
@@ -176,7 +213,11 @@ mod tests {
     #[test]
     fn a_tree_that_is_none_is_refused() {
         let with = |nodes: Vec<v1::FlameNode>, weights: Vec<v1::NodeWeight>| {
-            FlameState::default().apply(v1::WatchFlameResponse { nodes, weights, ..snapshot() })
+            FlameState::default().apply(v1::WatchFlameResponse {
+                nodes,
+                weights,
+                ..snapshot()
+            })
         };
         with(vec![node(1, 2, 1), node(2, 1, 1)], vec![]).unwrap_err();
         with(vec![node(1, 1, 1)], vec![]).unwrap_err();
@@ -184,6 +225,11 @@ mod tests {
         with(vec![node(1, 0, 9)], vec![]).unwrap_err();
         with(vec![node(1, 0, 1), node(1, 0, 2)], vec![]).unwrap_err();
         with(vec![node(1, 0, 1)], vec![weight(9, 1)]).unwrap_err();
-        FlameState::default().apply(v1::WatchFlameResponse { snapshot: false, ..snapshot() }).unwrap_err();
+        FlameState::default()
+            .apply(v1::WatchFlameResponse {
+                snapshot: false,
+                ..snapshot()
+            })
+            .unwrap_err();
     }
 }

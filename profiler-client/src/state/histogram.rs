@@ -65,7 +65,8 @@ impl Counts {
     /// two an octave, or as many fewer as it takes to need at most `most` of them.
     #[must_use]
     pub fn rows(&self, most: usize) -> Vec<Row> {
-        let (Some((&first, _)), Some((&last, _))) = (self.0.first_key_value(), self.0.last_key_value()) else {
+        let (Some((&first, _)), Some((&last, _))) = (self.0.first_key_value(), self.0.last_key_value())
+        else {
             return Vec::new();
         };
         // Half-octaves per row.
@@ -75,7 +76,11 @@ impl Counts {
         }
         let base = half_octave(first) / step;
         let mut rows: Vec<Row> = (base..=half_octave(last) / step)
-            .map(|row| Row { low_ns: edge_ns(row * step), high_ns: edge_ns((row + 1) * step), count: 0 })
+            .map(|row| Row {
+                low_ns: edge_ns(row * step),
+                high_ns: edge_ns((row + 1) * step),
+                count: 0,
+            })
             .collect();
         for (&bucket, &count) in &self.0 {
             let row = &mut rows[half_octave(bucket) / step - base].count;
@@ -96,10 +101,18 @@ fn half_octave(bucket: usize) -> usize {
 
 /// Lower edge of a half-octave: 2^(n/2) ns.
 fn edge_ns(half_octave: usize) -> f64 {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_possible_wrap, reason = "at most 86")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        reason = "at most 86"
+    )]
     let octave = (half_octave / 2) as i32;
     let base = 2_f64.powi(octave);
-    if half_octave.is_multiple_of(2) { base } else { base * std::f64::consts::SQRT_2 }
+    if half_octave.is_multiple_of(2) {
+        base
+    } else {
+        base * std::f64::consts::SQRT_2
+    }
 }
 
 #[cfg(test)]
@@ -118,16 +131,28 @@ mod tests {
 
     #[test]
     fn buckets_come_as_differences() {
-        let wire = v1::Histogram { bucket_deltas: vec![10, 5, 1], counts: vec![1, 2, 3] };
-        assert_eq!(Counts::read(&wire).unwrap(), Counts([(10, 1), (15, 2), (16, 3)].into()));
+        let wire = v1::Histogram {
+            bucket_deltas: vec![10, 5, 1],
+            counts: vec![1, 2, 3],
+        };
+        assert_eq!(
+            Counts::read(&wire).unwrap(),
+            Counts([(10, 1), (15, 2), (16, 3)].into())
+        );
     }
 
     #[test]
     fn nonsense_is_refused() {
-        for (bucket_deltas, counts) in
-            [(vec![1], vec![]), (vec![4608], vec![1]), (vec![u32::MAX, u32::MAX], vec![1, 1])]
-        {
-            Counts::read(&v1::Histogram { bucket_deltas, counts }).unwrap_err();
+        for (bucket_deltas, counts) in [
+            (vec![1], vec![]),
+            (vec![4608], vec![1]),
+            (vec![u32::MAX, u32::MAX], vec![1, 1]),
+        ] {
+            Counts::read(&v1::Histogram {
+                bucket_deltas,
+                counts,
+            })
+            .unwrap_err();
         }
     }
 

@@ -143,8 +143,11 @@ impl FunctionState {
 mod tests {
     use super::*;
 
-    fn counts(bucket: u32, count: u64) -> Option<v1::Histogram> {
-        Some(v1::Histogram { bucket_deltas: vec![bucket], counts: vec![count] })
+    fn counts(bucket: u32, count: u64) -> v1::Histogram {
+        v1::Histogram {
+            bucket_deltas: vec![bucket],
+            counts: vec![count],
+        }
     }
 
     fn message(snapshot: bool, count: u64) -> v1::WatchLatencyResponse {
@@ -153,9 +156,12 @@ mod tests {
             scope: "f".into(),
             functions: vec![v1::FunctionLatency {
                 id: 3,
-                function: snapshot.then(|| v1::Function { name: "f".into(), ..Default::default() }),
-                since_start_counts: counts(100, count),
-                window_counts: counts(100, count),
+                function: snapshot.then(|| v1::Function {
+                    name: "f".into(),
+                    ..Default::default()
+                }),
+                since_start_counts: Some(counts(100, count)),
+                window_counts: Some(counts(100, count)),
                 abandoned: 1,
                 ..Default::default()
             }],
@@ -165,7 +171,10 @@ mod tests {
 
     fn total(state: &LatencyState) -> (u64, u64) {
         let function = &state.functions[&3];
-        (function.since_start_counts.total(), function.window_counts.total())
+        (
+            function.since_start_counts.total(),
+            function.window_counts.total(),
+        )
     }
 
     #[test]
@@ -175,17 +184,31 @@ mod tests {
         assert_eq!(total(&state), (5, 5));
         state.apply(message(false, 2)).unwrap();
         assert_eq!(total(&state), (7, 2));
-        assert_eq!(state.functions[&3].function.name, "f", "a delta need not repeat the function");
+        assert_eq!(
+            state.functions[&3].function.name, "f",
+            "a delta need not repeat the function"
+        );
     }
 
     #[test]
     fn a_snapshot_after_a_gap_replaces_everything() {
         let mut state = LatencyState::default();
         state.apply(message(true, 5)).unwrap();
-        state.apply(v1::WatchLatencyResponse { dropped: 4, seq: 9, ..message(true, 6) }).unwrap();
+        state
+            .apply(v1::WatchLatencyResponse {
+                dropped: 4,
+                seq: 9,
+                ..message(true, 6)
+            })
+            .unwrap();
         assert_eq!(total(&state), (6, 6));
         assert_eq!(state.dropped, 4);
-        state.apply(v1::WatchLatencyResponse { snapshot: true, ..Default::default() }).unwrap();
+        state
+            .apply(v1::WatchLatencyResponse {
+                snapshot: true,
+                ..Default::default()
+            })
+            .unwrap();
         assert!(state.functions.is_empty());
     }
 
@@ -203,6 +226,9 @@ mod tests {
         first.functions[0].lost.insert("too_deep".into(), 3);
         state.apply(first).unwrap();
         let lost = state.lost_of(&state.functions[&3]);
-        assert_eq!(lost, [("ring_full".to_owned(), 3), ("too_deep".to_owned(), 3)].into());
+        assert_eq!(
+            lost,
+            [("ring_full".to_owned(), 3), ("too_deep".to_owned(), 3)].into()
+        );
     }
 }

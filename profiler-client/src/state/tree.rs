@@ -89,17 +89,22 @@ impl<'a> Tree<'a> {
         let mut tree = Self::default();
         for id in &state.order {
             // The state holds only nodes whose frame and parent it knows.
-            let Some((node, frame)) =
-                state.nodes.get(id).and_then(|node| Some((node, state.frames.get(&node.frame)?)))
+            let Some((node, frame)) = state
+                .nodes
+                .get(id)
+                .and_then(|node| Some((node, state.frames.get(&node.frame)?)))
             else {
                 continue;
             };
-            let own = state.weights.get(id).map_or_else(Weight::default, |weight| Weight {
-                inside_ns: weight.inside_ns,
-                inside_samples: weight.inside_samples,
-                outside_ns: weight.outside_ns,
-                outside_samples: weight.outside_samples,
-            });
+            let own = state
+                .weights
+                .get(id)
+                .map_or_else(Weight::default, |weight| Weight {
+                    inside_ns: weight.inside_ns,
+                    inside_samples: weight.inside_samples,
+                    outside_ns: weight.outside_ns,
+                    outside_samples: weight.outside_samples,
+                });
             index.insert(*id, tree.nodes.len());
             tree.nodes.push(Node {
                 frame,
@@ -142,7 +147,14 @@ impl<'a> Tree<'a> {
     fn compare(&self, a: usize, b: usize) -> Ordering {
         let key = |at: usize| {
             let Node { frame, complete, .. } = &self.nodes[at];
-            (!complete, &frame.function, &frame.module, &frame.file, frame.line, frame.inlined)
+            (
+                !complete,
+                &frame.function,
+                &frame.module,
+                &frame.file,
+                frame.line,
+                frame.inlined,
+            )
         };
         key(a).cmp(&key(b)).then(a.cmp(&b))
     }
@@ -164,7 +176,11 @@ impl<'a> Tree<'a> {
 /// What a frame is called, whatever is known of it.
 #[must_use]
 pub fn name(frame: &v1::Frame) -> &str {
-    if frame.function.is_empty() { "[unknown]" } else { &frame.function }
+    if frame.function.is_empty() {
+        "[unknown]"
+    } else {
+        &frame.function
+    }
 }
 
 #[cfg(test)]
@@ -178,9 +194,17 @@ pub(crate) mod tests {
         let frame = |id, function: &str, kernel, inlined| v1::Frame {
             id,
             function: function.into(),
-            file: if kernel { String::new() } else { "src/server.rs".into() },
+            file: if kernel {
+                String::new()
+            } else {
+                "src/server.rs".into()
+            },
             line: 10 * id,
-            module: if kernel { "[kernel]".into() } else { "/usr/bin/server".into() },
+            module: if kernel {
+                "[kernel]".into()
+            } else {
+                "/usr/bin/server".into()
+            },
             inlined,
             kernel,
         };
@@ -191,7 +215,12 @@ pub(crate) mod tests {
             outside_ns,
             outside_samples: outside_ns / 10,
         };
-        let node = |id, parent, frame, complete| v1::FlameNode { id, parent, frame, complete };
+        let node = |id, parent, frame, complete| v1::FlameNode {
+            id,
+            parent,
+            frame,
+            complete,
+        };
         let difference = |node, difference, low, high| v1::NodeDifference {
             node,
             difference,
@@ -220,7 +249,13 @@ pub(crate) mod tests {
                     node(5, 3, 5, true),
                     node(6, 0, 4, false),
                 ],
-                weights: vec![weight(2, 100, 100), weight(3, 200, 0), weight(4, 100, 800), weight(5, 500, 0), weight(6, 100, 100)],
+                weights: vec![
+                    weight(2, 100, 100),
+                    weight(3, 200, 0),
+                    weight(4, 100, 800),
+                    weight(5, 500, 0),
+                    weight(6, 100, 100),
+                ],
                 differences: vec![
                     difference(3, 0.7, 0.6, 0.8),
                     difference(4, -0.7, -0.8, -0.6),
@@ -255,10 +290,17 @@ pub(crate) mod tests {
         assert_eq!(tree.nodes[tree.roots[0]].frame.function, "main");
         assert_eq!(tree.nodes[tree.roots[0]].total.inside_ns, 900);
         assert!(!tree.nodes[tree.roots[1]].complete, "incomplete stacks come last");
-        let names: Vec<_> = tree.stack(4).iter().map(|frame| frame.function.as_str()).collect();
+        let names: Vec<_> = tree
+            .stack(4)
+            .iter()
+            .map(|frame| frame.function.as_str())
+            .collect();
         assert_eq!(names, ["main", "handle", "slow;path", "do_syscall_64"]);
-        let children: Vec<_> =
-            tree.nodes[1].children.iter().map(|&child| tree.nodes[child].frame.function.as_str()).collect();
+        let children: Vec<_> = tree.nodes[1]
+            .children
+            .iter()
+            .map(|&child| tree.nodes[child].frame.function.as_str())
+            .collect();
         assert_eq!(children, ["fast_path", "slow;path"], "by name");
     }
 

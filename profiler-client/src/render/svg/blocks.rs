@@ -51,7 +51,10 @@ impl Layout {
         if tree.total.ns(sides) == 0 {
             return layout;
         }
-        let scale = Scale { total: tree.total, sides };
+        let scale = Scale {
+            total: tree.total,
+            sides,
+        };
         layout.blocks.push(Block {
             x: 0.0,
             width: 1.0,
@@ -68,7 +71,10 @@ impl Layout {
             layout.subtree(tree, root, &scale, x, 1);
             x += scale.share(tree.nodes[root].total);
         }
-        let width: f64 = incomplete.iter().map(|&root| scale.share(tree.nodes[root].total)).sum();
+        let width: f64 = incomplete
+            .iter()
+            .map(|&root| scale.share(tree.nodes[root].total))
+            .sum();
         if width >= NARROWEST {
             layout.blocks.push(Block {
                 x,
@@ -168,7 +174,10 @@ mod tests {
                 if let Some(parent) = open.last() {
                     assert_eq!(parent.depth + 1, block.depth);
                     assert!(block.x >= parent.x - 1e-9);
-                    assert!(block.x + block.width <= parent.x + parent.width + 1e-9, "{block:?}");
+                    assert!(
+                        block.x + block.width <= parent.x + parent.width + 1e-9,
+                        "{block:?}"
+                    );
                 }
                 open.push(block);
             }
@@ -179,7 +188,11 @@ mod tests {
     fn a_difference_is_as_wide_as_the_mean_of_the_shares() {
         let state = sample();
         let layout = Layout::of(&Tree::of(&state), Sides::Difference, &state);
-        let slow = layout.blocks.iter().find(|block| block.label == "slow;path").unwrap();
+        let slow = layout
+            .blocks
+            .iter()
+            .find(|block| block.label == "slow;path")
+            .unwrap();
         assert!((slow.width - 0.35).abs() < 1e-9, "{slow:?}");
     }
 }

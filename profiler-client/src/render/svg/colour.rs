@@ -26,12 +26,20 @@ pub fn frame(frame: &v1::Frame) -> (Option<String>, &'static str) {
 /// neither where the interval includes 0, however large the difference looks.
 #[must_use]
 pub fn difference(difference: Option<&v1::NodeDifference>) -> (Option<String>, &'static str) {
-    let Some(difference) = difference else { return (None, "n") };
+    let Some(difference) = difference else {
+        return (None, "n");
+    };
     // The root of the effect: a tenth of the time is already well visible.
     let effect = (difference.difference.abs() / FULL_EFFECT).clamp(0.0, 1.0).sqrt();
     match significance(difference) {
-        Significance::More => (Some(effect_colour([250, 214, 204], [196, 34, 30], effect)), dark(effect)),
-        Significance::Less => (Some(effect_colour([210, 226, 248], [30, 84, 183], effect)), dark(effect)),
+        Significance::More => (
+            Some(effect_colour([250, 214, 204], [196, 34, 30], effect)),
+            dark(effect),
+        ),
+        Significance::Less => (
+            Some(effect_colour([210, 226, 248], [30, 84, 183], effect)),
+            dark(effect),
+        ),
         Significance::None => (None, "n"),
     }
 }
@@ -65,7 +73,8 @@ fn dark(effect: f64) -> &'static str {
 }
 
 fn effect_colour(from: [u8; 3], to: [u8; 3], t: f64) -> String {
-    let mix = |channel: usize| f64::from(from[channel]) + (f64::from(to[channel]) - f64::from(from[channel])) * t;
+    let mix =
+        |channel: usize| f64::from(from[channel]) + (f64::from(to[channel]) - f64::from(from[channel])) * t;
     rgb(mix(0) / 255.0, mix(1) / 255.0, mix(2) / 255.0)
 }
 
@@ -96,7 +105,11 @@ fn hsl(hue: f64, saturation: f64, lightness: f64) -> String {
 }
 
 fn rgb(red: f64, green: f64, blue: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a byte")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to a byte"
+    )]
     let byte = |channel: f64| (channel.clamp(0.0, 1.0) * 255.0).round() as u8;
     format!("#{:02x}{:02x}{:02x}", byte(red), byte(green), byte(blue))
 }
@@ -106,11 +119,21 @@ mod tests {
     use super::*;
 
     fn a_frame(function: &str, kernel: bool, inlined: bool) -> v1::Frame {
-        v1::Frame { function: function.into(), kernel, inlined, ..Default::default() }
+        v1::Frame {
+            function: function.into(),
+            kernel,
+            inlined,
+            ..Default::default()
+        }
     }
 
     fn a_difference(difference: f64, low: f64, high: f64) -> v1::NodeDifference {
-        v1::NodeDifference { difference, low, high, ..Default::default() }
+        v1::NodeDifference {
+            difference,
+            low,
+            high,
+            ..Default::default()
+        }
     }
 
     #[test]
@@ -127,7 +150,10 @@ mod tests {
     fn only_what_is_significant_is_coloured() {
         assert_eq!(difference(Some(&a_difference(0.9, -0.1, 1.0))), (None, "n"));
         assert_eq!(difference(None), (None, "n"));
-        assert_eq!(difference(Some(&a_difference(f64::NAN, f64::NAN, f64::NAN))), (None, "n"));
+        assert_eq!(
+            difference(Some(&a_difference(f64::NAN, f64::NAN, f64::NAN))),
+            (None, "n")
+        );
         let (strong, class) = difference(Some(&a_difference(0.6, 0.5, 0.7)));
         assert_eq!((strong.as_deref(), class), (Some("#c4221e"), "d"));
         let (weak, class) = difference(Some(&a_difference(-0.01, -0.02, -0.005)));

@@ -39,7 +39,11 @@ pub fn node(tree: &Tree<'_>, node: &Node<'_>, sides: Sides) -> Vec<String> {
     };
     let mut lines = vec![format!("{}{kind}", terminal(tree::name(frame)))];
     if !frame.file.is_empty() {
-        let line = if frame.line > 0 { format!(":{}", frame.line) } else { String::new() };
+        let line = if frame.line > 0 {
+            format!(":{}", frame.line)
+        } else {
+            String::new()
+        };
         lines.push(format!("{}{line}", terminal(&frame.file)));
     }
     if !frame.module.is_empty() {

@@ -16,7 +16,11 @@ use crate::{
 /// The page's name.
 #[must_use]
 pub fn title(state: &FlameState) -> String {
-    if state.scope.is_empty() { "everything".to_owned() } else { state.scope.clone() }
+    if state.scope.is_empty() {
+        "everything".to_owned()
+    } else {
+        state.scope.clone()
+    }
 }
 
 /// Writes title, facts and legend.
@@ -38,8 +42,19 @@ pub fn write(
         "<text class=\"title\" x=\"1.25%\" y=\"36\">{}<tspan class=\"suffix\" dx=\"10\">{suffix}</tspan></text>",
         xml(&title(state))
     );
-    for (at, line) in [first(state, tree, sides, about), second(state, tree, sides, layout)].iter().enumerate() {
-        let _ = writeln!(page, "<text class=\"facts\" x=\"1.25%\" y=\"{}\">{}</text>", 60 + 19 * at, xml(line));
+    for (at, line) in [
+        first(state, tree, sides, about),
+        second(state, tree, sides, layout),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let _ = writeln!(
+            page,
+            "<text class=\"facts\" x=\"1.25%\" y=\"{}\">{}</text>",
+            60 + 19 * at,
+            xml(line)
+        );
     }
     let swatches: &[(&str, &str)] = match sides {
         Sides::Inside | Sides::Outside => &[
@@ -56,7 +71,11 @@ pub fn write(
     page.push_str("<svg class=\"legend\" x=\"1.25%\" y=\"92\" width=\"97.5%\" height=\"20\">");
     let mut x = 0;
     for (colour, name) in swatches {
-        let fill = if colour.is_empty() { "class=\"neutral\"".to_owned() } else { format!("fill=\"{colour}\"") };
+        let fill = if colour.is_empty() {
+            "class=\"neutral\"".to_owned()
+        } else {
+            format!("fill=\"{colour}\"")
+        };
         let _ = write!(
             page,
             "<rect x=\"{x}\" y=\"4\" width=\"12\" height=\"12\" rx=\"2\" {fill}/><text x=\"{}\" y=\"14\">{}</text>",
@@ -79,7 +98,10 @@ fn first(state: &FlameState, tree: &Tree<'_>, sides: Sides, about: &About) -> St
     if !about.target.is_empty() {
         facts.push(terminal(&about.target).into_owned());
     }
-    facts.push(format!("{} of run", units::duration(about.elapsed.as_nanos() as f64)));
+    facts.push(format!(
+        "{} of run",
+        units::duration(about.elapsed.as_nanos() as f64)
+    ));
     for (side, name) in [(Sides::Inside, "inside"), (Sides::Outside, "outside")] {
         let name = if state.scope.is_empty() { "on CPU" } else { name };
         if sides == side || sides == Sides::Difference {
@@ -104,15 +126,30 @@ fn second(state: &FlameState, tree: &Tree<'_>, sides: Sides, layout: &Layout) ->
         let complete = units::ratio(tree.complete.ns(sides), tree.total.ns(sides));
         facts.push(format!("{} complete", units::percent(complete)));
     }
-    facts.push(losses(&summary.lost.iter().map(|(reason, &n)| (reason.clone(), n)).collect()));
+    facts.push(losses(
+        &summary
+            .lost
+            .iter()
+            .map(|(reason, &n)| (reason.clone(), n))
+            .collect(),
+    ));
     if summary.open > 0 {
-        facts.push(format!("{} samples in calls still open", units::count(summary.open)));
+        facts.push(format!(
+            "{} samples in calls still open",
+            units::count(summary.open)
+        ));
     }
     if summary.folded_stacks > 0 {
-        facts.push(format!("{} rare stacks folded into `other`", units::count(summary.folded_stacks)));
+        facts.push(format!(
+            "{} rare stacks folded into `other`",
+            units::count(summary.folded_stacks)
+        ));
     }
     if layout.narrow > 0 {
-        facts.push(format!("{} boxes too narrow to draw", units::count(layout.narrow as u64)));
+        facts.push(format!(
+            "{} boxes too narrow to draw",
+            units::count(layout.narrow as u64)
+        ));
     }
     facts.join(" · ")
 }

@@ -42,7 +42,13 @@ pub struct About {
 pub fn render(state: &FlameState, sides: Sides, about: &About) -> String {
     let tree = Tree::of(state);
     let layout = Layout::of(&tree, sides, state);
-    let rows = layout.blocks.iter().map(|block| block.depth + 1).max().unwrap_or(0).max(3);
+    let rows = layout
+        .blocks
+        .iter()
+        .map(|block| block.depth + 1)
+        .max()
+        .unwrap_or(0)
+        .max(3);
     let height = GRAPH_TOP + rows * ROW + 24;
     let mut page = String::with_capacity(layout.blocks.len() * 400 + SCRIPT.len() + STYLE.len() + 4096);
     page.push_str("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
@@ -75,18 +81,34 @@ pub fn render(state: &FlameState, sides: Sides, about: &About) -> String {
 }
 
 fn write_block(page: &mut String, block: &Block) {
-    let Block { x, width, depth, label, details, fill, class } = block;
+    let Block {
+        x,
+        width,
+        depth,
+        label,
+        details,
+        fill,
+        class,
+    } = block;
     let _ = write!(
         page,
         "<svg class=\"f {class}\" x=\"{:.5}%\" y=\"{}\" width=\"{:.5}%\" height=\"{ROW}\" overflow=\"hidden\"><title>{}</title>",
         x * 100.0,
         depth * ROW,
         width * 100.0,
-        details.iter().map(|line| xml(line)).collect::<Vec<_>>().join("\n"),
+        details
+            .iter()
+            .map(|line| xml(line))
+            .collect::<Vec<_>>()
+            .join("\n"),
     );
     match fill {
         Some(fill) => {
-            let _ = write!(page, "<rect fill=\"{fill}\" width=\"100%\" height=\"{}\"/>", ROW - 1);
+            let _ = write!(
+                page,
+                "<rect fill=\"{fill}\" width=\"100%\" height=\"{}\"/>",
+                ROW - 1
+            );
         }
         None => {
             let _ = write!(page, "<rect width=\"100%\" height=\"{}\"/>", ROW - 1);
@@ -100,7 +122,11 @@ fn write_block(page: &mut String, block: &Block) {
 
 /// The label cut to a box, or nothing where not even its beginning fits.
 fn fit(label: &str, width: f64) -> Option<String> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most ASSUMED_WIDTH, not negative")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "at most ASSUMED_WIDTH, not negative"
+    )]
     let room = ((width - 6.0).max(0.0) / CHARACTER) as usize;
     if room < 3 {
         None
@@ -117,7 +143,10 @@ mod tests {
     use crate::state::tree::tests::sample;
 
     fn about() -> About {
-        About { target: "pid 7 (server)".into(), elapsed: Duration::from_secs(10) }
+        About {
+            target: "pid 7 (server)".into(),
+            elapsed: Duration::from_secs(10),
+        }
     }
 
     #[test]
@@ -138,8 +167,15 @@ mod tests {
     #[test]
     fn every_frame_is_a_block_with_details() {
         let page = render(&sample(), Sides::Inside, &about());
-        assert_eq!(page.matches("class=\"f ").count(), 8, "6 nodes, all, [incomplete]");
-        assert!(page.contains("<title>slow;path (inlined)\nsrc/server.rs:30\n/usr/bin/server\n"), "{page}");
+        assert_eq!(
+            page.matches("class=\"f ").count(),
+            8,
+            "6 nodes, all, [incomplete]"
+        );
+        assert!(
+            page.contains("<title>slow;path (inlined)\nsrc/server.rs:30\n/usr/bin/server\n"),
+            "{page}"
+        );
         assert!(page.contains("700 ns, 70.0% of inside, 70 samples"), "{page}");
     }
 
@@ -147,7 +183,9 @@ mod tests {
     fn nothing_is_fetched() {
         for sides in [Sides::Inside, Sides::Outside, Sides::Difference] {
             let page = render(&sample(), sides, &about());
-            let rest = page.replace("http://www.w3.org/2000/svg", "").replace("http://www.w3.org/1999/xhtml", "");
+            let rest = page
+                .replace("http://www.w3.org/2000/svg", "")
+                .replace("http://www.w3.org/1999/xhtml", "");
             for reference in ["http:", "https:", "href", "url(", "@import", "src="] {
                 assert!(!rest.contains(reference), "{reference}");
             }
@@ -160,7 +198,14 @@ mod tests {
         let mut state = sample();
         state.frames.get_mut(&3).unwrap().function = "</title><script>alert(1)</script>\x1b".into();
         state.scope = "]]><b>".into();
-        let page = render(&state, Sides::Inside, &About { target: "<i>&".into(), ..about() });
+        let page = render(
+            &state,
+            Sides::Inside,
+            &About {
+                target: "<i>&".into(),
+                ..about()
+            },
+        );
         assert_eq!(page.matches("<script>").count(), 1);
         assert!(page.contains("&lt;/title&gt;&lt;script&gt;alert(1)") && !page.contains('\x1b'));
         assert!(!page.contains("<b>") && !page.contains("<i>"));
