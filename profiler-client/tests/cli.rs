@@ -1,5 +1,7 @@
 //! The command line from outside, against a daemon that plays a script.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which clippy does not see")]
+
 mod fake;
 
 use std::{

@@ -5,6 +5,7 @@ pub mod duration;
 pub mod exit;
 mod help;
 pub mod request;
+pub mod validate;
 
 use std::process::ExitCode;
 
@@ -32,5 +33,5 @@ pub fn parse() -> Result<(Host, Request), ExitCode> {
             ExitStatus::Done
         })
     })?;
-    request::validate(cli).map_err(|failure| report(&failure))
+    validate::validate(cli).map_err(|failure| report(&failure))
 }

@@ -81,7 +81,7 @@ impl Latency {
             title = title.and(Style::Faint, format!("  {}", method(site)));
         }
         let mut below = Vec::new();
-        for (at, line) in text::summaries(function).into_iter().enumerate() {
+        for (at, line) in text::summaries(function, columns).into_iter().enumerate() {
             below.push(Line::of(if at == 0 { Style::Faint } else { Style::Plain }, line));
         }
         let lost = state.lost_of(function);
@@ -95,12 +95,6 @@ impl Latency {
             text::slowest(function, 5)
                 .into_iter()
                 .map(|line| Line::of(Style::Plain, line)),
-        );
-        below.extend(
-            self.session
-                .warnings
-                .iter()
-                .map(|warning| Line::of(Style::Warning, format!("  {}", terminal(warning)))),
         );
 
         // Title lines, the daemon's cost and two empty lines besides the bars.
@@ -243,7 +237,6 @@ mod tests {
                 exits: 3,
                 ..Default::default()
             }],
-            warnings: vec!["a costly site".into()],
             ..Default::default()
         };
         Latency::new(&session, "pid 7 (server)".into(), BarsOver::Window, Color::Never)
@@ -267,7 +260,6 @@ mod tests {
             "ewma",
             "open 3",
             "slowest  31.0 ms",
-            "a costly site",
             "daemon 0.4% of a core, 21.0 MiB",
         ] {
             assert!(text.contains(words), "{words}\n{text}");

@@ -51,7 +51,7 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
         text.push('\n');
         text.push_str(&title(&function.function));
         text.push('\n');
-        for line in summaries(function) {
+        for line in summaries(function, usize::MAX) {
             text.push_str(&line);
             text.push('\n');
         }
@@ -78,9 +78,26 @@ pub fn title(function: &v1::Function) -> String {
     text
 }
 
-/// The table of the three histograms: a heading and a line each.
+/// The table of the three histograms: a heading and a line each. Where it would be wider than
+/// `width`, it does without the columns that matter least.
 #[must_use]
-pub fn summaries(function: &FunctionState) -> Vec<String> {
+pub fn summaries(function: &FunctionState, width: usize) -> Vec<String> {
+    let mut rows = summary_rows(function);
+    for column in ["min", "p90", "p99.9", "mean"] {
+        let lines = align(&rows, 1);
+        if lines.iter().all(|line| line.chars().count() <= width) {
+            return lines;
+        }
+        if let Some(at) = rows[0].iter().position(|heading| heading == column) {
+            for row in &mut rows {
+                row.remove(at);
+            }
+        }
+    }
+    align(&rows, 1)
+}
+
+fn summary_rows(function: &FunctionState) -> Vec<Vec<String>> {
     let mut rows = vec![
         [
             "", "calls", "per s", "mean", "min", "p50", "p90", "p95", "p99", "p99.9", "max",
@@ -114,7 +131,7 @@ pub fn summaries(function: &FunctionState) -> Vec<String> {
         }
         rows.push(row);
     }
-    align(&rows, 1)
+    rows
 }
 
 /// Columns of equal width, two spaces apart, indented: the first `left` of them to the left.
@@ -316,6 +333,14 @@ pub(crate) mod tests {
                 "  slowest  31.0 ms (thread 77)",
             ]
         );
+    }
+
+    #[test]
+    fn a_narrow_table_does_without_the_least() {
+        let state = sample();
+        let lines = summaries(&state.functions[&1], 80);
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:?}");
+        assert!(!lines[0].contains("min") && lines[0].contains("p95") && lines[0].contains("max"));
     }
 
     #[test]

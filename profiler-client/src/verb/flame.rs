@@ -11,7 +11,8 @@ use crate::{
     cli::{
         duration::to_proto,
         exit::Failure,
-        request::{Flame, FlameFormat, Host, Sides, require_predicate},
+        request::{Flame, FlameFormat, Host, Sides},
+        validate::require_predicate,
     },
     connect::{MAX_MESSAGE_BYTES, connect},
     output::{Output, Progress, note, warnings},

@@ -60,6 +60,7 @@
 
   function layout() {
     const width = graph.getBoundingClientRect().width;
+    toolRow.setAttribute('y', width < 900 ? 10 : Number(legend.getAttribute('y')) - 10);
     const above = new Set();
     for (let box = focus.parent; box; box = box.parent) above.add(box);
     for (const box of boxes) {
@@ -164,11 +165,12 @@
     return element;
   }
 
-  // Tools, at the right of the legend's row.
+  // Tools, at the right of the legend's row; of the title's, where that is too full.
   const legend = page.querySelector('.legend');
-  const bar = html('div', foreign({ x: '30%', y: Number(legend.getAttribute('y')) - 6, width: '68.75%', height: 34 }));
+  const toolRow = foreign({ x: '30%', width: '68.75%', height: 40 });
+  const bar = html('div', toolRow);
   bar.className = 'bar';
-  bar.parentNode.style.pointerEvents = 'none';
+  toolRow.style.pointerEvents = 'none';
   const found = html('span', bar);
   found.setAttribute('aria-live', 'polite');
   const input = html('input', bar);
@@ -276,7 +278,10 @@
     }
   });
 
-  window.addEventListener('resize', layout);
+  window.addEventListener('resize', () => {
+    hide();
+    layout();
+  });
   hide();
   layout();
 })();

@@ -65,7 +65,7 @@ pub fn write(
         Sides::Difference => &[
             ("#c4221e", "more of the time inside"),
             ("#1e54b7", "less"),
-            ("", "no significant difference (the 95% interval includes 0)"),
+            ("", "not significant: the 95% interval includes 0"),
         ],
     };
     page.push_str("<svg class=\"legend\" x=\"1.25%\" y=\"92\" width=\"97.5%\" height=\"20\">");
@@ -82,12 +82,12 @@ pub fn write(
             x + 18,
             xml(name)
         );
-        x += 18 + name.len() * 6 + 24;
+        x += 18 + name.len() * 6 + 26;
     }
     if sides == Sides::Difference {
         let _ = write!(
             page,
-            "<text x=\"{x}\" y=\"14\">deeper colour: larger difference · width: mean of the two shares</text>"
+            "<text class=\"extra\" x=\"{x}\" y=\"14\">width: mean of the two shares</text>"
         );
     }
     page.push_str("</svg>\n");
