@@ -1,1 +1,21 @@
-//! The profiler's client as a library.
+//! The profiler's client: the command line and what it is made of.
+//!
+//! Everything goes through the `profiler.v1` service; nothing here traces, reads ELF or attaches.
+
+#![expect(
+    clippy::format_push_string,
+    reason = "writing to a String cannot fail, and what is saved by not allocating does not show at a screen's pace"
+)]
+
+pub mod attached;
+pub mod cli;
+pub mod connect;
+pub mod in_process;
+pub mod live;
+pub mod output;
+pub mod render;
+pub mod run;
+pub mod state;
+pub mod stop;
+pub mod verb;
+pub mod watch;

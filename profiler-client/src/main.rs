@@ -1,3 +1,12 @@
 //! `profiler`: the command line.
 
-fn main() {}
+use std::process::ExitCode;
+
+use profiler_client::{cli, run};
+
+fn main() -> ExitCode {
+    match cli::parse() {
+        Ok((host, request)) => run::run(host, request),
+        Err(exit) => exit,
+    }
+}

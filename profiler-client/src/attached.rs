@@ -1,0 +1,130 @@
+//! The session that a command looks through, and its end.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use profiler_proto::v1::{self, session_service_client::SessionServiceClient};
+use tonic::{Request, transport::Channel};
+
+use crate::{
+    cli::{
+        exit::{ExitStatus, Failure},
+        request::SessionChoice,
+    },
+    connect::Connection,
+    render::escape::terminal,
+};
+
+/// Attaching thousands of probes to a large program takes seconds; a daemon that needs longer hangs.
+const CREATE_DEADLINE: Duration = Duration::from_mins(2);
+
+/// Ends are awaited this long; beyond it the lease does it.
+const END_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Sessions that were made for this command and have not been ended yet.
+#[derive(Clone, Debug, Default)]
+pub struct Owned(Arc<Mutex<Vec<Made>>>);
+
+/// A session by its name, and who can end it.
+type Made = (SessionServiceClient<Channel>, String);
+
+impl Owned {
+    /// Ends them all; each is ended once, however often this is called.
+    pub async fn end(&self) {
+        let sessions = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for (mut client, name) in sessions {
+            let mut request = Request::new(v1::EndSessionRequest { name });
+            request.set_timeout(END_DEADLINE);
+            // Nothing is left to do about a failure: the lease ends the session.
+            let _ = tokio::time::timeout(END_DEADLINE, client.end_session(request)).await;
+        }
+    }
+
+    fn add(&self, client: SessionServiceClient<Channel>, name: String) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((client, name));
+    }
+}
+
+/// A session to watch.
+#[derive(Clone, Debug)]
+pub struct Attached {
+    /// What the daemon says of it.
+    pub session: v1::Session,
+    /// Whether it was made for this command, and so ends with it.
+    pub own: bool,
+}
+
+impl Attached {
+    /// Makes the session, or finds the running one.
+    ///
+    /// # Errors
+    ///
+    /// What the daemon says; 3 where no session of that name runs.
+    pub async fn open(
+        connection: &Connection,
+        choice: &SessionChoice,
+        owned: &Owned,
+    ) -> Result<Self, Failure> {
+        let mut client = SessionServiceClient::new(connection.channel.clone());
+        match choice {
+            SessionChoice::Make(create) => {
+                let session = self::create(&mut client, create).await?;
+                owned.add(client, session.name.clone());
+                Ok(Self { session, own: true })
+            }
+            SessionChoice::Join(name) => {
+                crate::connect::require_daemon(connection)?;
+                let sessions = client
+                    .list_sessions(v1::ListSessionsRequest {})
+                    .await?
+                    .into_inner()
+                    .sessions;
+                find(sessions, name)
+            }
+        }
+    }
+}
+
+/// Makes a session.
+///
+/// # Errors
+///
+/// What the daemon says.
+pub async fn create(
+    client: &mut SessionServiceClient<Channel>,
+    create: &v1::CreateSessionRequest,
+) -> Result<v1::Session, Failure> {
+    let mut request = Request::new(create.clone());
+    request.set_timeout(CREATE_DEADLINE);
+    let response = client.create_session(request).await?.into_inner();
+    response
+        .session
+        .ok_or_else(|| Failure::failed("The daemon made a session and did not describe it."))
+}
+
+fn find(sessions: Vec<v1::Session>, name: &str) -> Result<Attached, Failure> {
+    let names: Vec<String> = sessions
+        .iter()
+        .map(|session| terminal(&session.name).into_owned())
+        .collect();
+    match sessions.into_iter().find(|session| session.name == name) {
+        Some(session) => Ok(Attached { session, own: false }),
+        None => Err(Failure {
+            status: ExitStatus::NotFound,
+            message: if names.is_empty() {
+                format!("No session `{}`: the daemon has none.", terminal(name))
+            } else {
+                format!(
+                    "No session `{}`; there are: {}.",
+                    terminal(name),
+                    names.join(", ")
+                )
+            },
+        }),
+    }
+}

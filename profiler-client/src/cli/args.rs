@@ -1,0 +1,352 @@
+//! The flags as they are typed. [`super::request`] turns them into something valid.
+
+#![expect(
+    clippy::doc_markdown,
+    reason = "doc comments are the help text, where backticks would be shown"
+)]
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::{
+    duration::{self, Span},
+    help,
+};
+
+/// Look inside a running program: sample all of it, or only its slow calls, while it runs.
+#[derive(Parser, Debug)]
+#[command(name = "profiler", version, after_help = help::ROOT, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    /// List processes that can be looked at
+    #[command(after_help = help::PS)]
+    Ps(PsArgs),
+    /// List the functions of a process: name, file:line, size in bytes, inlined instances
+    #[command(after_help = help::FUNCTIONS)]
+    Functions(FunctionsArgs),
+    /// Show the live latency of calls: since the start, in a sliding window, and as a moving average
+    #[command(after_help = help::LATENCY)]
+    Latency(LatencyArgs),
+    /// Draw where the time goes, in all of the process or only inside (slow) calls of a function
+    #[command(after_help = help::FLAME)]
+    Flame(FlameArgs),
+    /// Make, list and end sessions of a daemon, which outlive a single command
+    #[command(after_help = help::SESSION)]
+    Session(SessionArgs),
+    /// Edit the scope of a running session
+    #[command(after_help = help::SCOPE)]
+    Scope(ScopeArgs),
+}
+
+/// Where the daemon is.
+#[derive(Args, Debug, Default)]
+pub struct HostArgs {
+    /// Daemon to use: the path of its socket, or unix:PATH. Left out: the local daemon's socket
+    /// ($PROFILER_SOCKET or /run/profilerd.sock) if one answers there, otherwise none is needed
+    #[arg(long, value_name = "ENDPOINT")]
+    pub host: Option<String>,
+}
+
+/// What to look at.
+#[derive(Args, Debug, Default)]
+pub struct TargetArgs {
+    /// Process to look at: all its threads, not its children
+    #[arg(short, long, value_name = "PID", conflicts_with = "exe",
+          value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub pid: Option<u32>,
+    /// Look at every process that runs this executable: a path, or a name without slashes
+    #[arg(long, value_name = "EXE")]
+    pub exe: Option<String>,
+}
+
+/// How a session is made.
+#[derive(Args, Debug, Default)]
+pub struct SessionMakingArgs {
+    /// Length of the sliding window, in seconds or with a unit (500ms, 2m) [default: 10]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub window: Option<Span>,
+    /// Half-life of the exponentially weighted histogram (EWMA), in seconds or with a unit [default: 30]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub half_life: Option<Span>,
+    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
+    /// ret = a probe on each return instruction
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub exit: Exit,
+}
+
+/// `--exit`.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exit {
+    /// Chosen by the daemon.
+    #[default]
+    Auto,
+    /// Return probes.
+    Return,
+    /// Probes on each `ret`.
+    Ret,
+}
+
+/// `--color`.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Color {
+    /// In a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Everywhere.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+/// `--over`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The sliding window.
+    Window,
+    /// The whole run.
+    Start,
+    /// The exponentially weighted histogram.
+    Ewma,
+}
+
+/// `--format`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One line a stack, weights in nanoseconds.
+    Folded,
+    /// An interactive page.
+    Svg,
+    /// One JSON object a line.
+    Json,
+}
+
+/// `profiler ps`.
+#[derive(Args, Debug)]
+pub struct PsArgs {
+    /// Only processes whose command line or executable contains this
+    pub pattern: Option<String>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `profiler functions`.
+#[derive(Args, Debug)]
+pub struct FunctionsArgs {
+    /// Name or glob (* and ?); left out: all functions
+    pub glob: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `profiler latency`.
+#[derive(Args, Debug)]
+pub struct LatencyArgs {
+    /// Function, glob, or scope (see below); not with --session
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Show a running session instead of making one
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit"])]
+    pub session: Option<String>,
+    /// How long to run, in seconds or with a unit [default: until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// Time between updates, in seconds or with a unit
+    #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "1")]
+    pub interval: Span,
+    /// How the session is made.
+    #[command(flatten)]
+    pub making: SessionMakingArgs,
+    /// Histogram that the bars show [default: window]
+    #[arg(long, value_enum, value_name = "HISTOGRAM")]
+    pub over: Option<BarsOver>,
+    /// One JSON object a line, an update each; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `--over` of `latency`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarsOver {
+    /// The sliding window.
+    Window,
+    /// The whole run.
+    Start,
+}
+
+/// `profiler flame`.
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each, validated afterwards")]
+pub struct FlameArgs {
+    /// What to look inside of, e.g. 'handle_request[>= p95]'; left out: everything; not with --session
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Show a running session instead of making one
+    #[arg(long, value_name = "NAME",
+          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency"])]
+    pub session: Option<String>,
+    /// Draw the calls that fail the scope's predicate instead of those that meet it
+    #[arg(long, conflicts_with = "diff")]
+    pub outside: bool,
+    /// Compare the calls that meet the predicate with those that do not
+    #[arg(long)]
+    pub diff: bool,
+    /// How long to run, in seconds or with a unit [default: until Ctrl-C, which writes the result]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// Samples per second and CPU, in Hz [default: 99]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub frequency: Option<u32>,
+    /// How the session is made.
+    #[command(flatten)]
+    pub making: SessionMakingArgs,
+    /// Histogram that percentiles are taken of and samples drawn from
+    #[arg(long, value_enum, default_value = "start", value_name = "HISTOGRAM")]
+    pub over: Over,
+    /// Write to FILE; its ending says the format: .svg .folded .json
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Format, on stdout or of FILE whatever its ending
+    #[arg(long, value_enum, conflicts_with_all = ["folded", "json"])]
+    pub format: Option<Format>,
+    /// Folded stacks on stdout: --format folded
+    #[arg(short = 'f', long, conflicts_with_all = ["json", "output"])]
+    pub folded: bool,
+    /// One JSON object a line on stdout: --format json
+    #[arg(long, conflicts_with = "output")]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `profiler session`.
+#[derive(Args, Debug)]
+pub struct SessionArgs {
+    /// What to do with sessions.
+    #[command(subcommand)]
+    pub verb: SessionVerb,
+}
+
+/// The verbs of `profiler session`.
+#[derive(Subcommand, Debug)]
+pub enum SessionVerb {
+    /// Attach a scope to a target and leave it running; prints the session's name
+    #[command(after_help = help::SESSION)]
+    New(SessionNewArgs),
+    /// List the daemon's sessions
+    #[command(after_help = help::SESSION)]
+    List(SessionListArgs),
+    /// Detach a session; whoever watches it gets its last numbers
+    #[command(after_help = help::SESSION)]
+    End(SessionEndArgs),
+}
+
+/// `profiler session new`.
+#[derive(Args, Debug)]
+pub struct SessionNewArgs {
+    /// Scope, e.g. 'handle_request[>= p95]'; left out: everything
+    pub scope: Option<String>,
+    /// Name of the session [default: made up by the daemon]
+    #[arg(long, visible_alias = "session", value_name = "NAME")]
+    pub name: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Samples per second and CPU while a flame graph is watched, in Hz [default: 99]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub frequency: Option<u32>,
+    /// How the session is made.
+    #[command(flatten)]
+    pub making: SessionMakingArgs,
+    /// How long the session stays when nobody watches it, in seconds or with a unit
+    #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "10m")]
+    pub lease: Span,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `profiler session list`.
+#[derive(Args, Debug)]
+pub struct SessionListArgs {
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `profiler session end`.
+#[derive(Args, Debug)]
+pub struct SessionEndArgs {
+    /// The session
+    pub name: String,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `profiler scope`.
+#[derive(Args, Debug)]
+pub struct ScopeArgs {
+    /// What to do with the scope.
+    #[command(subcommand)]
+    pub verb: ScopeVerb,
+}
+
+/// The verbs of `profiler scope`.
+#[derive(Subcommand, Debug)]
+pub enum ScopeVerb {
+    /// Replace a session's scope; what old and new share keeps its counts
+    #[command(after_help = help::SCOPE)]
+    Set(ScopeSetArgs),
+}
+
+/// `profiler scope set`.
+#[derive(Args, Debug)]
+pub struct ScopeSetArgs {
+    /// The session
+    pub name: String,
+    /// Its new scope
+    pub scope: String,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}

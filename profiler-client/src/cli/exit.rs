@@ -1,0 +1,324 @@
+//! How a command ends: its exit status, and what it says where it failed.
+
+use std::{fmt, io, process::ExitCode};
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::render::escape;
+
+/// The exit statuses that scripts may rely on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum ExitStatus {
+    /// Done.
+    Done = 0,
+    /// It failed for another reason.
+    Failed = 1,
+    /// The command line or the scope is wrong.
+    Usage = 2,
+    /// No such target, function, line or session.
+    NotFound = 3,
+    /// Not permitted.
+    NotPermitted = 4,
+}
+
+impl From<ExitStatus> for ExitCode {
+    fn from(status: ExitStatus) -> Self {
+        Self::from(status as u8)
+    }
+}
+
+/// A command that did not do what was asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// How the process ends.
+    pub status: ExitStatus,
+    /// Complete sentences, escaped where they hold foreign text; empty to end without a word.
+    pub message: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Failure {
+    /// The command line is wrong.
+    #[must_use]
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            status: ExitStatus::Usage,
+            message: message.into(),
+        }
+    }
+
+    /// Something else went wrong.
+    #[must_use]
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self {
+            status: ExitStatus::Failed,
+            message: message.into(),
+        }
+    }
+
+    /// Whoever read our output has gone: an end without complaint, as `head` expects of its feeders.
+    #[must_use]
+    pub fn closed_pipe() -> Self {
+        Self {
+            status: ExitStatus::Done,
+            message: String::new(),
+        }
+    }
+
+    /// Writing `what` failed.
+    #[must_use]
+    pub fn writing(what: &str, error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::closed_pipe();
+        }
+        Self::failed(format!("Cannot write {}: {error}.", escape::terminal(what)))
+    }
+}
+
+/// Says what went wrong on standard error.
+#[must_use]
+pub fn report(failure: &Failure) -> ExitCode {
+    if !failure.message.is_empty() {
+        crate::output::note(&failure.message);
+    }
+    failure.status.into()
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        let details = status.get_error_details();
+        let Some(info) = details.error_info() else {
+            return Self {
+                status: status_of_code(status.code()),
+                message: sentence(status.code(), status.message()),
+            };
+        };
+        let field = |name: &str| info.metadata.get(name).map_or("", String::as_str);
+        let mut message = sentence(status.code(), status.message());
+        match info.reason.as_str() {
+            "SCOPE_INVALID" => {
+                if let Ok(offset) = field("offset").parse() {
+                    message.push_str(&caret(field("scope"), offset));
+                }
+            }
+            "CAPABILITY_MISSING" => {
+                let capability = field("capability");
+                if !message.contains(capability) {
+                    message.push_str(&format!(" Missing: {}.", escape::terminal(capability)));
+                }
+            }
+            _ => {}
+        }
+        let nearest = split_names(field("nearest"));
+        if !nearest.is_empty() && !nearest.iter().all(|name| status.message().contains(name)) {
+            message.push_str("\nNearest names:");
+            for name in nearest {
+                message.push_str("\n  ");
+                message.push_str(&escape::terminal(name));
+            }
+        }
+        Self {
+            status: status_of_reason(&info.reason, status.code()),
+            message,
+        }
+    }
+}
+
+/// The exit status for a reason that the daemon gives.
+fn status_of_reason(reason: &str, code: Code) -> ExitStatus {
+    match reason {
+        "SCOPE_INVALID" | "PREDICATE_WITHOUT_SPAN" => ExitStatus::Usage,
+        "TARGET_NOT_FOUND"
+        | "TARGET_GONE"
+        | "TARGET_IS_KERNEL_THREAD"
+        | "TARGET_IS_32_BIT"
+        | "TARGET_STRIPPED"
+        | "FUNCTION_NOT_FOUND"
+        | "FUNCTION_ONLY_INLINED"
+        | "FUNCTION_IS_IFUNC"
+        | "SESSION_NOT_FOUND" => ExitStatus::NotFound,
+        "PERMISSION_DENIED" | "CAPABILITY_MISSING" => ExitStatus::NotPermitted,
+        "TOO_MANY_FUNCTIONS" | "SESSION_EXISTS" => ExitStatus::Failed,
+        _ => status_of_code(code),
+    }
+}
+
+fn status_of_code(code: Code) -> ExitStatus {
+    match code {
+        Code::Ok => ExitStatus::Done,
+        Code::InvalidArgument => ExitStatus::Usage,
+        Code::NotFound => ExitStatus::NotFound,
+        Code::PermissionDenied | Code::Unauthenticated => ExitStatus::NotPermitted,
+        _ => ExitStatus::Failed,
+    }
+}
+
+/// The daemon's message; where there is none of its own, what the transport knows.
+fn sentence(code: Code, message: &str) -> String {
+    match code {
+        Code::Unavailable => format!("The daemon is gone: {}", escape::terminal(message)),
+        _ if message.is_empty() => format!("The daemon refused: {}.", code.description()),
+        _ => escape::terminal(message).into_owned(),
+    }
+}
+
+/// The scope, and below it a mark at the byte `offset`.
+fn caret(scope: &str, offset: usize) -> String {
+    let mut offset = offset.min(scope.len());
+    while !scope.is_char_boundary(offset) {
+        offset -= 1;
+    }
+    let (before, after) = scope.split_at(offset);
+    let before = escape::terminal(before);
+    format!(
+        "\n  {before}{}\n  {}^",
+        escape::terminal(after),
+        " ".repeat(before.chars().count())
+    )
+}
+
+/// Splits at commas that are not within a name's template arguments or parameters.
+fn split_names(list: &str) -> Vec<&str> {
+    let mut names = Vec::new();
+    let mut depth = 0_u32;
+    let mut start = 0;
+    for (at, c) in list.char_indices() {
+        match c {
+            '<' | '(' | '[' => depth += 1,
+            '>' | ')' | ']' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                names.push(list[start..at].trim());
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    names.push(list[start..].trim());
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+    use tonic_types::ErrorDetails;
+
+    use super::*;
+
+    fn status(code: Code, reason: &str, message: &str, metadata: &[(&str, &str)]) -> Status {
+        let metadata: HashMap<String, String> = metadata
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        Status::with_error_details(
+            code,
+            message,
+            ErrorDetails::with_error_info(reason, "profiler.v1", metadata),
+        )
+    }
+
+    #[test]
+    fn a_malformed_scope_is_pointed_at() {
+        let failure = Failure::from(status(
+            Code::InvalidArgument,
+            "SCOPE_INVALID",
+            "There is no percentile p195.",
+            &[("scope", "handle[>= p195]"), ("offset", "10")],
+        ));
+        assert_eq!(failure.status, ExitStatus::Usage);
+        assert_eq!(
+            failure.message,
+            "There is no percentile p195.\n  handle[>= p195]\n            ^"
+        );
+    }
+
+    #[test]
+    fn a_missing_function_comes_with_the_nearest_names() {
+        let failure = Failure::from(status(
+            Code::NotFound,
+            "FUNCTION_NOT_FOUND",
+            "No function matches `handel`.",
+            &[("nearest", "handle,map<int, char>::handle,handle(a, b)")],
+        ));
+        assert_eq!(failure.status, ExitStatus::NotFound);
+        assert_eq!(
+            failure.message,
+            "No function matches `handel`.\nNearest names:\n  handle\n  map<int, char>::handle\n  handle(a, b)"
+        );
+    }
+
+    #[test]
+    fn reasons_decide_the_exit_status() {
+        for (reason, expected) in [
+            ("TARGET_GONE", ExitStatus::NotFound),
+            ("TARGET_STRIPPED", ExitStatus::NotFound),
+            ("SESSION_NOT_FOUND", ExitStatus::NotFound),
+            ("CAPABILITY_MISSING", ExitStatus::NotPermitted),
+            ("PERMISSION_DENIED", ExitStatus::NotPermitted),
+            ("TOO_MANY_FUNCTIONS", ExitStatus::Failed),
+            ("SESSION_EXISTS", ExitStatus::Failed),
+            ("SOMETHING_NEW", ExitStatus::Failed),
+        ] {
+            assert_eq!(
+                Failure::from(status(Code::Internal, reason, "m", &[])).status,
+                expected,
+                "{reason}"
+            );
+        }
+        assert_eq!(Failure::from(Status::not_found("x")).status, ExitStatus::NotFound);
+        assert_eq!(Failure::from(Status::unavailable("x")).status, ExitStatus::Failed);
+    }
+
+    #[test]
+    fn a_capability_is_named_once() {
+        let missing = |message| {
+            Failure::from(status(
+                Code::PermissionDenied,
+                "CAPABILITY_MISSING",
+                message,
+                &[("capability", "CAP_BPF")],
+            ))
+            .message
+        };
+        assert_eq!(
+            missing("Needs CAP_BPF: run with sudo."),
+            "Needs CAP_BPF: run with sudo."
+        );
+        assert_eq!(missing("Not allowed."), "Not allowed. Missing: CAP_BPF.");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error() {
+        let failure = Failure::writing("stdout", &io::ErrorKind::BrokenPipe.into());
+        assert_eq!(failure, Failure::closed_pipe());
+        let failure = Failure::writing("x.svg", &io::Error::from_raw_os_error(28));
+        assert_eq!(
+            failure.message,
+            "Cannot write x.svg: No space left on device (os error 28)."
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_details_are_survived(scope in ".*", offset in any::<usize>(), nearest in ".*") {
+            let offset = offset.to_string();
+            let failure = Failure::from(status(
+                Code::InvalidArgument, "SCOPE_INVALID", "m",
+                &[("scope", &scope), ("offset", &offset), ("nearest", &nearest)],
+            ));
+            let escapes = failure.message.contains('\x1b');
+            prop_assert!(!escapes);
+        }
+    }
+}

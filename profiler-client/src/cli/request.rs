@@ -1,0 +1,134 @@
+//! What a command line asks for, once it makes sense.
+
+use std::{path::PathBuf, time::Duration};
+
+use profiler_proto::v1;
+
+use super::args::{BarsOver, Color};
+
+/// Which daemon to talk to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// The local daemon if one answers, otherwise one within this process.
+    Default,
+    /// This socket, and nothing else.
+    Socket(PathBuf),
+}
+
+/// Where a view's session comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SessionChoice {
+    /// Made for this command, and ended with it.
+    Make(Box<v1::CreateSessionRequest>),
+    /// A running one of this name.
+    Join(String),
+}
+
+/// A validated command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// `ps`.
+    Ps {
+        /// Substring, empty for all.
+        pattern: String,
+        /// NDJSON.
+        json: bool,
+    },
+    /// `functions`.
+    Functions {
+        /// What to look at.
+        target: v1::Target,
+        /// Name or glob, empty for all.
+        pattern: String,
+        /// NDJSON.
+        json: bool,
+    },
+    /// `latency`.
+    Latency(Latency),
+    /// `flame`.
+    Flame(Flame),
+    /// `session new`.
+    SessionNew {
+        /// What to create.
+        create: Box<v1::CreateSessionRequest>,
+        /// NDJSON.
+        json: bool,
+    },
+    /// `session list`.
+    SessionList {
+        /// NDJSON.
+        json: bool,
+    },
+    /// `session end`.
+    SessionEnd {
+        /// Its name.
+        name: String,
+    },
+    /// `scope set`.
+    ScopeSet {
+        /// The session's name.
+        name: String,
+        /// Scope text.
+        scope: String,
+    },
+}
+
+/// A validated `latency`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latency {
+    /// Where the session comes from.
+    pub session: SessionChoice,
+    /// `None`: until stopped.
+    pub duration: Option<Duration>,
+    /// Time between updates.
+    pub interval: Duration,
+    /// Histogram that the bars show.
+    pub bars: BarsOver,
+    /// NDJSON.
+    pub json: bool,
+    /// When to colour.
+    pub color: Color,
+}
+
+/// Which calls a flame graph is drawn of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sides {
+    /// Those that meet the scope.
+    Inside,
+    /// Those that fail its last predicate.
+    Outside,
+    /// One against the other.
+    Difference,
+}
+
+/// What a flame graph is written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlameFormat {
+    /// A call tree for reading.
+    Text,
+    /// Folded stacks.
+    Folded,
+    /// Interactive.
+    Svg,
+    /// NDJSON.
+    Json,
+}
+
+/// A validated `flame`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flame {
+    /// Where the session comes from.
+    pub session: SessionChoice,
+    /// Which calls.
+    pub sides: Sides,
+    /// `None`: until stopped.
+    pub duration: Option<Duration>,
+    /// Histogram that percentiles are taken of.
+    pub over: v1::Over,
+    /// `None`: stdout.
+    pub output: Option<PathBuf>,
+    /// How it is written.
+    pub format: FlameFormat,
+    /// When to colour.
+    pub color: Color,
+}

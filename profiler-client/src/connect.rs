@@ -1,0 +1,115 @@
+//! Finding the service: a named daemon, the local one, or one within this process.
+
+use std::{
+    env, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::{
+    cli::{
+        exit::{ExitStatus, Failure},
+        request::Host,
+    },
+    in_process,
+    render::escape::terminal,
+};
+
+/// Where the local daemon listens, unless `PROFILER_SOCKET` says otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/profilerd.sock";
+
+/// A daemon that takes longer than this to answer is taken for none.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Messages are refused above this size, so that a broken daemon cannot exhaust the client. A
+/// snapshot of a full latency × stack matrix stays well below.
+pub const MAX_MESSAGE_BYTES: usize = 256 << 20;
+
+/// The service, and where it runs.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// For the generated clients.
+    pub channel: Channel,
+    /// A daemon that outlives this command; otherwise sessions end with it.
+    pub daemon: bool,
+}
+
+/// Connects.
+///
+/// # Errors
+///
+/// Where a named daemon cannot be reached, or none could be started within this process.
+pub async fn connect(host: &Host) -> Result<Connection, Failure> {
+    match host {
+        Host::Socket(path) => Ok(Connection {
+            channel: socket(path).await.map_err(|error| unreachable(path, &error))?,
+            daemon: true,
+        }),
+        Host::Default => match socket(&local_socket()).await {
+            Ok(channel) => Ok(Connection {
+                channel,
+                daemon: true,
+            }),
+            Err(_) => Ok(Connection {
+                channel: in_process::start().await?,
+                daemon: false,
+            }),
+        },
+    }
+}
+
+fn local_socket() -> PathBuf {
+    env::var_os("PROFILER_SOCKET").map_or_else(|| PathBuf::from(DEFAULT_SOCKET), PathBuf::from)
+}
+
+/// Refuses what makes no sense without a daemon that stays.
+///
+/// # Errors
+///
+/// A failure that says how to get one, where there is none.
+pub fn require_daemon(connection: &Connection) -> Result<(), Failure> {
+    if connection.daemon {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "Sessions live in a daemon, and none answers at {}: start profilerd, or name one with --host.",
+        terminal(&local_socket().to_string_lossy())
+    )))
+}
+
+async fn socket(path: &Path) -> io::Result<Channel> {
+    // One connection is made here and now, so that a dead socket is noticed before anything else.
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path)).await??;
+    let mut stream = Some(stream);
+    let connector = tower::service_fn(move |_: Uri| {
+        let stream = stream.take();
+        async move {
+            stream
+                .map(TokioIo::new)
+                .ok_or_else(|| io::Error::other("the connection was lost"))
+        }
+    });
+    // The address is not used, but HTTP/2 requires one.
+    Endpoint::from_static("http://profilerd.invalid")
+        .connect_with_connector(connector)
+        .await
+        .map_err(io::Error::other)
+}
+
+fn unreachable(path: &Path, error: &io::Error) -> Failure {
+    let status = match error.kind() {
+        io::ErrorKind::PermissionDenied => ExitStatus::NotPermitted,
+        _ => ExitStatus::Failed,
+    };
+    Failure {
+        status,
+        message: format!(
+            "Cannot reach a daemon at {}: {error}.",
+            terminal(&path.to_string_lossy())
+        ),
+    }
+}

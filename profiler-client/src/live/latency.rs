@@ -1,0 +1,292 @@
+//! `latency` in a terminal.
+
+use std::{env, time::Duration};
+
+use profiler_proto::v1;
+
+use super::{
+    bars,
+    line::{Line, Style},
+    screen::Screen,
+};
+use crate::{
+    cli::{
+        args::{BarsOver, Color},
+        exit::Failure,
+    },
+    render::{escape::terminal, text, units},
+    state::latency::{FunctionState, LatencyState},
+};
+
+/// The live part of the screen.
+#[derive(Debug)]
+pub struct Latency {
+    screen: Screen,
+    session: v1::Session,
+    target: String,
+    bars: BarsOver,
+}
+
+impl Latency {
+    /// Nothing drawn yet.
+    #[must_use]
+    pub fn new(session: &v1::Session, target: String, bars: BarsOver, color: Color) -> Self {
+        let coloured = match color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        };
+        // The decision is made here; crossterm would look at NO_COLOR again.
+        crossterm::style::force_color_output(coloured);
+        Self {
+            screen: Screen::new(coloured),
+            session: session.clone(),
+            target,
+            bars,
+        }
+    }
+
+    /// Draws the view over what was drawn before.
+    ///
+    /// # Errors
+    ///
+    /// Where the terminal cannot be written to.
+    pub fn draw(&mut self, state: &LatencyState, elapsed: Duration) -> Result<(), Failure> {
+        let (columns, rows) = Screen::size();
+        let lines = self.lines(state, elapsed, columns, rows);
+        self.screen.draw(lines)
+    }
+
+    fn lines(&self, state: &LatencyState, elapsed: Duration, columns: usize, rows: usize) -> Vec<Line> {
+        let seconds = elapsed.as_secs();
+        let mut lines = vec![Line::of(Style::Strong, terminal(&state.scope).into_owned()).and(
+            Style::Faint,
+            format!("  {}  {}:{:02}", self.target, seconds / 60, seconds % 60),
+        )];
+        let mut functions = state.functions.values();
+        match (functions.next(), functions.next()) {
+            (Some(function), None) => lines.extend(self.one(state, function, columns, rows)),
+            (Some(_), Some(_)) => lines.extend(several(state, columns, rows)),
+            (None, _) => lines.push(Line::of(Style::Faint, "  no function yet")),
+        }
+        if let Some(cost) = &state.cost {
+            lines.push(Line::of(Style::Faint, format!("  {}", text::cost(cost))));
+        }
+        lines
+    }
+
+    fn one(&self, state: &LatencyState, function: &FunctionState, columns: usize, rows: usize) -> Vec<Line> {
+        let mut title = Line::of(Style::Plain, format!("  {}", text::title(&function.function)));
+        if let Some(site) = self.site(&function.function) {
+            title = title.and(Style::Faint, format!("  {}", method(site)));
+        }
+        let mut below = Vec::new();
+        for (at, line) in text::summaries(function, columns).into_iter().enumerate() {
+            below.push(Line::of(if at == 0 { Style::Faint } else { Style::Plain }, line));
+        }
+        let lost = state.lost_of(function);
+        let style = if lost.values().any(|&n| n > 0) {
+            Style::Warning
+        } else {
+            Style::Faint
+        };
+        below.push(Line::of(style, text::state_line(function, &lost)));
+        below.extend(
+            text::slowest(function, 5)
+                .into_iter()
+                .map(|line| Line::of(Style::Plain, line)),
+        );
+
+        // Title lines, the daemon's cost and two empty lines besides the bars.
+        let room = rows.saturating_sub(below.len() + 6).clamp(3, 24);
+        let (counts, summary, of) = match self.bars {
+            BarsOver::Window => (&function.window_counts, &function.window, "in the window"),
+            BarsOver::Start => (
+                &function.since_start_counts,
+                &function.since_start,
+                "since the start",
+            ),
+        };
+        let mut lines = vec![title, Line::of(Style::Faint, format!("  calls {of}"))];
+        let histogram = bars::histogram(counts, summary, columns, room);
+        if histogram.is_empty() {
+            lines.push(Line::of(Style::Faint, "  no call has ended yet"));
+        }
+        lines.extend(histogram);
+        lines.push(Line::default());
+        lines.extend(below);
+        lines
+    }
+
+    fn site(&self, function: &v1::Function) -> Option<&v1::Site> {
+        self.session.sites.iter().find(|site| {
+            site.function
+                .as_ref()
+                .is_some_and(|other| (other.address, &other.module) == (function.address, &function.module))
+        })
+    }
+}
+
+/// How a site's span begins and ends, in words.
+fn method(site: &v1::Site) -> String {
+    let mut words = vec![match site.exit_method() {
+        v1::ExitMethod::Return => "exit by return probe".to_owned(),
+        v1::ExitMethod::Ret => format!("exit by {} ret probes", site.exits),
+        v1::ExitMethod::Auto | v1::ExitMethod::Unspecified => "exit method not known".to_owned(),
+    }];
+    if site.exit_single_stepped {
+        words.push("single-stepped".to_owned());
+    }
+    if site.entry_single_stepped {
+        words.push(format!(
+            "entry single-stepped ({})",
+            terminal(&site.entry_instruction)
+        ));
+    }
+    words.join(", ")
+}
+
+/// A table of functions, those that take the most time first.
+fn several(state: &LatencyState, columns: usize, rows: usize) -> Vec<Line> {
+    let mut functions: Vec<&FunctionState> = state.functions.values().collect();
+    let time = |function: &FunctionState| function.window.rate_hz * function.window.mean_ns;
+    functions.sort_by(|a, b| time(b).total_cmp(&time(a)));
+    let room = rows.saturating_sub(6).max(1);
+    let mut table = vec![
+        ["calls", "per s", "mean", "p50", "p95", "p99", "max", "open"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    let shown = &functions[..functions.len().min(room)];
+    table.extend(shown.iter().map(|function| {
+        let window = &function.window;
+        let ns = |ns: u64| {
+            if window.count > 0.0 {
+                units::duration(ns as f64)
+            } else {
+                "-".to_owned()
+            }
+        };
+        vec![
+            units::number(function.since_start.count),
+            units::number(window.rate_hz),
+            if window.count > 0.0 {
+                units::duration(window.mean_ns)
+            } else {
+                "-".to_owned()
+            },
+            ns(window.p50_ns),
+            ns(window.p95_ns),
+            ns(window.p99_ns),
+            ns(window.max_ns),
+            units::count(function.open),
+        ]
+    }));
+    let table = text::align(&table, 0);
+    let widest = table.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+    let spark = 16.min(columns.saturating_sub(widest + 30));
+    let mut lines = vec![Line::of(
+        Style::Faint,
+        format!("{:<widest$}  in the window", table[0]),
+    )];
+    for (function, numbers) in shown.iter().zip(&table[1..]) {
+        lines.push(
+            Line::of(Style::Plain, format!("{numbers:<widest$}  "))
+                .and(
+                    Style::Bar,
+                    format!("{:<spark$}  ", bars::spark(&function.window_counts, spark)),
+                )
+                .and(Style::Strong, terminal(&function.function.name).into_owned()),
+        );
+    }
+    if functions.len() > shown.len() {
+        lines.push(Line::of(
+            Style::Faint,
+            format!("  … and {} more", functions.len() - shown.len()),
+        ));
+    }
+    let abandoned = functions.iter().map(|function| function.abandoned).sum::<u64>();
+    let mut lost = state.lost.clone();
+    for function in &functions {
+        for (reason, &n) in &function.lost {
+            *lost.entry(reason.clone()).or_default() += n;
+        }
+    }
+    lines.push(Line::default());
+    lines.push(Line::of(
+        if lost.values().any(|&n| n > 0) {
+            Style::Warning
+        } else {
+            Style::Faint
+        },
+        format!("  abandoned {}  {}", units::count(abandoned), text::losses(&lost)),
+    ));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::text::tests::sample;
+
+    fn screen() -> Latency {
+        let session = v1::Session {
+            sites: vec![v1::Site {
+                function: Some(v1::Function::default()),
+                exit_method: v1::ExitMethod::Ret.into(),
+                exits: 3,
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        Latency::new(&session, "pid 7 (server)".into(), BarsOver::Window, Color::Never)
+    }
+
+    fn drawn(state: &LatencyState, columns: usize, rows: usize) -> String {
+        let lines = screen().lines(state, Duration::from_secs(72), columns, rows);
+        assert!(lines.len() <= rows, "{} lines of {rows}", lines.len());
+        lines.iter().map(|line| line.text() + "\n").collect()
+    }
+
+    #[test]
+    fn one_function_has_bars_and_a_table() {
+        let text = drawn(&sample(), 120, 40);
+        for words in [
+            "handle[>= p95]  pid 7 (server)  1:12",
+            "exit by 3 ret probes",
+            "█",
+            "p99.9",
+            "start",
+            "ewma",
+            "open 3",
+            "slowest  31.0 ms",
+            "daemon 0.4% of a core, 21.0 MiB",
+        ] {
+            assert!(text.contains(words), "{words}\n{text}");
+        }
+    }
+
+    #[test]
+    fn it_fits_a_small_terminal() {
+        drawn(&sample(), 60, 20);
+        drawn(&sample(), 200, 100);
+    }
+
+    #[test]
+    fn several_functions_are_a_table() {
+        let mut state = sample();
+        let mut other = state.functions[&1].clone();
+        other.function.name = "parse".into();
+        other.window.rate_hz = 9999.0;
+        state.functions.insert(2, other);
+        let text = drawn(&state, 140, 20);
+        let (parse, handle) = (text.find("parse").unwrap(), text.rfind("handle").unwrap());
+        assert!(parse < handle, "the one with the most time first\n{text}");
+        assert!(text.contains("per s"));
+        let mut many = state.clone();
+        for id in 3..100 {
+            many.functions.insert(id, state.functions[&1].clone());
+        }
+        assert!(drawn(&many, 140, 20).contains("… and 85 more"));
+    }
+}

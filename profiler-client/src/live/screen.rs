@@ -1,0 +1,134 @@
+//! A part of the terminal that is drawn over again and again.
+//!
+//! No mode of the terminal is changed, neither raw input nor a hidden cursor: so there is nothing to
+//! restore, however the process ends.
+
+use std::io;
+
+use crossterm::{
+    cursor::{MoveToColumn, MoveUp},
+    queue,
+    style::{Attribute, Color, Print, ResetColor, SetAttribute, SetForegroundColor},
+    terminal::{self, BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate},
+};
+
+use super::line::{Line, Style};
+use crate::{cli::exit::Failure, output};
+
+/// The part of the screen, just above the cursor.
+#[derive(Debug)]
+pub struct Screen {
+    colour: bool,
+    /// Widths of the lines that are on the screen now.
+    drawn: Vec<usize>,
+}
+
+impl Screen {
+    /// Nothing drawn yet.
+    #[must_use]
+    pub fn new(colour: bool) -> Self {
+        Self {
+            colour,
+            drawn: Vec::new(),
+        }
+    }
+
+    /// Columns and lines to draw in; the line of the cursor is left out.
+    #[must_use]
+    pub fn size() -> (usize, usize) {
+        let (columns, rows) = terminal::size().unwrap_or((80, 24));
+        (
+            usize::from(columns).max(20),
+            usize::from(rows).saturating_sub(1).max(4),
+        )
+    }
+
+    /// Replaces what was drawn before.
+    ///
+    /// # Errors
+    ///
+    /// Where the terminal cannot be written to.
+    pub fn draw(&mut self, lines: Vec<Line>) -> Result<(), Failure> {
+        let (columns, rows) = Self::size();
+        let lines: Vec<Line> = lines
+            .into_iter()
+            .take(rows)
+            .map(|line| line.cut(columns))
+            .collect();
+        let bytes = self
+            .render(&lines, columns, rows)
+            .map_err(|error| Failure::failed(format!("Cannot draw: {error}.")))?;
+        output::stdout(bytes)?;
+        self.drawn = lines.iter().map(Line::width).collect();
+        Ok(())
+    }
+
+    fn render(&self, lines: &[Line], columns: usize, rows: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        queue!(bytes, BeginSynchronizedUpdate, MoveToColumn(0))?;
+        // A terminal that was made narrower has wrapped what was drawn.
+        let up: usize = self
+            .drawn
+            .iter()
+            .map(|&width| width.div_ceil(columns).max(1))
+            .sum();
+        if let Ok(up @ 1..) = u16::try_from(up.min(rows)) {
+            queue!(bytes, MoveUp(up))?;
+        }
+        queue!(bytes, Clear(ClearType::FromCursorDown))?;
+        for line in lines {
+            for (style, text) in &line.0 {
+                self.piece(&mut bytes, *style, text)?;
+            }
+            queue!(bytes, Print("\r\n"))?;
+        }
+        queue!(bytes, EndSynchronizedUpdate)?;
+        Ok(bytes)
+    }
+
+    fn piece(&self, bytes: &mut Vec<u8>, style: Style, text: &str) -> io::Result<()> {
+        if !self.colour || style == Style::Plain {
+            return queue!(bytes, Print(text));
+        }
+        match style {
+            Style::Strong => queue!(bytes, SetAttribute(Attribute::Bold))?,
+            Style::Faint => queue!(bytes, SetAttribute(Attribute::Dim))?,
+            Style::Bar => queue!(bytes, SetForegroundColor(Color::DarkCyan))?,
+            Style::SlowBar => queue!(bytes, SetForegroundColor(Color::DarkYellow))?,
+            Style::Warning => queue!(bytes, SetForegroundColor(Color::Red))?,
+            Style::Plain => {}
+        }
+        queue!(bytes, Print(text), ResetColor, SetAttribute(Attribute::Reset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rendered(screen: &Screen, columns: usize) -> String {
+        let lines = [Line::of(Style::Strong, "a"), Line::of(Style::Plain, "b")];
+        String::from_utf8(screen.render(&lines, columns, 20).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_first_drawing_moves_nowhere() {
+        let text = rendered(&Screen::new(false), 80);
+        assert!(
+            text.contains("a\r\nb\r\n") && !text.contains("A\u{1b}"),
+            "{text:?}"
+        );
+        assert!(!text.contains("\u{1b}[1m") && !text.contains("\u{1b}[2A"));
+    }
+
+    #[test]
+    fn the_next_begins_where_it_did_even_when_wrapped() {
+        let mut screen = Screen::new(false);
+        screen.drawn = vec![50, 10];
+        assert!(rendered(&screen, 80).contains("\u{1b}[2A"));
+        assert!(
+            rendered(&screen, 40).contains("\u{1b}[3A"),
+            "50 columns take two lines of 40"
+        );
+    }
+}

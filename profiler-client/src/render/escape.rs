@@ -1,0 +1,109 @@
+//! Text from targets (names, paths, command lines) made harmless before it is shown.
+
+use std::borrow::Cow;
+
+/// Escapes what could move a terminal's cursor, hide or reorder text, or break a line.
+#[must_use]
+pub fn terminal(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_dangerous) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        push(&mut escaped, c);
+    }
+    Cow::Owned(escaped)
+}
+
+/// Escapes text for XML, content and attributes alike.
+#[must_use]
+pub fn xml(text: &str) -> Cow<'_, str> {
+    let special = |c| matches!(c, '&' | '<' | '>' | '"' | '\'') || is_dangerous(c) || not_in_xml(c);
+    if !text.contains(special) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c if not_in_xml(c) => escaped.push('\u{fffd}'),
+            c => push(&mut escaped, c),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// A frame's name in a folded stack: `;` separates frames there, so it becomes `:`.
+#[must_use]
+pub fn folded(text: &str) -> Cow<'_, str> {
+    match terminal(text) {
+        harmless if !harmless.contains(';') => harmless,
+        text => Cow::Owned(text.replace(';', ":")),
+    }
+}
+
+fn push(escaped: &mut String, c: char) {
+    match c {
+        '\n' => escaped.push_str("\\n"),
+        '\r' => escaped.push_str("\\r"),
+        '\t' => escaped.push_str("\\t"),
+        c if is_dangerous(c) => escaped.extend(c.escape_unicode()),
+        c => escaped.push(c),
+    }
+}
+
+/// Control characters, and those that reorder, hide or break text (Unicode TR 36 and UAX 9).
+fn is_dangerous(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{061c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}'
+            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Characters that no XML 1.0 document may hold, even escaped (section 2.2).
+fn not_in_xml(c: char) -> bool {
+    matches!(c, '\u{fffe}' | '\u{ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn terminal_text_moves_no_cursor() {
+        assert_eq!(terminal("std::vec<int>::push_back"), "std::vec<int>::push_back");
+        assert_eq!(terminal("a\x1b[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(terminal("a\u{202e}b\u{9b}c\nd"), "a\\u{202e}b\\u{9b}c\\nd");
+        assert_eq!(terminal("größe 大"), "größe 大");
+    }
+
+    #[test]
+    fn xml_has_no_markup() {
+        assert_eq!(
+            xml("<script>&'\"\x07\u{ffff}"),
+            "&lt;script&gt;&amp;&#39;&quot;\\u{7}\u{fffd}"
+        );
+    }
+
+    #[test]
+    fn a_folded_name_is_one_frame() {
+        assert_eq!(folded("a;b\nc"), "a:b\\nc");
+        assert_eq!(folded("plain"), "plain");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_dangerous_remains(text in any::<String>()) {
+            prop_assert!(!terminal(&text).contains(is_dangerous));
+            let xml = xml(&text);
+            prop_assert!(!xml.contains(is_dangerous) && !xml.contains(['<', '>', '"', '\'']));
+            prop_assert!(!folded(&text).contains([';', '\n']));
+        }
+    }
+}

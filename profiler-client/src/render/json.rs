@@ -1,0 +1,344 @@
+//! One JSON object a line, as `docs/cli.md` promises them. Every object has `type` and `schema`.
+
+use std::collections::BTreeMap;
+
+use profiler_proto::v1;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    cli::request::Sides,
+    state::{
+        flame::FlameState,
+        latency::LatencyState,
+        tree::{self, Tree},
+    },
+};
+
+/// Version of the objects' shape.
+const SCHEMA: u64 = 1;
+
+/// Integers beyond this do not survive a reader that keeps numbers as doubles.
+const EXACT: u64 = 1 << 53;
+
+/// One `latency` object for each function.
+#[must_use]
+pub fn latency(state: &LatencyState, is_final: bool) -> String {
+    let mut lines = String::new();
+    for function in state.functions.values() {
+        line(
+            &mut lines,
+            &json!({
+                "type": "latency",
+                "schema": SCHEMA,
+                "scope": state.scope,
+                "function": function.function.name,
+                "final": is_final,
+                "since_start": summary(&function.since_start),
+                "window": summary(&function.window),
+                "ewma": summary(&function.ewma),
+                "open": integer(function.open),
+                "abandoned": integer(function.abandoned),
+                "overhead_ns": integer(function.overhead_ns),
+                "lost": counts(&state.lost_of(function)),
+            }),
+        );
+    }
+    lines
+}
+
+/// `stack` objects, root first, then the `summary`.
+#[must_use]
+pub fn flame(state: &FlameState, sides: Sides) -> String {
+    let tree = Tree::of(state);
+    let mut lines = String::new();
+    for (at, node) in tree.nodes.iter().enumerate() {
+        if node.own.ns(sides) == 0 && node.own.samples(sides) == 0 {
+            continue;
+        }
+        let frames: Vec<Value> = tree.stack(at).into_iter().map(frame).collect();
+        let (weight_ns, samples) = match sides {
+            Sides::Inside | Sides::Difference => (node.own.inside_ns, node.own.inside_samples),
+            Sides::Outside => (node.own.outside_ns, node.own.outside_samples),
+        };
+        let mut object = json!({
+            "type": "stack",
+            "schema": SCHEMA,
+            "frames": frames,
+            "weight_ns": integer(weight_ns),
+            "samples": integer(samples),
+            "complete": node.complete,
+        });
+        if sides == Sides::Difference {
+            object["outside_weight_ns"] = integer(node.own.outside_ns);
+            object["outside_samples"] = integer(node.own.outside_samples);
+        }
+        line(&mut lines, &object);
+    }
+    let summary = &state.summary;
+    line(
+        &mut lines,
+        &json!({
+            "type": "summary",
+            "schema": SCHEMA,
+            "samples": integer(summary.samples),
+            "inside": integer(summary.inside),
+            "outside": integer(summary.outside),
+            "elsewhere": integer(summary.elsewhere),
+            "open": integer(summary.open),
+            "incomplete": integer(summary.incomplete),
+            "lost": counts(&summary.lost.iter().map(|(reason, &n)| (reason.clone(), n)).collect()),
+        }),
+    );
+    lines
+}
+
+/// A `function` object.
+#[must_use]
+pub fn function(function: &v1::Function) -> String {
+    let mut lines = String::new();
+    line(
+        &mut lines,
+        &json!({
+            "type": "function",
+            "schema": SCHEMA,
+            "name": function.name,
+            "linkage_name": function.linkage_name,
+            "file": known(&function.file),
+            "line": if function.line == 0 { Value::Null } else { function.line.into() },
+            "module": function.module,
+            "address": integer(function.address),
+            "size": integer(function.size),
+            "inlined": function.inlined,
+        }),
+    );
+    lines
+}
+
+/// A `process` object.
+#[must_use]
+pub fn process(process: &v1::Process) -> String {
+    let mut lines = String::new();
+    line(
+        &mut lines,
+        &json!({
+            "type": "process",
+            "schema": SCHEMA,
+            "pid": process.pid,
+            "uid": process.uid,
+            "threads": process.threads,
+            "executable": process.executable,
+            "command": process.command,
+        }),
+    );
+    lines
+}
+
+/// A `session` object.
+#[must_use]
+pub fn session(session: &v1::Session) -> String {
+    let mut lines = String::new();
+    line(
+        &mut lines,
+        &json!({
+            "type": "session",
+            "schema": SCHEMA,
+            "name": session.name,
+            "scope": session.scope,
+            "pids": session.pids,
+            "functions": session.sites.len(),
+            "watchers": session.watchers,
+            "warnings": session.warnings,
+        }),
+    );
+    lines
+}
+
+fn line(lines: &mut String, object: &Value) {
+    lines.push_str(&object.to_string());
+    lines.push('\n');
+}
+
+fn summary(summary: &v1::Summary) -> Value {
+    if summary.count > 0.0 {
+        json!({
+            "count": number(summary.count),
+            "rate_hz": number(summary.rate_hz),
+            "mean_ns": number(summary.mean_ns),
+            "min_ns": integer(summary.min_ns),
+            "max_ns": integer(summary.max_ns),
+            "p50_ns": integer(summary.p50_ns),
+            "p90_ns": integer(summary.p90_ns),
+            "p95_ns": integer(summary.p95_ns),
+            "p99_ns": integer(summary.p99_ns),
+            "p999_ns": integer(summary.p999_ns),
+        })
+    } else {
+        json!({
+            "count": 0,
+            "rate_hz": null,
+            "mean_ns": null,
+            "min_ns": null,
+            "max_ns": null,
+            "p50_ns": null,
+            "p90_ns": null,
+            "p95_ns": null,
+            "p99_ns": null,
+            "p999_ns": null,
+        })
+    }
+}
+
+fn frame(frame: &v1::Frame) -> Value {
+    json!({
+        "function": tree::name(frame),
+        "file": known(&frame.file),
+        "line": if frame.line == 0 { Value::Null } else { frame.line.into() },
+        "module": known(&frame.module),
+        "inlined": frame.inlined,
+    })
+}
+
+fn counts(lost: &BTreeMap<String, u64>) -> Value {
+    Value::Object(
+        lost.iter()
+            .map(|(reason, &n)| (reason.clone(), integer(n)))
+            .collect::<Map<_, _>>(),
+    )
+}
+
+fn known(text: &str) -> Value {
+    if text.is_empty() { Value::Null } else { text.into() }
+}
+
+/// An integer, as a string where a double could not hold it.
+fn integer(value: u64) -> Value {
+    if value > EXACT {
+        value.to_string().into()
+    } else {
+        value.into()
+    }
+}
+
+/// A number; a whole one without a fraction.
+fn number(value: f64) -> Value {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole and in range"
+    )]
+    if value >= 0.0 && value <= EXACT as f64 && value.fract() == 0.0 {
+        (value as u64).into()
+    } else {
+        value.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::tree::tests::sample;
+
+    fn parse(lines: &str) -> Vec<Value> {
+        lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    fn keys(value: &Value) -> Vec<&str> {
+        value.as_object().unwrap().keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn a_latency_object_has_the_promised_keys() {
+        let mut state = LatencyState::default();
+        state
+            .apply(v1::WatchLatencyResponse {
+                snapshot: true,
+                scope: "f".into(),
+                functions: vec![v1::FunctionLatency {
+                    id: 1,
+                    since_start: Some(v1::Summary {
+                        count: 3.0,
+                        rate_hz: 0.5,
+                        max_ns: (1 << 53) + 1,
+                        ..Default::default()
+                    }),
+                    lost: [("too_deep".to_owned(), 2)].into(),
+                    ..Default::default()
+                }],
+                ..Default::default()
+            })
+            .unwrap();
+        let objects = parse(&latency(&state, true));
+        assert_eq!(objects.len(), 1);
+        assert_eq!(
+            keys(&objects[0]),
+            [
+                "type",
+                "schema",
+                "scope",
+                "function",
+                "final",
+                "since_start",
+                "window",
+                "ewma",
+                "open",
+                "abandoned",
+                "overhead_ns",
+                "lost"
+            ]
+        );
+        let histogram = &objects[0]["since_start"];
+        assert_eq!(
+            keys(histogram),
+            [
+                "count", "rate_hz", "mean_ns", "min_ns", "max_ns", "p50_ns", "p90_ns", "p95_ns", "p99_ns",
+                "p999_ns"
+            ]
+        );
+        assert_eq!(histogram["count"], 3);
+        assert_eq!(histogram["rate_hz"], 0.5);
+        assert_eq!(histogram["max_ns"], "9007199254740993");
+        assert_eq!(keys(&objects[0]["window"]), keys(histogram));
+        assert_eq!(objects[0]["window"]["count"], 0);
+        assert!(objects[0]["window"]["p95_ns"].is_null());
+        assert_eq!(objects[0]["final"], true);
+        assert_eq!(objects[0]["lost"], json!({"too_deep": 2}));
+    }
+
+    #[test]
+    fn flame_objects_are_stacks_root_first_and_a_summary() {
+        let objects = parse(&flame(&sample(), Sides::Inside));
+        let slow = &objects[1];
+        assert_eq!(
+            keys(slow),
+            ["type", "schema", "frames", "weight_ns", "samples", "complete"]
+        );
+        assert_eq!(
+            keys(&slow["frames"][0]),
+            ["function", "file", "line", "module", "inlined"]
+        );
+        assert_eq!(slow["frames"][0]["function"], "main");
+        assert_eq!(
+            slow["frames"][2]["function"], "slow;path",
+            "JSON needs no replacement"
+        );
+        assert_eq!((&slow["weight_ns"], &slow["samples"]), (&json!(200), &json!(20)));
+        let last = objects.last().unwrap();
+        assert_eq!(
+            last,
+            &json!({"type": "summary", "schema": 1, "samples": 250, "inside": 100, "outside": 100,
+                "elsewhere": 40, "open": 10, "incomplete": 20, "lost": {"sample_ring_full": 3}})
+        );
+        let incomplete = &objects[objects.len() - 2];
+        assert_eq!(incomplete["complete"], false);
+    }
+
+    #[test]
+    fn a_difference_has_both_weights() {
+        let objects = parse(&flame(&sample(), Sides::Difference));
+        assert_eq!(objects[0]["weight_ns"], 100);
+        assert_eq!(objects[0]["outside_weight_ns"], 100);
+    }
+}

@@ -1,0 +1,362 @@
+//! Plain text for pipes and for what is left on the screen when a run has ended.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use profiler_proto::v1;
+
+use super::{escape::terminal, units};
+use crate::state::latency::{FunctionState, LatencyState};
+
+/// A line for each function, of its window.
+#[must_use]
+pub fn update(state: &LatencyState, elapsed: Duration) -> String {
+    let mut text = String::new();
+    for function in state.functions.values() {
+        let window = &function.window;
+        text.push_str(&format!(
+            "{:6.1} s  {}",
+            elapsed.as_secs_f64(),
+            terminal(&function.function.name)
+        ));
+        if window.count > 0.0 {
+            text.push_str(&format!(
+                "  {}/s  mean {}  p50 {}  p95 {}  p99 {}  max {}",
+                units::number(window.rate_hz),
+                units::duration(window.mean_ns),
+                ns(window.p50_ns),
+                ns(window.p95_ns),
+                ns(window.p99_ns),
+                ns(window.max_ns),
+            ));
+        } else {
+            text.push_str("  no call has ended in the window");
+        }
+        text.push_str(&format!(
+            "  ({} calls since the start)\n",
+            units::number(function.since_start.count)
+        ));
+    }
+    text
+}
+
+/// The table of all histograms, as a run ends with it.
+#[must_use]
+pub fn result(state: &LatencyState, elapsed: Duration) -> String {
+    let mut text = format!(
+        "\n{}  after {}\n",
+        terminal(&state.scope),
+        units::duration(elapsed.as_nanos() as f64)
+    );
+    for function in state.functions.values() {
+        text.push('\n');
+        text.push_str(&title(&function.function));
+        text.push('\n');
+        for line in summaries(function, usize::MAX) {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text.push_str(&state_line(function, &state.lost_of(function)));
+        text.push('\n');
+        for line in slowest(function, 5) {
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// A function's name and where it is.
+#[must_use]
+pub fn title(function: &v1::Function) -> String {
+    let mut text = terminal(&function.name).into_owned();
+    if !function.file.is_empty() {
+        text.push_str(&format!("  {}", terminal(&function.file)));
+        if function.line > 0 {
+            text.push_str(&format!(":{}", function.line));
+        }
+    }
+    text
+}
+
+/// The table of the three histograms: a heading and a line each. Where it would be wider than
+/// `width`, it does without the columns that matter least.
+#[must_use]
+pub fn summaries(function: &FunctionState, width: usize) -> Vec<String> {
+    let mut rows = summary_rows(function);
+    for column in ["min", "p90", "p99.9", "mean"] {
+        let lines = align(&rows, 1);
+        if lines.iter().all(|line| line.chars().count() <= width) {
+            return lines;
+        }
+        if let Some(at) = rows[0].iter().position(|heading| heading == column) {
+            for row in &mut rows {
+                row.remove(at);
+            }
+        }
+    }
+    align(&rows, 1)
+}
+
+fn summary_rows(function: &FunctionState) -> Vec<Vec<String>> {
+    let mut rows = vec![
+        [
+            "", "calls", "per s", "mean", "min", "p50", "p90", "p95", "p99", "p99.9", "max",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    ];
+    for (name, summary) in [
+        ("start", &function.since_start),
+        ("window", &function.window),
+        ("ewma", &function.ewma),
+    ] {
+        let mut row = vec![name.to_owned(), units::number(summary.count)];
+        if summary.count > 0.0 {
+            row.push(units::number(summary.rate_hz));
+            row.push(units::duration(summary.mean_ns));
+            row.extend(
+                [
+                    summary.min_ns,
+                    summary.p50_ns,
+                    summary.p90_ns,
+                    summary.p95_ns,
+                    summary.p99_ns,
+                    summary.p999_ns,
+                    summary.max_ns,
+                ]
+                .map(ns),
+            );
+        } else {
+            row.extend(std::iter::repeat_n("-".to_owned(), 9));
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+/// Columns of equal width, two spaces apart, indented: the first `left` of them to the left.
+#[must_use]
+pub fn align(rows: &[Vec<String>], left: usize) -> Vec<String> {
+    columns(rows, |column| column < left)
+        .map(|line| format!("  {line}").trim_end().to_owned())
+        .collect()
+}
+
+/// A table on its own: columns two spaces apart, those in `left` to the left.
+#[must_use]
+pub fn table(rows: &[Vec<String>], left: &[usize]) -> String {
+    columns(rows, |column| left.contains(&column))
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
+}
+
+fn columns(rows: &[Vec<String>], left: impl Fn(usize) -> bool) -> impl Iterator<Item = String> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count)
+        .map(|column| {
+            rows.iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    rows.iter().map(move |row| {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(column, (cell, &width))| {
+                if left(column) {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            })
+            .collect();
+        cells.join("  ")
+    })
+}
+
+/// Open and abandoned spans, the probes' own cost, losses.
+#[must_use]
+pub fn state_line(function: &FunctionState, lost: &BTreeMap<String, u64>) -> String {
+    format!(
+        "  open {}  abandoned {}  overhead {}  {}",
+        units::count(function.open),
+        units::count(function.abandoned),
+        ns(function.overhead_ns),
+        losses(lost),
+    )
+}
+
+/// Losses by reason; those that did not happen are left out.
+#[must_use]
+pub fn losses(lost: &BTreeMap<String, u64>) -> String {
+    let reasons: Vec<String> = lost
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(reason, &n)| format!("{} {}", terminal(reason), units::count(n)))
+        .collect();
+    if reasons.is_empty() {
+        "lost none".to_owned()
+    } else {
+        format!("lost: {}", reasons.join(", "))
+    }
+}
+
+/// The slowest recent calls, where the scope has a threshold.
+#[must_use]
+pub fn slowest(function: &FunctionState, most: usize) -> Vec<String> {
+    if function.slowest.is_empty() {
+        return Vec::new();
+    }
+    let calls: Vec<String> = function
+        .slowest
+        .iter()
+        .take(most)
+        .map(|call| format!("{} (thread {})", ns(call.duration_ns), call.tid))
+        .collect();
+    vec![format!("  slowest  {}", calls.join("  "))]
+}
+
+/// What the daemon itself costs.
+#[must_use]
+pub fn cost(cost: &v1::Cost) -> String {
+    let mut text = format!(
+        "daemon {} of a core, {}",
+        units::percent(cost.cpu_share),
+        units::mebibytes(cost.rss_anon_bytes)
+    );
+    if cost.kernel_share > 0.0 {
+        text.push_str(&format!(
+            ", in the kernel {} of a core",
+            units::percent(cost.kernel_share)
+        ));
+    }
+    text
+}
+
+fn ns(value: u64) -> String {
+    units::duration(value as f64)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A view of one function with two modes.
+    pub(crate) fn sample() -> LatencyState {
+        let summary = |count: f64| {
+            Some(v1::Summary {
+                count,
+                rate_hz: 1234.0,
+                mean_ns: 1_200_000.0,
+                min_ns: 250_000,
+                max_ns: 31_000_000,
+                p50_ns: 900_000,
+                p90_ns: 1_900_000,
+                p95_ns: 12_300_000,
+                p99_ns: 20_000_000,
+                p999_ns: 30_000_000,
+            })
+        };
+        let mut state = LatencyState::default();
+        state
+            .apply(v1::WatchLatencyResponse {
+                snapshot: true,
+                scope: "handle[>= p95]".into(),
+                functions: vec![v1::FunctionLatency {
+                    id: 1,
+                    function: Some(v1::Function {
+                        name: "handle".into(),
+                        file: "src/server.rs".into(),
+                        line: 12,
+                        ..Default::default()
+                    }),
+                    since_start: summary(10_234.0),
+                    window: summary(3_456.0),
+                    since_start_counts: Some(v1::Histogram {
+                        bucket_deltas: vec![1700, 100, 100, 300],
+                        counts: vec![4000, 5000, 700, 534],
+                    }),
+                    window_counts: Some(v1::Histogram {
+                        bucket_deltas: vec![1700, 100, 100, 300],
+                        counts: vec![1400, 1700, 200, 156],
+                    }),
+                    open: 3,
+                    overhead_ns: 800,
+                    slowest: vec![v1::SlowCall {
+                        ts_ns: 1,
+                        tid: 77,
+                        duration_ns: 31_000_000,
+                    }],
+                    ..Default::default()
+                }],
+                cost: Some(v1::Cost {
+                    cpu_share: 0.004,
+                    rss_anon_bytes: 21 << 20,
+                    kernel_share: 0.0,
+                }),
+                ..Default::default()
+            })
+            .unwrap();
+        state
+    }
+
+    #[test]
+    fn an_update_is_a_line() {
+        assert_eq!(
+            update(&sample(), Duration::from_millis(2500)),
+            "   2.5 s  handle  1,234/s  mean 1.20 ms  p50 900 µs  p95 12.3 ms  p99 20.0 ms  max 31.0 ms  \
+             (10,234 calls since the start)\n"
+        );
+        let mut idle = sample();
+        idle.functions.get_mut(&1).unwrap().window = v1::Summary::default();
+        assert!(update(&idle, Duration::ZERO).contains("no call has ended in the window"));
+    }
+
+    #[test]
+    fn the_result_is_a_table() {
+        let text = result(&sample(), Duration::from_secs(10));
+        assert!(text.contains("handle[>= p95]  after 10.0 s"), "{text}");
+        assert!(text.contains("handle  src/server.rs:12"), "{text}");
+        let lines: Vec<_> = text.lines().filter(|line| line.starts_with("  ")).collect();
+        assert_eq!(
+            lines,
+            [
+                "           calls  per s     mean     min     p50      p90      p95      p99    p99.9      max",
+                "  start   10,234  1,234  1.20 ms  250 µs  900 µs  1.90 ms  12.3 ms  20.0 ms  30.0 ms  31.0 ms",
+                "  window   3,456  1,234  1.20 ms  250 µs  900 µs  1.90 ms  12.3 ms  20.0 ms  30.0 ms  31.0 ms",
+                "  ewma         0      -        -       -       -        -        -        -        -        -",
+                "  open 3  abandoned 0  overhead 800 ns  lost none",
+                "  slowest  31.0 ms (thread 77)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_narrow_table_does_without_the_least() {
+        let state = sample();
+        let lines = summaries(&state.functions[&1], 80);
+        assert!(lines.iter().all(|line| line.chars().count() <= 80), "{lines:?}");
+        assert!(!lines[0].contains("min") && lines[0].contains("p95") && lines[0].contains("max"));
+    }
+
+    #[test]
+    fn names_cannot_draw() {
+        let mut state = sample();
+        state.functions.get_mut(&1).unwrap().function.name = "a\x1b[2J\nb".into();
+        assert!(!update(&state, Duration::ZERO).contains('\x1b'));
+        assert!(!result(&state, Duration::ZERO).contains('\x1b'));
+    }
+
+    #[test]
+    fn losses_that_did_not_happen_are_not_named() {
+        assert_eq!(losses(&[("a".to_owned(), 0)].into()), "lost none");
+        assert_eq!(
+            losses(&[("a".to_owned(), 0), ("b".to_owned(), 1200)].into()),
+            "lost: b 1,200"
+        );
+    }
+}

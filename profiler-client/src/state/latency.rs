@@ -1,0 +1,234 @@
+//! The latency view as the client knows it.
+
+use std::collections::BTreeMap;
+
+use profiler_proto::v1;
+
+use super::{Malformed, histogram::Counts};
+
+/// A latency view: snapshot and deltas applied.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LatencyState {
+    /// Canonical text of the scope.
+    pub scope: String,
+    /// By the daemon's id for them.
+    pub functions: BTreeMap<u32, FunctionState>,
+    /// What the daemon costs.
+    pub cost: Option<v1::Cost>,
+    /// Losses by reason that belong to no single function.
+    pub lost: BTreeMap<String, u64>,
+    /// Updates that were skipped because this client did not keep up.
+    pub dropped: u64,
+    /// A snapshot has arrived.
+    pub started: bool,
+}
+
+/// One function's latency.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FunctionState {
+    /// Which function.
+    pub function: v1::Function,
+    /// The three histograms in numbers.
+    pub since_start: v1::Summary,
+    /// Of the sliding window.
+    pub window: v1::Summary,
+    /// Exponentially weighted.
+    pub ewma: v1::Summary,
+    /// Calls by duration since the start.
+    pub since_start_counts: Counts,
+    /// Calls by duration in the window.
+    pub window_counts: Counts,
+    /// Spans open now.
+    pub open: u64,
+    /// Spans that were jumped over.
+    pub abandoned: u64,
+    /// Losses by reason.
+    pub lost: BTreeMap<String, u64>,
+    /// The probes' own share of a measured duration.
+    pub overhead_ns: u64,
+    /// Slowest recent calls, slowest first.
+    pub slowest: Vec<v1::SlowCall>,
+}
+
+impl LatencyState {
+    /// Applies one message of the stream.
+    ///
+    /// # Errors
+    ///
+    /// Where the message contradicts the protocol; the state is then as before, or partly newer.
+    pub fn apply(&mut self, message: v1::WatchLatencyResponse) -> Result<(), Malformed> {
+        let v1::WatchLatencyResponse {
+            seq: _,
+            dropped,
+            snapshot,
+            r#final: _,
+            scope,
+            functions,
+            cost,
+            lost,
+            final_reason: _,
+        } = message;
+        if snapshot {
+            self.functions.clear();
+            self.started = true;
+        } else if !self.started && !functions.is_empty() {
+            return Err(Malformed("a change before any snapshot"));
+        }
+        for function in functions {
+            let id = function.id;
+            // In a snapshot this is a new entry, in a delta the one that the counts add to.
+            self.functions.entry(id).or_default().apply(function)?;
+        }
+        if !scope.is_empty() || snapshot {
+            self.scope = scope;
+        }
+        if cost.is_some() {
+            self.cost = cost;
+        }
+        if snapshot || !lost.is_empty() {
+            self.lost = lost.into_iter().collect();
+        }
+        self.dropped = self.dropped.saturating_add(dropped);
+        Ok(())
+    }
+
+    /// All losses of a function: its own and those of the run, by reason.
+    #[must_use]
+    pub fn lost_of(&self, function: &FunctionState) -> BTreeMap<String, u64> {
+        let mut lost = function.lost.clone();
+        for (reason, &count) in &self.lost {
+            let sum = lost.entry(reason.clone()).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        lost
+    }
+}
+
+impl FunctionState {
+    fn apply(&mut self, message: v1::FunctionLatency) -> Result<(), Malformed> {
+        let v1::FunctionLatency {
+            id: _,
+            function,
+            since_start,
+            window,
+            ewma,
+            since_start_counts,
+            window_counts,
+            open,
+            abandoned,
+            lost,
+            overhead_ns,
+            slowest,
+        } = message;
+        if let Some(function) = function {
+            self.function = function;
+        }
+        if let Some(counts) = since_start_counts {
+            self.since_start_counts.add(&Counts::read(&counts)?);
+        }
+        self.window_counts = Counts::read(&window_counts.unwrap_or_default())?;
+        self.since_start = since_start.unwrap_or_default();
+        self.window = window.unwrap_or_default();
+        self.ewma = ewma.unwrap_or_default();
+        self.open = open;
+        self.abandoned = abandoned;
+        self.lost = lost.into_iter().collect();
+        self.overhead_ns = overhead_ns;
+        self.slowest = slowest;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(bucket: u32, count: u64) -> v1::Histogram {
+        v1::Histogram {
+            bucket_deltas: vec![bucket],
+            counts: vec![count],
+        }
+    }
+
+    fn message(snapshot: bool, count: u64) -> v1::WatchLatencyResponse {
+        v1::WatchLatencyResponse {
+            snapshot,
+            scope: "f".into(),
+            functions: vec![v1::FunctionLatency {
+                id: 3,
+                function: snapshot.then(|| v1::Function {
+                    name: "f".into(),
+                    ..Default::default()
+                }),
+                since_start_counts: Some(counts(100, count)),
+                window_counts: Some(counts(100, count)),
+                abandoned: 1,
+                ..Default::default()
+            }],
+            ..Default::default()
+        }
+    }
+
+    fn total(state: &LatencyState) -> (u64, u64) {
+        let function = &state.functions[&3];
+        (
+            function.since_start_counts.total(),
+            function.window_counts.total(),
+        )
+    }
+
+    #[test]
+    fn deltas_add_to_the_start_and_replace_the_window() {
+        let mut state = LatencyState::default();
+        state.apply(message(true, 5)).unwrap();
+        assert_eq!(total(&state), (5, 5));
+        state.apply(message(false, 2)).unwrap();
+        assert_eq!(total(&state), (7, 2));
+        assert_eq!(
+            state.functions[&3].function.name, "f",
+            "a delta need not repeat the function"
+        );
+    }
+
+    #[test]
+    fn a_snapshot_after_a_gap_replaces_everything() {
+        let mut state = LatencyState::default();
+        state.apply(message(true, 5)).unwrap();
+        state
+            .apply(v1::WatchLatencyResponse {
+                dropped: 4,
+                seq: 9,
+                ..message(true, 6)
+            })
+            .unwrap();
+        assert_eq!(total(&state), (6, 6));
+        assert_eq!(state.dropped, 4);
+        state
+            .apply(v1::WatchLatencyResponse {
+                snapshot: true,
+                ..Default::default()
+            })
+            .unwrap();
+        assert!(state.functions.is_empty());
+    }
+
+    #[test]
+    fn a_delta_before_the_snapshot_is_refused() {
+        LatencyState::default().apply(message(false, 1)).unwrap_err();
+    }
+
+    #[test]
+    fn losses_of_a_function_include_those_of_the_run() {
+        let mut state = LatencyState::default();
+        let mut first = message(true, 1);
+        first.lost.insert("ring_full".into(), 2);
+        first.functions[0].lost.insert("ring_full".into(), 1);
+        first.functions[0].lost.insert("too_deep".into(), 3);
+        state.apply(first).unwrap();
+        let lost = state.lost_of(&state.functions[&3]);
+        assert_eq!(
+            lost,
+            [("ring_full".to_owned(), 3), ("too_deep".to_owned(), 3)].into()
+        );
+    }
+}

@@ -1,0 +1,11 @@
+//! What the client knows of a view: snapshots and deltas applied, nothing else.
+
+pub mod flame;
+pub mod histogram;
+pub mod latency;
+pub mod tree;
+
+/// A message that contradicts the protocol; the daemon is of another version, or broken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("The daemon sent {0}, which profiler.v1 does not allow: are daemon and client of one version?")]
+pub struct Malformed(pub &'static str);

@@ -1,0 +1,128 @@
+//! `profiler flame`.
+
+use std::time::Duration;
+
+use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use tokio::time::Instant;
+
+use super::{interruptible, target};
+use crate::{
+    attached::{Attached, Owned},
+    cli::{
+        duration::to_proto,
+        exit::Failure,
+        request::{Flame, FlameFormat, Host, Sides},
+        validate::require_predicate,
+    },
+    connect::{MAX_MESSAGE_BYTES, connect},
+    output::{Output, Progress, note, warnings},
+    render::{
+        self,
+        escape::terminal,
+        svg::{self, About},
+        threshold, units,
+    },
+    state::flame::FlameState,
+    stop::Stop,
+    watch::{Ended, Run},
+};
+
+/// Time between messages; only the last one is written, the others are progress.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs it.
+pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
+    let output = Output::open(request.output.as_deref())?;
+    let (attached, target, stream) = interruptible(&mut stop, async {
+        let connection = connect(host).await?;
+        let attached = Attached::open(&connection, &request.session, &owned).await?;
+        // A running session's scope is known only now.
+        require_predicate(request.sides, &attached.session.scope)?;
+        let mut client =
+            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let stream = client
+            .watch_flame(v1::WatchFlameRequest {
+                session: attached.session.name.clone(),
+                interval: Some(to_proto(INTERVAL)),
+                over: request.over.into(),
+                difference: request.sides == Sides::Difference,
+            })
+            .await?
+            .into_inner();
+        let target = target::label(&connection, &attached.session).await;
+        Ok((attached, target, stream))
+    })
+    .await?;
+    warnings(&attached.session.warnings);
+
+    let began = Instant::now();
+    let mut state = FlameState::default();
+    let ended = {
+        let mut progress = Progress::default();
+        let run = Run {
+            deadline: request.duration.map(|duration| began + duration),
+            stop,
+            owned,
+            own: attached.own,
+        };
+        run.watch(stream, |message| {
+            state
+                .apply(message)
+                .map_err(|error| Failure::failed(error.to_string()))?;
+            progress.show(&describe(&state, began.elapsed(), request.duration));
+            Ok(())
+        })
+        .await?
+    };
+
+    if state.started {
+        let about = About {
+            target,
+            elapsed: began.elapsed(),
+        };
+        output.write(&render(&state, &request, &about))?;
+        if let Some(path) = &request.output {
+            note(&format!(
+                "{} written: {}",
+                terminal(&path.to_string_lossy()),
+                describe(&state, about.elapsed, None)
+            ));
+        }
+    }
+    match ended {
+        Ended::Asked if state.started => Ok(()),
+        Ended::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
+        Ended::ByItself(reason) => {
+            note(&format!("The run ended by itself. {}", terminal(&reason)));
+            Ok(())
+        }
+        Ended::Broken(failure) => Err(failure),
+    }
+}
+
+fn render(state: &FlameState, request: &Flame, about: &About) -> String {
+    match request.format {
+        FlameFormat::Text => render::tree::render(state, request.sides),
+        FlameFormat::Folded => render::folded::render(state, request.sides),
+        FlameFormat::Json => render::json::flame(state, request.sides),
+        FlameFormat::Svg => svg::render(state, request.sides, about),
+    }
+}
+
+/// The run so far, in a line.
+fn describe(state: &FlameState, elapsed: Duration, of: Option<Duration>) -> String {
+    let summary = &state.summary;
+    let mut text = units::duration(elapsed.as_nanos() as f64);
+    if let Some(of) = of {
+        text.push_str(&format!(" of {}", units::duration(of.as_nanos() as f64)));
+    }
+    text.push_str(&format!(", {} samples", units::count(summary.samples)));
+    if !state.scope.is_empty() {
+        text.push_str(&format!(", {} inside", units::count(summary.inside)));
+    }
+    let threshold = threshold::describe(&state.scope, summary);
+    if !threshold.is_empty() {
+        text.push_str(&format!(", {threshold}"));
+    }
+    text
+}

@@ -1,0 +1,62 @@
+//! `profiler functions`.
+
+use profiler_proto::v1::{self, target_service_client::TargetServiceClient};
+
+use crate::{
+    cli::{
+        exit::{ExitStatus, Failure},
+        request::Host,
+    },
+    connect::{MAX_MESSAGE_BYTES, connect},
+    output,
+    render::{escape::terminal, json, text},
+};
+
+/// Lists functions, as they arrive: large programs have a million of them.
+pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) -> Result<(), Failure> {
+    let connection = connect(host).await?;
+    let mut client =
+        TargetServiceClient::new(connection.channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let request = v1::ListFunctionsRequest {
+        target: Some(target),
+        pattern: pattern.clone(),
+    };
+    let mut stream = client.list_functions(request).await?.into_inner();
+    let mut any = false;
+    while let Some(message) = stream.message().await? {
+        if message.functions.is_empty() {
+            continue;
+        }
+        let content = if json {
+            message.functions.iter().map(json::function).collect()
+        } else {
+            let heading = if any { "" } else { "    SIZE  INLINED  FUNCTION\n" };
+            message
+                .functions
+                .iter()
+                .fold(heading.to_owned(), |lines, function| lines + &line(function))
+        };
+        any = true;
+        output::stdout(content)?;
+    }
+    if any {
+        return Ok(());
+    }
+    Err(Failure {
+        status: ExitStatus::NotFound,
+        message: if pattern.is_empty() {
+            "The target has no functions that are known by name.".to_owned()
+        } else {
+            format!("No function matches `{}`.", terminal(&pattern))
+        },
+    })
+}
+
+fn line(function: &v1::Function) -> String {
+    let inlined = if function.inlined == 0 {
+        String::new()
+    } else {
+        function.inlined.to_string()
+    };
+    format!("{:>8} {inlined:>8}  {}\n", function.size, text::title(function))
+}

@@ -1,0 +1,58 @@
+//! The verbs.
+
+mod flame;
+mod functions;
+mod latency;
+mod processes;
+mod sessions;
+mod target;
+
+use std::future::Future;
+
+use crate::{
+    attached::Owned,
+    cli::{
+        exit::Failure,
+        request::{Host, Request},
+    },
+    stop::Stop,
+};
+
+/// Runs a validated command.
+///
+/// # Errors
+///
+/// Whatever kept it from doing what was asked.
+pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
+    let stop = &mut stop;
+    match request {
+        // These two end by themselves when asked to stop, with a result.
+        Request::Latency(request) => latency::run(&host, request, stop.clone(), owned).await,
+        Request::Flame(request) => flame::run(&host, request, stop.clone(), owned).await,
+        Request::Ps { pattern, json } => interruptible(stop, processes::list(&host, pattern, json)).await,
+        Request::Functions {
+            target,
+            pattern,
+            json,
+        } => interruptible(stop, functions::list(&host, target, pattern, json)).await,
+        Request::SessionNew { create, json } => {
+            interruptible(stop, sessions::new(&host, &create, json)).await
+        }
+        Request::SessionList { json } => interruptible(stop, sessions::list(&host, json)).await,
+        Request::SessionEnd { name } => interruptible(stop, sessions::end(&host, name)).await,
+        Request::ScopeSet { name, scope } => {
+            interruptible(stop, sessions::set_scope(&host, name, scope)).await
+        }
+    }
+}
+
+/// Lets the user stop what has no result to show yet.
+async fn interruptible<T>(
+    stop: &mut Stop,
+    work: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        result = work => result,
+        () = stop.requested() => Err(Failure::failed("Stopped before there was anything to show.")),
+    }
+}

@@ -1,0 +1,56 @@
+//! `profiler ps`.
+
+use profiler_proto::v1::{self, target_service_client::TargetServiceClient};
+
+use crate::{
+    cli::{
+        exit::{ExitStatus, Failure},
+        request::Host,
+    },
+    connect::{Connection, MAX_MESSAGE_BYTES, connect},
+    output,
+    render::{escape::terminal, json, text},
+};
+
+/// Lists processes.
+pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failure> {
+    let processes = fetch(&connect(host).await?, pattern.clone()).await?;
+    if processes.is_empty() && !pattern.is_empty() {
+        return Err(Failure {
+            status: ExitStatus::NotFound,
+            message: format!(
+                "No process that you may look at matches `{}`.",
+                terminal(&pattern)
+            ),
+        });
+    }
+    if json {
+        return output::stdout(processes.iter().map(json::process).collect::<String>());
+    }
+    let mut rows = vec![["PID", "UID", "THREADS", "COMMAND"].map(str::to_owned).to_vec()];
+    rows.extend(processes.iter().map(|process| {
+        let command = if process.command.is_empty() {
+            &process.executable
+        } else {
+            &process.command
+        };
+        vec![
+            process.pid.to_string(),
+            process.uid.to_string(),
+            process.threads.to_string(),
+            terminal(command).into_owned(),
+        ]
+    }));
+    output::stdout(text::table(&rows, &[3]))
+}
+
+/// Processes that match a pattern; all where it is empty.
+pub async fn fetch(connection: &Connection, pattern: String) -> Result<Vec<v1::Process>, Failure> {
+    let mut client =
+        TargetServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    Ok(client
+        .list_processes(v1::ListProcessesRequest { pattern })
+        .await?
+        .into_inner()
+        .processes)
+}

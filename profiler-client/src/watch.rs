@@ -1,0 +1,147 @@
+//! One run of a view: messages until it ends, by time, by the user, or by the target's end.
+
+use std::{future::Future, time::Duration};
+
+use profiler_proto::v1;
+use tokio::time::{Instant, sleep_until};
+use tonic::{Status, Streaming};
+
+use crate::{attached::Owned, cli::exit::Failure, stop::Stop};
+
+/// How long a stream may take to bring its last message after its session was ended.
+const LAST_MESSAGE: Duration = Duration::from_secs(5);
+
+/// How long a run that was stopped before any message waits for one, if only to show that.
+const FIRST_MESSAGE: Duration = Duration::from_secs(3);
+
+/// A message of a view's stream.
+pub trait Message {
+    /// Whether it is the last one.
+    fn is_final(&self) -> bool;
+    /// Why it is.
+    fn final_reason(&self) -> &str;
+}
+
+impl Message for v1::WatchLatencyResponse {
+    fn is_final(&self) -> bool {
+        self.r#final
+    }
+    fn final_reason(&self) -> &str {
+        &self.final_reason
+    }
+}
+
+impl Message for v1::WatchFlameResponse {
+    fn is_final(&self) -> bool {
+        self.r#final
+    }
+    fn final_reason(&self) -> &str {
+        &self.final_reason
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The user or the clock ended it.
+    Asked,
+    /// The session or its target ended; why.
+    ByItself(String),
+    /// The stream broke; what came before it stands.
+    Broken(Failure),
+}
+
+/// What ends a run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// When the run is over; `None`: only when asked to stop.
+    pub deadline: Option<Instant>,
+    /// The user.
+    pub stop: Stop,
+    /// Sessions to end; what their streams then send last still belongs to the run.
+    pub owned: Owned,
+    /// Whether the watched session is among them.
+    pub own: bool,
+}
+
+impl Run {
+    /// Hands every message to `on_message` until the run is over.
+    ///
+    /// # Errors
+    ///
+    /// What `on_message` fails with: it ends the run at once.
+    pub async fn watch<M: Message>(
+        mut self,
+        mut stream: Streaming<M>,
+        mut on_message: impl FnMut(M) -> Result<(), Failure>,
+    ) -> Result<Ended, Failure> {
+        let mut any = false;
+        loop {
+            let message = tokio::select! {
+                biased;
+                () = self.stop.requested() => break,
+                () = until(self.deadline) => break,
+                message = stream.message() => message,
+            };
+            any = true;
+            if let Some(ended) = take(message, &mut on_message)? {
+                return Ok(ended);
+            }
+        }
+        self.drain(stream, any, on_message).await
+    }
+
+    /// Takes what is still to come after the run's end.
+    async fn drain<M: Message>(
+        &mut self,
+        mut stream: Streaming<M>,
+        any: bool,
+        mut on_message: impl FnMut(M) -> Result<(), Failure>,
+    ) -> Result<Ended, Failure> {
+        if !self.own {
+            if !any && let Some(message) = within(FIRST_MESSAGE, stream.message()).await {
+                take(message, &mut on_message)?;
+            }
+            return Ok(Ended::Asked);
+        }
+        let owned = self.owned.clone();
+        let end = tokio::spawn(async move { owned.end().await });
+        let last = Instant::now() + LAST_MESSAGE;
+        while let Ok(message) = tokio::time::timeout_at(last, stream.message()).await {
+            if take(message, &mut on_message)?.is_some() {
+                break;
+            }
+        }
+        // It has its own deadline, and cannot fail in a way that matters here.
+        let _ = end.await;
+        Ok(Ended::Asked)
+    }
+}
+
+fn take<M: Message>(
+    message: Result<Option<M>, Status>,
+    on_message: &mut impl FnMut(M) -> Result<(), Failure>,
+) -> Result<Option<Ended>, Failure> {
+    match message {
+        Ok(Some(message)) => {
+            let ended = message
+                .is_final()
+                .then(|| Ended::ByItself(message.final_reason().to_owned()));
+            on_message(message)?;
+            Ok(ended)
+        }
+        Ok(None) => Ok(Some(Ended::ByItself(String::new()))),
+        Err(status) => Ok(Some(Ended::Broken(status.into()))),
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn within<T>(duration: Duration, future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(duration, future).await.ok()
+}

@@ -1,0 +1,474 @@
+//! The command line from outside, against a daemon that plays a script.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests, which clippy does not see")]
+
+mod fake;
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _},
+    process::{Child, Command, Output, Stdio},
+};
+
+use fake::{Fake, Script};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+fn profiler(fake: &Fake, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_profiler"));
+    command
+        .args(arguments)
+        .arg("--host")
+        .arg(format!("unix:{}", fake.socket().display()));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn run(fake: &Fake, arguments: &[&str]) -> Output {
+    profiler(fake, arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+fn interrupt(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::INT).unwrap();
+}
+
+#[track_caller]
+fn assert_status(output: &Output, status: i32) {
+    assert_eq!(
+        output.status.code(),
+        Some(status),
+        "{}\n{}",
+        stdout(output),
+        stderr(output)
+    );
+}
+
+#[test]
+fn processes_and_functions_are_listed() {
+    let fake = Fake::start(Script::default());
+    let output = run(&fake, &["ps", "server"]);
+    assert_status(&output, 0);
+    assert_eq!(
+        stdout(&output),
+        "PID   UID  THREADS  COMMAND\n  7  1000        4  server --listen \\u{1b}[31m\n"
+    );
+    assert_status(&run(&fake, &["ps", "nosuch"]), 3);
+    let output = run(&fake, &["functions", "-p", "7"]);
+    assert_eq!(
+        stdout(&output),
+        "    SIZE  INLINED  FUNCTION\n     \
+         100           handle  src/server.cc:12\n     \
+         100        3  parse<int>  src/server.cc:40\n"
+    );
+    let output = run(&fake, &["functions", "-p", "7", "--json"]);
+    let first: Value = serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap();
+    assert_eq!(
+        first,
+        serde_json::json!({"type": "function", "schema": 1, "name": "handle", "linkage_name": "_Zhandle",
+            "file": "src/server.cc", "line": 12, "module": "/usr/bin/server", "address": 4108, "size": 100,
+            "inlined": 0})
+    );
+}
+
+#[test]
+fn latency_as_text_ends_with_a_table() {
+    let fake = Fake::start(Script::default());
+    let output = run(&fake, &["latency", "-p", "7", "handle", "--duration", "0.3"]);
+    assert_status(&output, 0);
+    let text = stdout(&output);
+    assert!(
+        text.lines()
+            .next()
+            .unwrap()
+            .contains("s  handle  2,000/s  mean 1.50 ms  p50 900 µs"),
+        "{text}"
+    );
+    assert!(
+        text.contains("  start ") && text.contains("  ewma        0      -"),
+        "{text}"
+    );
+    assert!(!text.contains('\x1b'), "nothing is drawn into a pipe");
+    assert!(
+        stderr(&output).contains("profiler: warning: `handle` begins with"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(fake.left(), 0);
+    let seen = fake.seen.lock().unwrap();
+    assert_eq!(seen.created[0].scope, "handle");
+    assert_eq!(seen.created[0].lease.unwrap().seconds, 10);
+}
+
+#[test]
+fn latency_as_json_has_one_final_object() {
+    let fake = Fake::start(Script::default());
+    let output = run(
+        &fake,
+        &["latency", "-p", "7", "handle", "--json", "--duration", "300ms"],
+    );
+    assert_status(&output, 0);
+    let objects: Vec<Value> = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(objects.len() >= 2);
+    let (last, others) = objects.split_last().unwrap();
+    assert_eq!(last["final"], true);
+    assert!(others.iter().all(|object| object["final"] == false));
+    assert_eq!(last["since_start"]["p95_ns"], 12_300_000);
+    assert!(last["ewma"]["p95_ns"].is_null());
+}
+
+#[test]
+fn ctrl_c_ends_the_run_with_its_result() {
+    let fake = Fake::start(Script::default());
+    let child = profiler(&fake, &["latency", "-p", "7", "handle"])
+        .spawn()
+        .unwrap();
+    fake.await_updates(2);
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_status(&output, 0);
+    assert!(stdout(&output).contains("p99.9"), "{}", stdout(&output));
+    assert_eq!(fake.left(), 0);
+}
+
+#[test]
+fn a_second_ctrl_c_aborts_even_while_nobody_reads() {
+    let fake = Fake::start(Script::default());
+    let mut child = profiler(&fake, &["latency", "-p", "7", "handle", "--json"])
+        .spawn()
+        .unwrap();
+    // A pipe holds 64 KiB: some hundred updates later the client is stuck in a write.
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    reader.read_line(&mut String::new()).unwrap();
+    fake.await_updates(150);
+    interrupt(&child);
+    interrupt_until_gone(&mut child);
+    let mut rest = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{rest}");
+    assert!(rest.contains("Aborted."), "{rest}");
+    assert_eq!(fake.left(), 0, "the session was ended all the same");
+}
+
+/// Two signals that arrive at once are one; so the second is sent until it counted.
+fn interrupt_until_gone(child: &mut Child) {
+    while child.try_wait().unwrap().is_none() {
+        let _ = kill_process(Pid::from_child(child), Signal::INT);
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_target_that_exits_is_a_result() {
+    let fake = Fake::start(Script {
+        target_exits_after: Some(3),
+        ..Script::default()
+    });
+    let output = run(&fake, &["latency", "-p", "7", "handle"]);
+    assert_status(&output, 0);
+    assert!(stdout(&output).contains("p99.9"));
+    assert!(
+        stderr(&output).contains("The target exited."),
+        "{}",
+        stderr(&output)
+    );
+    let output = run(&fake, &["flame", "-p", "7", "handle[>= p95]", "-f"]);
+    assert_status(&output, 0);
+    assert!(
+        stdout(&output).contains("main;handle;slow:path"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn what_was_collected_before_a_break_is_written() {
+    let fake = Fake::start(Script {
+        breaks_after: Some(2),
+        ..Script::default()
+    });
+    let output = run(&fake, &["flame", "-p", "7", "handle[>= p95]", "-f"]);
+    assert_status(&output, 1);
+    assert!(
+        stdout(&output).contains("main;handle;slow:path"),
+        "{}",
+        stdout(&output)
+    );
+    assert!(
+        stderr(&output).contains("profiler: The daemon is gone"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_run_quietly() {
+    let fake = Fake::start(Script::default());
+    let mut child = profiler(&fake, &["latency", "-p", "7", "handle", "--json"])
+        .spawn()
+        .unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    reader.read_line(&mut String::new()).unwrap();
+    drop(reader);
+    let output = child.wait_with_output().unwrap();
+    assert_status(&output, 0);
+    assert!(!stderr(&output).contains("pipe"), "{}", stderr(&output));
+    assert_eq!(fake.left(), 0);
+}
+
+#[test]
+fn a_flame_graph_comes_in_all_formats() {
+    let fake = Fake::start(Script::default());
+    let directory = tempfile::tempdir().unwrap();
+    let scope = "handle[>= p95]";
+    for (name, words) in [
+        ("a.svg", "inside: &gt;= 12.3 ms (p95 of 10,234 calls"),
+        ("a.folded", "main;handle;slow:path;read "),
+        ("a.json", "\"type\":\"summary\",\"schema\":1"),
+    ] {
+        let path = directory.path().join(name);
+        let output = run(
+            &fake,
+            &[
+                "flame",
+                "-p",
+                "7",
+                scope,
+                "-o",
+                path.to_str().unwrap(),
+                "--duration",
+                "0.2",
+            ],
+        );
+        assert_status(&output, 0);
+        assert_eq!(stdout(&output), "");
+        assert!(
+            stderr(&output).contains(&format!("{name} written")),
+            "{}",
+            stderr(&output)
+        );
+        let content = fs::read_to_string(path).unwrap();
+        assert!(content.contains(words), "{content}");
+    }
+    let output = run(
+        &fake,
+        &[
+            "flame",
+            "-p",
+            "7",
+            scope,
+            "--diff",
+            "--format",
+            "svg",
+            "--duration",
+            "0.2",
+        ],
+    );
+    assert!(
+        stdout(&output).contains("+80.0 points, 95% interval +60.0 to +90.0"),
+        "{}",
+        stdout(&output)
+    );
+    let output = run(
+        &fake,
+        &["flame", "-p", "7", scope, "--outside", "-f", "--duration", "0.2"],
+    );
+    assert!(stdout(&output).starts_with("main;handle "), "{}", stdout(&output));
+    let output = run(&fake, &["flame", "-p", "7", scope, "--duration", "0.2"]);
+    assert!(stdout(&output).contains("slow;path"), "{}", stdout(&output));
+    let seen = fake.seen.lock().unwrap();
+    let differences: Vec<_> = seen.flames.iter().map(|request| request.difference).collect();
+    assert_eq!(differences, [false, false, false, true, false, false]);
+    drop(seen);
+    assert_eq!(fake.left(), 0);
+}
+
+#[test]
+fn an_unwritable_file_is_noticed_before_the_run() {
+    let fake = Fake::start(Script::default());
+    let output = run(&fake, &["flame", "-p", "7", "-o", "/nonexistent/a.svg"]);
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("Cannot write /nonexistent/a.svg: No such file"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(fake.seen.lock().unwrap().created.is_empty());
+    let output = run(
+        &fake,
+        &[
+            "flame",
+            "-p",
+            "7",
+            "-o",
+            "/dev/full",
+            "--format",
+            "svg",
+            "--duration",
+            "0.1",
+        ],
+    );
+    assert_status(&output, 1);
+    assert!(
+        stderr(&output).contains("No space left on device"),
+        "{}",
+        stderr(&output)
+    );
+    assert_eq!(fake.left(), 0);
+}
+
+#[test]
+fn errors_have_their_exit_status_and_words() {
+    let fake = Fake::start(Script::default());
+    for (arguments, status, words) in [
+        (
+            &["latency", "-p", "404", "f"][..],
+            3,
+            "profiler: There is no process 404.",
+        ),
+        (
+            &["latency", "-p", "7", "handel"],
+            3,
+            "Nearest names:\n  handle\n  candle",
+        ),
+        (
+            &["latency", "-p", "7", "f[>= p195]"],
+            2,
+            "\n  f[>= p195]\n       ^",
+        ),
+        (&["latency", "-p", "403", "f"], 4, "CAP_BPF"),
+        (&["latency", "-p", "7", "*"], 1, "the limit is 2,048"),
+        (&["functions", "-p", "404"], 3, "no process 404"),
+        (
+            &["flame", "-p", "7", "handle", "--diff"],
+            2,
+            "--diff needs a scope with a predicate",
+        ),
+        (
+            &["flame", "--session", "plain", "--outside"],
+            2,
+            "--outside needs a scope with a predicate",
+        ),
+        (&["flame", "--session", "nosuch"], 3, "there are: web, plain"),
+        (&["session", "end", "nosuch"], 3, "no session `nosuch`"),
+        (&["latency", "-p", "7"], 2, "which calls to time"),
+        (&["latency"], 2, "which calls to time"),
+        (&["frobnicate"], 2, "unrecognized subcommand"),
+        (&["flame", "-p", "x"], 2, "invalid value 'x'"),
+    ] {
+        let output = run(&fake, arguments);
+        assert!(
+            stderr(&output).contains(words),
+            "{arguments:?}: {}",
+            stderr(&output)
+        );
+        assert_status(&output, status);
+        assert_eq!(stdout(&output), "", "{arguments:?}");
+    }
+    assert_eq!(fake.left(), 0);
+}
+
+#[test]
+fn sessions_are_made_listed_edited_and_ended() {
+    let fake = Fake::start(Script::default());
+    let output = run(
+        &fake,
+        &[
+            "session",
+            "new",
+            "-p",
+            "7",
+            "handle[>= p95]",
+            "--name",
+            "mine",
+            "-F",
+            "999",
+        ],
+    );
+    assert_status(&output, 0);
+    assert_eq!(stdout(&output), "mine\n");
+    let output = run(&fake, &["session", "list"]);
+    assert!(
+        stdout(&output).starts_with("NAME   PIDS  FUNCTIONS  WATCHERS  SCOPE\nweb    7"),
+        "{}",
+        stdout(&output)
+    );
+    let output = run(&fake, &["scope", "set", "mine", "handle[>= p99]"]);
+    assert_eq!(stdout(&output), "handle[>= p99]\n");
+    assert_status(&run(&fake, &["session", "end", "mine"]), 0);
+    let seen = fake.seen.lock().unwrap();
+    assert_eq!(
+        (
+            seen.created[0].frequency_hz,
+            seen.created[0].lease.unwrap().seconds
+        ),
+        (999, 600)
+    );
+    assert_eq!(seen.ended, ["mine"]);
+}
+
+#[test]
+fn a_joined_session_is_left_running() {
+    let fake = Fake::start(Script::default());
+    let output = run(
+        &fake,
+        &["latency", "--session", "web", "--duration", "0.2", "--json"],
+    );
+    assert_status(&output, 0);
+    assert!(stdout(&output).lines().last().unwrap().contains("\"final\":true"));
+    assert!(fake.seen.lock().unwrap().ended.is_empty());
+}
+
+#[test]
+fn a_daemon_that_is_not_there_is_named() {
+    let output = Command::new(env!("CARGO_BIN_EXE_profiler"))
+        .args(["ps", "--host", "/nonexistent/profilerd.sock"])
+        .output()
+        .unwrap();
+    assert_status(&output, 1);
+    assert!(stderr(&output).contains("Cannot reach a daemon at /nonexistent/profilerd.sock: No such file"));
+}
+
+#[test]
+fn every_help_has_units_examples_and_exit_statuses() {
+    for verb in [
+        &[][..],
+        &["ps"],
+        &["functions"],
+        &["latency"],
+        &["flame"],
+        &["session"],
+        &["session", "new"],
+        &["session", "list"],
+        &["session", "end"],
+        &["scope"],
+        &["scope", "set"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_profiler"))
+            .args(verb)
+            .arg("--help")
+            .output()
+            .unwrap();
+        assert_status(&output, 0);
+        for words in [
+            "Examples:",
+            "Units:",
+            "Exit status: 0 done; 1 failed; 2 usage; 3 no such target",
+        ] {
+            assert!(stdout(&output).contains(words), "{verb:?}: {words}");
+        }
+    }
+}

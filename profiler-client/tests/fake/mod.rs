@@ -1,0 +1,382 @@
+//! A daemon that plays a script: enough of the service to test the client against.
+
+#![expect(clippy::unwrap_used, reason = "a test's part, which clippy does not see")]
+
+mod views;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures_util::Stream;
+use profiler_proto::v1::{
+    self, session_service_server as session, target_service_server as target, view_service_server as view,
+};
+use tokio::{
+    net::UnixListener,
+    runtime::Runtime,
+    sync::{mpsc, watch},
+};
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tonic::{Code, Request, Response, Status, transport::Server};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use self::views::{flame, function, latency};
+
+/// Sent between the updates of a stream.
+const UPDATE: Duration = Duration::from_millis(50);
+
+/// What it does besides answering.
+#[derive(Clone, Default)]
+pub struct Script {
+    /// The target exits after this many updates.
+    pub target_exits_after: Option<usize>,
+    /// The stream breaks after this many updates.
+    pub breaks_after: Option<usize>,
+}
+
+/// What was asked of it.
+#[derive(Default)]
+pub struct Seen {
+    pub created: Vec<v1::CreateSessionRequest>,
+    pub ended: Vec<String>,
+    pub flames: Vec<v1::WatchFlameRequest>,
+    pub scopes: Vec<v1::SetScopeRequest>,
+}
+
+/// The daemon, until dropped.
+pub struct Fake {
+    pub socket: PathBuf,
+    pub seen: Arc<Mutex<Seen>>,
+    streams: watch::Receiver<usize>,
+    runtime: Runtime,
+    _directory: tempfile::TempDir,
+}
+
+impl Fake {
+    pub fn start(script: Script) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("profilerd.sock");
+        let runtime = Runtime::new().unwrap();
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let (updates, streams) = watch::channel(0);
+        let service = Service {
+            script,
+            seen: Arc::clone(&seen),
+            ends: Arc::default(),
+            updates: Arc::new(updates),
+        };
+        let listener = {
+            let _guard = runtime.enter();
+            UnixListener::bind(&socket).unwrap()
+        };
+        runtime.spawn(
+            Server::builder()
+                .add_service(target::TargetServiceServer::new(service.clone()))
+                .add_service(session::SessionServiceServer::new(service.clone()))
+                .add_service(view::ViewServiceServer::new(service))
+                .serve_with_incoming(UnixListenerStream::new(listener)),
+        );
+        Self {
+            socket,
+            seen,
+            streams,
+            runtime,
+            _directory: directory,
+        }
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Waits until that many updates have been sent.
+    pub fn await_updates(&self, count: usize) {
+        let mut streams = self.streams.clone();
+        self.runtime.block_on(async move {
+            tokio::time::timeout(Duration::from_secs(20), streams.wait_for(|&sent| sent >= count))
+                .await
+                .expect("the client watches")
+                .unwrap();
+        });
+    }
+
+    /// Names of sessions that were made and not ended.
+    pub fn left(&self) -> usize {
+        let seen = self.seen.lock().unwrap();
+        seen.created.len() - seen.ended.len()
+    }
+}
+
+#[derive(Clone)]
+struct Service {
+    script: Script,
+    seen: Arc<Mutex<Seen>>,
+    /// By session: tells its streams that it has ended.
+    ends: Arc<Mutex<HashMap<String, watch::Sender<bool>>>>,
+    updates: Arc<watch::Sender<usize>>,
+}
+
+pub fn refuse(code: Code, reason: &str, message: &str, metadata: &[(&str, &str)]) -> Status {
+    let metadata: HashMap<String, String> = metadata
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
+    Status::with_error_details(
+        code,
+        message,
+        ErrorDetails::with_error_info(reason, "profiler.v1", metadata),
+    )
+}
+
+/// The scopes and processes that the tests provoke errors with.
+fn check(target: Option<&v1::Target>, scope: &str) -> Result<(), Status> {
+    let pid = match target.and_then(|target| target.target.as_ref()) {
+        Some(v1::target::Target::Pid(pid)) => *pid,
+        _ => 7,
+    };
+    match (pid, scope) {
+        (404, _) => Err(refuse(
+            Code::NotFound,
+            "TARGET_NOT_FOUND",
+            "There is no process 404.",
+            &[],
+        )),
+        (403, _) => Err(refuse(
+            Code::PermissionDenied,
+            "CAPABILITY_MISSING",
+            "Attaching needs CAP_BPF: run as root.",
+            &[("capability", "CAP_BPF")],
+        )),
+        (_, "f[>= p195]") => Err(refuse(
+            Code::InvalidArgument,
+            "SCOPE_INVALID",
+            "A percentile is below 100.",
+            &[("scope", "f[>= p195]"), ("offset", "5")],
+        )),
+        (_, "handel") => Err(refuse(
+            Code::NotFound,
+            "FUNCTION_NOT_FOUND",
+            "No function matches `handel`.",
+            &[("nearest", "handle,candle")],
+        )),
+        (_, "*") => Err(refuse(
+            Code::ResourceExhausted,
+            "TOO_MANY_FUNCTIONS",
+            "`*` matches 10,000 functions; the limit is 2,048.",
+            &[],
+        )),
+        _ => Ok(()),
+    }
+}
+
+type Streamed<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl target::TargetService for Service {
+    async fn list_processes(
+        &self,
+        request: Request<v1::ListProcessesRequest>,
+    ) -> Result<Response<v1::ListProcessesResponse>, Status> {
+        let pattern = request.into_inner().pattern;
+        let process = v1::Process {
+            pid: 7,
+            uid: 1000,
+            threads: 4,
+            executable: "/usr/bin/server".into(),
+            command: "server --listen \x1b[31m".into(),
+        };
+        let processes = if process.command.contains(&pattern) {
+            vec![process]
+        } else {
+            Vec::new()
+        };
+        Ok(Response::new(v1::ListProcessesResponse { processes }))
+    }
+
+    type ListFunctionsStream = Streamed<v1::ListFunctionsResponse>;
+
+    async fn list_functions(
+        &self,
+        request: Request<v1::ListFunctionsRequest>,
+    ) -> Result<Response<Self::ListFunctionsStream>, Status> {
+        let request = request.into_inner();
+        check(request.target.as_ref(), &request.pattern)?;
+        let functions = vec![
+            function("handle", 12),
+            v1::Function {
+                inlined: 3,
+                ..function("parse<int>", 40)
+            },
+        ];
+        let message = v1::ListFunctionsResponse { functions };
+        Ok(Response::new(Box::pin(tokio_stream::iter([Ok(message)]))))
+    }
+}
+
+#[tonic::async_trait]
+impl session::SessionService for Service {
+    async fn create_session(
+        &self,
+        request: Request<v1::CreateSessionRequest>,
+    ) -> Result<Response<v1::CreateSessionResponse>, Status> {
+        let request = request.into_inner();
+        check(request.target.as_ref(), &request.scope)?;
+        let name = if request.name.is_empty() {
+            "s1".to_owned()
+        } else {
+            request.name.clone()
+        };
+        self.ends
+            .lock()
+            .unwrap()
+            .insert(name.clone(), watch::channel(false).0);
+        let session = v1::Session {
+            name,
+            scope: request.scope.clone(),
+            pids: vec![7],
+            warnings: vec!["`handle` begins with an instruction that the kernel single-steps.".into()],
+            ..Default::default()
+        };
+        self.seen.lock().unwrap().created.push(request);
+        Ok(Response::new(v1::CreateSessionResponse {
+            session: Some(session),
+        }))
+    }
+
+    async fn list_sessions(
+        &self,
+        _: Request<v1::ListSessionsRequest>,
+    ) -> Result<Response<v1::ListSessionsResponse>, Status> {
+        let web = v1::Session {
+            name: "web".into(),
+            scope: "handle[>= p95]".into(),
+            pids: vec![7],
+            ..Default::default()
+        };
+        let plain = v1::Session {
+            name: "plain".into(),
+            scope: "handle".into(),
+            pids: vec![7],
+            ..Default::default()
+        };
+        Ok(Response::new(v1::ListSessionsResponse {
+            sessions: vec![web, plain],
+        }))
+    }
+
+    async fn set_scope(
+        &self,
+        request: Request<v1::SetScopeRequest>,
+    ) -> Result<Response<v1::SetScopeResponse>, Status> {
+        let request = request.into_inner();
+        check(None, &request.scope)?;
+        let session = v1::Session {
+            name: request.name.clone(),
+            scope: request.scope.clone(),
+            ..Default::default()
+        };
+        self.seen.lock().unwrap().scopes.push(request);
+        Ok(Response::new(v1::SetScopeResponse {
+            session: Some(session),
+        }))
+    }
+
+    async fn renew_session(
+        &self,
+        _: Request<v1::RenewSessionRequest>,
+    ) -> Result<Response<v1::RenewSessionResponse>, Status> {
+        Ok(Response::new(v1::RenewSessionResponse { lease: None }))
+    }
+
+    async fn end_session(
+        &self,
+        request: Request<v1::EndSessionRequest>,
+    ) -> Result<Response<v1::EndSessionResponse>, Status> {
+        let name = request.into_inner().name;
+        if name == "nosuch" {
+            return Err(refuse(
+                Code::NotFound,
+                "SESSION_NOT_FOUND",
+                "There is no session `nosuch`.",
+                &[],
+            ));
+        }
+        self.seen.lock().unwrap().ended.push(name.clone());
+        if let Some(end) = self.ends.lock().unwrap().get(&name) {
+            let _ = end.send(true);
+        }
+        Ok(Response::new(v1::EndSessionResponse {}))
+    }
+}
+
+#[tonic::async_trait]
+impl view::ViewService for Service {
+    type WatchLatencyStream = Streamed<v1::WatchLatencyResponse>;
+
+    async fn watch_latency(
+        &self,
+        request: Request<v1::WatchLatencyRequest>,
+    ) -> Result<Response<Self::WatchLatencyStream>, Status> {
+        Ok(Response::new(self.play(&request.into_inner().session, latency)))
+    }
+
+    type WatchFlameStream = Streamed<v1::WatchFlameResponse>;
+
+    async fn watch_flame(
+        &self,
+        request: Request<v1::WatchFlameRequest>,
+    ) -> Result<Response<Self::WatchFlameStream>, Status> {
+        let request = request.into_inner();
+        self.seen.lock().unwrap().flames.push(request.clone());
+        Ok(Response::new(self.play(&request.session, flame)))
+    }
+}
+
+impl Service {
+    /// Sends updates until the session ends or the script says so, then the last one.
+    fn play<T: Send + 'static>(
+        &self,
+        session: &str,
+        make: fn(update: usize, why: Option<&str>) -> T,
+    ) -> Streamed<T> {
+        let (sender, receiver) = mpsc::channel(1);
+        let mut end = self
+            .ends
+            .lock()
+            .unwrap()
+            .entry(session.to_owned())
+            .or_insert_with(|| watch::channel(false).0)
+            .subscribe();
+        let (script, updates) = (self.script.clone(), Arc::clone(&self.updates));
+        tokio::spawn(async move {
+            for update in 0.. {
+                if script.breaks_after == Some(update) {
+                    let _ = sender.send(Err(Status::unavailable("transport error"))).await;
+                    return;
+                }
+                let gone = script.target_exits_after == Some(update);
+                let why = if gone {
+                    Some("The target exited.")
+                } else if *end.borrow() {
+                    Some("The session was ended.")
+                } else {
+                    None
+                };
+                if sender.send(Ok(make(update, why))).await.is_err() || why.is_some() {
+                    return;
+                }
+                updates.send_modify(|sent| *sent += 1);
+                tokio::select! {
+                    () = tokio::time::sleep(UPDATE) => {}
+                    _ = end.wait_for(|&end| end) => {}
+                }
+            }
+        });
+        Box::pin(ReceiverStream::new(receiver))
+    }
+}
