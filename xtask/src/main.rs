@@ -2,7 +2,10 @@
 
 mod ebpf;
 mod error;
+mod fixtures;
+mod libtest;
 mod sh;
+mod vm;
 mod workspace;
 
 use std::process::ExitCode;
@@ -20,6 +23,10 @@ struct Arguments {
 enum Task {
     /// Rebuild the eBPF object that is committed beside its source
     Ebpf(ebpf::Arguments),
+    /// Compile the programs that the privileged suite uses as targets
+    Fixtures,
+    /// Run the privileged suite on other kernels, in virtual machines
+    Vm(vm::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -36,5 +43,7 @@ fn run() -> error::Result<()> {
     ebpf::wrapper::become_rustc_if_asked()?;
     match Arguments::parse().task {
         Task::Ebpf(arguments) => ebpf::main(&arguments),
+        Task::Fixtures => fixtures::compile().map(drop),
+        Task::Vm(arguments) => vm::main(&arguments),
     }
 }

@@ -10,12 +10,11 @@ use std::{
     process::{Command, ExitStatus},
 };
 
-const MOUNTS: [(&CStr, &CStr); 7] = [
+/// The root itself is in memory: nothing is mounted on /tmp or /run, where files of the image may be.
+const MOUNTS: [(&CStr, &CStr); 5] = [
     (c"proc", c"/proc"),
     (c"sysfs", c"/sys"),
     (c"devtmpfs", c"/dev"),
-    (c"tmpfs", c"/tmp"),
-    (c"tmpfs", c"/run"),
     (c"tracefs", c"/sys/kernel/tracing"),
     (c"cgroup2", c"/sys/fs/cgroup"),
 ];
