@@ -1,2 +1,49 @@
-//! Tasks.
-fn main() {}
+//! Tasks of the project: `cargo xtask TASK`.
+
+mod ebpf;
+mod error;
+mod fixtures;
+mod libtest;
+mod sh;
+mod vm;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "Builds, tests and measures the project")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Rebuild the eBPF object that is committed beside its source
+    Ebpf(ebpf::Arguments),
+    /// Compile the programs that the privileged suite uses as targets
+    Fixtures,
+    /// Run the privileged suite on other kernels, in virtual machines
+    Vm(vm::Arguments),
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> error::Result<()> {
+    ebpf::wrapper::become_rustc_if_asked()?;
+    match Arguments::parse().task {
+        Task::Ebpf(arguments) => ebpf::main(&arguments),
+        Task::Fixtures => fixtures::compile().map(drop),
+        Task::Vm(arguments) => vm::main(&arguments),
+    }
+}

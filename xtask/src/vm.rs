@@ -1,0 +1,267 @@
+//! `cargo xtask vm`: the privileged suite on other kernels, in virtual machines without KVM.
+
+mod apt;
+mod console;
+mod cpio;
+mod initramfs;
+mod kernel;
+mod qemu;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use crate::{
+    error::{Error, Result},
+    fixtures,
+    libtest::Counts,
+    sh, workspace,
+};
+use initramfs::Program;
+pub use kernel::DEFAULT;
+
+/// What `cargo xtask vm` can do.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Kernels to boot, such as 6.1, or 6.12-preempt for one that is booted with `preempt=full`
+    #[arg(value_name = "KERNEL", default_values = DEFAULT)]
+    kernels: Vec<String>,
+    /// The eBPF object to test instead of the embedded one
+    #[arg(long, value_name = "FILE")]
+    object: Option<PathBuf>,
+    /// Run this test program instead of the privileged suite
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Only tests whose name contains this
+    #[arg(long, value_name = "NAME")]
+    filter: Option<String>,
+    /// A machine's time limit
+    #[arg(long, value_name = "SECONDS", default_value = "1200")]
+    timeout: u64,
+}
+
+/// How a machine's run ended.
+#[derive(Debug)]
+pub struct Report {
+    /// The kernel as asked for.
+    pub kernel: String,
+    /// The package that it came from.
+    pub package: String,
+    /// From QEMU's start to the test program's.
+    pub boot: Option<Duration>,
+    /// From QEMU's start to its end.
+    pub total: Duration,
+    /// Tests by the suite's own summaries.
+    pub counts: Counts,
+    /// What went wrong, if anything did.
+    pub failure: Option<String>,
+}
+
+impl Report {
+    /// The report in one line.
+    pub fn line(&self) -> String {
+        let Self {
+            kernel,
+            package,
+            boot,
+            total,
+            counts,
+            failure,
+        } = self;
+        let boot = boot.map_or_else(
+            || "never booted".to_owned(),
+            |boot| format!("booted in {:.1} s", boot.as_secs_f64()),
+        );
+        let failure = failure
+            .as_ref()
+            .map_or_else(String::new, |text| format!(": {text}"));
+        let (passed, failed) = (counts.passed, counts.failed);
+        format!(
+            "{kernel} ({package}): {boot}, {:.1} s in all, {passed} passed, {failed} failed{failure}",
+            total.as_secs_f64()
+        )
+    }
+}
+
+/// Runs the subcommand.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    let suite = match &arguments.program {
+        Some(program) => Suite {
+            program: program.clone(),
+            object: arguments.object.clone(),
+            ignored: false,
+        },
+        None => Suite {
+            program: build_suite()?,
+            object: arguments.object.clone(),
+            ignored: true,
+        },
+    };
+    let limit = Duration::from_secs(arguments.timeout);
+    let reports = run(&arguments.kernels, &suite, arguments.filter.as_deref(), limit)?;
+    println!();
+    for report in &reports {
+        println!("{}", report.line());
+    }
+    let failures = reports.iter().filter(|report| report.failure.is_some()).count();
+    if failures == 0 {
+        Ok(())
+    } else {
+        Err(Error::told(format!(
+            "{failures} of {} machines failed",
+            reports.len()
+        )))
+    }
+}
+
+/// What runs in the machines.
+#[derive(Debug)]
+pub struct Suite {
+    /// A test program of Rust's harness.
+    pub program: PathBuf,
+    /// The eBPF object to test instead of the embedded one.
+    pub object: Option<PathBuf>,
+    /// Whether its tests are ignored by default.
+    pub ignored: bool,
+}
+
+/// Boots one machine after the other: two at once would share what two CPUs give, and distort every timing.
+///
+/// A kernel that cannot be had, or a machine that fails, is in its report and stops none of the others.
+pub fn run(kernels: &[String], suite: &Suite, filter: Option<&str>, limit: Duration) -> Result<Vec<Report>> {
+    let specs = kernels
+        .iter()
+        .map(|name| kernel::Spec::parse(name))
+        .collect::<Result<Vec<_>>>()?;
+    let image = make_image(suite, filter)?;
+    let reports = specs.into_iter().map(|spec| match kernel::fetch(&spec) {
+        Ok(kernel) => qemu::boot(&spec, &kernel, &image, limit),
+        Err(error) => Report {
+            kernel: spec.name,
+            package: "no package".to_owned(),
+            boot: None,
+            total: Duration::ZERO,
+            counts: Counts::default(),
+            failure: Some(error.to_string()),
+        },
+    });
+    Ok(reports.inspect(|report| println!("{}", report.line())).collect())
+}
+
+/// Builds the privileged suite and returns its program.
+pub fn build_suite() -> Result<PathBuf> {
+    let mut command = sh::cargo();
+    command.args([
+        "test",
+        "--no-run",
+        "--message-format=json",
+        "-p",
+        "profiler-daemon",
+        "--test",
+        "privileged",
+    ]);
+    let messages = sh::read(&mut command)?;
+    test_program(&messages, "privileged")
+        .ok_or_else(|| Error::told("cargo named no program for the test `privileged` of profiler-daemon"))
+}
+
+/// The program of a test target, from cargo's JSON messages.
+fn test_program(messages: &str, target: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == target && message["profile"]["test"] == true)
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+}
+
+fn make_image(suite: &Suite, filter: Option<&str>) -> Result<PathBuf> {
+    let directory = workspace::target().join("vm");
+    fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
+    sh::run(sh::cargo().args(["build", "-p", "xtask", "--bin", "vm-init"]))?;
+    let fixtures = if suite.ignored {
+        Some(fixtures::compile()?)
+    } else {
+        None
+    };
+    let program = strip(&suite.program, &directory)?;
+    let mut arguments = vec!["--test-threads=1".to_owned()];
+    arguments.extend(suite.ignored.then(|| "--ignored".to_owned()));
+    arguments.extend(filter.map(str::to_owned));
+    let mut environment = vec![
+        ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
+        ("RUST_BACKTRACE".to_owned(), "1".to_owned()),
+        ("PROFILER_SCALE".to_owned(), "vm".to_owned()),
+    ];
+    let mut files = Vec::new();
+    if let Some(directory) = &fixtures {
+        environment.push(("PROFILER_FIXTURES".to_owned(), directory.display().to_string()));
+        files.extend(list(directory)?);
+    }
+    if let Some(object) = &suite.object {
+        let object = object.canonicalize().map_err(Error::file("find", object))?;
+        environment.push(("PROFILER_OBJECT".to_owned(), object.display().to_string()));
+        files.push(object);
+    }
+    // The suite starts the daemon and the client by the paths that cargo built them at.
+    files.extend(
+        ["profilerd", "profiler"]
+            .map(|name| workspace::target().join("debug").join(name))
+            .into_iter()
+            .filter(|path| path.exists()),
+    );
+    let program = Program {
+        path: program,
+        arguments,
+        environment,
+    };
+    let init = workspace::target().join("debug/vm-init");
+    let image = directory.join("initramfs.cpio");
+    initramfs::write(&image, &init, &program, &files)?;
+    Ok(image)
+}
+
+/// A copy without debug information: the machines' memory is small, and loading an image takes its time.
+fn strip(program: &Path, directory: &Path) -> Result<PathBuf> {
+    let stripped = directory.join("suite");
+    sh::run(
+        std::process::Command::new("strip")
+            .arg("--strip-debug")
+            .arg("-o")
+            .arg(&stripped)
+            .arg(program),
+    )?;
+    Ok(stripped)
+}
+
+fn list(directory: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(directory).map_err(Error::file("list", directory))?;
+    let mut files = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<std::io::Result<Vec<_>>>()
+        .map_err(Error::file("list", directory))?;
+    files.retain(|path| path.is_file());
+    files.sort();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_program_is_found_among_cargos_messages() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"privileged"},"profile":{"test":false},"executable":"/no"}"#,
+            "\nnot json\n",
+            r#"{"reason":"compiler-artifact","target":{"name":"privileged"},"profile":{"test":true},"executable":"/t/p-1"}"#,
+            "\n",
+        );
+        assert_eq!(
+            test_program(messages, "privileged"),
+            Some(PathBuf::from("/t/p-1"))
+        );
+        assert_eq!(test_program(messages, "other"), None);
+    }
+}

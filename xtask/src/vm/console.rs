@@ -1,0 +1,99 @@
+//! What a machine's serial console tells.
+
+/// What a console line means for the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The program was started: the machine has booted.
+    Running,
+    /// The program ended with this status.
+    Exited(i32),
+    /// The machine cannot go on, with the line that says why.
+    Broken(String),
+    /// Anything else.
+    Text,
+}
+
+/// Reads one line, as [`clean`] left it.
+pub fn event(line: &str) -> Event {
+    // A kernel message can come in between and stand before the marker on the same line.
+    if let Some((_, rest)) = line.split_once("vm-init: ") {
+        if rest.starts_with("running") {
+            return Event::Running;
+        }
+        if let Some(status) = rest
+            .strip_prefix("exit status ")
+            .and_then(|status| status.trim().parse().ok())
+        {
+            return Event::Exited(status);
+        }
+        if rest.starts_with("could not run") {
+            return Event::Broken(rest.to_owned());
+        }
+    }
+    if line.contains("Kernel panic - not syncing") {
+        Event::Broken(line.to_owned())
+    } else {
+        Event::Text
+    }
+}
+
+/// A console line without line ends, terminal sequences and other control characters.
+pub fn clean(line: &[u8]) -> String {
+    let text = String::from_utf8_lossy(line);
+    let mut kept = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        if character == '\u{1b}' {
+            // ESC [ parameters letter; the firmware writes such and `ESC c`.
+            if characters.next_if_eq(&'[').is_some() {
+                while characters.next_if(|c| !c.is_ascii_alphabetic()).is_some() {}
+            }
+            characters.next();
+        } else if character == '\t' || !character.is_control() {
+            kept.push(character);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn markers_are_seen() {
+        assert_eq!(event("vm-init: running after 1.75 s of uptime"), Event::Running);
+        assert_eq!(event("vm-init: exit status 0"), Event::Exited(0));
+        assert_eq!(
+            event("[    3.1] clocksource: vm-init: exit status 101"),
+            Event::Exited(101)
+        );
+        assert_eq!(event("test a ... ok"), Event::Text);
+        let panic = "[  1.2] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000100";
+        assert_eq!(event(panic), Event::Broken(panic.to_owned()));
+        assert!(matches!(
+            event("vm-init: could not run the program that /vm-run names: x"),
+            Event::Broken(_)
+        ));
+        assert_eq!(event("vm-init: exit status x"), Event::Text);
+    }
+
+    #[test]
+    fn lines_are_cleaned() {
+        assert_eq!(
+            clean(b"\x1b[?7l\x1b[2J\x1bctest a ... \x1b[32mok\x1b[0m\r\n"),
+            "test a ... ok"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_become_one_harmless_line(bytes in any::<Vec<u8>>()) {
+            let line = clean(&bytes);
+            prop_assert!(line.chars().all(|c| c == '\t' || !c.is_control()));
+            event(&line);
+        }
+    }
+}

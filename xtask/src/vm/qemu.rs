@@ -1,0 +1,202 @@
+//! One machine's run under QEMU, emulated in full: KVM is not to be had in most build machines.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Report, console,
+    console::Event,
+    kernel::{Kernel, Spec},
+};
+use crate::libtest;
+
+const MEMORY_MIB: &str = "2048";
+const CPUS: &str = "2";
+/// Console lines waiting to be read.
+const LINES_MAX: usize = 1024;
+/// Bytes kept of one console line.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Ends the machine when it goes out of scope.
+struct Machine(Child);
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Boots a kernel with an image, passes its console on, and reports.
+pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Report {
+    let mut report = Report {
+        kernel: spec.name.clone(),
+        package: kernel.package.clone(),
+        boot: None,
+        total: Duration::ZERO,
+        counts: libtest::Counts::default(),
+        failure: None,
+    };
+    let start = Instant::now();
+    let append = format!("console=ttyS0 quiet panic=-1 {}", spec.append);
+    let spawned = Command::new("qemu-system-x86_64")
+        .args([
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+            "-smp",
+            CPUS,
+            "-m",
+            MEMORY_MIB,
+        ])
+        .arg("-kernel")
+        .arg(&kernel.image)
+        .arg("-initrd")
+        .arg(image)
+        .args([
+            "-append",
+            append.trim_end(),
+            "-nographic",
+            "-no-reboot",
+            "-nodefaults",
+        ])
+        .args(["-serial", "stdio", "-monitor", "none"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut machine = match spawned {
+        Ok(child) => Machine(child),
+        Err(error) => {
+            report.failure = Some(format!(
+                "could not start qemu-system-x86_64: {error}; run `cargo xtask setup`"
+            ));
+            return report;
+        }
+    };
+    println!("booting {} ({})", spec.name, kernel.package);
+    if let Some(stdout) = machine.0.stdout.take() {
+        follow(&read_lines(stdout), start, limit, &mut report);
+    }
+    report.total = start.elapsed();
+    report
+}
+
+/// Reads the console until the program's end, the machine's end or the time limit.
+fn follow(lines: &Receiver<String>, start: Instant, limit: Duration, report: &mut Report) {
+    let mut failure = Some("the machine ended before its program did".to_owned());
+    loop {
+        let line = match lines.recv_timeout(limit.saturating_sub(start.elapsed())) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                failure = Some(format!("not done within {} s", limit.as_secs()));
+                break;
+            }
+        };
+        println!("[{}] {line}", report.kernel);
+        report.counts += libtest::count(&line);
+        match console::event(&line) {
+            Event::Text => {}
+            Event::Running => report.boot = Some(start.elapsed()),
+            Event::Exited(0) if report.counts.summaries == 0 => {
+                failure = Some("the program ended without a test summary".to_owned());
+                break;
+            }
+            Event::Exited(0) => {
+                failure = None;
+                break;
+            }
+            Event::Exited(status) => {
+                failure = Some(format!("the program's exit status was {status}"));
+                break;
+            }
+            Event::Broken(why) => {
+                failure = Some(why);
+                break;
+            }
+        }
+    }
+    report.failure = failure;
+}
+
+/// Console lines, read by a thread that ends with the console or with the receiver.
+fn read_lines(console: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = mpsc::sync_channel(LINES_MAX);
+    thread::spawn(move || {
+        let mut console = BufReader::new(console);
+        loop {
+            let mut line = Vec::new();
+            match console.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+                Ok(length) if length > 0 => {}
+                _ => return,
+            }
+            if sender.send(console::clean(&line)).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn followed(console: &'static str) -> Report {
+        let mut report = Report {
+            kernel: "6.1".to_owned(),
+            package: "p".to_owned(),
+            boot: None,
+            total: Duration::ZERO,
+            counts: libtest::Counts::default(),
+            failure: None,
+        };
+        follow(
+            &read_lines(console.as_bytes()),
+            Instant::now(),
+            Duration::from_mins(1),
+            &mut report,
+        );
+        report
+    }
+
+    #[test]
+    fn a_good_run() {
+        let report = followed(
+            "vm-init: running after 1 s of uptime\r\n\
+             test result: ok. 3 passed; 0 failed; 0 ignored\r\nvm-init: exit status 0\r\n",
+        );
+        assert_eq!(
+            (report.counts.passed, report.counts.failed, report.failure),
+            (3, 0, None)
+        );
+        assert!(report.boot.is_some());
+    }
+
+    #[test]
+    fn every_other_end_is_a_failure() {
+        let failure = |console| followed(console).failure.unwrap();
+        assert!(failure("vm-init: running\ntest a ... \n").contains("ended before"));
+        assert!(failure("vm-init: exit status 0\n").contains("without a test summary"));
+        assert!(
+            failure("test result: FAILED. 1 passed; 1 failed\nvm-init: exit status 101\n").contains("101")
+        );
+        assert!(failure("Kernel panic - not syncing: x\nvm-init: exit status 0\n").contains("panic"));
+    }
+
+    #[test]
+    fn the_time_limit_ends_a_silent_machine() {
+        let (_sender, receiver) = mpsc::sync_channel(1);
+        let mut report = followed("");
+        follow(&receiver, Instant::now(), Duration::ZERO, &mut report);
+        assert_eq!(report.failure.unwrap(), "not done within 0 s");
+    }
+}
