@@ -1,17 +1,18 @@
-//! The daemon within this process, where none runs: the same service over a channel in memory.
+//! The daemon within this process, where none runs: the same service over a connection in memory.
 
+use profiler_daemon::{rpc, session};
 use tonic::transport::Channel;
 
 use crate::cli::exit::Failure;
 
-/// Starts it.
+/// Starts it. It lives as long as the process; what is attached goes with its session.
 ///
 /// # Errors
 ///
 /// Where it cannot run.
-#[expect(clippy::unused_async, reason = "starting the daemon's service waits for it")]
 pub async fn start() -> Result<Channel, Failure> {
-    Err(Failure::failed(
-        "No daemon answers at its socket: start profilerd, or name one with --host.",
-    ))
+    let service = rpc::in_process(session::Config::default())
+        .await
+        .map_err(|error| Failure::failed(format!("Cannot start the service within this process: {error}.")))?;
+    Ok(service.channel())
 }
