@@ -1,6 +1,6 @@
 //! DWARF: which unit and which function an address is in.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use gimli::{DebugInfoOffset, Dwarf, Unit, UnitOffset};
 
@@ -117,7 +117,7 @@ impl Functions {
 pub(super) struct Units {
     offsets: Vec<DebugInfoOffset>,
     spans: Spans<u32>,
-    functions: HashMap<u32, Option<Arc<Functions>>>,
+    functions: HashMap<u32, Option<Functions>>,
     functions_bytes: usize,
 }
 
@@ -185,16 +185,12 @@ impl Units {
         for index in candidates {
             let header = dwarf.unit_header(*self.offsets.get(index as usize)?).ok()?;
             let Ok(unit) = dwarf.unit(header) else { continue };
-            let functions = match self.functions.get(&index) {
-                Some(known) => known.clone(),
-                None => {
-                    let read = Functions::read(dwarf, &unit).map(Arc::new).ok();
-                    self.functions_bytes += read.as_ref().map_or(0, |functions| functions.0.bytes()) + 32;
-                    self.functions.insert(index, read.clone());
-                    read
-                }
-            };
-            if let Some(entry) = functions.and_then(|functions| functions.find(address)) {
+            let functions = self.functions.entry(index).or_insert_with(|| {
+                let read = Functions::read(dwarf, &unit).ok();
+                self.functions_bytes += read.as_ref().map_or(0, |functions| functions.0.bytes()) + 32;
+                read
+            });
+            if let Some(entry) = functions.as_ref().and_then(|functions| functions.find(address)) {
                 return Some((unit, entry));
             }
         }
