@@ -402,29 +402,42 @@ fn timings() {
         }
         std::thread::yield_now();
     };
-    let mapping = &module.mappings[0];
+    time_lookups(child.id(), &module);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // This program itself: it has debug information.
+    let own = modules(&executable_mappings(std::process::id()).unwrap());
+    let executable = std::env::current_exe().unwrap();
+    time_lookups(
+        std::process::id(),
+        own.iter().find(|module| module.path == executable).unwrap(),
+    );
+}
+
+fn time_lookups(pid: u32, module: &Module) {
+    let (start, end) = (module.mappings[0].start, module.mappings[0].end);
     let mut symbolizer = Symbolizer::new();
     let mut time = |address| {
         let begin = Instant::now();
-        let frames = resolve(&mut symbolizer, child.id(), address);
-        (begin.elapsed(), frames)
+        let found = ids(&mut symbolizer, pid, address);
+        (begin.elapsed(), found)
     };
-    let middle = mapping.start + (mapping.end - mapping.start) / 2;
-    let (first, frames) = time(middle);
     println!(
         "{}: {} bytes",
-        library.display(),
-        std::fs::metadata(&library).unwrap().len()
+        module.path.display(),
+        std::fs::metadata(&module.path).unwrap().len()
     );
-    println!("first {first:?} {}", frames[0].function);
-    let count: u32 = 1000;
-    let step = (mapping.end - mapping.start) / u64::from(count + 1);
+    println!("first: {:?}", time(start + (end - start) / 2).0);
+    let count = 1000;
+    let addresses =
+        || (1..=count).map(|index| start + u64::from(index) * ((end - start) / u64::from(count + 1)));
     for what in ["other addresses", "again"] {
-        let total: std::time::Duration = (1..=count)
-            .map(|index| time(mapping.start + u64::from(index) * step).0)
-            .sum();
+        let total: std::time::Duration = addresses().map(|address| time(address).0).sum();
         println!("{what}: {:?} each", total / count);
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let frames = addresses().map(|address| resolve(&mut symbolizer, pid, address));
+    let named = frames
+        .filter(|frames| !frames[0].function.contains("+0x"))
+        .count();
+    println!("named: {named} of {count}");
 }
