@@ -9,7 +9,7 @@ use std::{
 };
 
 use gimli::{EndianSlice, LittleEndian};
-use memmap2::{Advice, Mmap};
+use memmap2::Mmap;
 use object::{
     Endianness, Object as _, ObjectSection as _,
     elf::{PF_X, PT_LOAD},
@@ -110,8 +110,6 @@ impl Elf {
         // each use, and what is used most, the sorted symbols, is copied when first needed. There remains
         // a truncation within one lookup, by someone who may write a file that is being executed.
         let bytes = unsafe { Mmap::map(&file)? };
-        // Lookups jump about; reading ahead would fill memory with what is not needed.
-        let _ = bytes.advise(Advice::Random);
         Self::new(Backing::Mapped { file, bytes, length })
     }
 

@@ -10,7 +10,7 @@ use object::{Object as _, ObjectSection as _};
 use super::elf::Elf;
 
 /// How an index begins that all linkers write: version 1; a pointer; a 4-byte count; signed 4-byte pairs
-/// relative to the section (Linux Standard Base, "The .eh_frame_hdr section").
+/// relative to the section (Linux Standard Base, "The `.eh_frame_hdr` section").
 const VERSION: u8 = 1;
 const COUNT_UDATA4: u8 = 0x03;
 const TABLE_DATAREL_SDATA4: u8 = 0x3b;

@@ -177,3 +177,9 @@ fn without_symbols(mapping: &Mapping, address: u64, frames: &mut Frames) -> Fram
 fn intern_word(frames: &mut Frames, word: &str) -> FrameId {
     frames.intern(Frame::named(word, &word.into(), false))
 }
+
+/// It is handed to a thread of its own.
+const _: () = {
+    const fn assert_send<T: Send>() {}
+    assert_send::<Symbolizer>();
+};
