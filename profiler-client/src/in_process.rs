@@ -13,6 +13,8 @@ use crate::cli::exit::Failure;
 pub async fn start() -> Result<Channel, Failure> {
     let service = rpc::in_process(session::Config::default())
         .await
-        .map_err(|error| Failure::failed(format!("Cannot start the service within this process: {error}.")))?;
+        .map_err(|error| {
+            Failure::failed(format!("Cannot start the service within this process: {error}."))
+        })?;
     Ok(service.channel())
 }

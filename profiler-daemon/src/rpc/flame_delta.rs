@@ -7,7 +7,8 @@ use profiler_proto::v1;
 use super::convert;
 use crate::{
     aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight},
-    session::{FlamePicture, FrameInfo},
+    session::FlamePicture,
+    symbolize::Frame,
 };
 
 /// What a client of one stream knows.
@@ -96,23 +97,23 @@ impl FlameDelta {
     }
 }
 
-fn frame((id, frame): (usize, &FrameInfo)) -> v1::Frame {
-    let FrameInfo {
+fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
+    let Frame {
         function,
         file,
         line,
         module,
         inlined,
         kernel,
-    } = frame.clone();
+    } = frame;
     v1::Frame {
         id: u32::try_from(id).unwrap_or(u32::MAX),
-        function,
-        file,
-        line,
-        module,
-        inlined,
-        kernel,
+        function: function.to_string(),
+        file: file.to_string(),
+        line: *line,
+        module: module.to_string(),
+        inlined: *inlined,
+        kernel: *kernel,
     }
 }
 

@@ -34,8 +34,8 @@ use std::{io, sync::mpsc};
 pub use command::{Caller, Handle, MAX_QUEUED, NewSession, TargetSpec};
 pub use error::{Reason, SessionError};
 pub use picture::{
-    Cost, ExitMethod, FlamePicture, FrameInfo, FunctionInfo, FunctionLatency, LatencyPicture, Losses,
-    SessionInfo, SiteInfo, SlowCall,
+    Cost, ExitMethod, FlamePicture, FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo,
+    SiteInfo, SlowCall,
 };
 pub use prepare::{authorise, list_functions};
 

@@ -14,12 +14,15 @@ use super::{
     command::{Caller, Command, Reply},
     cost::monotonic_ns,
     error::{Reason, SessionError},
-    picture::{ExitMethod, FrameInfo, SessionInfo},
+    picture::{ExitMethod, SessionInfo},
     prepare::{Prepared, kernel_refusal},
     state::{Session, Terms},
     symbols::Symbols,
 };
-use crate::kernel::{Ability, Engine, KernelError};
+use crate::{
+    kernel::{Ability, Engine, KernelError},
+    symbolize::Frame,
+};
 
 /// Time between looks at the ring buffer.
 const TICK_NS: u64 = 50_000_000;
@@ -46,8 +49,8 @@ pub struct Owner {
 struct Running {
     engine: Engine,
     symbols: Symbols,
-    /// Frames by number; number 0 stands for stacks folded together.
-    frames: Arc<Vec<FrameInfo>>,
+    /// Frames by number.
+    frames: Arc<Vec<Frame>>,
     overheads: HashMap<ExitMethod, u64>,
     next_tick_ns: u64,
     next_read_ns: u64,
@@ -198,7 +201,7 @@ impl Owner {
             self.running = Some(Running {
                 engine,
                 symbols,
-                frames: Arc::new(vec![other_frame()]),
+                frames: Arc::default(),
                 overheads: HashMap::new(),
                 next_tick_ns: now_ns + TICK_NS,
                 next_read_ns: now_ns + READ_NS,
@@ -437,16 +440,4 @@ impl Running {
 fn answer<T>(reply: Reply<T>, result: Result<T, SessionError>) {
     // The client may have left meanwhile.
     let _ = reply.send(result);
-}
-
-/// What frame number 0 stands for.
-fn other_frame() -> FrameInfo {
-    FrameInfo {
-        function: "other".to_owned(),
-        file: String::new(),
-        line: 0,
-        module: String::new(),
-        inlined: false,
-        kernel: false,
-    }
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::aggregate::{latency::Summaries, picture::Picture};
+use crate::{
+    aggregate::{latency::Summaries, picture::Picture},
+    symbolize::Frame,
+};
 
 /// Losses by reason.
 pub type Losses = BTreeMap<&'static str, u64>;
@@ -143,23 +146,6 @@ pub struct LatencyPicture {
     pub ended: Option<String>,
 }
 
-/// A function in a stack.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct FrameInfo {
-    /// Demangled name, or where it lies if it has none.
-    pub function: String,
-    /// Source file; empty where unknown.
-    pub file: String,
-    /// Line of the definition; 0 where unknown.
-    pub line: u32,
-    /// Name of the ELF file.
-    pub module: String,
-    /// Inlined into the frame outside it.
-    pub inlined: bool,
-    /// A frame of the kernel.
-    pub kernel: bool,
-}
-
 /// The flame graph of a session's scope.
 #[derive(Clone, Debug)]
 pub struct FlamePicture {
@@ -170,7 +156,7 @@ pub struct FlamePicture {
     /// Generation of the tree: nodes of different ones have nothing in common.
     pub generation: u64,
     /// Frames by number; only ever appended to.
-    pub frames: Arc<Vec<FrameInfo>>,
+    pub frames: Arc<Vec<Frame>>,
     /// Nodes by number less one, parents first: parent, frame, complete.
     pub nodes: Arc<Vec<(u32, u32, bool)>>,
     /// Weights and summary.

@@ -8,7 +8,7 @@ use super::{
     command::{Caller, TargetSpec},
     cost::Meter,
     functions::{Functions, Key, key},
-    picture::{ExitMethod, FlamePicture, FrameInfo, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall},
+    picture::{ExitMethod, FlamePicture, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall},
     prepare::Prepared,
     symbols::{Named, NamedBatch},
     watchers::Watchers,
@@ -25,6 +25,7 @@ use crate::{
     },
     kernel::{Attachment, Engine, KernelError},
     plan::scope::{self, Scope},
+    symbolize::Frame,
     target::Process,
 };
 
@@ -426,7 +427,7 @@ impl Session {
     pub fn publish(
         &mut self,
         engine: &Engine,
-        frames: &Arc<Vec<FrameInfo>>,
+        frames: &Arc<Vec<Frame>>,
         symbols_dropped: u64,
         now_ns: u64,
         ended: Option<&str>,

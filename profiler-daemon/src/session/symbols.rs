@@ -9,8 +9,10 @@ use std::{
 
 use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
 
-use super::picture::FrameInfo;
-use crate::{aggregate::calltree::FrameId, kernel::Record, symbolize::Symbolizer};
+use crate::{
+    kernel::Record,
+    symbolize::{Frame, FrameId, Symbolizer},
+};
 
 /// Batches that may wait to be named; records beyond are dropped, counted.
 const MAX_BATCHES: usize = 256;
@@ -40,7 +42,7 @@ pub enum Named {
 pub struct NamedBatch {
     pub records: Vec<Named>,
     /// Frames that are new with this batch, in the order of their numbers.
-    pub frames: Vec<FrameInfo>,
+    pub frames: Vec<Frame>,
 }
 
 /// Longest wait for a batch at the end of a session.

@@ -1,0 +1,171 @@
+//! Modules by file and by build-id; the least recently used go first.
+
+use std::{collections::HashMap, fs::File};
+
+use super::{
+    elf::{Elf, FileKey},
+    frame::Frames,
+    module::{Module, Resolved},
+};
+
+/// Most modules that are kept.
+const MODULES_MAX: usize = 256;
+/// Most bytes that what has been read of them may take; the one in use may take more.
+const BYTES_MAX: usize = 128 << 20;
+
+/// The number of a module; never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ModuleId(u64);
+
+/// Contents that are taken to be equal: the same build-id and length, of files of one owner. Another owner
+/// could copy the build-id and have others' code shown under names of their choice.
+type Build = (Vec<u8>, u64, u32);
+
+struct Entry {
+    module: Module,
+    used: u64,
+    bytes: usize,
+}
+
+/// The modules that are open.
+#[derive(Default)]
+pub(super) struct Modules {
+    entries: HashMap<ModuleId, Entry>,
+    by_file: HashMap<FileKey, ModuleId>,
+    by_build: HashMap<Build, ModuleId>,
+    uses: u64,
+    next: u64,
+}
+
+impl Modules {
+    /// The module of an open file, read in if it is new.
+    ///
+    /// # Errors
+    /// Where it cannot be mapped or is no ELF file.
+    pub fn open(&mut self, name: &str, file: File) -> std::io::Result<ModuleId> {
+        let key = FileKey::of(&file.metadata()?);
+        if let Some(&id) = self.by_file.get(&key) {
+            return Ok(id);
+        }
+        let elf = Elf::map(file)?;
+        let build = elf
+            .build_id()
+            .map(|build| (build.to_vec(), key.length(), key.owner));
+        if let Some(&id) = build.as_ref().and_then(|build| self.by_build.get(build)) {
+            self.by_file.insert(key, id);
+            return Ok(id);
+        }
+        let id = ModuleId(self.next);
+        self.next += 1;
+        self.uses += 1;
+        self.entries.insert(
+            id,
+            Entry {
+                module: Module::new(name, elf),
+                used: self.uses,
+                bytes: 0,
+            },
+        );
+        self.by_file.insert(key, id);
+        if let Some(build) = build {
+            self.by_build.insert(build, id);
+        }
+        self.make_room(id);
+        Ok(id)
+    }
+
+    /// The frames at an offset in a module's file; `None` where the module has had to go.
+    pub fn resolve(&mut self, id: ModuleId, file_offset: u64, frames: &mut Frames) -> Option<Resolved> {
+        let entry = self.entries.get_mut(&id)?;
+        if !entry.module.elf().is_intact() {
+            self.remove(id);
+            return None;
+        }
+        self.uses += 1;
+        entry.used = self.uses;
+        let resolved = entry.module.resolve(file_offset, frames);
+        let bytes = entry.module.bytes();
+        if bytes != std::mem::replace(&mut entry.bytes, bytes) {
+            self.make_room(id);
+        }
+        Some(resolved)
+    }
+
+    fn make_room(&mut self, in_use: ModuleId) {
+        // A file that is rewritten again and again leaves keys behind, as do copies of one build.
+        if self.by_file.len() > 4 * MODULES_MAX {
+            self.by_file.clear();
+        }
+        while self.entries.len() > 1
+            && (self.entries.len() > MODULES_MAX
+                || self.entries.values().map(|entry| entry.bytes).sum::<usize>() > BYTES_MAX)
+        {
+            let others = self.entries.iter().filter(|(id, _)| **id != in_use);
+            let Some((&oldest, _)) = others.min_by_key(|(_, entry)| entry.used) else {
+                return;
+            };
+            self.remove(oldest);
+        }
+    }
+
+    fn remove(&mut self, id: ModuleId) {
+        self.entries.remove(&id);
+        self.by_file.retain(|_, other| *other != id);
+        self.by_build.retain(|_, other| *other != id);
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_builds_are_one_module_and_old_ones_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut modules = Modules::default();
+        let libc = std::fs::canonicalize("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
+        let copy = folder.path().join("copy");
+        std::fs::copy(&libc, &copy).unwrap();
+        let first = modules.open("libc", File::open(&libc).unwrap()).unwrap();
+        assert_eq!(modules.open("libc", File::open(&libc).unwrap()).unwrap(), first);
+        assert_eq!(modules.open("copy", File::open(&copy).unwrap()).unwrap(), first);
+        assert_eq!(modules.len(), 1);
+        // Without the build-id, copies are told apart: make more than are kept.
+        for index in 0..MODULES_MAX + 5 {
+            let mut bytes = std::fs::read("/bin/true").unwrap();
+            let elf = Elf::from_bytes(bytes.clone()).unwrap();
+            let build = elf.build_id().unwrap();
+            let at = bytes.windows(build.len()).position(|part| part == build).unwrap();
+            bytes[at..at + 8].copy_from_slice(&(index as u64).to_le_bytes());
+            std::fs::write(&copy, bytes).unwrap();
+            modules.open("true", File::open(&copy).unwrap()).unwrap();
+            let renewed = folder.path().join(format!("{index}"));
+            std::fs::rename(&copy, renewed).unwrap();
+        }
+        assert_eq!(modules.len(), MODULES_MAX);
+        assert!(modules.resolve(first, 0, &mut Frames::default()).is_none());
+    }
+
+    #[test]
+    fn shortened_file_is_let_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        std::fs::copy("/bin/true", &copy).unwrap();
+        let mut modules = Modules::default();
+        let id = modules.open("copy", File::open(&copy).unwrap()).unwrap();
+        assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
+        File::options()
+            .write(true)
+            .open(&copy)
+            .unwrap()
+            .set_len(100)
+            .unwrap();
+        assert!(modules.resolve(id, 0x2010, &mut Frames::default()).is_none());
+        assert_eq!(modules.len(), 0);
+    }
+}

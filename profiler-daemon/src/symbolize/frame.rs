@@ -1,0 +1,111 @@
+//! Functions, interned: equal functions have equal numbers.
+
+use std::{collections::HashMap, sync::Arc};
+
+pub use crate::aggregate::calltree::FrameId;
+
+/// Most frames that are told apart; further ones are all [`FrameId::OTHER`].
+pub const FRAMES_MAX: usize = 1 << 20;
+
+/// What [`FrameId::OTHER`] is called, which also stands for stacks that were folded together.
+const OTHER: &str = "[other]";
+
+/// Where the outermost function of a thread in user space begins.
+const ROOTS_USER: [&str; 7] = [
+    "_start",
+    "clone",
+    "clone3",
+    "__clone",
+    "__clone3",
+    "thread_start",
+    "_dl_start_user",
+];
+/// The same for threads that never leave the kernel.
+const ROOTS_KERNEL: [&str; 2] = ["ret_from_fork", "ret_from_fork_asm"];
+
+/// A function as flame graphs show it. Two addresses in one function give equal frames.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Its name: demangled, without parameters, with template arguments; without Rust's hash. Where it is
+    /// not known, the module and the address in it (`libfoo.so+0x1234`), or a word in brackets.
+    pub function: Arc<str>,
+    /// The source file that declares it; empty where it is not known.
+    pub file: Arc<str>,
+    /// The line of its declaration; 0 where it is not known.
+    pub line: u32,
+    /// The file name of the module, or a word in brackets.
+    pub module: Arc<str>,
+    /// Whether its code is part of the next outer frame's.
+    pub inlined: bool,
+    /// Whether it runs in the kernel.
+    pub kernel: bool,
+}
+
+impl Frame {
+    /// A frame of which only a name is known.
+    pub(super) fn named(function: &str, module: &Arc<str>, kernel: bool) -> Self {
+        Self {
+            function: function.into(),
+            file: "".into(),
+            line: 0,
+            module: Arc::clone(module),
+            inlined: false,
+            kernel,
+        }
+    }
+
+    fn is_root(&self) -> bool {
+        let roots: &[&str] = if self.kernel { &ROOTS_KERNEL } else { &ROOTS_USER };
+        !self.inlined && roots.contains(&&*self.function)
+    }
+}
+
+/// The table of frames: a frame's number is its index. The first is [`FrameId::OTHER`].
+pub(super) struct Frames {
+    table: Vec<Frame>,
+    roots: Vec<bool>,
+    index: HashMap<Frame, FrameId>,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        let mut frames = Self {
+            table: Vec::new(),
+            roots: Vec::new(),
+            index: HashMap::new(),
+        };
+        frames.intern(Frame::named(OTHER, &"".into(), false));
+        frames
+    }
+}
+
+impl Frames {
+    pub fn table(&self) -> &[Frame] {
+        &self.table
+    }
+
+    pub fn intern(&mut self, frame: Frame) -> FrameId {
+        if let Some(&id) = self.index.get(&frame) {
+            return id;
+        }
+        if self.table.len() >= FRAMES_MAX {
+            return FrameId::OTHER;
+        }
+        let id = FrameId(u32::try_from(self.table.len()).unwrap_or(u32::MAX));
+        self.roots.push(frame.is_root());
+        self.table.push(frame.clone());
+        self.index.insert(frame, id);
+        id
+    }
+
+    /// Notes that nothing calls this function.
+    pub fn set_root(&mut self, id: FrameId) {
+        if let Some(root) = self.roots.get_mut(id.0 as usize) {
+            *root = true;
+        }
+    }
+
+    pub fn is_root(&self, id: FrameId) -> bool {
+        self.roots.get(id.0 as usize).copied().unwrap_or(false)
+    }
+}

@@ -1,0 +1,41 @@
+//! From addresses to functions.
+//!
+//! A [`Symbolizer`] belongs to one thread at a time, apart from the event loop: resolving reads files. What
+//! it reads is hostile: every length is checked, every loop and every allocation has a bound, and what does
+//! not resolve becomes a frame that says where it lies, never an error.
+//!
+//! Nothing that is kept borrows from a file: the caches hold numbers and names, and the views on a mapped
+//! file are made anew for each address that is not in a cache. So a file can be dropped at any time.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `symbolizer` | the verbs: resolve, forget |
+//! | `frame` | functions, interned |
+//! | `space` | one process: its mappings and the addresses resolved so far |
+//! | `cache` | modules by file and by build-id, least recently used out |
+//! | `module` | one ELF file: DWARF, else symbols, else its name and an offset |
+//! | `elf` | the mapped bytes and where in them everything is |
+//! | `symbols` | function symbols, sorted |
+//! | `units` | DWARF: which unit and function an address is in |
+//! | `inlined` | DWARF: the chain of inlined functions at an address |
+//! | `declaration` | DWARF: a function's name and where it is declared |
+//! | `root` | whether the unwind table says that nothing called the code |
+//! | `name` | demangling, bounded |
+//! | `kernel` | `/proc/kallsyms` |
+
+mod cache;
+mod declaration;
+mod elf;
+mod frame;
+mod inlined;
+mod kernel;
+mod module;
+mod name;
+mod root;
+mod space;
+mod symbolizer;
+mod symbols;
+mod units;
+
+pub use frame::{FRAMES_MAX, Frame, FrameId};
+pub use symbolizer::Symbolizer;

@@ -1,0 +1,223 @@
+//! One ELF file: what is at an address of it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    declaration::Declaration,
+    elf::Elf,
+    frame::{Frame, FrameId, Frames},
+    inlined,
+    name::{demangle, is_mangled},
+    root,
+    symbols::Symbols,
+    units::Units,
+};
+
+/// Most addresses of one module whose frames are kept; then they are all resolved anew.
+const ADDRESSES_MAX: usize = 1 << 16;
+
+/// Frames at an address, innermost first.
+pub(super) type Resolved = Arc<[FrameId]>;
+
+/// A module and what has been read of it so far.
+pub(super) struct Module {
+    name: Arc<str>,
+    elf: Elf,
+    symbols: Option<Symbols>,
+    units: Option<Units>,
+    resolved: HashMap<u64, Resolved>,
+}
+
+impl Module {
+    pub fn new(name: &str, elf: Elf) -> Self {
+        Self {
+            name: name.into(),
+            elf,
+            symbols: None,
+            units: None,
+            resolved: HashMap::new(),
+        }
+    }
+
+    pub fn elf(&self) -> &Elf {
+        &self.elf
+    }
+
+    /// The frames at an offset in the file.
+    pub fn resolve(&mut self, file_offset: u64, frames: &mut Frames) -> Resolved {
+        let Some(address) = self.elf.address_of(file_offset) else {
+            return Arc::new([self.unresolved(file_offset, frames)]);
+        };
+        if let Some(known) = self.resolved.get(&address) {
+            return Arc::clone(known);
+        }
+        if !self.elf.is_intact() {
+            return Arc::new([self.unresolved(address, frames)]);
+        }
+        let found = self.look_up(address, frames);
+        if let Some(&outermost) = found.last()
+            && root::is_root(&self.elf, address)
+        {
+            frames.set_root(outermost);
+        }
+        if self.resolved.len() >= ADDRESSES_MAX {
+            self.resolved.clear();
+        }
+        let found: Resolved = found.into();
+        self.resolved.insert(address, Arc::clone(&found));
+        found
+    }
+
+    fn look_up(&mut self, address: u64, frames: &mut Frames) -> Vec<FrameId> {
+        let declarations = self.declarations(address);
+        // Only where DWARF has no name for the linker: symbols of a large file cost time and memory.
+        let incomplete = declarations
+            .last()
+            .is_none_or(|outermost| outermost.linkage_name.is_none());
+        let symbol = if incomplete { self.symbol(address) } else { None };
+        if declarations.is_empty() {
+            return match symbol {
+                Some(name) => vec![frames.intern(Frame::named(&demangle(&name), &self.name, false))],
+                None => vec![self.unresolved(address, frames)],
+            };
+        }
+        let outermost = declarations.len() - 1;
+        let frame = |(index, declaration): (usize, Declaration)| {
+            let Declaration {
+                linkage_name,
+                name,
+                file,
+                line,
+            } = declaration;
+            let inlined = index != outermost;
+            let symbol = symbol.as_ref().filter(|name| !inlined && is_mangled(name));
+            let function = match linkage_name.or_else(|| symbol.cloned()).or(name) {
+                Some(name) => demangle(&name),
+                None => format!("{}+{address:#x}", self.name),
+            };
+            let module = Arc::clone(&self.name);
+            Frame {
+                function: function.into(),
+                file: file.into(),
+                line,
+                module,
+                inlined,
+                kernel: false,
+            }
+        };
+        declarations
+            .into_iter()
+            .enumerate()
+            .map(frame)
+            .map(|frame| frames.intern(frame))
+            .collect()
+    }
+
+    /// What DWARF knows of the functions at an address, innermost first; none where it knows nothing.
+    fn declarations(&mut self, address: u64) -> Vec<Declaration> {
+        if self.units.is_none() {
+            if let Err(error) = self.elf.load_debug() {
+                tracing::debug!(%error, module = %self.name, "debug information left out");
+            }
+            if self.elf.has_debug() {
+                self.units = Some(Units::read(&mut self.elf.dwarf()));
+            } else {
+                self.units = Some(Units::none());
+            }
+        }
+        let Some(units) = self.units.as_mut().filter(|units| !units.is_empty()) else {
+            return Vec::new();
+        };
+        let dwarf = self.elf.dwarf();
+        let Some((unit, function)) = units.find(&dwarf, address) else {
+            return Vec::new();
+        };
+        let chain = inlined::chain(&dwarf, &unit, function, address).unwrap_or_else(|error| {
+            tracing::debug!(%error, module = %self.name, address, "inlined functions left out");
+            vec![function]
+        });
+        let declaration = |&entry| Declaration::read(&dwarf, units, &unit, entry);
+        chain.iter().rev().map(declaration).collect()
+    }
+
+    fn symbol(&mut self, address: u64) -> Option<Vec<u8>> {
+        let symbols = self.symbols.get_or_insert_with(|| Symbols::read(&self.elf));
+        symbols.find(&self.elf, address).map(<[u8]>::to_vec)
+    }
+
+    fn unresolved(&self, address: u64, frames: &mut Frames) -> FrameId {
+        frames.intern(Frame::named(
+            &format!("{}+{address:#x}", self.name),
+            &self.name,
+            false,
+        ))
+    }
+
+    /// Bytes of memory that it takes, apart from the mapped file; about right.
+    pub fn bytes(&self) -> usize {
+        self.symbols.as_ref().map_or(0, Symbols::bytes)
+            + self.units.as_ref().map_or(0, Units::bytes)
+            + self.elf.decompressed_bytes()
+            + self.resolved.len() * 64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A small object of the system's own compiler, with inlined functions.
+    static OBJECT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/symbolize/inlined.c");
+        let output = folder.path().join("object");
+        let built = std::process::Command::new("gcc")
+            .args(["-O2", "-g", "-shared", "-fPIC", "-nostdlib", "-o"])
+            .arg(&output)
+            .arg(source)
+            .status();
+        assert!(built.unwrap().success());
+        std::fs::read(output).unwrap()
+    });
+
+    fn resolve_all(bytes: Vec<u8>) -> usize {
+        let length = bytes.len() as u64;
+        let Ok(elf) = Elf::from_bytes(bytes) else { return 0 };
+        let mut module = Module::new("object", elf);
+        let mut frames = Frames::default();
+        for offset in (0..length).step_by(16) {
+            module.resolve(offset, &mut frames);
+        }
+        frames.table().iter().filter(|frame| frame.inlined).count()
+    }
+
+    #[test]
+    fn whole_object_resolves() {
+        assert!(resolve_all(OBJECT.clone()) > 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn damaged_objects_do_no_harm(damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
+            let mut bytes = OBJECT.clone();
+            for (at, byte) in damage {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            resolve_all(bytes);
+        }
+
+        #[test]
+        fn cut_objects_do_no_harm(length in any::<prop::sample::Index>()) {
+            let mut bytes = OBJECT.clone();
+            bytes.truncate(length.index(bytes.len()));
+            resolve_all(bytes);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Demangling, bounded: a short mangled name can stand for an endless one.
+
+use std::{
+    borrow::Cow,
+    fmt::{self, Write},
+};
+
+use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
+
+/// Longest name that is shown, in bytes; longer ones are shown mangled, and cut.
+pub(super) const NAME_MAX: usize = 4096;
+/// Deepest nesting of a C++ name.
+const NESTING_MAX: u32 = 64;
+
+/// A name as a frame shows it.
+pub(super) fn demangle(mangled: &[u8]) -> String {
+    let cut = &mangled[..mangled.len().min(NAME_MAX)];
+    let text = String::from_utf8_lossy(cut);
+    let text = without_version(&text);
+    if mangled.len() < NAME_MAX
+        && let Some(plain) = rust(text).or_else(|| cpp(text))
+    {
+        return plain;
+    }
+    text.to_owned()
+}
+
+/// Whether the name says more than an unmangled one would.
+pub(super) fn is_mangled(name: &[u8]) -> bool {
+    name.starts_with(b"_Z") || name.starts_with(b"_R")
+}
+
+/// Without the version that a dynamic symbol can carry (`memcpy@@GLIBC_2.14`).
+fn without_version(name: &str) -> &str {
+    match name.find('@') {
+        Some(at) if at > 0 => &name[..at],
+        _ => name,
+    }
+}
+
+fn rust(name: &str) -> Option<String> {
+    let demangled = rustc_demangle::try_demangle(name).ok()?;
+    let mut plain = Bounded::default();
+    write!(plain, "{demangled:#}").ok()?;
+    Some(plain.0)
+}
+
+fn cpp(name: &str) -> Option<String> {
+    if !name.starts_with("_Z") {
+        return None;
+    }
+    let parse = ParseOptions::default().recursion_limit(NESTING_MAX);
+    let symbol = Symbol::new_with_options(name, &parse).ok()?;
+    let show = DemangleOptions::new()
+        .no_return_type()
+        .recursion_limit(NESTING_MAX);
+    let mut plain = Bounded::default();
+    symbol.structured_demangle(&mut plain, &show).ok()?;
+    Some(without_parameters(&plain.0).into_owned())
+}
+
+/// Cuts the parameter list off a C++ signature: the last parentheses outside template arguments, with what
+/// follows them (`const`, `&&`, a clone's mark is kept).
+fn without_parameters(signature: &str) -> Cow<'_, str> {
+    let (signature, clone) = match signature.find(" [clone ") {
+        Some(at) => signature.split_at(at),
+        None => (signature, ""),
+    };
+    let qualifiers = [" const", " volatile", " &&", " &", " noexcept"];
+    let mut body = signature;
+    while let Some(shorter) = qualifiers
+        .iter()
+        .find_map(|qualifier| body.strip_suffix(qualifier))
+    {
+        body = shorter;
+    }
+    if !body.ends_with(')') {
+        return Cow::Borrowed(signature);
+    }
+    let mut depth = 0_usize;
+    for (at, byte) in body.bytes().enumerate().rev() {
+        match byte {
+            b')' => depth += 1,
+            b'(' => {
+                depth -= 1;
+                if depth == 0 {
+                    return match (at, clone) {
+                        (0, _) => Cow::Borrowed(signature),
+                        (_, "") => Cow::Borrowed(&body[..at]),
+                        _ => Cow::Owned(format!("{}{clone}", &body[..at])),
+                    };
+                }
+            }
+            _ => {}
+        }
+    }
+    Cow::Borrowed(signature)
+}
+
+/// Text that refuses to grow past [`NAME_MAX`].
+#[derive(Default)]
+struct Bounded(String);
+
+impl Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > NAME_MAX {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names() {
+        for (mangled, plain) in [
+            ("main", "main"),
+            ("foo.isra.0", "foo.isra.0"),
+            ("memcpy@@GLIBC_2.14", "memcpy"),
+            ("_ZN2ns4Type6methodEv", "ns::Type::method"),
+            ("_ZNK2ns4Type6methodEi", "ns::Type::method"),
+            ("_ZN2ns3addIiEET_S1_S1_", "ns::add<int>"),
+            (
+                "_ZNSt8functionIFviEEclEi",
+                "std::function<void (int)>::operator()",
+            ),
+            ("_ZN12_GLOBAL__N_13fooEv", "(anonymous namespace)::foo"),
+            ("_ZZ4mainENKUliE_clEi", "main::{lambda(int)#1}::operator()"),
+            (
+                "_ZN4core3ptr13drop_in_place17h0123456789abcdefE",
+                "core::ptr::drop_in_place",
+            ),
+            ("_RNvC6_123foo3bar", "123foo::bar"),
+            ("_ZN2ns4Type6methodEv.cold", "ns::Type::method [clone .cold]"),
+        ] {
+            assert_eq!(demangle(mangled.as_bytes()), plain);
+        }
+    }
+
+    #[test]
+    fn endless_names_stay_short() {
+        let mut mangled = String::from("_Z1fI1aE");
+        for _ in 0..200 {
+            mangled.push_str("S_IS_S_S_E");
+        }
+        assert!(demangle(mangled.as_bytes()).len() <= NAME_MAX);
+        assert!(demangle(&vec![b'a'; 1 << 20]).len() <= NAME_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_give_a_short_name(prefix in "(_Z|_R|_ZN)?", name in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut mangled = prefix.into_bytes();
+            mangled.extend(name);
+            prop_assert!(demangle(&mangled).len() <= NAME_MAX * 3);
+        }
+
+        #[test]
+        fn mangled_like_text_gives_a_short_name(name in "_ZN?[0-9A-Za-z_]{0,60}E?[a-zS_0-9]{0,20}") {
+            prop_assert!(demangle(name.as_bytes()).len() <= NAME_MAX);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! One process: its mappings, and the addresses resolved so far.
+
+use std::collections::HashMap;
+
+use super::{cache::ModuleId, module::Resolved};
+use crate::target::{Mapping, executable_mappings};
+
+/// Most addresses of one process whose frames are kept; then they are all resolved anew.
+const ADDRESSES_MAX: usize = 1 << 16;
+/// The mappings are not read more often than this, in ns.
+const READ_EVERY_NS: u64 = 100_000_000;
+/// Mappings older than this are read again before a new address is resolved, in ns: a library can come to
+/// lie where another lay.
+const AGE_MAX_NS: u64 = 5_000_000_000;
+
+/// What is known of the file behind a mapping.
+#[derive(Clone, Copy)]
+pub(super) enum Behind {
+    NotOpened,
+    Module(ModuleId),
+    Unreadable,
+}
+
+/// A process's executable mappings, as last read.
+pub(super) struct Space {
+    pid: u32,
+    mappings: Vec<(Mapping, Behind)>,
+    read_at_ns: Option<u64>,
+    resolved: HashMap<u64, Resolved>,
+    /// When it was last used, by the symbolizer's counter.
+    pub used: u64,
+}
+
+impl Space {
+    pub fn new(pid: u32) -> Self {
+        Self {
+            pid,
+            mappings: Vec::new(),
+            read_at_ns: None,
+            resolved: HashMap::new(),
+            used: 0,
+        }
+    }
+
+    /// The frames at an address, where it was resolved before.
+    pub fn known(&self, address: u64) -> Option<&Resolved> {
+        self.resolved.get(&address)
+    }
+
+    pub fn remember(&mut self, address: u64, frames: Resolved) {
+        if self.resolved.len() >= ADDRESSES_MAX {
+            self.resolved.clear();
+        }
+        self.resolved.insert(address, frames);
+    }
+
+    /// The mapping that holds an address, reading the mappings again where that may help.
+    pub fn mapping(&mut self, address: u64, now_ns: u64) -> Option<(&Mapping, &mut Behind)> {
+        let age_ns = self.read_at_ns.map(|at| now_ns.saturating_sub(at));
+        if age_ns.is_none_or(|age| age >= AGE_MAX_NS) {
+            self.read(now_ns);
+        }
+        let mut found = self.find(address);
+        if found.is_none() && age_ns.is_some_and(|age| (READ_EVERY_NS..AGE_MAX_NS).contains(&age)) {
+            self.read(now_ns);
+            found = self.find(address);
+        }
+        let (mapping, behind) = self.mappings.get_mut(found?)?;
+        Some((mapping, behind))
+    }
+
+    fn find(&self, address: u64) -> Option<usize> {
+        let after = self
+            .mappings
+            .partition_point(|(mapping, _)| mapping.start <= address);
+        let index = after.checked_sub(1)?;
+        self.mappings[index].0.contains(address).then_some(index)
+    }
+
+    fn read(&mut self, now_ns: u64) {
+        self.read_at_ns = Some(now_ns);
+        let mappings = match executable_mappings(self.pid) {
+            // A process that has ended has none: the old ones serve its last samples.
+            Ok(mappings) if mappings.is_empty() => return,
+            Ok(mappings) => mappings,
+            Err(error) => {
+                tracing::debug!(%error, pid = self.pid, "mappings not read");
+                return;
+            }
+        };
+        let same = mappings
+            .iter()
+            .eq(self.mappings.iter().map(|(mapping, _)| mapping));
+        if !same {
+            self.resolved.clear();
+            self.mappings = mappings
+                .into_iter()
+                .map(|mapping| (mapping, Behind::NotOpened))
+                .collect();
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The verbs: resolve, forget.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    cache::Modules,
+    frame::{Frame, FrameId, Frames},
+    kernel::KernelSymbols,
+    space::{Behind, Space},
+};
+use crate::target::Mapping;
+
+/// Most processes whose mappings are kept.
+const PROCESSES_MAX: usize = 1024;
+/// Where the kernel puts the page that pending return probes return to: the last of a process's addresses.
+const UPROBES_PAGE: u64 = 0x7fff_ffff_e000;
+/// The page's size.
+const PAGE: u64 = 0x1000;
+/// What that page is called, by the kernel and here.
+const UPROBES: &str = "[uprobes]";
+/// What code without a file is called.
+const ANONYMOUS: &str = "[anon]";
+/// What an address that nothing is mapped at is called.
+const UNKNOWN: &str = "[unknown]";
+
+/// Resolves addresses to functions. It reads files and belongs on a thread of its own.
+#[derive(Default)]
+pub struct Symbolizer {
+    frames: Frames,
+    modules: Modules,
+    spaces: HashMap<u32, Space>,
+    kernel: Option<KernelSymbols>,
+    uses: u64,
+}
+
+impl Symbolizer {
+    /// One that has read nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends the frames at an address of a process, innermost inlined one first; always at least one.
+    ///
+    /// For a return address, `address` is one byte before it. `now_ns` is any clock that does not go back:
+    /// it limits how often the mappings are read again.
+    pub fn resolve_user(&mut self, pid: u32, address: u64, now_ns: u64, out: &mut Vec<FrameId>) {
+        let Self {
+            frames,
+            modules,
+            spaces,
+            uses,
+            ..
+        } = self;
+        *uses += 1;
+        if spaces.len() >= PROCESSES_MAX && !spaces.contains_key(&pid) {
+            let oldest = spaces
+                .iter()
+                .min_by_key(|(_, space)| space.used)
+                .map(|(&pid, _)| pid);
+            oldest.and_then(|oldest| spaces.remove(&oldest));
+        }
+        let space = spaces.entry(pid).or_insert_with(|| Space::new(pid));
+        space.used = *uses;
+        if let Some(known) = space.known(address) {
+            out.extend_from_slice(known);
+            return;
+        }
+        if address & !(PAGE - 1) == UPROBES_PAGE {
+            out.push(intern_word(frames, UPROBES));
+            return;
+        }
+        let Some((mapping, behind)) = space.mapping(address, now_ns) else {
+            out.push(intern_word(frames, UNKNOWN));
+            return;
+        };
+        let resolved = in_file(mapping, behind, pid, address, modules, frames)
+            .unwrap_or_else(|| Arc::new([without_symbols(mapping, address, frames)]));
+        out.extend_from_slice(&resolved);
+        space.remember(address, resolved);
+    }
+
+    /// Appends the frame at an address of the kernel.
+    pub fn resolve_kernel(&mut self, address: u64, out: &mut Vec<FrameId>) {
+        let symbols = self.kernel.get_or_insert_with(KernelSymbols::read);
+        out.push(symbols.resolve(address, &mut self.frames));
+    }
+
+    /// The table of frames: a [`FrameId`] is an index. It only grows, and entries never change.
+    #[must_use]
+    pub fn frames(&self) -> &[Frame] {
+        self.frames.table()
+    }
+
+    /// Whether this function is where threads begin: a stack that ends here is complete.
+    ///
+    /// Known roots by name, and functions whose unwind table marks the return address undefined.
+    #[must_use]
+    pub fn is_root(&self, frame: FrameId) -> bool {
+        self.frames.is_root(frame)
+    }
+
+    /// Drops what is known of a process: it has ended or exec'd.
+    pub fn forget(&mut self, pid: u32) {
+        self.spaces.remove(&pid);
+    }
+}
+
+/// The frames at an address where a file is mapped; `None` where it cannot be read.
+fn in_file(
+    mapping: &Mapping,
+    behind: &mut Behind,
+    pid: u32,
+    address: u64,
+    modules: &mut Modules,
+    frames: &mut Frames,
+) -> Option<Arc<[FrameId]>> {
+    if !mapping.is_file() {
+        return None;
+    }
+    let offset = mapping.offset_of(address)?;
+    if let Behind::Module(id) = *behind {
+        if let Some(resolved) = modules.resolve(id, offset, frames) {
+            return Some(resolved);
+        }
+        // It had to make room, or its file changed.
+        *behind = Behind::NotOpened;
+    }
+    if matches!(behind, Behind::Unreadable) {
+        return None;
+    }
+    let opened = mapping
+        .open(pid)
+        .and_then(|(file, _)| modules.open(&module_name(mapping), file));
+    match opened {
+        Ok(id) => {
+            *behind = Behind::Module(id);
+            modules.resolve(id, offset, frames)
+        }
+        Err(error) => {
+            tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
+            *behind = Behind::Unreadable;
+            None
+        }
+    }
+}
+
+/// What a mapping is called: the file's name, or the word in brackets.
+fn module_name(mapping: &Mapping) -> String {
+    let path = mapping.path.as_os_str();
+    if path.is_empty() {
+        return ANONYMOUS.to_owned();
+    }
+    mapping
+        .path
+        .file_name()
+        .unwrap_or(path)
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// A frame that says where an address lies, as an offset in the file or from the mapping's start.
+fn without_symbols(mapping: &Mapping, address: u64, frames: &mut Frames) -> FrameId {
+    let name = module_name(mapping);
+    if name == UPROBES {
+        return intern_word(frames, UPROBES);
+    }
+    let offset = if mapping.is_file() {
+        mapping.offset_of(address)
+    } else {
+        address.checked_sub(mapping.start)
+    };
+    let function = format!("{name}+{:#x}", offset.unwrap_or(address));
+    frames.intern(Frame::named(&function, &name.as_str().into(), false))
+}
+
+fn intern_word(frames: &mut Frames, word: &str) -> FrameId {
+    frames.intern(Frame::named(word, &word.into(), false))
+}
+
+/// It is handed to a thread of its own.
+const _: () = {
+    const fn assert_send<T: Send>() {}
+    assert_send::<Symbolizer>();
+};

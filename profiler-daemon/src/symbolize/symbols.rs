@@ -1,0 +1,147 @@
+//! Function symbols, sorted by address.
+
+use std::ops::Range;
+
+use object::{
+    Endianness,
+    elf::{
+        SHF_EXECINSTR, SHN_UNDEF, STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, SymbolSection,
+    },
+    read::elf::{SectionHeader as _, Sym as _, SymbolTable},
+};
+
+use super::elf::{Elf, Parsed};
+
+/// Most symbols of one file that are looked at.
+const SYMBOLS_MAX: usize = 4 << 20;
+/// How many symbols before an address are looked at for one that reaches it: symbols can nest.
+const NESTING_MAX: usize = 16;
+/// Set in [`Symbol::name`] where the name is in the dynamic string table.
+const DYNAMIC: u32 = 1 << 31;
+
+#[derive(Clone, Copy)]
+struct Symbol {
+    address: u64,
+    /// 0: up to the next symbol.
+    size: u32,
+    /// Offset in the string table.
+    name: u32,
+}
+
+/// The symbols of one file. Names are read from the file when asked for.
+pub(super) struct Symbols {
+    sorted: Box<[Symbol]>,
+    strings: [Range<usize>; 2],
+}
+
+impl Symbols {
+    /// Reads the symbol table and the dynamic one.
+    pub fn read(elf: &Elf) -> Self {
+        let mut ranked: Vec<(u8, Symbol)> = Vec::new();
+        let mut strings = [0..0, 0..0];
+        if let Ok(parsed) = elf.parse() {
+            let tables = [parsed.elf_symbol_table(), parsed.elf_dynamic_symbol_table()];
+            for (index, table) in tables.into_iter().enumerate() {
+                strings[index] = string_range(&parsed, table).unwrap_or(0..0);
+                let mark = if index == 0 { 0 } else { DYNAMIC };
+                let text = elf.slice(&strings[index]);
+                ranked.extend(functions(&parsed, table, text).map(|(rank, mut symbol)| {
+                    symbol.name |= mark;
+                    (rank, symbol)
+                }));
+            }
+        }
+        ranked.sort_unstable_by_key(|(rank, symbol)| (symbol.address, *rank, symbol.name));
+        ranked.dedup_by_key(|(_, symbol)| symbol.address);
+        Self {
+            sorted: ranked.into_iter().map(|(_, symbol)| symbol).collect(),
+            strings,
+        }
+    }
+
+    /// The mangled name of the function that holds an address.
+    pub fn find<'a>(&self, elf: &'a Elf, address: u64) -> Option<&'a [u8]> {
+        let after = self.sorted.partition_point(|symbol| symbol.address <= address);
+        let holds = |(back, symbol): (usize, &Symbol)| {
+            if symbol.size != 0 {
+                return address - symbol.address < u64::from(symbol.size);
+            }
+            // An unsized label reaches to the next symbol, and no further than its segment.
+            back == 0 && elf.segment_end(symbol.address).is_some_and(|end| address < end)
+        };
+        let before = self.sorted[..after].iter().rev().take(NESTING_MAX).enumerate();
+        let symbol = before.into_iter().find(|&candidate| holds(candidate))?.1;
+        let strings = &self.strings[usize::from(symbol.name & DYNAMIC != 0)];
+        let name = text_at(elf.slice(strings), symbol.name & !DYNAMIC);
+        Some(name).filter(|name| !name.is_empty())
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.sorted.len() * size_of::<Symbol>()
+    }
+}
+
+/// The text that begins at an offset of a string table; empty where there is none.
+fn text_at(strings: &[u8], offset: u32) -> &[u8] {
+    let rest = strings.get(offset as usize..).unwrap_or_default();
+    let rest = &rest[..rest.len().min(super::name::NAME_MAX)];
+    &rest[..rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len())]
+}
+
+fn string_range(
+    parsed: &Parsed<'_>,
+    table: &SymbolTable<'_, object::elf::FileHeader64<Endianness>>,
+) -> Option<Range<usize>> {
+    if table.is_empty() {
+        return None;
+    }
+    let section = parsed.elf_section_table().section(table.string_section()).ok()?;
+    let (offset, size) = section.file_range(parsed.endian())?;
+    let start = usize::try_from(offset).ok()?;
+    Some(start..start.checked_add(usize::try_from(size).ok()?)?)
+}
+
+/// The functions of a table, each with its rank among symbols of the same address: lowest is best.
+fn functions<'a>(
+    parsed: &'a Parsed<'_>,
+    table: &'a SymbolTable<'_, object::elf::FileHeader64<Endianness>>,
+    strings: &'a [u8],
+) -> impl Iterator<Item = (u8, Symbol)> + 'a {
+    let endian = parsed.endian();
+    let sections = parsed.elf_section_table();
+    let in_code = move |index: SymbolSection| {
+        let section = sections.section(object::SectionIndex(usize::from(index.0)));
+        section.is_ok_and(|section| {
+            let flags = section.sh_flags(endian);
+            flags.0 & SHF_EXECINSTR.0 != 0
+        })
+    };
+    table.iter().take(SYMBOLS_MAX).filter_map(move |symbol| {
+        let (kind, section, address) = (symbol.st_type(), symbol.st_shndx(endian), symbol.st_value(endian));
+        let name = symbol.st_name(endian);
+        let function = match kind {
+            STT_FUNC | STT_GNU_IFUNC => true,
+            // Labels of assembly have no type. A toolchain's own markers begin with `$` or are empty.
+            STT_NOTYPE => in_code(section),
+            _ => false,
+        };
+        if !function || section == SHN_UNDEF || address == 0 || name >= DYNAMIC {
+            return None;
+        }
+        let first = strings.get(name as usize).copied().unwrap_or(0);
+        if first == 0 || first == b'$' {
+            return None;
+        }
+        let binding = match symbol.st_bind() {
+            STB_GLOBAL => 0,
+            STB_WEAK => 1,
+            _ => 2,
+        };
+        let size = u32::try_from(symbol.st_size(endian)).unwrap_or(u32::MAX);
+        let typed = kind != STT_NOTYPE && size != 0;
+        // Of aliases, the one without underscores is the one that a program calls.
+        let rank = u8::from(!typed) * 8 + u8::from(first == b'_') * 4 + binding;
+        Some((rank, Symbol { address, size, name }))
+    })
+}

@@ -1,0 +1,218 @@
+//! DWARF: which unit and which function an address is in.
+
+use std::collections::HashMap;
+
+use gimli::{DebugInfoOffset, Dwarf, Unit, UnitOffset};
+
+use super::elf::Bytes;
+
+/// Most units of one file.
+const UNITS_MAX: usize = 1 << 18;
+/// Most address ranges of the units of one file, or of the functions of one unit.
+const RANGES_MAX: usize = 1 << 20;
+/// Most attributes that are passed over in search of the functions of a unit.
+pub(super) const WORK_MAX: usize = 1 << 28;
+/// How many ranges before an address are looked at for one that reaches it: ranges can overlap.
+const OVERLAP_MAX: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Span<T> {
+    begin: u64,
+    end: u64,
+    /// The largest `end` up to here: where it is not beyond an address, nothing before reaches it.
+    reach: u64,
+    item: T,
+}
+
+/// Ranges of addresses, sorted.
+struct Spans<T>(Box<[Span<T>]>);
+
+impl<T: Copy> Spans<T> {
+    fn new(mut spans: Vec<Span<T>>) -> Self {
+        spans.sort_by_key(|span| (span.begin, span.end));
+        let mut reach = 0;
+        for span in &mut spans {
+            reach = reach.max(span.end);
+            span.reach = reach;
+        }
+        Self(spans.into_boxed_slice())
+    }
+
+    /// What holds an address, innermost begin first.
+    fn find(&self, address: u64) -> impl Iterator<Item = T> + '_ {
+        let after = self.0.partition_point(|span| span.begin <= address);
+        let before = self.0[..after].iter().rev().take(OVERLAP_MAX);
+        before
+            .take_while(move |span| span.reach > address)
+            .filter(move |span| span.end > address)
+            .map(|span| span.item)
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.len() * size_of::<Span<T>>()
+    }
+}
+
+/// Collects ranges, leaving out those of code that the linker dropped.
+fn collect<T: Copy>(
+    spans: &mut Vec<Span<T>>,
+    mut ranges: gimli::RangeIter<Bytes<'_>>,
+    item: T,
+) -> gimli::Result<()> {
+    while let Some(gimli::Range { begin, end }) = ranges.next()? {
+        if spans.len() >= RANGES_MAX {
+            return Ok(());
+        }
+        if begin != 0 && begin < end {
+            spans.push(Span {
+                begin,
+                end,
+                reach: 0,
+                item,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The functions of one unit that have code.
+pub(super) struct Functions(Spans<UnitOffset>);
+
+impl Functions {
+    fn read(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>) -> gimli::Result<Self> {
+        let mut spans = Vec::new();
+        let mut work = WORK_MAX;
+        let mut entries = unit.entries_raw(None)?;
+        while !entries.is_empty() && spans.len() < RANGES_MAX && work > 0 {
+            let offset = entries.next_offset();
+            let Some(abbreviation) = entries.read_abbreviation()? else {
+                continue;
+            };
+            let attributes = abbreviation.attributes();
+            work = work.saturating_sub(1 + attributes.len());
+            entries.skip_attributes(attributes)?;
+            let has_code = || {
+                attributes
+                    .iter()
+                    .any(|attribute| matches!(attribute.name(), gimli::DW_AT_low_pc | gimli::DW_AT_ranges))
+            };
+            if abbreviation.tag() == gimli::DW_TAG_subprogram && has_code() {
+                let entry = unit.entry(offset)?;
+                // One function with damaged ranges does not spoil the others.
+                if let Ok(ranges) = dwarf.die_ranges(unit, &entry) {
+                    let _ = collect(&mut spans, ranges, offset);
+                }
+            }
+        }
+        Ok(Self(Spans::new(spans)))
+    }
+
+    /// The function that holds an address.
+    pub fn find(&self, address: u64) -> Option<UnitOffset> {
+        self.0.find(address).next()
+    }
+}
+
+/// The units of one file, and the functions of those that were asked for.
+pub(super) struct Units {
+    offsets: Vec<DebugInfoOffset>,
+    spans: Spans<u32>,
+    functions: HashMap<u32, Option<Functions>>,
+    functions_bytes: usize,
+}
+
+impl Units {
+    /// Lists the units and the ranges that they cover.
+    pub fn read(dwarf: &mut Dwarf<Bytes<'_>>) -> Self {
+        // Units that share abbreviations would parse them over and over.
+        dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
+        let mut offsets = Vec::new();
+        let mut spans = Vec::new();
+        let mut headers = dwarf.units();
+        while let Ok(Some(header)) = headers.next() {
+            let Some(offset) = header.debug_info_offset() else {
+                continue;
+            };
+            if offsets.len() >= UNITS_MAX {
+                break;
+            }
+            let index = u32::try_from(offsets.len()).unwrap_or(u32::MAX);
+            offsets.push(offset);
+            if matches!(
+                header.type_(),
+                gimli::UnitType::Partial | gimli::UnitType::Type { .. }
+            ) {
+                continue;
+            }
+            let ranges = dwarf.unit(header).and_then(|unit| {
+                let ranges = dwarf.unit_ranges(&unit)?;
+                collect(&mut spans, ranges, index)
+            });
+            if let Err(error) = ranges {
+                tracing::debug!(%error, unit = offset.0, "debug information of a unit left out");
+            }
+        }
+        Self {
+            offsets,
+            spans: Spans::new(spans),
+            functions: HashMap::new(),
+            functions_bytes: 0,
+        }
+    }
+
+    /// For a file without debug information.
+    pub fn none() -> Self {
+        Self {
+            offsets: Vec::new(),
+            spans: Spans::new(Vec::new()),
+            functions: HashMap::new(),
+            functions_bytes: 0,
+        }
+    }
+
+    /// Whether no address can be found.
+    pub fn is_empty(&self) -> bool {
+        self.offsets.is_empty()
+    }
+
+    /// The unit, and the entry in it, of the function that holds an address.
+    pub fn find<'a>(
+        &mut self,
+        dwarf: &Dwarf<Bytes<'a>>,
+        address: u64,
+    ) -> Option<(Unit<Bytes<'a>>, UnitOffset)> {
+        let candidates: Vec<u32> = self.spans.find(address).collect();
+        for index in candidates {
+            let header = dwarf.unit_header(*self.offsets.get(index as usize)?).ok()?;
+            let Ok(unit) = dwarf.unit(header) else { continue };
+            let functions = self.functions.entry(index).or_insert_with(|| {
+                let read = Functions::read(dwarf, &unit).ok();
+                self.functions_bytes += read.as_ref().map_or(0, |functions| functions.0.bytes()) + 32;
+                read
+            });
+            if let Some(entry) = functions.as_ref().and_then(|functions| functions.find(address)) {
+                return Some((unit, entry));
+            }
+        }
+        None
+    }
+
+    /// The unit that holds an entry that another unit refers to.
+    pub fn unit_at<'a>(
+        &self,
+        dwarf: &Dwarf<Bytes<'a>>,
+        offset: DebugInfoOffset,
+    ) -> Option<(Unit<Bytes<'a>>, UnitOffset)> {
+        let after = self.offsets.partition_point(|unit| unit.0 <= offset.0);
+        let header = dwarf
+            .unit_header(*self.offsets.get(after.checked_sub(1)?)?)
+            .ok()?;
+        let inside = offset.to_unit_offset(&header)?;
+        Some((dwarf.unit(header).ok()?, inside))
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        self.offsets.len() * size_of::<DebugInfoOffset>() + self.spans.bytes() + self.functions_bytes
+    }
+}
