@@ -13,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 /// Live profiling of running processes, served over gRPC on a Unix socket.
 ///
 /// Nothing is loaded into the kernel, attached or sampled while no client has a session. Root may look at
-/// every process, other users at their own. The environment variable RUST_LOG sets what is logged to
+/// every process, other users at their own. The environment variable `RUST_LOG` sets what is logged to
 /// standard error (`RUST_LOG=debug`; `RUST_LOG=audit=info` for attachments alone).
 #[derive(Parser, Debug)]
 #[command(

@@ -26,13 +26,16 @@ const NEEDED: [(u32, Missing); 3] = [
         },
     ),
     (
-        19,
+        SYS_PTRACE,
         Missing {
             name: "CAP_SYS_PTRACE",
             purpose: "to read another process's maps and files",
         },
     ),
 ];
+
+/// Bit of `CAP_SYS_PTRACE`.
+const SYS_PTRACE: u32 = 19;
 
 /// Bit of `CAP_SYS_ADMIN`, which stands for `CAP_BPF` and `CAP_PERFMON` too.
 const SYS_ADMIN: u32 = 21;
@@ -56,7 +59,7 @@ fn missing(status: &str) -> Vec<Missing> {
     let has = |bit: u32| effective >> bit & 1 == 1;
     NEEDED
         .iter()
-        .filter(|(bit, _)| !has(*bit) && !(*bit != 19 && has(SYS_ADMIN)))
+        .filter(|(bit, _)| !(has(*bit) || *bit != SYS_PTRACE && has(SYS_ADMIN)))
         .map(|(_, missing)| *missing)
         .collect()
 }

@@ -164,6 +164,6 @@ fn map(ebpf: &Ebpf, name: &'static str, bytes: usize) -> Result<MmapRaw, KernelE
     let length = bytes.next_multiple_of(rustix::param::page_size());
     MmapOptions::new()
         .len(length)
-        .map_raw(&data.fd().as_fd().as_raw_fd())
+        .map_raw(data.fd().as_fd().as_raw_fd())
         .map_err(|error| KernelError::system(format!("mapping {name}"), error))
 }

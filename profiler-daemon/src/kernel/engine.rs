@@ -56,7 +56,7 @@ impl Default for Config {
 /// How probes are attached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttachKind {
-    /// uprobe_multi links: one for all sites of a program in a file.
+    /// `uprobe_multi` links: one for all sites of a program in a file.
     Multi,
     /// One perf event per site: slow to detach.
     Perf,
@@ -461,12 +461,13 @@ impl Engine {
         while taken < limit {
             let Some(item) = self.ring.next() else { break };
             taken += 1;
-            match Record::parse(&item) {
-                Some(record) => each(record),
-                None => tracing::error!(
+            if let Some(record) = Record::parse(&item) {
+                each(record)
+            } else {
+                tracing::error!(
                     bytes = item.len(),
                     "damaged record: object and daemon do not match"
-                ),
+                )
             }
         }
         if let Some(logger) = &mut self.logger {

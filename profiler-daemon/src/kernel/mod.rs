@@ -5,7 +5,7 @@
 //! | `engine` | the loaded object and what can be done with it |
 //! | `object` | the compiled object, and its settings on this kernel |
 //! | `btf` | offsets of kernel structures |
-//! | `multi` | programs and links of the uprobe_multi kind |
+//! | `multi` | programs and links of the `uprobe_multi` kind |
 //! | `perf` | one perf event per site, where the kernel has no multi links |
 //! | `sampler` | the perf-event sampler |
 //! | `counts` | histograms and counters, read through shared memory |

@@ -1,4 +1,4 @@
-//! Programs of the uprobe_multi kind, loaded from the same object and onto the same maps.
+//! Programs of the `uprobe_multi` kind, loaded from the same object and onto the same maps.
 //!
 //! aya 0.14 cannot load these, so the object is parsed once more and its programs are relocated with
 //! the maps that aya has made.
@@ -15,7 +15,7 @@ use aya_obj::Object;
 
 use super::{KernelError, syscall};
 
-/// Oldest kernel whose PID filter of uprobe_multi links covers all threads of a process.
+/// Oldest kernel whose PID filter of `uprobe_multi` links covers all threads of a process.
 const OLDEST: (u32, u32) = (6, 10);
 
 /// The programs of an object, ready to be loaded for multi links.

@@ -15,6 +15,8 @@ const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
 const BPF_F_UPROBE_MULTI_RETURN: u32 = 1;
 const LOG_BYTES: usize = 1 << 20;
+/// Lines of the verifier's log that are kept: its verdict comes last.
+const LOG_LINES: usize = 20;
 
 /// The part of `union bpf_attr` that `BPF_PROG_LOAD` reads (`include/uapi/linux/bpf.h`).
 #[repr(C)]
@@ -51,7 +53,7 @@ struct BtfLoad {
     reserved: u32,
 }
 
-/// The part that `BPF_LINK_CREATE` reads for a uprobe_multi link.
+/// The part that `BPF_LINK_CREATE` reads for a `uprobe_multi` link.
 #[repr(C)]
 #[derive(Default)]
 struct LinkCreate {
@@ -113,7 +115,7 @@ pub struct Code<'a> {
     pub function_size: usize,
 }
 
-/// Loads a program for uprobe_multi links. On failure, also the end of the verifier's log.
+/// Loads a program for `uprobe_multi` links. On failure, also the end of the verifier's log.
 pub fn load_multi_program(name: &str, code: &Code<'_>) -> Result<OwnedFd, (io::Error, String)> {
     let Code {
         instructions,
@@ -146,16 +148,14 @@ pub fn load_multi_program(name: &str, code: &Code<'_>) -> Result<OwnedFd, (io::E
     attributes.log_level = 1;
     attributes.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);
     attributes.log_buf = log.as_mut_ptr() as u64;
-    match bpf(BPF_PROG_LOAD, &mut attributes) {
+    if let Ok(fd) = bpf(BPF_PROG_LOAD, &mut attributes) {
         // The first attempt failed for a passing reason.
-        Ok(fd) => Ok(fd),
-        Err(_) => {
-            let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-            let text = String::from_utf8_lossy(&log[..end]);
-            let tail: Vec<&str> = text.lines().rev().take(20).collect();
-            Err((error, tail.into_iter().rev().collect::<Vec<_>>().join("\n")))
-        }
+        return Ok(fd);
     }
+    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    let text = String::from_utf8_lossy(&log[..end]);
+    let tail: Vec<&str> = text.lines().rev().take(LOG_LINES).collect();
+    Err((error, tail.into_iter().rev().collect::<Vec<_>>().join("\n")))
 }
 
 /// Attaches a program at many offsets of one file, for one process. Dropping the link detaches it.

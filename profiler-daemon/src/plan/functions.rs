@@ -66,9 +66,9 @@ impl ModuleIndex {
         for raw in elf.symbols().take(MAX_SYMBOLS) {
             if let Some(symbol) = accept(data, &elf.segments, &raw) {
                 if symbol.kind <= SymbolKind::Indirect {
-                    symbols.push(symbol)
+                    symbols.push(symbol);
                 } else {
-                    others.push(symbol)
+                    others.push(symbol);
                 }
             }
         }
@@ -148,6 +148,7 @@ impl ModuleIndex {
     }
 
     /// The functions, in order of address.
+    #[must_use]
     pub fn functions(&self) -> impl DoubleEndedIterator<Item = Function<'_>> + ExactSizeIterator {
         (0..self.functions.len()).map(|at| self.function(at))
     }

@@ -194,14 +194,14 @@ impl Owner {
     fn running(&mut self) -> Result<&mut Running, SessionError> {
         if self.running.is_none() {
             let engine = Engine::load(&self.config.engine).map_err(|error| kernel_refusal(&error))?;
-            let symbols = Symbols::start()
+            let (symbols, frames) = Symbols::start()
                 .map_err(|error| SessionError::new(Reason::Kernel, format!("starting a thread: {error}")))?;
             let now_ns = monotonic_ns();
             tracing::info!(ability = ?engine.ability(), "engine loaded");
             self.running = Some(Running {
                 engine,
                 symbols,
-                frames: Arc::default(),
+                frames: Arc::new(frames),
                 overheads: HashMap::new(),
                 next_tick_ns: now_ns + TICK_NS,
                 next_read_ns: now_ns + READ_NS,

@@ -101,7 +101,7 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
     let mut warnings = Vec::new();
     let mut processes = Vec::new();
     for pid in pids(target)? {
-        let process = Process::open(pid).map_err(target_refusal)?;
+        let process = Process::open(pid).map_err(|error| target_refusal(&error))?;
         authorise(caller, &process)?;
         if let Some(thread) = process.asked_for_thread() {
             warnings.push(format!(
@@ -150,7 +150,7 @@ fn pids(target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
 /// # Errors
 /// Where it may not, or the process is gone.
 pub fn authorise(caller: Caller, process: &Process) -> Result<(), SessionError> {
-    let uids = process.uids_now().map_err(target_refusal)?;
+    let uids = process.uids_now().map_err(|error| target_refusal(&error))?;
     if caller.uid == 0 || uids.all_are(caller.uid) {
         return Ok(());
     }
@@ -447,7 +447,7 @@ fn has_shadow_stack(process: &Process) -> bool {
     })
 }
 
-fn target_refusal(error: TargetError) -> SessionError {
+fn target_refusal(error: &TargetError) -> SessionError {
     let reason = match error {
         TargetError::NotFound(_) => Reason::TargetNotFound,
         TargetError::Ended(_) => Reason::TargetGone,

@@ -63,19 +63,22 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Starts the thread.
-    pub fn start() -> io::Result<Self> {
+    /// Starts the thread. Also gives the frames that exist from the beginning.
+    pub fn start() -> io::Result<(Self, Vec<Frame>)> {
+        let symbolizer = Symbolizer::new();
+        let frames = symbolizer.frames().to_vec();
         let (jobs, inbox) = mpsc::sync_channel(MAX_BATCHES);
         let (outbox, named) = mpsc::sync_channel(MAX_NAMED);
         std::thread::Builder::new()
             .name("symbols".to_owned())
-            .spawn(move || run(&inbox, &outbox))?;
-        Ok(Self {
+            .spawn(move || run(symbolizer, &inbox, &outbox))?;
+        let symbols = Self {
             jobs,
             named,
             dropped: 0,
             under_way: 0,
-        })
+        };
+        Ok((symbols, frames))
     }
 
     /// Hands over records. Where too many wait already, these are dropped.
@@ -116,9 +119,8 @@ impl Symbols {
     }
 }
 
-fn run(inbox: &Receiver<Job>, outbox: &SyncSender<NamedBatch>) {
-    let mut symbolizer = Symbolizer::new();
-    let mut frames_sent = 0;
+fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<NamedBatch>) {
+    let mut frames_sent = symbolizer.frames().len();
     while let Ok(job) = inbox.recv() {
         match job {
             Job::Forget(pid) => symbolizer.forget(pid),
