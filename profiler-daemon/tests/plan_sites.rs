@@ -1,5 +1,7 @@
 //! Symbols against nm, entry and exit sites against objdump, on what compilers write.
 
+#![expect(clippy::unwrap_used, reason = "a failure here is the test's")]
+
 mod plan_support;
 
 use plan_support::{Fixture, Line, compile, disassemble, run};
@@ -93,7 +95,7 @@ fn symbols_agree_with_nm() {
                     fixture.path
                 );
             }
-            assert_eq!(function.file_offset().is_some(), true);
+            assert!(function.file_offset().is_some());
         }
         // The rest are labels of assembly without a type.
         assert!(seen * 10 >= expected.len() * 9, "{seen} of {}", expected.len());
@@ -135,7 +137,7 @@ fn check(
     boundaries: &BTreeSet<u64>,
     targets: &BTreeSet<u64>,
 ) {
-    let context = format!("{} in {:?}", function.name, fixture.path);
+    let context = format!("{} in {}", function.name, fixture.path.display());
     let entry = function.address + function.entry.delta;
     assert!(lines.contains_key(&entry), "{context}: {entry:x} is no boundary");
     assert_eq!(fixture.index.offset_of(entry), Some(function.entry_offset));

@@ -149,7 +149,7 @@ mod tests {
             } else {
                 format!("S{}_", (b'1' + (n % 8)) as char)
             };
-            name += &format!("S_I{back}{back}E");
+            name.extend(["S_I", &back, &back, "E"]);
         }
         name += "EvT_";
         assert!(display_name(&name).len() <= MAX_NAME_BYTES.max(name.len()));

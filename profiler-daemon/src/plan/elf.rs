@@ -6,7 +6,7 @@ use object::{
     elf::{self, FileHeader64},
     read::elf::{CompressionHeader as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _},
 };
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 /// A file's bytes, shared by what is read from them. Usually a memory map.
 pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -207,6 +207,21 @@ impl<'a> Elf<'a> {
                 .sections
                 .iter()
                 .any(|section| section.sh_type(LittleEndian) == elf::SHT_DYNSYM)
+    }
+
+    /// Address ranges of the sections that are mapped executable, in order.
+    #[must_use]
+    pub fn code_sections(&self) -> Vec<Range<u64>> {
+        let code = self.sections.iter().filter(|section| {
+            section
+                .sh_flags(LittleEndian)
+                .contains(elf::SHF_EXECINSTR | elf::SHF_ALLOC)
+        });
+        let mut ranges: Vec<Range<u64>> = code
+            .map(|s| s.sh_addr(LittleEndian)..s.sh_addr(LittleEndian).saturating_add(s.sh_size(LittleEndian)))
+            .collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges
     }
 
     /// The build-id: a hash of what was linked.

@@ -78,7 +78,7 @@ impl ModuleIndex {
         symbols.dedup_by(|b, a| {
             a.address == b.address && a.name_bytes == b.name_bytes && name_of(data, a) == name_of(data, b)
         });
-        give_sizes(&mut symbols, &mut others, &elf.segments);
+        give_sizes(&mut symbols, &mut others, &elf);
         let mut functions: Vec<u32> = Vec::new();
         for (at, symbol) in symbols.iter().enumerate() {
             if at == 0 || symbols[at - 1].address != symbol.address {
@@ -361,11 +361,12 @@ fn is_cold(name: &[u8]) -> bool {
     std::str::from_utf8(name).is_ok_and(|name| split_clone(name).1 == CloneKind::Cold)
 }
 
-/// Gives symbols without a size the room up to the next symbol, or to their segment's end.
-fn give_sizes(symbols: &mut [Symbol], others: &mut [Symbol], segments: &[Segment]) {
+/// Gives symbols without a size the room up to the next symbol, or to the end of their section.
+fn give_sizes(symbols: &mut [Symbol], others: &mut [Symbol], elf: &Elf<'_>) {
     if symbols.iter().chain(others.iter()).all(|symbol| symbol.size != 0) {
         return;
     }
+    let sections = elf.code_sections();
     let mut starts: Vec<u64> = symbols
         .iter()
         .chain(others.iter())
@@ -377,11 +378,16 @@ fn give_sizes(symbols: &mut [Symbol], others: &mut [Symbol], segments: &[Segment
         .chain(others.iter_mut())
         .filter(|symbol| symbol.size == 0)
     {
+        let section = sections
+            .partition_point(|range| range.start <= symbol.address)
+            .checked_sub(1);
+        let Some(end) = section
+            .map(|at| sections[at].end)
+            .filter(|&end| end > symbol.address)
+        else {
+            continue;
+        };
         let next = starts.get(starts.partition_point(|&start| start <= symbol.address));
-        let segment = segments
-            .iter()
-            .find(|s| symbol.address.wrapping_sub(s.address) < s.size);
-        let end = segment.map_or(symbol.address, |s| s.address.saturating_add(s.size));
         symbol.size = next.copied().unwrap_or(end).min(end) - symbol.address;
     }
 }

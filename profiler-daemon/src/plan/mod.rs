@@ -6,6 +6,7 @@
 pub mod action;
 pub mod code;
 pub mod demangle;
+pub mod dwarf;
 pub mod elf;
 pub mod entry;
 pub mod exits;
@@ -18,4 +19,4 @@ pub mod stack;
 mod sites;
 
 pub use functions::{Function, ModuleIndex};
-pub use sites::{ExitSite, Limits, Plan, PlanError, PlannedFunction, Skipped, plan};
+pub use sites::{ExitSite, Limits, Plan, PlanError, PlannedFunction, Skipped, only_inlined, plan};

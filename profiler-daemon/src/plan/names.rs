@@ -201,7 +201,7 @@ impl ModuleIndex {
 fn component_starts(path: &str) -> impl Iterator<Item = usize> {
     let bytes = path.as_bytes();
     let mut depth = 0usize;
-    (0..bytes.len()).filter_map(move |at| {
+    (0..bytes.len()).filter(move |&at| {
         match bytes[at] {
             b'<' | b'(' | b'{' | b'[' => depth += 1,
             // The arrow of `->` closes nothing.
@@ -209,7 +209,7 @@ fn component_starts(path: &str) -> impl Iterator<Item = usize> {
             b'>' | b')' | b'}' | b']' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        (depth == 0 && at >= 2 && &bytes[at - 2..at] == b"::").then_some(at)
+        depth == 0 && at >= 2 && &bytes[at - 2..at] == b"::"
     })
 }
 

@@ -2,11 +2,12 @@
 
 use super::{
     code::{Code, CodeError},
+    dwarf::DebugIndex,
     entry::{EntryPoint, entry_point},
     exits::exit_points,
     functions::{Function, ModuleIndex},
     hazards::{Decision, KernelAbility, Method},
-    names::Match,
+    names::{Match, Matcher},
     scope::Name,
 };
 use profiler_common::instruction::Action;
@@ -201,6 +202,28 @@ pub fn plan(
         (None, Some(Skipped { name, reason })) => Err(PlanError::Unusable { name, reason }),
         (None, None) => Err(missing(name, modules)),
     }
+}
+
+/// Whether a name that no function has is that of functions which exist only inlined: what to say
+/// instead of [`PlanError::NoSuchFunction`], for those who have read the DWARF.
+#[must_use]
+pub fn only_inlined(name: &Name, debug: &[&DebugIndex]) -> Option<PlanError> {
+    let matcher = Matcher::new(name);
+    let mut found = debug
+        .iter()
+        .flat_map(|index| &index.inlined_only)
+        .filter(|function| {
+            let linkage = function.linkage_name.as_deref().unwrap_or(&function.name);
+            matcher.matches(linkage.as_bytes()).is_some()
+        });
+    let first = found.next()?;
+    let instances = found.fold(first.instances, |sum, function| {
+        sum.saturating_add(function.instances)
+    });
+    Some(PlanError::OnlyInlined {
+        name: first.name.clone(),
+        instances,
+    })
 }
 
 fn missing(name: &Name, modules: &[&ModuleIndex]) -> PlanError {

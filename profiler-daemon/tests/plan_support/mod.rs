@@ -33,7 +33,7 @@ pub fn compile(compiler: &str, name: &str, flags: &[&str]) -> Fixture {
     Fixture {
         path,
         index,
-        directory: directory,
+        directory,
     }
 }
 
