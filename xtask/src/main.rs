@@ -4,7 +4,9 @@ mod ebpf;
 mod error;
 mod fixtures;
 mod libtest;
+mod setup;
 mod sh;
+mod test;
 mod vm;
 mod workspace;
 
@@ -21,10 +23,14 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Install what is missing for the other tasks
+    Setup,
     /// Rebuild the eBPF object that is committed beside its source
     Ebpf(ebpf::Arguments),
     /// Compile the programs that the privileged suite uses as targets
     Fixtures,
+    /// Run everything that CI runs
+    Test(test::Arguments),
     /// Run the privileged suite on other kernels, in virtual machines
     Vm(vm::Arguments),
 }
@@ -42,8 +48,10 @@ fn main() -> ExitCode {
 fn run() -> error::Result<()> {
     ebpf::wrapper::become_rustc_if_asked()?;
     match Arguments::parse().task {
+        Task::Setup => setup::main(),
         Task::Ebpf(arguments) => ebpf::main(&arguments),
         Task::Fixtures => fixtures::compile().map(drop),
+        Task::Test(arguments) => test::main(&arguments),
         Task::Vm(arguments) => vm::main(&arguments),
     }
 }
