@@ -1,5 +1,7 @@
 //! Tasks of the project: `cargo xtask TASK`.
 
+mod bench;
+mod demo;
 mod ebpf;
 mod error;
 mod fixtures;
@@ -27,6 +29,10 @@ enum Task {
     Setup,
     /// Rebuild the eBPF object that is committed beside its source
     Ebpf(ebpf::Arguments),
+    /// Profile the demo server: live latency, slow.svg, diff.svg
+    Demo(demo::Arguments),
+    /// Measure what probes cost, and write it into the README
+    Bench(bench::Arguments),
     /// Compile the programs that the privileged suite uses as targets
     Fixtures,
     /// Run everything that CI runs
@@ -50,6 +56,8 @@ fn run() -> error::Result<()> {
     match Arguments::parse().task {
         Task::Setup => setup::main(),
         Task::Ebpf(arguments) => ebpf::main(&arguments),
+        Task::Demo(arguments) => demo::main(&arguments),
+        Task::Bench(arguments) => bench::main(&arguments),
         Task::Fixtures => fixtures::compile().map(drop),
         Task::Test(arguments) => test::main(&arguments),
         Task::Vm(arguments) => vm::main(&arguments),

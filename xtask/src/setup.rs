@@ -86,7 +86,13 @@ fn install_packages() -> Result<()> {
         let mut command = Command::new("apt-get");
         command.env("DEBIAN_FRONTEND", "noninteractive");
         command
-            .args(["install", "--quiet=2", "--yes", "--no-install-recommends"])
+            .args([
+                "install",
+                "--quiet=2",
+                "-oDpkg::Use-Pty=0",
+                "--yes",
+                "--no-install-recommends",
+            ])
             .args(packages);
         sh::run(&mut command)
     };
@@ -158,8 +164,7 @@ fn install_bpf_linker() -> Result<()> {
     let mut command = install_command("bpf-linker", BPF_LINKER_VERSION);
     command
         .args(["--force", "--no-default-features", "--features", "llvm-22"])
-        .env("LLVM_SYS_221_PREFIX", "/usr/lib/llvm-22")
-        .env("RUSTFLAGS", "-L native=/usr/lib/llvm-22/lib");
+        .env("LLVM_PREFIX", "/usr/lib/llvm-22");
     sh::run(&mut command)
 }
 
