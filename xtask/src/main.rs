@@ -1,10 +1,14 @@
 //! Tasks of the project: `cargo xtask TASK`.
 
+mod bench;
+mod demo;
 mod ebpf;
 mod error;
 mod fixtures;
 mod libtest;
+mod setup;
 mod sh;
+mod test;
 mod vm;
 mod workspace;
 
@@ -21,10 +25,18 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Task {
+    /// Install what is missing for the other tasks
+    Setup,
     /// Rebuild the eBPF object that is committed beside its source
     Ebpf(ebpf::Arguments),
+    /// Profile the demo server: live latency, slow.svg, diff.svg
+    Demo(demo::Arguments),
+    /// Measure what probes cost, and write it into the README
+    Bench(bench::Arguments),
     /// Compile the programs that the privileged suite uses as targets
     Fixtures,
+    /// Run everything that CI runs
+    Test(test::Arguments),
     /// Run the privileged suite on other kernels, in virtual machines
     Vm(vm::Arguments),
 }
@@ -42,8 +54,12 @@ fn main() -> ExitCode {
 fn run() -> error::Result<()> {
     ebpf::wrapper::become_rustc_if_asked()?;
     match Arguments::parse().task {
+        Task::Setup => setup::main(),
         Task::Ebpf(arguments) => ebpf::main(&arguments),
+        Task::Demo(arguments) => demo::main(&arguments),
+        Task::Bench(arguments) => bench::main(&arguments),
         Task::Fixtures => fixtures::compile().map(drop),
+        Task::Test(arguments) => test::main(&arguments),
         Task::Vm(arguments) => vm::main(&arguments),
     }
 }

@@ -1,0 +1,165 @@
+//! `cargo xtask bench`: what a call costs under probes, and what attaching and detaching take.
+//!
+//! Everything is measured in one run and interleaved, so that what disturbs the machine disturbs all cases
+//! alike; what travels to other machines are the ratios.
+
+mod attacher;
+mod bpftrace;
+mod fixture;
+mod table;
+
+use crate::{
+    error::{Error, Result},
+    fixtures, sh, workspace,
+};
+use attacher::Attacher;
+use bpftrace::Bpftrace;
+use fixture::Fixture;
+use table::{AttachRow, CallRow};
+
+/// What `cargo xtask bench` can do.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Rounds over all cases
+    #[arg(long, value_name = "N", default_value = "7", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Calls in each of the nine batches that make one figure
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    calls: u32,
+    /// Print the tables only: leave the README as it is
+    #[arg(long)]
+    print: bool,
+}
+
+/// How the calls are probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    None,
+    /// An empty program at entry and return: no tool that sees both can cost less.
+    Floor,
+    Ours,
+    /// Ours, with the sampler at so many Hz.
+    Sampled(u32),
+    Bpftrace,
+}
+
+const CASES: [Case; 6] = [
+    Case::None,
+    Case::Floor,
+    Case::Ours,
+    Case::Sampled(99),
+    Case::Sampled(999),
+    Case::Bpftrace,
+];
+
+/// The fixture's functions, by the instruction that they begin with.
+const FUNCTIONS: [(&str, &str); 4] = [
+    ("push", "fn_push"),
+    ("endbr64", "fn_endbr"),
+    ("mov", "fn_mov"),
+    ("sub", "fn_sub"),
+];
+
+/// Sets of functions to attach to, of the 10,000 of the fixture `many`.
+const SETS: [(u32, &[&str]); 3] = [
+    (1, &["many_0000"]),
+    (100, &["many_00??"]),
+    (2000, &["many_0???", "many_1???"]),
+];
+
+/// Runs the subcommand.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    if !sh::is_root() {
+        return Err(Error::told(
+            "attaching probes needs root: run `cargo xtask bench` as root",
+        ));
+    }
+    let directory = fixtures::compile()?;
+    sh::run(sh::cargo().args([
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "profiler-daemon",
+        "--example",
+        "bench_attach",
+    ]))?;
+    let attacher = workspace::target().join("release/examples/bench_attach");
+    let calls = measure_calls(
+        arguments,
+        &mut Attacher::start(&attacher)?,
+        &directory.join("calls"),
+    )?;
+    let attach = measure_attach(
+        arguments.rounds,
+        &mut Attacher::start(&attacher)?,
+        &directory.join("many"),
+    )?;
+    let text = table::markdown(&calls, &attach, &table::machine()?);
+    println!("\n{text}");
+    if arguments.print {
+        Ok(())
+    } else {
+        table::write_into(&workspace::root().join("README.md"), &text)
+    }
+}
+
+fn measure_calls(
+    arguments: &Arguments,
+    attacher: &mut Attacher,
+    program: &std::path::Path,
+) -> Result<Vec<CallRow>> {
+    let mut target = Fixture::start(program, &["bench"])?;
+    let names: Vec<&str> = FUNCTIONS.iter().map(|(_, name)| *name).collect();
+    let mut rows: Vec<_> = FUNCTIONS.iter().map(|(first, _)| CallRow::new(first)).collect();
+    for round in 1..=arguments.rounds {
+        for (at, case) in CASES.into_iter().enumerate() {
+            let pid = target.pid();
+            let bpftrace = match case {
+                Case::None => None,
+                Case::Floor => attacher.attach("floor", pid, program, &names).map(|_| None)?,
+                Case::Ours => attacher.attach("ours", pid, program, &names).map(|_| None)?,
+                Case::Sampled(frequency_hz) => {
+                    attacher.attach("ours", pid, program, &names)?;
+                    attacher.sample(pid, frequency_hz)?;
+                    None
+                }
+                Case::Bpftrace => Some(Bpftrace::attach(pid, program, &names)?),
+            };
+            for (row, name) in rows.iter_mut().zip(&names) {
+                row.add(at, target.call(arguments.calls, name)?);
+            }
+            match bpftrace {
+                Some(bpftrace) => bpftrace.detach()?,
+                None if case == Case::None => {}
+                None => attacher.detach().map(drop)?,
+            }
+        }
+        println!("calls: round {round} of {}", arguments.rounds);
+    }
+    target.end()?;
+    Ok(rows)
+}
+
+fn measure_attach(rounds: u32, attacher: &mut Attacher, program: &std::path::Path) -> Result<Vec<AttachRow>> {
+    let target = Fixture::start(program, &["1"])?;
+    let mut rows: Vec<_> = SETS.iter().map(|(count, _)| AttachRow::new(*count)).collect();
+    for round in 1..=rounds {
+        for (row, (count, globs)) in rows.iter_mut().zip(SETS) {
+            for kind in ["floor", "ours"] {
+                let probed = attacher.attach(kind, target.pid(), program, globs)?;
+                if probed.functions != u64::from(count) {
+                    return Err(Error::told(format!(
+                        "{} functions were probed, not {count}",
+                        probed.functions
+                    )));
+                }
+                let detach_ms = attacher.detach()?;
+                row.add(kind, probed.attach_ms, detach_ms);
+            }
+        }
+        println!("attach and detach: round {round} of {rounds}");
+    }
+    target.end()?;
+    Ok(rows)
+}

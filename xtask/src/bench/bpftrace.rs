@@ -1,0 +1,110 @@
+//! The same measurement by bpftrace: a latency histogram for each function.
+
+use std::{
+    fmt::Write as _,
+    io::{BufRead, BufReader, Read},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use crate::error::{Error, Result};
+
+/// A running bpftrace; killed when dropped.
+pub struct Bpftrace(Child);
+
+impl Bpftrace {
+    /// Starts it and waits until its probes are attached.
+    pub fn attach(pid: u32, file: &Path, functions: &[&str]) -> Result<Self> {
+        let mut child = Command::new("bpftrace")
+            .args([
+                "-B",
+                "line",
+                "-p",
+                &pid.to_string(),
+                "-e",
+                &script(file, functions),
+            ])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|source| Error::Start {
+                command: "bpftrace".to_owned(),
+                directory: ".".into(),
+                source,
+            })?;
+        let output = child.stdout.take();
+        let bpftrace = Self(child);
+        let mut lines = BufReader::new(output.ok_or_else(|| Error::told("bpftrace has no output"))?).lines();
+        let mut said = String::new();
+        while let Some(Ok(line)) = lines.next() {
+            if line == "attached" {
+                // Its histograms come at the end: somebody must read them, or it would wait.
+                std::thread::spawn(move || lines.for_each(drop));
+                return Ok(bpftrace);
+            }
+            said = line;
+        }
+        Err(Error::told(format!(
+            "bpftrace did not attach; its last words: {said} {}",
+            bpftrace.errors()
+        )))
+    }
+
+    /// Stops it, which detaches its probes.
+    pub fn detach(mut self) -> Result<()> {
+        let pid =
+            libc::pid_t::try_from(self.0.id()).map_err(|_| Error::told("bpftrace's PID is out of range"))?;
+        // SAFETY: kill takes no pointer; the child has not been waited for, so its PID is still its own.
+        unsafe { libc::kill(pid, libc::SIGINT) };
+        self.0
+            .wait()
+            .map(drop)
+            .map_err(Error::file("wait for", "bpftrace"))
+    }
+
+    fn errors(mut self) -> String {
+        let mut text = String::new();
+        if let Some(stderr) = &mut self.0.stderr {
+            // What cannot be read cannot be shown.
+            let _ = stderr.take(4096).read_to_string(&mut text);
+        }
+        text
+    }
+}
+
+impl Drop for Bpftrace {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// BEGIN runs when everything else is attached.
+fn script(file: &Path, functions: &[&str]) -> String {
+    let mut script = "BEGIN { printf(\"attached\\n\"); }".to_owned();
+    for name in functions {
+        let place = format!("{}:{name}", file.display());
+        // Writing to a String cannot fail.
+        let _ = write!(
+            script,
+            " uprobe:{place} {{ @start_{name}[tid] = nsecs; }} uretprobe:{place} /@start_{name}[tid]/ \
+             {{ @{name} = hist(nsecs - @start_{name}[tid]); delete(@start_{name}[tid]); }}"
+        );
+    }
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_function_has_a_pair_and_a_histogram() {
+        let script = script(Path::new("/t/calls"), &["f", "g"]);
+        assert_eq!(script.matches("uprobe:/t/calls:f ").count(), 1);
+        assert_eq!(script.matches("uretprobe:/t/calls:g ").count(), 1);
+        assert!(script.contains("@g = hist(nsecs - @start_g[tid])"), "{script}");
+    }
+}

@@ -1,0 +1,240 @@
+//! `cargo xtask setup`: installs what building and testing need, as far as it is missing.
+
+use std::{collections::BTreeSet, env, fs, path::PathBuf, process::Command};
+
+use crate::{
+    error::{Error, Result},
+    sh, workspace,
+};
+
+const BPF_LINKER_VERSION: &str = "0.13.0";
+const CARGO_DENY_VERSION: &str = "0.20.2";
+
+/// Debian packages, by what they are for.
+const PACKAGES: [(&str, &[&str]); 5] = [
+    (
+        "building the eBPF object",
+        &[
+            "rustc-web",
+            "cargo-web",
+            "libstd-rust-web-dev-bpf",
+            "rust-web-src",
+            "llvm-22-dev",
+            "libpolly-22-dev",
+        ],
+    ),
+    ("building bpf-linker", &["libzstd-dev", "zlib1g-dev"]),
+    (
+        "compiling and examining the tests' targets",
+        &["gcc", "g++", "clang", "gdb", "binutils"],
+    ),
+    (
+        "virtual machines",
+        &["qemu-system-x86", "cpio", "dpkg", "debian-archive-keyring"],
+    ),
+    (
+        "comparing with other tools",
+        &["bpftrace", "bpftool", "linux-perf"],
+    ),
+];
+
+/// Runs the subcommand: says what is there, installs the rest.
+pub fn main() -> Result<()> {
+    if !is_debian() {
+        return Err(Error::told(elsewhere()));
+    }
+    install_packages()?;
+    install_components()?;
+    install_bpf_linker()?;
+    install_cargo_deny()
+}
+
+/// Where cargo-deny is: the user's own, or the one that setup built.
+pub fn cargo_deny() -> Result<PathBuf> {
+    let ours = tools().join("bin/cargo-deny");
+    sh::find("cargo-deny")
+        .or_else(|| ours.exists().then_some(ours))
+        .ok_or_else(|| Error::told("cargo-deny is missing: run `cargo xtask setup`"))
+}
+
+fn install_packages() -> Result<()> {
+    let installed = installed_packages()?;
+    let mut missing = Vec::new();
+    for (purpose, packages) in PACKAGES {
+        let lacking: Vec<_> = packages
+            .iter()
+            .copied()
+            .filter(|package| !installed.contains(*package))
+            .collect();
+        if lacking.is_empty() {
+            println!("{purpose}: there ({})", packages.join(", "));
+        } else {
+            println!("{purpose}: installing {}", lacking.join(", "));
+            missing.extend(lacking);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !sh::is_root() {
+        return Err(Error::told(format!(
+            "installing packages needs root: run this as root, or `apt-get install --no-install-recommends {}`",
+            missing.join(" ")
+        )));
+    }
+    let install = |packages: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        command
+            .args([
+                "install",
+                "--quiet=2",
+                "-oDpkg::Use-Pty=0",
+                "--yes",
+                "--no-install-recommends",
+            ])
+            .args(packages);
+        sh::run(&mut command)
+    };
+    if have_package_lists() {
+        // Lists can be older than what the mirror still has: then one update and one more try.
+        if install(&missing).is_ok() {
+            return Ok(());
+        }
+        println!("the package lists may be out of date");
+    }
+    sh::run(Command::new("apt-get").args(["update", "--quiet=2"]))?;
+    install(&missing)
+}
+
+/// Names of the packages that dpkg has installed in full.
+fn installed_packages() -> Result<BTreeSet<String>> {
+    let format = "--showformat=${Package} ${db:Status-Status}\n";
+    Ok(parse_installed(&sh::read(
+        Command::new("dpkg-query").args(["--show", format]),
+    )?))
+}
+
+fn parse_installed(output: &str) -> BTreeSet<String> {
+    output
+        .lines()
+        .filter_map(|line| line.strip_suffix(" installed"))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn have_package_lists() -> bool {
+    fs::read_dir("/var/lib/apt/lists").is_ok_and(|mut lists| {
+        lists.any(|list| list.is_ok_and(|list| list.file_name().to_string_lossy().contains("_Packages")))
+    })
+}
+
+/// rustfmt and clippy, which a minimal rustup profile leaves out.
+fn install_components() -> Result<()> {
+    for (component, subcommand) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
+        if sh::read(sh::cargo().args([subcommand, "--version"])).is_ok() {
+            println!("{component}: there");
+            continue;
+        }
+        let rustup = sh::find("rustup").ok_or_else(|| {
+            Error::told(format!(
+                "{component} is missing, and so is rustup, which would install it"
+            ))
+        })?;
+        sh::run(Command::new(rustup).args(["component", "add", component]))?;
+    }
+    Ok(())
+}
+
+fn install_bpf_linker() -> Result<()> {
+    let wanted = format!("bpf-linker {BPF_LINKER_VERSION}");
+    if let Some(path) = sh::find("bpf-linker") {
+        let found = sh::read(Command::new(&path).arg("--version"))?;
+        if found.trim() == wanted {
+            println!("{wanted}: there ({})", path.display());
+            return Ok(());
+        }
+        println!(
+            "{}: {} is there, but {wanted} is what the object is linked by",
+            path.display(),
+            found.trim()
+        );
+    }
+    println!("{wanted}: building it, which takes some minutes");
+    let mut command = install_command("bpf-linker", BPF_LINKER_VERSION);
+    command
+        .args(["--force", "--no-default-features", "--features", "llvm-22"])
+        .env("LLVM_PREFIX", "/usr/lib/llvm-22");
+    sh::run(&mut command)
+}
+
+fn install_cargo_deny() -> Result<()> {
+    if let Ok(path) = cargo_deny() {
+        println!("cargo-deny: there ({})", path.display());
+        return Ok(());
+    }
+    println!("cargo-deny {CARGO_DENY_VERSION}: building it, which takes some minutes");
+    let mut command = install_command("cargo-deny", CARGO_DENY_VERSION);
+    // It runs for three seconds: optimising it would take longer than that saves. Built so, it stays ours alone.
+    command
+        .args(["--no-default-features", "--root"])
+        .arg(tools())
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+    sh::run(&mut command)
+}
+
+fn install_command(program: &str, version: &str) -> Command {
+    let mut command = sh::cargo();
+    command
+        // Outside the workspace, whose own cargo configuration must not count.
+        .current_dir(env::temp_dir())
+        .args([
+            "install",
+            program,
+            "--version",
+            version,
+            "--locked",
+            "--target-dir",
+        ])
+        .arg(tools().join("build"));
+    command
+}
+
+fn tools() -> PathBuf {
+    workspace::target().join("tools")
+}
+
+fn is_debian() -> bool {
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    release.lines().any(|line| line == "ID=debian")
+}
+
+/// What to do where there is no Debian.
+fn elsewhere() -> String {
+    let packages: Vec<_> = PACKAGES
+        .iter()
+        .skip(2)
+        .map(|(purpose, names)| format!("  {purpose}: {}", names.join(", ")))
+        .collect();
+    format!(
+        "this is no Debian, so nothing is installed; what is needed (by Debian's names):\n{}\n  \
+         building the eBPF object: `rustup toolchain install nightly --component rust-src --component llvm-tools`, \
+         `cargo install bpf-linker --version {BPF_LINKER_VERSION}`, then `cargo xtask ebpf --toolchain nightly`\n  \
+         checking licences: `cargo install cargo-deny --version {CARGO_DENY_VERSION} --locked`",
+        packages.join("\n")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_wholly_installed_packages_count() {
+        let installed =
+            parse_installed("gcc installed\ngdb config-files\ng++ half-installed\nlibc6 installed\n");
+        assert_eq!(installed.into_iter().collect::<Vec<_>>(), ["gcc", "libc6"]);
+    }
+}
