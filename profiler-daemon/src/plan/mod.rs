@@ -18,5 +18,7 @@ pub mod stack;
 
 mod sites;
 
+pub use dwarf::DebugIndex;
 pub use functions::{Function, ModuleIndex};
+pub use hazards::KernelAbility;
 pub use sites::{ExitSite, Limits, Plan, PlanError, PlannedFunction, Skipped, only_inlined, plan};

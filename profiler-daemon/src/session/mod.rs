@@ -7,10 +7,14 @@
 //! | file | idea |
 //! |---|---|
 //! | `command` | what can be asked, and the handle that asks |
+//! | `files` | the files that a target has mapped |
+//! | `list` | the functions of a process |
+//! | `refusal` | what planning, target or kernel refuse |
 //! | `prepare` | scope text and target become sites, before anything is attached |
 //! | `owner` | the thread: commands, ticks |
 //! | `state` | one session: its probes, aggregates, watchers |
 //! | `functions` | the functions of a session and their latency |
+//! | `flame` | what a flame graph is made of |
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
 //! | `calibrate` | the probes' own share of a duration |
@@ -21,10 +25,14 @@ mod calibrate;
 mod command;
 mod cost;
 mod error;
+mod files;
+mod flame;
 mod functions;
+mod list;
 mod owner;
 mod picture;
 mod prepare;
+mod refusal;
 mod state;
 mod symbols;
 mod watchers;
@@ -33,11 +41,11 @@ use std::{io, sync::mpsc};
 
 pub use command::{Caller, Handle, MAX_QUEUED, NewSession, TargetSpec};
 pub use error::{Reason, SessionError};
+pub use list::list_functions;
 pub use picture::{
     Cost, ExitMethod, FlamePicture, FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo,
     SiteInfo, SlowCall,
 };
-pub use prepare::{authorise, list_functions};
 
 /// How the session task is set up.
 #[derive(Clone, Debug)]

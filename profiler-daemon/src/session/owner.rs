@@ -15,7 +15,8 @@ use super::{
     cost::monotonic_ns,
     error::{Reason, SessionError},
     picture::{ExitMethod, SessionInfo},
-    prepare::{Prepared, kernel_refusal},
+    prepare::Prepared,
+    refusal::kernel_refusal,
     state::{Session, Terms},
     symbols::Symbols,
 };

@@ -2,28 +2,25 @@
 //! so none of it runs in the session task.
 
 use std::{
-    collections::HashMap,
-    fs::File,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use memmap2::Mmap;
-
 use super::{
     command::{Caller, TargetSpec},
     error::{Reason, SessionError},
+    files::{Cache, TargetFile, read_process},
     picture::{ExitMethod, FunctionInfo, SiteInfo},
+    refusal::{plan_refusal, target_refusal},
 };
 use crate::{
-    kernel::{Ability, ExitSite, KernelError, ProbeSpec, missing_capabilities},
+    kernel::{Ability, ExitSite, ProbeSpec, missing_capabilities},
     plan::{
-        self, Limits, ModuleIndex, PlanError, PlannedFunction,
-        elf::Bytes,
-        hazards::{Decision, Hazards, KernelAbility, Method, ModuleHazards, exit_method},
+        self, KernelAbility, Limits, ModuleIndex, PlannedFunction,
+        hazards::{Decision, Hazards, Method, exit_method},
         scope::{self, Scope},
     },
-    target::{self, Process, TargetError},
+    target::{self, Process},
 };
 
 /// Processes that one session may look at.
@@ -52,29 +49,16 @@ pub struct PreparedFile {
 
 /// A request whose scope parses and whose target may be looked at.
 pub struct LookedUp {
-    scope: Scope,
-    processes: Vec<Process>,
+    pub scope: Scope,
+    pub processes: Vec<Process>,
     warnings: Vec<String>,
 }
 
 /// The target's files, with their functions.
 pub struct Read {
-    looked_up: LookedUp,
+    pub looked_up: LookedUp,
     /// By process, in the same order.
-    files: Vec<Vec<TargetFile>>,
-}
-
-/// A file that a process has mapped.
-struct TargetFile {
-    shown: String,
-    path: PathBuf,
-    known: Arc<KnownFile>,
-}
-
-/// What a file says of itself, whoever maps it.
-struct KnownFile {
-    index: ModuleIndex,
-    hazards: ModuleHazards,
+    pub files: Vec<Vec<TargetFile>>,
 }
 
 /// Parses the scope and finds the target.
@@ -166,7 +150,7 @@ pub fn authorise(caller: Caller, process: &Process) -> Result<(), SessionError> 
 impl LookedUp {
     /// Reads the symbols of everything that the target has mapped.
     pub fn read(self) -> Result<Read, SessionError> {
-        let mut cache: HashMap<((u32, u32), u64), Arc<KnownFile>> = HashMap::new();
+        let mut cache = Cache::new();
         let mut files = Vec::new();
         if self.scope.step.is_some() {
             for process in &self.processes {
@@ -177,60 +161,6 @@ impl LookedUp {
             looked_up: self,
             files,
         })
-    }
-}
-
-fn read_process(
-    process: &Process,
-    cache: &mut HashMap<((u32, u32), u64), Arc<KnownFile>>,
-) -> Result<Vec<TargetFile>, SessionError> {
-    let pid = process.pid();
-    let mappings =
-        target::executable_mappings(pid).map_err(|error| gone_or(process, "reading its maps", &error))?;
-    let mut files = Vec::new();
-    for module in target::modules(&mappings) {
-        let shown = module.path.display().to_string();
-        let opened = module.open(pid).and_then(|(file, path)| {
-            let key = (module.device, module.inode);
-            if let Some(known) = cache.get(&key) {
-                return Ok((Some(Arc::clone(known)), path));
-            }
-            let known = know(&shown, &file)?.map(Arc::new);
-            if let Some(known) = &known {
-                cache.insert(key, Arc::clone(known));
-            }
-            Ok((known, path))
-        });
-        match opened {
-            Ok((Some(known), path)) => files.push(TargetFile { shown, path, known }),
-            // Mapped executable, but no ELF file that could hold a function.
-            Ok((None, _)) => {}
-            Err(error) => tracing::warn!(pid, module = shown, %error, "mapped file cannot be read"),
-        }
-    }
-    if files.is_empty() {
-        return Err(SessionError::new(
-            Reason::TargetGone,
-            format!("process {pid} has no readable executable mapped"),
-        ));
-    }
-    Ok(files)
-}
-
-fn know(shown: &str, file: &File) -> std::io::Result<Option<KnownFile>> {
-    // SAFETY: the map is private and read-only. A file that is cut short while mapped raises SIGBUS; the
-    // executables and libraries of running programs are replaced by renaming, as writing to them in
-    // place would break the programs themselves.
-    let map: Mmap = unsafe { Mmap::map(file)? };
-    let bytes: Bytes = Arc::new(map);
-    let hazards = ModuleHazards::scan(shown, (*bytes).as_ref());
-    let index = ModuleIndex::new(Arc::clone(&bytes));
-    match (index, hazards) {
-        (Ok(index), Ok(hazards)) => Ok(Some(KnownFile { index, hazards })),
-        (Err(error), _) | (_, Err(error)) => {
-            tracing::debug!(module = shown, %error, "not indexed");
-            Ok(None)
-        }
     }
 }
 
@@ -265,7 +195,7 @@ impl Read {
                 let decision = exit_method(&hazards, kernel, has_shadow_stack(process), chosen);
                 let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
                 let plan = plan::plan(&step.place, &modules, &decision, kernel, Limits::default())
-                    .map_err(|error| plan_refusal(process, files, error))?;
+                    .map_err(|error| plan_refusal(process, files, &step.place, error))?;
                 warn(&mut warnings, &decision, &plan);
                 prepared.extend(by_file(process.pid(), files, &decision, plan.functions));
             }
@@ -387,55 +317,6 @@ fn site(file: &TargetFile, decision: &Decision, function: PlannedFunction) -> (S
     (site, spec)
 }
 
-/// The functions of a process, or those of a name or glob; nothing is attached.
-///
-/// # Errors
-/// Where the pattern is no name, the target may not be looked at, or nothing matches.
-pub fn list_functions(
-    caller: Caller,
-    target: &TargetSpec,
-    pattern: &str,
-) -> Result<Vec<FunctionInfo>, SessionError> {
-    let everything = pattern.is_empty();
-    let read = look_up(caller, target, if everything { "*" } else { pattern })?.read()?;
-    let Some(step) = &read.looked_up.scope.step else {
-        return Ok(Vec::new());
-    };
-    let (Some(process), Some(files)) = (read.looked_up.processes.first(), read.files.first()) else {
-        return Ok(Vec::new());
-    };
-    let mut listed = Vec::new();
-    for file in files {
-        let index = &file.known.index;
-        for (at, _) in index.matching(&step.place) {
-            let function = index.function(at);
-            listed.push(FunctionInfo {
-                name: function.name().into_owned(),
-                linkage_name: function.linkage_name().into_owned(),
-                module: file.shown.clone(),
-                address: function.address(),
-                size: function.size(),
-                ..FunctionInfo::default()
-            });
-        }
-    }
-    if listed.is_empty() && !everything {
-        let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
-        let decision = exit_method(&Hazards::default(), KernelAbility::default(), false, None);
-        let planned = plan::plan(
-            &step.place,
-            &modules,
-            &decision,
-            KernelAbility::default(),
-            Limits::default(),
-        );
-        if let Err(error) = planned {
-            return Err(plan_refusal(process, files, error));
-        }
-    }
-    Ok(listed)
-}
-
 /// Whether a thread of the process has a user shadow stack (`x86_Thread_features` of its status).
 fn has_shadow_stack(process: &Process) -> bool {
     let path = format!("/proc/{}/status", process.pid());
@@ -445,61 +326,4 @@ fn has_shadow_stack(process: &Process) -> bool {
                 .is_some_and(|on| on.contains("shstk"))
         })
     })
-}
-
-fn target_refusal(error: &TargetError) -> SessionError {
-    let reason = match error {
-        TargetError::NotFound(_) => Reason::TargetNotFound,
-        TargetError::Ended(_) => Reason::TargetGone,
-        TargetError::KernelThread { .. } => Reason::TargetIsKernelThread,
-        TargetError::Is32Bit(_) | TargetError::OtherMachine { .. } => Reason::TargetIs32Bit,
-        TargetError::NotPermitted { .. } => Reason::PermissionDenied,
-        TargetError::System { .. } => Reason::Kernel,
-    };
-    SessionError::new(reason, error.to_string())
-}
-
-fn gone_or(process: &Process, what: &str, error: &std::io::Error) -> SessionError {
-    if process.is_alive() {
-        SessionError::new(
-            Reason::PermissionDenied,
-            format!("process {}: {what}: {error}", process.pid()),
-        )
-    } else {
-        SessionError::new(Reason::TargetGone, format!("process {} has ended", process.pid()))
-    }
-}
-
-fn plan_refusal(process: &Process, files: &[TargetFile], error: PlanError) -> SessionError {
-    let message = error.to_string();
-    match error {
-        PlanError::NoSuchFunction { nearest, .. } => {
-            let bare = files.first().is_some_and(|file| file.known.index.is_empty());
-            if bare && nearest.is_empty() {
-                let message = format!(
-                    "the executable of process {} is stripped: it has no function names",
-                    process.pid()
-                );
-                return SessionError::new(Reason::TargetStripped, message);
-            }
-            SessionError::new(Reason::FunctionNotFound, message).with("nearest", nearest.join(","))
-        }
-        PlanError::OnlyInlined { .. } => SessionError::new(Reason::FunctionOnlyInlined, message),
-        PlanError::Indirect(_) => SessionError::new(Reason::FunctionIsIfunc, message),
-        PlanError::TooMany { found, limit, .. } => SessionError::new(Reason::TooManyFunctions, message)
-            .with("matched", found.to_string())
-            .with("limit", limit.to_string()),
-        PlanError::Unusable { .. } => SessionError::new(Reason::FunctionNotProbeable, message),
-    }
-}
-
-/// What the kernel refused, said to a client.
-pub fn kernel_refusal(error: &KernelError) -> SessionError {
-    let reason = match error {
-        KernelError::TooManyProbes(_) | KernelError::TooManySites(_) => Reason::LimitReached,
-        error if error.is_permission() => Reason::CapabilityMissing,
-        error if error.is_gone() => Reason::TargetGone,
-        _ => Reason::Kernel,
-    };
-    SessionError::new(reason, error.to_string())
 }

@@ -7,6 +7,7 @@ use profiler_common::{counter::Counter, record::SpanEnd};
 use super::{
     command::{Caller, TargetSpec},
     cost::Meter,
+    flame::{Flame, Moment},
     functions::{Functions, Key, key},
     picture::{ExitMethod, FlamePicture, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall},
     prepare::Prepared,
@@ -15,9 +16,8 @@ use super::{
 };
 use crate::{
     aggregate::{
-        Over, ScopeAggregate,
+        Over,
         histogram::Histogram,
-        join::Sample,
         latency::AgeConfig,
         predicate::{self, Limit},
         slots::WindowConfig,
@@ -31,9 +31,6 @@ use crate::{
 
 /// Slots of the sliding window.
 const WINDOW_SLOTS: u32 = 20;
-
-/// After this long, samples of a thread that is gone no longer wait for their span to end.
-const EXPIRE_AFTER_NS: u64 = 2_000_000_000;
 
 /// Live probes, and the functions that they are for.
 struct Attached {
@@ -62,14 +59,6 @@ pub struct Session {
     flame: Option<Flame>,
     pub latency_watchers: Watchers<LatencyPicture, ()>,
     pub flame_watchers: Watchers<FlamePicture, (Over, bool)>,
-}
-
-/// What a flame graph is made of, while somebody looks at one.
-struct Flame {
-    aggregate: ScopeAggregate,
-    generation: u64,
-    nodes: Arc<Vec<(u32, u32, bool)>>,
-    before: Vec<(&'static str, u64)>,
 }
 
 /// How a session is set up, beyond its scope and target.
@@ -209,10 +198,10 @@ impl Session {
         let same = before == self.functions.probes().collect();
         if let Some(flame) = &mut self.flame {
             if same {
-                flame.aggregate.set_predicates(predicates(&self.scope));
+                flame.set_predicates(predicates(&self.scope));
             } else {
-                let generation = flame.generation + 1;
-                self.flame = Some(self.new_flame(engine, generation, now_ns));
+                let fresh = self.new_flame(engine, now_ns);
+                self.flame = self.flame.take().map(|flame| fresh.succeeding(&flame, now_ns));
             }
         }
         Ok(())
@@ -310,30 +299,20 @@ impl Session {
         if self.flame_watchers.is_empty() {
             self.flame = None;
         } else if self.flame.is_none() {
-            self.flame = Some(self.new_flame(engine, 0, now_ns));
+            self.flame = Some(self.new_flame(engine, now_ns));
         }
     }
 
     /// Keeps what a flame graph over this histogram needs.
     pub fn maintain(&mut self, over: Over, now_ns: u64) {
         if let Some(flame) = &mut self.flame {
-            flame.aggregate.maintain(over, now_ns);
+            flame.maintain(over, now_ns);
         }
     }
 
-    fn new_flame(&self, engine: &Engine, generation: u64, now_ns: u64) -> Flame {
-        let probes = self.has_spans().then(|| self.functions.probes().collect());
-        let mut aggregate = ScopeAggregate::new(probes, self.ages, now_ns);
-        for probe in self.functions.probes() {
-            aggregate.calls_before(probe, engine.histogram(probe));
-        }
-        aggregate.set_predicates(predicates(&self.scope));
-        Flame {
-            aggregate,
-            generation,
-            nodes: Arc::default(),
-            before: sampling_losses(engine),
-        }
+    fn new_flame(&self, engine: &Engine, now_ns: u64) -> Flame {
+        let functions = self.has_spans().then_some(&self.functions);
+        Flame::new(engine, functions, predicates(&self.scope), self.ages, now_ns)
     }
 
     /// Takes records whose addresses have names.
@@ -341,28 +320,12 @@ impl Session {
         for record in &batch.records {
             match record {
                 Named::SpanEnd(end) => self.span_end(end),
-                Named::Sample {
-                    tgid,
-                    tid,
-                    ts_ns,
-                    weight_ns,
-                    spans,
-                    stack,
-                    complete,
-                } => {
-                    let Some(flame) = &mut self.flame else { continue };
-                    if !self.processes.iter().any(|process| process.pid() == *tgid) {
-                        continue;
+                Named::Sample { tgid, .. } => {
+                    if let Some(flame) = &mut self.flame
+                        && self.processes.iter().any(|process| process.pid() == *tgid)
+                    {
+                        flame.sample(record);
                     }
-                    let node = flame.aggregate.intern(stack, *complete);
-                    flame.aggregate.sample(&Sample {
-                        tgid: *tgid,
-                        tid: *tid,
-                        ts_ns: *ts_ns,
-                        weight_ns: *weight_ns,
-                        node,
-                        spans,
-                    });
                 }
             }
         }
@@ -380,7 +343,7 @@ impl Session {
                 .note_slow(end.probe, call, self.ages.window.window_ns);
         }
         if let Some(flame) = &mut self.flame {
-            flame.aggregate.span_end(end);
+            flame.span_end(end);
         }
     }
 
@@ -388,12 +351,7 @@ impl Session {
     pub fn read(&mut self, engine: &Engine, now_ns: u64) {
         self.functions.read(engine, now_ns);
         if let Some(flame) = &mut self.flame {
-            for probe in self.functions.probes() {
-                flame.aggregate.calls(now_ns, probe, engine.histogram(probe));
-            }
-            flame.aggregate.expire(now_ns, EXPIRE_AFTER_NS, |awaited| {
-                !std::path::Path::new(&format!("/proc/{}/task/{}", awaited.tgid, awaited.tid)).exists()
-            });
+            flame.read(engine, self.functions.probes(), now_ns);
         }
         if let Some(threshold_ns) = self.slow_from_ns() {
             for probe in self.functions.probes() {
@@ -432,65 +390,38 @@ impl Session {
         now_ns: u64,
         ended: Option<&str>,
     ) {
-        let cost = self.meter.read(now_ns);
         let all = ended.is_some();
-        if all || self.latency_watchers.any_due(now_ns) {
+        let latency_due = all || self.latency_watchers.any_due(now_ns);
+        let flame_due = all || self.flame_watchers.any_due(now_ns);
+        if !latency_due && !flame_due {
+            return;
+        }
+        let cost = self.meter.read(now_ns);
+        if latency_due {
             let functions = self.functions.pictures(engine, now_ns);
-            let mut lost = Losses::new();
-            for (reason, count) in span_losses(engine) {
-                lost.insert(reason, count);
-            }
-            let scope = Arc::clone(&self.scope_text);
+            let lost: Losses = span_losses(engine).collect();
             self.latency_watchers
                 .publish(now_ns, all, |(), seq| LatencyPicture {
                     seq,
-                    scope: Arc::clone(&scope),
+                    scope: Arc::clone(&self.scope_text),
                     functions: functions.clone(),
                     cost,
                     lost: lost.clone(),
                     ended: ended.map(str::to_owned),
                 });
         }
-        if let Some(flame) = &mut self.flame
-            && (all || self.flame_watchers.any_due(now_ns))
-        {
-            flame.extend_nodes();
-            let mut lost: Losses = sampling_losses(engine)
-                .into_iter()
-                .zip(&flame.before)
-                .map(|((reason, now), (_, before))| (reason, now.saturating_sub(*before)))
-                .filter(|(_, count)| *count > 0)
-                .collect();
-            if symbols_dropped > 0 {
-                lost.insert("symbols_behind", symbols_dropped);
-            }
-            let scope = Arc::clone(&self.scope_text);
-            self.flame_watchers
-                .publish(now_ns, all, |(over, difference), seq| FlamePicture {
-                    seq,
-                    scope: Arc::clone(&scope),
-                    generation: flame.generation,
-                    frames: Arc::clone(frames),
-                    nodes: Arc::clone(&flame.nodes),
-                    picture: flame.aggregate.picture(now_ns, over, difference),
-                    lost: lost.clone(),
-                    cost,
-                    ended: ended.map(str::to_owned),
-                });
+        if flame_due && let Some(flame) = &mut self.flame {
+            let scope = &self.scope_text;
+            let moment = Moment {
+                now_ns,
+                scope,
+                frames,
+                cost,
+                symbols_dropped,
+                ended,
+            };
+            flame.publish(&mut self.flame_watchers, engine, &moment);
         }
-    }
-}
-
-impl Flame {
-    /// Brings the list of nodes up to date with the tree, which only ever grows.
-    fn extend_nodes(&mut self) {
-        let known = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
-        let new = self
-            .aggregate
-            .tree()
-            .nodes_after(crate::aggregate::calltree::NodeId(known));
-        let nodes = Arc::make_mut(&mut self.nodes);
-        nodes.extend(new.map(|(_, node)| (node.parent.0, node.frame.0, node.complete)));
     }
 }
 
@@ -500,15 +431,6 @@ fn runs_another(process: &Process) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata(format!("/proc/{}/exe", process.pid()))
         .is_ok_and(|file| (file.dev(), file.ino()) != process.executable_file())
-}
-
-/// Samples and ends of sampled spans that were lost on the way, by reason.
-fn sampling_losses(engine: &Engine) -> Vec<(&'static str, u64)> {
-    vec![
-        ("sample_ring_full", engine.counter(Counter::SampleRingFull)),
-        ("sample_yielded", engine.counter(Counter::SampleYielded)),
-        ("span_end_ring_full", engine.counter(Counter::SpanEndRingFull)),
-    ]
 }
 
 /// Records of slow spans that were lost on the way, by reason.

@@ -1,0 +1,182 @@
+//! What a flame graph is made of, while somebody looks at one.
+
+use std::sync::Arc;
+
+use profiler_common::{counter::Counter, probe::ProbeId, record::SpanEnd};
+
+use super::{
+    functions::Functions,
+    picture::{Cost, FlamePicture, Losses},
+    symbols::Named,
+    watchers::Watchers,
+};
+use crate::{
+    aggregate::{
+        Over, ScopeAggregate, calltree::NodeId, join::Sample, latency::AgeConfig, predicate::Predicate,
+    },
+    kernel::Engine,
+    symbolize::Frame,
+};
+
+/// After this long, samples of a thread that is gone no longer wait for their span to end.
+const EXPIRE_AFTER_NS: u64 = 2_000_000_000;
+
+/// The flame graph of one scope.
+pub struct Flame {
+    aggregate: ScopeAggregate,
+    overs: Vec<Over>,
+    /// Grows with each scope whose functions are others: its nodes have nothing in common with those before.
+    generation: u64,
+    /// The tree's nodes as they are sent, kept up to date with it.
+    nodes: Arc<Vec<(u32, u32, bool)>>,
+    before: [(&'static str, u64); 3],
+}
+
+/// What all pictures made at one moment have in common.
+pub struct Moment<'a> {
+    pub now_ns: u64,
+    pub scope: &'a Arc<str>,
+    pub frames: &'a Arc<Vec<Frame>>,
+    pub cost: Cost,
+    pub symbols_dropped: u64,
+    /// Why these are the last ones.
+    pub ended: Option<&'a str>,
+}
+
+impl Flame {
+    /// Begins now, without calls or samples; `functions` is `None` for all of the target's samples.
+    pub fn new(
+        engine: &Engine,
+        functions: Option<&Functions>,
+        predicates: Vec<Predicate>,
+        ages: AgeConfig,
+        now_ns: u64,
+    ) -> Self {
+        let probes = functions.map(|functions| functions.probes().collect());
+        let mut aggregate = ScopeAggregate::new(probes, ages, now_ns);
+        for probe in functions.into_iter().flat_map(Functions::probes) {
+            aggregate.calls_before(probe, engine.histogram(probe));
+        }
+        aggregate.set_predicates(predicates);
+        Self {
+            aggregate,
+            overs: Vec::new(),
+            generation: 0,
+            nodes: Arc::default(),
+            before: sampling_losses(engine),
+        }
+    }
+
+    /// Takes the place of another, whose watchers go on with it.
+    pub fn succeeding(mut self, other: &Self, now_ns: u64) -> Self {
+        self.generation = other.generation + 1;
+        for over in &other.overs {
+            self.maintain(*over, now_ns);
+        }
+        self
+    }
+
+    /// Keeps what pictures over this histogram need.
+    pub fn maintain(&mut self, over: Over, now_ns: u64) {
+        if !self.overs.contains(&over) {
+            self.overs.push(over);
+        }
+        self.aggregate.maintain(over, now_ns);
+    }
+
+    /// Divides what was collected anew.
+    pub fn set_predicates(&mut self, predicates: Vec<Predicate>) {
+        self.aggregate.set_predicates(predicates);
+    }
+
+    /// Takes a sample of the target.
+    pub fn sample(&mut self, sample: &Named) {
+        if let Named::Sample {
+            tgid,
+            tid,
+            ts_ns,
+            weight_ns,
+            spans,
+            stack,
+            complete,
+        } = sample
+        {
+            let node = self.aggregate.intern(stack, *complete);
+            let (tgid, tid, ts_ns, weight_ns) = (*tgid, *tid, *ts_ns, *weight_ns);
+            self.aggregate.sample(&Sample {
+                tgid,
+                tid,
+                ts_ns,
+                weight_ns,
+                node,
+                spans,
+            });
+        }
+    }
+
+    /// Takes the end of a span.
+    pub fn span_end(&mut self, end: &SpanEnd) {
+        self.aggregate.span_end(end);
+    }
+
+    /// Reads the calls that the samples are drawn of.
+    pub fn read(&mut self, engine: &Engine, probes: impl Iterator<Item = ProbeId>, now_ns: u64) {
+        for probe in probes {
+            self.aggregate.calls(now_ns, probe, engine.histogram(probe));
+        }
+        self.aggregate.expire(now_ns, EXPIRE_AFTER_NS, |awaited| {
+            !std::path::Path::new(&format!("/proc/{}/task/{}", awaited.tgid, awaited.tid)).exists()
+        });
+    }
+
+    /// Gives watchers their pictures.
+    pub fn publish(
+        &mut self,
+        watchers: &mut Watchers<FlamePicture, (Over, bool)>,
+        engine: &Engine,
+        moment: &Moment<'_>,
+    ) {
+        self.extend_nodes();
+        let mut lost: Losses = sampling_losses(engine)
+            .into_iter()
+            .zip(&self.before)
+            .map(|((reason, now), (_, before))| (reason, now.saturating_sub(*before)))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        if moment.symbols_dropped > 0 {
+            lost.insert("symbols_behind", moment.symbols_dropped);
+        }
+        watchers.publish(
+            moment.now_ns,
+            moment.ended.is_some(),
+            |(over, difference), seq| FlamePicture {
+                seq,
+                scope: Arc::clone(moment.scope),
+                generation: self.generation,
+                frames: Arc::clone(moment.frames),
+                nodes: Arc::clone(&self.nodes),
+                picture: self.aggregate.picture(moment.now_ns, over, difference),
+                lost: lost.clone(),
+                cost: moment.cost,
+                ended: moment.ended.map(str::to_owned),
+            },
+        );
+    }
+
+    /// Brings the list of nodes up to date with the tree, which only ever grows.
+    fn extend_nodes(&mut self) {
+        let known = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        let new = self.aggregate.tree().nodes_after(known);
+        Arc::make_mut(&mut self.nodes)
+            .extend(new.map(|(_, node)| (node.parent.0, node.frame.0, node.complete)));
+    }
+}
+
+/// Samples and ends of sampled spans that were lost on the way, by reason.
+fn sampling_losses(engine: &Engine) -> [(&'static str, u64); 3] {
+    [
+        ("sample_ring_full", engine.counter(Counter::SampleRingFull)),
+        ("sample_yielded", engine.counter(Counter::SampleYielded)),
+        ("span_end_ring_full", engine.counter(Counter::SpanEndRingFull)),
+    ]
+}

@@ -1,0 +1,76 @@
+//! The functions of a process; nothing is attached.
+
+use super::{
+    command::{Caller, TargetSpec},
+    error::SessionError,
+    picture::FunctionInfo,
+    prepare::look_up,
+    refusal::plan_refusal,
+};
+use crate::plan::{
+    self, DebugIndex, KernelAbility, Limits, ModuleIndex,
+    hazards::{Hazards, exit_method},
+};
+
+/// The functions of a process, or those of a name or glob, with what DWARF knows of them.
+///
+/// # Errors
+/// Where the pattern is no name, the target may not be looked at, or nothing matches.
+pub fn list_functions(
+    caller: Caller,
+    target: &TargetSpec,
+    pattern: &str,
+) -> Result<Vec<FunctionInfo>, SessionError> {
+    let everything = pattern.is_empty();
+    let read = look_up(caller, target, if everything { "*" } else { pattern })?.read()?;
+    let Some(step) = &read.looked_up.scope.step else {
+        return Ok(Vec::new());
+    };
+    let (Some(process), Some(files)) = (read.looked_up.processes.first(), read.files.first()) else {
+        return Ok(Vec::new());
+    };
+    let mut listed = Vec::new();
+    for file in files {
+        let index = &file.known.index;
+        let matching = index.matching(&step.place);
+        // Debug information is read of the files that have something to say only.
+        let debug = if matching.is_empty() {
+            DebugIndex::default()
+        } else {
+            file.known.debug()
+        };
+        for (at, _) in matching {
+            let function = index.function(at);
+            let known = debug
+                .functions
+                .get(&function.address())
+                .cloned()
+                .unwrap_or_default();
+            listed.push(FunctionInfo {
+                name: function.name().into_owned(),
+                linkage_name: function.linkage_name().into_owned(),
+                module: file.shown.clone(),
+                address: function.address(),
+                size: function.size(),
+                file: known.source.file,
+                line: u32::try_from(known.source.line).unwrap_or(0),
+                inlined: u32::try_from(known.inlined).unwrap_or(u32::MAX),
+            });
+        }
+    }
+    if listed.is_empty() && !everything {
+        let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
+        let decision = exit_method(&Hazards::default(), KernelAbility::default(), false, None);
+        let planned = plan::plan(
+            &step.place,
+            &modules,
+            &decision,
+            KernelAbility::default(),
+            Limits::default(),
+        );
+        if let Err(error) = planned {
+            return Err(plan_refusal(process, files, &step.place, error));
+        }
+    }
+    Ok(listed)
+}

@@ -1,0 +1,79 @@
+//! What planning, target or kernel refuse, said to a client.
+
+use super::{
+    error::{Reason, SessionError},
+    files::TargetFile,
+};
+use crate::{
+    kernel::KernelError,
+    plan::{DebugIndex, PlanError, only_inlined, scope::Name},
+    target::{Process, TargetError},
+};
+
+/// Why a process cannot be a target.
+pub fn target_refusal(error: &TargetError) -> SessionError {
+    let reason = match error {
+        TargetError::NotFound(_) => Reason::TargetNotFound,
+        TargetError::Ended(_) => Reason::TargetGone,
+        TargetError::KernelThread { .. } => Reason::TargetIsKernelThread,
+        TargetError::Is32Bit(_) | TargetError::OtherMachine { .. } => Reason::TargetIs32Bit,
+        TargetError::NotPermitted { .. } => Reason::PermissionDenied,
+        TargetError::System { .. } => Reason::Kernel,
+    };
+    SessionError::new(reason, error.to_string())
+}
+
+/// Why a process's files cannot be read: it is gone, or they may not be.
+pub fn gone_or(process: &Process, what: &str, error: &std::io::Error) -> SessionError {
+    if process.is_alive() {
+        SessionError::new(
+            Reason::PermissionDenied,
+            format!("process {}: {what}: {error}", process.pid()),
+        )
+    } else {
+        SessionError::new(Reason::TargetGone, format!("process {} has ended", process.pid()))
+    }
+}
+
+/// Why there is nothing to probe. Only where no function has the name, debug information is read: it may
+/// know the name of one that exists only inlined.
+pub fn plan_refusal(process: &Process, files: &[TargetFile], name: &Name, error: PlanError) -> SessionError {
+    let error = match error {
+        PlanError::NoSuchFunction { .. } => {
+            let debug: Vec<DebugIndex> = files.iter().map(|file| file.known.debug()).collect();
+            only_inlined(name, &debug.iter().collect::<Vec<_>>()).unwrap_or(error)
+        }
+        error => error,
+    };
+    let message = error.to_string();
+    match error {
+        PlanError::NoSuchFunction { nearest, .. } => {
+            let bare = files.first().is_some_and(|file| file.known.index.is_empty());
+            if bare && nearest.is_empty() {
+                let message = format!(
+                    "the executable of process {} is stripped: it has no function names",
+                    process.pid()
+                );
+                return SessionError::new(Reason::TargetStripped, message);
+            }
+            SessionError::new(Reason::FunctionNotFound, message).with("nearest", nearest.join(","))
+        }
+        PlanError::OnlyInlined { .. } => SessionError::new(Reason::FunctionOnlyInlined, message),
+        PlanError::Indirect(_) => SessionError::new(Reason::FunctionIsIfunc, message),
+        PlanError::TooMany { found, limit, .. } => SessionError::new(Reason::TooManyFunctions, message)
+            .with("matched", found.to_string())
+            .with("limit", limit.to_string()),
+        PlanError::Unusable { .. } => SessionError::new(Reason::FunctionNotProbeable, message),
+    }
+}
+
+/// What the kernel refused, said to a client.
+pub fn kernel_refusal(error: &KernelError) -> SessionError {
+    let reason = match error {
+        KernelError::TooManyProbes(_) | KernelError::TooManySites(_) => Reason::LimitReached,
+        error if error.is_permission() => Reason::CapabilityMissing,
+        error if error.is_gone() => Reason::TargetGone,
+        _ => Reason::Kernel,
+    };
+    SessionError::new(reason, error.to_string())
+}
