@@ -462,12 +462,12 @@ impl Engine {
             let Some(item) = self.ring.next() else { break };
             taken += 1;
             if let Some(record) = Record::parse(&item) {
-                each(record)
+                each(record);
             } else {
                 tracing::error!(
                     bytes = item.len(),
                     "damaged record: object and daemon do not match"
-                )
+                );
             }
         }
         if let Some(logger) = &mut self.logger {

@@ -154,11 +154,10 @@ impl Fixture {
         self.say("go");
         loop {
             let line = self.line();
-            assert!(
-                !line.is_empty(),
-                "the fixture ended early; it printed:\n{}",
-                self.output
-            );
+            if line.is_empty() {
+                let status = self.child.wait().unwrap();
+                panic!("the fixture ended early ({status}); it printed:\n{}", self.output);
+            }
             if let Some(truth) = line.strip_prefix("truth ") {
                 return truth_of(&serde_json::from_str(truth).unwrap());
             }
