@@ -1,8 +1,8 @@
 //! What goes to the daemon: counters, and records through the ring buffer.
 
-use core::ptr;
-
-use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_ringbuf_output, bpf_ringbuf_query};
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_pid_tgid, bpf_ringbuf_query, bpf_ringbuf_reserve, bpf_ringbuf_submit,
+};
 use profiler_common::{
     counter::{COUNTERS as COUNTER_COUNT, Counter},
     record::{SPAN_END, SpanEnd},
@@ -48,7 +48,7 @@ impl Fill {
     pub fn now() -> Self {
         // SAFETY: the map is a ring buffer.
         let bytes = unsafe { bpf_ringbuf_query(maps::handle(&RING), BPF_RB_AVAIL_DATA) };
-        Self { bytes, ring_bytes: u64::from(maps::settings().ring_bytes) }
+        Self { bytes, ring_bytes: u64::from(maps::ring_bytes()) }
     }
 
     /// Three quarters: the rest is kept for span ends, which are worth more than a sample.
@@ -65,37 +65,35 @@ impl Fill {
 }
 
 /// Emits the end of a span.
-#[inline(always)]
-pub fn span_end(span: &OpenSpan, hits: u16, end_ns: u64, flags: u32) {
+///
+/// # Safety
+/// `span` points into a live map value.
+#[inline(never)]
+pub unsafe fn span_end(span: *const OpenSpan, hits: u32, end_ns: u64, flags: u32) {
     count(Counter::SpanEndAttempted);
     let fill = Fill::now();
     if hits == 0 && fill.should_yield() {
         count(Counter::SlowEndYielded);
         return;
     }
-    // SAFETY: the helper takes nothing.
-    let ids = unsafe { bpf_get_current_pid_tgid() };
-    let record = SpanEnd {
-        kind: SPAN_END,
-        flags,
-        tgid: (ids >> 32) as u32,
-        tid: ids as u32,
-        probe: span.probe,
-        hits: u32::from(hits),
-        sequence: span.sequence,
-        start_ns: span.start_ns,
-        end_ns,
-    };
-    // SAFETY: the record is initialised and has no padding.
-    let failed = unsafe {
-        bpf_ringbuf_output(
-            maps::handle(&RING),
-            ptr::from_ref(&record).cast_mut().cast(),
-            size_of::<SpanEnd>() as u64,
-            fill.wakeup(),
-        )
-    };
-    if failed != 0 {
-        count(Counter::SpanEndRingFull);
+    // SAFETY: the record is written in full, in place, before it is submitted; `span` is the caller's.
+    unsafe {
+        let record: *mut SpanEnd =
+            bpf_ringbuf_reserve(maps::handle(&RING), size_of::<SpanEnd>() as u64, 0).cast();
+        if record.is_null() {
+            count(Counter::SpanEndRingFull);
+            return;
+        }
+        let ids = bpf_get_current_pid_tgid();
+        (*record).kind = SPAN_END;
+        (*record).flags = flags;
+        (*record).tgid = (ids >> 32) as u32;
+        (*record).tid = ids as u32;
+        (*record).probe = (*span).probe;
+        (*record).hits = hits;
+        (*record).sequence = (*span).sequence;
+        (*record).start_ns = (*span).start_ns;
+        (*record).end_ns = end_ns;
+        bpf_ringbuf_submit(record.cast(), fill.wakeup());
     }
 }

@@ -23,7 +23,8 @@ pub fn record(slot: *mut ProbeSlot, duration_ns: u64) {
     // SAFETY: as above. A stale 0 is caught by the exchange in `allocate`.
     let mut page = unsafe { cell.read_volatile() };
     if page == 0 {
-        page = allocate(cell);
+        // SAFETY: as above.
+        page = unsafe { allocate(slot, entry as u64) };
     }
     let counts = PAGES.get_ptr_mut(page.wrapping_sub(1));
     // SAFETY: both pointers are live map values, and the bucket is masked to its page.
@@ -36,8 +37,14 @@ pub fn record(slot: *mut ProbeSlot, duration_ns: u64) {
 }
 
 /// Finds a free page for a directory cell; 0 where the pool is exhausted.
-#[inline(always)]
-fn allocate(cell: *mut u32) -> u32 {
+#[inline(never)]
+unsafe fn allocate(slot: *mut ProbeSlot, entry: u64) -> u32 {
+    let mut entry = entry;
+    // SAFETY: register arithmetic that the optimiser cannot drop; `slot` is the caller's live map value.
+    let cell = unsafe {
+        core::arch::asm!("{0} &= 127", inout(reg) entry);
+        (&raw mut (*slot).pages).cast::<u32>().add(entry as usize)
+    };
     let mut number = 0u32;
     // SAFETY: `number` is a u32, as the map's values are.
     let reused = unsafe { bpf_map_pop_elem(maps::handle(&FREE_PAGES), (&raw mut number).cast()) } == 0;
@@ -59,3 +66,5 @@ fn allocate(cell: *mut u32) -> u32 {
     unsafe { bpf_map_push_elem(maps::handle(&FREE_PAGES), (&raw const number).cast(), 0) };
     before
 }
+
+const _: () = assert!(DIRECTORY == 128);

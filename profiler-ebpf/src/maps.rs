@@ -62,13 +62,22 @@ pub static THREADS: TaskStorage<ThreadState> = TaskStorage::new();
 pub static SETTINGS: Settings =
     Settings { sas_ss_sp_offset: 0, sas_ss_size_offset: 0, ring_bytes: RING_BYTES, reserved: 0 };
 
-/// The settings as loaded, not as compiled.
-#[inline(always)]
-pub fn settings() -> Settings {
-    // SAFETY: the static is initialised and never written while programs run; volatile keeps the
-    // compiler from folding in the value it was compiled with.
-    unsafe { ptr::read_volatile(&raw const SETTINGS) }
+/// Reads one of the settings as loaded, not as compiled.
+macro_rules! setting {
+    ($name:ident) => {
+        /// The setting of that name.
+        #[inline(always)]
+        pub fn $name() -> u32 {
+            // SAFETY: the static is initialised and never written while programs run; volatile keeps the
+            // compiler from folding in the value it was compiled with.
+            unsafe { (&raw const SETTINGS.$name).read_volatile() }
+        }
+    };
 }
+
+setting!(sas_ss_sp_offset);
+setting!(sas_ss_size_offset);
+setting!(ring_bytes);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

@@ -4,6 +4,10 @@
 //! ends has been jumped over. Where the target switches stacks ([`Cookie::STACKS_SWITCH`]), a frame is
 //! given up only when the memory of its return address has been overwritten.
 //!
+//! No function here may use 64 bytes of stack or more. From Linux 6.13 the kernel gives such functions a
+//! stack per CPU, although a uprobe program can be preempted by another thread's: they would overwrite
+//! each other's, and with it the target's registers. The loader refuses it by the verifier's figures.
+//!
 //! The sampler can interrupt any of this on the same CPU, so a frame is complete before `depth` admits
 //! it, and `depth` goes down before a frame's hits are read for the last time.
 
@@ -98,7 +102,7 @@ pub fn exit(cookie: Cookie, stack_pointer: u64) {
         let hits = (&raw const (*span).hits).read_volatile();
         let slow = duration_ns >= (*slot).threshold_ns;
         if hits > 0 || slow {
-            emit::span_end(&*span, hits, end_ns, if slow { SpanEnd::SLOW } else { 0 });
+            emit::span_end(span, u32::from(hits), end_ns, if slow { SpanEnd::SLOW } else { 0 });
         }
     }
 }
@@ -225,9 +229,8 @@ unsafe fn bring_to_top(state: *mut ThreadState, slot: *mut ProbeSlot, cookie: Co
     // SAFETY: both are live map values; the callbacks take what they are given, which outlives the calls.
     unsafe {
         let depth = (*state).depth;
-        let mut search = Search { state, stack_pointer, probe: cookie.probe(), found: 0 };
-        bpf_loop(depth, match_one as *mut c_void, (&raw mut search).cast(), 0);
-        if search.found == 0 {
+        let found = find(state, cookie.probe(), stack_pointer);
+        if found == 0 {
             // The end of a call that was too deep to be kept has been counted at its entry.
             let too_deep =
                 depth as usize >= MAX_DEPTH && stack_pointer < (*span_at(state, depth - 1)).stack_pointer;
@@ -240,17 +243,26 @@ unsafe fn bring_to_top(state: *mut ThreadState, slot: *mut ProbeSlot, cookie: Co
             state,
             now_ns: bpf_ktime_get_ns(),
             stack_pointer,
-            floor: search.found,
+            floor: found,
             on_alternate: false,
             switches: false,
         };
         if cookie.flags() & Cookie::STACKS_SWITCH == 0 {
             bpf_loop(MAX_DEPTH as u32, abandon_above as *mut c_void, (&raw mut walk).cast(), 0);
         } else {
-            bpf_loop(depth.wrapping_sub(search.found), lift_one as *mut c_void, (&raw mut walk).cast(), 0);
+            bpf_loop(depth.wrapping_sub(found), lift_one as *mut c_void, (&raw mut walk).cast(), 0);
         }
         true
     }
+}
+
+/// The depth that admits the span of a probe at a stack pointer; 0 where there is none.
+#[inline(never)]
+unsafe fn find(state: *mut ThreadState, probe: ProbeId, stack_pointer: u64) -> u32 {
+    let mut search = Search { state, stack_pointer, probe, found: 0 };
+    // SAFETY: `state` is a live map value; the callback takes a `Search`, which outlives the call.
+    unsafe { bpf_loop((*state).depth, match_one as *mut c_void, (&raw mut search).cast(), 0) };
+    search.found
 }
 
 /// Looks at one span, from the top down.
@@ -309,7 +321,7 @@ unsafe fn abandon(state: *mut ThreadState, span: *mut OpenSpan, now_ns: u64) {
         }
         let hits = (&raw const (*span).hits).read_volatile();
         if hits > 0 {
-            emit::span_end(&*span, hits, now_ns, SpanEnd::ABANDONED);
+            emit::span_end(span, u32::from(hits), now_ns, SpanEnd::ABANDONED);
         }
     }
 }

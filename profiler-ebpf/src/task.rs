@@ -60,15 +60,13 @@ pub fn read_user(address: u64) -> Option<u64> {
 }
 
 /// Whether an address lies on the thread's alternate signal stack.
-#[inline(always)]
+#[inline(never)]
 pub fn on_alternate_stack(address: u64) -> bool {
-    let settings = maps::settings();
     // SAFETY: the offsets are this kernel's, from its BTF; the reads are checked by the helper.
-    let (start, size) = unsafe {
+    unsafe {
         let task = bpf_get_current_task_btf() as u64;
-        let start = bpf_probe_read_kernel((task + u64::from(settings.sas_ss_sp_offset)) as *const u64);
-        let size = bpf_probe_read_kernel((task + u64::from(settings.sas_ss_size_offset)) as *const u64);
-        (start.unwrap_or(0), size.unwrap_or(0))
-    };
-    address.wrapping_sub(start) < size
+        let start = bpf_probe_read_kernel((task + u64::from(maps::sas_ss_sp_offset())) as *const u64);
+        let size = bpf_probe_read_kernel((task + u64::from(maps::sas_ss_size_offset())) as *const u64);
+        address.wrapping_sub(start.unwrap_or(0)) < size.unwrap_or(0)
+    }
 }

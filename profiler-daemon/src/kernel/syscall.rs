@@ -14,6 +14,11 @@ const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
 const BPF_F_UPROBE_MULTI_RETURN: u32 = 1;
+/// The verifier says what a program took, and no more.
+const BPF_LOG_STATS: u32 = 4;
+const STATISTICS_BYTES: usize = 1 << 16;
+/// The verifier says what it does.
+const BPF_LOG_LEVEL1: u32 = 1;
 const LOG_BYTES: usize = 1 << 20;
 /// Lines of the verifier's log that are kept: its verdict comes last.
 const LOG_LINES: usize = 20;
@@ -115,8 +120,9 @@ pub struct Code<'a> {
     pub function_size: usize,
 }
 
-/// Loads a program for `uprobe_multi` links. On failure, also the end of the verifier's log.
-pub fn load_multi_program(name: &str, code: &Code<'_>) -> Result<OwnedFd, (io::Error, String)> {
+/// Loads a program for `uprobe_multi` links, and says what the verifier counted. On failure, the end of the
+/// verifier's log comes with the error.
+pub fn load_multi_program(name: &str, code: &Code<'_>) -> Result<(OwnedFd, String), (io::Error, String)> {
     let Code {
         instructions,
         license,
@@ -140,22 +146,31 @@ pub fn load_multi_program(name: &str, code: &Code<'_>) -> Result<OwnedFd, (io::E
     for (to, from) in attributes.prog_name.iter_mut().take(15).zip(name.bytes()) {
         *to = from;
     }
+    let mut statistics = vec![0u8; STATISTICS_BYTES];
+    attributes.log_level = BPF_LOG_STATS;
+    attributes.log_size = count(statistics.len());
+    attributes.log_buf = statistics.as_mut_ptr() as u64;
     let error = match bpf(BPF_PROG_LOAD, &mut attributes) {
-        Ok(fd) => return Ok(fd),
+        Ok(fd) => return Ok((fd, text(&statistics))),
         Err(error) => error,
     };
     let mut log = vec![0u8; LOG_BYTES];
-    attributes.log_level = 1;
-    attributes.log_size = u32::try_from(log.len()).unwrap_or(u32::MAX);
+    attributes.log_level = BPF_LOG_LEVEL1;
+    attributes.log_size = count(log.len());
     attributes.log_buf = log.as_mut_ptr() as u64;
     if let Ok(fd) = bpf(BPF_PROG_LOAD, &mut attributes) {
         // The first attempt failed for a passing reason.
-        return Ok(fd);
+        return Ok((fd, text(&log)));
     }
-    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-    let text = String::from_utf8_lossy(&log[..end]);
-    let tail: Vec<&str> = text.lines().rev().take(LOG_LINES).collect();
+    let log = text(&log);
+    let tail: Vec<&str> = log.lines().rev().take(LOG_LINES).collect();
     Err((error, tail.into_iter().rev().collect::<Vec<_>>().join("\n")))
+}
+
+/// What the kernel wrote into a buffer.
+fn text(buffer: &[u8]) -> String {
+    let end = buffer.iter().position(|byte| *byte == 0).unwrap_or(buffer.len());
+    String::from_utf8_lossy(&buffer[..end]).into_owned()
 }
 
 /// Attaches a program at many offsets of one file, for one process. Dropping the link detaches it.
