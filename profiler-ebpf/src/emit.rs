@@ -30,7 +30,10 @@ pub fn take_number(counter: Counter) -> u64 {
     match COUNTERS.get_ptr_mut(0) {
         // SAFETY: a live map value; the index is masked to its size.
         Some(counters) => unsafe {
-            atomic::fetch_add(counters.cast::<u64>().add(counter as usize & (COUNTER_COUNT - 1)), 1)
+            atomic::fetch_add(
+                counters.cast::<u64>().add(counter as usize & (COUNTER_COUNT - 1)),
+                1,
+            )
         },
         None => u64::MAX,
     }
@@ -48,7 +51,10 @@ impl Fill {
     pub fn now() -> Self {
         // SAFETY: the map is a ring buffer.
         let bytes = unsafe { bpf_ringbuf_query(maps::handle(&RING), BPF_RB_AVAIL_DATA) };
-        Self { bytes, ring_bytes: u64::from(maps::ring_bytes()) }
+        Self {
+            bytes,
+            ring_bytes: u64::from(maps::ring_bytes()),
+        }
     }
 
     /// Three quarters: the rest is kept for span ends, which are worth more than a sample.
@@ -60,7 +66,11 @@ impl Fill {
     /// The daemon reads at intervals; it is woken only when the buffer fills faster than that.
     #[inline(always)]
     pub fn wakeup(&self) -> u64 {
-        if self.bytes > self.ring_bytes / 8 { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP }
+        if self.bytes > self.ring_bytes / 8 {
+            BPF_RB_FORCE_WAKEUP
+        } else {
+            BPF_RB_NO_WAKEUP
+        }
     }
 }
 

@@ -58,7 +58,10 @@ pub fn span_entry_step(ctx: ProbeContext) -> u32 {
 pub fn span_return(ctx: RetProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     // The return address has been popped: at entry the stack pointer was one word lower.
-    span::exit(task::cookie(ctx.as_ptr()), registers.stack_pointer().wrapping_sub(8));
+    span::exit(
+        task::cookie(ctx.as_ptr()),
+        registers.stack_pointer().wrapping_sub(8),
+    );
     0
 }
 

@@ -59,8 +59,12 @@ pub static THREADS: TaskStorage<ThreadState> = TaskStorage::new();
 
 /// Written by the loader before the programs are loaded.
 #[unsafe(no_mangle)]
-pub static SETTINGS: Settings =
-    Settings { sas_ss_sp_offset: 0, sas_ss_size_offset: 0, ring_bytes: RING_BYTES, reserved: 0 };
+pub static SETTINGS: Settings = Settings {
+    sas_ss_sp_offset: 0,
+    sas_ss_size_offset: 0,
+    ring_bytes: RING_BYTES,
+    reserved: 0,
+};
 
 /// Reads one of the settings as loaded, not as compiled.
 macro_rules! setting {

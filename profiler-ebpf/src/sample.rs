@@ -24,9 +24,7 @@ use crate::{
 /// Where the variable parts of a record may begin, at most; a power of two, so that an offset can be masked.
 const OFFSETS: usize = 8192;
 
-const _: () = assert!(
-    size_of::<SampleHeader>() + MAX_DEPTH * size_of::<SpanRef>() + WALK_BYTES < OFFSETS
-);
+const _: () = assert!(size_of::<SampleHeader>() + MAX_DEPTH * size_of::<SpanRef>() + WALK_BYTES < OFFSETS);
 
 /// The record as it is put together, and room for the last walk behind the last offset.
 #[repr(C)]
@@ -50,14 +48,18 @@ pub fn take(ctx: *mut c_void) {
     let ids = unsafe { bpf_get_current_pid_tgid() };
     let tgid = (ids >> 32) as u32;
     // SAFETY: the value is copied at once; a target that is removed meanwhile is sampled once more.
-    let Some(weight_ns) = (unsafe { TARGETS.get(&tgid).copied() }) else { return };
+    let Some(weight_ns) = (unsafe { TARGETS.get(&tgid).copied() }) else {
+        return;
+    };
     emit::count(Counter::SampleAttempted);
     let fill = Fill::now();
     if fill.should_yield() {
         emit::count(Counter::SampleYielded);
         return;
     }
-    let Some(scratch) = SCRATCH.get_ptr_mut(0) else { return };
+    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+        return;
+    };
     let out = scratch.cast::<u8>();
 
     let state = task::state();
@@ -99,7 +101,12 @@ pub fn take(ctx: *mut c_void) {
     // SAFETY: the scratch begins with room for a header; its length is masked below OFFSETS.
     let failed = unsafe {
         ptr::write_unaligned(out.cast(), header);
-        bpf_ringbuf_output(maps::handle(&RING), out.cast(), mask(offset) as u64, fill.wakeup())
+        bpf_ringbuf_output(
+            maps::handle(&RING),
+            out.cast(),
+            mask(offset) as u64,
+            fill.wakeup(),
+        )
     };
     if failed != 0 {
         emit::count(Counter::SampleRingFull);
@@ -117,12 +124,23 @@ fn live_depth(state: Option<*mut ThreadState>) -> u32 {
     let Some(state) = state else { return 0 };
     // SAFETY: the state is a live map value. This CPU runs its only writer, which we interrupt.
     let depth = unsafe { (&raw const (*state).depth).read_volatile() };
-    let depth = if depth as usize > MAX_DEPTH { MAX_DEPTH as u32 } else { depth };
+    let depth = if depth as usize > MAX_DEPTH {
+        MAX_DEPTH as u32
+    } else {
+        depth
+    };
     if depth == 0 {
         return 0;
     }
-    let Some(stack_pointer) = task::user_stack_pointer() else { return depth };
-    let mut trim = Trim { state, stack_pointer, depth, on_alternate: task::on_alternate_stack(stack_pointer) };
+    let Some(stack_pointer) = task::user_stack_pointer() else {
+        return depth;
+    };
+    let mut trim = Trim {
+        state,
+        stack_pointer,
+        depth,
+        on_alternate: task::on_alternate_stack(stack_pointer),
+    };
     // SAFETY: the callback takes a `Trim`, which outlives the call.
     unsafe { bpf_loop(depth, trim_one as *mut c_void, (&raw mut trim).cast(), 0) };
     trim.depth
@@ -171,7 +189,11 @@ unsafe extern "C" fn write_span(index: u32, cursor: *mut c_void) -> i64 {
         let index = index as usize & (MAX_DEPTH - 1);
         let span = &raw const (*cursor.state).spans;
         let span = span.cast::<OpenSpan>().add(index);
-        let out = cursor.out.add(size_of::<SampleHeader>()).cast::<SpanRef>().add(index);
+        let out = cursor
+            .out
+            .add(size_of::<SampleHeader>())
+            .cast::<SpanRef>()
+            .add(index);
         (*out).probe = (*span).probe;
         (*out).reserved = 0;
         (*out).sequence = (*span).sequence;

@@ -33,7 +33,9 @@ const TRAMPOLINE_PAGE: u64 = 0x7fff_ffff_e000;
 /// Opens a span.
 #[inline(always)]
 pub fn enter(registers: Registers, cookie: Cookie) {
-    let Some(slot) = slot_of(cookie.probe()) else { return };
+    let Some(slot) = slot_of(cookie.probe()) else {
+        return;
+    };
     // SAFETY: `slot` is a live map value, here and below.
     unsafe { atomic::add(&raw mut (*slot).entries, 1) };
     let Some(state) = task::state_or_new() else {
@@ -60,8 +62,11 @@ pub fn enter(registers: Registers, cookie: Cookie) {
         (*span).hits = 0;
         (*span).flags = u16::from(flags);
         (*span).stack_pointer = stack_pointer;
-        (*span).return_address =
-            if flags & Cookie::STACKS_SWITCH != 0 { task::read_user(stack_pointer).unwrap_or(0) } else { 0 };
+        (*span).return_address = if flags & Cookie::STACKS_SWITCH != 0 {
+            task::read_user(stack_pointer).unwrap_or(0)
+        } else {
+            0
+        };
         (*span).sequence = (*state).sequence;
         (*state).sequence += 1;
         if by_return_probe {
@@ -79,7 +84,9 @@ pub fn enter(registers: Registers, cookie: Cookie) {
 pub fn exit(cookie: Cookie, stack_pointer: u64) {
     // SAFETY: the helper takes nothing.
     let end_ns = unsafe { bpf_ktime_get_ns() };
-    let Some(slot) = slot_of(cookie.probe()) else { return };
+    let Some(slot) = slot_of(cookie.probe()) else {
+        return;
+    };
     let Some(state) = task::state() else {
         // SAFETY: a live map value.
         unsafe { atomic::add(&raw mut (*slot).unmatched, 1) };
@@ -102,7 +109,12 @@ pub fn exit(cookie: Cookie, stack_pointer: u64) {
         let hits = (&raw const (*span).hits).read_volatile();
         let slow = duration_ns >= (*slot).threshold_ns;
         if hits > 0 || slow {
-            emit::span_end(span, u32::from(hits), end_ns, if slow { SpanEnd::SLOW } else { 0 });
+            emit::span_end(
+                span,
+                u32::from(hits),
+                end_ns,
+                if slow { SpanEnd::SLOW } else { 0 },
+            );
         }
     }
 }
@@ -119,9 +131,23 @@ pub fn abandon_all() -> u32 {
     }
     // SAFETY: the helper takes nothing.
     let now_ns = unsafe { bpf_ktime_get_ns() };
-    let mut walk = Walk { state, now_ns, stack_pointer: u64::MAX, floor: 0, on_alternate: false, switches: false };
+    let mut walk = Walk {
+        state,
+        now_ns,
+        stack_pointer: u64::MAX,
+        floor: 0,
+        on_alternate: false,
+        switches: false,
+    };
     // SAFETY: the callback takes a `Walk`, which outlives the call.
-    unsafe { bpf_loop(MAX_DEPTH as u32, abandon_above as *mut c_void, (&raw mut walk).cast(), 0) };
+    unsafe {
+        bpf_loop(
+            MAX_DEPTH as u32,
+            abandon_above as *mut c_void,
+            (&raw mut walk).cast(),
+            0,
+        )
+    };
     open
 }
 
@@ -151,7 +177,14 @@ unsafe fn settle(state: *mut ThreadState, stack_pointer: u64, cookie: Cookie) {
         switches: cookie.flags() & Cookie::STACKS_SWITCH != 0,
     };
     // SAFETY: the callback takes a `Walk`, which outlives the call.
-    unsafe { bpf_loop(MAX_DEPTH as u32, settle_one as *mut c_void, (&raw mut walk).cast(), 0) };
+    unsafe {
+        bpf_loop(
+            MAX_DEPTH as u32,
+            settle_one as *mut c_void,
+            (&raw mut walk).cast(),
+            0,
+        )
+    };
 }
 
 /// Gives up the topmost span if it is dead; stops at the first that lives.
@@ -225,7 +258,12 @@ struct Search {
 
 /// An exit whose span is not on top: makes it so, or counts why there is none.
 #[inline(never)]
-unsafe fn bring_to_top(state: *mut ThreadState, slot: *mut ProbeSlot, cookie: Cookie, stack_pointer: u64) -> bool {
+unsafe fn bring_to_top(
+    state: *mut ThreadState,
+    slot: *mut ProbeSlot,
+    cookie: Cookie,
+    stack_pointer: u64,
+) -> bool {
     // SAFETY: both are live map values; the callbacks take what they are given, which outlives the calls.
     unsafe {
         let depth = (*state).depth;
@@ -248,9 +286,19 @@ unsafe fn bring_to_top(state: *mut ThreadState, slot: *mut ProbeSlot, cookie: Co
             switches: false,
         };
         if cookie.flags() & Cookie::STACKS_SWITCH == 0 {
-            bpf_loop(MAX_DEPTH as u32, abandon_above as *mut c_void, (&raw mut walk).cast(), 0);
+            bpf_loop(
+                MAX_DEPTH as u32,
+                abandon_above as *mut c_void,
+                (&raw mut walk).cast(),
+                0,
+            );
         } else {
-            bpf_loop(depth.wrapping_sub(found), lift_one as *mut c_void, (&raw mut walk).cast(), 0);
+            bpf_loop(
+                depth.wrapping_sub(found),
+                lift_one as *mut c_void,
+                (&raw mut walk).cast(),
+                0,
+            );
         }
         true
     }
@@ -259,9 +307,21 @@ unsafe fn bring_to_top(state: *mut ThreadState, slot: *mut ProbeSlot, cookie: Co
 /// The depth that admits the span of a probe at a stack pointer; 0 where there is none.
 #[inline(never)]
 unsafe fn find(state: *mut ThreadState, probe: ProbeId, stack_pointer: u64) -> u32 {
-    let mut search = Search { state, stack_pointer, probe, found: 0 };
+    let mut search = Search {
+        state,
+        stack_pointer,
+        probe,
+        found: 0,
+    };
     // SAFETY: `state` is a live map value; the callback takes a `Search`, which outlives the call.
-    unsafe { bpf_loop((*state).depth, match_one as *mut c_void, (&raw mut search).cast(), 0) };
+    unsafe {
+        bpf_loop(
+            (*state).depth,
+            match_one as *mut c_void,
+            (&raw mut search).cast(),
+            0,
+        )
+    };
     search.found
 }
 
@@ -271,7 +331,11 @@ unsafe extern "C" fn match_one(index: u32, search: *mut c_void) -> i64 {
     unsafe {
         let search = &mut *search.cast::<Search>();
         let depth = (*search.state).depth.wrapping_sub(index);
-        if is(span_at(search.state, depth.wrapping_sub(1)), search.probe, search.stack_pointer) {
+        if is(
+            span_at(search.state, depth.wrapping_sub(1)),
+            search.probe,
+            search.stack_pointer,
+        ) {
             search.found = depth;
             return 1;
         }
@@ -364,5 +428,9 @@ const _: () = assert!(MAX_DEPTH == 128);
 fn slot_of(probe: ProbeId) -> Option<*mut ProbeSlot> {
     let slot = PROBES.get_ptr_mut(probe.index() & (MAX_PROBES - 1))?;
     // SAFETY: a live map value; the daemon writes the id before anything is attached.
-    if unsafe { (*slot).id } == probe { Some(slot) } else { None }
+    if unsafe { (*slot).id } == probe {
+        Some(slot)
+    } else {
+        None
+    }
 }

@@ -24,21 +24,33 @@ pub fn leaves_function(registers: Registers, cookie: Cookie) -> bool {
     if cookie.flags() & Cookie::MAY_STAY_INSIDE == 0 {
         return true;
     }
-    let Some(action) = ACTIONS.get(cookie.site()) else { return true };
-    let Some(target) = jump_target(registers, action) else { return true };
-    let start = registers.instruction_pointer().wrapping_sub(u64::from(action.function_offset));
+    let Some(action) = ACTIONS.get(cookie.site()) else {
+        return true;
+    };
+    let Some(target) = jump_target(registers, action) else {
+        return true;
+    };
+    let start = registers
+        .instruction_pointer()
+        .wrapping_sub(u64::from(action.function_offset));
     target.wrapping_sub(start) >= u64::from(action.function_size)
 }
 
 /// Does the instruction, if it is one that can be done.
 #[inline(always)]
 pub fn run(registers: Registers, cookie: Cookie) {
-    let Some(action) = ACTIONS.get(cookie.site()) else { return };
-    let next = registers.instruction_pointer().wrapping_add(u64::from(action.length));
+    let Some(action) = ACTIONS.get(cookie.site()) else {
+        return;
+    };
+    let next = registers
+        .instruction_pointer()
+        .wrapping_add(u64::from(action.length));
     let operation = action.operation;
     if operation == Operation::Return as u8 {
         let stack_pointer = registers.stack_pointer();
-        let Some(address) = task::read_user(stack_pointer) else { return };
+        let Some(address) = task::read_user(stack_pointer) else {
+            return;
+        };
         registers.set(register::RSP, stack_pointer.wrapping_add(8));
         registers.set_instruction_pointer(address);
         return;
@@ -62,7 +74,9 @@ pub fn run(registers: Registers, cookie: Cookie) {
         } else if operation == Operation::LoadAddress as u8 {
             address(registers, action)
         } else if operation == Operation::Load as u8 {
-            let Some(value) = task::read_user(address(registers, action)) else { return };
+            let Some(value) = task::read_user(address(registers, action)) else {
+                return;
+            };
             value
         } else if operation == Operation::SubtractImmediate as u8 {
             subtract(registers, target, action.immediate as u64, action.size)
@@ -99,7 +113,9 @@ fn jump_target(registers: Registers, action: &Action) -> Option<u64> {
 #[inline(always)]
 fn address(registers: Registers, action: &Action) -> u64 {
     let base = if action.base == register::RIP {
-        registers.instruction_pointer().wrapping_add(u64::from(action.length))
+        registers
+            .instruction_pointer()
+            .wrapping_add(u64::from(action.length))
     } else {
         registers.get(action.base)
     };

@@ -37,7 +37,12 @@ pub fn state_or_new() -> Option<*mut ThreadState> {
 fn get(flags: u64) -> Option<*mut ThreadState> {
     // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
     let state = unsafe {
-        bpf_task_storage_get(maps::handle(&THREADS), bpf_get_current_task_btf(), core::ptr::null_mut(), flags)
+        bpf_task_storage_get(
+            maps::handle(&THREADS),
+            bpf_get_current_task_btf(),
+            core::ptr::null_mut(),
+            flags,
+        )
     };
     if state.is_null() { None } else { Some(state.cast()) }
 }

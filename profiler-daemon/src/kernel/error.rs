@@ -18,6 +18,16 @@ pub enum KernelError {
         /// The end of the verifier's log.
         log: String,
     },
+    /// A program uses so much stack that the kernel would share it between threads.
+    #[error(
+        "the eBPF program {program} has a function that uses {bytes} bytes of stack: this kernel would share it between threads"
+    )]
+    SharedStack {
+        /// Its name in the object.
+        program: &'static str,
+        /// What its deepest function uses.
+        bytes: u32,
+    },
     /// A program or map of the object is missing.
     #[error("the eBPF object has no {0}: it is of another version")]
     Missing(&'static str),

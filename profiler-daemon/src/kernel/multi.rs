@@ -18,6 +18,11 @@ use super::{KernelError, syscall};
 /// Oldest kernel whose PID filter of `uprobe_multi` links covers all threads of a process.
 const OLDEST: (u32, u32) = (6, 10);
 
+/// From this many bytes of stack, Linux 6.13 and later give a function a stack per CPU
+/// (`BPF_PRIV_STACK_MIN_SIZE` in `include/linux/bpf_verifier.h`). A uprobe program can be preempted by
+/// another thread's, and the two would overwrite each other's.
+const SHARED_STACK: u32 = 64;
+
 /// The programs of an object, ready to be loaded for multi links.
 pub struct MultiPrograms {
     object: Object,
@@ -85,12 +90,15 @@ impl MultiPrograms {
                 functions: &function.func_info.func_info_bytes(),
                 function_size: function.func_info_rec_size,
             };
-            let descriptor =
+            let (descriptor, statistics) =
                 syscall::load_multi_program(name, &code).map_err(|(source, log)| KernelError::Program {
                     program: name,
                     source,
                     log,
                 })?;
+            if let Some(bytes) = deepest_stack(&statistics).filter(|bytes| *bytes >= SHARED_STACK) {
+                return Err(KernelError::SharedStack { program: name, bytes });
+            }
             self.loaded.insert(name, descriptor);
         }
         Ok(self.loaded[name].as_fd())
@@ -144,6 +152,17 @@ impl MultiPrograms {
     }
 }
 
+/// The most stack that any function of a program uses, from the verifier's `stack depth 24+56+8`.
+fn deepest_stack(statistics: &str) -> Option<u32> {
+    let depths = statistics
+        .lines()
+        .find_map(|line| line.strip_prefix("stack depth "))?;
+    depths
+        .split('+')
+        .filter_map(|bytes| bytes.trim().parse().ok())
+        .max()
+}
+
 /// The descriptor of a map of any of the kinds that the object has.
 fn descriptor(map: &Map) -> Option<BorrowedFd<'_>> {
     match map {
@@ -154,5 +173,17 @@ fn descriptor(map: &Map) -> Option<BorrowedFd<'_>> {
         | Map::RingBuf(data)
         | Map::Unsupported(data) => Some(data.fd().as_fd()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_deepest_stack_counts() {
+        let statistics = "verification time 2380 usec\nstack depth 24+56+8\nprocessed 1151 insns\n";
+        assert_eq!(deepest_stack(statistics), Some(56));
+        assert_eq!(deepest_stack(""), None);
     }
 }
