@@ -77,7 +77,7 @@ pub fn markdown(calls: &[CallRow], attach: &[AttachRow], machine: &str) -> Strin
     let mut text = format!(
         "Nanoseconds a call of an otherwise empty function ({machine}): the median of interleaved rounds, lowest and highest \
          in brackets. The floor is an empty program at entry and return.\n\n\
-         | first instruction | no probe | floor | this profiler | and 99 Hz | and 999 Hz | bpftrace `hist()` | this / floor \
+         | first instruction | no probe | floor | this profiler | sampling at 99 Hz | sampling at 999 Hz | bpftrace `hist()` | this / floor \
          | this / floor of `push` | bpftrace / floor |\n|---|---|---|---|---|---|---|---|---|---|\n"
     );
     for row in calls {

@@ -1,0 +1,309 @@
+//! The part of `cargo xtask bench` that holds probes: attaches, samples and detaches as standard input says.
+//!
+//! | line | does | answer, a JSON object |
+//! |---|---|---|
+//! | `floor PID FILE NAME…` | attaches an empty program to entry and return of functions | `functions`, `attach_ns` |
+//! | `ours PID FILE NAME…` | attaches spans, as a session would | `functions`, `attach_ns` |
+//! | `sample PID HZ` | samples the process | `sampling` |
+//! | `detach` | detaches everything | `detach_ns` |
+//!
+//! A name may be a glob. What fails is answered by `error`.
+
+use std::{
+    error::Error,
+    fs,
+    io::{self, BufRead as _},
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use profiler_daemon::{
+    kernel::{Attachment, Config, Engine, ExitSite, ProbeSpec},
+    plan::{
+        self, Limits, ModuleIndex,
+        elf::Bytes,
+        hazards::{Decision, Hazards, KernelAbility, ModuleHazards, exit_method},
+        scope::Name,
+    },
+};
+use serde_json::{Value, json};
+
+/// How often records are taken away: the ring buffer must not fill, as it does not in the daemon.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
+const DRAIN_MAX: usize = 100_000;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
+    let mut bench = Bench {
+        engine: Engine::load(&Config::default())?,
+        ours: None,
+        floor: None,
+    };
+    let (sender, commands) = mpsc::sync_channel(1);
+    thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(io::Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    println!("ready: {:?}", bench.engine.ability());
+    loop {
+        match commands.recv_timeout(DRAIN_INTERVAL) {
+            Ok(line) => {
+                let answer = bench
+                    .act(&line)
+                    .unwrap_or_else(|error| json!({"error": error.to_string()}));
+                println!("{answer}");
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+        bench.engine.drain(DRAIN_MAX, |_| {});
+    }
+}
+
+/// What is attached.
+struct Bench {
+    engine: Engine,
+    ours: Option<Attachment>,
+    floor: Option<floor::Pairs>,
+}
+
+impl Bench {
+    fn act(&mut self, line: &str) -> Result<Value> {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words[..] {
+            ["floor", pid, file, ref names @ ..] => self.attach_floor(pid.parse()?, Path::new(file), names),
+            ["ours", pid, file, ref names @ ..] => self.attach_ours(pid.parse()?, Path::new(file), names),
+            ["sample", pid, frequency_hz] => {
+                self.engine.sample(&[pid.parse()?], frequency_hz.parse()?)?;
+                Ok(json!({"sampling": true}))
+            }
+            ["detach"] => self.detach(),
+            _ => Err(format!("unknown command `{line}`").into()),
+        }
+    }
+
+    fn attach_floor(&mut self, pid: u32, file: &Path, names: &[&str]) -> Result<Value> {
+        let index = index(file)?;
+        let mut offsets = Vec::new();
+        for name in names {
+            for (at, _) in index.matching(&parse_name(name)) {
+                offsets.extend(index.function(at).file_offset());
+            }
+        }
+        let start = Instant::now();
+        self.floor = Some(floor::Pairs::attach(pid, file, &offsets)?);
+        Ok(attached(offsets.len(), start))
+    }
+
+    fn attach_ours(&mut self, pid: u32, file: &Path, names: &[&str]) -> Result<Value> {
+        let specs = self.plan(file, names)?;
+        let start = Instant::now();
+        self.ours = Some(self.engine.attach(pid, file, &specs)?);
+        Ok(attached(specs.len(), start))
+    }
+
+    fn plan(&self, file: &Path, names: &[&str]) -> Result<Vec<ProbeSpec>> {
+        let index = index(file)?;
+        let ability = self.engine.ability();
+        let ability = KernelAbility {
+            write_context: ability.write_context,
+            long_nops: ability.long_nops,
+        };
+        let path = file.to_string_lossy();
+        let hazards = ModuleHazards::scan(&path, (**index.bytes()).as_ref())?;
+        let decision = exit_method(&Hazards::of([(&*path, &hazards)]), ability, false, None);
+        let mut specs = Vec::new();
+        for name in names {
+            let plan = plan::plan(
+                &parse_name(name),
+                &[&index],
+                &decision,
+                ability,
+                Limits::default(),
+            )?;
+            specs.extend(
+                plan.functions
+                    .into_iter()
+                    .map(|function| spec(&decision, &function)),
+            );
+        }
+        Ok(specs)
+    }
+
+    fn detach(&mut self) -> Result<Value> {
+        self.engine.sample(&[], 1)?;
+        let start = Instant::now();
+        if let Some(attachment) = self.ours.take() {
+            self.engine.detach(attachment);
+        }
+        self.floor = None;
+        Ok(json!({"detach_ns": nanoseconds(start)}))
+    }
+}
+
+fn spec(decision: &Decision, function: &plan::PlannedFunction) -> ProbeSpec {
+    let exits = function.exits.iter().map(|exit| ExitSite {
+        offset: exit.file_offset,
+        action: exit.action,
+        may_stay_inside: exit.may_stay_inside,
+    });
+    ProbeSpec {
+        entry_offset: function.entry_offset,
+        entry_action: function.entry.action,
+        exits: exits.collect(),
+        done_by_program: decision.done_by_program,
+        stacks_switch: decision.stacks_switch,
+    }
+}
+
+fn index(file: &Path) -> Result<ModuleIndex> {
+    let bytes: Bytes = Arc::new(fs::read(file)?);
+    Ok(ModuleIndex::new(bytes)?)
+}
+
+fn parse_name(text: &str) -> Name {
+    if text.contains(['*', '?']) {
+        Name::Glob(text.to_owned())
+    } else {
+        Name::Exact(text.to_owned())
+    }
+}
+
+fn attached(functions: usize, start: Instant) -> Value {
+    json!({"functions": functions, "attach_ns": nanoseconds(start)})
+}
+
+fn nanoseconds(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The floor: `uprobe_multi` links whose program does nothing.
+mod floor {
+    use std::{
+        ffi::CString,
+        io,
+        os::{
+            fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+            unix::ffi::OsStrExt as _,
+        },
+        path::Path,
+    };
+
+    // The kernel's include/uapi/linux/bpf.h.
+    const PROG_LOAD: libc::c_long = 5;
+    const LINK_CREATE: libc::c_long = 28;
+    const PROG_TYPE_KPROBE: u32 = 2;
+    const TRACE_UPROBE_MULTI: u32 = 48;
+    const UPROBE_MULTI_RETURN: u32 = 1;
+
+    /// `r0 = 0; exit`
+    static EMPTY: [u64; 2] = [0x0000_0000_0000_00b7, 0x0000_0000_0000_0095];
+
+    /// Links at entries and returns; dropping them detaches, entries first.
+    pub struct Pairs {
+        _entries: OwnedFd,
+        _returns: OwnedFd,
+    }
+
+    impl Pairs {
+        /// Attaches at these offsets of a file, for one process.
+        pub fn attach(pid: u32, file: &Path, offsets: &[u64]) -> io::Result<Self> {
+            let program = load()?;
+            Ok(Self {
+                _returns: link(&program, pid, file, offsets, UPROBE_MULTI_RETURN)?,
+                _entries: link(&program, pid, file, offsets, 0)?,
+            })
+        }
+    }
+
+    #[repr(C)]
+    #[derive(Default)]
+    struct Load {
+        program_type: u32,
+        instructions: u32,
+        code: u64,
+        license: u64,
+        log: [u32; 4],
+        kernel_version: u32,
+        flags: u32,
+        name: [u8; 16],
+        interface: u32,
+        expected_attach_type: u32,
+    }
+
+    #[repr(C)]
+    #[derive(Default)]
+    struct Link {
+        program: u32,
+        target: u32,
+        attach_type: u32,
+        flags: u32,
+        path: u64,
+        offsets: u64,
+        reference_counters: u64,
+        cookies: u64,
+        count: u32,
+        multi_flags: u32,
+        pid: u32,
+        padding: u32,
+    }
+
+    fn load() -> io::Result<OwnedFd> {
+        bpf(
+            PROG_LOAD,
+            &Load {
+                program_type: PROG_TYPE_KPROBE,
+                instructions: 2,
+                code: EMPTY.as_ptr() as u64,
+                license: c"GPL".as_ptr() as u64,
+                expected_attach_type: TRACE_UPROBE_MULTI,
+                ..Load::default()
+            },
+        )
+    }
+
+    fn link(program: &OwnedFd, pid: u32, file: &Path, offsets: &[u64], flags: u32) -> io::Result<OwnedFd> {
+        let path = CString::new(file.as_os_str().as_bytes()).map_err(io::Error::other)?;
+        bpf(
+            LINK_CREATE,
+            &Link {
+                program: u32::try_from(program.as_raw_fd()).map_err(io::Error::other)?,
+                attach_type: TRACE_UPROBE_MULTI,
+                path: path.as_ptr() as u64,
+                offsets: offsets.as_ptr() as u64,
+                count: u32::try_from(offsets.len()).map_err(io::Error::other)?,
+                multi_flags: flags,
+                pid,
+                ..Link::default()
+            },
+        )
+    }
+
+    fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
+        // SAFETY: `attributes` is an initialised structure of the command's layout, which the kernel only reads,
+        // its size is passed along, and the addresses in it are of memory that outlives the call.
+        let descriptor = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                command,
+                std::ptr::from_ref(attributes),
+                size_of::<T>(),
+            )
+        };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+}
