@@ -6,6 +6,7 @@
 
 mod counts;
 mod fixture;
+mod gate;
 mod harm;
 mod percentiles;
 mod service;
