@@ -164,6 +164,11 @@ impl Fixture {
     /// Lets it run to where its truth is known: no counted call is open any more.
     pub fn run(&mut self) -> BTreeMap<String, Truth> {
         self.say("go");
+        self.truth()
+    }
+
+    /// Waits for its truth.
+    pub fn truth(&mut self) -> BTreeMap<String, Truth> {
         loop {
             let line = self.line();
             assert!(

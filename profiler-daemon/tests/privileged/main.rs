@@ -4,9 +4,11 @@
 //! Every test is ignored by default because it needs root: `cargo xtask test` runs them. Programs come
 //! compiled from the directory in `PROFILER_FIXTURES`; with `PROFILER_SCALE=vm` the work is smaller.
 
+mod bpf;
 mod counts;
 mod fixture;
 mod gate;
 mod harm;
+mod killed;
 mod percentiles;
 mod service;
