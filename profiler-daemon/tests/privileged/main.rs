@@ -6,8 +6,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod bpf;
 mod counts;
 mod fixture;
+mod gate;
 mod harm;
+mod killed;
 mod percentiles;
 mod service;

@@ -132,6 +132,38 @@ pub fn ended(function: &FunctionLatency) -> u64 {
     function.since_start.iter().map(|(_, count)| count).sum()
 }
 
+/// A side of a flame graph.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    Inside,
+    Outside,
+}
+
+/// The share of a side's time that is spent under a function, 0 where there is no time at all.
+pub fn share_under(picture: &FlamePicture, side: Side, name: &str) -> f64 {
+    let is_under = |mut node: u32| {
+        while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+            if *picture.frames[frame as usize].function == *name {
+                return true;
+            }
+            node = parent;
+        }
+        false
+    };
+    let (mut under, mut all) = (0, 0);
+    for weight in &picture.picture.weights {
+        let ns = match side {
+            Side::Inside => weight.inside_ns,
+            Side::Outside => weight.outside_ns,
+        };
+        all += ns;
+        if ns > 0 && is_under(weight.node.0) {
+            under += ns;
+        }
+    }
+    under as f64 / all.max(1) as f64
+}
+
 impl Drop for Service {
     fn drop(&mut self) {
         self.runtime.block_on(self.handle.stop());
