@@ -17,11 +17,9 @@ pub enum Counter {
     SpanEndRingFull = 4,
     /// Ends of slow spans that no sample hit, dropped to leave room for the others.
     SlowEndYielded = 5,
-    /// Samples taken without their thread's state, so that they name no open span.
-    SampleNoState = 6,
     /// Histogram pages handed out from the never-used part of the pool.
-    PagesUsed = 7,
+    PagesUsed = 6,
 }
 
-/// Counters there are; the array has this many entries.
+/// Entries of the counter array: the counters, rounded up to a power of two so that an index can be masked.
 pub const COUNTERS: usize = 8;

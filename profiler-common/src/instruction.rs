@@ -66,17 +66,20 @@ pub struct Action {
     pub scale: u8,
     /// Length of the instruction in bytes.
     pub length: u8,
-    /// Immediate, or displacement, sign-extended.
+    /// Immediate, or displacement, sign-extended; of `ret`, the bytes that it drops beyond the address.
     pub immediate: i64,
     /// For jumps that may stay inside their function: the function's length in bytes.
     pub function_size: u32,
     /// For such jumps: distance from the function's first byte to this instruction.
     pub function_offset: u32,
+    /// Where the instruction lies in the target; 0 where that is not known for certain. A program does the
+    /// instruction only when the thread is still there: another program on the same site may have done it.
+    pub address: u64,
 }
 
-assert_layout!(Action, size 24,
+assert_layout!(Action, size 32,
     operation at 0, size at 1, target at 2, source at 3, base at 4, index at 5, scale at 6,
-    length at 7, immediate at 8, function_size at 16, function_offset at 20);
+    length at 7, immediate at 8, function_size at 16, function_offset at 20, address at 24);
 
 impl Action {
     /// Leaves the instruction to the kernel.
@@ -92,5 +95,6 @@ impl Action {
         immediate: 0,
         function_size: 0,
         function_offset: 0,
+        address: 0,
     };
 }

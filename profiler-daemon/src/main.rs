@@ -1,6 +1,6 @@
 //! `profilerd`: the daemon. Load, serve, drain.
 
-use std::{fmt, path::PathBuf, process::ExitCode};
+use std::{fmt, io::IsTerminal as _, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use profiler_daemon::{
@@ -65,6 +65,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")))
         .init();
     match run(&arguments) {

@@ -14,8 +14,8 @@ use crate::{
     maps::{self, COUNTERS, RING},
 };
 
-const BPF_RB_NO_WAKEUP: u64 = 1;
-const BPF_RB_FORCE_WAKEUP: u64 = 2;
+/// The daemon reads at intervals: nobody waits to be woken.
+pub const BPF_RB_NO_WAKEUP: u64 = 1;
 const BPF_RB_AVAIL_DATA: u64 = 0;
 
 /// Counts something that belongs to no single probe.
@@ -62,16 +62,6 @@ impl Fill {
     pub fn should_yield(&self) -> bool {
         self.bytes > self.ring_bytes / 4 * 3
     }
-
-    /// The daemon reads at intervals; it is woken only when the buffer fills faster than that.
-    #[inline(always)]
-    pub fn wakeup(&self) -> u64 {
-        if self.bytes > self.ring_bytes / 8 {
-            BPF_RB_FORCE_WAKEUP
-        } else {
-            BPF_RB_NO_WAKEUP
-        }
-    }
 }
 
 /// Emits the end of a span.
@@ -104,6 +94,6 @@ pub unsafe fn span_end(span: *const OpenSpan, hits: u32, end_ns: u64, flags: u32
         (*record).sequence = (*span).sequence;
         (*record).start_ns = (*span).start_ns;
         (*record).end_ns = end_ns;
-        bpf_ringbuf_submit(record.cast(), fill.wakeup());
+        bpf_ringbuf_submit(record.cast(), BPF_RB_NO_WAKEUP);
     }
 }

@@ -38,8 +38,8 @@ use crate::registers::Registers;
 /// A function is entered.
 #[uprobe]
 pub fn span_entry(ctx: ProbeContext) -> u32 {
-    let registers = Registers::new(ctx.as_ptr());
-    span::enter(registers, task::cookie(ctx.as_ptr()));
+    let stack_pointer = Registers::new(ctx.as_ptr()).stack_pointer();
+    span::enter(task::cookie(ctx.as_ptr()), stack_pointer);
     0
 }
 
@@ -48,7 +48,7 @@ pub fn span_entry(ctx: ProbeContext) -> u32 {
 pub fn span_entry_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
-    span::enter(registers, cookie);
+    span::enter(cookie, step::stack_pointer_at_site(registers, cookie));
     step::run(registers, cookie);
     0
 }
@@ -82,7 +82,7 @@ pub fn span_ret_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
     if step::leaves_function(registers, cookie) {
-        span::exit(cookie, registers.stack_pointer());
+        span::exit(cookie, step::stack_pointer_at_site(registers, cookie));
     }
     step::run(registers, cookie);
     0

@@ -105,7 +105,7 @@ pub fn take(ctx: *mut c_void) {
             maps::handle(&RING),
             out.cast(),
             mask(offset) as u64,
-            fill.wakeup(),
+            emit::BPF_RB_NO_WAKEUP,
         )
     };
     if failed != 0 {

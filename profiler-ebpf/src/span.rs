@@ -24,7 +24,7 @@ use profiler_common::{
     thread::{OpenSpan, ThreadState},
 };
 
-use crate::{atomic, emit, histogram, maps::PROBES, registers::Registers, task};
+use crate::{atomic, emit, histogram, maps::PROBES, task};
 
 /// The page that the kernel maps into a target for its return probes. A return address there means
 /// that a return probe is pending on that very stack slot.
@@ -32,7 +32,7 @@ const TRAMPOLINE_PAGE: u64 = 0x7fff_ffff_e000;
 
 /// Opens a span.
 #[inline(always)]
-pub fn enter(registers: Registers, cookie: Cookie) {
+pub fn enter(cookie: Cookie, stack_pointer: u64) {
     let Some(slot) = slot_of(cookie.probe()) else {
         return;
     };
@@ -43,7 +43,6 @@ pub fn enter(registers: Registers, cookie: Cookie) {
         unsafe { atomic::add(&raw mut (*slot).no_state, 1) };
         return;
     };
-    let stack_pointer = registers.stack_pointer();
     // SAFETY: `state` is a live map value that only this thread writes; the index is masked.
     unsafe {
         let mut depth = (*state).depth;

@@ -10,6 +10,9 @@ use profiler_common::{
 
 use crate::{maps::ACTIONS, registers::Registers, task};
 
+/// Place of an address within its page.
+const PAGE_MASK: u64 = 0xfff;
+
 const CARRY: u64 = 1 << 0;
 const PARITY: u64 = 1 << 2;
 const ADJUST: u64 = 1 << 4;
@@ -36,12 +39,36 @@ pub fn leaves_function(registers: Registers, cookie: Cookie) -> bool {
     target.wrapping_sub(start) >= u64::from(action.function_size)
 }
 
-/// Does the instruction, if it is one that can be done.
+/// The stack pointer as it was when the thread came to the site. Another program there, of another session
+/// or another daemon, may have done the instruction already.
+#[inline(always)]
+pub fn stack_pointer_at_site(registers: Registers, cookie: Cookie) -> u64 {
+    let now = registers.stack_pointer();
+    let Some(action) = ACTIONS.get(cookie.site()) else {
+        return now;
+    };
+    // A program that the target ran meanwhile lies elsewhere, but at the same place within a page.
+    if (registers.instruction_pointer() ^ action.address) & PAGE_MASK == 0 {
+        return now;
+    }
+    if action.operation == Operation::Return as u8 {
+        now.wrapping_sub(8).wrapping_sub(action.immediate as u64)
+    } else if action.operation == Operation::SubtractImmediate as u8 && action.target == register::RSP {
+        now.wrapping_add(action.immediate as u64)
+    } else {
+        now
+    }
+}
+
+/// Does the instruction, if it is one that can be done and nobody has done it yet.
 #[inline(always)]
 pub fn run(registers: Registers, cookie: Cookie) {
     let Some(action) = ACTIONS.get(cookie.site()) else {
         return;
     };
+    if registers.instruction_pointer() != action.address {
+        return;
+    }
     let next = registers
         .instruction_pointer()
         .wrapping_add(u64::from(action.length));
@@ -51,7 +78,12 @@ pub fn run(registers: Registers, cookie: Cookie) {
         let Some(address) = task::read_user(stack_pointer) else {
             return;
         };
-        registers.set(register::RSP, stack_pointer.wrapping_add(8));
+        registers.set(
+            register::RSP,
+            stack_pointer
+                .wrapping_add(8)
+                .wrapping_add(action.immediate as u64),
+        );
         registers.set_instruction_pointer(address);
         return;
     }

@@ -12,7 +12,7 @@ use crate::{
 use report::{Outcome, Report};
 
 /// A machine emulates every instruction of the suite; this is several times what it takes.
-const VM_LIMIT: Duration = Duration::from_mins(20);
+const VM_LIMIT: Duration = Duration::from_mins(9);
 
 /// What `cargo xtask test` can do.
 #[derive(Debug, clap::Args)]

@@ -3,10 +3,7 @@
 use std::{
     collections::BTreeSet,
     ffi::CString,
-    os::{
-        fd::{AsFd as _, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt as _,
-    },
+    os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::Path,
     sync::OnceLock,
 };
@@ -18,7 +15,7 @@ use aya::{
 };
 use profiler_common::{
     counter::Counter,
-    instruction::Action,
+    instruction::{Action, Operation},
     limits::{MAX_PROBES, MAX_SITES, RING_BYTES},
     probe::{Cookie, ProbeId},
 };
@@ -262,7 +259,7 @@ impl Engine {
             };
             let flags = switch | by_return;
             let step = spec.done_by_program && self.ability.write_context;
-            let entry_step = step && spec.entry_action != Action::LEAVE;
+            let entry_step = step && can_be_done(&spec.entry_action);
             let site = if entry_step {
                 self.open_site(&spec.entry_action, &mut attachment.sites)?
             } else {
@@ -279,7 +276,7 @@ impl Engine {
                 returns.push((spec.entry_offset, Cookie::new(probe, 0, flags).0));
             }
             for exit in &spec.exits {
-                let exit_step = step && exit.action != Action::LEAVE;
+                let exit_step = step && can_be_done(&exit.action);
                 let site = if exit_step || exit.may_stay_inside {
                     self.open_site(&exit.action, &mut attachment.sites)?
                 } else {
@@ -390,7 +387,7 @@ impl Engine {
             .ebpf
             .map_mut("ACTIONS")
             .ok_or(KernelError::Missing("ACTIONS"))?;
-        let mut actions: Array<&mut MapData, [u64; 3]> = Array::try_from(map)?;
+        let mut actions: Array<&mut MapData, [u64; 4]> = Array::try_from(map)?;
         actions.set(site, action_words(action), 0)?;
         Ok(site)
     }
@@ -475,16 +472,15 @@ impl Engine {
         }
         taken
     }
+}
 
-    /// Becomes readable when the ring buffer fills faster than it is read.
-    #[must_use]
-    pub fn ring_fd(&self) -> BorrowedFd<'_> {
-        self.ring.as_fd()
-    }
+/// Whether programs can do an instruction.
+fn can_be_done(action: &Action) -> bool {
+    action.operation != Operation::Leave as u8 && action.address != 0
 }
 
 /// An action as the words of its map value.
-fn action_words(action: &Action) -> [u64; 3] {
+fn action_words(action: &Action) -> [u64; 4] {
     let Action {
         operation,
         size,
@@ -497,11 +493,13 @@ fn action_words(action: &Action) -> [u64; 3] {
         immediate,
         function_size,
         function_offset,
+        address,
     } = *action;
     [
         u64::from_ne_bytes([operation, size, target, source, base, index, scale, length]),
         immediate.cast_unsigned(),
         u64::from(function_size) | u64::from(function_offset) << 32,
+        address,
     ]
 }
 

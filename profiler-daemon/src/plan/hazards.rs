@@ -236,18 +236,7 @@ pub fn exit_method(
         }
         None => {}
     }
-    if shadow_stack {
-        let warnings = found
-            .iter()
-            .map(|hazard| format!("return probes may break the target: {hazard}"))
-            .collect();
-        return decision(
-            Method::Return,
-            vec!["the target has a user shadow stack".to_owned()],
-            warnings,
-        );
-    }
-    if ability.write_context {
+    if ability.write_context && !shadow_stack {
         return decision(
             Method::Ret,
             vec!["this kernel lets programs do the return themselves".to_owned()],
@@ -292,10 +281,7 @@ mod tests {
         assert_eq!(method(&safe, writes, false, None), (Method::Ret, true, 0));
         assert_eq!(method(&unwinding(), plain, false, None), (Method::Ret, false, 1));
         assert_eq!(method(&unwinding(), writes, false, None), (Method::Ret, true, 0));
-        assert_eq!(
-            method(&unwinding(), writes, true, None),
-            (Method::Return, false, 1)
-        );
+        assert_eq!(method(&unwinding(), writes, true, None), (Method::Ret, false, 1));
         assert_eq!(
             method(&unwinding(), writes, false, Some(Method::Return)),
             (Method::Return, false, 1)

@@ -45,6 +45,7 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
     let ret = Action {
         operation: Operation::Return as u8,
         length: 1,
+        address: address + RET_OFFSET,
         ..Action::LEAVE
     };
     let exits = match method {

@@ -10,13 +10,14 @@ use super::{
 };
 use crate::{
     plan::{DebugIndex, ModuleIndex, elf::Bytes, hazards::ModuleHazards},
-    target::{self, Process},
+    target::{self, Module, Process},
 };
 
 /// A file that a process has mapped.
 pub struct TargetFile {
     pub shown: String,
     pub path: PathBuf,
+    pub module: Module,
     pub known: Arc<KnownFile>,
 }
 
@@ -49,7 +50,12 @@ pub fn read_process(process: &Process, cache: &mut Cache) -> Result<Vec<TargetFi
             Ok((known, path))
         });
         match opened {
-            Ok((Some(known), path)) => files.push(TargetFile { shown, path, known }),
+            Ok((Some(known), path)) => files.push(TargetFile {
+                shown,
+                path,
+                module,
+                known,
+            }),
             // Mapped executable, but no ELF file that could hold a function.
             Ok((None, _)) => {}
             Err(error) => tracing::warn!(pid, module = shown, %error, "mapped file cannot be read"),

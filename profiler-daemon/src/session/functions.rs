@@ -10,8 +10,11 @@ use crate::{
     kernel::Engine,
 };
 
-/// Slowest recent calls that are kept of a function.
+/// Slowest recent calls that are shown of a function.
 const SLOWEST: usize = 8;
+
+/// Slow calls that are kept of a function, so that there are others when the slowest grow old.
+const SLOW_KEPT: usize = 256;
 
 /// What tells functions apart, across processes: file and address.
 pub type Key = (String, u64);
@@ -127,7 +130,7 @@ impl Functions {
             .slowest
             .partition_point(|known| known.duration_ns >= call.duration_ns);
         function.slowest.insert(at, call);
-        function.slowest.truncate(SLOWEST);
+        function.slowest.truncate(SLOW_KEPT);
     }
 
     /// What is shown of each function.
@@ -177,7 +180,7 @@ impl Function {
             abandoned,
             lost,
             overhead_ns: self.overhead_ns,
-            slowest: self.slowest.clone(),
+            slowest: self.slowest.iter().take(SLOWEST).copied().collect(),
         }
     }
 }

@@ -31,6 +31,9 @@ const TICK_NS: u64 = 50_000_000;
 /// Time between readings of the histograms: the finest a window or a threshold can move.
 const READ_NS: u64 = 250_000_000;
 
+/// From the opening of a stream to its first picture: by then there are calls to show.
+const FIRST_NS: u64 = 100_000_000;
+
 /// Records taken at one tick, so that commands are not kept waiting.
 const MAX_RECORDS: usize = 65_536;
 
@@ -157,7 +160,7 @@ impl Owner {
                         ));
                     }
                     session.renew(now_ns);
-                    Ok(session.latency_watchers.add((), interval_ns, now_ns))
+                    Ok(session.latency_watchers.add((), interval_ns, now_ns + FIRST_NS))
                 });
                 answer(reply, watch);
             }

@@ -6,6 +6,8 @@ use std::{
     sync::Arc,
 };
 
+use profiler_common::instruction::Action;
+
 use super::{
     command::{Caller, TargetSpec},
     error::{Reason, SessionError},
@@ -247,7 +249,6 @@ fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan::Plan) {
 }
 
 fn entry_single_stepped(function: &PlannedFunction, decision: &Decision) -> bool {
-    use profiler_common::instruction::Action;
     function.entry.single_stepped && !(decision.done_by_program && function.entry.action != Action::LEAVE)
 }
 
@@ -303,18 +304,29 @@ fn site(file: &TargetFile, decision: &Decision, function: PlannedFunction) -> (S
         .iter()
         .map(|exit| ExitSite {
             offset: exit.file_offset,
-            action: exit.action,
+            action: at_address(file, exit.file_offset, exit.action),
             may_stay_inside: exit.may_stay_inside,
         })
         .collect();
     let spec = ProbeSpec {
         entry_offset: function.entry_offset,
-        entry_action: function.entry.action,
+        entry_action: at_address(file, function.entry_offset, function.entry.action),
         exits,
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
     };
     (site, spec)
+}
+
+/// Says where in the target an action's instruction lies. A file that is mapped twice leaves that open, and
+/// the instruction to the kernel.
+fn at_address(file: &TargetFile, file_offset: u64, action: Action) -> Action {
+    let mut addresses = file.module.addresses_of(file_offset);
+    let address = match (addresses.next(), addresses.next()) {
+        (Some(address), None) => address,
+        _ => 0,
+    };
+    Action { address, ..action }
 }
 
 /// Whether a thread of the process has a user shadow stack (`x86_Thread_features` of its status).

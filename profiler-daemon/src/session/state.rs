@@ -396,6 +396,8 @@ impl Session {
         if !latency_due && !flame_due {
             return;
         }
+        // A picture shows the calls of this moment, not those of the last reading.
+        self.read(engine, now_ns);
         let cost = self.meter.read(now_ns);
         if latency_due {
             let functions = self.functions.pictures(engine, now_ns);

@@ -16,7 +16,7 @@ use tokio::{runtime::Runtime, sync::watch};
 pub const ROOT: Caller = Caller { uid: 0 };
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Time between pictures.
 const INTERVAL_NS: u64 = 100_000_000;
