@@ -1,11 +1,17 @@
 //! Ctrl-C and its like: the first ends the run, the second aborts.
 
-use std::io;
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
 };
+
+/// Signals closer together than this are one request: `timeout` sends two, to the process and to its group.
+const SAME_REQUEST: Duration = Duration::from_millis(100);
 
 /// Tells how often the user asked to stop. Cloned to whoever waits for it.
 #[derive(Clone, Debug)]
@@ -24,8 +30,13 @@ impl Stop {
         let mut hangup = signal(SignalKind::hangup())?;
         let (sender, receiver) = watch::channel(0_u32);
         tokio::spawn(async move {
+            let mut last: Option<Instant> = None;
             while next(&mut interrupt, &mut terminate, &mut hangup).await.is_some() {
-                sender.send_modify(|count| *count = count.saturating_add(1));
+                let now = Instant::now();
+                if last.is_none_or(|last| now - last >= SAME_REQUEST) {
+                    sender.send_modify(|count| *count = count.saturating_add(1));
+                    last = Some(now);
+                }
             }
         });
         Ok(Self(receiver))

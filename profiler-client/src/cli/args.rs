@@ -70,7 +70,7 @@ pub struct TargetArgs {
 /// How a session is made.
 #[derive(Args, Debug, Default)]
 pub struct SessionMakingArgs {
-    /// Length of the sliding window, in seconds or with a unit (500ms, 2m) [default: 10]
+    /// Length of the sliding window, in seconds or with a unit (90s, 2m), at least 1 [default: 10]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub window: Option<Span>,
     /// Half-life of the exponentially weighted histogram (EWMA), in seconds or with a unit [default: 30]
@@ -224,7 +224,7 @@ pub struct FlameArgs {
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
     /// Samples per second and CPU, in Hz [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub frequency: Option<u32>,
     /// How the session is made.
     #[command(flatten)]
@@ -286,7 +286,7 @@ pub struct SessionNewArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Samples per second and CPU while a flame graph is watched, in Hz [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub frequency: Option<u32>,
     /// How the session is made.
     #[command(flatten)]

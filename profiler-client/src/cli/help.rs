@@ -55,7 +55,7 @@ pub const LATENCY: &str = help!(
   profiler latency -p 4211 handle_request --json --duration 10 | jq .window.p95_ns
 
 In a terminal: a live histogram. Piped: a line for each update and function, then a table.
-A scope is a function's name, a glob, or a path of them; names with other characters than
+A scope is a function's name or a glob; names with other characters than
 letters, digits, _ $ . ~ :: * ? go in double quotes. Ctrl-C ends the run and prints the result;
 a second one aborts."
 );

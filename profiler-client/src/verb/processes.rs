@@ -48,9 +48,12 @@ pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failur
 pub async fn fetch(connection: &Connection, pattern: String) -> Result<Vec<v1::Process>, Failure> {
     let mut client =
         TargetServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-    Ok(client
+    let mut processes = client
         .list_processes(v1::ListProcessesRequest { pattern })
         .await?
         .into_inner()
-        .processes)
+        .processes;
+    // The pattern stands in this command's own line, too.
+    processes.retain(|process| process.pid != std::process::id());
+    Ok(processes)
 }

@@ -91,7 +91,7 @@ pub enum PlanError {
         name: String,
         /// The nearest names, nearest first.
         nearest: Vec<String>,
-        /// Whether a module has lost its symbol table, so that names may be missing.
+        /// Whether the executable has lost its symbol table, so that names may be missing.
         stripped: bool,
     },
     /// It has been inlined everywhere.
@@ -133,7 +133,9 @@ fn no_such_function(name: &str, nearest: &[String], stripped: bool) -> String {
         let _ = write!(text, "; the nearest names are {}", nearest.join(", "));
     }
     if stripped {
-        text.push_str("; the symbol table has been stripped, so that only exported names are known");
+        text.push_str(
+            "; the executable's symbol table has been stripped, so that only exported names are known",
+        );
     }
     text
 }
@@ -237,7 +239,8 @@ fn missing(name: &Name, modules: &[&ModuleIndex]) -> PlanError {
     PlanError::NoSuchFunction {
         name: name.to_string(),
         nearest: nearest.into_iter().map(|(_, name)| name).collect(),
-        stripped: modules.iter().any(|module| module.is_stripped()),
+        // Libraries are often stripped, and their exported names are what one asks for.
+        stripped: modules.first().is_some_and(|module| module.is_stripped()),
     }
 }
 
