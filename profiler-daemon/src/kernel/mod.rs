@@ -3,6 +3,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `engine` | the loaded object and what can be done with it |
+//! | `attach` | probes on functions |
 //! | `object` | the compiled object, and its settings on this kernel |
 //! | `btf` | offsets of kernel structures |
 //! | `multi` | programs and links of the `uprobe_multi` kind |
@@ -12,6 +13,7 @@
 //! | `ring` | records, parsed once |
 //! | `capability` | what the process is allowed to do |
 
+mod attach;
 mod btf;
 mod capability;
 mod counts;
@@ -24,8 +26,9 @@ mod ring;
 mod sampler;
 mod syscall;
 
+pub use attach::{Attachment, ExitSite, ProbeSpec};
 pub use capability::{Missing, missing_capabilities};
 pub use counts::ProbeCounts;
-pub use engine::{Ability, AttachKind, Attachment, Config, Engine, ExitSite, ProbeSpec};
+pub use engine::{Ability, AttachKind, Config, Engine};
 pub use error::KernelError;
 pub use ring::Record;
