@@ -153,14 +153,7 @@ fn licences() -> Result<()> {
         let mut command = std::process::Command::new(&deny);
         command
             .current_dir(workspace::root())
-            .args([
-                "--manifest-path",
-                manifest,
-                "--locked",
-                "check",
-                "--config",
-                "deny.toml",
-            ])
+            .args(["--manifest-path", manifest, "--locked", "check"])
             .args(["licenses", "bans", "sources"]);
         sh::run(&mut command)?;
     }

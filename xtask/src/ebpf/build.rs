@@ -45,10 +45,7 @@ pub fn object(root: &Path, toolchain: Toolchain) -> Result<(Vec<u8>, Tools)> {
         .arg(&target)
         .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &linker)
         .env("CARGO_ENCODED_RUSTFLAGS", rustflags(&remaps).join("\x1f"))
-        .env(
-            "RUSTC_WRAPPER",
-            env::current_exe().map_err(Error::file("find", "our own program"))?,
-        )
+        .env("RUSTC_WRAPPER", wrapper::install(&target)?)
         .env(wrapper::VARIABLE, "1");
     sh::run(&mut command)?;
     let built = target.join(TARGET).join("release/profiler-ebpf");

@@ -7,7 +7,9 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
+    fs,
     os::unix::process::CommandExt,
+    path::{Path, PathBuf},
     process::Command,
 };
 
@@ -18,6 +20,19 @@ pub const VARIABLE: &str = "XTASK_AS_RUSTC_WRAPPER";
 
 /// The crates whose sources are in this repository.
 const OWN_CRATES: [&str; 2] = ["profiler_ebpf", "profiler_common"];
+
+/// Puts a copy of this program into a directory and returns its path.
+///
+/// Our own path will not do: a nested cargo may have replaced the file by now.
+pub fn install(directory: &Path) -> Result<PathBuf> {
+    fs::create_dir_all(directory).map_err(Error::file("create", directory))?;
+    let path = directory.join("rustc-wrapper");
+    // A running copy cannot be written to, but it can be replaced.
+    let new = directory.join(format!("rustc-wrapper.{}", std::process::id()));
+    fs::copy("/proc/self/exe", &new).map_err(Error::file("write", &new))?;
+    fs::rename(&new, &path).map_err(Error::file("replace", &path))?;
+    Ok(path)
+}
 
 /// Becomes rustc when cargo called us in its place; returns at once when not.
 pub fn become_rustc_if_asked() -> Result<()> {
@@ -67,6 +82,22 @@ mod tests {
             .map(|word| word.to_string_lossy())
             .collect::<Vec<_>>()
             .join(" ")
+    }
+
+    #[test]
+    fn the_copy_can_be_replaced_and_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = install(directory.path()).unwrap();
+        assert_eq!(install(directory.path()).unwrap(), path);
+        assert!(
+            Command::new(path)
+                .arg("--list")
+                .output()
+                .unwrap()
+                .status
+                .success()
+        );
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
