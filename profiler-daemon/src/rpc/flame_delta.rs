@@ -169,5 +169,6 @@ fn summary(picture: &FlamePicture) -> v1::FlameSummary {
         warming: summary.warming,
         calls_needed: summary.calls_needed,
         folded_stacks: summary.folded_stacks,
+        attempted: picture.attempted,
     }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use profiler_common::{counter::Counter, probe::ProbeId, record::SpanEnd};
+use profiler_common::{probe::ProbeId, record::SpanEnd};
 
 use super::{
     functions::Functions,
-    picture::{Cost, FlamePicture, Losses},
-    symbols::Named,
+    picture::{Cost, FlamePicture},
+    sampling::Sampling,
+    symbols::{Dropped, Named},
     watchers::Watchers,
 };
 use crate::{
@@ -29,7 +30,9 @@ pub struct Flame {
     generation: u64,
     /// The tree's nodes as they are sent, kept up to date with it.
     nodes: Arc<Vec<(u32, u32, bool)>>,
-    before: [(&'static str, u64); 3],
+    /// When it began: samples that were on their way then are not its own.
+    since_ns: u64,
+    before: Sampling,
 }
 
 /// What all pictures made at one moment have in common.
@@ -38,7 +41,7 @@ pub struct Moment<'a> {
     pub scope: &'a Arc<str>,
     pub frames: &'a Arc<Vec<Frame>>,
     pub cost: Cost,
-    pub symbols_dropped: u64,
+    pub dropped: Dropped,
     /// Why these are the last ones.
     pub ended: Option<&'a str>,
 }
@@ -47,6 +50,7 @@ impl Flame {
     /// Begins now, without calls or samples; `functions` is `None` for all of the target's samples.
     pub fn new(
         engine: &Engine,
+        dropped: Dropped,
         functions: Option<&Functions>,
         predicates: Vec<Predicate>,
         ages: AgeConfig,
@@ -63,7 +67,8 @@ impl Flame {
             overs: Vec::new(),
             generation: 0,
             nodes: Arc::default(),
-            before: sampling_losses(engine),
+            since_ns: now_ns,
+            before: Sampling::now(engine, dropped),
         }
     }
 
@@ -100,6 +105,7 @@ impl Flame {
             stack,
             complete,
         } = sample
+            && *ts_ns >= self.since_ns
         {
             let node = self.aggregate.intern(stack, *complete);
             let (tgid, tid, ts_ns, weight_ns) = (*tgid, *tid, *ts_ns, *weight_ns);
@@ -137,15 +143,8 @@ impl Flame {
         moment: &Moment<'_>,
     ) {
         self.extend_nodes();
-        let mut lost: Losses = sampling_losses(engine)
-            .into_iter()
-            .zip(&self.before)
-            .map(|((reason, now), (_, before))| (reason, now.saturating_sub(*before)))
-            .filter(|(_, count)| *count > 0)
-            .collect();
-        if moment.symbols_dropped > 0 {
-            lost.insert("symbols_behind", moment.symbols_dropped);
-        }
+        let sampling = Sampling::now(engine, moment.dropped).since(self.before);
+        let lost = sampling.losses();
         watchers.publish(
             moment.now_ns,
             moment.ended.is_some(),
@@ -156,6 +155,7 @@ impl Flame {
                 frames: Arc::clone(moment.frames),
                 nodes: Arc::clone(&self.nodes),
                 picture: self.aggregate.picture(moment.now_ns, over, difference),
+                attempted: sampling.attempted,
                 lost: lost.clone(),
                 cost: moment.cost,
                 ended: moment.ended.map(str::to_owned),
@@ -170,13 +170,4 @@ impl Flame {
         Arc::make_mut(&mut self.nodes)
             .extend(new.map(|(_, node)| (node.parent.0, node.frame.0, node.complete)));
     }
-}
-
-/// Samples and ends of sampled spans that were lost on the way, by reason.
-fn sampling_losses(engine: &Engine) -> [(&'static str, u64); 3] {
-    [
-        ("sample_ring_full", engine.counter(Counter::SampleRingFull)),
-        ("sample_yielded", engine.counter(Counter::SampleYielded)),
-        ("span_end_ring_full", engine.counter(Counter::SpanEndRingFull)),
-    ]
 }

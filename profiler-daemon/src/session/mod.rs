@@ -18,6 +18,7 @@
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
 //! | `calibrate` | the probes' own share of a duration |
+//! | `sampling` | what became of the samples on their way |
 //! | `picture` | what a view shows |
 //! | `cost` | what the daemon costs |
 
@@ -33,6 +34,7 @@ mod owner;
 mod picture;
 mod prepare;
 mod refusal;
+mod sampling;
 mod state;
 mod symbols;
 mod watchers;

@@ -34,6 +34,10 @@ const READ_NS: u64 = 250_000_000;
 /// From the opening of a stream to its first picture: by then there are calls to show.
 const FIRST_NS: u64 = 100_000_000;
 
+/// From the answer what the kernel is able to do until the engine is unloaded, if no session comes of it. A
+/// session whose preparation takes longer has it loaded again.
+const PREPARE_NS: u64 = 1_000_000_000;
+
 /// Records taken at one tick, so that commands are not kept waiting.
 const MAX_RECORDS: usize = 65_536;
 
@@ -56,6 +60,8 @@ struct Running {
     /// Frames by number.
     frames: Arc<Vec<Frame>>,
     overheads: HashMap<ExitMethod, u64>,
+    /// Until then it stays, though there may be no session: one is being prepared.
+    keep_until_ns: u64,
     next_tick_ns: u64,
     next_read_ns: u64,
 }
@@ -182,7 +188,7 @@ impl Owner {
                 if watch.is_ok()
                     && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(&name))
                 {
-                    session.settle_flame(&running.engine, now_ns);
+                    session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
                     session.maintain(over, now_ns);
                 }
                 answer(
@@ -207,6 +213,7 @@ impl Owner {
                 symbols,
                 frames: Arc::new(frames),
                 overheads: HashMap::new(),
+                keep_until_ns: 0,
                 next_tick_ns: now_ns + TICK_NS,
                 next_read_ns: now_ns + READ_NS,
             });
@@ -217,7 +224,9 @@ impl Owner {
     }
 
     fn ability(&mut self) -> Result<Ability, SessionError> {
-        self.running().map(|running| running.engine.ability())
+        let running = self.running()?;
+        running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+        Ok(running.engine.ability())
     }
 
     fn session(&mut self, caller: Caller, name: &str) -> Result<&mut Session, SessionError> {
@@ -254,8 +263,7 @@ impl Owner {
             ));
         }
         let name = if name.is_empty() {
-            self.names_made += 1;
-            format!("s{}", self.names_made)
+            self.make_name()
         } else {
             name
         };
@@ -276,6 +284,17 @@ impl Owner {
         Ok(info)
     }
 
+    /// A name that no session has, be it one that a client chose.
+    fn make_name(&mut self) -> String {
+        loop {
+            self.names_made += 1;
+            let name = format!("s{}", self.names_made);
+            if !self.sessions.contains_key(&name) {
+                return name;
+            }
+        }
+    }
+
     fn replace(
         &mut self,
         caller: Caller,
@@ -289,7 +308,7 @@ impl Owner {
         let now_ns = monotonic_ns();
         session.renew(now_ns);
         session
-            .replace(&mut running.engine, prepared, now_ns)
+            .replace(&mut running.engine, running.symbols.dropped(), prepared, now_ns)
             .map_err(|error| kernel_refusal(&error))?;
         running.calibrate(session);
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
@@ -351,7 +370,7 @@ impl Owner {
             let watched = session.samples();
             session.latency_watchers.sweep();
             session.flame_watchers.sweep();
-            session.settle_flame(&running.engine, now_ns);
+            session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
             watchers_left |= watched && !session.samples();
             if let Some(reason) = session.target_ended() {
                 over.push((name.clone(), reason));
@@ -365,6 +384,9 @@ impl Owner {
         if watchers_left && let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }
+        if self.running.as_ref().is_some_and(|running| now_ns >= running.keep_until_ns) {
+            self.unload_if_idle();
+        }
     }
 
     /// Ends a session: what is on its way still counts, watchers get their last picture.
@@ -372,9 +394,15 @@ impl Owner {
         let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
             return;
         };
+        // The clocks stand still until the last samples are counted; other sessions' go on below.
+        if session.samples()
+            && let Err(error) = running.engine.sample(&[], session.frequency_hz)
+        {
+            tracing::warn!(%error, "the sampler could not be stopped");
+        }
         let now_ns = monotonic_ns();
         session.read(&running.engine, now_ns);
-        running.drain(now_ns);
+        while running.drain(now_ns) == MAX_RECORDS {}
         // Bounded: the thread names what it has been given and no more.
         while let Some(batch) = running.symbols.take_last() {
             Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
@@ -415,14 +443,15 @@ impl Owner {
 }
 
 impl Running {
-    /// Moves records from the ring buffer to the symbols thread.
-    fn drain(&mut self, now_ns: u64) {
+    /// Moves records from the ring buffer to the symbols thread, at most [`MAX_RECORDS`]; says how many.
+    fn drain(&mut self, now_ns: u64) -> usize {
         let mut records = Vec::new();
-        self.engine.drain(MAX_RECORDS, |record| records.push(record));
+        let drained = self.engine.drain(MAX_RECORDS, |record| records.push(record));
         while !records.is_empty() {
             let rest = records.split_off(records.len().min(BATCH));
             self.symbols.send(std::mem::replace(&mut records, rest), now_ns);
         }
+        drained
     }
 
     /// Measures the methods that a session uses, once each.

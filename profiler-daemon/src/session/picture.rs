@@ -161,6 +161,10 @@ pub struct FlamePicture {
     pub nodes: Arc<Vec<(u32, u32, bool)>>,
     /// Weights and summary.
     pub picture: Picture,
+    /// Samples that were attempted since the flame graph began, of all targets that are sampled. Those of
+    /// other sessions left aside, the last picture's samples and its losses that begin with `sample_` add
+    /// up to it; before, some may be on their way.
+    pub attempted: u64,
     /// Losses by reason.
     pub lost: Losses,
     /// What the daemon costs.

@@ -11,7 +11,7 @@ use super::{
     functions::{Functions, Key, key},
     picture::{ExitMethod, FlamePicture, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall},
     prepare::Prepared,
-    symbols::{Named, NamedBatch},
+    symbols::{Dropped, Named, NamedBatch},
     watchers::Watchers,
 };
 use crate::{
@@ -110,7 +110,7 @@ impl Session {
             latency_watchers: Watchers::default(),
             flame_watchers: Watchers::default(),
         };
-        match session.replace(engine, prepared, now_ns) {
+        match session.replace(engine, Dropped::default(), prepared, now_ns) {
             Ok(()) => Ok(session),
             Err(error) => {
                 session.detach(engine);
@@ -124,6 +124,7 @@ impl Session {
     pub fn replace(
         &mut self,
         engine: &mut Engine,
+        dropped: Dropped,
         prepared: Prepared,
         now_ns: u64,
     ) -> Result<(), KernelError> {
@@ -200,7 +201,7 @@ impl Session {
             if same {
                 flame.set_predicates(predicates(&self.scope));
             } else {
-                let fresh = self.new_flame(engine, now_ns);
+                let fresh = self.new_flame(engine, dropped, now_ns);
                 self.flame = self.flame.take().map(|flame| fresh.succeeding(&flame, now_ns));
             }
         }
@@ -295,11 +296,11 @@ impl Session {
     }
 
     /// Begins or ends the flame graph with its watchers.
-    pub fn settle_flame(&mut self, engine: &Engine, now_ns: u64) {
+    pub fn settle_flame(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
         if self.flame_watchers.is_empty() {
             self.flame = None;
         } else if self.flame.is_none() {
-            self.flame = Some(self.new_flame(engine, now_ns));
+            self.flame = Some(self.new_flame(engine, dropped, now_ns));
         }
     }
 
@@ -310,9 +311,9 @@ impl Session {
         }
     }
 
-    fn new_flame(&self, engine: &Engine, now_ns: u64) -> Flame {
+    fn new_flame(&self, engine: &Engine, dropped: Dropped, now_ns: u64) -> Flame {
         let functions = self.has_spans().then_some(&self.functions);
-        Flame::new(engine, functions, predicates(&self.scope), self.ages, now_ns)
+        Flame::new(engine, dropped, functions, predicates(&self.scope), self.ages, now_ns)
     }
 
     /// Takes records whose addresses have names.
@@ -386,7 +387,7 @@ impl Session {
         &mut self,
         engine: &Engine,
         frames: &Arc<Vec<Frame>>,
-        symbols_dropped: u64,
+        dropped: Dropped,
         now_ns: u64,
         ended: Option<&str>,
     ) {
@@ -419,7 +420,7 @@ impl Session {
                 scope,
                 frames,
                 cost,
-                symbols_dropped,
+                dropped,
                 ended,
             };
             flame.publish(&mut self.flame_watchers, engine, &moment);

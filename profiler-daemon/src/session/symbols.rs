@@ -45,6 +45,13 @@ pub struct NamedBatch {
     pub frames: Vec<Frame>,
 }
 
+/// Records dropped because the thread fell behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Dropped {
+    pub samples: u64,
+    pub span_ends: u64,
+}
+
 /// Longest wait for a batch at the end of a session.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
@@ -57,7 +64,7 @@ enum Job {
 pub struct Symbols {
     jobs: SyncSender<Job>,
     named: Receiver<NamedBatch>,
-    dropped: u64,
+    dropped: Dropped,
     /// Batches handed over and not taken back.
     under_way: u64,
 }
@@ -75,7 +82,7 @@ impl Symbols {
         let symbols = Self {
             jobs,
             named,
-            dropped: 0,
+            dropped: Dropped::default(),
             under_way: 0,
         };
         Ok((symbols, frames))
@@ -83,10 +90,17 @@ impl Symbols {
 
     /// Hands over records. Where too many wait already, these are dropped.
     pub fn send(&mut self, records: Vec<Record>, now_ns: u64) {
-        let count = records.len() as u64;
         match self.jobs.try_send(Job::Name { records, now_ns }) {
             Ok(()) => self.under_way += 1,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.dropped += count,
+            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => {
+                let Job::Name { records, .. } = job else { return };
+                let samples = records
+                    .iter()
+                    .filter(|record| matches!(record, Record::Sample { .. }))
+                    .count();
+                self.dropped.samples += samples as u64;
+                self.dropped.span_ends += (records.len() - samples) as u64;
+            }
         }
     }
 
@@ -114,7 +128,7 @@ impl Symbols {
     }
 
     /// Records dropped because the thread fell behind.
-    pub fn dropped(&self) -> u64 {
+    pub fn dropped(&self) -> Dropped {
         self.dropped
     }
 }

@@ -31,7 +31,8 @@ pub fn small_scale() -> bool {
     std::env::var("PROFILER_SCALE").is_ok_and(|scale| scale == "vm")
 }
 
-fn directory() -> PathBuf {
+/// Where the compiled fixtures are.
+pub fn directory() -> PathBuf {
     PathBuf::from(std::env::var_os("PROFILER_FIXTURES").expect("PROFILER_FIXTURES: run `cargo xtask test`"))
 }
 
@@ -128,6 +129,19 @@ impl Fixture {
         };
         assert_eq!(fixture.line(), "ready");
         fixture
+    }
+
+    /// Starts it as the process of a certain number, which has to be free; `None` where the kernel has no such
+    /// thing, or others are always quicker.
+    pub fn start_as(pid: u32, name: &str, args: &[String]) -> Option<Self> {
+        for _ in 0..20 {
+            std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
+            let fixture = Self::start(name, args);
+            if fixture.pid() == pid {
+                return Some(fixture);
+            }
+        }
+        None
     }
 
     pub fn pid(&self) -> u32 {

@@ -8,9 +8,12 @@
 
 mod bpf;
 mod counts;
+mod cycles;
 mod fixture;
 mod gate;
+mod gone;
 mod harm;
 mod killed;
+mod losses;
 mod percentiles;
 mod service;

@@ -57,11 +57,26 @@ impl Service {
         scope: &str,
         exit_method: Option<ExitMethod>,
     ) -> Result<SessionInfo, SessionError> {
+        self.create(pid, scope, exit_method, 999)
+    }
+
+    /// As [`Self::attach`], with another sampling frequency.
+    pub fn attach_at(&self, pid: u32, scope: &str, frequency_hz: u32) -> Result<SessionInfo, SessionError> {
+        self.create(pid, scope, None, frequency_hz)
+    }
+
+    fn create(
+        &self,
+        pid: u32,
+        scope: &str,
+        exit_method: Option<ExitMethod>,
+        frequency_hz: u32,
+    ) -> Result<SessionInfo, SessionError> {
         let request = NewSession {
             name: String::new(),
             target: TargetSpec::Pid(pid),
             scope: scope.to_owned(),
-            frequency_hz: 999,
+            frequency_hz,
             window_ns: 10_000_000_000,
             half_life_ns: 30_000_000_000,
             lease_ns: 900_000_000_000,

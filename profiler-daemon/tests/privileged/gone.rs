@@ -1,0 +1,148 @@
+//! The target ends, or becomes something else, while it is looked at.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::process::CommandExt as _,
+    process::{Child, Command, Stdio},
+};
+
+use profiler_daemon::session::{Reason, SessionInfo};
+
+use super::{
+    bpf,
+    fixture::{self, Fixture},
+    service::{ROOT, Service, ended, function},
+};
+
+/// In the environment of a process that is to be a target: the program that it becomes.
+const TARGET: &str = "PROFILER_TEST_TARGET";
+
+/// Not a test of its own: this program as a target that becomes another program.
+#[test]
+#[ignore = "needs root"]
+fn as_a_target() {
+    let Some(program) = std::env::var_os(TARGET) else { return };
+    println!("\nready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    for _ in 0..CALLS {
+        profiler_test_called();
+    }
+    panic!("{}", Command::new(program).exec());
+}
+
+/// Calls that [`as_a_target`] makes.
+const CALLS: u64 = 100;
+
+// SAFETY: nothing else has this name.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn profiler_test_called() {
+    std::hint::black_box(());
+}
+
+/// Nothing of a session is left: neither its name nor what it held in the kernel.
+fn nothing_left(service: &Service, session: &SessionInfo, held: &std::collections::BTreeSet<bpf::Held>) {
+    let renewed = service.runtime.block_on(service.handle.renew(ROOT, session.name.clone()));
+    assert_eq!(renewed.unwrap_err().reason, Reason::SessionNotFound);
+    assert!(bpf::links(held) > 0);
+    bpf::wait_until_gone(held);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_target_that_ends_ends_its_session() {
+    let service = Service::start();
+    let mut target = Fixture::start("calls", &["run", "1", "1000", "fn_push"].map(str::to_owned));
+    let pid = target.pid();
+    let session = service.attach(pid, "fn_push").unwrap();
+    let (mut latency, mut flame) = (service.watch_latency(&session), service.watch_flame(&session));
+    let held = bpf::held_by(std::process::id());
+    target.run();
+    assert_eq!(target.finish().status, Some(0));
+    let last = service.until(&mut latency, |picture| picture.ended.is_some());
+    // What was counted is shown all the same.
+    assert_eq!(ended(function(&last, "fn_push")), 1000);
+    let reason = format!("process {pid} (calls) ended");
+    assert_eq!(last.ended.as_deref(), Some(reason.as_str()));
+    let last = service.until(&mut flame, |picture| picture.ended.is_some());
+    assert_eq!(last.ended.as_deref(), Some(reason.as_str()));
+    nothing_left(&service, &session, &held);
+}
+
+struct Becomes(Child, BufReader<std::process::ChildStdout>);
+
+impl Becomes {
+    fn start() -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "gone::as_a_target", "--nocapture"])
+            .env(TARGET, fixture::directory().join("idle"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut target = Self(child, output);
+        target.says("ready");
+        target
+    }
+
+    fn says(&mut self, what: &str) {
+        let mut line = String::new();
+        while line.trim_end() != what {
+            line.clear();
+            assert!(self.1.read_line(&mut line).unwrap() > 0, "it ended before it had said {what}");
+        }
+    }
+}
+
+impl Drop for Becomes {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_target_that_becomes_another_program_ends_its_session() {
+    let service = Service::start();
+    let mut target = Becomes::start();
+    let pid = target.0.id();
+    let session = service.attach(pid, "profiler_test_called").unwrap();
+    let mut latency = service.watch_latency(&session);
+    let held = bpf::held_by(std::process::id());
+    writeln!(target.0.stdin.as_mut().unwrap(), "go").unwrap();
+    // The other program is there.
+    target.says("ready");
+    let last = service.until(&mut latency, |picture| picture.ended.is_some());
+    let seen = function(&last, "profiler_test_called");
+    assert_eq!((ended(seen), seen.open), (CALLS, 0));
+    let reason = last.ended.clone().unwrap();
+    assert!(reason.ends_with("runs another program now"), "{reason}");
+    nothing_left(&service, &session, &held);
+    bpf::wait_until_unchanged(pid);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn another_process_of_the_same_number_is_not_looked_at() {
+    let service = Service::start();
+    let mut target = Fixture::start("calls", &["run", "1", "10", "fn_push"].map(str::to_owned));
+    let pid = target.pid();
+    let session = service.attach(pid, "fn_push").unwrap();
+    let mut latency = service.watch_latency(&session);
+    target.run();
+    assert_eq!(target.finish().status, Some(0));
+    let Some(mut another) = Fixture::start_as(pid, "calls", &["run", "1", "5000", "fn_push"].map(str::to_owned)) else {
+        println!("this kernel gives no process a number of choice: not tried");
+        return;
+    };
+    assert_eq!(another.run()["fn_push"].calls, 5000);
+    let last = service.until(&mut latency, |picture| picture.ended.is_some());
+    assert_eq!(ended(function(&last, "fn_push")), 10, "calls of another process were counted");
+    let reason = last.ended.as_deref();
+    assert_eq!(reason, Some(format!("process {pid} (calls) ended").as_str()));
+    bpf::wait_until_unchanged(pid);
+    assert_eq!(another.finish().status, Some(0));
+}
