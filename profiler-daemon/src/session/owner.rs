@@ -262,11 +262,7 @@ impl Owner {
                 format!("there are {limit} sessions already: end one first"),
             ));
         }
-        let name = if name.is_empty() {
-            self.make_name()
-        } else {
-            name
-        };
+        let name = if name.is_empty() { self.make_name() } else { name };
         let running = self.running()?;
         let attached = Session::attach(&mut running.engine, name.clone(), terms, prepared, monotonic_ns());
         let mut session = match attached {
@@ -384,7 +380,11 @@ impl Owner {
         if watchers_left && let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }
-        if self.running.as_ref().is_some_and(|running| now_ns >= running.keep_until_ns) {
+        if self
+            .running
+            .as_ref()
+            .is_some_and(|running| now_ns >= running.keep_until_ns)
+        {
             self.unload_if_idle();
         }
     }

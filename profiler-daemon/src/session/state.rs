@@ -313,7 +313,14 @@ impl Session {
 
     fn new_flame(&self, engine: &Engine, dropped: Dropped, now_ns: u64) -> Flame {
         let functions = self.has_spans().then_some(&self.functions);
-        Flame::new(engine, dropped, functions, predicates(&self.scope), self.ages, now_ns)
+        Flame::new(
+            engine,
+            dropped,
+            functions,
+            predicates(&self.scope),
+            self.ages,
+            now_ns,
+        )
     }
 
     /// Takes records whose addresses have names.

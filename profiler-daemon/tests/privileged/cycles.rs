@@ -24,7 +24,10 @@ impl Holdings {
         // SAFETY: the call gives unused memory back and takes no pointers.
         unsafe { libc::malloc_trim(0) };
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let memory = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        let memory = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"))
+            .unwrap();
         Self {
             descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count(),
             kernel: bpf::held_by(std::process::id()),
@@ -75,7 +78,10 @@ fn a_thousand_cycles_leave_everything_where_it_was() {
     );
     assert_eq!(before.descriptors, after.descriptors);
     assert_eq!(before.kernel, after.kernel);
-    assert!(after.memory_kib <= before.memory_kib + MEMORY_SLACK_KIB, "{before:?}, {after:?}");
+    assert!(
+        after.memory_kib <= before.memory_kib + MEMORY_SLACK_KIB,
+        "{before:?}, {after:?}"
+    );
     bpf::wait_until_gone(&held.difference(&after.kernel).copied().collect());
     service.end(&stays);
     bpf::wait_until_gone(&held);
@@ -92,11 +98,21 @@ fn with_the_last_session_everything_is_unloaded() {
     let service = Service::start();
     cycle(&service, target.pid(), times / 10);
     let before = Holdings::now();
-    assert_eq!(before.kernel, BTreeSet::new(), "something is loaded while there is no session");
+    assert_eq!(
+        before.kernel,
+        BTreeSet::new(),
+        "something is loaded while there is no session"
+    );
     let held = cycle(&service, target.pid(), times);
     let after = Holdings::now();
-    println!("{times} cycles: {} KiB before, {} after", before.memory_kib, after.memory_kib);
-    assert_eq!((before.descriptors, before.kernel), (after.descriptors, after.kernel));
+    println!(
+        "{times} cycles: {} KiB before, {} after",
+        before.memory_kib, after.memory_kib
+    );
+    assert_eq!(
+        (before.descriptors, before.kernel),
+        (after.descriptors, after.kernel)
+    );
     assert!(after.memory_kib <= before.memory_kib + MEMORY_SLACK_KIB);
     bpf::wait_until_gone(&held);
     bpf::wait_until_unchanged(target.pid());
@@ -136,64 +152,13 @@ fn a_call_that_was_open_when_the_probes_came_has_no_duration() {
     let service = Service::start();
     let target = Fixture::start("idle", &[]);
     // It has been in `main` for a while, and returns from there at its end.
-    let session = service.attach_by(target.pid(), "main", Some(ExitMethod::Ret)).unwrap();
+    let session = service
+        .attach_by(target.pid(), "main", Some(ExitMethod::Ret))
+        .unwrap();
     let mut pictures = service.watch_latency(&session);
     assert_eq!(target.finish().status, Some(0));
     let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
     let seen = function(&picture, "main");
     assert_eq!((ended(seen), seen.open, seen.abandoned), (0, 0, 0), "{seen:?}");
     assert_eq!(seen.lost.get("open_at_attach"), Some(&1), "{:?}", seen.lost);
-}
-
-#[test]
-#[ignore = "needs root"]
-fn no_duration_is_invented_where_probes_come_and_go_within_calls() {
-    // Less than the 20 ms that a call computes for, so that every session begins and ends within calls.
-    let times = if small_scale() { 20 } else { 100 };
-    let least_ns = 19_800_000;
-    let mut target = Fixture::start("slowpath", &[]);
-    target.say("go");
-    for method in [ExitMethod::Ret, ExitMethod::Return] {
-        let service = Service::start();
-        // Keeps what threads have open between the sessions.
-        let stays = service.attach(target.pid(), "").unwrap();
-        let (mut whole, mut open, mut open_at_attach) = (0, 0, 0);
-        for _ in 0..times {
-            let session = service.attach_by(target.pid(), "slow_inner", Some(method)).unwrap();
-            let mut pictures = service.watch_latency(&session);
-            // One reading: a few calls in all.
-            service.until(&mut pictures, |_| true);
-            service.end(&session);
-            let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
-            let seen = function(&picture, "slow_inner");
-            if let Some(times) = seen.summaries.since_start.times {
-                assert!(times.min_ns >= least_ns, "a call of {} ns: {seen:?}", times.min_ns);
-            }
-            assert_eq!(seen.abandoned, 0, "{seen:?}");
-            whole += ended(seen);
-            open += seen.open;
-            open_at_attach += seen.lost.get("open_at_attach").copied().unwrap_or(0);
-        }
-        println!("{method:?}: {whole} calls, {open} open at the end, {open_at_attach} at the beginning");
-        // A return probe sees nothing of a call that it was not there for from the beginning.
-        if method == ExitMethod::Ret {
-            assert!(open_at_attach > 0);
-        } else {
-            assert_eq!(open_at_attach, 0);
-        }
-        service.end(&stays);
-    }
-    assert_eq!(target.finish().status, Some(0));
-}
-#[test]
-#[ignore = "needs root"]
-fn tmp_slope() {
-    let mut target = Fixture::start("slowpath", &[]);
-    target.say("go");
-    let service = Service::start();
-    for _ in 0..8 {
-        let start = Instant::now();
-        cycle(&service, target.pid(), 100);
-        println!("{} KiB {:?}", Holdings::now().memory_kib, start.elapsed());
-    }
 }

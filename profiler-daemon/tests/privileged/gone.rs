@@ -21,7 +21,9 @@ const TARGET: &str = "PROFILER_TEST_TARGET";
 #[test]
 #[ignore = "needs root"]
 fn as_a_target() {
-    let Some(program) = std::env::var_os(TARGET) else { return };
+    let Some(program) = std::env::var_os(TARGET) else {
+        return;
+    };
     println!("\nready");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
@@ -43,7 +45,9 @@ extern "C" fn profiler_test_called() {
 
 /// Nothing of a session is left: neither its name nor what it held in the kernel.
 fn nothing_left(service: &Service, session: &SessionInfo, held: &std::collections::BTreeSet<bpf::Held>) {
-    let renewed = service.runtime.block_on(service.handle.renew(ROOT, session.name.clone()));
+    let renewed = service
+        .runtime
+        .block_on(service.handle.renew(ROOT, session.name.clone()));
     assert_eq!(renewed.unwrap_err().reason, Reason::SessionNotFound);
     assert!(bpf::links(held) > 0);
     bpf::wait_until_gone(held);
@@ -91,7 +95,10 @@ impl Becomes {
         let mut line = String::new();
         while line.trim_end() != what {
             line.clear();
-            assert!(self.1.read_line(&mut line).unwrap() > 0, "it ended before it had said {what}");
+            assert!(
+                self.1.read_line(&mut line).unwrap() > 0,
+                "it ended before it had said {what}"
+            );
         }
     }
 }
@@ -134,13 +141,19 @@ fn another_process_of_the_same_number_is_not_looked_at() {
     let mut latency = service.watch_latency(&session);
     target.run();
     assert_eq!(target.finish().status, Some(0));
-    let Some(mut another) = Fixture::start_as(pid, "calls", &["run", "1", "5000", "fn_push"].map(str::to_owned)) else {
+    let Some(mut another) =
+        Fixture::start_as(pid, "calls", &["run", "1", "5000", "fn_push"].map(str::to_owned))
+    else {
         println!("this kernel gives no process a number of choice: not tried");
         return;
     };
     assert_eq!(another.run()["fn_push"].calls, 5000);
     let last = service.until(&mut latency, |picture| picture.ended.is_some());
-    assert_eq!(ended(function(&last, "fn_push")), 10, "calls of another process were counted");
+    assert_eq!(
+        ended(function(&last, "fn_push")),
+        10,
+        "calls of another process were counted"
+    );
     let reason = last.ended.as_deref();
     assert_eq!(reason, Some(format!("process {pid} (calls) ended").as_str()));
     bpf::wait_until_unchanged(pid);

@@ -44,8 +44,14 @@ fn accounted(scope: &str) {
     service.end(&session);
     let last = service.until(&mut pictures, |picture| picture.ended.is_some());
     let delivered = last.picture.summary.samples;
-    println!("`{scope}`: {} attempted, {delivered} delivered, {:?}", last.attempted, last.lost);
-    assert!(delivered > 0 && of_samples(&last.lost) > 0, "nothing was lost, or everything");
+    println!(
+        "`{scope}`: {} attempted, {delivered} delivered, {:?}",
+        last.attempted, last.lost
+    );
+    assert!(
+        delivered > 0 && of_samples(&last.lost) > 0,
+        "nothing was lost, or everything"
+    );
     assert_eq!(last.attempted, delivered + of_samples(&last.lost));
     assert_eq!(target.finish().status, Some(0));
 }
@@ -100,7 +106,11 @@ macro_rules! rest_of {
         let (mut delivered, mut last) = (0, None);
         while let Some(message) = $stream.message().await.unwrap() {
             delivered += 1;
-            assert_eq!(message.seq + 1, delivered + message.dropped, "an update is unaccounted for");
+            assert_eq!(
+                message.seq + 1,
+                delivered + message.dropped,
+                "an update is unaccounted for"
+            );
             let end = message.r#final;
             last = Some(message);
             if end {
@@ -109,7 +119,11 @@ macro_rules! rest_of {
         }
         let last = last.unwrap();
         assert!(last.r#final, "the stream ended without saying so");
-        println!("{} updates made, {delivered} delivered, {} dropped", last.seq + 1, last.dropped);
+        println!(
+            "{} updates made, {delivered} delivered, {} dropped",
+            last.seq + 1,
+            last.dropped
+        );
         assert!(last.dropped > 0, "a client that did not read has missed nothing");
         last
     }};
@@ -124,12 +138,17 @@ fn updates_that_a_stalled_client_missed_are_counted() {
     let mut target = Fixture::start("slowpath", &[]);
     let request = CreateSessionRequest {
         name: "stalled".to_owned(),
-        target: Some(Target { target: Some(OneTarget::Pid(target.pid())) }),
+        target: Some(Target {
+            target: Some(OneTarget::Pid(target.pid())),
+        }),
         scope: "f[>= p95]".to_owned(),
         frequency_hz: 10_000,
         ..CreateSessionRequest::default()
     };
-    let interval = Some(prost_types::Duration { seconds: 0, nanos: 50_000_000 });
+    let interval = Some(prost_types::Duration {
+        seconds: 0,
+        nanos: 50_000_000,
+    });
     let (listening, is_listening) = oneshot::channel();
     let (stop, stopped) = oneshot::channel::<()>();
     let served = {
@@ -158,27 +177,48 @@ fn updates_that_a_stalled_client_missed_are_counted() {
             .unwrap()
             .into_inner();
         let mut latency = views
-            .watch_latency(WatchLatencyRequest { session: "stalled".to_owned(), interval })
+            .watch_latency(WatchLatencyRequest {
+                session: "stalled".to_owned(),
+                interval,
+            })
             .await
             .unwrap()
             .into_inner();
         // What is awaited is that a client who reads has got far more than fits the stalled one's window.
         let mut reading = service
             .handle
-            .watch_flame(ROOT, "stalled".to_owned(), 50_000_000, profiler_daemon::aggregate::Over::Start, false)
+            .watch_flame(
+                ROOT,
+                "stalled".to_owned(),
+                50_000_000,
+                profiler_daemon::aggregate::Over::Start,
+                false,
+            )
             .await
             .unwrap();
         let far = reading.wait_for(|picture| picture.as_ref().is_some_and(|picture| picture.seq >= 60));
-        drop(tokio::time::timeout(Duration::from_secs(120), far).await.unwrap().unwrap());
+        drop(
+            tokio::time::timeout(Duration::from_secs(120), far)
+                .await
+                .unwrap()
+                .unwrap(),
+        );
         drop(reading);
         sessions
-            .end_session(EndSessionRequest { name: "stalled".to_owned() })
+            .end_session(EndSessionRequest {
+                name: "stalled".to_owned(),
+            })
             .await
             .unwrap();
         let last = rest_of!(flame);
         let summary = last.summary.unwrap();
         let lost = |(_, count): (&String, &u64)| *count;
-        let lost: u64 = summary.lost.iter().filter(|(reason, _)| reason.starts_with("sample_")).map(lost).sum();
+        let lost: u64 = summary
+            .lost
+            .iter()
+            .filter(|(reason, _)| reason.starts_with("sample_"))
+            .map(lost)
+            .sum();
         assert_eq!(summary.attempted, summary.samples + lost, "{summary:?}");
         rest_of!(latency);
         stop.send(()).unwrap();
