@@ -91,36 +91,6 @@ fn a_thousand_cycles_leave_everything_where_it_was() {
 
 #[test]
 #[ignore = "needs root"]
-fn with_the_last_session_everything_is_unloaded() {
-    let times = if small_scale() { 10 } else { 100 };
-    let mut target = Fixture::start("slowpath", &[]);
-    target.say("go");
-    let service = Service::start();
-    cycle(&service, target.pid(), times / 10);
-    let before = Holdings::now();
-    assert_eq!(
-        before.kernel,
-        BTreeSet::new(),
-        "something is loaded while there is no session"
-    );
-    let held = cycle(&service, target.pid(), times);
-    let after = Holdings::now();
-    println!(
-        "{times} cycles: {} KiB before, {} after",
-        before.memory_kib, after.memory_kib
-    );
-    assert_eq!(
-        (before.descriptors, before.kernel),
-        (after.descriptors, after.kernel)
-    );
-    assert!(after.memory_kib <= before.memory_kib + MEMORY_SLACK_KIB);
-    bpf::wait_until_gone(&held);
-    bpf::wait_until_unchanged(target.pid());
-    assert_eq!(target.finish().status, Some(0));
-}
-
-#[test]
-#[ignore = "needs root"]
 fn two_profilers_on_one_target_count_both() {
     let calls = if small_scale() { 2_000 } else { 50_000 };
     let (one, other) = (Service::start(), Service::start());
