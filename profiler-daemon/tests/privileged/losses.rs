@@ -198,7 +198,7 @@ fn updates_that_a_stalled_client_missed_are_counted() {
             .unwrap();
         let far = reading.wait_for(|picture| picture.as_ref().is_some_and(|picture| picture.seq >= 60));
         drop(
-            tokio::time::timeout(Duration::from_secs(120), far)
+            tokio::time::timeout(Duration::from_mins(2), far)
                 .await
                 .unwrap()
                 .unwrap(),
