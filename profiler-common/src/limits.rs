@@ -9,6 +9,10 @@ pub const MAX_SITES: u32 = 65_536;
 /// Open spans remembered per thread. Deeper calls are counted as `too_deep`.
 pub const MAX_DEPTH: usize = 128;
 
+/// Threads whose open spans are kept in a hash map, because their task storage could not be made.
+/// What is beyond it is counted as `no_thread_state`.
+pub const MAX_HASHED_THREADS: u32 = 512;
+
 /// Return probes that the kernel keeps pending per thread (`MAX_URETPROBE_DEPTH` in
 /// `include/linux/uprobes.h`). It takes the outermost calls and ignores deeper ones.
 pub const MAX_PENDING_RETURNS: u32 = 64;

@@ -98,20 +98,25 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
 /// A thread exits. Attached to `sched_process_exit`, in the exiting thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn thread_exit(ctx: RawTracePointContext) -> i32 {
-    let open = span::abandon_all();
+    let thread = task::id();
+    let open = span::abandon_all(thread);
     if open > 0 {
         debug!(&ctx, "thread exits with {} spans open", open);
     }
+    task::forget(thread);
     0
 }
 
 /// A process runs another program. Attached to `sched_process_exec`, in the surviving thread.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 pub fn thread_exec(ctx: RawTracePointContext) -> i32 {
-    let open = span::abandon_all();
+    // A thread that is not its process's first has just taken over the first one's id.
+    let thread = ctx.arg::<u32>(1);
+    let open = span::abandon_all(thread);
     if open > 0 {
         debug!(&ctx, "exec with {} spans open", open);
     }
+    task::forget(thread);
     0
 }
 

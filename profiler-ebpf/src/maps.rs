@@ -11,7 +11,7 @@ use profiler_common::{
     counter::COUNTERS as COUNTER_COUNT,
     instruction::Action,
     layout::PAGE_BUCKETS,
-    limits::{MAX_HISTOGRAM_PAGES, MAX_PROBES, MAX_SITES, RING_BYTES},
+    limits::{MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_PROBES, MAX_SITES, RING_BYTES},
     probe::ProbeSlot,
     settings::Settings,
     thread::ThreadState,
@@ -56,6 +56,15 @@ pub static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
 /// Open spans by thread.
 #[btf_map]
 pub static THREADS: TaskStorage<ThreadState> = TaskStorage::new();
+
+/// Open spans by thread id, where task storage could not be made: before 7.0 the kernel refuses to, while
+/// another thread that was preempted on the same CPU is using some.
+#[btf_map]
+pub static HASHED_THREADS: HashMap<u32, ThreadState, { MAX_HASHED_THREADS as usize }> = HashMap::new();
+
+/// All zero: what a thread's state begins as. It is too large for a program's stack.
+#[btf_map]
+pub static NEW_THREAD: Array<ThreadState, 1> = Array::new();
 
 /// Written by the loader before the programs are loaded.
 #[unsafe(no_mangle)]

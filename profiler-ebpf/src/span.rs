@@ -119,10 +119,12 @@ pub fn exit(cookie: Cookie, stack_pointer: u64) {
 }
 
 /// Gives up everything that is open, because the thread or its program comes to its end; says how
-/// much that was.
+/// much that was. `thread` is the id under which the spans were opened.
 #[inline(always)]
-pub fn abandon_all() -> u32 {
-    let Some(state) = task::state() else { return 0 };
+pub fn abandon_all(thread: u32) -> u32 {
+    let Some(state) = task::state_of(thread) else {
+        return 0;
+    };
     // SAFETY: a live map value.
     let open = unsafe { (*state).depth };
     if open == 0 {

@@ -1,15 +1,18 @@
 //! The current thread: its cookie, its open spans, its alternate signal stack.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
     bpf_probe_read_kernel, bpf_probe_read_user,
-    generated::{bpf_get_attach_cookie, bpf_get_current_task_btf, bpf_task_pt_regs, bpf_task_storage_get},
+    generated::{
+        bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_map_update_elem,
+        bpf_task_pt_regs, bpf_task_storage_get,
+    },
 };
 use profiler_common::{probe::Cookie, thread::ThreadState};
 
 use crate::{
-    maps::{self, THREADS},
+    maps::{self, HASHED_THREADS, NEW_THREAD, THREADS},
     registers,
 };
 
@@ -20,27 +23,77 @@ pub fn cookie(ctx: *mut c_void) -> Cookie {
     Cookie(unsafe { bpf_get_attach_cookie(ctx) })
 }
 
+/// The current thread's id, in the initial PID namespace.
+#[inline(always)]
+pub fn id() -> u32 {
+    // SAFETY: the helper takes nothing.
+    unsafe { bpf_get_current_pid_tgid() as u32 }
+}
+
 /// The current thread's open spans, if it has any state yet.
 #[inline(always)]
 pub fn state() -> Option<*mut ThreadState> {
-    get(0)
+    state_of(id())
+}
+
+/// As [`state`], for a thread that has just changed its id.
+#[inline(always)]
+pub fn state_of(thread: u32) -> Option<*mut ThreadState> {
+    stored(0).or_else(|| HASHED_THREADS.get_ptr_mut(thread))
 }
 
 /// The current thread's open spans, made if there are none yet.
 #[inline(always)]
 pub fn state_or_new() -> Option<*mut ThreadState> {
+    stored(0).or_else(|| {
+        let state = new_state();
+        if state.is_null() { None } else { Some(state) }
+    })
+}
+
+/// Makes the thread's state: in task storage, or where the kernel is too busy for that, in the hash map.
+/// A thread stays where it began.
+#[inline(never)]
+fn new_state() -> *mut ThreadState {
     const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
-    get(BPF_LOCAL_STORAGE_GET_F_CREATE)
+    const BPF_NOEXIST: u64 = 1;
+    let thread = id();
+    if let Some(state) = HASHED_THREADS.get_ptr_mut(thread) {
+        return state;
+    }
+    if let Some(state) = stored(BPF_LOCAL_STORAGE_GET_F_CREATE) {
+        return state;
+    }
+    let Some(empty) = NEW_THREAD.get_ptr_mut(0) else {
+        return ptr::null_mut();
+    };
+    // SAFETY: key and value are as large as the map says.
+    unsafe {
+        bpf_map_update_elem(
+            maps::handle(&HASHED_THREADS),
+            (&raw const thread).cast_mut().cast(),
+            empty.cast(),
+            BPF_NOEXIST,
+        )
+    };
+    HASHED_THREADS.get_ptr_mut(thread).unwrap_or(ptr::null_mut())
+}
+
+/// Forgets the state of a thread that is gone. Task storage goes with its task.
+#[inline(always)]
+pub fn forget(thread: u32) {
+    // Nothing to be done where there is none, which is nearly always so.
+    let _ = HASHED_THREADS.remove(thread);
 }
 
 #[inline(always)]
-fn get(flags: u64) -> Option<*mut ThreadState> {
+fn stored(flags: u64) -> Option<*mut ThreadState> {
     // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
     let state = unsafe {
         bpf_task_storage_get(
             maps::handle(&THREADS),
             bpf_get_current_task_btf(),
-            core::ptr::null_mut(),
+            ptr::null_mut(),
             flags,
         )
     };

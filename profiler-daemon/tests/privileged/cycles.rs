@@ -16,22 +16,18 @@ use super::{
 struct Holdings {
     descriptors: usize,
     kernel: BTreeSet<bpf::Held>,
-    memory_kib: u64,
+    /// Allocated, over all arenas; what is resident also tells how the heap happens to be cut up.
+    memory_kib: usize,
 }
 
 impl Holdings {
     fn now() -> Self {
-        // SAFETY: the call gives unused memory back and takes no pointers.
-        unsafe { libc::malloc_trim(0) };
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let memory = status
-            .lines()
-            .find_map(|line| line.strip_prefix("RssAnon:"))
-            .unwrap();
+        // SAFETY: the call takes no pointers and returns a value.
+        let heap = unsafe { libc::mallinfo2() };
         Self {
             descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count(),
             kernel: bpf::held_by(std::process::id()),
-            memory_kib: memory.trim().trim_end_matches(" kB").parse().unwrap(),
+            memory_kib: (heap.uordblks + heap.hblkhd) / 1024,
         }
     }
 }
@@ -51,7 +47,7 @@ fn cycle(service: &Service, pid: u32, times: u32) -> BTreeSet<bpf::Held> {
 }
 
 /// What may come and go in the heap without being a leak.
-const MEMORY_SLACK_KIB: u64 = 512;
+const MEMORY_SLACK_KIB: usize = 512;
 
 #[test]
 #[ignore = "needs root"]
