@@ -154,8 +154,8 @@ pub enum Side {
     Outside,
 }
 
-/// The share of a side's time that is spent under a function, 0 where there is no time at all.
-pub fn share_under(picture: &FlamePicture, side: Side, name: &str) -> f64 {
+/// A side's time under a function, and the whole of it, in nanoseconds.
+pub fn time_under(picture: &FlamePicture, side: Side, name: &str) -> (u64, u64) {
     let is_under = |mut node: u32| {
         while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
             if *picture.frames[frame as usize].function == *name {
@@ -176,7 +176,7 @@ pub fn share_under(picture: &FlamePicture, side: Side, name: &str) -> f64 {
             under += ns;
         }
     }
-    under as f64 / all.max(1) as f64
+    (under, all)
 }
 
 impl Drop for Service {
