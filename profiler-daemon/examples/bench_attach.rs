@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `floor PID FILE NAME…` | attaches an empty program to entry and return of functions | `functions`, `attach_ns` |
 //! | `ours PID FILE NAME…` | attaches spans, as a session would | `functions`, `attach_ns` |
+//! | `stepped PID FILE NAME…` | the same, with every probed instruction left to the kernel | `functions`, `attach_ns` |
 //! | `sample PID HZ` | samples the process | `sampling` |
 //! | `detach` | detaches everything | `detach_ns` |
 //!
@@ -81,7 +82,12 @@ impl Bench {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         match words[..] {
             ["floor", pid, file, ref names @ ..] => self.attach_floor(pid.parse()?, Path::new(file), names),
-            ["ours", pid, file, ref names @ ..] => self.attach_ours(pid.parse()?, Path::new(file), names),
+            ["ours", pid, file, ref names @ ..] => {
+                self.attach_ours(pid.parse()?, Path::new(file), names, true)
+            }
+            ["stepped", pid, file, ref names @ ..] => {
+                self.attach_ours(pid.parse()?, Path::new(file), names, false)
+            }
             ["sample", pid, frequency_hz] => {
                 self.engine.sample(&[pid.parse()?], frequency_hz.parse()?)?;
                 Ok(json!({"sampling": true}))
@@ -104,8 +110,11 @@ impl Bench {
         Ok(attached(offsets.len(), start))
     }
 
-    fn attach_ours(&mut self, pid: u32, file: &Path, names: &[&str]) -> Result<Value> {
-        let specs = self.plan(file, names)?;
+    fn attach_ours(&mut self, pid: u32, file: &Path, names: &[&str], may_do: bool) -> Result<Value> {
+        let mut specs = self.plan(file, names)?;
+        for spec in &mut specs {
+            spec.done_by_program &= may_do;
+        }
         let start = Instant::now();
         self.ours = Some(self.engine.attach(pid, file, &specs)?);
         Ok(attached(specs.len(), start))

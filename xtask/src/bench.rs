@@ -6,6 +6,7 @@
 mod attacher;
 mod bpftrace;
 mod fixture;
+mod machine;
 mod table;
 
 use crate::{
@@ -29,6 +30,12 @@ pub struct Arguments {
     /// Print the tables only: leave the README as it is
     #[arg(long)]
     print: bool,
+    /// Measure what it is worth to do the probed instructions, in a virtual machine with this kernel
+    #[arg(long, value_name = "KERNEL")]
+    vm: Option<String>,
+    /// In the machine: the programs that attach and that are attached to
+    #[arg(long, hide = true, num_args = 2)]
+    inside: Option<Vec<std::path::PathBuf>>,
 }
 
 /// How the calls are probed.
@@ -38,6 +45,8 @@ enum Case {
     /// An empty program at entry and return: no tool that sees both can cost less.
     Floor,
     Ours,
+    /// Ours, with every instruction left to the kernel.
+    Stepped,
     /// Ours, with the sampler at so many Hz.
     Sampled(u32),
     Bpftrace,
@@ -51,6 +60,9 @@ const CASES: [Case; 6] = [
     Case::Sampled(999),
     Case::Bpftrace,
 ];
+
+/// What is measured in a virtual machine.
+const MACHINE_CASES: [Case; 4] = [Case::None, Case::Floor, Case::Stepped, Case::Ours];
 
 /// The fixture's functions, by the instruction that they begin with.
 const FUNCTIONS: [(&str, &str); 4] = [
@@ -74,19 +86,17 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             "attaching probes needs root: run `cargo xtask bench` as root",
         ));
     }
+    if let Some(programs) = &arguments.inside {
+        return machine::inside(arguments, programs);
+    }
     let directory = fixtures::compile()?;
-    sh::run(sh::cargo().args([
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "profiler-daemon",
-        "--example",
-        "bench_attach",
-    ]))?;
-    let attacher = workspace::target().join("release/examples/bench_attach");
+    let attacher = build_attacher()?;
+    if let Some(kernel) = &arguments.vm {
+        return machine::main(arguments, kernel, &attacher, &directory.join("calls"));
+    }
     let calls = measure_calls(
         arguments,
+        &CASES,
         &mut Attacher::start(&attacher)?,
         &directory.join("calls"),
     )?;
@@ -96,29 +106,52 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         &directory.join("many"),
     )?;
     let text = table::markdown(&calls, &attach, &table::machine()?);
+    finish(arguments, table::HERE, &text)
+}
+
+/// Shows a table, and puts it in its place.
+fn finish(arguments: &Arguments, place: table::Place, text: &str) -> Result<()> {
     println!("\n{text}");
     if arguments.print {
         Ok(())
     } else {
-        table::write_into(&workspace::root().join("README.md"), &text)
+        table::write_into(&workspace::root().join("README.md"), place, text)
     }
+}
+
+fn build_attacher() -> Result<std::path::PathBuf> {
+    sh::run(sh::cargo().args([
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "profiler-daemon",
+        "--example",
+        "bench_attach",
+    ]))?;
+    Ok(workspace::target().join("release/examples/bench_attach"))
 }
 
 fn measure_calls(
     arguments: &Arguments,
+    cases: &[Case],
     attacher: &mut Attacher,
     program: &std::path::Path,
 ) -> Result<Vec<CallRow>> {
     let mut target = Fixture::start(program, &["bench"])?;
     let names: Vec<&str> = FUNCTIONS.iter().map(|(_, name)| *name).collect();
-    let mut rows: Vec<_> = FUNCTIONS.iter().map(|(first, _)| CallRow::new(first)).collect();
+    let mut rows: Vec<_> = FUNCTIONS
+        .iter()
+        .map(|(first, _)| CallRow::new(first, cases.len()))
+        .collect();
     for round in 1..=arguments.rounds {
-        for (at, case) in CASES.into_iter().enumerate() {
+        for (at, &case) in cases.iter().enumerate() {
             let pid = target.pid();
             let bpftrace = match case {
                 Case::None => None,
                 Case::Floor => attacher.attach("floor", pid, program, &names).map(|_| None)?,
                 Case::Ours => attacher.attach("ours", pid, program, &names).map(|_| None)?,
+                Case::Stepped => attacher.attach("stepped", pid, program, &names).map(|_| None)?,
                 Case::Sampled(frequency_hz) => {
                     attacher.attach("ours", pid, program, &names)?;
                     attacher.sample(pid, frequency_hz)?;

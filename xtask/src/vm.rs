@@ -19,7 +19,7 @@ use crate::{
     libtest::Counts,
     sh, workspace,
 };
-use initramfs::Program;
+pub use initramfs::Program;
 pub use kernel::DEFAULT;
 
 /// What `cargo xtask vm` can do.
@@ -55,6 +55,8 @@ pub struct Report {
     pub total: Duration,
     /// Tests by the suite's own summaries.
     pub counts: Counts,
+    /// What it printed, by lines.
+    pub console: Vec<String>,
     /// What went wrong, if anything did.
     pub failure: Option<String>,
 }
@@ -68,6 +70,7 @@ impl Report {
             boot,
             total,
             counts,
+            console: _,
             failure,
         } = self;
         let boot = boot.map_or_else(
@@ -148,10 +151,45 @@ pub fn run(kernels: &[String], suite: &Suite, filter: Option<&str>, limit: Durat
             boot: None,
             total: Duration::ZERO,
             counts: Counts::default(),
+            console: Vec::new(),
             failure: Some(error.to_string()),
         },
     });
-    Ok(reports.inspect(|report| println!("{}", report.line())).collect())
+    let judged = reports.map(|mut report| {
+        if report.failure.is_none() && report.counts.summaries == 0 {
+            report.failure = Some("the program ended without a test summary".to_owned());
+        }
+        report
+    });
+    Ok(judged.inspect(|report| println!("{}", report.line())).collect())
+}
+
+/// Runs one program, which is not a test, on one kernel; gives what it printed.
+///
+/// # Errors
+/// Where the kernel cannot be had, or the program does not end well within the limit.
+pub fn run_program(
+    kernel: &str,
+    program: &Program,
+    files: &[PathBuf],
+    limit: Duration,
+) -> Result<Vec<String>> {
+    let spec = kernel::Spec::parse(kernel)?;
+    let directory = workspace::target().join("vm");
+    fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
+    let image = directory.join("program.cpio");
+    initramfs::write(&image, &vm_init()?, program, files)?;
+    let report = qemu::boot(&spec, &kernel::fetch(&spec)?, &image, limit);
+    match report.failure {
+        None => Ok(report.console),
+        Some(failure) => Err(Error::told(format!("{kernel}: {failure}"))),
+    }
+}
+
+/// Builds the machines' first process.
+fn vm_init() -> Result<PathBuf> {
+    sh::run(sh::cargo().args(["build", "-p", "xtask", "--bin", "vm-init"]))?;
+    Ok(workspace::target().join("debug/vm-init"))
 }
 
 /// Builds the privileged suite and returns its program.
@@ -183,7 +221,7 @@ fn test_program(messages: &str, target: &str) -> Option<PathBuf> {
 fn make_image(suite: &Suite, filter: Option<&str>) -> Result<PathBuf> {
     let directory = workspace::target().join("vm");
     fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
-    sh::run(sh::cargo().args(["build", "-p", "xtask", "--bin", "vm-init"]))?;
+    let init = vm_init()?;
     let fixtures = if suite.ignored {
         Some(fixtures::compile()?)
     } else {
@@ -226,7 +264,6 @@ fn make_image(suite: &Suite, filter: Option<&str>) -> Result<PathBuf> {
         arguments,
         environment,
     };
-    let init = workspace::target().join("debug/vm-init");
     let image = directory.join("initramfs.cpio");
     initramfs::write(&image, &init, &program, &files)?;
     Ok(image)

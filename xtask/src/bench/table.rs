@@ -8,8 +8,24 @@ use crate::{
     sh,
 };
 
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
+/// The table's place in a Markdown file: between two lines that name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place(&'static str);
+
+/// Where the tables of [`markdown`] stand.
+pub const HERE: Place = Place("bench");
+/// Where the table of [`instructions`] stands.
+pub const MACHINE: Place = Place("bench-vm");
+
+impl Place {
+    fn begin(self) -> String {
+        format!("<!-- {}:begin -->", self.0)
+    }
+
+    fn end(self) -> String {
+        format!("<!-- {}:end -->", self.0)
+    }
+}
 
 /// The position of the floor and of ours among the cases.
 const FLOOR: usize = 1;
@@ -19,15 +35,16 @@ const OURS: usize = 2;
 #[derive(Debug)]
 pub struct CallRow {
     first: String,
-    figures_ns: [Vec<f64>; CASES.len()],
+    /// By case.
+    figures_ns: Vec<Vec<f64>>,
 }
 
 impl CallRow {
-    /// A function that begins with this instruction.
-    pub fn new(first: &str) -> Self {
+    /// A function that begins with this instruction, measured in so many cases.
+    pub fn new(first: &str, cases: usize) -> Self {
         Self {
             first: first.to_owned(),
-            figures_ns: Default::default(),
+            figures_ns: vec![Vec::new(); cases],
         }
     }
 
@@ -36,8 +53,8 @@ impl CallRow {
         self.figures_ns[case].push(ns);
     }
 
-    fn medians(&self) -> [f64; CASES.len()] {
-        self.figures_ns.each_ref().map(|figures| median(figures))
+    fn medians(&self) -> Vec<f64> {
+        self.figures_ns.iter().map(|figures| median(figures)).collect()
     }
 }
 
@@ -112,13 +129,46 @@ pub fn markdown(calls: &[CallRow], attach: &[AttachRow], machine: &str) -> Strin
     text
 }
 
-/// Replaces what stands between the markers of a Markdown file.
-pub fn write_into(path: &Path, text: &str) -> Result<()> {
+/// What it is worth that the program does the probed instructions: rows of [`super::MACHINE_CASES`].
+pub fn instructions(calls: &[CallRow], machine: &str) -> String {
+    let push_floor = calls.first().map_or(f64::NAN, |row| row.medians()[FLOOR]);
+    let mut text = format!(
+        "Where a uprobe program may write its registers, it does the probed instructions itself. Microseconds a call \
+         ({machine}, emulated by QEMU: only the ratios mean anything):\n\n\
+         | first instruction | return-probe pair, empty | this profiler, single-stepped | this profiler | \
+         this / single-stepped | this / pair | this / pair of `push` |\n|---|---|---|---|---|---|---|\n"
+    );
+    for row in calls {
+        let medians = row.medians();
+        let [_, floor, stepped, ours] = medians[..] else {
+            continue;
+        };
+        let in_us = |ns: f64| format!("{:.1}", ns / 1e3);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| `{}` | {} | {} | {} | {:.2} | {:.2} | {:.2} |",
+            row.first,
+            in_us(floor),
+            in_us(stepped),
+            in_us(ours),
+            ours / stepped,
+            ours / floor,
+            ours / push_floor
+        );
+    }
+    text
+}
+
+/// Replaces what stands at a place of a Markdown file.
+pub fn write_into(path: &Path, place: Place, text: &str) -> Result<()> {
     let old = fs::read_to_string(path).map_err(Error::file("read", path))?;
-    let new = replace(&old, text).ok_or_else(|| {
+    let new = replace(&old, place, text).ok_or_else(|| {
         Error::told(format!(
-            "{} has no lines `{BEGIN}` and `{END}` for the tables to stand between",
-            path.display()
+            "{} has no lines `{}` and `{}` for the table to stand between",
+            path.display(),
+            place.begin(),
+            place.end()
         ))
     })?;
     fs::write(path, new).map_err(Error::file("write", path))?;
@@ -147,10 +197,11 @@ pub fn machine() -> Result<String> {
     ))
 }
 
-fn replace(old: &str, text: &str) -> Option<String> {
-    let (before, rest) = old.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{}\n{END}{after}", text.trim_end()))
+fn replace(old: &str, place: Place, text: &str) -> Option<String> {
+    let (begin, end) = (place.begin(), place.end());
+    let (before, rest) = old.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}\n{}\n{end}{after}", text.trim_end()))
 }
 
 /// The median of figures; NaN of none.
@@ -189,16 +240,16 @@ mod tests {
 
     #[test]
     fn only_what_is_between_the_markers_changes() {
-        let old = format!("# Title\n{BEGIN}\nold\n{END}\nrest\n");
-        let new = replace(&old, "new\n").unwrap();
-        assert_eq!(new, format!("# Title\n{BEGIN}\nnew\n{END}\nrest\n"));
-        assert_eq!(replace(&new, "new\n").unwrap(), new);
-        assert_eq!(replace("no markers", "new"), None);
+        let old = "# Title\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nrest\n";
+        let new = replace(old, HERE, "new\n").unwrap();
+        assert_eq!(new, old.replace("old", "new"));
+        assert_eq!(replace(&new, HERE, "new\n").unwrap(), new);
+        assert_eq!(replace(old, MACHINE, "new"), None);
     }
 
     #[test]
     fn ratios_are_against_the_floor() {
-        let mut row = CallRow::new("push");
+        let mut row = CallRow::new("push", CASES.len());
         for (case, ns) in [1.0, 800.0, 880.0, 900.0, 950.0, 1200.0].into_iter().enumerate() {
             row.add(case, ns);
         }
@@ -213,6 +264,19 @@ mod tests {
         assert!(text.contains("| 1.10 | 1.10 | 1.50 |"), "{text}");
         assert!(
             text.contains("| 100 | 8.0 (8.0–8.0) | 9.0 (9.0–9.0) | 30 (30–30) | 31 (31–31) |"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn instructions_are_against_single_steps_and_the_pair() {
+        let mut row = CallRow::new("push", 4);
+        for (case, ns) in [10.0, 4000.0, 10_000.0, 4800.0].into_iter().enumerate() {
+            row.add(case, ns);
+        }
+        let text = instructions(&[row], "a machine");
+        assert!(
+            text.contains("| `push` | 4.0 | 10.0 | 4.8 | 0.48 | 1.20 | 1.20 |"),
             "{text}"
         );
     }
