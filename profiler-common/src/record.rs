@@ -81,7 +81,8 @@ pub struct SpanEnd {
     pub sequence: u64,
     /// `CLOCK_MONOTONIC` at entry.
     pub start_ns: u64,
-    /// `CLOCK_MONOTONIC` at its end; of an abandoned one, when that was noticed.
+    /// `CLOCK_MONOTONIC` at its end, less what the samples that hit it took of the thread; of an abandoned one,
+    /// when that was noticed.
     pub end_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Settings that the loader writes into the object before it is loaded.
+//! Settings: those that the loader writes into the object before it is loaded, and those of a target.
 
 use crate::assert_layout;
 
@@ -18,3 +18,15 @@ pub struct Settings {
 
 assert_layout!(Settings, size 16,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, reserved at 12);
+
+/// How a process is sampled.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sampling {
+    /// The time that one tick stands for.
+    pub weight_ns: u64,
+    /// What a tick takes of the thread beside the program's own time: the interrupt itself.
+    pub interrupt_ns: u64,
+}
+
+assert_layout!(Sampling, size 16, weight_ns at 0, interrupt_ns at 8);

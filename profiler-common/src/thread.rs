@@ -20,11 +20,13 @@ pub struct OpenSpan {
     pub sequence: u64,
     /// The return address, where [`crate::probe::Cookie::STACKS_SWITCH`] asks for it; else 0.
     pub return_address: u64,
+    /// Time that the samples which hit it took of the thread; its duration is less by this.
+    pub sampling_ns: u64,
 }
 
-assert_layout!(OpenSpan, size 40,
+assert_layout!(OpenSpan, size 48,
     probe at 0, hits at 4, flags at 6, start_ns at 8, stack_pointer at 16, sequence at 24,
-    return_address at 32);
+    return_address at 32, sampling_ns at 40);
 
 /// A thread's open spans, outermost first.
 #[repr(C)]
@@ -40,5 +42,5 @@ pub struct ThreadState {
     pub spans: [OpenSpan; MAX_DEPTH],
 }
 
-assert_layout!(ThreadState, size 16 + 40 * MAX_DEPTH,
+assert_layout!(ThreadState, size 16 + 48 * MAX_DEPTH,
     depth at 0, pending_returns at 4, sequence at 8, spans at 16);

@@ -13,7 +13,7 @@ use profiler_common::{
     layout::PAGE_BUCKETS,
     limits::{MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_PROBES, MAX_SITES, RING_BYTES},
     probe::ProbeSlot,
-    settings::Settings,
+    settings::{Sampling, Settings},
     thread::ThreadState,
 };
 
@@ -41,9 +41,9 @@ pub static COUNTERS: Array<[u64; COUNTER_COUNT], 1, MMAPABLE> = Array::new();
 #[btf_map]
 pub static ACTIONS: Array<Action, { MAX_SITES as usize }> = Array::new();
 
-/// Processes to sample, with the nanoseconds that one tick stands for.
+/// Processes to sample, and how.
 #[btf_map]
-pub static TARGETS: HashMap<u32, u64, 4096> = HashMap::new();
+pub static TARGETS: HashMap<u32, Sampling, 4096> = HashMap::new();
 
 /// Samples and span ends, on their way to the daemon.
 #[btf_map]

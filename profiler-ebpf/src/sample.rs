@@ -39,16 +39,18 @@ struct Cursor {
     out: *mut u8,
     /// Spans to visit.
     depth: u32,
+    /// What this sample took of the thread so far.
+    sampling_ns: u64,
 }
 
 /// Takes a sample of the current thread, if its process is a target.
 #[inline(always)]
 pub fn take(ctx: *mut c_void) {
-    // SAFETY: the helper takes nothing.
-    let ids = unsafe { bpf_get_current_pid_tgid() };
+    // SAFETY: the helpers take nothing.
+    let (ids, ts_ns) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
     let tgid = (ids >> 32) as u32;
     // SAFETY: the value is copied at once; a target that is removed meanwhile is sampled once more.
-    let Some(weight_ns) = (unsafe { TARGETS.get(&tgid).copied() }) else {
+    let Some(sampling) = (unsafe { TARGETS.get(&tgid).copied() }) else {
         return;
     };
     emit::count(Counter::SampleAttempted);
@@ -65,7 +67,7 @@ pub fn take(ctx: *mut c_void) {
     let state = task::state();
     let depth = live_depth(state);
     if let Some(state) = state {
-        for_each_span(state, out, depth, write_span);
+        for_each_span(state, out, depth, 0, write_span);
     }
     let mut offset = size_of::<SampleHeader>() + depth as usize * size_of::<SpanRef>();
 
@@ -90,9 +92,8 @@ pub fn take(ctx: *mut c_void) {
         cpu: unsafe { bpf_get_smp_processor_id() },
         tgid,
         tid: ids as u32,
-        // SAFETY: the helper takes nothing.
-        ts_ns: unsafe { bpf_ktime_get_ns() },
-        weight_ns,
+        ts_ns,
+        weight_ns: sampling.weight_ns,
         spans: depth as u16,
         kernel_frames: kernel as u16,
         user_frames: user as u16,
@@ -114,7 +115,10 @@ pub fn take(ctx: *mut c_void) {
     }
     // Only a sample that is on its way may ask for the end of its spans.
     if let Some(state) = state {
-        for_each_span(state, out, depth, count_hit);
+        // SAFETY: the helper takes nothing.
+        let program_ns = unsafe { bpf_ktime_get_ns() }.wrapping_sub(ts_ns);
+        let sampling_ns = program_ns.wrapping_add(sampling.interrupt_ns);
+        for_each_span(state, out, depth, sampling_ns, count_hit);
     }
 }
 
@@ -174,9 +178,15 @@ fn for_each_span(
     state: *mut ThreadState,
     out: *mut u8,
     depth: u32,
+    sampling_ns: u64,
     each: unsafe extern "C" fn(u32, *mut c_void) -> i64,
 ) {
-    let mut cursor = Cursor { state, out, depth };
+    let mut cursor = Cursor {
+        state,
+        out,
+        depth,
+        sampling_ns,
+    };
     // SAFETY: the callback takes a `Cursor`, which outlives the call.
     unsafe { bpf_loop(depth, each as *mut c_void, (&raw mut cursor).cast(), 0) };
 }
@@ -202,13 +212,15 @@ unsafe extern "C" fn write_span(index: u32, cursor: *mut c_void) -> i64 {
     0
 }
 
-/// Marks one span as hit.
+/// Marks one span as hit, and keeps what that took of it.
 unsafe extern "C" fn count_hit(index: u32, cursor: *mut c_void) -> i64 {
     // SAFETY: as in `write_span`.
     unsafe {
         let cursor = &*cursor.cast::<Cursor>();
         let span = (&raw mut (*cursor.state).spans).cast::<OpenSpan>();
-        let hits = &raw mut (*span.add(index as usize & (MAX_DEPTH - 1))).hits;
+        let span = span.add(index as usize & (MAX_DEPTH - 1));
+        let (hits, sampling_ns) = (&raw mut (*span).hits, &raw mut (*span).sampling_ns);
+        sampling_ns.write_volatile(sampling_ns.read_volatile().wrapping_add(cursor.sampling_ns));
         hits.write_volatile(hits.read_volatile().saturating_add(1));
     }
     0

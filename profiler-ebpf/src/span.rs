@@ -66,6 +66,7 @@ pub fn enter(cookie: Cookie, stack_pointer: u64) {
         } else {
             0
         };
+        (*span).sampling_ns = 0;
         (*span).sequence = (*state).sequence;
         (*state).sequence += 1;
         if by_return_probe {
@@ -102,8 +103,10 @@ pub fn exit(cookie: Cookie, stack_pointer: u64) {
         let top = (*state).depth.wrapping_sub(1);
         let span = span_at(state, top);
         pop(state, span);
+        // What sampling took is not the call's; and sampled calls must not seem slow for being sampled.
+        let sampling_ns = (&raw const (*span).sampling_ns).read_volatile();
         let start_ns = (*span).start_ns;
-        let duration_ns = end_ns.wrapping_sub(start_ns);
+        let duration_ns = end_ns.wrapping_sub(start_ns).saturating_sub(sampling_ns);
         histogram::record(slot, duration_ns);
         let hits = (&raw const (*span).hits).read_volatile();
         let slow = duration_ns >= (*slot).threshold_ns;
@@ -111,7 +114,7 @@ pub fn exit(cookie: Cookie, stack_pointer: u64) {
             emit::span_end(
                 span,
                 u32::from(hits),
-                end_ns,
+                start_ns.wrapping_add(duration_ns),
                 if slow { SpanEnd::SLOW } else { 0 },
             );
         }

@@ -14,7 +14,11 @@ use profiler_common::{
 };
 
 use super::{
-    KernelError, ProbeCounts, Record, attach, counts::Counts, multi::MultiPrograms, object, sampler::Sampler,
+    KernelError, ProbeCounts, Record, attach,
+    counts::Counts,
+    multi::MultiPrograms,
+    object,
+    sampler::{self, Sampler},
 };
 
 /// How the engine is set up.
@@ -69,6 +73,8 @@ pub struct Engine {
     counts: Counts,
     pub(super) ability: Ability,
     sampler: Option<Sampler>,
+    /// What an interrupt of the sampler takes; measured when it is first started.
+    interrupt_ns: Option<u64>,
     free_slots: BTreeSet<u16>,
     generations: Vec<u16>,
     pub(super) free_sites: Vec<u32>,
@@ -119,6 +125,7 @@ impl Engine {
                 long_nops: kernel_release() >= LONG_NOPS,
             },
             sampler: None,
+            interrupt_ns: None,
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
             free_slots: (0..MAX_PROBES as u16).collect(),
             generations: vec![0; MAX_PROBES as usize],
@@ -196,25 +203,34 @@ impl Engine {
         {
             sampler.stop(&mut self.ebpf);
         }
-        self.set_targets(pids, period_ns)?;
+        let interrupt_ns = match self.interrupt_ns {
+            Some(measured) => measured,
+            None if pids.is_empty() => 0,
+            None => sampler::interrupt_ns(&mut self.ebpf)?,
+        };
+        if !pids.is_empty() {
+            self.interrupt_ns = Some(interrupt_ns);
+        }
+        self.set_targets(pids, [period_ns, interrupt_ns])?;
         if self.sampler.is_none() && !pids.is_empty() {
             self.sampler = Some(Sampler::start(&mut self.ebpf, frequency_hz)?);
         }
         Ok(())
     }
 
-    fn set_targets(&mut self, pids: &[u32], weight_ns: u64) -> Result<(), KernelError> {
+    /// `sampling` is `profiler_common::settings::Sampling`, field by field.
+    fn set_targets(&mut self, pids: &[u32], sampling: [u64; 2]) -> Result<(), KernelError> {
         let map = self
             .ebpf
             .map_mut("TARGETS")
             .ok_or(KernelError::Missing("TARGETS"))?;
-        let mut targets: HashMap<&mut MapData, u32, u64> = HashMap::try_from(map)?;
+        let mut targets: HashMap<&mut MapData, u32, [u64; 2]> = HashMap::try_from(map)?;
         let before: Vec<u32> = targets.keys().collect::<Result<_, _>>()?;
         for pid in before.iter().filter(|pid| !pids.contains(pid)) {
             targets.remove(pid)?;
         }
         for pid in pids {
-            targets.insert(pid, weight_ns, 0)?;
+            targets.insert(pid, sampling, 0)?;
         }
         Ok(())
     }

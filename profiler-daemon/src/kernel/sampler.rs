@@ -12,6 +12,8 @@ use aya::{
     util::online_cpus,
 };
 
+use std::time::{Duration, Instant};
+
 use super::KernelError;
 
 const PROGRAM: &str = "sample";
@@ -73,6 +75,89 @@ impl Sampler {
             if let Err(error) = program.detach(link) {
                 tracing::debug!(%error, "sampler was gone");
             }
+        }
+    }
+}
+
+/// Interrupts that are looked at, and how many there are in a second.
+const LOOK_TICKS: u32 = 20;
+const LOOK_HZ: u32 = 1_000;
+
+/// Measures what an interrupt of the sampler takes of a thread, beside its program: the clocks run while nothing
+/// is a target, and this thread watches the time jump.
+///
+/// # Errors
+/// Where the kernel refuses the clocks.
+pub fn interrupt_ns(ebpf: &mut Ebpf) -> Result<u64, KernelError> {
+    let sampler = Sampler::start(ebpf, LOOK_HZ)?;
+    let look = Duration::from_secs(1) * LOOK_TICKS / LOOK_HZ;
+    // As many as there are ticks: what else interrupts is rarer, or shorter.
+    let mut jumps = Jumps::new(LOOK_TICKS as usize);
+    let start = Instant::now();
+    let mut before = start;
+    loop {
+        let now = Instant::now();
+        jumps.add(now - before);
+        before = now;
+        if now - start >= look {
+            break;
+        }
+    }
+    sampler.stop(ebpf);
+    let interrupt_ns = jumps.median_ns();
+    tracing::debug!(interrupt_ns, "what an interrupt of the sampler takes");
+    Ok(interrupt_ns)
+}
+
+/// The longest of many steps from one reading of the clock to the next.
+struct Jumps {
+    /// Shortest first.
+    longest: Vec<Duration>,
+    shortest: Duration,
+}
+
+impl Jumps {
+    /// Keeps so many.
+    fn new(count: usize) -> Self {
+        Self {
+            longest: vec![Duration::ZERO; count.max(1)],
+            shortest: Duration::MAX,
+        }
+    }
+
+    fn add(&mut self, step: Duration) {
+        self.shortest = self.shortest.min(step);
+        if step > self.longest[0] {
+            self.longest[0] = step;
+            let place = self.longest[1..].partition_point(|other| *other < step);
+            self.longest[..=place].rotate_left(1);
+        }
+    }
+
+    /// The median of the longest, beyond what a step takes anyway.
+    fn median_ns(&self) -> u64 {
+        let jump = self.longest[self.longest.len() / 2].saturating_sub(self.shortest);
+        u64::try_from(jump.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_longest_steps_are_kept_in_order(steps: Vec<u32>, count in 1_usize..20) {
+            let mut jumps = Jumps::new(count);
+            let mut expected: Vec<_> = steps.into_iter().map(|step| Duration::from_nanos(u64::from(step))).collect();
+            for step in &expected {
+                jumps.add(*step);
+            }
+            expected.extend(std::iter::repeat_n(Duration::ZERO, count));
+            expected.sort_unstable();
+            let expected = &expected[expected.len() - count..];
+            prop_assert_eq!(&jumps.longest[..], expected);
         }
     }
 }
