@@ -83,23 +83,12 @@ fn advance(
         cfa = read(cfa).ok_or(Outcome::Unreadable)?.wrapping_add(extra);
     }
 
-    let return_offset = if rule.return_address == Saved::AtCfa as u8 {
-        -8
-    } else {
+    let offset = if rule.cfa == Cfa::Register as u8 {
         rule.extra
+    } else {
+        -8
     };
-    let same = Location {
-        value: 0,
-        at: Frame::LOST,
-    };
-    let ip = saved(
-        rule.return_address,
-        return_offset.into(),
-        cfa,
-        same,
-        frame,
-        &register,
-    )?;
+    let ip = saved(rule.return_address, offset.into(), cfa, LOST, frame, &register);
     if ip.at == Frame::LOST {
         return Err(Outcome::Unsupported);
     }
@@ -128,7 +117,7 @@ fn advance(
         same,
         frame,
         &register,
-    )?;
+    );
     frame.rbp = rbp.value;
     frame.rbp_at = rbp.at;
     frame.rbx = rbx.value;
@@ -203,18 +192,15 @@ fn saved(
             clippy::cast_sign_loss,
             reason = "a register number"
         )]
-        IN_REGISTER => return locate(offset as u8, frame, register),
+        IN_REGISTER => return locate(offset as u8, frame, register).unwrap_or(LOST),
         _ => {
-            return Ok(Location {
-                value: 0,
-                at: Frame::LOST,
-            });
+            return LOST;
         }
     };
-    Ok(Location {
+    Location {
         value: 0,
         at: base.wrapping_add(i64::from(offset).cast_unsigned()),
-    })
+    }
 }
 
 /// The interrupted frame that a signal frame stands for.
