@@ -12,6 +12,7 @@ pub mod probe;
 pub mod record;
 pub mod settings;
 pub mod thread;
+pub mod unwind;
 
 /// Asserts at compile time the size of a type and the offsets of its fields.
 #[macro_export]
