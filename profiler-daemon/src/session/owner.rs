@@ -414,7 +414,7 @@ impl Owner {
         session.publish(
             &running.engine,
             &running.frames,
-            running.symbols.dropped(),
+            running.symbols.dropped_at_end(),
             now_ns,
             Some(reason),
         );

@@ -2,7 +2,9 @@
 //! samples, and a slow look into debug information never holds up the session task.
 
 use std::{
+    collections::VecDeque,
     io,
+    ops::Add,
     sync::mpsc::{self, Receiver, SyncSender, TrySendError},
     time::Duration,
 };
@@ -52,8 +54,30 @@ pub struct Dropped {
     pub span_ends: u64,
 }
 
+impl Dropped {
+    fn all(records: &[Record]) -> Self {
+        let is_sample = |record: &&Record| matches!(record, Record::Sample { .. });
+        let samples = records.iter().filter(is_sample).count();
+        Self {
+            samples: samples as u64,
+            span_ends: (records.len() - samples) as u64,
+        }
+    }
+}
+
+impl Add for Dropped {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            samples: self.samples + other.samples,
+            span_ends: self.span_ends + other.span_ends,
+        }
+    }
+}
+
 /// Longest wait for a batch at the end of a session.
-const MAX_WAIT: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(15);
 
 enum Job {
     Name { records: Vec<Record>, now_ns: u64 },
@@ -65,8 +89,8 @@ pub struct Symbols {
     jobs: SyncSender<Job>,
     named: Receiver<NamedBatch>,
     dropped: Dropped,
-    /// Batches handed over and not taken back.
-    under_way: u64,
+    /// What is in the batches that were handed over and not taken back, oldest first.
+    under_way: VecDeque<Dropped>,
 }
 
 impl Symbols {
@@ -83,23 +107,18 @@ impl Symbols {
             jobs,
             named,
             dropped: Dropped::default(),
-            under_way: 0,
+            under_way: VecDeque::new(),
         };
         Ok((symbols, frames))
     }
 
     /// Hands over records. Where too many wait already, these are dropped.
     pub fn send(&mut self, records: Vec<Record>, now_ns: u64) {
+        let content = Dropped::all(&records);
         match self.jobs.try_send(Job::Name { records, now_ns }) {
-            Ok(()) => self.under_way += 1,
-            Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) => {
-                let Job::Name { records, .. } = job else { return };
-                let samples = records
-                    .iter()
-                    .filter(|record| matches!(record, Record::Sample { .. }))
-                    .count();
-                self.dropped.samples += samples as u64;
-                self.dropped.span_ends += (records.len() - samples) as u64;
+            Ok(()) => self.under_way.push_back(content),
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.dropped = self.dropped + content;
             }
         }
     }
@@ -113,23 +132,28 @@ impl Symbols {
     /// A batch that is ready.
     pub fn take(&mut self) -> Option<NamedBatch> {
         let batch = self.named.try_recv().ok()?;
-        self.under_way -= 1;
+        self.under_way.pop_front();
         Some(batch)
     }
 
     /// A batch, waiting for it if one is under way; `None` when all are taken, or one takes too long.
     pub fn take_last(&mut self) -> Option<NamedBatch> {
-        if self.under_way == 0 {
+        if self.under_way.is_empty() {
             return None;
         }
         let batch = self.named.recv_timeout(MAX_WAIT).ok()?;
-        self.under_way -= 1;
+        self.under_way.pop_front();
         Some(batch)
     }
 
     /// Records dropped because the thread fell behind.
     pub fn dropped(&self) -> Dropped {
         self.dropped
+    }
+
+    /// The same for a session that ends: what is under way comes too late for it.
+    pub fn dropped_at_end(&self) -> Dropped {
+        self.under_way.iter().copied().fold(self.dropped, Add::add)
     }
 }
 
