@@ -12,23 +12,7 @@ use crate::{
 use report::{Outcome, Report};
 
 /// A machine emulates every instruction of the suite; this is several times what it takes.
-const VM_LIMIT: Duration = Duration::from_mins(9);
-
-/// Tests that an emulated machine does not pass reliably yet. `cargo xtask vm` runs them all.
-///
-/// `churn` and the counts of many threads lose first calls on a preemptible 6.12, whose task storage cannot be
-/// made while another thread holds it (`no_thread_state`, counted). The others compare times, or need more time
-/// than an emulated machine gives.
-const NOT_YET: [&str; 8] = [
-    "gate::",
-    "percentiles::",
-    "cycles::",
-    "losses::",
-    "gone::",
-    "churn",
-    "eight_threads",
-    "sixty_four_threads",
-];
+const VM_LIMIT: Duration = Duration::from_mins(15);
 
 /// What `cargo xtask test` can do.
 #[derive(Debug, clap::Args)]
@@ -147,7 +131,6 @@ fn machine(kernel: &str, object: Option<PathBuf>) -> Outcome {
             program: vm::build_suite()?,
             object,
             ignored: true,
-            skip: NOT_YET.map(str::to_owned).into(),
         };
         vm::run(&[kernel.to_owned()], &suite, None, VM_LIMIT)
     };
