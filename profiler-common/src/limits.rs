@@ -20,9 +20,24 @@ pub const MAX_PENDING_RETURNS: u32 = 64;
 /// Histogram pages shared by all probes. See [`crate::layout`].
 pub const MAX_HISTOGRAM_PAGES: u32 = 32_768;
 
-/// Frames taken of each of the user and the kernel stack: the kernel's own default limit
+/// Frames taken of the kernel's stack, and of a user's that is walked by the kernel: the kernel's own default limit
 /// (`kernel.perf_event_max_stack`).
-pub const MAX_STACK_FRAMES: usize = 127;
+pub const MAX_KERNEL_FRAMES: usize = 127;
+
+/// Frames taken of a user's stack. Deeper stacks are cut off, and say so.
+pub const MAX_USER_FRAMES: usize = 512;
+
+/// Chunks of [`crate::unwind::CHUNK_ROWS`] rows of unwind tables: 64 MiB.
+pub const MAX_UNWIND_CHUNKS: u32 = 256;
+
+/// Pages of 64 KiB of text with unwind tables: 8 GiB of text.
+pub const MAX_UNWIND_PAGES: u32 = 1 << 17;
+
+/// Modules with unwind tables.
+pub const MAX_UNWIND_MODULES: u32 = 4096;
+
+/// Places where modules are mapped, of all sampled processes together.
+pub const MAX_UNWIND_MAPPINGS: u32 = 1 << 16;
 
 /// Bytes of the ring buffer between the programs and the daemon, unless configured otherwise.
 pub const RING_BYTES: u32 = 4 << 20;

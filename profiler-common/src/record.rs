@@ -39,6 +39,20 @@ impl SampleHeader {
     pub const USER_TRUNCATED: u16 = 1;
     /// The user stack could not be walked at all.
     pub const USER_MISSING: u16 = 2;
+    /// The user stack was walked to a root that the unwind information names as such.
+    pub const USER_COMPLETE: u16 = 4;
+    /// The user stack was walked by the kernel along frame pointers: there were no tables.
+    pub const USER_BY_KERNEL: u16 = 8;
+    /// Code was met that no table covers, so that there may be new code in the process.
+    pub const USER_NO_TABLE: u16 = 16;
+
+    /// Mark in a user address: execution stands there, or will go on there, as in the innermost frame or beneath
+    /// a signal frame. Other addresses are return addresses.
+    pub const INTERRUPTED: u64 = 1 << 63;
+    /// Mark in a user address: it was found along frame pointers, for want of unwind information.
+    pub const BY_FRAME_POINTER: u64 = 1 << 62;
+    /// The address without its marks.
+    pub const ADDRESS: u64 = (1 << 62) - 1;
 }
 
 assert_layout!(SampleHeader, size 40,

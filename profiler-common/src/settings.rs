@@ -12,12 +12,32 @@ pub struct Settings {
     pub sas_ss_size_offset: u32,
     /// Size of the ring buffer.
     pub ring_bytes: u32,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Offset of `utask` in `task_struct`: what the kernel keeps for probes of the thread.
+    pub utask_offset: u32,
+    /// Offset of `mm` in `task_struct`.
+    pub mm_offset: u32,
+    /// Offset of `uprobes_state.xol_area` in `mm_struct`: where the process's probed instructions are executed.
+    pub xol_area_offset: u32,
+    /// Offset of `vaddr` in `xol_area`: that place's address, where the trampoline of return probes is too.
+    pub xol_area_vaddr_offset: u32,
+    /// Offset of `return_instances` in `uprobe_task`: the pending return probes, innermost first.
+    pub return_instances_offset: u32,
+    /// Offset of `vaddr` in `uprobe_task`: the probed instruction that is being executed elsewhere.
+    pub vaddr_offset: u32,
+    /// Offset of `xol_vaddr` in `uprobe_task`: where that is.
+    pub xol_vaddr_offset: u32,
+    /// Offset of `stack` in `return_instance`: the address of the return address that was replaced.
+    pub instance_stack_offset: u32,
+    /// Offset of `orig_ret_vaddr` in `return_instance`: the return address.
+    pub instance_return_offset: u32,
+    /// Offset of `next` in `return_instance`.
+    pub instance_next_offset: u32,
 }
 
-assert_layout!(Settings, size 16,
-    sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, reserved at 12);
+assert_layout!(Settings, size 52,
+    sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
+    xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
+    xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48);
 
 /// How a process is sampled.
 #[repr(C)]

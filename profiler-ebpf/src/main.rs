@@ -18,12 +18,14 @@ mod atomic;
 mod emit;
 mod histogram;
 mod maps;
+mod pending;
 mod registers;
 mod sample;
 mod span;
 mod stack;
 mod step;
 mod task;
+mod unwind;
 
 use aya_ebpf::{
     EbpfContext as _,

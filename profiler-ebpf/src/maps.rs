@@ -4,17 +4,21 @@ use core::{ffi::c_void, ptr};
 
 use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
-    btf_maps::{Array, HashMap, PerCpuArray, Queue, RingBuf},
+    btf_maps::{Array, ArrayOfMaps, HashMap, PerCpuArray, Queue, RingBuf},
     macros::btf_map,
 };
 use profiler_common::{
     counter::COUNTERS as COUNTER_COUNT,
     instruction::Action,
     layout::PAGE_BUCKETS,
-    limits::{MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_PROBES, MAX_SITES, RING_BYTES},
+    limits::{
+        MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_PROBES, MAX_SITES, MAX_UNWIND_CHUNKS,
+        MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES, MAX_UNWIND_PAGES, RING_BYTES,
+    },
     probe::ProbeSlot,
     settings::{Sampling, Settings},
     thread::ThreadState,
+    unwind::{CHUNK_ROWS, Mapping, Module, Page, Process, Row, Rule},
 };
 
 use crate::sample::Scratch;
@@ -49,6 +53,31 @@ pub static TARGETS: HashMap<u32, Sampling, 4096> = HashMap::new();
 #[btf_map]
 pub static RING: RingBuf<u8, { RING_BYTES as usize }> = RingBuf::new();
 
+/// Sampled processes with unwind tables.
+#[btf_map]
+pub static UNWIND_PROCESSES: HashMap<u32, Process, 4096> = HashMap::new();
+
+/// Where modules are mapped; a process's mappings are consecutive.
+#[btf_map]
+pub static UNWIND_MAPPINGS: Array<Mapping, { MAX_UNWIND_MAPPINGS as usize }> = Array::new();
+
+/// Modules with unwind tables.
+#[btf_map]
+pub static UNWIND_MODULES: Array<Module, { MAX_UNWIND_MODULES as usize }> = Array::new();
+
+/// Their pages.
+#[btf_map]
+pub static UNWIND_PAGES: Array<Page, { MAX_UNWIND_PAGES as usize }> = Array::new();
+
+/// The pages' rows, in chunks of one value each, made where they are needed.
+#[btf_map]
+pub static UNWIND_ROWS: ArrayOfMaps<Array<[Row; CHUNK_ROWS as usize], 1>, { MAX_UNWIND_CHUNKS as usize }> =
+    ArrayOfMaps::new();
+
+/// The rules that rows number.
+#[btf_map]
+pub static UNWIND_RULES: Array<Rule, { Rule::MAX }> = Array::new();
+
 /// The sampler's working memory. Uprobe programs must never use it: the sampler may interrupt them.
 #[btf_map]
 pub static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
@@ -72,7 +101,16 @@ pub static SETTINGS: Settings = Settings {
     sas_ss_sp_offset: 0,
     sas_ss_size_offset: 0,
     ring_bytes: RING_BYTES,
-    reserved: 0,
+    utask_offset: 0,
+    mm_offset: 0,
+    xol_area_offset: 0,
+    xol_area_vaddr_offset: 0,
+    return_instances_offset: 0,
+    vaddr_offset: 0,
+    xol_vaddr_offset: 0,
+    instance_stack_offset: 0,
+    instance_return_offset: 0,
+    instance_next_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -91,6 +129,16 @@ macro_rules! setting {
 setting!(sas_ss_sp_offset);
 setting!(sas_ss_size_offset);
 setting!(ring_bytes);
+setting!(utask_offset);
+setting!(mm_offset);
+setting!(xol_area_offset);
+setting!(xol_area_vaddr_offset);
+setting!(return_instances_offset);
+setting!(vaddr_offset);
+setting!(xol_vaddr_offset);
+setting!(instance_stack_offset);
+setting!(instance_return_offset);
+setting!(instance_next_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

@@ -17,19 +17,26 @@ use crate::{
     emit::{self, Fill},
     maps::{self, RING, SCRATCH, TARGETS},
     span,
-    stack::{self, Part, WALK_BYTES},
+    stack::{self, Part},
     task,
+    unwind::{self, Walk, Walked},
 };
 
 /// Where the variable parts of a record may begin, at most; a power of two, so that an offset can be masked.
 const OFFSETS: usize = 8192;
 
-const _: () = assert!(size_of::<SampleHeader>() + MAX_DEPTH * size_of::<SpanRef>() + WALK_BYTES < OFFSETS);
+const _: () =
+    assert!(size_of::<SampleHeader>() + MAX_DEPTH * size_of::<SpanRef>() + stack::WALK_BYTES < OFFSETS);
+const _: () = assert!(stack::WALK_BYTES <= unwind::WALK_BYTES);
 
-/// The record as it is put together, and room for the last walk behind the last offset.
+/// Room for a record, and for the last walk behind the last offset; a power of two, so that a length can be masked.
+const RECORD_BYTES: usize = 2 * OFFSETS;
+
+/// The record as it is put together, and the state of the walk.
 #[repr(C)]
 pub struct Scratch {
-    bytes: [u8; OFFSETS + WALK_BYTES],
+    bytes: [u8; RECORD_BYTES],
+    walk: Walk,
 }
 
 /// What the loop over the open spans carries along.
@@ -74,17 +81,15 @@ pub fn take(ctx: *mut c_void) {
     // SAFETY: the offset is masked below OFFSETS, and a walk's room lies behind that.
     let kernel = unsafe { stack::walk(ctx, out.add(mask(offset)), Part::Kernel) }.unwrap_or(0);
     offset += kernel * 8;
-    // SAFETY: as above.
-    let user = unsafe { stack::walk(ctx, out.add(mask(offset)), Part::User) };
-    let mut flags = 0;
-    if user.is_none() {
-        flags |= SampleHeader::USER_MISSING;
-    }
-    let user = user.unwrap_or(0);
-    if user * 8 >= WALK_BYTES {
-        flags |= SampleHeader::USER_TRUNCATED;
-    }
-    offset += user * 8;
+    // SAFETY: as above; the scratch is this CPU's, and nothing interrupts the sampler.
+    let user = unsafe {
+        let out = out.add(mask(offset));
+        match unwind::walk(tgid, &raw mut (*scratch).walk, out, kernel > 0) {
+            Some(walked) => walked,
+            None => walk_by_kernel(ctx, out),
+        }
+    };
+    offset += user.frames * 8;
 
     let header = SampleHeader {
         kind: SAMPLE,
@@ -96,8 +101,8 @@ pub fn take(ctx: *mut c_void) {
         weight_ns: sampling.weight_ns,
         spans: depth as u16,
         kernel_frames: kernel as u16,
-        user_frames: user as u16,
-        flags,
+        user_frames: user.frames as u16,
+        flags: user.flags,
     };
     // SAFETY: the scratch begins with room for a header; its length is masked below OFFSETS.
     let failed = unsafe {
@@ -105,7 +110,7 @@ pub fn take(ctx: *mut c_void) {
         bpf_ringbuf_output(
             maps::handle(&RING),
             out.cast(),
-            mask(offset) as u64,
+            mask_length(offset) as u64,
             emit::BPF_RB_NO_WAKEUP,
         )
     };
@@ -119,6 +124,25 @@ pub fn take(ctx: *mut c_void) {
         let program_ns = unsafe { bpf_ktime_get_ns() }.wrapping_sub(ts_ns);
         let sampling_ns = program_ns.wrapping_add(sampling.interrupt_ns);
         for_each_span(state, out, depth, sampling_ns, count_hit);
+    }
+}
+
+/// The way without tables: along frame pointers.
+///
+/// # Safety
+/// `out` has room for [`stack::WALK_BYTES`].
+#[inline(always)]
+unsafe fn walk_by_kernel(ctx: *mut c_void, out: *mut u8) -> Walked {
+    // SAFETY: the caller gives the room.
+    let frames = unsafe { stack::walk(ctx, out, Part::User) };
+    let flags = match frames {
+        None => SampleHeader::USER_MISSING,
+        Some(frames) if frames * 8 >= stack::WALK_BYTES => SampleHeader::USER_TRUNCATED,
+        Some(_) => 0,
+    };
+    Walked {
+        frames: frames.unwrap_or(0),
+        flags: flags | SampleHeader::USER_BY_KERNEL,
     }
 }
 
@@ -234,3 +258,13 @@ fn mask(mut offset: usize) -> usize {
     unsafe { core::arch::asm!("{0} &= 8191", inout(reg) offset) };
     offset
 }
+
+/// Masks a record's length, in the same way.
+#[inline(always)]
+fn mask_length(mut length: usize) -> usize {
+    // SAFETY: register arithmetic only.
+    unsafe { core::arch::asm!("{0} &= 16383", inout(reg) length) };
+    length
+}
+
+const _: () = assert!(RECORD_BYTES == 16384 && OFFSETS + unwind::WALK_BYTES < RECORD_BYTES);

@@ -1,23 +1,21 @@
-//! Taking a stack: the kernel's frame-pointer walk.
-//!
-//! This is the one place that knows how addresses are found; another way of unwinding goes here.
+//! The kernel's own walk: of the kernel's stack always, of a user's where the daemon has no tables for it.
 
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_get_stack;
-use profiler_common::limits::MAX_STACK_FRAMES;
+use profiler_common::limits::MAX_KERNEL_FRAMES;
 
 const BPF_F_USER_STACK: u64 = 1 << 8;
 
 /// Bytes that a walk may write.
-pub const WALK_BYTES: usize = MAX_STACK_FRAMES * 8;
+pub const WALK_BYTES: usize = MAX_KERNEL_FRAMES * 8;
 
 /// Which part of the stack.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// From the system call or interrupt inwards.
     Kernel,
-    /// The target's own.
+    /// The target's own, along frame pointers.
     User,
 }
 

@@ -100,14 +100,19 @@ fn stored(flags: u64) -> Option<*mut ThreadState> {
     if state.is_null() { None } else { Some(state.cast()) }
 }
 
+/// Where the thread's user registers are, as `struct pt_regs`: those it has, or will have again, in user space.
+#[inline(always)]
+pub fn user_registers() -> u64 {
+    // SAFETY: the task is the current one.
+    unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) as u64 }
+}
+
 /// The stack pointer that the thread has, or will have again, in user space.
 #[inline(always)]
 pub fn user_stack_pointer() -> Option<u64> {
-    // SAFETY: the helper returns the current task's saved user registers, and the read is checked.
-    unsafe {
-        let registers = bpf_task_pt_regs(bpf_get_current_task_btf()) as u64;
-        bpf_probe_read_kernel((registers + registers::SP_OFFSET) as *const u64).ok()
-    }
+    let address = user_registers() + registers::SP_OFFSET;
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(address as *const u64) }.ok()
 }
 
 /// Reads a word of the target's memory; `None` where it is not resident.

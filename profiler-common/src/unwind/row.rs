@@ -85,6 +85,18 @@ impl Module {
     }
 }
 
+/// A process's mappings: so many from an index on.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Process {
+    /// Index of its first mapping.
+    pub first_mapping: u32,
+    /// Number of mappings, at most [`MAX_MAPPINGS`].
+    pub mappings: u32,
+}
+
+assert_layout!(Process, size 8, first_mapping at 0, mappings at 4);
+
 /// Addresses of a process at which a module's text is mapped. A process's mappings are sorted and
 /// do not overlap.
 #[repr(C)]

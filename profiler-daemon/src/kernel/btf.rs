@@ -3,80 +3,139 @@
 //! Format: `Documentation/bpf/btf.rst` of the kernel. Only what finding a member needs is read; every
 //! access is bounds-checked, though the kernel is trusted to give sound data.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
 use super::KernelError;
 
 const PATH: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
+const KIND_UNION: u32 = 5;
+/// Structures in structures that are looked into for a member.
+const MAX_NESTING: u32 = 8;
 
-/// Byte offsets of named members of a structure.
-///
-/// # Errors
-/// Where the kernel has no BTF, or the structure lacks one of the members.
-pub fn member_offsets(
-    structure: &str,
-    members: &[&'static str],
-) -> Result<HashMap<&'static str, u32>, KernelError> {
-    let data = std::fs::read(PATH).map_err(|error| KernelError::Btf(format!("{PATH}: {error}")))?;
-    find(&data, structure, members).ok_or_else(|| {
-        KernelError::Btf(format!(
-            "{PATH} has no struct {structure} with members {members:?}"
-        ))
-    })
+/// The running kernel's types.
+pub struct Btf {
+    data: Vec<u8>,
+    types: Range<usize>,
+    strings: Range<usize>,
+    /// Where each type begins; type 1 is the first.
+    offsets: Vec<usize>,
 }
 
-fn find(data: &[u8], structure: &str, members: &[&'static str]) -> Option<HashMap<&'static str, u32>> {
-    if u16::from_le_bytes(data.get(..2)?.try_into().ok()?) != MAGIC {
-        return None;
+impl Btf {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// Where the kernel has no BTF, or a kind of type that is not known.
+    pub fn read() -> Result<Self, KernelError> {
+        let data = std::fs::read(PATH).map_err(|error| KernelError::Btf(format!("{PATH}: {error}")))?;
+        Self::parse(data).ok_or_else(|| KernelError::Btf(format!("{PATH} is not understood")))
     }
-    let header = word(data, 4)? as usize;
-    let types = data
-        .get(header + word(data, 8)? as usize..)?
-        .get(..word(data, 12)? as usize)?;
-    let strings = data
-        .get(header + word(data, 16)? as usize..)?
-        .get(..word(data, 20)? as usize)?;
-    let mut at = 0;
-    while at + 12 <= types.len() {
-        let name = word(types, at)?;
-        let info = word(types, at + 4)?;
-        let (kind, count) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-        at += 12;
-        if kind == KIND_STRUCT && string(strings, name)? == structure.as_bytes() {
-            let bitfields = info >> 31 == 1;
-            let mut found = HashMap::new();
-            for index in 0..count {
-                let member = string(strings, word(types, at + index * 12)?)?;
-                let offset = word(types, at + index * 12 + 8)?;
-                let bits = if bitfields { offset & 0x00ff_ffff } else { offset };
-                if let Some(wanted) = members.iter().find(|wanted| wanted.as_bytes() == member) {
-                    found.insert(*wanted, bits / 8);
-                }
-            }
-            return (found.len() == members.len()).then_some(found);
+
+    fn parse(data: Vec<u8>) -> Option<Self> {
+        if u16::from_le_bytes(data.get(..2)?.try_into().ok()?) != MAGIC {
+            return None;
         }
-        // Bytes that follow the common part, by kind.
-        at += match kind {
-            1 | 14 | 17 => 4,                        // INT, VAR, DECL_TAG
-            3 => 12,                                 // ARRAY
-            KIND_STRUCT | 5 | 15 | 19 => count * 12, // UNION, DATASEC, ENUM64
-            6 | 13 => count * 8,                     // ENUM, FUNC_PROTO
-            2 | 7..=12 | 16 | 18 => 0,               // PTR, FWD…FUNC, FLOAT, TYPE_TAG
-            _ => return None,
+        let header = word(&data, 4)? as usize;
+        let section = |at: usize| {
+            let start = header.checked_add(word(&data, at)? as usize)?;
+            let range = start..start.checked_add(word(&data, at + 4)? as usize)?;
+            data.get(range.clone()).map(|_| range)
         };
+        let (types, strings) = (section(8)?, section(16)?);
+        let mut offsets = Vec::new();
+        let mut at = types.start;
+        while at + 12 <= types.end {
+            offsets.push(at);
+            let info = word(&data, at + 4)?;
+            let count = (info & 0xffff) as usize;
+            // Bytes that follow the common part, by kind.
+            at += 12
+                + match info >> 24 & 0x1f {
+                    1 | 14 | 17 => 4,                                 // INT, VAR, DECL_TAG
+                    3 => 12,                                          // ARRAY
+                    KIND_STRUCT | KIND_UNION | 15 | 19 => count * 12, // DATASEC, ENUM64
+                    6 | 13 => count * 8,                              // ENUM, FUNC_PROTO
+                    2 | 7..=12 | 16 | 18 => 0,                        // PTR, FWD…FUNC, FLOAT, TYPE_TAG
+                    _ => return None,
+                };
+        }
+        Some(Self {
+            types,
+            strings,
+            offsets,
+            data,
+        })
     }
-    None
+
+    /// Byte offset of a member of a structure, such as `uprobes_state.xol_area`; members of members without a name
+    /// are found as well.
+    ///
+    /// # Errors
+    /// Where there is no such structure or member.
+    pub fn offset(&self, structure: &str, path: &str) -> Result<u32, KernelError> {
+        self.named(structure)
+            .and_then(|start| {
+                path.split('.').try_fold((start, 0), |(at, offset), member| {
+                    let (inner, of_member) = self.member(at, member, MAX_NESTING)?;
+                    Some((inner.unwrap_or(at), offset + of_member))
+                })
+            })
+            .map(|(_, offset)| offset)
+            .ok_or_else(|| KernelError::Btf(format!("{PATH} has no struct {structure} with a member {path}")))
+    }
+
+    /// Where a structure of this name begins.
+    fn named(&self, name: &str) -> Option<usize> {
+        self.offsets.iter().copied().find(|at| {
+            word(&self.data, at + 4).is_some_and(|info| info >> 24 & 0x1f == KIND_STRUCT)
+                && word(&self.data, *at).and_then(|text| self.string(text)) == Some(name.as_bytes())
+        })
+    }
+
+    /// A member's own structure, if it is one, and its offset.
+    fn member(&self, at: usize, name: &str, nesting: u32) -> Option<(Option<usize>, u32)> {
+        let info = word(&self.data, at + 4)?;
+        let bitfields = info >> 31 == 1;
+        for index in 0..(info & 0xffff) as usize {
+            let member = at + 12 + index * 12;
+            if member >= self.types.end {
+                return None;
+            }
+            let text = self.string(word(&self.data, member)?)?;
+            let bits = word(&self.data, member + 8)?;
+            let offset = if bitfields { bits & 0x00ff_ffff } else { bits } / 8;
+            let inner = self.structure(word(&self.data, member + 4)?);
+            if text == name.as_bytes() {
+                return Some((inner, offset));
+            }
+            if let (true, Some(inner), 1..) = (text.is_empty(), inner, nesting)
+                && let Some((found, further)) = self.member(inner, name, nesting - 1)
+            {
+                return Some((found, offset + further));
+            }
+        }
+        None
+    }
+
+    /// Where a type begins, if it is a structure or union.
+    fn structure(&self, number: u32) -> Option<usize> {
+        let at = *self.offsets.get((number as usize).checked_sub(1)?)?;
+        let kind = word(&self.data, at + 4)? >> 24 & 0x1f;
+        matches!(kind, KIND_STRUCT | KIND_UNION).then_some(at)
+    }
+
+    fn string(&self, at: u32) -> Option<&[u8]> {
+        let rest = self.data[self.strings.clone()].get(at as usize..)?;
+        rest.split(|byte| *byte == 0).next()
+    }
 }
 
 fn word(data: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(data.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn string(strings: &[u8], at: u32) -> Option<&[u8]> {
-    let rest = strings.get(at as usize..)?;
-    rest.split(|byte| *byte == 0).next()
+    Some(u32::from_le_bytes(
+        data.get(at..at.checked_add(4)?)?.try_into().ok()?,
+    ))
 }
 
 #[cfg(test)]
@@ -84,14 +143,67 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Header, `struct outer { int a; struct { int b; }; struct inner c; }`, `struct inner { int d; }`.
+    fn sample() -> Vec<u8> {
+        let strings = b"\0outer\0a\0b\0inner\0c\0d\0";
+        let at = |name: &str| {
+            let needle = [&[0], name.as_bytes(), &[0]].concat();
+            let found = strings.windows(needle.len()).position(|window| window == needle);
+            u32::try_from(found.unwrap() + 1).unwrap()
+        };
+        let structure = |count: u32| KIND_STRUCT << 24 | count;
+        let types = [
+            vec![0, 1 << 24, 4, 32],
+            vec![
+                at("outer"),
+                structure(3),
+                12,
+                at("a"),
+                1,
+                0,
+                0,
+                3,
+                32,
+                at("c"),
+                4,
+                64,
+            ],
+            vec![0, structure(1), 4, at("b"), 1, 0],
+            vec![at("inner"), structure(1), 4, at("d"), 1, 0],
+        ]
+        .concat();
+        let types: Vec<u8> = types.into_iter().flat_map(u32::to_le_bytes).collect();
+        let length = |bytes: &[u8]| u32::try_from(bytes.len()).unwrap();
+        let header = [24, 0, length(&types), length(&types), length(strings)];
+        let mut data = MAGIC.to_le_bytes().to_vec();
+        data.extend([1, 0]);
+        data.extend(header.into_iter().flat_map(u32::to_le_bytes));
+        data.extend(types);
+        data.extend(strings);
+        data
+    }
+
+    #[test]
+    fn members_are_found_in_structures_within_structures() {
+        let btf = Btf::parse(sample()).unwrap();
+        for (path, offset) in [("a", 0), ("b", 4), ("c", 8), ("c.d", 8)] {
+            assert_eq!(btf.offset("outer", path).unwrap(), offset, "{path}");
+        }
+        let error = btf.offset("outer", "c.x").unwrap_err().to_string();
+        assert!(error.contains("no struct outer with a member c.x"), "{error}");
+        assert!(btf.offset("int", "a").is_err());
+    }
+
     proptest! {
         #[test]
-        fn damaged_data_is_refused(mut data in proptest::collection::vec(any::<u8>(), 0..256)) {
-            if data.len() >= 8 {
-                data[..2].copy_from_slice(&MAGIC.to_le_bytes());
-                data[4..8].copy_from_slice(&24u32.to_le_bytes());
+        fn damaged_data_does_no_harm(at in 0_usize..200, byte: u8) {
+            let mut data = sample();
+            let at = at % data.len();
+            data[at] = byte;
+            if let Some(btf) = Btf::parse(data) {
+                let _ = btf.offset("outer", "c.d");
+                let _ = btf.offset("outer", "b");
             }
-            prop_assert_eq!(find(&data, "task_struct", &["sas_ss_sp"]), None);
         }
     }
 }

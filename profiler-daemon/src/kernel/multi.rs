@@ -169,6 +169,7 @@ fn descriptor(map: &Map) -> Option<BorrowedFd<'_>> {
         Map::Array(data)
         | Map::PerCpuArray(data)
         | Map::HashMap(data)
+        | Map::ArrayOfMaps(data)
         | Map::Queue(data)
         | Map::RingBuf(data)
         | Map::Unsupported(data) => Some(data.fd().as_fd()),

@@ -4,7 +4,9 @@ use std::{borrow::Cow, path::Path};
 
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 
-use super::{KernelError, btf, engine::Config};
+use profiler_common::settings::Settings;
+
+use super::{KernelError, btf::Btf, engine::Config};
 
 /// The object that is committed beside its source.
 static EMBEDDED: &[u8] = aya::include_bytes_aligned!("../../../profiler-ebpf/object/profiler.bpf.o");
@@ -30,9 +32,7 @@ pub fn bytes() -> Result<Cow<'static, [u8]>, KernelError> {
 /// # Errors
 /// Where the kernel refuses a map, or has no BTF.
 pub fn load(object: &[u8], config: &Config) -> Result<Ebpf, KernelError> {
-    let offsets = btf::member_offsets("task_struct", &["sas_ss_sp", "sas_ss_size"])?;
-    // `profiler_common::settings::Settings`, field by field.
-    let settings: [u32; 4] = [offsets["sas_ss_sp"], offsets["sas_ss_size"], config.ring_bytes, 0];
+    let settings = settings(config)?;
     let log_level = u8::from(config.kernel_log) * aya_log_level();
     Ok(EbpfLoader::new()
         .allow_unsupported_maps()
@@ -42,6 +42,58 @@ pub fn load(object: &[u8], config: &Config) -> Result<Ebpf, KernelError> {
         .map_max_entries("RING", config.ring_bytes)
         .load(object)?)
 }
+
+/// [`Settings`], field by field, on the running kernel.
+fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
+    let btf = Btf::read()?;
+    let Settings {
+        sas_ss_sp_offset,
+        sas_ss_size_offset,
+        ring_bytes,
+        utask_offset,
+        mm_offset,
+        xol_area_offset,
+        xol_area_vaddr_offset,
+        return_instances_offset,
+        vaddr_offset,
+        xol_vaddr_offset,
+        instance_stack_offset,
+        instance_return_offset,
+        instance_next_offset,
+    } = Settings {
+        sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
+        sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
+        ring_bytes: config.ring_bytes,
+        utask_offset: btf.offset("task_struct", "utask")?,
+        mm_offset: btf.offset("task_struct", "mm")?,
+        xol_area_offset: btf.offset("mm_struct", "uprobes_state.xol_area")?,
+        xol_area_vaddr_offset: btf.offset("xol_area", "vaddr")?,
+        return_instances_offset: btf.offset("uprobe_task", "return_instances")?,
+        vaddr_offset: btf.offset("uprobe_task", "vaddr")?,
+        xol_vaddr_offset: btf.offset("uprobe_task", "xol_vaddr")?,
+        instance_stack_offset: btf.offset("return_instance", "stack")?,
+        instance_return_offset: btf.offset("return_instance", "orig_ret_vaddr")?,
+        instance_next_offset: btf.offset("return_instance", "next")?,
+    };
+    Ok([
+        sas_ss_sp_offset,
+        sas_ss_size_offset,
+        ring_bytes,
+        utask_offset,
+        mm_offset,
+        xol_area_offset,
+        xol_area_vaddr_offset,
+        return_instances_offset,
+        vaddr_offset,
+        xol_vaddr_offset,
+        instance_stack_offset,
+        instance_return_offset,
+        instance_next_offset,
+    ])
+}
+
+/// Fields of [`Settings`].
+const SETTINGS: usize = size_of::<Settings>() / 4;
 
 /// Everything that the programs log.
 fn aya_log_level() -> u8 {

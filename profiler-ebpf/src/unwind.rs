@@ -1,0 +1,260 @@
+//! Walking a user's stack by the daemon's tables. Only the sampler may: the walk's state is its scratch.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::{bpf_probe_read_kernel_buf, bpf_probe_read_user, generated::bpf_loop};
+use profiler_common::{
+    limits::MAX_USER_FRAMES,
+    record::SampleHeader,
+    unwind::{
+        CHUNK_ROWS, Frame, MAPPING_STEPS, Mapping, Outcome, Process, ROW_STEPS, Row, Rule,
+        frame_pointer_step, last_at_or_below,
+        register::{RBP, RBX, RSP, pt_regs_offset},
+        step,
+    },
+};
+
+use crate::{
+    maps::{UNWIND_MAPPINGS, UNWIND_MODULES, UNWIND_PAGES, UNWIND_PROCESSES, UNWIND_ROWS, UNWIND_RULES},
+    pending::{self, Pending},
+    task,
+};
+
+/// Bytes that a walk may write.
+pub const WALK_BYTES: usize = MAX_USER_FRAMES * 8;
+
+/// Words of `struct pt_regs`, rounded up to a power of two so that an index can be masked.
+const REGISTER_WORDS: usize = 32;
+const PT_REGS_BYTES: usize = 21 * 8;
+/// Word of `pt_regs` that holds the instruction pointer.
+const IP_WORD: usize = 16;
+/// Word of `pt_regs` that is -1 where an exception or interrupt, and no system call, led into the kernel.
+const ORIGINAL_AX_WORD: usize = 15;
+
+/// A walk under way.
+#[repr(C)]
+pub struct Walk {
+    frame: Frame,
+    process: Process,
+    /// Where the last frame's code was found: the next one's is often there too.
+    mapping: Mapping,
+    pending: Pending,
+    /// The interrupted thread's `pt_regs`.
+    registers: [u64; REGISTER_WORDS],
+    /// Frames written.
+    frames: u32,
+    /// Of [`SampleHeader::flags`].
+    flags: u32,
+}
+
+/// What the loop over the frames carries along: the state is in a map, so that the verifier need not follow it.
+#[repr(C)]
+struct Cursor {
+    walk: *mut Walk,
+    out: *mut u8,
+}
+
+/// What a walk found.
+pub struct Walked {
+    /// Addresses written, innermost first, with their marks.
+    pub frames: usize,
+    /// Of [`SampleHeader::flags`].
+    pub flags: u16,
+}
+
+/// Walks the current thread's user stack; `None` where the daemon has given no tables for its process.
+///
+/// # Safety
+/// `out` has room for [`WALK_BYTES`], and `walk` is the scratch of this CPU's sampler.
+#[inline(always)]
+pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) -> Option<Walked> {
+    // SAFETY: the value is copied at once.
+    let process = unsafe { UNWIND_PROCESSES.get(&tgid).copied() }?;
+    // SAFETY: the caller's scratch is a live map value that nothing else uses meanwhile.
+    unsafe {
+        (*walk).process = process;
+        (*walk).mapping = Mapping::default();
+        (*walk).frames = 0;
+        (*walk).flags = 0;
+        begin(walk, in_kernel)?;
+        let mut cursor = Cursor { walk, out };
+        bpf_loop(
+            MAX_USER_FRAMES as u32,
+            walk_one as *mut c_void,
+            (&raw mut cursor).cast(),
+            0,
+        );
+        let flags = (*walk).flags as u16;
+        let cut = (*walk).frames as usize >= MAX_USER_FRAMES && flags & SampleHeader::USER_COMPLETE == 0;
+        Some(Walked {
+            frames: (*walk).frames as usize,
+            flags: flags | if cut { SampleHeader::USER_TRUNCATED } else { 0 },
+        })
+    }
+}
+
+/// Sets the innermost frame: the thread's user registers, with what probes did to them undone.
+#[inline(never)]
+unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
+    // SAFETY: the caller's scratch is a live map value; what is read is checked by the helpers.
+    unsafe {
+        let registers = (&raw mut (*walk).registers).cast::<u8>();
+        let bytes = core::slice::from_raw_parts_mut(registers, PT_REGS_BYTES);
+        bpf_probe_read_kernel_buf(task::user_registers() as *const u8, bytes).ok()?;
+        let mut ip = (*walk).registers[IP_WORD];
+        let pending = &raw mut (*walk).pending;
+        pending::begin(pending);
+        ip = pending::instruction_of(pending, ip);
+        // In the breakpoint of a probe, until the kernel has turned to it, the address is one too far.
+        if in_kernel && (*walk).registers[ORIGINAL_AX_WORD] == u64::MAX && is_breakpoint(ip.wrapping_sub(1)) {
+            ip = ip.wrapping_sub(1);
+        }
+        (*walk).frame = Frame::interrupted(ip, register(walk, RSP), register(walk, RBP), register(walk, RBX));
+    }
+    Some(())
+}
+
+/// The instruction that a probe puts in another's place.
+const BREAKPOINT: u8 = 0xcc;
+
+#[inline(always)]
+fn is_breakpoint(address: u64) -> bool {
+    // SAFETY: the helper checks the address.
+    let byte = unsafe { bpf_probe_read_user(address as *const u8) };
+    byte == Ok(BREAKPOINT)
+}
+
+#[inline(always)]
+unsafe fn register(walk: *mut Walk, number: u8) -> u64 {
+    let word = pt_regs_offset(number) as usize / 8;
+    // SAFETY: a live map value, and the index is masked.
+    unsafe {
+        (&raw const (*walk).registers)
+            .cast::<u64>()
+            .add(word & (REGISTER_WORDS - 1))
+            .read()
+    }
+}
+
+/// Writes a frame, and goes on to its caller; stops at the last.
+unsafe extern "C" fn walk_one(index: u32, cursor: *mut c_void) -> i64 {
+    // SAFETY: `walk` passes a `Cursor` of live map values; the index is masked to the room behind `out`.
+    unsafe {
+        let cursor = &*cursor.cast::<Cursor>();
+        let walk = cursor.walk;
+        let frame = &mut (*walk).frame;
+        let by_frame_pointer = frame.by_frame_pointer;
+        let interrupted = if frame.age == 0 {
+            SampleHeader::INTERRUPTED
+        } else {
+            0
+        };
+        let out = cursor
+            .out
+            .cast::<u64>()
+            .add(index as usize & (MAX_USER_FRAMES - 1));
+        *out = frame.ip & SampleHeader::ADDRESS | interrupted;
+        (*walk).frames = index + 1;
+
+        let rule = rule_of(walk);
+        let mut outcome = match UNWIND_RULES.get(u32::from(rule)) {
+            Some(rule) => step(
+                rule,
+                frame,
+                |number| Some(register(walk, number)),
+                task::read_user,
+            ),
+            None => Outcome::NoRule,
+        };
+        if outcome == Outcome::Root {
+            (*walk).flags |= u32::from(SampleHeader::USER_COMPLETE);
+            return 1;
+        }
+        if outcome == Outcome::NoRule || outcome == Outcome::Unsupported {
+            outcome = frame_pointer_step(frame, task::read_user);
+        }
+        if outcome != Outcome::Continue {
+            return 1;
+        }
+        if frame.by_frame_pointer != by_frame_pointer {
+            *out |= SampleHeader::BY_FRAME_POINTER;
+        }
+        // The return address of an ordinary frame lies right below the caller's stack pointer.
+        if frame.age != 0 {
+            let slot = frame.sp.wrapping_sub(8);
+            frame.ip = pending::return_address(&raw mut (*walk).pending, slot, frame.ip);
+        }
+    }
+    0
+}
+
+/// The number of the rule that holds at the frame.
+#[inline(always)]
+unsafe fn rule_of(walk: *mut Walk) -> u16 {
+    // SAFETY: a live map value.
+    unsafe {
+        let address = (*walk).frame.lookup_ip();
+        if !find_mapping(walk, address) {
+            (*walk).flags |= u32::from(SampleHeader::USER_NO_TABLE);
+            return Rule::NONE_INDEX;
+        }
+        rule_at((*walk).mapping.module, address.wrapping_sub((*walk).mapping.bias))
+    }
+}
+
+#[inline(never)]
+unsafe fn find_mapping(walk: *mut Walk, address: u64) -> bool {
+    // SAFETY: a live map value.
+    unsafe {
+        let mapping = &mut (*walk).mapping;
+        if address.wrapping_sub(mapping.start) < mapping.end.wrapping_sub(mapping.start) {
+            return true;
+        }
+        let first = (*walk).process.first_mapping;
+        let start_of = |index: u32| {
+            UNWIND_MAPPINGS
+                .get(first.wrapping_add(index))
+                .map(|other| other.start)
+        };
+        let Some(index) = last_at_or_below::<MAPPING_STEPS>((*walk).process.mappings, address, start_of)
+        else {
+            return false;
+        };
+        let Some(found) = UNWIND_MAPPINGS.get(first.wrapping_add(index)) else {
+            return false;
+        };
+        if address >= found.end {
+            return false;
+        }
+        *mapping = *found;
+        true
+    }
+}
+
+#[inline(never)]
+fn rule_at(module: u32, text_offset: u64) -> u16 {
+    let page = UNWIND_MODULES
+        .get(module)
+        .and_then(|module| module.page(text_offset));
+    let Some(page) = page.and_then(|page| UNWIND_PAGES.get(page)) else {
+        return Rule::NONE_INDEX;
+    };
+    let Some(rows) = UNWIND_ROWS.get_value(page.chunk(), &0) else {
+        return Rule::NONE_INDEX;
+    };
+    let row = |index: u32| -> Row {
+        let mut place = u64::from(page.place(index));
+        // SAFETY: register arithmetic that the optimiser cannot drop; the result is within the chunk.
+        unsafe {
+            core::arch::asm!("{0} &= 65535", inout(reg) place);
+            *rows.as_ptr().add(place as usize)
+        }
+    };
+    let offset_of = |index: u32| Some(u64::from(row(index).offset));
+    match last_at_or_below::<ROW_STEPS>(page.rows, text_offset & 0xffff, offset_of) {
+        Some(index) => row(index).rule,
+        None => Rule::NONE_INDEX,
+    }
+}
+
+const _: () = assert!(CHUNK_ROWS == 1 << 16);
