@@ -89,6 +89,10 @@ pub fn compare(path: &Path, bytes: &[u8], tally: &mut Tally) {
     if elf.architecture() != object::Architecture::X86_64 || !elf.is_64() {
         return;
     }
+    // Objects to be linked have no addresses yet.
+    if !matches!(elf.kind(), object::ObjectKind::Executable | object::ObjectKind::Dynamic) {
+        return;
+    }
     let Some(section) = elf.section_by_name(".eh_frame") else {
         return;
     };

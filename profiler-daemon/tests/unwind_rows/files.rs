@@ -54,7 +54,8 @@ fn is_always(path: &Path) -> bool {
 fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
-        let (Ok(kind), path) = (entry.file_type(), entry.path());
+        let path = entry.path();
+        let Ok(kind) = entry.file_type() else { continue };
         if kind.is_dir() && depth > 0 {
             walk(&path, depth - 1, found);
         } else if kind.is_file() && is_elf(&path) {
