@@ -90,7 +90,10 @@ pub fn compare(path: &Path, bytes: &[u8], tally: &mut Tally) {
         return;
     }
     // Objects to be linked have no addresses yet.
-    if !matches!(elf.kind(), object::ObjectKind::Executable | object::ObjectKind::Dynamic) {
+    if !matches!(
+        elf.kind(),
+        object::ObjectKind::Executable | object::ObjectKind::Dynamic
+    ) {
         return;
     }
     let Some(section) = elf.section_by_name(".eh_frame") else {
