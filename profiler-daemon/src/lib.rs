@@ -7,3 +7,4 @@ pub mod rpc;
 pub mod session;
 pub mod symbolize;
 pub mod target;
+pub mod unwind;

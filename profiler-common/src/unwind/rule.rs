@@ -90,6 +90,7 @@ impl Rule {
         cfa_register: RSP,
         cfa_offset: 8,
         return_address: Saved::AtCfa as u8,
+        extra: -8,
         ..Self::bare(Cfa::Register)
     };
     /// After `push rbp; mov rbp, rsp`.
