@@ -59,24 +59,26 @@ pub static UNWIND_PROCESSES: HashMap<u32, Process, 4096> = HashMap::new();
 
 /// Where modules are mapped; a process's mappings are consecutive.
 #[btf_map]
-pub static UNWIND_MAPPINGS: Array<Mapping, { MAX_UNWIND_MAPPINGS as usize }> = Array::new();
+pub static UNWIND_MAPPINGS: Array<Mapping, { MAX_UNWIND_MAPPINGS as usize }, MMAPABLE> = Array::new();
 
 /// Modules with unwind tables.
 #[btf_map]
-pub static UNWIND_MODULES: Array<Module, { MAX_UNWIND_MODULES as usize }> = Array::new();
+pub static UNWIND_MODULES: Array<Module, { MAX_UNWIND_MODULES as usize }, MMAPABLE> = Array::new();
 
 /// Their pages.
 #[btf_map]
-pub static UNWIND_PAGES: Array<Page, { MAX_UNWIND_PAGES as usize }> = Array::new();
+pub static UNWIND_PAGES: Array<Page, { MAX_UNWIND_PAGES as usize }, MMAPABLE> = Array::new();
 
 /// The pages' rows, in chunks of one value each, made where they are needed.
 #[btf_map]
-pub static UNWIND_ROWS: ArrayOfMaps<Array<[Row; CHUNK_ROWS as usize], 1>, { MAX_UNWIND_CHUNKS as usize }> =
-    ArrayOfMaps::new();
+pub static UNWIND_ROWS: ArrayOfMaps<
+    Array<[Row; CHUNK_ROWS as usize], 1, MMAPABLE>,
+    { MAX_UNWIND_CHUNKS as usize },
+> = ArrayOfMaps::new();
 
 /// The rules that rows number.
 #[btf_map]
-pub static UNWIND_RULES: Array<Rule, { Rule::MAX }> = Array::new();
+pub static UNWIND_RULES: Array<Rule, { Rule::MAX }, MMAPABLE> = Array::new();
 
 /// The sampler's working memory. Uprobe programs must never use it: the sampler may interrupt them.
 #[btf_map]

@@ -157,7 +157,7 @@ unsafe extern "C" fn walk_one(index: u32, cursor: *mut c_void) -> i64 {
         (*walk).frames = index + 1;
 
         let rule = rule_of(walk);
-        let mut outcome = match UNWIND_RULES.get(u32::from(rule)) {
+        let mut outcome = match UNWIND_RULES.get(rule) {
             Some(rule) => step(
                 rule,
                 frame,
@@ -190,19 +190,19 @@ unsafe extern "C" fn walk_one(index: u32, cursor: *mut c_void) -> i64 {
 
 /// The number of the rule that holds at the frame.
 #[inline(always)]
-unsafe fn rule_of(walk: *mut Walk) -> u16 {
+unsafe fn rule_of(walk: *mut Walk) -> u32 {
     // SAFETY: a live map value.
     unsafe {
         let address = (*walk).frame.lookup_ip();
         if !find_mapping(walk, address) {
             (*walk).flags |= u32::from(SampleHeader::USER_NO_TABLE);
-            return Rule::NONE_INDEX;
+            return u32::from(Rule::NONE_INDEX);
         }
-        rule_at((*walk).mapping.module, address.wrapping_sub((*walk).mapping.bias))
+        unwind_rule((*walk).mapping.module, address.wrapping_sub((*walk).mapping.bias))
     }
 }
 
-#[inline(never)]
+#[inline(always)]
 unsafe fn find_mapping(walk: *mut Walk, address: u64) -> bool {
     // SAFETY: a live map value.
     unsafe {
@@ -210,37 +210,47 @@ unsafe fn find_mapping(walk: *mut Walk, address: u64) -> bool {
         if address.wrapping_sub(mapping.start) < mapping.end.wrapping_sub(mapping.start) {
             return true;
         }
-        let first = (*walk).process.first_mapping;
-        let start_of = |index: u32| {
-            UNWIND_MAPPINGS
-                .get(first.wrapping_add(index))
-                .map(|other| other.start)
-        };
-        let Some(index) = last_at_or_below::<MAPPING_STEPS>((*walk).process.mappings, address, start_of)
-        else {
-            return false;
-        };
-        let Some(found) = UNWIND_MAPPINGS.get(first.wrapping_add(index)) else {
-            return false;
-        };
-        if address >= found.end {
-            return false;
+        let index = unwind_mapping((*walk).process.first_mapping, (*walk).process.mappings, address);
+        match UNWIND_MAPPINGS.get(index) {
+            Some(found) if address >= found.start && address < found.end => {
+                *mapping = *found;
+                true
+            }
+            _ => false,
         }
-        *mapping = *found;
-        true
     }
 }
 
+// The two searches are global functions, scalars in and out: the verifier looks at each once, for all callers.
+
+/// The index of the last of so many mappings that begins at or below an address; some other index where none does.
+#[unsafe(no_mangle)]
 #[inline(never)]
-fn rule_at(module: u32, text_offset: u64) -> u16 {
+pub extern "C" fn unwind_mapping(first: u32, count: u32, address: u64) -> u32 {
+    let start_of = |index: u32| {
+        UNWIND_MAPPINGS
+            .get(first.wrapping_add(index))
+            .map(|other| other.start)
+    };
+    match last_at_or_below::<MAPPING_STEPS>(count, address, start_of) {
+        Some(index) => first.wrapping_add(index),
+        None => u32::MAX,
+    }
+}
+
+/// The number of the rule that holds at an offset into a module's text.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn unwind_rule(module: u32, text_offset: u64) -> u32 {
+    let none = u32::from(Rule::NONE_INDEX);
     let page = UNWIND_MODULES
         .get(module)
         .and_then(|module| module.page(text_offset));
     let Some(page) = page.and_then(|page| UNWIND_PAGES.get(page)) else {
-        return Rule::NONE_INDEX;
+        return none;
     };
     let Some(rows) = UNWIND_ROWS.get_value(page.chunk(), &0) else {
-        return Rule::NONE_INDEX;
+        return none;
     };
     let row = |index: u32| -> Row {
         let mut place = u64::from(page.place(index));
@@ -252,8 +262,8 @@ fn rule_at(module: u32, text_offset: u64) -> u16 {
     };
     let offset_of = |index: u32| Some(u64::from(row(index).offset));
     match last_at_or_below::<ROW_STEPS>(page.rows, text_offset & 0xffff, offset_of) {
-        Some(index) => row(index).rule,
-        None => Rule::NONE_INDEX,
+        Some(index) => u32::from(row(index).rule),
+        None => none,
     }
 }
 

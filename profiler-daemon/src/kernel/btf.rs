@@ -62,10 +62,10 @@ impl Btf {
                 };
         }
         Some(Self {
+            data,
             types,
             strings,
             offsets,
-            data,
         })
     }
 

@@ -19,6 +19,7 @@ use super::{
     multi::MultiPrograms,
     object,
     sampler::{self, Sampler},
+    unwind_maps::UnwindMaps,
 };
 
 /// How the engine is set up.
@@ -78,6 +79,7 @@ pub struct Engine {
     free_slots: BTreeSet<u16>,
     generations: Vec<u16>,
     pub(super) free_sites: Vec<u32>,
+    unwind: Option<UnwindMaps>,
     logger: Option<aya_log::EbpfLogger<&'static dyn log::Log>>,
 }
 
@@ -113,6 +115,7 @@ impl Engine {
         } else {
             None
         };
+        let unwind = UnwindMaps::take(&mut ebpf)?;
         let ring = RingBuf::try_from(ebpf.take_map("RING").ok_or(KernelError::Missing("RING"))?)?;
         Ok(Self {
             ebpf,
@@ -130,8 +133,14 @@ impl Engine {
             free_slots: (0..MAX_PROBES as u16).collect(),
             generations: vec![0; MAX_PROBES as usize],
             free_sites: (0..MAX_SITES).rev().collect(),
+            unwind: Some(unwind),
             logger,
         })
+    }
+
+    /// The tables that stacks are walked by, to be filled by whoever asks first.
+    pub fn take_unwind_maps(&mut self) -> Option<UnwindMaps> {
+        self.unwind.take()
     }
 
     /// What this kernel lets the engine do.

@@ -10,6 +10,7 @@
 //! | `perf` | one perf event per site, where the kernel has no multi links |
 //! | `sampler` | the perf-event sampler |
 //! | `counts` | histograms and counters, read through shared memory |
+//! | `unwind_maps` | the tables that stacks are walked by |
 //! | `ring` | records, parsed once |
 //! | `capability` | what the process is allowed to do |
 
@@ -25,6 +26,7 @@ mod perf;
 mod ring;
 mod sampler;
 mod syscall;
+mod unwind_maps;
 
 pub use attach::{Attachment, ExitSite, ProbeSpec};
 pub use capability::{Missing, missing_capabilities};
@@ -32,3 +34,4 @@ pub use counts::ProbeCounts;
 pub use engine::{Ability, AttachKind, Config, Engine};
 pub use error::KernelError;
 pub use ring::Record;
+pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

@@ -9,6 +9,8 @@ use std::{
     time::Duration,
 };
 
+use profiler_common::record::SampleHeader;
+
 use super::{
     Config, calibrate,
     command::{Caller, Command, Reply},
@@ -21,7 +23,8 @@ use super::{
     symbols::Symbols,
 };
 use crate::{
-    kernel::{Ability, Engine, KernelError},
+    follow::Following,
+    kernel::{Ability, Engine, KernelError, Record},
     symbolize::Frame,
 };
 
@@ -56,6 +59,7 @@ pub struct Owner {
 /// What exists only while there are sessions: nothing is loaded or attached while nobody watches.
 struct Running {
     engine: Engine,
+    following: Following,
     symbols: Symbols,
     /// Frames by number.
     frames: Arc<Vec<Frame>>,
@@ -203,13 +207,18 @@ impl Owner {
     /// The engine, loaded when first needed.
     fn running(&mut self) -> Result<&mut Running, SessionError> {
         if self.running.is_none() {
-            let engine = Engine::load(&self.config.engine).map_err(|error| kernel_refusal(&error))?;
-            let (symbols, frames) = Symbols::start()
-                .map_err(|error| SessionError::new(Reason::Kernel, format!("starting a thread: {error}")))?;
+            let mut engine = Engine::load(&self.config.engine).map_err(|error| kernel_refusal(&error))?;
+            let no_thread = |error| SessionError::new(Reason::Kernel, format!("starting a thread: {error}"));
+            let (symbols, frames) = Symbols::start().map_err(no_thread)?;
+            let maps = engine
+                .take_unwind_maps()
+                .ok_or_else(|| SessionError::new(Reason::Kernel, "the unwind tables are taken"))?;
+            let following = Following::start(maps).map_err(no_thread)?;
             let now_ns = monotonic_ns();
             tracing::info!(ability = ?engine.ability(), "engine loaded");
             self.running = Some(Running {
                 engine,
+                following,
                 symbols,
                 frames: Arc::new(frames),
                 overheads: HashMap::new(),
@@ -321,6 +330,8 @@ impl Owner {
         };
         let sampled = || self.sessions.values().filter(|session| session.samples());
         let pids: Vec<u32> = sampled().flat_map(Session::pids).collect();
+        // Those whose tables are not there yet follow at a tick.
+        let pids = running.following.follow(&pids, monotonic_ns());
         let frequency_hz = sampled().map(|session| session.frequency_hz).max().unwrap_or(0);
         running
             .engine
@@ -332,6 +343,7 @@ impl Owner {
         let Some(running) = &mut self.running else { return };
         running.next_tick_ns = now_ns + TICK_NS;
         running.drain(now_ns);
+        let new_tables = running.following.tick(now_ns);
         while let Some(batch) = running.symbols.take() {
             if !batch.frames.is_empty() {
                 Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
@@ -340,7 +352,12 @@ impl Owner {
                 session.take(&batch);
             }
         }
-        if now_ns >= running.next_read_ns {
+        let read = now_ns >= running.next_read_ns;
+        if new_tables && let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+        let Some(running) = &mut self.running else { return };
+        if read {
             running.next_read_ns = now_ns + READ_NS;
             self.housekeeping(now_ns);
         }
@@ -446,7 +463,15 @@ impl Running {
     /// Moves records from the ring buffer to the symbols thread, at most [`MAX_RECORDS`]; says how many.
     fn drain(&mut self, now_ns: u64) -> usize {
         let mut records = Vec::new();
-        let drained = self.engine.drain(MAX_RECORDS, |record| records.push(record));
+        let following = &mut self.following;
+        let drained = self.engine.drain(MAX_RECORDS, |record| {
+            if let Record::Sample { tgid, flags, .. } = &record
+                && flags & SampleHeader::USER_NO_TABLE != 0
+            {
+                following.new_code(*tgid, now_ns);
+            }
+            records.push(record);
+        });
         while !records.is_empty() {
             let rest = records.split_off(records.len().min(BATCH));
             self.symbols.send(std::mem::replace(&mut records, rest), now_ns);

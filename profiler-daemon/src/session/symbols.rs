@@ -196,20 +196,30 @@ fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
     for (depth, address) in kernel.iter().enumerate() {
         symbolizer.resolve_kernel(call_site(*address, depth), &mut stack);
     }
-    // In the breakpoint of a probe the thread's address is already behind it, which may be another function.
-    let in_breakpoint = stack
-        .last()
-        .and_then(|entry| symbolizer.frames().get(entry.0 as usize))
-        .is_some_and(|frame| &*frame.function == "asm_exc_int3");
-    for (depth, address) in user.iter().enumerate() {
-        let depth = depth + usize::from(in_breakpoint);
-        symbolizer.resolve_user(tgid, call_site(*address, depth), now_ns, &mut stack);
+    if flags & SampleHeader::USER_BY_KERNEL == 0 {
+        for address in &user {
+            let returns = u64::from(address & SampleHeader::INTERRUPTED == 0);
+            let address = (address & SampleHeader::ADDRESS).saturating_sub(returns);
+            symbolizer.resolve_user(tgid, address, now_ns, &mut stack);
+        }
+    } else {
+        // In the breakpoint of a probe the thread's address is already behind it, which may be another function.
+        let in_breakpoint = stack
+            .last()
+            .and_then(|entry| symbolizer.frames().get(entry.0 as usize))
+            .is_some_and(|frame| &*frame.function == "asm_exc_int3");
+        for (depth, address) in user.iter().enumerate() {
+            let depth = depth + usize::from(in_breakpoint);
+            symbolizer.resolve_user(tgid, call_site(*address, depth), now_ns, &mut stack);
+        }
     }
     let cut = flags & (SampleHeader::USER_TRUNCATED | SampleHeader::USER_MISSING) != 0;
-    let complete = !cut
-        && stack
+    let at_root = || {
+        stack
             .last()
-            .is_some_and(|outermost| symbolizer.is_root(*outermost));
+            .is_some_and(|outermost| symbolizer.is_root(*outermost))
+    };
+    let complete = !cut && (flags & SampleHeader::USER_COMPLETE != 0 || at_root());
     stack.reverse();
     Named::Sample {
         tgid,

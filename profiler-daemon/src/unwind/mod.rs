@@ -11,6 +11,7 @@
 //! | `table.rs` | [`Table`]: a module's rows by page, and [`build`] |
 //! | `rule_set.rs` | [`RuleSet`]: rules interned |
 //! | `runs.rs` | free runs of numbers, first fit |
+//! | `segments.rs` | where a file's text comes to lie in a process |
 //! | `store.rs` | [`Store`]: which module has which pages and rows, under a cap |
 //! | `image.rs` | [`Image`]: the packed tables in plain memory, as the programs have them in maps |
 //! | `walk.rs` | [`Walk`]: a stack walked natively by the programs' own step |
@@ -28,6 +29,7 @@ mod image;
 mod padding;
 mod rule_set;
 mod runs;
+mod segments;
 mod store;
 mod table;
 mod translate;
@@ -35,6 +37,8 @@ mod walk;
 
 pub use image::Image;
 pub use rule_set::RuleSet;
+pub(crate) use runs::Runs;
+pub use segments::Segments;
 pub use store::{Key, Limits, Piece, Placement, Refused, Store};
 pub use table::{BuildError, Counts, MAX_MODULE_PAGES, MAX_MODULE_ROWS, Table, build};
 pub use walk::{End, Memory, Stack, Walk};

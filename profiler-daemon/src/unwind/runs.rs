@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// The numbers from 0 to a size, each free or taken.
 #[derive(Clone, Debug)]
-pub(super) struct Runs {
+pub(crate) struct Runs {
     /// Start and length of the free runs, no two adjacent.
     free: BTreeMap<u32, u32>,
 }

@@ -1,0 +1,13 @@
+//! Following sampled processes: what code they have mapped by now, and the unwind tables of it.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `following` | the thread, and the way to it |
+//! | `follower` | what the thread keeps: processes, and the tables that they share |
+//! | `files` | tables made of files, by build-id |
+
+mod files;
+mod follower;
+mod following;
+
+pub use following::Following;
