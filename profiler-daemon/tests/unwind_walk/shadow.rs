@@ -42,6 +42,10 @@ impl Shadow {
         std::iter::once(ip).chain(callers).collect()
     }
 
+    pub fn depth(&self) -> usize {
+        self.entries.len()
+    }
+
     pub fn in_signal(&self) -> bool {
         self.entries
             .iter()
