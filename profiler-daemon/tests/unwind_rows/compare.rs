@@ -75,7 +75,9 @@ enum Ours {
 struct File<'a> {
     path: PathBuf,
     image: Image,
+
     base: u64,
+    entry: u64,
     section: EhFrame<Slice<'a>>,
     bases: BaseAddresses,
     index: Option<ParsedEhFrameHdr<Slice<'a>>>,
@@ -133,6 +135,7 @@ pub fn compare(path: &Path, bytes: &[u8], tally: &mut Tally) {
     let file = File {
         path: path.into(),
         image,
+        entry: elf.entry(),
         base: table.base,
         section,
         bases,
@@ -207,8 +210,11 @@ impl File<'_> {
         extents.sort_unstable();
         for pair in extents.windows(2) {
             let (end, start) = (pair[0].1, pair[1].0);
-            // Shorter gaps may be padding.
-            if start >= end + 64 && !matches!(self.ours(end), Ours::None) {
+            // Shorter gaps may be padding; the code that a process begins with is a root.
+            if start >= end + 64
+                && !(end..start).contains(&self.entry)
+                && !matches!(self.ours(end), Ours::None)
+            {
                 self.wrong(end, "has a rule, but no entry", tally);
             }
         }
