@@ -1,7 +1,7 @@
-//! Stacks of real programs, walked before every one of their instructions.
+//! Stacks of real programs, walked all along their instructions.
 //!
 //! A fixture is single-stepped from its first instruction, in the dynamic linker, to its last. Its calls and returns
-//! are followed as they happen: that is the truth. Before each instruction the stack is walked by the packed
+//! are followed as they happen: that is the truth. Before every other instruction the stack is walked by the packed
 //! tables and the programs' own step, and compared with it. Once the fixture handles signals, they are
 //! sent to it at odd places.
 
@@ -24,7 +24,7 @@ use tables::Tables;
 use tracee::{Stop, Tracee};
 
 /// Steps between signals sent. Prime, so that they meet every loop anywhere.
-const SIGNAL_EVERY: u64 = 1009;
+const SIGNAL_EVERY: u64 = 2003;
 
 /// Stacks that a guess by frame pointer may lead astray: compilers' start files have no unwind information.
 const MAX_GUESSED_WRONG: u64 = 60;
@@ -32,7 +32,10 @@ const MAX_GUESSED_WRONG: u64 = 60;
 /// Stacks are complete for at least this share of the instructions.
 const COMPLETE_SHARE: f64 = 0.995;
 
-/// Stacks from here on are only looked at before every so many instructions.
+/// Stacks are walked before every so many instructions.
+const EVERY: u64 = 2;
+
+/// Stacks from this depth on before every so many.
 const DEEP: usize = 50;
 const DEEP_EVERY: u64 = 31;
 
@@ -48,6 +51,8 @@ struct Tally {
     guessed: u64,
     /// Beyond a guess by frame pointer, which says of itself that it is one, not the truth.
     guessed_wrong: u64,
+    /// Return addresses that the program has overwritten, or put there, to arrive where an exception is caught.
+    overwritten: u64,
 
     frames: u64,
     deepest: usize,
@@ -88,7 +93,9 @@ fn run(compiler: &str, source: &str, flags: &[&str]) {
     let mut handles_signals = false;
     loop {
         tally.instructions += 1;
-        if shadow.depth() < DEEP || tally.instructions.is_multiple_of(DEEP_EVERY) {
+        let instruction = shadow.instruction(&tracee);
+        let every = if shadow.depth() < DEEP { EVERY } else { DEEP_EVERY };
+        if tally.instructions.is_multiple_of(every) {
             check(&tracee, &mut tables, &shadow, &mut tally);
         }
         let send =
@@ -99,7 +106,6 @@ fn run(compiler: &str, source: &str, flags: &[&str]) {
                     libc::SIGUSR2
                 });
         let before = tracee.registers;
-        let instruction = shadow.instruction(&tracee);
         let signal = match send {
             Some(signal) => Some(signal),
             None => match tracee.step(None) {
@@ -157,6 +163,8 @@ fn check(tracee: &Tracee, tables: &mut Tables, shadow: &Shadow, tally: &mut Tall
             .or_default() += 1;
     } else if stack.by_frame_pointer > 0 {
         tally.guessed_wrong += 1;
+    } else if shadow.is_overwritten(tracee) {
+        tally.overwritten += 1;
     } else {
         let frame = stack
             .ips
@@ -180,7 +188,7 @@ fn report(tally: &Tally) {
     let share = tally.complete as f64 / tally.stacks as f64;
     println!(
         "{} instructions, {} stacks of {} frames, deepest {}, {} signals: {:.4}% complete ({} with a guess), \
-         {} incomplete, {} guessed wrong, {} wrong",
+         {} incomplete, {} guessed wrong, {} overwritten, {} wrong",
         tally.instructions,
         tally.stacks,
         tally.frames,
@@ -190,6 +198,7 @@ fn report(tally: &Tally) {
         tally.guessed,
         tally.incomplete.values().sum::<u64>(),
         tally.guessed_wrong,
+        tally.overwritten,
         tally.wrong.values().sum::<u64>(),
     );
     for (what, places) in [("incomplete", &tally.incomplete), ("wrong", &tally.wrong)] {
@@ -230,6 +239,11 @@ fn exceptions() {
     run(
         "g++",
         "throws.cc",
-        &["-O2", "-fomit-frame-pointer", "-Wl,-z,lazy"],
+        &[
+            "-O2",
+            "-fomit-frame-pointer",
+            "-static-libstdc++",
+            "-static-libgcc",
+        ],
     );
 }
