@@ -31,7 +31,7 @@ pub enum Saved {
     Same = 0,
     /// In memory at `CFA + offset`.
     AtCfa = 1,
-    /// In memory at `rbp + offset`, by this frame's `rbp`; only where the CFA comes from `rbp` too.
+    /// In memory at `rbp + offset`, by this frame's `rbp`; not of the return address.
     AtFramePointer = 2,
     /// In memory at `rsp + offset`, by this frame's `rsp`.
     AtStackPointer = 3,
@@ -85,6 +85,11 @@ impl Rule {
     pub const UNSUPPORTED: Self = Self::bare(Cfa::Unsupported);
     /// The kernel's signal frame.
     pub const SIGNAL: Self = Self::bare(Cfa::Signal);
+    /// A frame without a caller.
+    pub const ROOT: Self = Self {
+        return_address: Saved::Lost as u8,
+        ..Self::bare(Cfa::Register)
+    };
     /// The x86-64 ABI at a function's first byte.
     pub const ENTRY: Self = Self {
         cfa_register: RSP,

@@ -64,16 +64,21 @@ fn advance(
         return Err(Outcome::Root);
     }
 
+    let by_rbp = Saved::AtFramePointer as u8;
+    let needs_rbp = rule.cfa_register == RBP || rule.rbp_saved() == by_rbp || rule.rbx_saved() == by_rbp;
+    if needs_rbp && frame.rbp_at != Frame::HERE {
+        if frame.rbp_at == Frame::LOST {
+            return Err(Outcome::Unsupported);
+        }
+        frame.rbp = read(frame.rbp_at).ok_or(Outcome::Unreadable)?;
+        frame.rbp_at = Frame::HERE;
+    }
     let base = locate(rule.cfa_register, frame, &register)?;
     let base = if base.at == Frame::HERE {
         base.value
     } else {
         read(base.at).ok_or(Outcome::Unreadable)?
     };
-    if rule.cfa_register == RBP {
-        frame.rbp = base;
-        frame.rbp_at = Frame::HERE;
-    }
     let extra = i64::from(rule.extra).cast_unsigned();
     let mut cfa = base.wrapping_add(i64::from(rule.cfa_offset).cast_unsigned());
     if rule.cfa == LINKAGE_TABLE && frame.ip & 15 >= extra {

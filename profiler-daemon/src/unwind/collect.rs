@@ -43,6 +43,28 @@ pub(super) struct Collected {
     pub damaged_entries: u32,
 }
 
+impl Collected {
+    /// Adds text with one rule, unless an entry covers its beginning.
+    pub fn add_unless_covered(&mut self, start: u32, end: u32, rule: u16) {
+        if self
+            .spans
+            .iter()
+            .any(|span| (span.start..span.end).contains(&start))
+        {
+            return;
+        }
+        if let Ok(first_row) = u32::try_from(self.rows.len()) {
+            self.rows.push((start, rule));
+            self.spans.push(Span {
+                start,
+                end,
+                first_row,
+                rows: 1,
+            });
+        }
+    }
+}
+
 /// Reads all entries. Offsets count from `base`, which lies at most 4 GiB beneath the text's end.
 pub(super) fn collect<'a, S>(
     section: &S,

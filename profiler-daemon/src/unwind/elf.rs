@@ -4,8 +4,8 @@ use super::table::BuildError;
 use gimli::BaseAddresses;
 use object::{
     CompressionFormat, LittleEndian, Object as _, ObjectSection as _, ObjectSegment as _, SegmentFlags,
-    elf::{EM_X86_64, FileHeader64, PF_X},
-    read::elf::{ElfFile64, FileHeader as _},
+    elf::{EM_X86_64, ET_EXEC, FileHeader64, PF_X, PT_INTERP},
+    read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _},
 };
 use std::borrow::Cow;
 
@@ -30,6 +30,8 @@ pub(super) struct Source<'a> {
     /// What its pointers are relative to.
     pub bases: BaseAddresses,
     pub text: Text<'a>,
+    /// Where a process begins, if it begins in this file.
+    pub entry: Option<u64>,
 }
 
 /// The executable parts of a file, in its own address space.
@@ -61,6 +63,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<Source<'_>, BuildError> {
     let elf = ElfFile64::<LittleEndian>::parse(bytes)
         .map_err(|_| BuildError::Damaged("its headers are not where it says"))?;
     let text = text(&elf)?;
+    let entry = entry(&elf);
+
     let mut bases = BaseAddresses::default();
     if let Some(section) = elf.section_by_name(".text") {
         bases = bases.set_text(section.address());
@@ -79,6 +83,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Source<'_>, BuildError> {
                 section: data.into(),
                 bases,
                 text,
+                entry,
             });
         }
     }
@@ -99,7 +104,23 @@ pub(super) fn read(bytes: &[u8]) -> Result<Source<'_>, BuildError> {
         section,
         bases,
         text,
+        entry,
     })
+}
+
+fn entry(elf: &ElfFile64<'_, LittleEndian>) -> Option<u64> {
+    let header = elf.elf_header();
+    let entry = header.e_entry(LittleEndian);
+    // Linkers let libraries, which nothing begins in, begin at their first instruction.
+    let is_program = header.e_type(LittleEndian) == ET_EXEC
+        || elf
+            .elf_program_headers()
+            .iter()
+            .any(|header| header.p_type(LittleEndian) == PT_INTERP);
+    let is_first = elf
+        .section_by_name(".text")
+        .is_none_or(|section| section.address() == entry);
+    (entry != 0 && (is_program || !is_first)).then_some(entry)
 }
 
 fn text<'a>(elf: &ElfFile64<'a, LittleEndian>) -> Result<Text<'a>, BuildError> {

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `elf.rs` | the sections and the text that unwinding needs, of an ELF file or of the vDSO's image |
+//! | `entry.rs` | the code that a process begins with |
 //! | `collect.rs` | every entry's rows, in bounded work |
 //! | `translate.rs` | one row of gimli's as a [`Rule`](profiler_common::unwind::Rule) |
 //! | `expression.rs` | the shapes of DWARF expressions that rules can say |
@@ -23,6 +24,8 @@
 
 mod collect;
 mod elf;
+mod entry;
+
 mod expression;
 mod flatten;
 mod image;

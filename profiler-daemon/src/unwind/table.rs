@@ -3,6 +3,7 @@
 use super::{
     collect::{self, Collected},
     elf::{self, Kind, Source},
+    entry,
     flatten::flatten,
     padding::is_padding,
     rule_set::RuleSet,
@@ -87,7 +88,15 @@ pub fn build(bytes: &[u8]) -> Result<Table, BuildError> {
         return Err(BuildError::TextTooLarge(length));
     }
     let mut rules = RuleSet::new(MAX_MODULE_RULES);
-    let collected = collected(&source, base, &mut rules)?;
+    let mut collected = collected(&source, base, &mut rules)?;
+    if let Some(entry) = source.entry.and_then(|entry| entry::extent(&source.text, entry)) {
+        collected.add_unless_covered(
+            u32::try_from(entry.start.saturating_sub(base)).unwrap_or(u32::MAX),
+            u32::try_from(entry.end.saturating_sub(base)).unwrap_or(u32::MAX),
+            rules.intern(Rule::ROOT),
+        );
+    }
+
     let rows = flatten(&collected, |start, end| {
         source
             .text

@@ -25,15 +25,19 @@ pub(super) fn translate<'a, S: UnwindSection<Slice<'a>>>(
 }
 
 fn ordinary<'a, S: UnwindSection<Slice<'a>>>(section: &S, row: &UnwindTableRow<usize>) -> Option<Rule> {
+    // A CFA that is not the caller's stack pointer: `longjmp`, about to go elsewhere.
+    if !matches!(
+        row.register(Register(RSP.into())),
+        None | Some(RegisterRule::ValOffset(0))
+    ) {
+        return None;
+    }
     let mut rule = cfa(section, row)?;
+
     let is_register = rule.cfa == Cfa::Register as u8;
     match row.register(Register(RIP.into()))? {
         RegisterRule::Undefined => {
-            rule = Rule {
-                return_address: Saved::Lost as u8,
-                ..Rule::bare(Cfa::Register)
-            };
-            return Some(rule);
+            return Some(Rule::ROOT);
         }
         RegisterRule::Offset(-8) if !is_register => rule.return_address = Saved::AtCfa as u8,
         RegisterRule::Offset(offset) if is_register => {
@@ -46,9 +50,9 @@ fn ordinary<'a, S: UnwindSection<Slice<'a>>>(section: &S, row: &UnwindTableRow<u
         }
         _ => return None,
     }
-    let (rbp, offset) = saved(section, row, RBP, rule.cfa_register);
+    let (rbp, offset) = saved(section, row, RBP);
     rule.rbp_offset = offset;
-    let (mut rbx, offset) = saved(section, row, RBX, rule.cfa_register);
+    let (mut rbx, offset) = saved(section, row, RBX);
     rule.rbx_offset = offset.try_into().unwrap_or_else(|_| {
         rbx = Saved::Lost;
         0
@@ -86,7 +90,6 @@ fn saved<'a, S: UnwindSection<Slice<'a>>>(
     section: &S,
     row: &UnwindTableRow<usize>,
     register: u8,
-    cfa_register: u8,
 ) -> (Saved, i32) {
     let place = match row.register(Register(register.into())) {
         None | Some(RegisterRule::SameValue) => return (Saved::Same, 0),
@@ -95,9 +98,7 @@ fn saved<'a, S: UnwindSection<Slice<'a>>>(
             Some((Saved::InRegister, number.into()))
         }
         Some(RegisterRule::Expression(expression)) => match shape(section, &expression) {
-            Some(Shape::Register { register, offset })
-                if register == u16::from(RBP) && cfa_register == RBP =>
-            {
+            Some(Shape::Register { register, offset }) if register == u16::from(RBP) => {
                 Some((Saved::AtFramePointer, offset))
             }
             Some(Shape::Register { register, offset }) if register == u16::from(RSP) => {

@@ -78,7 +78,7 @@ impl Walk<'_> {
             |number| memory.register(number),
             |address| memory.read(address),
         );
-        if !matches!(outcome, Outcome::NoRule | Outcome::Unsupported) {
+        if outcome != Outcome::NoRule {
             return outcome;
         }
         *frame = before;

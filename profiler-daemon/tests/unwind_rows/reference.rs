@@ -34,8 +34,8 @@ pub type Caller = Option<u64>;
 
 /// What a row says of the caller, registers it says nothing of being as they are.
 pub struct Evaluated {
-    pub cfa: u64,
     pub ip: Caller,
+    pub sp: Caller,
     pub rbp: Caller,
     pub rbx: Caller,
 }
@@ -57,8 +57,10 @@ pub fn evaluate(section: &EhFrame<Slice<'_>>, row: &UnwindTableRow<usize>, machi
         Some(RegisterRule::ValExpression(e)) => Some(run(section, &e, machine, Some(cfa))),
         Some(rule) => panic!("{rule:?}"),
     };
+    // Without a word about it, the caller's stack pointer is the CFA.
+    let sp = row.register(Register(7)).map_or(Some(cfa), |_| register(7));
     Evaluated {
-        cfa,
+        sp,
         ip: register(16),
         rbp: register(6),
         rbx: register(3),

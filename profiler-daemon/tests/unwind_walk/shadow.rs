@@ -1,7 +1,7 @@
 //! The truth: which calls have not returned, and which signals.
 
 use crate::tracee::Tracee;
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 use libc::user_regs_struct;
 use profiler_daemon::unwind::Memory as _;
 use std::collections::HashMap;
@@ -15,6 +15,9 @@ pub enum Instruction {
     /// A call; the next instruction's address.
     Call(u64),
     SystemCall,
+    Return,
+    /// `jmp *%rcx`, to an address that was popped.
+    JumpRcx,
     Other,
 }
 
@@ -42,6 +45,25 @@ impl Shadow {
         std::iter::once(ip).chain(callers).collect()
     }
 
+    /// Whether a return address is not any more what the call made it.
+    pub fn is_overwritten(&self, tracee: &Tracee) -> bool {
+        let moved =
+            |entry: &Entry| matches!(entry, Entry::Call { slot, ip } if tracee.read(*slot) != Some(*ip));
+        // The last steps of arriving: a return to what no call has left there, or the same in two instructions.
+        let next = self.decoded.get(&tracee.registers.rip);
+        let called =
+            matches!(self.entries.last(), Some(Entry::Call { slot, .. }) if *slot == tracee.registers.rsp);
+        match next {
+            Some(Instruction::JumpRcx) => true,
+            Some(Instruction::Return) if !called => true,
+            _ => self.entries.iter().any(moved),
+        }
+    }
+
+    pub fn depth(&self) -> usize {
+        self.entries.len()
+    }
+
     pub fn in_signal(&self) -> bool {
         self.entries
             .iter()
@@ -57,6 +79,10 @@ impl Shadow {
             match decoded.flow_control() {
                 FlowControl::Call | FlowControl::IndirectCall if decoded.mnemonic() == Mnemonic::Call => {
                     Instruction::Call(decoded.next_ip())
+                }
+                FlowControl::Return if decoded.mnemonic() == Mnemonic::Ret => Instruction::Return,
+                FlowControl::IndirectBranch if decoded.op0_register() == Register::RCX => {
+                    Instruction::JumpRcx
                 }
                 _ if decoded.mnemonic() == Mnemonic::Syscall => Instruction::SystemCall,
                 _ => Instruction::Other,
