@@ -95,7 +95,7 @@ pub enum PlanError {
         stripped: bool,
     },
     /// It has been inlined everywhere.
-    #[error("{name} has no code of its own: it is inlined in all {instances} places that call it")]
+    #[error("{}", only_inlined_text(name, *instances))]
     OnlyInlined {
         /// Its name.
         name: String,
@@ -104,7 +104,8 @@ pub enum PlanError {
     },
     /// It stands for another function, chosen when the program is loaded.
     #[error(
-        "{0} is an ifunc: its name stands for one of several functions, chosen when the program is loaded"
+        "{0} is an ifunc: its name stands for one of several functions, chosen when the program is loaded; \
+         probe that one by its own name"
     )]
     Indirect(String),
     /// A name means too many functions.
@@ -127,9 +128,21 @@ pub enum PlanError {
     },
 }
 
+fn only_inlined_text(name: &str, instances: u64) -> String {
+    let places = match instances {
+        1 => "the one place that calls it".to_owned(),
+        count => format!("all {count} places that call it"),
+    };
+    format!(
+        "{name} has no code of its own: it is inlined in {places}; probe a function that calls it instead"
+    )
+}
+
 fn no_such_function(name: &str, nearest: &[String], stripped: bool) -> String {
     let mut text = format!("no function is called {name}");
-    if !nearest.is_empty() {
+    if nearest.is_empty() {
+        text.push_str(" or nearly that: `profiler functions` lists those that there are");
+    } else {
         let _ = write!(text, "; the nearest names are {}", nearest.join(", "));
     }
     if stripped {
