@@ -50,12 +50,12 @@ fn ctrl_c_writes_the_flame_graph() {
         &daemon.socket,
         &["latency", "--session", &name, "--interval", "0.1"],
     ));
-    while watching.line().contains(" 0/s ") {}
+    while watching.line().contains("no call has ended") {}
     run.interrupt();
     let ended = run.end().status(0);
-    assert!(ended.stdout().contains("slow_inner "), "{}", ended.stdout());
+    assert!(ended.stdout().contains("slow_inner;"), "{}", ended.stdout());
     // Its session ended with it, and so did the other one, with a result.
-    let other = watching.end().status(0).says("The run ended by itself");
+    let other = watching.end().status(0).says("The run ended by itself: ");
     assert!(other.stdout().contains("p99.9"), "{}", other.stdout());
     assert_eq!(daemon.sessions().len(), 0);
     unharmed(target);

@@ -41,7 +41,7 @@ fn a_stop_gives_everybody_their_result() {
     let ended = latency
         .end()
         .status(0)
-        .says("The run ended by itself. the daemon is stopping");
+        .says("The run ended by itself: the daemon is stopping.");
     assert!(ended.stdout().contains("p99.9"), "{}", ended.stdout());
     flame.end().status(0);
     unharmed(target);

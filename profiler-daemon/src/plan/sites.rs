@@ -242,16 +242,23 @@ pub fn only_inlined(name: &Name, debug: &[&DebugIndex]) -> Option<PlanError> {
 }
 
 fn missing(name: &Name, modules: &[&ModuleIndex]) -> PlanError {
-    let mut nearest: Vec<_> = modules
-        .iter()
-        .flat_map(|module| module.nearest(name, NEAREST))
-        .collect();
-    nearest.sort();
-    nearest.dedup();
+    // Of names equally near, the executable's own come before its libraries'.
+    let mut near: Vec<(usize, usize, String)> = Vec::new();
+    for (number, module) in modules.iter().enumerate() {
+        let found = module.nearest(name, NEAREST).into_iter();
+        near.extend(found.map(|(distance, name)| (distance, number, name)));
+    }
+    near.sort();
+    let mut nearest: Vec<String> = Vec::new();
+    for (_, _, name) in near {
+        if !nearest.contains(&name) {
+            nearest.push(name);
+        }
+    }
     nearest.truncate(NEAREST);
     PlanError::NoSuchFunction {
         name: name.to_string(),
-        nearest: nearest.into_iter().map(|(_, name)| name).collect(),
+        nearest,
         // Libraries are often stripped, and their exported names are what one asks for.
         stripped: modules.first().is_some_and(|module| module.is_stripped()),
     }

@@ -164,6 +164,12 @@ fn a_function_that_is_not_there() {
     let refusal = Refusal::of(
         Code::NotFound,
         "FUNCTION_NOT_FOUND",
+        &["no function is called caller; the nearest names are caller_one, caller_two"],
+    );
+    refused_in("inlined", "caller", &refusal);
+    let refusal = Refusal::of(
+        Code::NotFound,
+        "FUNCTION_NOT_FOUND",
         &["no function is called nosuch_*", "`profiler functions` lists"],
     );
     refused_in("inlined", "nosuch_*", &refusal);

@@ -265,7 +265,7 @@ impl<'a> Parser<'a> {
             return Err(Self::error_at(
                 self.text,
                 unit_at,
-                "a time needs a unit: ns, us, ms or s",
+                "a time needs a unit: ns, us, ms or s; a percentile is written p95",
             ));
         };
         let end = self.at;
