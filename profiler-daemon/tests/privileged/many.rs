@@ -100,7 +100,8 @@ fn two_thousand_functions_come_and_go_while_they_are_called() {
         let (least, most) = (seen.clone().min().unwrap(), seen.clone().max().unwrap());
         println!("each called {least} to {most} times");
         for function in &last.functions {
-            assert_eq!((function.open, function.abandoned), (0, 0), "{function:?}");
+            // The one thread may be in it when the counters are read.
+            assert!(function.open <= 1 && function.abandoned == 0, "{function:?}");
             // Exits come before entries: calls between the two have an end without a beginning.
             assert!(
                 function.lost.keys().all(|reason| *reason == "open_at_attach"),
