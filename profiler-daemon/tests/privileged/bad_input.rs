@@ -43,9 +43,12 @@ impl Refusal {
     }
 }
 
-/// A scope on a process is refused, and nothing is left attached: not in this process, nor in the target.
-fn refused(service: &Service, pid: u32, scope: &str, refusal: &Refusal) {
-    refusal.is(service.attach(pid, scope).unwrap_err());
+/// Scopes on a process are refused, and nothing is left: not in this process, nor in the kernel.
+fn refused(service: &Service, pid: u32, scopes: &[(&str, Refusal)]) {
+    for (scope, refusal) in scopes {
+        refusal.is(service.attach(pid, scope).unwrap_err());
+    }
+    // What was loaded to find out goes within a second.
     bpf::wait_until_gone(&bpf::held_by(std::process::id()));
     assert!(
         service
@@ -57,10 +60,10 @@ fn refused(service: &Service, pid: u32, scope: &str, refusal: &Refusal) {
 }
 
 /// The same of a fixture, which then goes on unharmed.
-fn refused_in(fixture: &str, scope: &str, refusal: &Refusal) {
+fn refused_in(fixture: &str, scopes: &[(&str, Refusal)]) {
     let service = Service::start();
     let mut target = Fixture::start(fixture, &[]);
-    refused(&service, target.pid(), scope, refusal);
+    refused(&service, target.pid(), scopes);
     assert_eq!(bpf::changed_code(target.pid()), 0, "{fixture} was changed");
     target.run();
     assert_eq!(target.finish().status, Some(0));
@@ -73,18 +76,12 @@ fn a_process_that_is_not_there() {
     let target = Fixture::start("idle", &[]);
     let pid = target.pid();
     assert_eq!(target.finish().status, Some(0));
-    let gone = Refusal::of(
-        Code::NotFound,
-        "TARGET_NOT_FOUND",
-        &["no process ", "`profiler ps`"],
-    );
-    refused(&service, pid, "idle_fn", &gone);
-    refused(&service, u32::MAX, "idle_fn", &gone);
-    let none = Refusal::of(
-        Code::NotFound,
-        "TARGET_NOT_FOUND",
-        &["`profiler ps`", "no_such_program"],
-    );
+    let gone = || {
+        let words = &["no process ", "`profiler ps`"];
+        Refusal::of(Code::NotFound, "TARGET_NOT_FOUND", words)
+    };
+    refused(&service, pid, &[("idle_fn", gone())]);
+    refused(&service, u32::MAX, &[("idle_fn", gone())]);
     let request = NewSession {
         name: String::new(),
         target: TargetSpec::Executable("no_such_program".to_owned()),
@@ -95,6 +92,8 @@ fn a_process_that_is_not_there() {
         lease_ns: 60_000_000_000,
         exit_method: None,
     };
+    let words = &["no process runs `no_such_program`", "`profiler ps`"];
+    let none = Refusal::of(Code::NotFound, "TARGET_NOT_FOUND", words);
     none.is(service
         .runtime
         .block_on(service.handle.create(ROOT, request))
@@ -109,100 +108,70 @@ fn a_thread_of_the_kernel() {
         println!("no thread of the kernel can be seen: not tried");
         return;
     }
-    let refusal = Refusal::of(
-        Code::FailedPrecondition,
-        "TARGET_IS_KERNEL_THREAD",
-        &["process 2 (kthreadd) is a kernel thread", "only user processes"],
-    );
-    let service = Service::start();
-    refused(&service, 2, "f", &refusal);
-    // Nothing to attach, but still nothing to look at.
-    refused(&service, 2, "", &refusal);
+    let refusal = || {
+        let words = &["process 2 (kthreadd) is a kernel thread", "only user processes"];
+        Refusal::of(Code::FailedPrecondition, "TARGET_IS_KERNEL_THREAD", words)
+    };
+    // With nothing to attach there is still nothing to look at.
+    refused(&Service::start(), 2, &[("f", refusal()), ("", refusal())]);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_32_bit_program() {
-    let refusal = Refusal::of(
-        Code::FailedPrecondition,
-        "TARGET_IS_32_BIT",
-        &["runs a 32-bit executable", "only 64-bit x86"],
-    );
-    refused_in("idle32", "idle_fn", &refusal);
+    let words = &["runs a 32-bit executable", "only 64-bit x86"];
+    let refusal = Refusal::of(Code::FailedPrecondition, "TARGET_IS_32_BIT", words);
+    refused_in("idle32", &[("idle_fn", refusal)]);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_stripped_program() {
-    let refusal = Refusal::of(
-        Code::FailedPrecondition,
-        "TARGET_STRIPPED",
-        &[
-            "no function is called idle_fn",
-            "stripped",
-            "run one that was built without",
-        ],
-    );
-    refused_in("idle_stripped", "idle_fn", &refusal);
-    let refusal = Refusal::of(
-        Code::FailedPrecondition,
-        "TARGET_STRIPPED",
-        &["idle_*", "stripped"],
-    );
-    refused_in("idle_stripped", "idle_*", &refusal);
+    let stripped = |words| Refusal::of(Code::FailedPrecondition, "TARGET_STRIPPED", words);
+    let name = stripped(&[
+        "no function is called idle_fn",
+        "stripped",
+        "run one that was built without",
+    ]);
+    let glob = stripped(&["idle_*", "stripped"]);
+    refused_in("idle_stripped", &[("idle_fn", name), ("idle_*", glob)]);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_function_that_is_not_there() {
-    let refusal = Refusal::of(
-        Code::NotFound,
-        "FUNCTION_NOT_FOUND",
-        &["no function is called callerone; the nearest names are caller_one"],
+    let missing = |words| Refusal::of(Code::NotFound, "FUNCTION_NOT_FOUND", words);
+    let typo = missing(&["no function is called callerone; the nearest names are caller_one"]);
+    let part = missing(&["no function is called caller; the nearest names are caller_one, caller_two"]);
+    let far = missing(&["no function is called nosuch_*", "`profiler functions` lists"]);
+    refused_in(
+        "inlined",
+        &[("callerone", typo), ("caller", part), ("nosuch_*", far)],
     );
-    refused_in("inlined", "callerone", &refusal);
-    let refusal = Refusal::of(
-        Code::NotFound,
-        "FUNCTION_NOT_FOUND",
-        &["no function is called caller; the nearest names are caller_one, caller_two"],
-    );
-    refused_in("inlined", "caller", &refusal);
-    let refusal = Refusal::of(
-        Code::NotFound,
-        "FUNCTION_NOT_FOUND",
-        &["no function is called nosuch_*", "`profiler functions` lists"],
-    );
-    refused_in("inlined", "nosuch_*", &refusal);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_function_that_is_inlined_everywhere() {
-    let refusal = Refusal::of(
-        Code::FailedPrecondition,
-        "FUNCTION_ONLY_INLINED",
-        &[
-            "inlined_everywhere has no code of its own",
-            "inlined in all 3 places",
-            "probe a function that calls it",
-        ],
-    );
-    refused_in("inlined", "inlined_everywhere", &refusal);
+    let words = &[
+        "inlined_everywhere has no code of its own",
+        "inlined in all 3 places",
+        "probe a function that calls it",
+    ];
+    let refusal = Refusal::of(Code::FailedPrecondition, "FUNCTION_ONLY_INLINED", words);
+    refused_in("inlined", &[("inlined_everywhere", refusal)]);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn an_ifunc() {
-    let refusal = Refusal::of(
-        Code::FailedPrecondition,
-        "FUNCTION_IS_IFUNC",
-        &[
-            "dispatched is an ifunc",
-            "chosen when the program is loaded",
-            "by its own name",
-        ],
-    );
-    refused_in("ifunc", "dispatched", &refusal);
+    let words = &[
+        "dispatched is an ifunc",
+        "chosen when the program is loaded",
+        "by its own name",
+    ];
+    let refusal = Refusal::of(Code::FailedPrecondition, "FUNCTION_IS_IFUNC", words);
+    refused_in("ifunc", &[("dispatched", refusal)]);
 }
 
 #[test]
