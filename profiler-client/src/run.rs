@@ -17,6 +17,9 @@ use crate::{
 /// What an aborted command may still take to end its session.
 const ABORT: Duration = Duration::from_secs(1);
 
+/// What the rest of it may take. It is longer only where it is stuck in a write, which nothing can end.
+const STUCK: Duration = Duration::from_millis(200);
+
 /// Runs a command and says how it ended.
 #[must_use]
 pub fn run(host: Host, request: Request) -> ExitCode {
@@ -30,7 +33,7 @@ pub fn run(host: Host, request: Request) -> ExitCode {
         Err(failure) => report(failure),
     };
     // A write to a pipe that nobody reads blocks its thread for good.
-    runtime.shutdown_timeout(ABORT);
+    runtime.shutdown_timeout(STUCK);
     exit
 }
 
@@ -54,6 +57,5 @@ async fn execute(host: Host, request: Request) -> Result<(), Failure> {
 async fn abort(work: JoinHandle<Result<(), Failure>>, owned: &Owned) {
     work.abort();
     // Dropping what it holds removes its temporary file.
-    let _ = timeout(ABORT, work).await;
-    let _ = timeout(ABORT, owned.end()).await;
+    let _ = tokio::join!(timeout(STUCK, work), timeout(ABORT, owned.end()));
 }

@@ -6,13 +6,13 @@ use profiler_proto::v1;
 use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
-use crate::{attached::Owned, cli::exit::Failure, stop::Stop};
+use crate::{attached::Owned, cli::exit::Failure, render::escape::terminal, stop::Stop};
 
 /// How long a stream may take to bring its last message after its session was ended.
 const LAST_MESSAGE: Duration = Duration::from_secs(5);
 
-/// How long a run that was stopped before any message waits for one, if only to show that.
-const FIRST_MESSAGE: Duration = Duration::from_secs(3);
+/// How long the last look at a session that goes on may take.
+const LAST_LOOK: Duration = Duration::from_secs(3);
 
 /// A message of a view's stream.
 pub trait Message {
@@ -40,6 +40,18 @@ impl Message for v1::WatchFlameResponse {
     }
 }
 
+/// What is said of a run that nobody ended.
+#[must_use]
+pub fn ended_by_itself(reason: &str) -> String {
+    if reason.is_empty() {
+        return "The run ended by itself.".to_owned();
+    }
+    format!(
+        "The run ended by itself: {}.",
+        terminal(reason.trim_end_matches('.'))
+    )
+}
+
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -65,7 +77,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Hands every message to `on_message` until the run is over.
+    /// Hands every message to `on_message` until the run is over. What has come since the last message then is
+    /// asked for by `again`, which opens the stream once more: the session is somebody else's and goes on.
     ///
     /// # Errors
     ///
@@ -73,9 +86,9 @@ impl Run {
     pub async fn watch<M: Message>(
         mut self,
         mut stream: Streaming<M>,
+        again: impl AsyncFnOnce() -> Result<Streaming<M>, Status>,
         mut on_message: impl FnMut(M) -> Result<(), Failure>,
     ) -> Result<Ended, Failure> {
-        let mut any = false;
         loop {
             let message = tokio::select! {
                 biased;
@@ -83,27 +96,28 @@ impl Run {
                 () = until(self.deadline) => break,
                 message = stream.message() => message,
             };
-            any = true;
             if let Some(ended) = take(message, &mut on_message)? {
                 return Ok(ended);
             }
         }
-        self.drain(stream, any, on_message).await
+        if self.own {
+            self.drain(stream, on_message).await
+        } else {
+            // The first stream stays open until then: without any, the daemon forgets what was sampled for it.
+            let now = within(LAST_LOOK, async { again().await?.message().await }).await;
+            if let Some(now) = now {
+                take(now, &mut on_message)?;
+            }
+            Ok(Ended::Asked)
+        }
     }
 
-    /// Takes what is still to come after the run's end.
+    /// Ends the session, and takes what is still to come.
     async fn drain<M: Message>(
         &mut self,
         mut stream: Streaming<M>,
-        any: bool,
         mut on_message: impl FnMut(M) -> Result<(), Failure>,
     ) -> Result<Ended, Failure> {
-        if !self.own {
-            if !any && let Some(message) = within(FIRST_MESSAGE, stream.message()).await {
-                take(message, &mut on_message)?;
-            }
-            return Ok(Ended::Asked);
-        }
         let owned = self.owned.clone();
         let end = tokio::spawn(async move { owned.end().await });
         let last = Instant::now() + LAST_MESSAGE;

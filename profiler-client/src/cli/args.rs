@@ -59,12 +59,24 @@ pub struct HostArgs {
 #[derive(Args, Debug, Default)]
 pub struct TargetArgs {
     /// Process to look at: all its threads, not its children
-    #[arg(short, long, value_name = "PID", conflicts_with = "exe",
-          value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    #[arg(short, long, value_name = "PID", conflicts_with = "exe", value_parser = pid)]
     pub pid: Option<u32>,
     /// Look at every process that runs this executable: a path, or a name without slashes
     #[arg(long, value_name = "EXE")]
     pub exe: Option<String>,
+}
+
+/// Reads a process's number.
+fn pid(text: &str) -> Result<u32, String> {
+    // The kernel's own limit (`PID_MAX_LIMIT`).
+    const LAST: u32 = 4_194_304;
+    match text.parse() {
+        Ok(pid) if (1..=LAST).contains(&pid) => Ok(pid),
+        Ok(pid) => Err(format!("{pid} is not in 1..={LAST}")),
+        Err(_) => Err(format!(
+            "a process's number is wanted; `profiler ps {text}` shows those of that name, --exe takes a name"
+        )),
+    }
 }
 
 /// How a session is made.

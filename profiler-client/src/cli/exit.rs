@@ -80,8 +80,22 @@ impl Failure {
         if error.kind() == io::ErrorKind::BrokenPipe {
             return Self::closed_pipe();
         }
-        Self::failed(format!("Cannot write {}: {error}.", escape::terminal(what)))
+        Self::failed(format!(
+            "Cannot write {}: {}.",
+            escape::terminal(what),
+            root(error)
+        ))
     }
+}
+
+/// The system's own words, without the name of a temporary file around them.
+fn root(error: &io::Error) -> &io::Error {
+    let inner = error
+        .get_ref()
+        .and_then(|wrapped| std::error::Error::source(wrapped));
+    inner
+        .and_then(|inner| inner.downcast_ref::<io::Error>())
+        .unwrap_or(error)
 }
 
 /// Says what went wrong on standard error.

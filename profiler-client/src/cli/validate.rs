@@ -324,6 +324,7 @@ mod tests {
             (&["latency", "f"][..], "-p PID"),
             (&["latency", "-p", "7"], "which calls"),
             (&["latency", "-p", "0", "f"], "0 is not in"),
+            (&["latency", "-p", "server", "f"], "`profiler ps server` shows"),
             (&["latency", "-p", "7", "--exe", "x", "f"], "cannot be used with"),
             (&["latency", "--session", "web", "-p", "7"], "cannot be used with"),
             (

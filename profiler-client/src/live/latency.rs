@@ -189,14 +189,15 @@ fn several(state: &LatencyState, columns: usize, rows: usize) -> Vec<Line> {
         Style::Faint,
         format!("{:<widest$}  in the window", table[0]),
     )];
-    for (function, numbers) in shown.iter().zip(&table[1..]) {
+    let names = text::distinct(shown.iter().map(|function| &function.function), text::name);
+    for ((function, numbers), name) in shown.iter().zip(&table[1..]).zip(names) {
         lines.push(
             Line::of(Style::Plain, format!("{numbers:<widest$}  "))
                 .and(
                     Style::Bar,
                     format!("{:<spark$}  ", bars::spark(&function.window_counts, spark)),
                 )
-                .and(Style::Strong, terminal(&function.function.name).into_owned()),
+                .and(Style::Strong, name),
         );
     }
     if functions.len() > shown.len() {

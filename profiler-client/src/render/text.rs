@@ -1,23 +1,39 @@
 //! Plain text for pipes and for what is left on the screen when a run has ended.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use profiler_proto::v1;
 
 use super::{escape::terminal, units};
 use crate::state::latency::{FunctionState, LatencyState};
 
-/// A line for each function, of its window.
+/// A line for each function, of its window; of several functions, for those that were called in it.
 #[must_use]
 pub fn update(state: &LatencyState, elapsed: Duration) -> String {
     let mut text = String::new();
-    for function in state.functions.values() {
-        let window = &function.window;
-        text.push_str(&format!(
-            "{:6.1} s  {}",
+    let several = state.functions.len() > 1;
+    if several
+        && state
+            .functions
+            .values()
+            .all(|function| function.window.count == 0.0)
+    {
+        return format!(
+            "{:6.1} s  no call of the {} functions has ended in the window\n",
             elapsed.as_secs_f64(),
-            terminal(&function.function.name)
-        ));
+            units::count(state.functions.len() as u64)
+        );
+    }
+    let names = distinct(state.functions.values().map(|function| &function.function), name);
+    for (function, name) in state.functions.values().zip(names) {
+        if several && function.window.count == 0.0 {
+            continue;
+        }
+        let window = &function.window;
+        text.push_str(&format!("{:6.1} s  {name}", elapsed.as_secs_f64()));
         if window.count > 0.0 {
             text.push_str(&format!(
                 "  {}/s  mean {}  p50 {}  p95 {}  p99 {}  max {}",
@@ -39,7 +55,11 @@ pub fn update(state: &LatencyState, elapsed: Duration) -> String {
     text
 }
 
-/// The table of all histograms, as a run ends with it.
+/// Functions that were not called and are named all the same.
+const NOT_CALLED_NAMED: usize = 5;
+
+/// The table of all histograms, as a run ends with it: what took the most time first, and what was not called in
+/// a line.
 #[must_use]
 pub fn result(state: &LatencyState, elapsed: Duration) -> String {
     let mut text = format!(
@@ -47,9 +67,17 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
         terminal(&state.scope),
         units::duration(elapsed.as_nanos() as f64)
     );
-    for function in state.functions.values() {
+    let titles = distinct(state.functions.values().map(|function| &function.function), title);
+    let (mut called, not_called): (Vec<_>, Vec<_>) = state
+        .functions
+        .values()
+        .zip(titles)
+        .partition(|(function, _)| state.functions.len() == 1 || was_called(function));
+    let time = |function: &FunctionState| function.since_start.count * function.since_start.mean_ns;
+    called.sort_by(|(a, _), (b, _)| time(b).total_cmp(&time(a)));
+    for (function, title) in called {
         text.push('\n');
-        text.push_str(&title(&function.function));
+        text.push_str(&title);
         text.push('\n');
         for line in summaries(function, usize::MAX) {
             text.push_str(&line);
@@ -62,7 +90,30 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
             text.push('\n');
         }
     }
+    if !not_called.is_empty() {
+        let names: Vec<_> = not_called
+            .iter()
+            .take(NOT_CALLED_NAMED)
+            .map(|(function, _)| name(&function.function))
+            .collect();
+        let more = if names.len() < not_called.len() {
+            ", …"
+        } else {
+            ""
+        };
+        text.push_str(&format!(
+            "\nnot called: {} ({}{more})\n",
+            units::count(not_called.len() as u64),
+            names.join(", ")
+        ));
+    }
     text
+}
+
+/// Whether there is anything to say of a function.
+fn was_called(function: &FunctionState) -> bool {
+    let lost = function.lost.values().any(|&count| count > 0);
+    function.since_start.count > 0.0 || function.open > 0 || function.abandoned > 0 || lost
 }
 
 /// A function's name and where it is.
@@ -76,6 +127,37 @@ pub fn title(function: &v1::Function) -> String {
         }
     }
     text
+}
+
+/// Where a function's code is: what tells it from others of its name.
+fn place(function: &v1::Function) -> String {
+    let module = function.module.rsplit('/').next().unwrap_or_default();
+    format!("  {}+{:#x}", terminal(module), function.address)
+}
+
+/// What functions are called, each by `name`; those that would be called the same, with where their code is.
+pub fn distinct<'a>(
+    functions: impl IntoIterator<Item = &'a v1::Function>,
+    name: impl Fn(&v1::Function) -> String,
+) -> Vec<String> {
+    let functions: Vec<&v1::Function> = functions.into_iter().collect();
+    let mut names: Vec<String> = functions.iter().map(|function| name(function)).collect();
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for name in &names {
+        *times.entry(name.clone()).or_default() += 1;
+    }
+    for (name, function) in names.iter_mut().zip(functions) {
+        if times.get(name).is_some_and(|times| *times > 1) {
+            name.push_str(&place(function));
+        }
+    }
+    names
+}
+
+/// A function's name alone, for people.
+#[must_use]
+pub fn name(function: &v1::Function) -> String {
+    terminal(&function.name).into_owned()
 }
 
 /// The table of the three histograms: a heading and a line each. Where it would be wider than
@@ -332,6 +414,46 @@ pub(crate) mod tests {
                 "  open 3  abandoned 0  overhead 800 ns  lost none",
                 "  slowest  31.0 ms (thread 77)",
             ]
+        );
+    }
+
+    #[test]
+    fn what_was_not_called_is_named_in_a_line() {
+        let mut state = sample();
+        for id in 2..12 {
+            let mut idle = FunctionState::default();
+            idle.function.name = format!("idle{id}");
+            state.functions.insert(id, idle);
+        }
+        let text = result(&state, Duration::from_secs(10));
+        assert!(
+            text.ends_with("\nnot called: 10 (idle2, idle3, idle4, idle5, idle6, …)\n"),
+            "{text}"
+        );
+        assert_eq!(update(&state, Duration::ZERO).lines().count(), 1);
+        state.functions.remove(&1);
+        assert_eq!(
+            update(&state, Duration::ZERO),
+            "   0.0 s  no call of the 10 functions has ended in the window\n"
+        );
+    }
+
+    #[test]
+    fn functions_of_one_name_are_told_apart() {
+        let function = |name: &str, address| v1::Function {
+            name: name.to_owned(),
+            module: "/usr/lib/lib\x1b.so".to_owned(),
+            address,
+            ..Default::default()
+        };
+        let functions = [
+            function("init", 0x10),
+            function("run", 0x20),
+            function("init", 0x30),
+        ];
+        assert_eq!(
+            distinct(&functions, name),
+            ["init  lib\\u{1b}.so+0x10", "run", "init  lib\\u{1b}.so+0x30"]
         );
     }
 

@@ -24,7 +24,7 @@ use crate::{
     },
     state::flame::FlameState,
     stop::Stop,
-    watch::{Ended, Run},
+    watch::{Ended, Run, ended_by_itself},
 };
 
 /// Time between messages; only the last one is written, the others are progress.
@@ -33,24 +33,23 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Runs it.
 pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
     let output = Output::open(request.output.as_deref())?;
-    let (attached, target, stream) = interruptible(&mut stop, async {
+    let (attached, target, stream, again) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         // A running session's scope is known only now.
         require_predicate(request.sides, &attached.session.scope)?;
         let mut client =
             ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let stream = client
-            .watch_flame(v1::WatchFlameRequest {
-                session: attached.session.name.clone(),
-                interval: Some(to_proto(INTERVAL)),
-                over: request.over.into(),
-                difference: request.sides == Sides::Difference,
-            })
-            .await?
-            .into_inner();
+        let watch = v1::WatchFlameRequest {
+            session: attached.session.name.clone(),
+            interval: Some(to_proto(INTERVAL)),
+            over: request.over.into(),
+            difference: request.sides == Sides::Difference,
+        };
+        let stream = client.watch_flame(watch.clone()).await?.into_inner();
+        let again = async move || Ok(client.watch_flame(watch).await?.into_inner());
         let target = target::label(&connection, &attached.session).await;
-        Ok((attached, target, stream))
+        Ok((attached, target, stream, again))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -65,7 +64,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             owned,
             own: attached.own,
         };
-        run.watch(stream, |message| {
+        run.watch(stream, again, |message| {
             state
                 .apply(message)
                 .map_err(|error| Failure::failed(error.to_string()))?;
@@ -81,19 +80,17 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             elapsed: began.elapsed(),
         };
         output.write(&render(&state, &request, &about))?;
-        if let Some(path) = &request.output {
-            note(&format!(
-                "{} written: {}",
-                terminal(&path.to_string_lossy()),
-                describe(&state, about.elapsed, None)
-            ));
+        let run = describe(&state, about.elapsed, None);
+        match &request.output {
+            Some(path) => note(&format!("{} written: {run}", terminal(&path.to_string_lossy()))),
+            None => note(&run),
         }
     }
     match ended {
         Ended::Asked if state.started => Ok(()),
         Ended::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
         Ended::ByItself(reason) => {
-            note(&format!("The run ended by itself. {}", terminal(&reason)));
+            note(&ended_by_itself(&reason));
             Ok(())
         }
         Ended::Broken(failure) => Err(failure),

@@ -31,10 +31,14 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
             message.functions.iter().map(json::function).collect()
         } else {
             let heading = if any { "" } else { "    SIZE  INLINED  FUNCTION\n" };
+            let titles = text::distinct(&message.functions, text::title);
             message
                 .functions
                 .iter()
-                .fold(heading.to_owned(), |lines, function| lines + &line(function))
+                .zip(titles)
+                .fold(heading.to_owned(), |lines, (function, title)| {
+                    lines + &line(function, &title)
+                })
         };
         any = true;
         output::stdout(content)?;
@@ -52,11 +56,11 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
     })
 }
 
-fn line(function: &v1::Function) -> String {
+fn line(function: &v1::Function, title: &str) -> String {
     let inlined = if function.inlined == 0 {
         String::new()
     } else {
         function.inlined.to_string()
     };
-    format!("{:>8} {inlined:>8}  {}\n", function.size, text::title(function))
+    format!("{:>8} {inlined:>8}  {title}\n", function.size)
 }

@@ -16,10 +16,10 @@ use crate::{
     connect::{MAX_MESSAGE_BYTES, connect},
     live,
     output::{self, warnings},
-    render::{escape::terminal, json, text},
+    render::{json, text},
     state::latency::LatencyState,
     stop::Stop,
-    watch::{Ended, Message as _, Run},
+    watch::{Ended, Message as _, Run, ended_by_itself},
 };
 
 /// How the view is shown.
@@ -31,18 +31,17 @@ enum Show {
 
 /// Runs it.
 pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let (attached, stream, mut show) = interruptible(&mut stop, async {
+    let (attached, stream, again, mut show) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         let mut client =
             ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
-        let stream = client
-            .watch_latency(v1::WatchLatencyRequest {
-                session: attached.session.name.clone(),
-                interval: Some(to_proto(request.interval)),
-            })
-            .await?
-            .into_inner();
+        let watch = v1::WatchLatencyRequest {
+            session: attached.session.name.clone(),
+            interval: Some(to_proto(request.interval)),
+        };
+        let stream = client.watch_latency(watch.clone()).await?.into_inner();
+        let again = async move || Ok(client.watch_latency(watch).await?.into_inner());
         let show = if request.json {
             Show::Json
         } else if io::stdout().is_terminal() {
@@ -56,7 +55,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         } else {
             Show::Lines
         };
-        Ok((attached, stream, show))
+        Ok((attached, stream, again, show))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -70,7 +69,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     };
     let mut state = LatencyState::default();
     let ended = run
-        .watch(stream, |message: v1::WatchLatencyResponse| {
+        .watch(stream, again, |message: v1::WatchLatencyResponse| {
             let last = message.is_final();
             state
                 .apply(message)
@@ -93,7 +92,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     match ended {
         Ended::Asked => Ok(()),
         Ended::ByItself(reason) => {
-            output::note(&format!("The run ended by itself. {}", terminal(&reason)));
+            output::note(&ended_by_itself(&reason));
             Ok(())
         }
         Ended::Broken(failure) => Err(failure),

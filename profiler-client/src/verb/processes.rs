@@ -53,7 +53,9 @@ pub async fn fetch(connection: &Connection, pattern: String) -> Result<Vec<v1::P
         .await?
         .into_inner()
         .processes;
-    // The pattern stands in this command's own line, too.
-    processes.retain(|process| process.pid != std::process::id());
+    // The pattern stands in this command's own line, too, and in that of a `sudo` before it.
+    let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+    let own = arguments.collect::<Vec<_>>().join(" ");
+    processes.retain(|process| process.pid != std::process::id() && !process.command.ends_with(&own));
     Ok(processes)
 }

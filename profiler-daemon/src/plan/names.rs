@@ -143,11 +143,13 @@ impl ModuleIndex {
         })
     }
 
-    /// The names nearest to one that matches nothing: their edit distance and how they are shown.
+    /// The names nearest to one that matches nothing: how far they are and how they are shown. What begins with
+    /// the name is as near as one with a letter too many, what contains it is a step farther.
     #[must_use]
     pub fn nearest(&self, name: &Name, count: usize) -> Vec<(usize, String)> {
         let wanted = own_name(name.text()).trim_matches(['*', '?']);
-        let limit = (wanted.chars().count() / 2).max(2);
+        let length = wanted.chars().count();
+        let limit = (length / 3).max(if length < 4 { 1 } else { 2 });
         let mut near = self.in_parallel(|_, function: Function<'_>| {
             let linkage = function.linkage_name();
             let (plain, kind) = plain_linkage(&linkage);
@@ -156,12 +158,16 @@ impl ModuleIndex {
             }
             let shown = demangle::demangle(plain, false).map_or(Cow::Borrowed(plain), Cow::Owned);
             let own = own_name(&shown);
-            let distance = if wanted.len() > 2 && own.contains(wanted) {
-                Some(1)
-            } else {
-                distance(wanted, own, limit)
+            let part = match own.find(wanted) {
+                Some(0) if length > 2 => Some(1),
+                Some(_) if length > 2 => Some(2),
+                _ => None,
             };
-            distance.map(|distance| (distance, shown.into_owned()))
+            let whole = distance(wanted, own, limit);
+            part.into_iter()
+                .chain(whole)
+                .min()
+                .map(|distance| (distance, shown.into_owned()))
         });
         near.sort();
         near.dedup();

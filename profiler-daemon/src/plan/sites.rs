@@ -95,7 +95,7 @@ pub enum PlanError {
         stripped: bool,
     },
     /// It has been inlined everywhere.
-    #[error("{name} has no code of its own: it is inlined in all {instances} places that call it")]
+    #[error("{}", only_inlined_text(name, *instances))]
     OnlyInlined {
         /// Its name.
         name: String,
@@ -104,7 +104,8 @@ pub enum PlanError {
     },
     /// It stands for another function, chosen when the program is loaded.
     #[error(
-        "{0} is an ifunc: its name stands for one of several functions, chosen when the program is loaded"
+        "{0} is an ifunc: its name stands for one of several functions, chosen when the program is loaded; \
+         probe that one by its own name"
     )]
     Indirect(String),
     /// A name means too many functions.
@@ -127,9 +128,21 @@ pub enum PlanError {
     },
 }
 
+fn only_inlined_text(name: &str, instances: u64) -> String {
+    let places = match instances {
+        1 => "the one place that calls it".to_owned(),
+        count => format!("all {count} places that call it"),
+    };
+    format!(
+        "{name} has no code of its own: it is inlined in {places}; probe a function that calls it instead"
+    )
+}
+
 fn no_such_function(name: &str, nearest: &[String], stripped: bool) -> String {
     let mut text = format!("no function is called {name}");
-    if !nearest.is_empty() {
+    if nearest.is_empty() {
+        text.push_str(" or nearly that: `profiler functions` lists those that there are");
+    } else {
         let _ = write!(text, "; the nearest names are {}", nearest.join(", "));
     }
     if stripped {
@@ -229,16 +242,23 @@ pub fn only_inlined(name: &Name, debug: &[&DebugIndex]) -> Option<PlanError> {
 }
 
 fn missing(name: &Name, modules: &[&ModuleIndex]) -> PlanError {
-    let mut nearest: Vec<_> = modules
-        .iter()
-        .flat_map(|module| module.nearest(name, NEAREST))
-        .collect();
-    nearest.sort();
-    nearest.dedup();
+    // Of names equally near, the executable's own come before its libraries'.
+    let mut near: Vec<(usize, usize, String)> = Vec::new();
+    for (number, module) in modules.iter().enumerate() {
+        let found = module.nearest(name, NEAREST).into_iter();
+        near.extend(found.map(|(distance, name)| (distance, number, name)));
+    }
+    near.sort();
+    let mut nearest: Vec<String> = Vec::new();
+    for (_, _, name) in near {
+        if !nearest.contains(&name) {
+            nearest.push(name);
+        }
+    }
     nearest.truncate(NEAREST);
     PlanError::NoSuchFunction {
         name: name.to_string(),
-        nearest: nearest.into_iter().map(|(_, name)| name).collect(),
+        nearest,
         // Libraries are often stripped, and their exported names are what one asks for.
         stripped: modules.first().is_some_and(|module| module.is_stripped()),
     }

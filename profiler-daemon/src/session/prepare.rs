@@ -71,13 +71,18 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
             .with("offset", error.offset.to_string())
     })?;
     let missing = missing_capabilities();
-    if let Some(first) = missing.first() {
+    if !missing.is_empty() {
         let names: Vec<&str> = missing.iter().map(|missing| missing.name).collect();
+        let wanted: Vec<String> = missing
+            .iter()
+            .map(|missing| format!("{} ({})", missing.name, missing.purpose))
+            .collect();
+        let program = std::env::current_exe().unwrap_or_else(|_| "PROGRAM".into());
         let message = format!(
-            "{} is missing ({}): run as root, or grant it with `setcap {}+ep`",
-            names.join(", "),
-            first.purpose,
+            "missing {}: run as root, or once as root `setcap {}+ep {}`",
+            wanted.join(", "),
             names.join(",").to_lowercase(),
+            program.display(),
         );
         let error = SessionError::new(Reason::CapabilityMissing, message);
         return Err(names

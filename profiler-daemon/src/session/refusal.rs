@@ -51,7 +51,8 @@ pub fn plan_refusal(process: &Process, files: &[TargetFile], name: &Name, error:
             let bare = files.first().is_some_and(|file| file.known.index.is_empty());
             if bare && nearest.is_empty() {
                 let message = format!(
-                    "the executable of process {} is stripped: it has no function names",
+                    "no function is called {name}: the executable of process {} is stripped and has no function \
+                     names; run one that was built without `-s` and not treated by `strip`",
                     process.pid()
                 );
                 return SessionError::new(Reason::TargetStripped, message);

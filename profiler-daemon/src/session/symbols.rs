@@ -203,11 +203,10 @@ fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
             symbolizer.resolve_user(tgid, address, now_ns, &mut stack);
         }
     } else {
-        // In the breakpoint of a probe the thread's address is already behind it, which may be another function.
-        let in_breakpoint = stack
-            .last()
-            .and_then(|entry| symbolizer.frames().get(entry.0 as usize))
-            .is_some_and(|frame| &*frame.function == "asm_exc_int3");
+        let functions = stack
+            .iter()
+            .filter_map(|frame| symbolizer.frames().get(frame.0 as usize));
+        let in_breakpoint = is_behind_breakpoint(functions.map(|frame| &*frame.function));
         for (depth, address) in user.iter().enumerate() {
             let depth = depth + usize::from(in_breakpoint);
             symbolizer.resolve_user(tgid, call_site(*address, depth), now_ns, &mut stack);
@@ -232,11 +231,62 @@ fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
     }
 }
 
+/// Whether the thread's address is that behind a probe's breakpoint, which may be in another function: so it is
+/// until the kernel has found out whose breakpoint it is and set the address back, before it runs the programs.
+/// The kernel's functions are given from the innermost one.
+fn is_behind_breakpoint<'a>(kernel: impl Iterator<Item = &'a str>) -> bool {
+    let mut entry = None;
+    for function in kernel {
+        if SET_BACK.contains(&function) {
+            return false;
+        }
+        entry = Some(function);
+    }
+    entry == Some("asm_exc_int3")
+}
+
+/// What the kernel calls once it has set the address back; which of them are inlined differs between kernels.
+const SET_BACK: [&str; 6] = [
+    "handler_chain",
+    "uprobe_dispatcher",
+    "uprobe_multi_link_handler",
+    "prepare_uretprobe",
+    "arch_uretprobe_hijack_return_addr",
+    "arch_uprobe_skip_sstep",
+];
+
 /// Frames outside the innermost are return addresses: the call is the instruction before.
 fn call_site(address: u64, depth: usize) -> u64 {
     if depth == 0 {
         address
     } else {
         address.saturating_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_behind_a_breakpoint_until_it_is_set_back() {
+        let behind = |kernel: &[&str]| is_behind_breakpoint(kernel.iter().copied());
+        let begun = [
+            "find_active_uprobe_rcu",
+            "uprobe_notify_resume",
+            "irqentry_exit_to_user_mode",
+            "asm_exc_int3",
+        ];
+        assert!(behind(&begun));
+        let runs = [
+            "bpf_prog_run",
+            "handler_chain",
+            "uprobe_notify_resume",
+            "irqentry_exit_to_user_mode",
+            "asm_exc_int3",
+        ];
+        assert!(!behind(&runs));
+        assert!(!behind(&["__schedule", "asm_sysvec_apic_timer_interrupt"]));
+        assert!(!behind(&[]));
     }
 }

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod bad_input;
 mod bpf;
 mod counts;
 mod cycles;
@@ -15,5 +16,6 @@ mod gone;
 mod harm;
 mod killed;
 mod losses;
+mod many;
 mod percentiles;
 mod service;

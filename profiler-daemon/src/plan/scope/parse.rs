@@ -256,20 +256,22 @@ impl<'a> Parser<'a> {
             return Err(self.error("a percentile (p95) or a time (5ms) is expected"));
         }
         // The unit comes after the number and says how many decimals that may have.
-        let number = self.take_while(|c| c.is_ascii_digit() || c == '.');
+        self.take_while(|c| c.is_ascii_digit() || c == '.');
+        let number_end = self.at;
+        self.skip_space();
         let unit_at = self.at;
         let unit = self.take_while(char::is_alphanumeric);
         let Some((_, unit_ns)) = UNITS.iter().find(|(name, _)| *name == unit) else {
             return Err(Self::error_at(
                 self.text,
                 unit_at,
-                "a time needs a unit: ns, us, ms or s",
+                "a time needs a unit: ns, us, ms or s; a percentile is written p95",
             ));
         };
         let end = self.at;
         self.at = start;
         let duration_ns = self.decimal(*unit_ns, "a time is a whole number of nanoseconds")?;
-        if self.at != start + number.len() {
+        if self.at != number_end {
             return Err(self.error("one decimal point is enough"));
         }
         self.at = end;

@@ -41,6 +41,7 @@ fn predicates() {
     assert_eq!(bound("f[> 5ms]"), Bound::Duration(5_000_000));
     assert_eq!(bound("f[<= 2.5us]"), Bound::Duration(2_500));
     assert_eq!(bound("f[> 0.5s]"), Bound::Duration(500_000_000));
+    assert_eq!(bound("f[> 5 ms]"), Bound::Duration(5_000_000));
     let Bound::Percentile(p) = bound("f[> p99.9]") else {
         panic!()
     };
@@ -65,6 +66,7 @@ fn errors_point_at_the_character() {
     fails("f[>= p99.1234567]", 15, "six decimals");
     fails("f[> 5]", 5, "unit");
     fails("f[> 5m]", 5, "unit");
+    fails("f[> 5 m]", 6, "unit");
     fails("f[> 0.5ns]", 6, "whole number");
     fails("f[> 1.2.3ms]", 7, "decimal point");
     fails("f[> 99999999999999999999s]", 4, "too large");

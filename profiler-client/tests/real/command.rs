@@ -1,0 +1,193 @@
+//! Running `profiler`.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Output, Stdio},
+    sync::mpsc::{self, RecvTimeoutError, Sender},
+    time::Duration,
+};
+
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
+use serde_json::Value;
+
+/// A command that has not ended by then hangs.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The program of a name, built with the tests.
+pub fn program(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_BIN_EXE_profiler")).with_file_name(name);
+    assert!(
+        path.exists(),
+        "{} is not built: run `cargo xtask test`",
+        path.display()
+    );
+    path
+}
+
+/// `profiler`, with everything within its own process.
+pub fn profiler(arguments: &[&str]) -> Command {
+    through(Path::new("/nonexistent/profilerd.sock"), arguments)
+}
+
+/// `profiler`, through the daemon at a socket.
+pub fn through(socket: &Path, arguments: &[&str]) -> Command {
+    as_program(&program("profiler"), socket, arguments)
+}
+
+/// `profiler` from another place.
+pub fn as_program(program: &Path, socket: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env("PROFILER_SOCKET", socket)
+        .env_remove("NO_COLOR")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs it to its end.
+pub fn run(mut command: Command) -> Ended {
+    let child = command.spawn().unwrap();
+    let _watchdog = Watchdog::of(&child);
+    Ended(child.wait_with_output().unwrap())
+}
+
+/// What a command left.
+#[derive(Debug)]
+pub struct Ended(Output);
+
+impl Ended {
+    pub fn stdout(&self) -> &str {
+        std::str::from_utf8(&self.0.stdout).unwrap()
+    }
+
+    pub fn stderr(&self) -> &str {
+        std::str::from_utf8(&self.0.stderr).unwrap()
+    }
+
+    /// Checks its exit status.
+    #[track_caller]
+    pub fn status(self, status: i32) -> Self {
+        assert_eq!(
+            self.0.status.code(),
+            Some(status),
+            "{:?}\n{}\n{}",
+            self.0.status,
+            self.stdout(),
+            self.stderr()
+        );
+        self
+    }
+
+    /// Checks that it complains with these words.
+    #[track_caller]
+    pub fn says(self, words: &str) -> Self {
+        assert!(
+            self.stderr().contains(words),
+            "no `{words}` in: {}",
+            self.stderr()
+        );
+        self
+    }
+
+    /// Checks that it has nothing to complain about.
+    #[track_caller]
+    pub fn quietly(self) -> Self {
+        assert_eq!(self.stderr(), "");
+        self
+    }
+
+    /// The objects that it printed, one a line.
+    #[track_caller]
+    pub fn objects(&self) -> Vec<Value> {
+        objects(self.stdout())
+    }
+}
+
+/// One object a line.
+#[track_caller]
+pub fn objects(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
+}
+
+/// A command that is under way.
+pub struct Running {
+    pub child: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+    output: String,
+    _watchdog: Watchdog,
+}
+
+impl Running {
+    pub fn start(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        Self {
+            stdout: child.stdout.take().map(BufReader::new),
+            output: String::new(),
+            _watchdog: Watchdog::of(&child),
+            child,
+        }
+    }
+
+    /// The next line of its output; its first says that it is attached.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
+        if line.is_empty() {
+            let mut complaint = String::new();
+            let stderr = self.child.stderr.as_mut().unwrap();
+            stderr.read_to_string(&mut complaint).unwrap();
+            panic!("it ended early: {complaint}");
+        }
+        self.output.push_str(&line);
+        line
+    }
+
+    /// Its output, for whoever is to read it instead.
+    pub fn take_stdout(&mut self) -> ChildStdout {
+        self.stdout.take().unwrap().into_inner()
+    }
+
+    /// Ctrl-C.
+    pub fn interrupt(&self) {
+        self.signal(Signal::INT);
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end; what it printed before belongs to its output.
+    pub fn end(mut self) -> Ended {
+        if let Some(mut stdout) = self.stdout.take() {
+            stdout.read_to_string(&mut self.output).unwrap();
+        }
+        let mut output = self.child.wait_with_output().unwrap();
+        output.stdout = self.output.into_bytes();
+        Ended(output)
+    }
+}
+
+/// Kills a process that hangs, so that whoever waits for it gets its end and says what was missing.
+pub struct Watchdog {
+    _over: Sender<()>,
+}
+
+impl Watchdog {
+    pub fn of(child: &Child) -> Self {
+        let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
+        let (over, is_over) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if is_over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                // An error means that it has just ended.
+                let _ = pidfd_send_signal(&process, Signal::KILL);
+            }
+        });
+        Self { _over: over }
+    }
+}

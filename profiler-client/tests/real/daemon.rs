@@ -1,0 +1,118 @@
+//! Running `profilerd`.
+
+use std::{
+    fs::{self, File},
+    os::unix::net::UnixDatagram,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::command::{Ended, Watchdog, program, run, through};
+
+/// A daemon that is ready, as it has told its service manager.
+pub struct Daemon {
+    pub child: Child,
+    pub socket: PathBuf,
+    manager: UnixDatagram,
+    directory: TempDir,
+    _watchdog: Watchdog,
+}
+
+/// `profilerd` on a socket. In a directory is the manager that it tells, and what it logs.
+pub fn profilerd(socket: &Path, directory: &TempDir, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program("profilerd"));
+    command
+        .arg("--socket")
+        .arg(socket)
+        .args(arguments)
+        .env("NOTIFY_SOCKET", directory.path().join("manager"))
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(File::create(directory.path().join("log")).unwrap());
+    command
+}
+
+impl Daemon {
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+
+    pub fn with(arguments: &[&str]) -> Self {
+        Self::in_directory(tempfile::tempdir().unwrap(), arguments)
+    }
+
+    pub fn in_directory(directory: TempDir, arguments: &[&str]) -> Self {
+        // Others than root are to get to the socket.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(directory.path(), open).unwrap();
+        let manager = directory.path().join("manager");
+        let _ = fs::remove_file(&manager);
+        let manager = UnixDatagram::bind(manager).unwrap();
+        manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let socket = directory.path().join("profilerd.sock");
+        let child = profilerd(&socket, &directory, arguments).spawn().unwrap();
+        let daemon = Self {
+            socket,
+            manager,
+            directory,
+            _watchdog: Watchdog::of(&child),
+            child,
+        };
+        assert_eq!(daemon.told(), "READY=1", "{}", daemon.log());
+        daemon
+    }
+
+    /// What it tells its service manager next.
+    pub fn told(&self) -> String {
+        let mut message = [0; 256];
+        let length = self.manager.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..length]).trim_end().to_owned()
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).unwrap()
+    }
+
+    /// `profiler` through this daemon, to its end.
+    pub fn profiler(&self, arguments: &[&str]) -> Ended {
+        run(through(&self.socket, arguments))
+    }
+
+    /// Its sessions.
+    pub fn sessions(&self) -> Vec<Value> {
+        self.profiler(&["session", "list", "--json"])
+            .status(0)
+            .quietly()
+            .objects()
+    }
+
+    /// SIGTERM, and its exit status.
+    pub fn stop(mut self) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert_eq!(self.told(), "STOPPING=1");
+        let status = self.child.wait().unwrap().code();
+        assert!(!self.socket.exists(), "the socket is still there");
+        status
+    }
+
+    /// SIGKILL; what it left in its directory.
+    pub fn kill(mut self) -> TempDir {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // A test that failed half-way must not leave it behind; one that finished has reaped it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

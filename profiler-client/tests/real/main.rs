@@ -1,0 +1,22 @@
+//! The programs as they are used: `profiler` and `profilerd` as processes, on real targets.
+//!
+//! Every test is ignored by default because it needs root, the targets compiled by `cargo xtask fixtures` in the
+//! directory that `PROFILER_FIXTURES` names, and `profilerd` built beside `profiler`: `cargo xtask test` sees to
+//! that.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[expect(dead_code, reason = "the engine's tests look at more of what is held")]
+#[path = "../../../profiler-daemon/tests/privileged/bpf.rs"]
+mod bpf;
+mod command;
+mod daemon;
+mod ends;
+mod files;
+#[expect(dead_code, reason = "the engine's tests need more of a target")]
+#[path = "../../../profiler-daemon/tests/privileged/fixture.rs"]
+mod fixture;
+mod service;
+mod sessions;
+mod users;
+mod verbs;

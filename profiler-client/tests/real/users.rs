@@ -1,0 +1,156 @@
+//! Other users than root.
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use tempfile::TempDir;
+
+use super::{
+    command::{Ended, as_program, program, run},
+    daemon::Daemon,
+    fixture::{self, Fixture},
+    verbs::{busy, unharmed},
+};
+
+/// `nobody`, by Debian's numbering; any user without rights would do.
+const NOBODY: u32 = 65_534;
+
+/// Programs where everybody may run them, which the build's directory need not be.
+struct Open(TempDir);
+
+impl Open {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        Self(directory)
+    }
+
+    fn copy(&self, from: &Path) -> PathBuf {
+        let path = self.0.path().join(from.file_name().unwrap());
+        fs::copy(from, &path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+}
+
+/// `profiler` as `nobody`.
+fn as_nobody(program: &Path, socket: &Path, arguments: &[&str]) -> Ended {
+    let mut command = as_program(program, socket, arguments);
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    run(command)
+}
+
+/// A target of nobody's that does nothing.
+struct OfNobody(Child);
+
+impl Drop for OfNobody {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn without_capabilities_nothing_is_attached() {
+    let target = busy();
+    let open = Open::new();
+    let program = open.copy(&program("profiler"));
+    let nowhere = Path::new("/nonexistent/profilerd.sock");
+    let pid = target.pid().to_string();
+    for arguments in [
+        &["latency", "-p", &pid, "f"][..],
+        &["flame", "-p", &pid, "-f"],
+        &["functions", "-p", &pid, "f"],
+    ] {
+        let refused = as_nobody(&program, nowhere, arguments).status(4);
+        let refused = refused
+            .says("CAP_BPF")
+            .says("run as root, or")
+            .says("setcap cap_");
+        println!("{}", refused.stderr().trim_end());
+    }
+    // What is malformed is said first, and help needs no rights.
+    as_nobody(&program, nowhere, &["latency", "-p", &pid, "f["]).status(2);
+    as_nobody(&program, nowhere, &["latency", "--help"]).status(0);
+    unharmed(target);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn through_a_daemon_of_root_everybody_has_their_own() {
+    let target = busy();
+    let open = Open::new();
+    let program = open.copy(&program("profiler"));
+    let daemon = Daemon::start();
+    let pid = target.pid().to_string();
+    let nobody = |arguments: &[&str]| as_nobody(&program, &daemon.socket, arguments);
+    let refused = nobody(&["latency", "-p", &pid, "f"]).status(4);
+    let refused = refused.says("belongs to user 0, you are user 65534: ask its owner or root");
+    println!("{}", refused.stderr().trim_end());
+    nobody(&["functions", "-p", &pid, "f"])
+        .status(4)
+        .says("belongs to user 0");
+    // Root's session is not to be seen.
+    daemon
+        .profiler(&["session", "new", "-p", &pid, "f", "--name", "web"])
+        .status(0);
+    assert_eq!(nobody(&["session", "list", "--json"]).status(0).stdout(), "");
+    nobody(&["session", "end", "web"]).status(3);
+    nobody(&["scope", "set", "web", ""]).status(3);
+    assert_eq!(daemon.sessions().len(), 1);
+    daemon.profiler(&["session", "end", "web"]).status(0);
+
+    // What is nobody's own, they may look at.
+    let own = Command::new(open.copy(&fixture::directory().join("slowpath")))
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut own = OfNobody(own);
+    ready(&mut own.0);
+    let pid = own.0.id().to_string();
+    let listed = nobody(&["ps", "--json"]).status(0).objects();
+    assert!(listed.iter().all(|process| process["uid"] == NOBODY));
+    assert!(listed.iter().any(|process| process["pid"] == own.0.id()));
+    let seen = nobody(&["latency", "-p", &pid, "f", "--json", "--duration", "0.5"]).status(0);
+    let objects = seen.objects();
+    assert!(objects.last().unwrap()["since_start"]["count"].as_u64().unwrap() > 0);
+    let flame = nobody(&["flame", "-p", &pid, "-f", "--duration", "0.5"]).status(0);
+    assert!(flame.stdout().contains("fast_path"), "{}", flame.stdout());
+    drop(own);
+    unharmed(target);
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// Lets it begin.
+fn ready(child: &mut Child) {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "ready\n");
+    writeln!(child.stdin.as_mut().unwrap(), "go").unwrap();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_socket_of_roots_own_is_named() {
+    let open = Open::new();
+    let program = open.copy(&program("profiler"));
+    let daemon = Daemon::with(&["--socket-mode", "600"]);
+    let socket = daemon.socket.to_str().unwrap();
+    let refused = as_nobody(&program, &daemon.socket, &["ps", "--host", socket]).status(4);
+    let refused = refused.says(&format!("Cannot reach a daemon at {socket}: Permission denied"));
+    println!("{}", refused.stderr().trim_end());
+    let target = Fixture::start("idle", &[]);
+    assert_eq!(target.finish().status, Some(0));
+    assert_eq!(daemon.stop(), Some(0));
+}

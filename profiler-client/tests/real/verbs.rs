@@ -1,0 +1,268 @@
+//! Every verb on a real target, without a daemon.
+
+use std::fs;
+
+use super::{
+    bpf,
+    command::{Running, objects, profiler, run},
+    fixture::Fixture,
+};
+
+/// A target that computes, 6% of its calls of `f` through `slow_path`, until it is told to end.
+pub fn busy() -> Fixture {
+    let mut target = Fixture::start("slowpath", &[]);
+    target.say("go");
+    target
+}
+
+/// Lets a target end, unharmed: its code as in its file, and all of its calls made.
+pub fn unharmed(mut target: Fixture) {
+    bpf::wait_until_unchanged(target.pid());
+    target.say("exit");
+    target.truth();
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// A line of folded stacks: frames and its last number.
+fn folded(text: &str) -> Vec<(Vec<&str>, u64)> {
+    text.lines()
+        .map(|line| {
+            let (frames, weight) = line.rsplit_once(' ').unwrap();
+            (frames.split(';').collect(), weight.parse().unwrap())
+        })
+        .collect()
+}
+
+/// The share of the weight whose stack has a frame.
+fn share(text: &str, frame: &str) -> f64 {
+    let stacks = folded(text);
+    let sum = |with: &dyn Fn(&[&str]) -> bool| -> u64 {
+        let chosen = stacks.iter().filter(|(frames, _)| with(frames));
+        chosen.map(|(_, weight)| weight).sum()
+    };
+    sum(&|frames| frames.contains(&frame)) as f64 / sum(&|_| true) as f64
+}
+
+#[test]
+#[ignore = "needs root"]
+fn processes_and_functions_are_listed() {
+    let target = Fixture::start("slowpath", &[]);
+    let pid = target.pid().to_string();
+    let listed = run(profiler(&["ps", "fixtures/slowpath"])).status(0).quietly();
+    assert!(
+        listed.stdout().trim_start().starts_with("PID "),
+        "{}",
+        listed.stdout()
+    );
+    let row = listed
+        .stdout()
+        .lines()
+        .find(|line| line.trim_start().starts_with(&pid));
+    assert!(row.unwrap().ends_with("fixtures/slowpath"), "{}", listed.stdout());
+    let listed = run(profiler(&["ps", "fixtures/slowpath", "--json"]))
+        .status(0)
+        .objects();
+    let ours = listed
+        .iter()
+        .find(|process| process["pid"] == target.pid())
+        .unwrap();
+    assert_eq!((&ours["type"], &ours["threads"]), (&"process".into(), &1.into()));
+    run(profiler(&["ps", "no such program"]))
+        .status(3)
+        .says("matches `no such program`");
+
+    let listed = run(profiler(&["functions", "-p", &pid, "slow_*"]))
+        .status(0)
+        .quietly();
+    assert!(
+        listed.stdout().contains("/slowpath.c:17\n"),
+        "{}",
+        listed.stdout()
+    );
+    let listed = run(profiler(&["functions", "-p", &pid, "slow_*", "--json"]))
+        .status(0)
+        .objects();
+    let names: Vec<_> = listed.iter().map(|function| &function["name"]).collect();
+    assert_eq!(names, ["slow_inner", "slow_path"]);
+    assert!(listed[0]["line"].as_u64().unwrap() > 0 && listed[0]["size"].as_u64().unwrap() > 0);
+    run(profiler(&["functions", "-p", &pid, "slow_pat"]))
+        .status(3)
+        .says("slow_path");
+    // All of them, its libraries' too.
+    let listed = run(profiler(&["functions", "-p", &pid])).status(0).quietly();
+    assert!(listed.stdout().lines().count() > 1000);
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn latency_counts_every_call() {
+    let calls = 5000;
+    let mut target = Fixture::start(
+        "calls",
+        &["run", "2", &calls.to_string(), "fn_push", "fn_endbr"].map(str::to_owned),
+    );
+    let pid = target.pid().to_string();
+    let mut watching = Running::start(profiler(&[
+        "latency",
+        "-p",
+        &pid,
+        "fn_*",
+        "--json",
+        "--interval",
+        "0.1",
+    ]));
+    let first = &objects(&watching.line())[0];
+    assert_eq!(
+        (&first["final"], &first["since_start"]["count"]),
+        (&false.into(), &0.into())
+    );
+    target.run();
+    watching.interrupt();
+    let objects = watching.end().status(0).objects();
+    let finals: Vec<_> = objects.iter().filter(|object| object["final"] == true).collect();
+    assert_eq!(finals.len(), 9, "one for each function");
+    for object in finals {
+        let called = object["function"] == "fn_push" || object["function"] == "fn_endbr";
+        let expected = if called { 2 * calls } else { 0 };
+        assert_eq!(object["since_start"]["count"], expected, "{object}");
+        assert_eq!(object["since_start"]["p95_ns"].is_null(), !called, "{object}");
+        assert_eq!((&object["open"], &object["abandoned"]), (&0.into(), &0.into()));
+    }
+    bpf::wait_until_unchanged(target.pid());
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn latency_for_a_while_ends_with_a_table() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let shown = run(profiler(&[
+        "latency",
+        "-p",
+        &pid,
+        "f",
+        "--duration",
+        "700ms",
+        "--interval",
+        "200ms",
+    ]))
+    .status(0);
+    let lines: Vec<&str> = shown.stdout().lines().collect();
+    assert!(
+        lines[0].contains("f  ") && lines[0].contains("p95"),
+        "{}",
+        shown.stdout()
+    );
+    assert!(
+        shown.stdout().contains("p99.9") && shown.stdout().contains("  start "),
+        "{}",
+        shown.stdout()
+    );
+    unharmed(target);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn flame_graphs_tell_slow_calls_from_fast_ones() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let flame = |scope: &str, more: &[&str]| {
+        let arguments = [
+            &["flame", "-p", &pid, scope, "-F", "999", "--duration", "1.2"],
+            more,
+        ]
+        .concat();
+        run(profiler(&arguments)).status(0)
+    };
+    // The 20/(1 - 0.95) calls without which a percentile is said to be warming take about a second.
+    let inside = flame("f[>= p95]", &["-f"]);
+    let outside = flame("f[> 5ms]", &["-f", "--outside"]);
+    println!(
+        "slow_path: {:.4} inside, {:.4} outside",
+        share(inside.stdout(), "slow_path"),
+        share(outside.stdout(), "slow_path")
+    );
+    assert!(share(inside.stdout(), "slow_path") > 0.98, "{}", inside.stdout());
+    assert!(
+        share(outside.stdout(), "slow_path") < 0.02,
+        "{}",
+        outside.stdout()
+    );
+    assert!(share(outside.stdout(), "f") > 0.98, "{}", outside.stdout());
+
+    let compared = flame("f[> 5ms]", &["-f", "--diff"]);
+    let two = compared
+        .stdout()
+        .lines()
+        .find(|line| line.contains("slow_inner"))
+        .unwrap();
+    let weights: Vec<u64> = two
+        .rsplit(' ')
+        .take(2)
+        .map(|weight| weight.parse().unwrap())
+        .collect();
+    assert!(weights[0] > 100 * weights[1], "{two}");
+
+    let json = flame("f[> 5ms]", &["--json"]).objects();
+    let (summary, stacks) = json.split_last().unwrap();
+    assert_eq!(summary["type"], "summary");
+    let of = |name: &str| summary[name].as_u64().unwrap();
+    assert_eq!(
+        of("samples"),
+        of("inside") + of("outside") + of("elsewhere") + of("open")
+    );
+    assert!(of("samples") > 500, "{summary}");
+    assert!(
+        stacks
+            .iter()
+            .all(|stack| stack["type"] == "stack" && stack["frames"].is_array())
+    );
+
+    let tree = flame("", &[]);
+    assert!(
+        tree.stdout().contains("slow_inner") && tree.stdout().contains("fast_path"),
+        "{}",
+        tree.stdout()
+    );
+    unharmed(target);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn flame_graphs_are_written_to_files() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    for (name, more, words) in [
+        ("slow.svg", &[][..], "slow_inner"),
+        ("diff.svg", &["--diff"], "points, 95% interval"),
+        ("slow.folded", &[], ";slow_path;slow_inner;"),
+        ("slow.json", &[], "\"type\":\"summary\",\"schema\":1"),
+    ] {
+        let path = directory.path().join(name);
+        let path = path.to_str().unwrap();
+        let arguments = [
+            "flame",
+            "-p",
+            &pid,
+            "f[> 5ms]",
+            "-F",
+            "999",
+            "--duration",
+            "0.6",
+            "-o",
+            path,
+        ];
+        let written = run(profiler(&[&arguments, more].concat())).status(0);
+        assert_eq!(written.stdout(), "");
+        let written = written.says(&format!("{name} written: "));
+        println!("{}", written.stderr().trim_end());
+        let content = fs::read_to_string(path).unwrap();
+        assert!(content.contains(words), "{name}: {content}");
+    }
+    // Whole files and nothing besides.
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 4);
+    unharmed(target);
+}

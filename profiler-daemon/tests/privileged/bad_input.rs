@@ -1,0 +1,229 @@
+//! What cannot be looked at is refused: with its reason, what to do about it, and nothing left attached.
+
+use profiler_daemon::session::{NewSession, SessionError, TargetSpec};
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use super::{
+    bpf,
+    fixture::Fixture,
+    service::{ROOT, Service, ended, function},
+};
+
+/// Refused with this code and reason, and a message that has these words in it.
+struct Refusal {
+    code: Code,
+    reason: &'static str,
+    words: &'static [&'static str],
+}
+
+impl Refusal {
+    fn of(code: Code, reason: &'static str, words: &'static [&'static str]) -> Self {
+        Self { code, reason, words }
+    }
+
+    /// Checks an error as a client sees it.
+    fn is(&self, error: SessionError) {
+        let status = Status::from(error);
+        println!("{}: {}", self.reason, status.message());
+        assert_eq!(status.code(), self.code, "{status}");
+        let details = status.get_error_details();
+        let info = details.error_info().unwrap();
+        assert_eq!(
+            (info.reason.as_str(), info.domain.as_str()),
+            (self.reason, "profiler.v1")
+        );
+        for words in self.words {
+            assert!(
+                status.message().contains(words),
+                "no `{words}` in: {}",
+                status.message()
+            );
+        }
+    }
+}
+
+/// Scopes on a process are refused, and nothing is left: not in this process, nor in the kernel.
+fn refused(service: &Service, pid: u32, scopes: &[(&str, Refusal)]) {
+    for (scope, refusal) in scopes {
+        refusal.is(service.attach(pid, scope).unwrap_err());
+    }
+    // What was loaded to find out goes within a second.
+    bpf::wait_until_gone(&bpf::held_by(std::process::id()));
+    assert!(
+        service
+            .runtime
+            .block_on(service.handle.list(ROOT))
+            .unwrap()
+            .is_empty()
+    );
+}
+
+/// The same of a fixture, which then goes on unharmed.
+fn refused_in(fixture: &str, scopes: &[(&str, Refusal)]) {
+    let service = Service::start();
+    let mut target = Fixture::start(fixture, &[]);
+    refused(&service, target.pid(), scopes);
+    assert_eq!(bpf::changed_code(target.pid()), 0, "{fixture} was changed");
+    target.run();
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_process_that_is_not_there() {
+    let service = Service::start();
+    let target = Fixture::start("idle", &[]);
+    let pid = target.pid();
+    assert_eq!(target.finish().status, Some(0));
+    let gone = || {
+        let words = &["no process ", "`profiler ps`"];
+        Refusal::of(Code::NotFound, "TARGET_NOT_FOUND", words)
+    };
+    refused(&service, pid, &[("idle_fn", gone())]);
+    refused(&service, u32::MAX, &[("idle_fn", gone())]);
+    let request = NewSession {
+        name: String::new(),
+        target: TargetSpec::Executable("no_such_program".to_owned()),
+        scope: "f".to_owned(),
+        frequency_hz: 99,
+        window_ns: 10_000_000_000,
+        half_life_ns: 30_000_000_000,
+        lease_ns: 60_000_000_000,
+        exit_method: None,
+    };
+    let words = &["no process runs `no_such_program`", "`profiler ps`"];
+    let none = Refusal::of(Code::NotFound, "TARGET_NOT_FOUND", words);
+    none.is(service
+        .runtime
+        .block_on(service.handle.create(ROOT, request))
+        .unwrap_err());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_thread_of_the_kernel() {
+    // Number 2 is the parent of the kernel's threads, except inside a PID namespace.
+    if !std::fs::read("/proc/2/comm").is_ok_and(|name| name == b"kthreadd\n") {
+        println!("no thread of the kernel can be seen: not tried");
+        return;
+    }
+    let refusal = || {
+        let words = &["process 2 (kthreadd) is a kernel thread", "only user processes"];
+        Refusal::of(Code::FailedPrecondition, "TARGET_IS_KERNEL_THREAD", words)
+    };
+    // With nothing to attach there is still nothing to look at.
+    refused(&Service::start(), 2, &[("f", refusal()), ("", refusal())]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_32_bit_program() {
+    let words = &["runs a 32-bit executable", "only 64-bit x86"];
+    let refusal = Refusal::of(Code::FailedPrecondition, "TARGET_IS_32_BIT", words);
+    refused_in("idle32", &[("idle_fn", refusal)]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_stripped_program() {
+    let stripped = |words| Refusal::of(Code::FailedPrecondition, "TARGET_STRIPPED", words);
+    let name = stripped(&[
+        "no function is called idle_fn",
+        "stripped",
+        "run one that was built without",
+    ]);
+    let glob = stripped(&["idle_*", "stripped"]);
+    refused_in("idle_stripped", &[("idle_fn", name), ("idle_*", glob)]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_function_that_is_not_there() {
+    let missing = |words| Refusal::of(Code::NotFound, "FUNCTION_NOT_FOUND", words);
+    let typo = missing(&["no function is called callerone; the nearest names are caller_one"]);
+    let part = missing(&["no function is called caller; the nearest names are caller_one, caller_two"]);
+    let far = missing(&["no function is called nosuch_*", "`profiler functions` lists"]);
+    refused_in(
+        "inlined",
+        &[("callerone", typo), ("caller", part), ("nosuch_*", far)],
+    );
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_function_that_is_inlined_everywhere() {
+    let words = &[
+        "inlined_everywhere has no code of its own",
+        "inlined in all 3 places",
+        "probe a function that calls it",
+    ];
+    let refusal = Refusal::of(Code::FailedPrecondition, "FUNCTION_ONLY_INLINED", words);
+    refused_in("inlined", &[("inlined_everywhere", refusal)]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn an_ifunc() {
+    let words = &[
+        "dispatched is an ifunc",
+        "chosen when the program is loaded",
+        "by its own name",
+    ];
+    let refusal = Refusal::of(Code::FailedPrecondition, "FUNCTION_IS_IFUNC", words);
+    refused_in("ifunc", &[("dispatched", refusal)]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_scope_that_is_none() {
+    let service = Service::start();
+    let target = Fixture::start("idle", &[]);
+    for (scope, offset) in [
+        ("idle_fn[>= p195]", 11),
+        ("idle_fn[>= p95", 7),
+        ("idle_fn[", 8),
+        ("idle_fn[]", 8),
+        ("idle_fn[= 3ms]", 8),
+        ("idle_fn[> 3 parsecs]", 12),
+        ("idle_fn]", 7),
+        ("idle_fn >= p95", 8),
+        ("[>= p95]", 0),
+        ("\"idle_fn", 0),
+        ("idle fn", 5),
+        ("<T as U>::f", 0),
+        ("a/b", 1),
+        ("kernel:do_exit", 6),
+        ("main.c:12", 6),
+        ("läng?e(", 7),
+    ] {
+        let error = service.attach(target.pid(), scope).unwrap_err();
+        println!("{scope}: {error}");
+        let detail = |name| {
+            let found = error.metadata.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| value.clone())
+        };
+        assert_eq!(detail("scope").as_deref(), Some(scope));
+        assert_eq!(detail("offset"), Some(offset.to_string()), "{scope}: {error}");
+        Refusal::of(Code::InvalidArgument, "SCOPE_INVALID", &[]).is(error);
+    }
+    assert_eq!(
+        bpf::held_by(std::process::id()).len(),
+        0,
+        "for this nothing is loaded"
+    );
+    assert_eq!(bpf::changed_code(target.pid()), 0);
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_static_program_works() {
+    let service = Service::start();
+    let mut target = Fixture::start("idle_static", &[]);
+    let session = service.attach(target.pid(), "idle_fn").unwrap();
+    target.run();
+    let picture = service.last_latency(&session);
+    assert_eq!(ended(function(&picture, "idle_fn")), 1);
+    assert_eq!(target.finish().status, Some(0));
+}
