@@ -89,13 +89,15 @@ fn elf(eh_frame: &[u8], text: u64) -> Vec<u8> {
     let names = b"\0.eh_frame\0.shstrtab\0";
     let (frame_at, names_at) = (120u64, 120 + eh_frame.len() as u64);
     let sections_at = names_at + names.len() as u64;
-    let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0\x01\0\0\0".to_vec();
-    let mut words = |list: &[u64]| list.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
-    words(&[0, 64, sections_at]);
-    words(&[64 << 32, 56 | 1 << 16 | 64 << 32 | 3 << 48 | 0 << 32]);
-    bytes.truncate(64);
-    // e_flags, e_ehsize, e_phentsize, e_phnum, e_shentsize, e_shnum, e_shstrndx.
-    bytes.splice(48..64, [0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 64, 0, 3, 0, 2, 0]);
+    let mut bytes = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    // ET_DYN, EM_X86_64, version 1.
+    bytes.extend([3, 0, 62, 0, 1, 0, 0, 0]);
+    // The entry point, program headers, section headers.
+    for word in [0, 64, sections_at] {
+        bytes.extend(word.to_le_bytes());
+    }
+    // Flags; the header's size; a program header of 56 bytes; 3 section headers of 64, the last of names.
+    bytes.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 64, 0, 3, 0, 2, 0]);
     let mut words = |list: &[u64]| list.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
     words(&[1 | 5 << 32, 0, 1 << 20, 1 << 20, 0, text, 4096]);
     bytes.extend(eh_frame);
@@ -103,7 +105,8 @@ fn elf(eh_frame: &[u8], text: u64) -> Vec<u8> {
     let mut words = |list: &[u64]| list.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
     words(&[0; 8]);
     words(&[1 | 1 << 32, 2, frame_at, frame_at, eh_frame.len() as u64, 0, 8, 0]);
-    words(&[11 | 3 << 32, 0, 0, names_at, names.len() as u64, 0, 1, 0]);
+    // The name `.shstrtab` begins at byte 11.
+    words(&[0xb | 3 << 32, 0, 0, names_at, names.len() as u64, 0, 1, 0]);
     bytes
 }
 
@@ -137,7 +140,7 @@ fn a_file_made_by_hand_is_read() {
 
 #[test]
 fn entries_that_share_endless_instructions() {
-    let bytes = elf(&eh_frame(&[0; 60_000], 5000, &[]), 1 << 30);
+    let bytes = elf(&eh_frame(&vec![0; 60_000], 5000, &[]), 1 << 30);
     assert_eq!(build(&bytes), Err(BuildError::TooMuchWork));
 }
 
@@ -152,16 +155,22 @@ fn text_without_end() {
 #[test]
 fn more_rules_than_are_taken_are_unsupported() {
     // Advance by 1, CFA offset n: as many rules as rows.
-    let mut instructions = Vec::new();
-    for n in 0u16..4090 {
-        instructions.extend([0x41, 0x0e, (n & 0x7f) as u8 | 0x80, (n >> 7) as u8]);
-    }
-    let table = build(&elf(&eh_frame(&[], 1, &instructions), 1 << 16)).unwrap();
+    let rows = |rows: u16| -> Vec<u8> {
+        (0..rows)
+            .flat_map(|n| {
+                [
+                    0x41,
+                    0x0e,
+                    n.to_le_bytes()[0] | 0x80,
+                    u8::try_from(n >> 7).unwrap(),
+                ]
+            })
+            .collect()
+    };
+    let table = build(&elf(&eh_frame(&[], 1, &rows(4090)), 1 << 16)).unwrap();
     check(&table);
     assert_eq!(table.counts.unsupported_rows, 0);
-    let more: Vec<u8> = (0u16..5000)
-        .flat_map(|n| [0x41, 0x0e, (n & 0x7f) as u8 | 0x80, (n >> 7) as u8])
-        .collect();
+    let more = rows(5000);
     let mut frame = eh_frame(&[], 1, &more);
     // The one entry covers 8 KiB.
     let at = frame.len() - more.len() - 8;
