@@ -10,24 +10,34 @@ use profiler_common::unwind::Rule;
 /// beginnings; text after its end that only an earlier one covers is ambiguous, hence unsupported. A gap has no
 /// rule, unless it is padding, which the rows before it run over: `is_padding` is asked with both offsets.
 pub(super) fn flatten(collected: &Collected, is_padding: impl Fn(u32, u32) -> bool) -> Vec<(u32, u16)> {
-    let mut spans: Vec<Span> = collected.spans.clone();
+    // Each with how far it reaches, or those do that begin where it does.
+    let mut spans: Vec<(Span, u32)> = collected.spans.iter().map(|span| (*span, span.end)).collect();
+
     // Stable: of entries that begin alike, the section's first comes first, and is the one that is kept.
-    spans.sort_by_key(|span| span.start);
-    spans.dedup_by_key(|span| span.start);
+    spans.sort_by_key(|(span, _)| span.start);
+    spans.dedup_by(|(later, reach), (kept, kept_reach)| {
+        let alike = later.start == kept.start;
+        *kept_reach = if alike {
+            (*kept_reach).max(*reach)
+        } else {
+            *kept_reach
+        };
+        alike
+    });
 
     let mut rows = Rows {
         rows: Vec::with_capacity(collected.rows.len()),
     };
     let mut reach = 0;
     let mut end = 0;
-    for (index, span) in spans.iter().enumerate() {
+    for (index, (span, span_reach)) in spans.iter().enumerate() {
         if span.start > end && !(end > 0 && reach <= end && is_padding(end, span.start)) {
             rows.gap(end, reach.min(span.start), span.start);
         }
         end = spans
             .get(index + 1)
-            .map_or(span.end, |next| span.end.min(next.start));
-        reach = reach.max(span.end);
+            .map_or(span.end, |(next, _)| span.end.min(next.start));
+        reach = reach.max(*span_reach);
         let own = collected
             .rows
             .iter()

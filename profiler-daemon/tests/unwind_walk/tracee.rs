@@ -69,7 +69,7 @@ impl Tracee {
     pub fn step(&mut self, signal: Option<c_int>) -> Stop {
         self.request(
             libc::PTRACE_SINGLESTEP,
-            signal.unwrap_or(0) as usize as *mut c_void,
+            std::ptr::without_provenance_mut(signal.unwrap_or(0).unsigned_abs() as usize),
         );
         self.wait()
     }
