@@ -19,6 +19,7 @@ mod emit;
 mod histogram;
 mod maps;
 mod pending;
+mod plain;
 mod registers;
 mod sample;
 mod span;

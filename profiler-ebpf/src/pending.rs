@@ -11,7 +11,7 @@ use aya_ebpf::helpers::{
 };
 use profiler_common::limits::MAX_PENDING_RETURNS;
 
-use crate::maps;
+use crate::{maps, plain::set};
 
 /// Longest instruction of x86.
 const MAX_INSTRUCTION_BYTES: u64 = 15;
@@ -60,12 +60,10 @@ pub unsafe fn begin(pending: *mut Pending) {
                 trampoline = field(area, maps::xol_area_vaddr_offset());
             }
         }
-        *pending = Pending {
-            first,
-            next: first,
-            trampoline,
-            utask,
-        };
+        set!((*pending).first, first);
+        set!((*pending).next, first);
+        set!((*pending).trampoline, trampoline);
+        set!((*pending).utask, utask);
     }
 }
 

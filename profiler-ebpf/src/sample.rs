@@ -36,6 +36,8 @@ const RECORD_BYTES: usize = 2 * OFFSETS;
 #[repr(C)]
 pub struct Scratch {
     bytes: [u8; RECORD_BYTES],
+    /// Spans that are not left behind. Here rather than on the stack, where the verifier would count along.
+    depth: u32,
     walk: Walk,
 }
 
@@ -72,7 +74,8 @@ pub fn take(ctx: *mut c_void) {
     let out = scratch.cast::<u8>();
 
     let state = task::state();
-    let depth = live_depth(state);
+    // SAFETY: a live map value, and this CPU's own.
+    let depth = live_depth(state, unsafe { &raw mut (*scratch).depth });
     if let Some(state) = state {
         for_each_span(state, out, depth, 0, write_span);
     }
@@ -148,7 +151,7 @@ unsafe fn walk_by_kernel(ctx: *mut c_void, out: *mut u8) -> Walked {
 
 /// How many of the open spans are not left behind by a jump that no probe has noticed yet.
 #[inline(always)]
-fn live_depth(state: Option<*mut ThreadState>) -> u32 {
+fn live_depth(state: Option<*mut ThreadState>, left: *mut u32) -> u32 {
     let Some(state) = state else { return 0 };
     // SAFETY: the state is a live map value. This CPU runs its only writer, which we interrupt.
     let depth = unsafe { (&raw const (*state).depth).read_volatile() };
@@ -163,23 +166,32 @@ fn live_depth(state: Option<*mut ThreadState>) -> u32 {
     let Some(stack_pointer) = task::user_stack_pointer() else {
         return depth;
     };
+    // SAFETY: the caller's scratch.
+    unsafe { left.write_volatile(depth) };
     let mut trim = Trim {
         state,
         stack_pointer,
-        depth,
+        left,
         on_alternate: task::on_alternate_stack(stack_pointer),
     };
     // SAFETY: the callback takes a `Trim`, which outlives the call.
     unsafe { bpf_loop(depth, trim_one as *mut c_void, (&raw mut trim).cast(), 0) };
-    trim.depth
+    // SAFETY: the caller's scratch.
+    let mut depth = unsafe { left.read_volatile() };
+    // SAFETY: register arithmetic that the optimiser cannot drop: for the verifier.
+    unsafe { core::arch::asm!("{0} &= 255", inout(reg) depth) };
+    depth
 }
+
+const _: () = assert!(MAX_DEPTH < 256);
 
 /// What the search for the topmost live span carries along.
 #[repr(C)]
 struct Trim {
     state: *mut ThreadState,
     stack_pointer: u64,
-    depth: u32,
+    /// Spans that are not left behind, so far.
+    left: *mut u32,
     on_alternate: bool,
 }
 
@@ -188,11 +200,12 @@ unsafe extern "C" fn trim_one(_index: u32, trim: *mut c_void) -> i64 {
     // SAFETY: `live_depth` passes a `Trim` with a live map value.
     unsafe {
         let trim = &mut *trim.cast::<Trim>();
-        let top = span::span_at(trim.state, trim.depth.wrapping_sub(1));
+        let depth = trim.left.read_volatile();
+        let top = span::span_at(trim.state, depth.wrapping_sub(1));
         if !span::passed(top, trim.stack_pointer, trim.on_alternate) {
             return 1;
         }
-        trim.depth = trim.depth.wrapping_sub(1);
+        trim.left.write_volatile(depth.wrapping_sub(1));
     }
     0
 }

@@ -7,16 +7,17 @@ use profiler_common::{
     limits::MAX_USER_FRAMES,
     record::SampleHeader,
     unwind::{
-        CHUNK_ROWS, Frame, MAPPING_STEPS, Mapping, Outcome, Process, ROW_STEPS, Row, Rule,
-        frame_pointer_step, last_at_or_below,
+        CHUNK_ROWS, Cfa, Frame, MAPPING_STEPS, Mapping, Outcome, Process, ROW_STEPS, Row, Rule, find_caller,
+        find_cfa, frame_pointer_step, last_at_or_below, leave_signal_frame,
         register::{RBP, RBX, RSP, pt_regs_offset},
-        step,
+        restore_rbp, restore_rbx,
     },
 };
 
 use crate::{
     maps::{UNWIND_MAPPINGS, UNWIND_MODULES, UNWIND_PAGES, UNWIND_PROCESSES, UNWIND_ROWS, UNWIND_RULES},
     pending::{self, Pending},
+    plain::{copy, set},
     task,
 };
 
@@ -39,6 +40,10 @@ pub struct Walk {
     /// Where the last frame's code was found: the next one's is often there too.
     mapping: Mapping,
     pending: Pending,
+    /// The frame's rule, its canonical frame address, and where it returns to.
+    rule: Rule,
+    cfa: u64,
+    caller: u64,
     /// The interrupted thread's `pt_regs`.
     registers: [u64; REGISTER_WORDS],
     /// Frames written.
@@ -72,10 +77,13 @@ pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) ->
     let process = unsafe { UNWIND_PROCESSES.get(&tgid).copied() }?;
     // SAFETY: the caller's scratch is a live map value that nothing else uses meanwhile.
     unsafe {
-        (*walk).process = process;
-        (*walk).mapping = Mapping::default();
-        (*walk).frames = 0;
-        (*walk).flags = 0;
+        set!((*walk).process.first_mapping, process.first_mapping);
+        set!((*walk).process.mappings, process.mappings);
+        // Nothing is between 0 and 0.
+        set!((*walk).mapping.start, 0);
+        set!((*walk).mapping.end, 0);
+        set!((*walk).frames, 0);
+        set!((*walk).flags, 0);
         begin(walk, in_kernel)?;
         let mut cursor = Cursor { walk, out };
         bpf_loop(
@@ -109,7 +117,17 @@ unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
         if in_kernel && (*walk).registers[ORIGINAL_AX_WORD] == u64::MAX && is_breakpoint(ip.wrapping_sub(1)) {
             ip = ip.wrapping_sub(1);
         }
-        (*walk).frame = Frame::interrupted(ip, register(walk, RSP), register(walk, RBP), register(walk, RBX));
+        let registers = &(*walk).registers;
+        let frame = &raw mut (*walk).frame;
+        set!((*frame).ip, ip);
+        set!((*frame).sp, register(registers, RSP));
+        set!((*frame).rbp, register(registers, RBP));
+        set!((*frame).rbp_at, Frame::HERE);
+        set!((*frame).rbx, register(registers, RBX));
+        set!((*frame).rbx_at, Frame::HERE);
+        set!((*frame).context, 0);
+        set!((*frame).age, 0);
+        set!((*frame).by_frame_pointer, 0);
     }
     Some(())
 }
@@ -125,15 +143,10 @@ fn is_breakpoint(address: u64) -> bool {
 }
 
 #[inline(always)]
-unsafe fn register(walk: *mut Walk, number: u8) -> u64 {
+fn register(registers: &[u64; REGISTER_WORDS], number: u8) -> u64 {
     let word = pt_regs_offset(number) as usize / 8;
-    // SAFETY: a live map value, and the index is masked.
-    unsafe {
-        (&raw const (*walk).registers)
-            .cast::<u64>()
-            .add(word & (REGISTER_WORDS - 1))
-            .read()
-    }
+    // SAFETY: the index is masked.
+    unsafe { registers.as_ptr().add(word & (REGISTER_WORDS - 1)).read() }
 }
 
 /// Writes a frame, and goes on to its caller; stops at the last.
@@ -142,9 +155,7 @@ unsafe extern "C" fn walk_one(index: u32, cursor: *mut c_void) -> i64 {
     unsafe {
         let cursor = &*cursor.cast::<Cursor>();
         let walk = cursor.walk;
-        let frame = &mut (*walk).frame;
-        let by_frame_pointer = frame.by_frame_pointer;
-        let interrupted = if frame.age == 0 {
+        let interrupted = if (*walk).frame.age == 0 {
             SampleHeader::INTERRUPTED
         } else {
             0
@@ -153,39 +164,137 @@ unsafe extern "C" fn walk_one(index: u32, cursor: *mut c_void) -> i64 {
             .out
             .cast::<u64>()
             .add(index as usize & (MAX_USER_FRAMES - 1));
-        *out = frame.ip & SampleHeader::ADDRESS | interrupted;
+        *out = (*walk).frame.ip & SampleHeader::ADDRESS | interrupted;
         (*walk).frames = index + 1;
 
-        let rule = rule_of(walk);
-        let mut outcome = match UNWIND_RULES.get(rule) {
-            Some(rule) => step(
-                rule,
-                frame,
-                |number| Some(register(walk, number)),
-                task::read_user,
-            ),
-            None => Outcome::NoRule,
-        };
-        if outcome == Outcome::Root {
+        let outcome = step(walk);
+        if outcome == Outcome::Continue as u32 {
+            return 0;
+        }
+        if outcome == Outcome::Root as u32 {
             (*walk).flags |= u32::from(SampleHeader::USER_COMPLETE);
             return 1;
         }
-        if outcome == Outcome::NoRule || outcome == Outcome::Unsupported {
-            outcome = frame_pointer_step(frame, task::read_user);
-        }
-        if outcome != Outcome::Continue {
+        let no_rule = outcome == Outcome::NoRule as u32 || outcome == Outcome::Unsupported as u32;
+        if !no_rule || unwind_frame_pointer(walk) != Outcome::Continue as u32 {
             return 1;
         }
-        if frame.by_frame_pointer != by_frame_pointer {
-            *out |= SampleHeader::BY_FRAME_POINTER;
-        }
-        // The return address of an ordinary frame lies right below the caller's stack pointer.
-        if frame.age != 0 {
-            let slot = frame.sp.wrapping_sub(8);
-            frame.ip = pending::return_address(&raw mut (*walk).pending, slot, frame.ip);
-        }
+        *out |= SampleHeader::BY_FRAME_POINTER;
     }
     0
+}
+
+/// One frame further by its rule; an [`Outcome`].
+#[inline(always)]
+unsafe fn step(walk: *mut Walk) -> u32 {
+    // SAFETY: a live map value.
+    unsafe {
+        match UNWIND_RULES.get(rule_of(walk)) {
+            Some(rule) => copy::<Rule, { size_of::<Rule>() / 4 }>(rule, &raw mut (*walk).rule),
+            None => return Outcome::NoRule as u32,
+        }
+        if (*walk).rule.cfa == Cfa::Signal as u8 {
+            return unwind_signal_frame(walk);
+        }
+        let outcome = unwind_cfa(walk);
+        if outcome != Outcome::Continue as u32 {
+            return outcome;
+        }
+        let outcome = unwind_caller(walk);
+        if outcome != Outcome::Continue as u32 {
+            return outcome;
+        }
+        unwind_rbp(walk);
+        unwind_rbx(walk)
+    }
+}
+
+// The parts of a step, as global functions: the verifier follows each by itself. What passes between them is in
+// the walk. Each returns an `Outcome`.
+
+macro_rules! part {
+    ($(#[$doc:meta])* fn $name:ident($walk:ident) $body:block) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// `walk` is null or valid, and nobody else's meanwhile.
+        #[unsafe(no_mangle)]
+        #[inline(never)]
+        pub unsafe extern "C" fn $name(walk: *mut Walk) -> u32 {
+            // SAFETY: the caller's.
+            let Some($walk) = (unsafe { walk.as_mut() }) else {
+                return Outcome::Unsupported as u32;
+            };
+            let body: Result<(), Outcome> = $body;
+            match body {
+                Ok(()) => Outcome::Continue as u32,
+                Err(outcome) => outcome as u32,
+            }
+        }
+    };
+}
+
+part! {
+    /// Finds the canonical frame address.
+    fn unwind_cfa(walk) {
+        let registers = &walk.registers;
+        let register = |number| Some(register(registers, number));
+        find_cfa(&walk.rule, &mut walk.frame, &register, &task::read_user).map(|cfa| walk.cfa = cfa)
+    }
+}
+
+part! {
+    /// Finds the address that the frame returns to, where a return probe replaced it as well.
+    fn unwind_caller(walk) {
+        let registers = &walk.registers;
+        let register = |number| Some(register(registers, number));
+        let found = find_caller(&walk.rule, &walk.frame, walk.cfa, &register, &task::read_user);
+        // The return address of an ordinary frame lies right below the caller's stack pointer.
+        let slot = walk.cfa.wrapping_sub(8);
+        // SAFETY: the walk's own.
+        found.map(|ip| walk.caller = unsafe { pending::return_address(&raw mut walk.pending, slot, ip) })
+    }
+}
+
+part! {
+    /// Restores `rbp`.
+    fn unwind_rbp(walk) {
+        let registers = &walk.registers;
+        restore_rbp(&walk.rule, &mut walk.frame, walk.cfa, &|number| Some(register(registers, number)));
+        Ok(())
+    }
+}
+
+part! {
+    /// Restores `rbx`, and goes on to the caller.
+    fn unwind_rbx(walk) {
+        let registers = &walk.registers;
+        restore_rbx(&walk.rule, &mut walk.frame, walk.cfa, &|number| Some(register(registers, number)));
+        walk.frame.enter(walk.caller, walk.cfa);
+        Ok(())
+    }
+}
+
+part! {
+    /// Leaves a signal frame.
+    fn unwind_signal_frame(walk) {
+        leave_signal_frame(&mut walk.frame, task::read_user)
+    }
+}
+
+part! {
+    /// Goes on along frame pointers.
+    fn unwind_frame_pointer(walk) {
+        match frame_pointer_step(&mut walk.frame, task::read_user) {
+            Outcome::Continue => {
+                let (slot, ip) = (walk.frame.sp.wrapping_sub(8), walk.frame.ip);
+                // SAFETY: the walk's own.
+                walk.frame.ip = unsafe { pending::return_address(&raw mut walk.pending, slot, ip) };
+                Ok(())
+            }
+            outcome => Err(outcome),
+        }
+    }
 }
 
 /// The number of the rule that holds at the frame.
@@ -213,7 +322,7 @@ unsafe fn find_mapping(walk: *mut Walk, address: u64) -> bool {
         let index = unwind_mapping((*walk).process.first_mapping, (*walk).process.mappings, address);
         match UNWIND_MAPPINGS.get(index) {
             Some(found) if address >= found.start && address < found.end => {
-                *mapping = *found;
+                copy::<Mapping, { size_of::<Mapping>() / 4 }>(found, mapping);
                 true
             }
             _ => false,

@@ -20,6 +20,10 @@ pub struct Frame {
     pub rbx: u64,
     /// The address where `rbx` is saved, or [`Self::HERE`] or [`Self::LOST`].
     pub rbx_at: u64,
+    /// The caller's, while `rbp` is still needed: see `restore_rbp`.
+    pub caller_rbp: u64,
+    /// The caller's, in the same way.
+    pub caller_rbp_at: u64,
     /// The address of the `struct sigcontext` that holds the interrupted frame's registers; 0 where these
     /// are the interrupted thread's own.
     pub context: u64,
@@ -47,10 +51,23 @@ impl Frame {
             rbp_at: Self::HERE,
             rbx,
             rbx_at: Self::HERE,
+            caller_rbp: 0,
+            caller_rbp_at: Self::HERE,
             context: 0,
             age: 0,
             by_frame_pointer: 0,
         }
+    }
+
+    /// Becomes the caller, whose other registers are restored.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "inlined into eBPF")]
+    pub fn enter(&mut self, ip: u64, sp: u64) {
+        self.ip = ip;
+        self.sp = sp;
+        self.rbp = self.caller_rbp;
+        self.rbp_at = self.caller_rbp_at;
+        self.age = self.age.saturating_add(1);
     }
 
     /// The address to look the rule up by. A return address may be the first byte after a function whose last

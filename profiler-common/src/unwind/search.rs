@@ -1,5 +1,7 @@
 //! Binary search in a number of steps that is known beforehand, which is what the verifier asks for.
 
+use core::hint::black_box;
+
 use super::row::{CHUNK_ROWS, MAX_MAPPINGS};
 
 /// Steps that find a row among a page's.
@@ -8,12 +10,17 @@ pub const ROW_STEPS: u32 = CHUNK_ROWS.ilog2();
 /// Steps that find a mapping among a process's.
 pub const MAPPING_STEPS: u32 = MAX_MAPPINGS.ilog2();
 
-/// Index of the last of `count` ascending values that is not above `target`.
+/// Index of the last of `count` ascending values that is not above `target`; all below 2⁶³.
 ///
 /// `count` is at most 2^`STEPS`. `None` where `count` is 0, the first value is above the target, or
 /// `value` has none. Only indexes below `count` are asked for.
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "inlined into eBPF")]
+#[allow(
+    clippy::inline_always,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "inlined into eBPF; a mask"
+)]
 pub fn last_at_or_below<const STEPS: u32>(
     count: u32,
     target: u64,
@@ -25,14 +32,12 @@ pub fn last_at_or_below<const STEPS: u32>(
     let mut low = 0u32;
     let mut length = count;
     for _ in 0..STEPS {
-        if length <= 1 {
-            break;
-        }
         let half = length >> 1;
         let middle = low.wrapping_add(half);
-        if value(middle)? <= target {
-            low = middle;
-        }
+        // All ones where the value is not above. No branch: the verifier would follow both ways at each step. The
+        // compiler must not see what is done, or it would make one.
+        let not_above = value(middle)?.wrapping_sub(target).wrapping_sub(1).cast_signed() >> 63;
+        low = low.wrapping_add(half & black_box(not_above) as u32);
         length = length.wrapping_sub(half);
     }
     // Only the first value has not been compared by now, and only if nothing above it qualified.

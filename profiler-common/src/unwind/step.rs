@@ -25,45 +25,57 @@ const LOST: Location = Location {
 /// `register` gives the interrupted thread's general registers by DWARF number, and is asked for interrupted
 /// frames and their callers only. `read` reads 8 bytes of the thread's memory. The frame is meaningless unless
 /// the outcome is [`Outcome::Continue`], when it is the caller's, or [`Outcome::Root`], when it is unchanged.
-#[inline(always)]
-#[allow(clippy::inline_always, reason = "inlined into eBPF")]
+///
+/// The programs take its parts one by one, with all that passes between them in memory: the verifier follows
+/// every way through a part, and would have to follow the product of all of them through the whole.
 pub fn step(
     rule: &Rule,
     frame: &mut Frame,
     register: impl Fn(u8) -> Option<u64>,
     read: impl Fn(u64) -> Option<u64>,
 ) -> Outcome {
-    match advance(rule, frame, register, read) {
+    let advance = || {
+        if rule.cfa == Cfa::Signal as u8 {
+            return leave_signal_frame(frame, read);
+        }
+        let cfa = find_cfa(rule, frame, &register, &read)?;
+        let ip = find_caller(rule, frame, cfa, &register, &read)?;
+        restore_rbp(rule, frame, cfa, &register);
+        restore_rbx(rule, frame, cfa, &register);
+        frame.enter(ip, cfa);
+        Ok(())
+    };
+    match advance() {
         Ok(()) => Outcome::Continue,
         Err(outcome) => outcome,
     }
 }
 
+/// The canonical frame address: what the caller's stack pointer will be. Not for [`Cfa::Signal`].
+///
+/// # Errors
+/// Where the step ends here.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "inlined into eBPF")]
-fn advance(
+pub fn find_cfa(
     rule: &Rule,
     frame: &mut Frame,
-    register: impl Fn(u8) -> Option<u64>,
-    read: impl Fn(u64) -> Option<u64>,
-) -> Result<(), Outcome> {
+    register: &impl Fn(u8) -> Option<u64>,
+    read: &impl Fn(u64) -> Option<u64>,
+) -> Result<u64, Outcome> {
     const NONE: u8 = Cfa::None as u8;
     const UNSUPPORTED: u8 = Cfa::Unsupported as u8;
-    const SIGNAL: u8 = Cfa::Signal as u8;
     const LINKAGE_TABLE: u8 = Cfa::LinkageTable as u8;
     const DEREFERENCE: u8 = Cfa::Dereference as u8;
-    const NOWHERE: u8 = Saved::Lost as u8;
 
     match rule.cfa {
         NONE => return Err(Outcome::NoRule),
         UNSUPPORTED => return Err(Outcome::Unsupported),
-        SIGNAL => return leave_signal_frame(frame, read),
         _ => {}
     }
-    if rule.return_address == NOWHERE {
+    if rule.return_address == Saved::Lost as u8 {
         return Err(Outcome::Root);
     }
-
     let by_rbp = Saved::AtFramePointer as u8;
     let needs_rbp = rule.cfa_register == RBP || rule.rbp_saved() == by_rbp || rule.rbx_saved() == by_rbp;
     if needs_rbp && frame.rbp_at != Frame::HERE {
@@ -73,27 +85,40 @@ fn advance(
         frame.rbp = read(frame.rbp_at).ok_or(Outcome::Unreadable)?;
         frame.rbp_at = Frame::HERE;
     }
-    let base = locate(rule.cfa_register, frame, &register)?;
+    let base = locate(rule.cfa_register, frame, register)?;
     let base = if base.at == Frame::HERE {
         base.value
     } else {
         read(base.at).ok_or(Outcome::Unreadable)?
     };
     let extra = i64::from(rule.extra).cast_unsigned();
-    let mut cfa = base.wrapping_add(i64::from(rule.cfa_offset).cast_unsigned());
-    if rule.cfa == LINKAGE_TABLE && frame.ip & 15 >= extra {
-        cfa = cfa.wrapping_add(8);
-    }
-    if rule.cfa == DEREFERENCE {
-        cfa = read(cfa).ok_or(Outcome::Unreadable)?.wrapping_add(extra);
-    }
+    let cfa = base.wrapping_add(i64::from(rule.cfa_offset).cast_unsigned());
+    Ok(match rule.cfa {
+        LINKAGE_TABLE if frame.ip & 15 >= extra => cfa.wrapping_add(8),
+        DEREFERENCE => read(cfa).ok_or(Outcome::Unreadable)?.wrapping_add(extra),
+        _ => cfa,
+    })
+}
 
+/// The address that the frame returns to.
+///
+/// # Errors
+/// Where it is not to be had, or the caller would be the frame itself.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "inlined into eBPF")]
+pub fn find_caller(
+    rule: &Rule,
+    frame: &Frame,
+    cfa: u64,
+    register: &impl Fn(u8) -> Option<u64>,
+    read: &impl Fn(u64) -> Option<u64>,
+) -> Result<u64, Outcome> {
     let offset = if rule.cfa == Cfa::Register as u8 {
         rule.extra
     } else {
         -8
     };
-    let ip = saved(rule.return_address, offset.into(), cfa, LOST, frame, &register);
+    let ip = saved(rule.return_address, offset.into(), cfa, LOST, frame, register);
     if ip.at == Frame::LOST {
         return Err(Outcome::Unsupported);
     }
@@ -105,12 +130,26 @@ fn advance(
     if cfa == frame.sp && ip == frame.ip {
         return Err(Outcome::Stuck);
     }
+    Ok(ip)
+}
 
+/// Notes where the caller's `rbp` is. `rbx` is to be restored next, by the frame as it was.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "inlined into eBPF")]
+pub fn restore_rbp(rule: &Rule, frame: &mut Frame, cfa: u64, register: &impl Fn(u8) -> Option<u64>) {
     let same = Location {
         value: frame.rbp,
         at: frame.rbp_at,
     };
-    let rbp = saved(rule.rbp_saved(), rule.rbp_offset, cfa, same, frame, &register);
+    let rbp = saved(rule.rbp_saved(), rule.rbp_offset, cfa, same, frame, register);
+    frame.caller_rbp = rbp.value;
+    frame.caller_rbp_at = rbp.at;
+}
+
+/// Notes where the caller's `rbx` is.
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "inlined into eBPF")]
+pub fn restore_rbx(rule: &Rule, frame: &mut Frame, cfa: u64, register: &impl Fn(u8) -> Option<u64>) {
     let same = Location {
         value: frame.rbx,
         at: frame.rbx_at,
@@ -121,16 +160,10 @@ fn advance(
         cfa,
         same,
         frame,
-        &register,
+        register,
     );
-    frame.rbp = rbp.value;
-    frame.rbp_at = rbp.at;
     frame.rbx = rbx.value;
     frame.rbx_at = rbx.at;
-    frame.ip = ip;
-    frame.sp = cfa;
-    frame.age = frame.age.saturating_add(1);
-    Ok(())
 }
 
 /// Where a register of `frame` is.
@@ -208,10 +241,13 @@ fn saved(
     }
 }
 
-/// The interrupted frame that a signal frame stands for.
+/// The interrupted frame that a signal frame, of [`Cfa::Signal`], stands for.
+///
+/// # Errors
+/// Where it cannot be read.
 #[inline(always)]
 #[allow(clippy::inline_always, reason = "inlined into eBPF")]
-fn leave_signal_frame(frame: &mut Frame, read: impl Fn(u64) -> Option<u64>) -> Result<(), Outcome> {
+pub fn leave_signal_frame(frame: &mut Frame, read: impl Fn(u64) -> Option<u64>) -> Result<(), Outcome> {
     let context = frame.sp.wrapping_add(CONTEXT_FROM_SP);
     let ip = read(context.wrapping_add(CONTEXT_IP)).ok_or(Outcome::Unreadable)?;
     let sp = read(context.wrapping_add(context_offset(RSP))).ok_or(Outcome::Unreadable)?;
