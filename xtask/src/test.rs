@@ -105,14 +105,9 @@ fn privileged(object: Option<&PathBuf>) -> Outcome {
         let object = object.ok_or_else(|| Error::told("there is no rebuilt eBPF object to test"))?;
         let mut command = sh::cargo();
         command
-            .args([
-                "test",
-                "--locked",
-                "-p",
-                "profiler-daemon",
-                "--test",
-                "privileged",
-            ])
+            .args(["test", "--locked", "--no-fail-fast"])
+            .args(["-p", "profiler-daemon", "--test", "privileged"])
+            .args(["-p", "profiler-client", "--test", "real"])
             .args(["--", "--ignored", "--test-threads=1"])
             .env("PROFILER_FIXTURES", fixtures::compile()?)
             .env("PROFILER_OBJECT", object);

@@ -167,9 +167,10 @@ fn moving_the_percentile_redraws_what_is_there() {
     let delayed_ns = delayed_ns(target);
     only_slow(&above_95, delayed_ns);
     only_slow(&again, delayed_ns);
-    // Half of the calls at 1 ms, of which some share the bucket of the median, and 6% at 20 ms.
+    // The slow calls, and half of the fast ones, a third of the time. On which side of the median a call of just 1 ms
+    // falls depends on how well it is known what a sample took of it, so that most may be missing.
     let inside = share(&above_50, Side::Inside);
-    assert!((0.5..0.9).contains(&inside), "{inside}");
+    assert!((0.5..0.99).contains(&inside), "{inside}");
     let inside = share(&below_50, Side::Inside);
     assert!(inside <= TOLERANCE, "{inside}");
     assert!(above_50.picture.summary.inside > above_95.picture.summary.inside);
