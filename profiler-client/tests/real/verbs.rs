@@ -75,7 +75,7 @@ fn processes_and_functions_are_listed() {
         .status(0)
         .quietly();
     assert!(
-        listed.stdout().contains("/slowpath.c:17\n"),
+        listed.stdout().contains("/slowpath.c:18\n"),
         "{}",
         listed.stdout()
     );
