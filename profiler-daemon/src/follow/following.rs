@@ -89,6 +89,11 @@ impl Following {
         pids.iter().copied().filter(ready).collect()
     }
 
+    /// Whether a process is followed, and its tables are not there yet.
+    pub fn is_awaited(&self, pid: u32) -> bool {
+        self.processes.get(&pid).is_some_and(|process| !process.ready)
+    }
+
     /// A sample met code that no table covers.
     pub fn new_code(&mut self, pid: u32, now_ns: u64) {
         let is_due = |process: &Followed| now_ns.saturating_sub(process.looked_ns) >= LOOK_EVERY_NS;

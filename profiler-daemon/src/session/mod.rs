@@ -12,6 +12,7 @@
 //! | `refusal` | what planning, target or kernel refuse |
 //! | `prepare` | scope text and target become sites, before anything is attached |
 //! | `owner` | the thread: commands, ticks |
+//! | `running` | what is loaded while there are sessions |
 //! | `state` | one session: its probes, aggregates, watchers |
 //! | `functions` | the functions of a session and their latency |
 //! | `flame` | what a flame graph is made of |
@@ -34,6 +35,7 @@ mod owner;
 mod picture;
 mod prepare;
 mod refusal;
+mod running;
 mod sampling;
 mod state;
 mod symbols;

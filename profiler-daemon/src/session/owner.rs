@@ -9,23 +9,21 @@ use std::{
     time::Duration,
 };
 
-use profiler_common::record::SampleHeader;
-
 use super::{
-    Config, calibrate,
-    command::{Caller, Command, Reply},
+    Config,
+    command::{Caller, Command},
     cost::monotonic_ns,
     error::{Reason, SessionError},
-    picture::{ExitMethod, SessionInfo},
+    picture::SessionInfo,
     prepare::Prepared,
     refusal::kernel_refusal,
+    running::{MAX_RECORDS, OPENING_NS, Opening, Running, answer},
     state::{Session, Terms},
     symbols::Symbols,
 };
 use crate::{
     follow::Following,
-    kernel::{Ability, Engine, KernelError, Record},
-    symbolize::Frame,
+    kernel::{Ability, Engine},
 };
 
 /// Time between looks at the ring buffer.
@@ -41,12 +39,6 @@ const FIRST_NS: u64 = 100_000_000;
 /// session whose preparation takes longer has it loaded again.
 const PREPARE_NS: u64 = 1_000_000_000;
 
-/// Records taken at one tick, so that commands are not kept waiting.
-const MAX_RECORDS: usize = 65_536;
-
-/// Records handed to the symbols thread at once.
-const BATCH: usize = 1024;
-
 /// The session task.
 pub struct Owner {
     config: Config,
@@ -54,20 +46,6 @@ pub struct Owner {
     running: Option<Running>,
     sessions: BTreeMap<String, Session>,
     names_made: u64,
-}
-
-/// What exists only while there are sessions: nothing is loaded or attached while nobody watches.
-struct Running {
-    engine: Engine,
-    following: Following,
-    symbols: Symbols,
-    /// Frames by number.
-    frames: Arc<Vec<Frame>>,
-    overheads: HashMap<ExitMethod, u64>,
-    /// Until then it stays, though there may be no session: one is being prepared.
-    keep_until_ns: u64,
-    next_tick_ns: u64,
-    next_read_ns: u64,
 }
 
 impl Owner {
@@ -195,10 +173,19 @@ impl Owner {
                     session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
                     session.maintain(over, now_ns);
                 }
-                answer(
-                    reply,
-                    watch.and_then(|watch| self.settle_sampler().map(|()| watch)),
-                );
+                let watch = watch.and_then(|watch| self.settle_sampler().map(|()| watch));
+                match (watch, &mut self.running, self.sessions.get(&name)) {
+                    (Ok(watch), Some(running), Some(session)) => {
+                        running.opening.push(Opening {
+                            pids: session.pids(),
+                            until_ns: now_ns + OPENING_NS,
+                            watch,
+                            reply,
+                        });
+                        running.open(now_ns);
+                    }
+                    (watch, ..) => answer(reply, watch),
+                }
             }
             Command::Stop { .. } => unreachable!("`run` takes it"),
         }
@@ -221,6 +208,7 @@ impl Owner {
                 following,
                 symbols,
                 frames: Arc::new(frames),
+                opening: Vec::new(),
                 overheads: HashMap::new(),
                 keep_until_ns: 0,
                 next_tick_ns: now_ns + TICK_NS,
@@ -357,6 +345,7 @@ impl Owner {
             tracing::warn!(%error, "the sampler could not be set");
         }
         let Some(running) = &mut self.running else { return };
+        running.open(now_ns);
         if read {
             running.next_read_ns = now_ns + READ_NS;
             self.housekeeping(now_ns);
@@ -447,8 +436,13 @@ impl Owner {
     }
 
     fn unload_if_idle(&mut self) {
-        if self.sessions.is_empty() {
-            self.running = None;
+        if self.sessions.is_empty()
+            && let Some(running) = self.running.take()
+        {
+            for opening in running.opening {
+                // They still get the last picture.
+                answer(opening.reply, Ok(opening.watch));
+            }
         }
     }
 
@@ -457,45 +451,4 @@ impl Owner {
             self.end_session(&name, reason);
         }
     }
-}
-
-impl Running {
-    /// Moves records from the ring buffer to the symbols thread, at most [`MAX_RECORDS`]; says how many.
-    fn drain(&mut self, now_ns: u64) -> usize {
-        let mut records = Vec::new();
-        let following = &mut self.following;
-        let drained = self.engine.drain(MAX_RECORDS, |record| {
-            if let Record::Sample { tgid, flags, .. } = &record
-                && flags & SampleHeader::USER_NO_TABLE != 0
-            {
-                following.new_code(*tgid, now_ns);
-            }
-            records.push(record);
-        });
-        while !records.is_empty() {
-            let rest = records.split_off(records.len().min(BATCH));
-            self.symbols.send(std::mem::replace(&mut records, rest), now_ns);
-        }
-        drained
-    }
-
-    /// Measures the methods that a session uses, once each.
-    fn calibrate(&mut self, session: &Session) {
-        for method in session.exit_methods() {
-            if self.overheads.contains_key(&method) {
-                continue;
-            }
-            let measured: Result<u64, KernelError> = calibrate::overhead_ns(&mut self.engine, method);
-            let overhead_ns = measured.unwrap_or_else(|error| {
-                tracing::warn!(%error, "the probes' own cost could not be measured");
-                0
-            });
-            self.overheads.insert(method, overhead_ns);
-        }
-    }
-}
-
-fn answer<T>(reply: Reply<T>, result: Result<T, SessionError>) {
-    // The client may have left meanwhile.
-    let _ = reply.send(result);
 }

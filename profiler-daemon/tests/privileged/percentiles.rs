@@ -18,6 +18,7 @@ fn percentiles_agree_with_the_targets_own_clock() {
         ["400", "7", "mixed"].map(str::to_owned).into()
     };
     let mut target = Fixture::start("latencies", &args);
+    target.prefer();
     let session = service.attach(target.pid(), "work").unwrap();
     target.say("go");
     let mut latencies = None;

@@ -1,0 +1,115 @@
+//! What is loaded while there are sessions, and what comes out of it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use profiler_common::record::SampleHeader;
+use tokio::sync::watch;
+
+use super::{
+    calibrate,
+    command::Reply,
+    error::SessionError,
+    picture::{ExitMethod, FlamePicture},
+    state::Session,
+    symbols::Symbols,
+};
+use crate::{
+    follow::Following,
+    kernel::{Engine, KernelError, Record},
+    symbolize::Frame,
+};
+
+/// Longest wait for unwind tables before a target is sampled.
+pub const OPENING_NS: u64 = 10_000_000_000;
+
+/// Time between ticks while somebody waits for that.
+const OPENING_TICK_NS: u64 = 5_000_000;
+
+/// Records taken at one tick, so that commands are not kept waiting.
+pub const MAX_RECORDS: usize = 65_536;
+
+/// Records handed to the symbols thread at once.
+const BATCH: usize = 1024;
+
+/// What exists only while there are sessions: nothing is loaded or attached while nobody watches.
+pub struct Running {
+    pub engine: Engine,
+    pub following: Following,
+    pub symbols: Symbols,
+    /// Frames by number.
+    pub frames: Arc<Vec<Frame>>,
+    pub opening: Vec<Opening>,
+    pub overheads: HashMap<ExitMethod, u64>,
+    /// Until then it stays, though there may be no session: one is being prepared.
+    pub keep_until_ns: u64,
+    pub next_tick_ns: u64,
+    pub next_read_ns: u64,
+}
+
+/// A stream of flame graphs whose target is not sampled yet: the tables to walk its stacks by are being made.
+pub struct Opening {
+    pub pids: Vec<u32>,
+    /// Then it opens all the same.
+    pub until_ns: u64,
+    pub watch: watch::Receiver<Option<Arc<FlamePicture>>>,
+    pub reply: Reply<watch::Receiver<Option<Arc<FlamePicture>>>>,
+}
+
+impl Running {
+    /// Answers those whose targets are sampled by now, or who have waited long enough.
+    pub fn open(&mut self, now_ns: u64) {
+        let following = &self.following;
+        let waits = |opening: &Opening| {
+            opening.until_ns > now_ns && opening.pids.iter().any(|pid| following.is_awaited(*pid))
+        };
+        let (waiting, opened): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.opening).into_iter().partition(waits);
+        self.opening = waiting;
+        for Opening { watch, reply, .. } in opened {
+            answer(reply, Ok(watch));
+        }
+        if !self.opening.is_empty() {
+            self.next_tick_ns = self.next_tick_ns.min(now_ns + OPENING_TICK_NS);
+        }
+    }
+
+    /// Moves records from the ring buffer to the symbols thread, at most [`MAX_RECORDS`]; says how many.
+    pub fn drain(&mut self, now_ns: u64) -> usize {
+        let mut records = Vec::new();
+        let following = &mut self.following;
+        let drained = self.engine.drain(MAX_RECORDS, |record| {
+            if let Record::Sample { tgid, flags, .. } = &record
+                && flags & SampleHeader::USER_NO_TABLE != 0
+            {
+                following.new_code(*tgid, now_ns);
+            }
+            records.push(record);
+        });
+        while !records.is_empty() {
+            let rest = records.split_off(records.len().min(BATCH));
+            self.symbols.send(std::mem::replace(&mut records, rest), now_ns);
+        }
+        drained
+    }
+
+    /// Measures the methods that a session uses, once each.
+    pub fn calibrate(&mut self, session: &Session) {
+        for method in session.exit_methods() {
+            if self.overheads.contains_key(&method) {
+                continue;
+            }
+            let measured: Result<u64, KernelError> = calibrate::overhead_ns(&mut self.engine, method);
+            let overhead_ns = measured.unwrap_or_else(|error| {
+                tracing::warn!(%error, "the probes' own cost could not be measured");
+                0
+            });
+            self.overheads.insert(method, overhead_ns);
+        }
+    }
+}
+
+/// Answers a request.
+pub fn answer<T>(reply: Reply<T>, result: Result<T, SessionError>) {
+    // The client may have left meanwhile.
+    let _ = reply.send(result);
+}
