@@ -9,7 +9,7 @@ use profiler_common::{
     unwind::{
         CHUNK_ROWS, Cfa, Frame, MAPPING_STEPS, Mapping, Outcome, Process, ROW_STEPS, Row, Rule, find_caller,
         find_cfa, frame_pointer_step, last_at_or_below, leave_signal_frame,
-        register::{RBP, RBX, RSP, pt_regs_offset},
+        register::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, pt_regs_offset},
         restore_rbp, restore_rbx,
     },
 };
@@ -50,6 +50,8 @@ pub struct Walk {
     frames: u32,
     /// Of [`SampleHeader::flags`].
     flags: u32,
+    /// The frame is in the kernel's own code for return probes, and where that returns to is not known.
+    lost: u32,
 }
 
 /// What the loop over the frames carries along: the state is in a map, so that the verifier need not follow it.
@@ -84,6 +86,7 @@ pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) ->
         set!((*walk).mapping.end, 0);
         set!((*walk).frames, 0);
         set!((*walk).flags, 0);
+        set!((*walk).lost, 0);
         begin(walk, in_kernel)?;
         let mut cursor = Cursor { walk, out };
         bpf_loop(
@@ -109,18 +112,25 @@ unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
         let registers = (&raw mut (*walk).registers).cast::<u8>();
         let bytes = core::slice::from_raw_parts_mut(registers, PT_REGS_BYTES);
         bpf_probe_read_kernel_buf(task::user_registers() as *const u8, bytes).ok()?;
-        let mut ip = (*walk).registers[IP_WORD];
         let pending = &raw mut (*walk).pending;
         pending::begin(pending);
-        ip = pending::instruction_of(pending, ip);
-        // In the breakpoint of a probe, until the kernel has turned to it, the address is one too far.
-        if in_kernel && (*walk).registers[ORIGINAL_AX_WORD] == u64::MAX && is_breakpoint(ip.wrapping_sub(1)) {
+        let registers = &(*walk).registers;
+        let mut ip = pending::instruction_of(pending, registers[IP_WORD]);
+        let mut sp = register(registers, RSP);
+        if in_kernel && registers[ORIGINAL_AX_WORD] == u64::MAX && is_behind_breakpoint(registers, ip, sp) {
             ip = ip.wrapping_sub(1);
         }
-        let registers = &(*walk).registers;
+        let returned = if in_kernel { Some(register(registers, RAX)) } else { None };
+        if let Some(through) = pending::through_trampoline(pending, ip, sp, returned) {
+            if through.ip != 0 {
+                (ip, sp) = (through.ip, through.sp);
+            } else {
+                set!((*walk).lost, 1);
+            }
+        }
         let frame = &raw mut (*walk).frame;
         set!((*frame).ip, ip);
-        set!((*frame).sp, register(registers, RSP));
+        set!((*frame).sp, sp);
         set!((*frame).rbp, register(registers, RBP));
         set!((*frame).rbp_at, Frame::HERE);
         set!((*frame).rbx, register(registers, RBX));
@@ -134,6 +144,28 @@ unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
 
 /// The instruction that a probe puts in another's place.
 const BREAKPOINT: u8 = 0xcc;
+
+/// Whether the thread is in the breakpoint of a probe, which has left its address one byte too far, and the kernel has
+/// not turned to it yet.
+///
+/// The address is the same once the kernel has done an instruction of one byte in the breakpoint's place. The only such
+/// ones that change what the stack looks like push a register, which is then what the stack ends with.
+#[inline(never)]
+fn is_behind_breakpoint(registers: &[u64; REGISTER_WORDS], ip: u64, sp: u64) -> bool {
+    // Where the breakpoint is here, the kernel has set the address back: whatever is before it is another one.
+    if !is_breakpoint(ip.wrapping_sub(1)) || is_breakpoint(ip) {
+        return false;
+    }
+    let Some(last) = task::read_user(sp) else {
+        return true;
+    };
+    // Those that one byte can push, but for the stack pointer.
+    let mut pushed = false;
+    for number in [RAX, RDX, RCX, RBX, RSI, RDI, RBP] {
+        pushed |= register(registers, number) == last;
+    }
+    !pushed
+}
 
 #[inline(always)]
 fn is_breakpoint(address: u64) -> bool {
@@ -166,6 +198,9 @@ unsafe extern "C" fn walk_one(index: u32, cursor: *mut c_void) -> i64 {
             .add(index as usize & (MAX_USER_FRAMES - 1));
         *out = (*walk).frame.ip & SampleHeader::ADDRESS | interrupted;
         (*walk).frames = index + 1;
+        if (*walk).lost != 0 {
+            return 1;
+        }
 
         let outcome = step(walk);
         if outcome == Outcome::Continue as u32 {
@@ -251,8 +286,11 @@ part! {
         let found = find_caller(&walk.rule, &walk.frame, walk.cfa, &register, &task::read_user);
         // The return address of an ordinary frame lies right below the caller's stack pointer.
         let slot = walk.cfa.wrapping_sub(8);
-        // SAFETY: the walk's own.
-        found.map(|ip| walk.caller = unsafe { pending::return_address(&raw mut walk.pending, slot, ip) })
+        found.and_then(|ip| {
+            // SAFETY: the walk's own.
+            walk.caller = unsafe { pending::return_address(&raw mut walk.pending, slot, ip) };
+            if walk.caller == 0 { Err(Outcome::Unreadable) } else { Ok(()) }
+        })
     }
 }
 
@@ -278,7 +316,19 @@ part! {
 part! {
     /// Leaves a signal frame.
     fn unwind_signal_frame(walk) {
-        leave_signal_frame(&mut walk.frame, task::read_user)
+        leave_signal_frame(&mut walk.frame, task::read_user).map(|()| {
+            let (ip, sp) = (walk.frame.ip, walk.frame.sp);
+            // SAFETY: the walk's own.
+            let through = unsafe { pending::through_trampoline(&raw mut walk.pending, ip, sp, None) };
+            match through {
+                Some(through) if through.ip != 0 => {
+                    walk.frame.ip = through.ip;
+                    walk.frame.sp = through.sp;
+                }
+                Some(_) => walk.lost = 1,
+                None => {}
+            }
+        })
     }
 }
 
@@ -290,7 +340,7 @@ part! {
                 let (slot, ip) = (walk.frame.sp.wrapping_sub(8), walk.frame.ip);
                 // SAFETY: the walk's own.
                 walk.frame.ip = unsafe { pending::return_address(&raw mut walk.pending, slot, ip) };
-                Ok(())
+                if walk.frame.ip == 0 { Err(Outcome::Unreadable) } else { Ok(()) }
             }
             outcome => Err(outcome),
         }

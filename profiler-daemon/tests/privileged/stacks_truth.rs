@@ -91,17 +91,22 @@ impl Truth {
             if samples == 0 {
                 continue;
             }
-            let (stack, complete) = self.stack(picture, weight.node.0);
+            let Sampled {
+                stack,
+                complete,
+                kernel,
+            } = self.stack(picture, weight.node.0);
+            let shown = || format!("{}; in the kernel: {}", show(&stack), kernel.join(" "));
             let right = if complete {
                 judged.complete += samples;
                 self.is_true(&stack)
             } else {
-                *judged.incomplete.entry(show(&stack)).or_default() += samples;
+                *judged.incomplete.entry(shown()).or_default() += samples;
                 self.is_end_of_true(&stack)
             };
             judged.samples += samples;
             if !right {
-                *judged.wrong.entry(show(&stack)).or_default() += samples;
+                *judged.wrong.entry(shown()).or_default() += samples;
             }
             for name in stack.iter().collect::<HashSet<_>>() {
                 *judged.under.entry(name.clone()).or_default() += samples;
@@ -110,9 +115,10 @@ impl Truth {
         judged
     }
 
-    /// A node's stack in words, and whether it is complete. The kernel's part is left out.
-    fn stack(&self, picture: &FlamePicture, node: u32) -> (Vec<String>, bool) {
+    /// A node's stack in words.
+    fn stack(&self, picture: &FlamePicture, node: u32) -> Sampled {
         let mut stack: Vec<String> = Vec::new();
+        let mut kernel = Vec::new();
         let mut complete = false;
         let mut next = node;
         while let Some((parent, frame, is_complete)) =
@@ -122,6 +128,7 @@ impl Truth {
             next = parent;
             let frame = &picture.frames[frame as usize];
             if frame.kernel {
+                kernel.push(frame.function.to_string());
                 continue;
             }
             let own = self.files.iter().any(|file| frame.module.starts_with(file));
@@ -135,8 +142,20 @@ impl Truth {
             }
         }
         stack.reverse();
-        (stack, complete)
+        Sampled {
+            stack,
+            complete,
+            kernel,
+        }
     }
+}
+
+/// What was sampled.
+struct Sampled {
+    stack: Vec<String>,
+    complete: bool,
+    /// The kernel's functions, innermost first.
+    kernel: Vec<String>,
 }
 
 /// A stack without the frame of other files, or of a linkage table, that may be innermost anywhere.
