@@ -101,6 +101,26 @@ const AFTER_CALL: u64 = 13;
 /// The trampoline's last instruction.
 const LAST: u64 = 16;
 
+/// The stack pointer of a thread that has left the trampoline but for that: at the end of the system call, the kernel
+/// has it point to the three registers that the trampoline saved, a moment before it turns the instruction pointer back
+/// to the trampoline as well.
+///
+/// # Safety
+/// `pending` is valid.
+#[inline(always)]
+pub unsafe fn before_leaving(pending: *mut Pending, sp: u64, [r11, rcx, rax]: [u64; 3]) -> u64 {
+    // SAFETY: the caller's pointer is valid.
+    if unsafe { (*pending).trampoline } == 0 {
+        return sp;
+    }
+    let holds = |word: u64, value: u64| task::read_user(sp.wrapping_add(8 * word)) == Some(value);
+    if holds(0, r11) && holds(1, rcx) && holds(2, rax) {
+        sp.wrapping_add(24)
+    } else {
+        sp
+    }
+}
+
 /// Where a thread on its way through the trampoline will be when it is through.
 pub struct Through {
     /// 0 where that is not to be had.

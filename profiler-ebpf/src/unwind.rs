@@ -9,7 +9,7 @@ use profiler_common::{
     unwind::{
         CHUNK_ROWS, Cfa, Frame, MAPPING_STEPS, Mapping, Outcome, Process, ROW_STEPS, Row, Rule, find_caller,
         find_cfa, frame_pointer_step, last_at_or_below, leave_signal_frame,
-        register::{RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, pt_regs_offset},
+        register::{R11, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, pt_regs_offset},
         restore_rbp, restore_rbx,
     },
 };
@@ -117,16 +117,18 @@ unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
         let registers = &(*walk).registers;
         let mut ip = pending::instruction_of(pending, registers[IP_WORD]);
         let mut sp = register(registers, RSP);
-        if in_kernel && registers[ORIGINAL_AX_WORD] == u64::MAX && is_behind_breakpoint(registers, ip, sp) {
-            ip = ip.wrapping_sub(1);
+        // As an exception has it; a system call of the trampoline's pretends to be one.
+        let at_breakpoint = in_kernel && registers[ORIGINAL_AX_WORD] == u64::MAX;
+        if at_breakpoint {
+            (ip, sp) = before_breakpoint(registers, ip, sp);
         }
-        let returned = if in_kernel { Some(register(registers, RAX)) } else { None };
-        if let Some(through) = pending::through_trampoline(pending, ip, sp, returned) {
-            if through.ip != 0 {
-                (ip, sp) = (through.ip, through.sp);
-            } else {
-                set!((*walk).lost, 1);
-            }
+        let kept = [R11, RCX, RAX].map(|number| register(registers, number));
+        let returned = if in_kernel { Some(kept[2]) } else { None };
+        match pending::through_trampoline(pending, ip, sp, returned) {
+            Some(through) if through.ip != 0 => (ip, sp) = (through.ip, through.sp),
+            Some(_) => set!((*walk).lost, 1),
+            None if at_breakpoint => sp = pending::before_leaving(pending, sp, kept),
+            None => {}
         }
         let frame = &raw mut (*walk).frame;
         set!((*frame).ip, ip);
@@ -145,26 +147,37 @@ unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
 /// The instruction that a probe puts in another's place.
 const BREAKPOINT: u8 = 0xcc;
 
-/// Whether the thread is in the breakpoint of a probe, which has left its address one byte too far, and the kernel has
-/// not turned to it yet.
+/// Undoes what the kernel, in the breakpoint of a probe, has done of the instruction that the breakpoint replaced, and of
+/// its way there: gives the instruction and the stack pointer as the program left them.
 ///
-/// The address is the same once the kernel has done an instruction of one byte in the breakpoint's place. The only such
-/// ones that change what the stack looks like push a register, which is then what the stack ends with.
-#[inline(never)]
-fn is_behind_breakpoint(registers: &[u64; REGISTER_WORDS], ip: u64, sp: u64) -> bool {
-    // Where the breakpoint is here, the kernel has set the address back: whatever is before it is another one.
-    if !is_breakpoint(ip.wrapping_sub(1)) || is_breakpoint(ip) {
-        return false;
+/// The breakpoint leaves the address one byte too far until the kernel has turned to it. The address is the same once the
+/// kernel has done an instruction of one byte; the only such ones that change what the stack looks like push a
+/// register, which is then what the stack ends with. In between, it is the stack pointer alone that has changed.
+#[inline(always)]
+fn before_breakpoint(registers: &[u64; REGISTER_WORDS], ip: u64, sp: u64) -> (u64, u64) {
+    if is_breakpoint(ip) {
+        // Set back.
+        return (ip, if is_pushed(registers, sp) { sp.wrapping_add(8) } else { sp });
     }
+    let before = ip.wrapping_sub(1);
+    if is_breakpoint(before) && !is_pushed(registers, sp) {
+        (before, sp)
+    } else {
+        (ip, sp)
+    }
+}
+
+/// Whether the stack ends with a register that one byte of code can push; the stack pointer is none that programs do.
+#[inline(never)]
+fn is_pushed(registers: &[u64; REGISTER_WORDS], sp: u64) -> bool {
     let Some(last) = task::read_user(sp) else {
-        return true;
+        return false;
     };
-    // Those that one byte can push, but for the stack pointer.
     let mut pushed = false;
     for number in [RAX, RDX, RCX, RBX, RSI, RDI, RBP] {
         pushed |= register(registers, number) == last;
     }
-    !pushed
+    pushed
 }
 
 #[inline(always)]

@@ -17,6 +17,8 @@ pub const RDI: u8 = 5;
 pub const RBP: u8 = 6;
 /// `rsp`.
 pub const RSP: u8 = 7;
+/// `r11`.
+pub const R11: u8 = 11;
 /// The first of `r12` to `r15`, which calls preserve.
 pub const R12: u8 = 12;
 /// The return address, as a register.
