@@ -201,6 +201,13 @@ pub unsafe fn return_address(pending: *mut Pending, slot: u64, ip: u64) -> u64 {
     }
 }
 
+/// Whether the kernel is just putting the trampoline's address in place of a return address: it may do so byte by byte,
+/// and its last byte is the first. Of true return addresses, one in 256 looks alike.
+#[inline(always)]
+pub fn is_half_replaced(pending: &Pending, ip: u64) -> bool {
+    pending.trampoline != 0 && ip != pending.trampoline && (ip ^ pending.trampoline) & 0xff == 0
+}
+
 /// The address that a return probe replaced in a stack slot; 0 where none did.
 #[inline(never)]
 unsafe fn find(pending: *mut Pending, slot: u64) -> u64 {

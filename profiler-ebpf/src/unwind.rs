@@ -52,6 +52,8 @@ pub struct Walk {
     flags: u32,
     /// The frame is in the kernel's own code for return probes, and where that returns to is not known.
     lost: u32,
+    /// The thread may be in the breakpoint of a probe.
+    at_breakpoint: u32,
 }
 
 /// What the loop over the frames carries along: the state is in a map, so that the verifier need not follow it.
@@ -119,13 +121,17 @@ unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
         let mut sp = register(registers, RSP);
         // As an exception has it; a system call of the trampoline's pretends to be one.
         let at_breakpoint = in_kernel && registers[ORIGINAL_AX_WORD] == u64::MAX;
+        set!((*walk).at_breakpoint, u32::from(at_breakpoint));
         if at_breakpoint {
             (ip, sp) = before_breakpoint(registers, ip, sp);
         }
         let kept = [R11, RCX, RAX].map(|number| register(registers, number));
         let returned = if in_kernel { Some(kept[2]) } else { None };
         match pending::through_trampoline(pending, ip, sp, returned) {
-            Some(through) if through.ip != 0 => (ip, sp) = (through.ip, through.sp),
+            // What is read of the stack while the kernel writes it may be half of one address and half of another.
+            Some(through) if through.ip != 0 && find_mapping(walk, through.ip) => {
+                (ip, sp) = (through.ip, through.sp);
+            }
             Some(_) => set!((*walk).lost, 1),
             None if at_breakpoint => sp = pending::before_leaving(pending, sp, kept),
             None => {}
@@ -299,7 +305,11 @@ part! {
         let found = find_caller(&walk.rule, &walk.frame, walk.cfa, &register, &task::read_user);
         // The return address of an ordinary frame lies right below the caller's stack pointer.
         let slot = walk.cfa.wrapping_sub(8);
+        let may_be_replaced = walk.at_breakpoint != 0 && walk.frames == 1;
         found.and_then(|ip| {
+            if may_be_replaced && pending::is_half_replaced(&walk.pending, ip) {
+                return Err(Outcome::Unreadable);
+            }
             // SAFETY: the walk's own.
             walk.caller = unsafe { pending::return_address(&raw mut walk.pending, slot, ip) };
             if walk.caller == 0 { Err(Outcome::Unreadable) } else { Ok(()) }

@@ -15,6 +15,13 @@ use super::{
 /// Shares of complete stacks.
 const COMPLETE: f64 = 0.995;
 const COMPLETE_PENDING: f64 = 0.99;
+/// The same where the target does little else than to run into probes. From when the kernel replaces a return address
+/// until it has noted which, nobody can say what it was; this is some 3% of what a probe takes.
+const COMPLETE_STORM: f64 = 0.93;
+
+/// Steps of the tower: some microseconds, and about a millisecond.
+const FEW: &str = "4000";
+const MANY: &str = "800000";
 
 /// Samples that are judged.
 fn enough() -> u64 {
@@ -29,7 +36,7 @@ const CHAINS: [&str; 16] = [
     "all_acts tower n00 n01 n02 n03 n04 n05 n06 n07 n08 n09 n10 n11 n12 n13 n14 n15 n16 n17 n18 n19 n20 n21 n22 n23 n24 n25 \
      n26 n27 n28 n29",
     "all_acts sorting - compare",
-    "all_acts raising - on_raise raised_leaf",
+    "all_acts raising",
     "all_acts in_library library_calls library_inner from_library",
     "all_acts allocating allocated",
     "all_acts aligning realigned in_realigned",
@@ -43,9 +50,10 @@ const CHAINS: [&str; 16] = [
     "all_acts drowning drown_to*600 seabed",
 ];
 
-const HANDLERS: [&str; 2] = ["on_tick", "on_alternate"];
+/// The first is called by a signal of the thread's own, which another may come before.
+const HANDLERS: [&str; 3] = ["on_raise", "on_tick", "on_alternate"];
 
-const HANDLER_CHAINS: [&str; 2] = ["on_tick tick_leaf", "on_alternate alternate_leaf"];
+const HANDLER_CHAINS: [&str; 3] = ["on_raise raised_leaf", "on_tick tick_leaf", "on_alternate alternate_leaf"];
 
 fn truth() -> Truth {
     Truth::new(&["stacks"], &ROOTS, &CHAINS, &HANDLERS, &HANDLER_CHAINS)
@@ -61,9 +69,9 @@ struct Sampled {
 
 impl Sampled {
     /// Starts it, with spans of these scopes.
-    fn start(acts: &[&str], probes: &[&str], method: ExitMethod) -> Self {
+    fn start(steps: &str, acts: &[&str], probes: &[&str], method: ExitMethod) -> Self {
         let service = Service::start();
-        let mut args = vec!["-"];
+        let mut args = vec![steps];
         args.extend(acts);
         let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
         let mut target = Fixture::start("stacks", &args);
@@ -120,7 +128,7 @@ impl Sampled {
 #[test]
 #[ignore = "needs root"]
 fn all_acts() {
-    let mut sampled = Sampled::start(&[], &[], ExitMethod::Ret);
+    let mut sampled = Sampled::start(FEW, &[], &[], ExitMethod::Ret);
     let judged = sampled.judge(&truth(), enough(), "all acts");
     sampled.finish();
     judged.assert(COMPLETE);
@@ -143,7 +151,7 @@ fn all_acts() {
 #[test]
 #[ignore = "needs root"]
 fn deeper_than_is_kept() {
-    let mut sampled = Sampled::start(&["drowning"], &[], ExitMethod::Ret);
+    let mut sampled = Sampled::start(FEW, &["drowning"], &[], ExitMethod::Ret);
     let judged = sampled.judge(&truth(), enough() / 4, "600 deep");
     sampled.finish();
     judged.assert(0.0);
@@ -158,31 +166,41 @@ fn deeper_than_is_kept() {
     assert_eq!(deep(&judged.incomplete), judged.under("seabed"));
 }
 
-fn pending(acts: &[&str], probes: &[&str], leaf: &str) {
-    let mut sampled = Sampled::start(acts, probes, ExitMethod::Return);
-    let judged = sampled.judge(&truth(), enough(), &format!("return probes on {probes:?}"));
+fn pending(steps: &str, acts: &[&str], probes: &[&str], complete_share: f64) {
+    let mut sampled = Sampled::start(steps, acts, probes, ExitMethod::Return);
+    let judged = sampled.judge(
+        &truth(),
+        enough(),
+        &format!("return probes on {} of {acts:?}", probes.join(" ")),
+    );
     let calls = sampled.finish();
     println!("  {calls} calls timed");
-    judged.assert(COMPLETE_PENDING);
-    assert!(calls > 0 && judged.under(leaf) > 0);
+    judged.assert(complete_share);
+    assert!(calls > 0);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn a_return_probe_pending() {
-    pending(&["tower"], &["n15"], "n29");
+    pending(MANY, &["tower"], &["n15"], COMPLETE_PENDING);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn return_probes_pending_on_five() {
-    pending(&["tower"], &["n02", "n09", "n15", "n21", "n28"], "n29");
+    pending(MANY, &["tower"], &["n02", "n09", "n15", "n21", "n28"], COMPLETE_PENDING);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn return_probes_pending_on_thirty() {
-    pending(&["tower"], &["n??"], "n29");
+    pending(MANY, &["tower"], &["n??"], COMPLETE_PENDING);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_storm_of_return_probes() {
+    pending(FEW, &["tower"], &["n??"], COMPLETE_STORM);
 }
 
 #[test]
@@ -205,20 +223,20 @@ fn return_probes_pending_in_all_acts() {
         "linking",
         "clocks",
     ];
-    pending(&[], &probes, "n29");
+    pending(FEW, &[], &probes, COMPLETE_STORM);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn return_probes_pending_on_a_recursion() {
     // The kernel keeps 64 of the 300.
-    pending(&["recursing"], &["sink_to"], "bottom");
+    pending(FEW, &["recursing"], &["sink_to"], COMPLETE_STORM);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn return_probes_of_another_tool_pending() {
-    let mut sampled = Sampled::start(&["tower"], &["n15"], ExitMethod::Return);
+    let mut sampled = Sampled::start(FEW, &["tower"], &["n15"], ExitMethod::Return);
     let other = Service::start();
     let pid = sampled.target.pid();
     for scope in ["n15", "n1?"] {
@@ -227,14 +245,14 @@ fn return_probes_of_another_tool_pending() {
     let judged = sampled.judge(&truth(), enough(), "return probes of two tools");
     drop(other);
     assert!(sampled.finish() > 0);
-    judged.assert(COMPLETE_PENDING);
+    judged.assert(COMPLETE_STORM);
 }
 
 #[test]
 #[ignore = "needs root"]
 fn single_stepped() {
     let probes = ["n??", "tail_begin", "tail_end", "compare", "realigned", "from_library"];
-    let mut sampled = Sampled::start(&[], &probes, ExitMethod::Ret);
+    let mut sampled = Sampled::start(FEW, &[], &probes, ExitMethod::Ret);
     let judged = sampled.judge(&truth(), enough(), "probes on every ret");
     let calls = sampled.finish();
     println!("  {calls} calls timed");
