@@ -11,7 +11,7 @@ use aya_ebpf::helpers::{
 };
 use profiler_common::limits::MAX_PENDING_RETURNS;
 
-use crate::{maps, plain::set};
+use crate::{maps, plain::set, task};
 
 /// Longest instruction of x86.
 const MAX_INSTRUCTION_BYTES: u64 = 15;
@@ -23,7 +23,7 @@ pub struct Pending {
     first: u64,
     /// The one that is expected next.
     next: u64,
-    /// The address that replaces return addresses; 0 where nothing is pending.
+    /// The address that replaces return addresses; 0 where there is none.
     trampoline: u64,
     /// The thread's `uprobe_task`; 0 where it never met a probe.
     utask: u64,
@@ -55,8 +55,8 @@ pub unsafe fn begin(pending: *mut Pending) {
         let mut trampoline = 0;
         if utask != 0 {
             first = field(utask, maps::return_instances_offset());
-            if first != 0 {
-                let area = field(field(task, maps::mm_offset()), maps::xol_area_offset());
+            let area = field(field(task, maps::mm_offset()), maps::xol_area_offset());
+            if area != 0 {
                 trampoline = field(area, maps::xol_area_vaddr_offset());
             }
         }
@@ -67,7 +67,7 @@ pub unsafe fn begin(pending: *mut Pending) {
     }
 }
 
-/// The instruction that the thread is at, where it executes a copy of it, or is on its way through the trampoline.
+/// The instruction that the thread is at, where it executes a copy of it.
 ///
 /// # Safety
 /// `pending` is valid.
@@ -79,18 +79,6 @@ pub unsafe fn instruction_of(pending: *mut Pending, ip: u64) -> u64 {
         if utask == 0 {
             return ip;
         }
-        // At the trampoline, or behind the breakpoint that is all of it.
-        let trampoline = (*pending).trampoline;
-        if trampoline != 0 && (ip == trampoline || ip == trampoline.wrapping_add(1)) {
-            let mut search = Search {
-                at: (*pending).first,
-                slot: 0,
-                trampoline,
-                found: 0,
-            };
-            run(&mut search);
-            return if search.found == 0 { ip } else { search.found };
-        }
         let copy = field(utask, maps::xol_vaddr_offset());
         let past = ip.wrapping_sub(copy);
         if copy != 0 && past <= MAX_INSTRUCTION_BYTES {
@@ -100,7 +88,104 @@ pub unsafe fn instruction_of(pending: *mut Pending, ip: u64) -> u64 {
     }
 }
 
-/// The return address of the stack slot, which holds `ip`: the one that a return probe replaced, if one did.
+/// The trampoline is a breakpoint, which is all of it. So it is before Linux 6.11.
+const BREAKPOINT: u8 = 0xcc;
+
+/// How the trampoline begins that makes a system call (`uretprobe_trampoline_entry` in `arch/x86/kernel/uprobes.c`):
+/// `push rax; push rcx; push r11`, then `mov rax, NUMBER; syscall` from byte 4 to byte 13.
+const PUSHES: u32 = 0x5341_5150;
+/// What follows: `pop r11; pop rcx; ret`. The system call has put the return address in place of `rax`.
+const POPS: u32 = 0xc359_5b41;
+/// Where that is.
+const AFTER_CALL: u64 = 13;
+/// The trampoline's last instruction.
+const LAST: u64 = 16;
+
+/// The stack pointer of a thread that has left the trampoline but for that: at the end of the system call, the kernel
+/// has it point to the three registers that the trampoline saved, a moment before it turns the instruction pointer back
+/// to the trampoline as well.
+///
+/// # Safety
+/// `pending` is valid.
+#[inline(always)]
+pub unsafe fn before_leaving(pending: *mut Pending, sp: u64, [r11, rcx, rax]: [u64; 3]) -> u64 {
+    // SAFETY: the caller's pointer is valid.
+    if unsafe { (*pending).trampoline } == 0 {
+        return sp;
+    }
+    let holds = |word: u64, value: u64| task::read_user(sp.wrapping_add(8 * word)) == Some(value);
+    if holds(0, r11) && holds(1, rcx) && holds(2, rax) {
+        sp.wrapping_add(24)
+    } else {
+        sp
+    }
+}
+
+/// Where a thread on its way through the trampoline will be when it is through.
+pub struct Through {
+    /// 0 where that is not to be had.
+    pub ip: u64,
+    pub sp: u64,
+}
+
+/// Sees a thread through the trampoline; `None` where it is elsewhere. `returned` is the value that it returns from
+/// the probed function, if it is in the kernel now.
+///
+/// # Safety
+/// `pending` is valid.
+#[inline(always)]
+pub unsafe fn through_trampoline(
+    pending: *mut Pending,
+    ip: u64,
+    sp: u64,
+    returned: Option<u64>,
+) -> Option<Through> {
+    // SAFETY: the caller's pointer is valid.
+    unsafe {
+        let trampoline = (*pending).trampoline;
+        let past = ip.wrapping_sub(trampoline);
+        if trampoline == 0 || past > LAST {
+            return None;
+        }
+        let begins = task::read_user(trampoline).unwrap_or(0);
+        let makes_call = begins as u32 == PUSHES;
+        if !makes_call && begins as u8 != BREAKPOINT {
+            return Some(Through { ip: 0, sp });
+        }
+        let pushed = match past {
+            _ if !makes_call => 0,
+            0..=2 => past,
+            15 => 2,
+            LAST => 1,
+            _ => 3,
+        };
+        let slot = sp.wrapping_add(8 * pushed).wrapping_sub(8);
+        let found = if past > AFTER_CALL {
+            0
+        } else {
+            // While the kernel runs the handlers, the stack pointer is what it was in the function.
+            let handling = sp.wrapping_sub(8);
+            let found = find(pending, handling);
+            if found != 0 {
+                return Some(Through { ip: found, sp });
+            }
+            if slot == handling { 0 } else { find(pending, slot) }
+        };
+        let sp = slot.wrapping_add(8);
+        if found != 0 || past < AFTER_CALL || !makes_call {
+            return Some(Through { ip: found, sp });
+        }
+        // The kernel is done with it, and has put the return address where `rax` was, or is about to.
+        let pops = task::read_user(trampoline.wrapping_add(AFTER_CALL)).unwrap_or(0) as u32;
+        let ip = task::read_user(slot).unwrap_or(0);
+        let is_rax = returned == Some(ip);
+        let ip = if pops != POPS || is_rax { 0 } else { ip };
+        Some(Through { ip, sp })
+    }
+}
+
+/// The return address of the stack slot, which holds `ip`: the one that a return probe replaced, if one did. 0 where
+/// one did and the kernel has not noted yet which.
 ///
 /// # Safety
 /// `pending` is valid.
@@ -112,11 +197,27 @@ pub unsafe fn return_address(pending: *mut Pending, slot: u64, ip: u64) -> u64 {
         if trampoline == 0 || ip != trampoline {
             return ip;
         }
+        find(pending, slot)
+    }
+}
+
+/// Whether the kernel is just putting the trampoline's address in place of a return address: it may do so byte by byte,
+/// and its last byte is the first. Of true return addresses, one in 256 looks alike.
+#[inline(always)]
+pub fn is_half_replaced(pending: &Pending, ip: u64) -> bool {
+    pending.trampoline != 0 && ip != pending.trampoline && (ip ^ pending.trampoline) & 0xff == 0
+}
+
+/// The address that a return probe replaced in a stack slot; 0 where none did.
+#[inline(never)]
+unsafe fn find(pending: *mut Pending, slot: u64) -> u64 {
+    // SAFETY: the caller's pointer is valid.
+    unsafe {
         // Frames are met innermost first, as the kernel lists them: but for other stacks, the next is the one.
         let mut search = Search {
             at: (*pending).next,
             slot,
-            trampoline,
+            trampoline: (*pending).trampoline,
             found: 0,
         };
         run(&mut search);
@@ -124,10 +225,9 @@ pub unsafe fn return_address(pending: *mut Pending, slot: u64, ip: u64) -> u64 {
             search.at = (*pending).first;
             run(&mut search);
         }
-        if search.found == 0 {
-            return ip;
+        if search.found != 0 {
+            (*pending).next = search.at;
         }
-        (*pending).next = search.at;
         search.found
     }
 }
@@ -137,7 +237,7 @@ pub unsafe fn return_address(pending: *mut Pending, slot: u64, ip: u64) -> u64 {
 struct Search {
     /// The `return_instance` to look at.
     at: u64,
-    /// The stack slot; 0 for any.
+    /// The stack slot.
     slot: u64,
     trampoline: u64,
     /// The return address, 0 where none is found.
@@ -167,7 +267,7 @@ unsafe extern "C" fn look(_index: u32, search: *mut c_void) -> i64 {
         return 1;
     }
     search.at = field(at, maps::instance_next_offset());
-    if search.slot != 0 && field(at, maps::instance_stack_offset()) != search.slot {
+    if field(at, maps::instance_stack_offset()) != search.slot {
         return 0;
     }
     let address = field(at, maps::instance_return_offset());

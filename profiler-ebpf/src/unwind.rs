@@ -9,7 +9,7 @@ use profiler_common::{
     unwind::{
         CHUNK_ROWS, Cfa, Frame, MAPPING_STEPS, Mapping, Outcome, Process, ROW_STEPS, Row, Rule, find_caller,
         find_cfa, frame_pointer_step, last_at_or_below, leave_signal_frame,
-        register::{RBP, RBX, RSP, pt_regs_offset},
+        register::{R11, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, pt_regs_offset},
         restore_rbp, restore_rbx,
     },
 };
@@ -50,6 +50,10 @@ pub struct Walk {
     frames: u32,
     /// Of [`SampleHeader::flags`].
     flags: u32,
+    /// The frame is in the kernel's own code for return probes, and where that returns to is not known.
+    lost: u32,
+    /// The thread may be in the breakpoint of a probe.
+    at_breakpoint: u32,
 }
 
 /// What the loop over the frames carries along: the state is in a map, so that the verifier need not follow it.
@@ -84,6 +88,7 @@ pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) ->
         set!((*walk).mapping.end, 0);
         set!((*walk).frames, 0);
         set!((*walk).flags, 0);
+        set!((*walk).lost, 0);
         begin(walk, in_kernel)?;
         let mut cursor = Cursor { walk, out };
         bpf_loop(
@@ -109,18 +114,31 @@ unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
         let registers = (&raw mut (*walk).registers).cast::<u8>();
         let bytes = core::slice::from_raw_parts_mut(registers, PT_REGS_BYTES);
         bpf_probe_read_kernel_buf(task::user_registers() as *const u8, bytes).ok()?;
-        let mut ip = (*walk).registers[IP_WORD];
         let pending = &raw mut (*walk).pending;
         pending::begin(pending);
-        ip = pending::instruction_of(pending, ip);
-        // In the breakpoint of a probe, until the kernel has turned to it, the address is one too far.
-        if in_kernel && (*walk).registers[ORIGINAL_AX_WORD] == u64::MAX && is_breakpoint(ip.wrapping_sub(1)) {
-            ip = ip.wrapping_sub(1);
-        }
         let registers = &(*walk).registers;
+        let mut ip = pending::instruction_of(pending, registers[IP_WORD]);
+        let mut sp = register(registers, RSP);
+        // As an exception has it; a system call of the trampoline's pretends to be one.
+        let at_breakpoint = in_kernel && registers[ORIGINAL_AX_WORD] == u64::MAX;
+        set!((*walk).at_breakpoint, u32::from(at_breakpoint));
+        if at_breakpoint {
+            (ip, sp) = before_breakpoint(registers, ip, sp);
+        }
+        let kept = [R11, RCX, RAX].map(|number| register(registers, number));
+        let returned = if in_kernel { Some(kept[2]) } else { None };
+        match pending::through_trampoline(pending, ip, sp, returned) {
+            // What is read of the stack while the kernel writes it may be half of one address and half of another.
+            Some(through) if through.ip != 0 && find_mapping(walk, through.ip) => {
+                (ip, sp) = (through.ip, through.sp);
+            }
+            Some(_) => set!((*walk).lost, 1),
+            None if at_breakpoint => sp = pending::before_leaving(pending, sp, kept),
+            None => {}
+        }
         let frame = &raw mut (*walk).frame;
         set!((*frame).ip, ip);
-        set!((*frame).sp, register(registers, RSP));
+        set!((*frame).sp, sp);
         set!((*frame).rbp, register(registers, RBP));
         set!((*frame).rbp_at, Frame::HERE);
         set!((*frame).rbx, register(registers, RBX));
@@ -134,6 +152,39 @@ unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
 
 /// The instruction that a probe puts in another's place.
 const BREAKPOINT: u8 = 0xcc;
+
+/// Undoes what the kernel, in the breakpoint of a probe, has done of the instruction that the breakpoint replaced, and of
+/// its way there: gives the instruction and the stack pointer as the program left them.
+///
+/// The breakpoint leaves the address one byte too far until the kernel has turned to it. The address is the same once the
+/// kernel has done an instruction of one byte; the only such ones that change what the stack looks like push a
+/// register, which is then what the stack ends with. In between, it is the stack pointer alone that has changed.
+#[inline(always)]
+fn before_breakpoint(registers: &[u64; REGISTER_WORDS], ip: u64, sp: u64) -> (u64, u64) {
+    if is_breakpoint(ip) {
+        // Set back.
+        return (ip, if is_pushed(registers, sp) { sp.wrapping_add(8) } else { sp });
+    }
+    let before = ip.wrapping_sub(1);
+    if is_breakpoint(before) && !is_pushed(registers, sp) {
+        (before, sp)
+    } else {
+        (ip, sp)
+    }
+}
+
+/// Whether the stack ends with a register that one byte of code can push; the stack pointer is none that programs do.
+#[inline(never)]
+fn is_pushed(registers: &[u64; REGISTER_WORDS], sp: u64) -> bool {
+    let Some(last) = task::read_user(sp) else {
+        return false;
+    };
+    let mut pushed = false;
+    for number in [RAX, RDX, RCX, RBX, RSI, RDI, RBP] {
+        pushed |= register(registers, number) == last;
+    }
+    pushed
+}
 
 #[inline(always)]
 fn is_breakpoint(address: u64) -> bool {
@@ -166,6 +217,9 @@ unsafe extern "C" fn walk_one(index: u32, cursor: *mut c_void) -> i64 {
             .add(index as usize & (MAX_USER_FRAMES - 1));
         *out = (*walk).frame.ip & SampleHeader::ADDRESS | interrupted;
         (*walk).frames = index + 1;
+        if (*walk).lost != 0 {
+            return 1;
+        }
 
         let outcome = step(walk);
         if outcome == Outcome::Continue as u32 {
@@ -251,8 +305,15 @@ part! {
         let found = find_caller(&walk.rule, &walk.frame, walk.cfa, &register, &task::read_user);
         // The return address of an ordinary frame lies right below the caller's stack pointer.
         let slot = walk.cfa.wrapping_sub(8);
-        // SAFETY: the walk's own.
-        found.map(|ip| walk.caller = unsafe { pending::return_address(&raw mut walk.pending, slot, ip) })
+        let may_be_replaced = walk.at_breakpoint != 0 && walk.frames == 1;
+        found.and_then(|ip| {
+            if may_be_replaced && pending::is_half_replaced(&walk.pending, ip) {
+                return Err(Outcome::Unreadable);
+            }
+            // SAFETY: the walk's own.
+            walk.caller = unsafe { pending::return_address(&raw mut walk.pending, slot, ip) };
+            if walk.caller == 0 { Err(Outcome::Unreadable) } else { Ok(()) }
+        })
     }
 }
 
@@ -278,7 +339,19 @@ part! {
 part! {
     /// Leaves a signal frame.
     fn unwind_signal_frame(walk) {
-        leave_signal_frame(&mut walk.frame, task::read_user)
+        leave_signal_frame(&mut walk.frame, task::read_user).map(|()| {
+            let (ip, sp) = (walk.frame.ip, walk.frame.sp);
+            // SAFETY: the walk's own.
+            let through = unsafe { pending::through_trampoline(&raw mut walk.pending, ip, sp, None) };
+            match through {
+                Some(through) if through.ip != 0 => {
+                    walk.frame.ip = through.ip;
+                    walk.frame.sp = through.sp;
+                }
+                Some(_) => walk.lost = 1,
+                None => {}
+            }
+        })
     }
 }
 
@@ -290,7 +363,7 @@ part! {
                 let (slot, ip) = (walk.frame.sp.wrapping_sub(8), walk.frame.ip);
                 // SAFETY: the walk's own.
                 walk.frame.ip = unsafe { pending::return_address(&raw mut walk.pending, slot, ip) };
-                Ok(())
+                if walk.frame.ip == 0 { Err(Outcome::Unreadable) } else { Ok(()) }
             }
             outcome => Err(outcome),
         }

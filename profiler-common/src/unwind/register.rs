@@ -1,12 +1,24 @@
 //! Register numbers as DWARF counts them on x86-64 (System V psABI, "DWARF Register Number
 //! Mapping"), which differ from the machine's own.
 
+/// `rax`.
+pub const RAX: u8 = 0;
+/// `rdx`.
+pub const RDX: u8 = 1;
+/// `rcx`.
+pub const RCX: u8 = 2;
 /// `rbx`.
 pub const RBX: u8 = 3;
+/// `rsi`.
+pub const RSI: u8 = 4;
+/// `rdi`.
+pub const RDI: u8 = 5;
 /// `rbp`.
 pub const RBP: u8 = 6;
 /// `rsp`.
 pub const RSP: u8 = 7;
+/// `r11`.
+pub const R11: u8 = 11;
 /// The first of `r12` to `r15`, which calls preserve.
 pub const R12: u8 = 12;
 /// The return address, as a register.

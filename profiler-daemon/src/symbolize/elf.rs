@@ -207,6 +207,18 @@ impl Elf {
         })
     }
 
+    /// One past the last address of the section that holds an address, or of its segment where it is in no section.
+    pub fn section_end(&self, address: u64) -> Option<u64> {
+        let end = self.parse().ok().and_then(|parsed| {
+            parsed.sections().find_map(|section| {
+                let inside = address.checked_sub(section.address())?;
+                let in_memory = section.address() != 0 && inside < section.size();
+                in_memory.then(|| section.address().saturating_add(section.size()))
+            })
+        });
+        end.or_else(|| self.segment_end(address))
+    }
+
     /// Finds the debug sections, decompressing those that are compressed.
     ///
     /// # Errors

@@ -66,8 +66,8 @@ impl Symbols {
             if symbol.size != 0 {
                 return address - symbol.address < u64::from(symbol.size);
             }
-            // An unsized label reaches to the next symbol, and no further than its segment.
-            back == 0 && elf.segment_end(symbol.address).is_some_and(|end| address < end)
+            // An unsized label reaches to the next symbol, and no further than its section.
+            back == 0 && elf.section_end(symbol.address).is_some_and(|end| address < end)
         };
         let before = self.sorted[..after].iter().rev().take(NESTING_MAX).enumerate();
         let symbol = before.into_iter().find(|&candidate| holds(candidate))?.1;

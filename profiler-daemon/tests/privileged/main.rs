@@ -19,3 +19,5 @@ mod losses;
 mod many;
 mod percentiles;
 mod service;
+mod stacks;
+mod stacks_truth;

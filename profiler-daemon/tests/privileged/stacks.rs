@@ -1,0 +1,261 @@
+//! Stacks of a program without frame pointers, held against those that it can have: as it is, and with
+//! return probes pending or instructions single-stepped all over it.
+
+use std::sync::Arc;
+
+use profiler_daemon::session::{ExitMethod, FlamePicture, SessionInfo};
+use tokio::sync::watch;
+
+use super::{
+    fixture::{Fixture, small_scale},
+    service::{Service, ended},
+    stacks_truth::{Judged, Truth},
+};
+
+/// Shares of complete stacks.
+const COMPLETE: f64 = 0.995;
+const COMPLETE_PENDING: f64 = 0.99;
+/// The same where the target does little else than to run into probes. From when the kernel replaces a return address
+/// until it has noted which, nobody can say what it was; this is some 3% of what a probe takes.
+const COMPLETE_STORM: f64 = 0.93;
+
+/// Steps of the tower: some microseconds, and about a millisecond.
+const FEW: &str = "4000";
+const MANY: &str = "800000";
+
+/// Samples that are judged.
+fn enough() -> u64 {
+    if small_scale() { 400 } else { 4000 }
+}
+
+const ROOTS: [&str; 2] = ["_start - main", "- thread_main"];
+
+const CHAINS: [&str; 16] = [
+    "have_child",
+    "timers_begin",
+    "all_acts tower n00 n01 n02 n03 n04 n05 n06 n07 n08 n09 n10 n11 n12 n13 n14 n15 n16 n17 n18 n19 n20 n21 n22 n23 n24 n25 \
+     n26 n27 n28 n29",
+    "all_acts sorting - compare",
+    "all_acts raising",
+    "all_acts in_library library_calls library_inner from_library",
+    "all_acts allocating allocated",
+    "all_acts aligning realigned in_realigned",
+    "all_acts pushing many_arguments",
+    "all_acts jumping tail_begin",
+    "all_acts jumping tail_end",
+    "all_acts clocks",
+    "all_acts in_kernel",
+    "all_acts linking",
+    "all_acts recursing sink_to*300 bottom",
+    "all_acts drowning drown_to*600 seabed",
+];
+
+/// The first is called by a signal of the thread's own, which another may come before.
+const HANDLERS: [&str; 3] = ["on_raise", "on_tick", "on_alternate"];
+
+const HANDLER_CHAINS: [&str; 3] = ["on_raise raised_leaf", "on_tick tick_leaf", "on_alternate alternate_leaf"];
+
+fn truth() -> Truth {
+    Truth::new(&["stacks"], &ROOTS, &CHAINS, &HANDLERS, &HANDLER_CHAINS)
+}
+
+/// A fixture that is sampled.
+struct Sampled {
+    service: Service,
+    target: Fixture,
+    pictures: watch::Receiver<Option<Arc<FlamePicture>>>,
+    sessions: Vec<SessionInfo>,
+}
+
+impl Sampled {
+    /// Starts it, with spans of these scopes.
+    fn start(steps: &str, acts: &[&str], probes: &[&str], method: ExitMethod) -> Self {
+        let service = Service::start();
+        let mut args = vec![steps];
+        args.extend(acts);
+        let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+        let mut target = Fixture::start("stacks", &args);
+        let sessions = probes
+            .iter()
+            .map(|scope| {
+                let session = service.attach_by(target.pid(), scope, Some(method)).unwrap();
+                assert!(session.sites.iter().all(|site| site.exit_method == method));
+                session
+            })
+            .collect();
+        let all = service.attach(target.pid(), "").unwrap();
+        let pictures = service.watch_flame(&all);
+        target.say("go");
+        Self {
+            service,
+            target,
+            pictures,
+            sessions,
+        }
+    }
+
+    /// Waits for so many samples, and judges them.
+    fn judge(&mut self, truth: &Truth, samples: u64, what: &str) -> Judged {
+        let picture = self
+            .service
+            .until(&mut self.pictures, |picture| picture.picture.summary.samples >= samples);
+        let judged = truth.judge(&picture);
+        judged.print(what);
+        println!("  lost: {:?}", picture.lost);
+        judged
+    }
+
+    /// Ends everything; calls that were timed.
+    fn finish(self) -> u64 {
+        let Self {
+            service,
+            target,
+            pictures: _,
+            sessions,
+        } = self;
+        let calls = sessions
+            .iter()
+            .map(|session| {
+                let last = service.last_latency(session);
+                last.functions.iter().map(ended).sum::<u64>()
+            })
+            .sum();
+        assert_eq!(target.finish().status, Some(0), "the target came to harm");
+        calls
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn all_acts() {
+    let mut sampled = Sampled::start(FEW, &[], &[], ExitMethod::Ret);
+    let judged = sampled.judge(&truth(), enough(), "all acts");
+    sampled.finish();
+    judged.assert(COMPLETE);
+    for act in [
+        "n29",
+        "compare",
+        "raised_leaf",
+        "from_library",
+        "in_realigned",
+        "allocated",
+        "bottom",
+        "tick_leaf",
+        "alternate_leaf",
+        "thread_main",
+    ] {
+        assert!(judged.under(act) > 0, "{act} was not met");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn deeper_than_is_kept() {
+    let mut sampled = Sampled::start(FEW, &["drowning"], &[], ExitMethod::Ret);
+    let judged = sampled.judge(&truth(), enough() / 4, "600 deep");
+    sampled.finish();
+    judged.assert(0.0);
+    assert!(judged.under("seabed") > 0);
+    let deep = |stacks: &std::collections::BTreeMap<String, u64>| {
+        stacks
+            .iter()
+            .filter(|(stack, _)| stack.contains("seabed"))
+            .map(|(_, samples)| samples)
+            .sum::<u64>()
+    };
+    assert_eq!(deep(&judged.incomplete), judged.under("seabed"));
+}
+
+fn pending(steps: &str, acts: &[&str], probes: &[&str], complete_share: f64) {
+    let mut sampled = Sampled::start(steps, acts, probes, ExitMethod::Return);
+    let judged = sampled.judge(
+        &truth(),
+        enough(),
+        &format!("return probes on {} of {acts:?}", probes.join(" ")),
+    );
+    let calls = sampled.finish();
+    println!("  {calls} calls timed");
+    judged.assert(complete_share);
+    assert!(calls > 0);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_return_probe_pending() {
+    pending(MANY, &["tower"], &["n15"], COMPLETE_PENDING);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn return_probes_pending_on_five() {
+    pending(MANY, &["tower"], &["n02", "n09", "n15", "n21", "n28"], COMPLETE_PENDING);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn return_probes_pending_on_thirty() {
+    pending(MANY, &["tower"], &["n??"], COMPLETE_PENDING);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_storm_of_return_probes() {
+    pending(FEW, &["tower"], &["n??"], COMPLETE_STORM);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn return_probes_pending_in_all_acts() {
+    let probes = [
+        "n?5",
+        "sorting",
+        "compare",
+        "allocating",
+        "realigned",
+        "in_realigned",
+        "library_inner",
+        "from_library",
+        "pushing",
+        "many_arguments",
+        "tail_begin",
+        "tail_end",
+        "raising",
+        "linking",
+        "clocks",
+    ];
+    pending(FEW, &[], &probes, COMPLETE_STORM);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn return_probes_pending_on_a_recursion() {
+    // The kernel keeps 64 of the 300.
+    pending(FEW, &["recursing"], &["sink_to"], COMPLETE_STORM);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn return_probes_of_another_tool_pending() {
+    let mut sampled = Sampled::start(FEW, &["tower"], &["n15"], ExitMethod::Return);
+    let other = Service::start();
+    let pid = sampled.target.pid();
+    for scope in ["n15", "n1?"] {
+        other.attach_by(pid, scope, Some(ExitMethod::Return)).unwrap();
+    }
+    let judged = sampled.judge(&truth(), enough(), "return probes of two tools");
+    drop(other);
+    assert!(sampled.finish() > 0);
+    judged.assert(COMPLETE_STORM);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn single_stepped() {
+    let probes = ["n??", "tail_begin", "tail_end", "compare", "realigned", "from_library"];
+    let mut sampled = Sampled::start(FEW, &[], &probes, ExitMethod::Ret);
+    let judged = sampled.judge(&truth(), enough(), "probes on every ret");
+    let calls = sampled.finish();
+    println!("  {calls} calls timed");
+    judged.assert(COMPLETE);
+    assert!(calls > 0);
+}
