@@ -53,7 +53,11 @@ const CHAINS: [&str; 16] = [
 /// The first is called by a signal of the thread's own, which another may come before.
 const HANDLERS: [&str; 3] = ["on_raise", "on_tick", "on_alternate"];
 
-const HANDLER_CHAINS: [&str; 3] = ["on_raise raised_leaf", "on_tick tick_leaf", "on_alternate alternate_leaf"];
+const HANDLER_CHAINS: [&str; 3] = [
+    "on_raise raised_leaf",
+    "on_tick tick_leaf",
+    "on_alternate alternate_leaf",
+];
 
 fn truth() -> Truth {
     Truth::new(&["stacks"], &ROOTS, &CHAINS, &HANDLERS, &HANDLER_CHAINS)
@@ -96,9 +100,9 @@ impl Sampled {
 
     /// Waits for so many samples, and judges them.
     fn judge(&mut self, truth: &Truth, samples: u64, what: &str) -> Judged {
-        let picture = self
-            .service
-            .until(&mut self.pictures, |picture| picture.picture.summary.samples >= samples);
+        let picture = self.service.until(&mut self.pictures, |picture| {
+            picture.picture.summary.samples >= samples
+        });
         let judged = truth.judge(&picture);
         judged.print(what);
         println!("  lost: {:?}", picture.lost);
@@ -188,7 +192,12 @@ fn a_return_probe_pending() {
 #[test]
 #[ignore = "needs root"]
 fn return_probes_pending_on_five() {
-    pending(MANY, &["tower"], &["n02", "n09", "n15", "n21", "n28"], COMPLETE_PENDING);
+    pending(
+        MANY,
+        &["tower"],
+        &["n02", "n09", "n15", "n21", "n28"],
+        COMPLETE_PENDING,
+    );
 }
 
 #[test]
@@ -251,7 +260,14 @@ fn return_probes_of_another_tool_pending() {
 #[test]
 #[ignore = "needs root"]
 fn single_stepped() {
-    let probes = ["n??", "tail_begin", "tail_end", "compare", "realigned", "from_library"];
+    let probes = [
+        "n??",
+        "tail_begin",
+        "tail_end",
+        "compare",
+        "realigned",
+        "from_library",
+    ];
     let mut sampled = Sampled::start(FEW, &[], &probes, ExitMethod::Ret);
     let judged = sampled.judge(&truth(), enough(), "probes on every ret");
     let calls = sampled.finish();
