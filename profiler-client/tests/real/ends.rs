@@ -13,7 +13,7 @@ use rustix::{
 
 use super::{
     bpf,
-    command::{Running, profiler, through},
+    command::{self, Running, profiler, through},
     daemon::Daemon,
     fixture::Fixture,
     verbs::{busy, unharmed},
@@ -44,8 +44,11 @@ fn ctrl_c_writes_the_flame_graph() {
         &daemon.socket,
         &["flame", "-p", &pid, "f[> 5ms]", "-f", "-F", "999"],
     ));
-    // It prints nothing before its end: another one, on its session, says when there is something.
+    // It prints nothing before its end: others, on its session, say when there is something. A stream of flame graphs
+    // opens when the target is sampled.
     let name = session_of(&daemon);
+    let opened = ["flame", "--session", &name, "-f", "--duration", "0.2"];
+    command::run(through(&daemon.socket, &opened)).status(0);
     let mut watching = Running::start(through(
         &daemon.socket,
         &["latency", "--session", &name, "--interval", "0.1"],
