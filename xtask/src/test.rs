@@ -14,6 +14,10 @@ use report::{Outcome, Report};
 /// A machine emulates every instruction of the suite; this is several times what it takes.
 const VM_LIMIT: Duration = Duration::from_mins(15);
 
+/// Tests that an emulated machine does not pass reliably yet: their targets make more calls than it has time for.
+/// `cargo xtask vm` runs them all.
+const NOT_YET: [&str; 1] = ["stacks"];
+
 /// What `cargo xtask test` can do.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -126,6 +130,7 @@ fn machine(kernel: &str, object: Option<PathBuf>) -> Outcome {
             program: vm::build_suite()?,
             object,
             ignored: true,
+            skip: NOT_YET.map(str::to_owned).into(),
         };
         vm::run(&[kernel.to_owned()], &suite, None, VM_LIMIT)
     };
