@@ -20,4 +20,5 @@ mod many;
 mod percentiles;
 mod service;
 mod stacks;
+mod stacks_late;
 mod stacks_truth;

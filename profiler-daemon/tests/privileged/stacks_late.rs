@@ -6,9 +6,9 @@ use profiler_daemon::session::FlamePicture;
 use tokio::sync::watch;
 
 use super::{
-    fixture::Fixture,
+    fixture::{Fixture, small_scale},
     service::Service,
-    stacks_truth::{Judged, Truth},
+    stacks_truth::{Judged, Sampled, Truth},
 };
 
 /// New code is known after this.
@@ -20,7 +20,9 @@ const SWAPPED_MS: u64 = 1100;
 const FREQUENCY_HZ: u64 = 999;
 
 /// Samples that are judged of each library.
-const ENOUGH: u64 = 300;
+fn enough() -> u64 {
+    if small_scale() { 100 } else { 300 }
+}
 
 fn truth(leaves: &[&str]) -> Truth {
     let chains: Vec<String> = ["early", "settled"]
@@ -67,12 +69,78 @@ impl Late {
         assert_eq!(self.target.line(), "closed");
     }
 
-    fn judge_when(&mut self, truth: &Truth, mut done: impl FnMut(&Judged) -> bool) -> Judged {
+    /// Waits until there are so many more samples that have a word; judges all that there are.
+    fn judge_after(&mut self, truth: &Truth, word: &str, more: u64) -> Judged {
         let mut judged = Judged::default();
+        let mut before = None;
         self.service.until(&mut self.pictures, |picture| {
             judged = truth.judge(picture);
-            done(&judged)
+            let under = judged.under(word);
+            under >= *before.get_or_insert(under) + more
         });
         judged
     }
+}
+
+/// Samples of a thread that computes all the time, in so many milliseconds.
+fn samples_in(ms: u64) -> u64 {
+    ms * FREQUENCY_HZ / 1000
+}
+
+#[test]
+#[ignore = "needs root"]
+fn new_code() {
+    let truth = truth(&["first_leaf"]);
+    let mut late = Late::start();
+    let rounds = if small_scale() { 2 } else { 5 };
+    let mut judged = Judged::default();
+    for _ in 0..rounds {
+        late.open("stacks_late_a", NEW_MS);
+        late.judge_after(&truth, "settled", enough());
+        late.close();
+        judged = late.judge_after(&truth, "nothing_open", 50);
+    }
+    judged.print("libraries opened while sampled");
+    judged.print_such("vague", Sampled::is_vague);
+    assert_eq!(judged.wrong(), 0);
+    assert_eq!(
+        judged.samples(|sampled| sampled.has("settled") && sampled.is_vague()),
+        0
+    );
+    let vague = judged.samples(Sampled::is_vague);
+    assert!(
+        vague <= rounds * samples_in(NEW_MS),
+        "{vague} of {rounds} libraries"
+    );
+}
+
+#[test]
+#[ignore = "needs root"]
+fn other_code_in_its_place() {
+    let truth = truth(&["first_leaf", "other_leaf"]);
+    let mut late = Late::start();
+    let first_at = late.open("stacks_late_a", NEW_MS);
+    late.judge_after(&truth, "settled", enough());
+    late.close();
+    let before = late.judge_after(&truth, "nothing_open", 50);
+    let other_at = late.open("stacks_late_b", SWAPPED_MS);
+    assert_eq!(first_at, other_at, "the loader put it elsewhere");
+    late.judge_after(&truth, "settled", enough());
+    late.close();
+    let after = late.judge_after(&truth, "nothing_open", 50);
+    after.print("another library in the place of one");
+    after.print_such("vague", Sampled::is_vague);
+    after.print_such("early", |sampled| sampled.has("early"));
+    let in_first = |judged: &Judged| judged.samples(|stack| stack.has("settled") && stack.has("first_leaf"));
+    assert_eq!(
+        in_first(&before),
+        in_first(&after),
+        "code that is gone was seen to run"
+    );
+    assert!(after.samples(|stack| stack.has("settled") && stack.has("other_leaf")) > 0);
+    let bad = after.wrong() + after.samples(Sampled::is_vague);
+    assert!(
+        bad <= samples_in(NEW_MS + SWAPPED_MS),
+        "{bad} are wrong or not known"
+    );
 }
