@@ -1,11 +1,12 @@
 //! Which stacks of a fixture can be true, and how many of those sampled were.
 //!
 //! A stack is a list of words, root first: a function of the fixture or its libraries by its name, `?` for code of theirs
-//! that has none (linkage tables) and for code of no file, and `-` for any number of frames of other files.
+//! that has none (linkage tables) and for code of no file, and `-` for any number of frames of other files. Spaces in names are
+//! written `_`.
 
 use std::{collections::HashSet, fmt};
 
-use profiler_daemon::session::FlamePicture;
+use profiler_daemon::{session::FlamePicture, symbolize::Frame};
 
 /// Frames of other files.
 const OTHERS: &str = "-";
@@ -14,8 +15,7 @@ const NAMELESS: &str = "?";
 
 /// The stacks of a fixture that can be true.
 pub struct Truth {
-    /// Files that make up the fixture begin with one of these.
-    files: &'static [&'static str],
+    is_own: fn(&Frame) -> bool,
     /// Every stack without signals, from a root to any function.
     stacks: HashSet<Vec<String>>,
     /// Functions that signals call anywhere.
@@ -23,10 +23,10 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Of everything that can be below each of the roots, and of handlers with what is below them: names separated by
+    /// `is_own` says which frames count; the others are those of other files. Of everything that can be below each of the roots, and of handlers with what is below them: names separated by
     /// spaces, `name*3` for a recursion.
     pub fn new(
-        files: &'static [&'static str],
+        is_own: fn(&Frame) -> bool,
         roots: &[&str],
         chains: &[&str],
         handlers: &'static [&'static str],
@@ -47,7 +47,7 @@ impl Truth {
             add(words(chain).collect());
         }
         Self {
-            files,
+            is_own,
             stacks,
             handlers,
         }
@@ -55,7 +55,8 @@ impl Truth {
 
     fn is_true(&self, stack: &[String]) -> bool {
         let Some(handler) = self.innermost_handler(stack) else {
-            return self.stacks.contains(without_end(stack));
+            // Threads begin in the C library.
+            return stack == [OTHERS] || self.stacks.contains(without_end(stack));
         };
         let (interrupted, handling) = stack.split_at(handler);
         // The kernel's frame is code of the C library, which may have been what was interrupted.
@@ -105,14 +106,31 @@ impl Truth {
         }
     }
 
+    fn word(&self, frame: &Frame) -> String {
+        let Frame { function, module, .. } = frame;
+        if module.starts_with('[') && &**module != "[vdso]" {
+            return NAMELESS.to_owned();
+        }
+        if !(self.is_own)(frame) {
+            return OTHERS.to_owned();
+        }
+        let is_nameless = function
+            .strip_prefix(&**module)
+            .is_some_and(|rest| rest.starts_with('+'));
+        if is_nameless {
+            NAMELESS.to_owned()
+        } else {
+            // Compilers keep what they expect to be rare apart.
+            function.trim_end_matches(" [clone .cold]").replace(' ', "_")
+        }
+    }
+
     /// A node's stack.
     fn stack(&self, picture: &FlamePicture, node: u32) -> Sampled {
         let mut sampled = Sampled::default();
         let words = &mut sampled.words;
         let mut next = node;
-        while let Some((parent, frame, complete)) =
-            next.checked_sub(1).map(|at| picture.nodes[at as usize])
-        {
+        while let Some((parent, frame, complete)) = next.checked_sub(1).map(|at| picture.nodes[at as usize]) {
             sampled.complete = complete;
             next = parent;
             let frame = &picture.frames[frame as usize];
@@ -120,16 +138,9 @@ impl Truth {
                 sampled.kernel.push(frame.function.to_string());
                 continue;
             }
-            let own = self.files.iter().any(|file| frame.module.starts_with(file));
-            let in_brackets = frame.module.starts_with('[') && &*frame.module != "[vdso]";
-            let word = match (own, frame.function.contains('+')) {
-                _ if in_brackets => NAMELESS,
-                (false, _) => OTHERS,
-                (true, true) => NAMELESS,
-                (true, false) => &frame.function,
-            };
+            let word = self.word(frame);
             if word != OTHERS || words.last().is_none_or(|last| last != OTHERS) {
-                words.push(word.to_owned());
+                words.push(word);
             }
         }
         words.reverse();
@@ -153,6 +164,16 @@ pub struct Sampled {
 impl Sampled {
     pub fn has(&self, word: &str) -> bool {
         self.words.iter().any(|other| other == word)
+    }
+
+    /// Whether it cannot be true.
+    pub fn is_wrong(&self) -> bool {
+        !self.right
+    }
+
+    /// Whether a function of another file's is innermost, right below one of the fixture's.
+    pub fn ends_outside(&self, below: &str) -> bool {
+        self.words.ends_with(&[below.to_owned(), OTHERS.to_owned()])
     }
 
     /// Whether something of it is not known.
@@ -209,7 +230,7 @@ impl Judged {
 
     /// Samples of stacks that cannot be true.
     pub fn wrong(&self) -> u64 {
-        self.samples(|sampled| !sampled.right)
+        self.samples(Sampled::is_wrong)
     }
 
     pub fn complete_share(&self) -> f64 {
@@ -224,7 +245,7 @@ impl Judged {
             100.0 * self.complete_share(),
             self.wrong()
         );
-        self.print_such("wrong", |sampled| !sampled.right);
+        self.print_such("wrong", Sampled::is_wrong);
         self.print_such("incomplete", |sampled| sampled.right && !sampled.complete);
     }
 
