@@ -3,7 +3,7 @@
 use profiler_daemon::{session::ExitMethod, symbolize::Frame};
 
 use super::{
-    stacks_target::{COMPLETE, Target, enough},
+    stacks_target::{COMPLETE, Target, enough, not_here},
     stacks_truth::{Sampled, Truth},
 };
 
@@ -32,6 +32,9 @@ const RUST: [&str; 5] = [
 const OVERWRITTEN: f64 = 0.005;
 
 fn of_language(name: &str, truth: &Truth, leaves: &[&str], landings: &[&str]) {
+    if not_here() {
+        return;
+    }
     let mut target = Target::start(name, &[], &[], ExitMethod::Ret);
     let judged = target.judge(truth, enough(), name);
     target.finish();

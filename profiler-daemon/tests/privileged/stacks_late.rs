@@ -11,13 +11,19 @@ use super::{
     stacks_truth::{Judged, Sampled, Truth},
 };
 
-/// New code is known after this.
-const NEW_MS: u64 = 100;
+/// New code is known after this; an emulated machine is several times as slow.
+fn new_ms() -> u64 {
+    if small_scale() { 1000 } else { 100 }
+}
 
 /// And this, where it lies where other code lay.
-const SWAPPED_MS: u64 = 1100;
+fn swapped_ms() -> u64 {
+    new_ms() + 1000
+}
 
-const FREQUENCY_HZ: u64 = 999;
+fn frequency_hz() -> u32 {
+    if small_scale() { 199 } else { 999 }
+}
 
 /// Samples that are judged of each library.
 fn enough() -> u64 {
@@ -52,9 +58,7 @@ impl Late {
     fn start() -> Self {
         let service = Service::start();
         let mut target = Fixture::start("late", &[]);
-        let session = service
-            .attach_at(target.pid(), "", u32::try_from(FREQUENCY_HZ).unwrap())
-            .unwrap();
+        let session = service.attach_at(target.pid(), "", frequency_hz()).unwrap();
         let mut pictures = service.watch_flame(&session);
         target.say("go");
         service.until(&mut pictures, |picture| picture.picture.summary.samples > 0);
@@ -92,7 +96,7 @@ impl Late {
 
 /// Samples of a thread that computes all the time, in so many milliseconds.
 fn samples_in(ms: u64) -> u64 {
-    ms * FREQUENCY_HZ / 1000
+    ms * u64::from(frequency_hz()) / 1000
 }
 
 #[test]
@@ -103,7 +107,7 @@ fn new_code() {
     let rounds = if small_scale() { 2 } else { 5 };
     let mut judged = Judged::default();
     for _ in 0..rounds {
-        late.open("stacks_late_a", NEW_MS);
+        late.open("stacks_late_a", new_ms());
         late.judge_after(&truth, "settled", enough());
         late.close();
         judged = late.judge_after(&truth, "nothing_open", 50);
@@ -117,7 +121,7 @@ fn new_code() {
     );
     let vague = judged.samples(Sampled::is_vague);
     assert!(
-        vague <= rounds * samples_in(NEW_MS),
+        vague <= rounds * samples_in(new_ms()),
         "{vague} of {rounds} libraries"
     );
 }
@@ -138,7 +142,7 @@ fn other_code_in_its_place() {
     let mut before = [0; 3];
     let mut judged = Judged::default();
     for (at, (library, leaf)) in libraries.into_iter().enumerate() {
-        let opened_at = late.open(library, SWAPPED_MS);
+        let opened_at = late.open(library, swapped_ms());
         let place = place.get_or_insert_with(|| opened_at.clone());
         assert_eq!(*place, opened_at, "the loader put it elsewhere");
         late.judge_after(&truth, "settled", enough());
@@ -165,5 +169,5 @@ fn other_code_in_its_place() {
         0
     );
     let vague = judged.samples(Sampled::is_vague);
-    assert!(vague <= 3 * samples_in(SWAPPED_MS), "{vague}");
+    assert!(vague <= 3 * samples_in(swapped_ms()), "{vague}");
 }

@@ -4,7 +4,10 @@
 //! that has none (linkage tables) and for code of no file, and `-` for any number of frames of other files. Spaces in names are
 //! written `_`.
 
-use std::{collections::HashSet, fmt};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
 use profiler_daemon::{session::FlamePicture, symbolize::Frame};
 
@@ -93,6 +96,7 @@ impl Truth {
             .filter(|weight| weight.inside_samples > 0);
         let stacks = sampled.map(|weight| {
             let mut sampled = self.stack(picture, weight.node.0);
+            sampled.node = weight.node.0;
             sampled.samples = weight.inside_samples;
             sampled.right = if sampled.complete {
                 self.is_true(&sampled.words)
@@ -151,6 +155,8 @@ impl Truth {
 /// What was sampled, some times.
 #[derive(Default)]
 pub struct Sampled {
+    /// Number in the tree of all stacks.
+    node: u32,
     /// Root first.
     pub words: Vec<String>,
     pub complete: bool,
@@ -217,6 +223,20 @@ pub struct Judged {
 }
 
 impl Judged {
+    /// What came since an earlier picture of the same tree.
+    pub fn since(mut self, earlier: &Self) -> Self {
+        let before: HashMap<u32, u64> = earlier
+            .stacks
+            .iter()
+            .map(|sampled| (sampled.node, sampled.samples))
+            .collect();
+        for sampled in &mut self.stacks {
+            sampled.samples -= before.get(&sampled.node).copied().unwrap_or(0);
+        }
+        self.stacks.retain(|sampled| sampled.samples > 0);
+        self
+    }
+
     /// Samples of such stacks.
     pub fn samples(&self, such: impl Fn(&Sampled) -> bool) -> u64 {
         let such = self.stacks.iter().filter(|sampled| such(sampled));
