@@ -163,7 +163,14 @@ const BREAKPOINT: u8 = 0xcc;
 fn before_breakpoint(registers: &[u64; REGISTER_WORDS], ip: u64, sp: u64) -> (u64, u64) {
     if is_breakpoint(ip) {
         // Set back.
-        return (ip, if is_pushed(registers, sp) { sp.wrapping_add(8) } else { sp });
+        return (
+            ip,
+            if is_pushed(registers, sp) {
+                sp.wrapping_add(8)
+            } else {
+                sp
+            },
+        );
     }
     let before = ip.wrapping_sub(1);
     if is_breakpoint(before) && !is_pushed(registers, sp) {
