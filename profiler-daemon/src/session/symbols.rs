@@ -179,7 +179,7 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
 }
 
 fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
-    let (tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags) = match record {
+    let (tgid, tid, ts_ns, weight_ns, spans, kernel, user, mut flags) = match record {
         Record::SpanEnd(end) => return Named::SpanEnd(end),
         Record::Sample {
             tgid,
@@ -197,10 +197,18 @@ fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
         symbolizer.resolve_kernel(call_site(*address, depth), &mut stack);
     }
     if flags & SampleHeader::USER_BY_KERNEL == 0 {
-        for address in &user {
+        for (depth, address) in user.iter().enumerate() {
             let returns = u64::from(address & SampleHeader::INTERRUPTED == 0);
             let address = (address & SampleHeader::ADDRESS).saturating_sub(returns);
+            let known = stack.len();
             symbolizer.resolve_user(tgid, address, now_ns, &mut stack);
+            // Nothing calls from where nothing is mapped: a guess by frame pointer, or by a table of what was here before,
+            // has gone astray.
+            if depth > 0 && stack[known..].iter().any(|frame| symbolizer.is_unmapped(*frame)) {
+                stack.truncate(known);
+                flags &= !SampleHeader::USER_COMPLETE;
+                break;
+            }
         }
     } else {
         let functions = stack

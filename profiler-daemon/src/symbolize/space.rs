@@ -9,9 +9,9 @@ use crate::target::{Mapping, executable_mappings};
 const ADDRESSES_MAX: usize = 1 << 16;
 /// The mappings are not read more often than this, in ns.
 const READ_EVERY_NS: u64 = 100_000_000;
-/// Mappings older than this are read again before a new address is resolved, in ns: a library can come to
-/// lie where another lay.
-const AGE_MAX_NS: u64 = 5_000_000_000;
+/// Mappings older than this are read again before an address is resolved, in ns, be it a known one: a library can come
+/// to lie where another lay.
+const AGE_MAX_NS: u64 = 1_000_000_000;
 
 /// What is known of the file behind a mapping.
 #[derive(Clone, Copy)]
@@ -42,8 +42,11 @@ impl Space {
         }
     }
 
-    /// The frames at an address, where it was resolved before.
-    pub fn known(&self, address: u64) -> Option<&Resolved> {
+    /// The frames at an address, where it was resolved before and what is known is not too old.
+    pub fn known(&mut self, address: u64, now_ns: u64) -> Option<&Resolved> {
+        if self.age_ns(now_ns).is_none_or(|age| age >= AGE_MAX_NS) {
+            self.read(now_ns);
+        }
         self.resolved.get(&address)
     }
 
@@ -56,17 +59,17 @@ impl Space {
 
     /// The mapping that holds an address, reading the mappings again where that may help.
     pub fn mapping(&mut self, address: u64, now_ns: u64) -> Option<(&Mapping, &mut Behind)> {
-        let age_ns = self.read_at_ns.map(|at| now_ns.saturating_sub(at));
-        if age_ns.is_none_or(|age| age >= AGE_MAX_NS) {
-            self.read(now_ns);
-        }
         let mut found = self.find(address);
-        if found.is_none() && age_ns.is_some_and(|age| (READ_EVERY_NS..AGE_MAX_NS).contains(&age)) {
+        if found.is_none() && self.age_ns(now_ns).is_none_or(|age| age >= READ_EVERY_NS) {
             self.read(now_ns);
             found = self.find(address);
         }
         let (mapping, behind) = self.mappings.get_mut(found?)?;
         Some((mapping, behind))
+    }
+
+    fn age_ns(&self, now_ns: u64) -> Option<u64> {
+        self.read_at_ns.map(|at| now_ns.saturating_sub(at))
     }
 
     fn find(&self, address: u64) -> Option<usize> {

@@ -62,7 +62,7 @@ impl Symbolizer {
         }
         let space = spaces.entry(pid).or_insert_with(|| Space::new(pid));
         space.used = *uses;
-        if let Some(known) = space.known(address) {
+        if let Some(known) = space.known(address, now_ns) {
             out.extend_from_slice(known);
             return;
         }
@@ -98,6 +98,15 @@ impl Symbolizer {
     #[must_use]
     pub fn is_root(&self, frame: FrameId) -> bool {
         self.frames.is_root(frame)
+    }
+
+    /// Whether nothing is mapped where this is: no program runs there.
+    #[must_use]
+    pub fn is_unmapped(&self, frame: FrameId) -> bool {
+        self.frames
+            .table()
+            .get(frame.0 as usize)
+            .is_some_and(|frame| &*frame.module == UNKNOWN)
     }
 
     /// Drops what is known of a process: it has ended or exec'd.

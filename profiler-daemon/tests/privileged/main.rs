@@ -20,4 +20,7 @@ mod many;
 mod percentiles;
 mod service;
 mod stacks;
+mod stacks_languages;
+mod stacks_late;
+mod stacks_target;
 mod stacks_truth;

@@ -2,34 +2,50 @@
 
 use std::sync::Arc;
 
-use profiler_daemon::session::FlamePicture;
+use profiler_daemon::{session::FlamePicture, symbolize::Frame};
 use tokio::sync::watch;
 
 use super::{
-    fixture::Fixture,
+    fixture::{Fixture, small_scale},
     service::Service,
-    stacks_truth::{Judged, Truth},
+    stacks_truth::{Judged, Sampled, Truth},
 };
 
-/// New code is known after this.
-const NEW_MS: u64 = 100;
+/// New code is known after this; an emulated machine is several times as slow.
+fn new_ms() -> u64 {
+    if small_scale() { 1000 } else { 100 }
+}
 
 /// And this, where it lies where other code lay.
-const SWAPPED_MS: u64 = 1100;
+fn swapped_ms() -> u64 {
+    new_ms() + 1000
+}
 
-const FREQUENCY_HZ: u64 = 999;
+fn frequency_hz() -> u32 {
+    if small_scale() { 199 } else { 999 }
+}
 
 /// Samples that are judged of each library.
-const ENOUGH: u64 = 300;
+fn enough() -> u64 {
+    if small_scale() { 100 } else { 300 }
+}
+
+fn is_own(frame: &Frame) -> bool {
+    &*frame.module == "late" || frame.module.starts_with("stacks_late")
+}
 
 fn truth(leaves: &[&str]) -> Truth {
     let chains: Vec<String> = ["early", "settled"]
         .iter()
-        .flat_map(|caller| leaves.iter().map(move |leaf| format!("{caller} late_calls {leaf}")))
-        .chain(["nothing_open".to_owned()])
+        .flat_map(|caller| {
+            leaves
+                .iter()
+                .map(move |leaf| format!("{caller} late_calls {leaf}"))
+        })
+        .chain(["nothing_open", "open_library say", "say"].map(str::to_owned))
         .collect();
     let chains: Vec<&str> = chains.iter().map(String::as_str).collect();
-    Truth::new(&["late", "stacks_late"], &["_start - main"], &chains, &[], &[])
+    Truth::new(is_own, &["_start - main"], &chains, &[], &[])
 }
 
 struct Late {
@@ -42,9 +58,7 @@ impl Late {
     fn start() -> Self {
         let service = Service::start();
         let mut target = Fixture::start("late", &[]);
-        let session = service
-            .attach_at(target.pid(), "", u32::try_from(FREQUENCY_HZ).unwrap())
-            .unwrap();
+        let session = service.attach_at(target.pid(), "", frequency_hz()).unwrap();
         let mut pictures = service.watch_flame(&session);
         target.say("go");
         service.until(&mut pictures, |picture| picture.picture.summary.samples > 0);
@@ -67,12 +81,93 @@ impl Late {
         assert_eq!(self.target.line(), "closed");
     }
 
-    fn judge_when(&mut self, truth: &Truth, mut done: impl FnMut(&Judged) -> bool) -> Judged {
+    /// Waits until there are so many more samples that have a word; judges all that there are.
+    fn judge_after(&mut self, truth: &Truth, word: &str, more: u64) -> Judged {
         let mut judged = Judged::default();
+        let mut before = None;
         self.service.until(&mut self.pictures, |picture| {
             judged = truth.judge(picture);
-            done(&judged)
+            let under = judged.under(word);
+            under >= *before.get_or_insert(under) + more
         });
         judged
     }
+}
+
+/// Samples of a thread that computes all the time, in so many milliseconds.
+fn samples_in(ms: u64) -> u64 {
+    ms * u64::from(frequency_hz()) / 1000
+}
+
+#[test]
+#[ignore = "needs root"]
+fn new_code() {
+    let truth = truth(&["first_leaf"]);
+    let mut late = Late::start();
+    let rounds = if small_scale() { 2 } else { 5 };
+    let mut judged = Judged::default();
+    for _ in 0..rounds {
+        late.open("stacks_late_a", new_ms());
+        late.judge_after(&truth, "settled", enough());
+        late.close();
+        judged = late.judge_after(&truth, "nothing_open", 50);
+    }
+    judged.print("libraries opened while sampled");
+    judged.print_such("vague", Sampled::is_vague);
+    assert_eq!(judged.wrong(), 0);
+    assert_eq!(
+        judged.samples(|sampled| sampled.has("settled") && sampled.is_vague()),
+        0
+    );
+    let vague = judged.samples(Sampled::is_vague);
+    assert!(
+        vague <= rounds * samples_in(new_ms()),
+        "{vague} of {rounds} libraries"
+    );
+}
+
+#[test]
+#[ignore = "needs root"]
+fn other_code_in_its_place() {
+    // The second's frames are larger than the first's, the third's have other names only.
+    let libraries = [
+        ("stacks_late_a", "first_leaf"),
+        ("stacks_late_b", "other_leaf"),
+        ("stacks_late_c", "third_leaf"),
+    ];
+    let leaves = libraries.map(|(_, leaf)| leaf);
+    let truth = truth(&leaves);
+    let mut late = Late::start();
+    let mut place = None;
+    let mut before = [0; 3];
+    let mut judged = Judged::default();
+    for (at, (library, leaf)) in libraries.into_iter().enumerate() {
+        let opened_at = late.open(library, swapped_ms());
+        let place = place.get_or_insert_with(|| opened_at.clone());
+        assert_eq!(*place, opened_at, "the loader put it elsewhere");
+        late.judge_after(&truth, "settled", enough());
+        late.close();
+        judged = late.judge_after(&truth, "nothing_open", 50);
+        let after = leaves
+            .map(|leaf| judged.samples(|stack| stack.has("settled") && stack.has(leaf) && !stack.is_vague()));
+        for (other, (before, after)) in before.iter().zip(after).enumerate() {
+            let more = after - before;
+            assert_eq!(
+                more > 0,
+                other == at,
+                "{more} samples in {} while {leaf} ran",
+                leaves[other]
+            );
+        }
+        before = after;
+    }
+    judged.print("libraries in the place of others");
+    judged.print_such("vague", Sampled::is_vague);
+    judged.print_such("early", |sampled| sampled.has("early"));
+    assert_eq!(
+        judged.samples(|sampled| sampled.has("settled") && sampled.is_vague()),
+        0
+    );
+    let vague = judged.samples(Sampled::is_vague);
+    assert!(vague <= 3 * samples_in(swapped_ms()), "{vague}");
 }

@@ -1,21 +1,24 @@
 //! Which stacks of a fixture can be true, and how many of those sampled were.
 //!
 //! A stack is a list of words, root first: a function of the fixture or its libraries by its name, `?` for code of theirs
-//! that has none (linkage tables), and `-` for any number of frames of other files.
+//! that has none (linkage tables) and for code of no file, and `-` for any number of frames of other files. Spaces in names are
+//! written `_`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
-use profiler_daemon::session::FlamePicture;
+use profiler_daemon::{session::FlamePicture, symbolize::Frame};
 
 /// Frames of other files.
 const OTHERS: &str = "-";
-/// Code of the fixture without a name.
+/// Code of the fixture without a name, and code of no file.
 const NAMELESS: &str = "?";
 
 /// The stacks of a fixture that can be true.
 pub struct Truth {
-    /// Files that make up the fixture begin with one of these.
-    files: &'static [&'static str],
+    is_own: fn(&Frame) -> bool,
     /// Every stack without signals, from a root to any function.
     stacks: HashSet<Vec<String>>,
     /// Functions that signals call anywhere.
@@ -23,10 +26,10 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Of everything that can be below each of the roots, and of handlers with what is below them: names separated by
+    /// `is_own` says which frames count; the others are those of other files. Of everything that can be below each of the roots, and of handlers with what is below them: names separated by
     /// spaces, `name*3` for a recursion.
     pub fn new(
-        files: &'static [&'static str],
+        is_own: fn(&Frame) -> bool,
         roots: &[&str],
         chains: &[&str],
         handlers: &'static [&'static str],
@@ -47,7 +50,7 @@ impl Truth {
             add(words(chain).collect());
         }
         Self {
-            files,
+            is_own,
             stacks,
             handlers,
         }
@@ -55,7 +58,8 @@ impl Truth {
 
     fn is_true(&self, stack: &[String]) -> bool {
         let Some(handler) = self.innermost_handler(stack) else {
-            return self.stacks.contains(without_end(stack));
+            // Threads begin in the C library.
+            return stack == [OTHERS] || self.stacks.contains(without_end(stack));
         };
         let (interrupted, handling) = stack.split_at(handler);
         // The kernel's frame is code of the C library, which may have been what was interrupted.
@@ -85,77 +89,116 @@ impl Truth {
 
     /// Judges everything in a picture.
     pub fn judge(&self, picture: &FlamePicture) -> Judged {
-        let mut judged = Judged::default();
-        for weight in &picture.picture.weights {
-            let samples = weight.inside_samples;
-            if samples == 0 {
-                continue;
-            }
-            let Sampled {
-                stack,
-                complete,
-                kernel,
-            } = self.stack(picture, weight.node.0);
-            let shown = || format!("{}; in the kernel: {}", show(&stack), kernel.join(" "));
-            let right = if complete {
-                judged.complete += samples;
-                self.is_true(&stack)
+        let sampled = picture
+            .picture
+            .weights
+            .iter()
+            .filter(|weight| weight.inside_samples > 0);
+        let stacks = sampled.map(|weight| {
+            let mut sampled = self.stack(picture, weight.node.0);
+            sampled.node = weight.node.0;
+            sampled.samples = weight.inside_samples;
+            sampled.right = if sampled.complete {
+                self.is_true(&sampled.words)
             } else {
-                *judged.incomplete.entry(shown()).or_default() += samples;
-                self.is_end_of_true(&stack)
+                self.is_end_of_true(&sampled.words)
             };
-            judged.samples += samples;
-            if !right {
-                *judged.wrong.entry(shown()).or_default() += samples;
-            }
-            for name in stack.iter().collect::<HashSet<_>>() {
-                *judged.under.entry(name.clone()).or_default() += samples;
-            }
+            sampled
+        });
+        Judged {
+            stacks: stacks.collect(),
         }
-        judged
     }
 
-    /// A node's stack in words.
+    fn word(&self, frame: &Frame) -> String {
+        let Frame { function, module, .. } = frame;
+        if module.starts_with('[') && &**module != "[vdso]" {
+            return NAMELESS.to_owned();
+        }
+        if !(self.is_own)(frame) {
+            return OTHERS.to_owned();
+        }
+        let is_nameless = function
+            .strip_prefix(&**module)
+            .is_some_and(|rest| rest.starts_with('+'));
+        if is_nameless {
+            NAMELESS.to_owned()
+        } else {
+            // Compilers keep what they expect to be rare apart.
+            function.trim_end_matches(" [clone .cold]").replace(' ', "_")
+        }
+    }
+
+    /// A node's stack.
     fn stack(&self, picture: &FlamePicture, node: u32) -> Sampled {
-        let mut stack: Vec<String> = Vec::new();
-        let mut kernel = Vec::new();
-        let mut complete = false;
+        let mut sampled = Sampled::default();
+        let words = &mut sampled.words;
         let mut next = node;
-        while let Some((parent, frame, is_complete)) =
-            next.checked_sub(1).map(|at| picture.nodes[at as usize])
-        {
-            complete = is_complete;
+        while let Some((parent, frame, complete)) = next.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+            sampled.complete = complete;
             next = parent;
             let frame = &picture.frames[frame as usize];
             if frame.kernel {
-                kernel.push(frame.function.to_string());
+                sampled.kernel.push(frame.function.to_string());
                 continue;
             }
-            let own = self.files.iter().any(|file| frame.module.starts_with(file));
-            let word = match (own, frame.function.contains('+')) {
-                (false, _) => OTHERS,
-                (true, true) => NAMELESS,
-                (true, false) => &frame.function,
-            };
-            if word != OTHERS || stack.last().is_none_or(|last| last != OTHERS) {
-                stack.push(word.to_owned());
+            let word = self.word(frame);
+            if word != OTHERS || words.last().is_none_or(|last| last != OTHERS) {
+                words.push(word);
             }
         }
-        stack.reverse();
-        Sampled {
-            stack,
-            complete,
-            kernel,
-        }
+        words.reverse();
+        sampled
     }
 }
 
-/// What was sampled.
-struct Sampled {
-    stack: Vec<String>,
-    complete: bool,
+/// What was sampled, some times.
+#[derive(Default)]
+pub struct Sampled {
+    /// Number in the tree of all stacks.
+    node: u32,
+    /// Root first.
+    pub words: Vec<String>,
+    pub complete: bool,
     /// The kernel's functions, innermost first.
     kernel: Vec<String>,
+    pub samples: u64,
+    /// Whether it can be true.
+    right: bool,
+}
+
+impl Sampled {
+    pub fn has(&self, word: &str) -> bool {
+        self.words.iter().any(|other| other == word)
+    }
+
+    /// Whether it cannot be true.
+    pub fn is_wrong(&self) -> bool {
+        !self.right
+    }
+
+    /// Whether a function of another file's is innermost, right below one of the fixture's.
+    pub fn ends_outside(&self, below: &str) -> bool {
+        self.words.ends_with(&[below.to_owned(), OTHERS.to_owned()])
+    }
+
+    /// Whether something of it is not known.
+    pub fn is_vague(&self) -> bool {
+        !self.complete || self.has(NAMELESS)
+    }
+}
+
+impl fmt::Display for Sampled {
+    /// In one line, with recursions shortened.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.words.chunk_by(|one, next| one == next);
+        let words = words.map(|same| match same.len() {
+            1 => same[0].clone(),
+            times => format!("{}*{times}", same[0]),
+        });
+        let words = words.collect::<Vec<_>>().join(" ");
+        write!(out, "{words}; in the kernel: {}", self.kernel.join(" "))
+    }
 }
 
 /// A stack without the frame of other files, or of a linkage table, that may be innermost anywhere.
@@ -173,60 +216,71 @@ fn words(text: &str) -> impl Iterator<Item = String> {
     })
 }
 
-/// A stack in one line, its recursions shortened.
-fn show(stack: &[String]) -> String {
-    stack
-        .chunk_by(|one, next| one == next)
-        .map(|same| match same.len() {
-            1 => same[0].clone(),
-            times => format!("{}*{times}", same[0]),
-        })
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
 /// What became of the samples of a picture.
 #[derive(Default)]
 pub struct Judged {
-    pub samples: u64,
-    pub complete: u64,
-    /// Samples by word, each counted once a stack.
-    pub under: BTreeMap<String, u64>,
-    /// By stack: not complete, and not true.
-    pub incomplete: BTreeMap<String, u64>,
-    pub wrong: BTreeMap<String, u64>,
+    pub stacks: Vec<Sampled>,
 }
 
 impl Judged {
-    pub fn complete_share(&self) -> f64 {
-        self.complete as f64 / self.samples as f64
+    /// What came since an earlier picture of the same tree.
+    pub fn since(mut self, earlier: &Self) -> Self {
+        let before: HashMap<u32, u64> = earlier
+            .stacks
+            .iter()
+            .map(|sampled| (sampled.node, sampled.samples))
+            .collect();
+        for sampled in &mut self.stacks {
+            sampled.samples -= before.get(&sampled.node).copied().unwrap_or(0);
+        }
+        self.stacks.retain(|sampled| sampled.samples > 0);
+        self
+    }
+
+    /// Samples of such stacks.
+    pub fn samples(&self, such: impl Fn(&Sampled) -> bool) -> u64 {
+        let such = self.stacks.iter().filter(|sampled| such(sampled));
+        such.map(|sampled| sampled.samples).sum()
     }
 
     /// Samples of stacks that have this word.
     pub fn under(&self, word: &str) -> u64 {
-        self.under.get(word).copied().unwrap_or(0)
+        self.samples(|sampled| sampled.has(word))
+    }
+
+    /// Samples of stacks that cannot be true.
+    pub fn wrong(&self) -> u64 {
+        self.samples(Sampled::is_wrong)
+    }
+
+    pub fn complete_share(&self) -> f64 {
+        self.samples(|sampled| sampled.complete) as f64 / self.samples(|_| true) as f64
     }
 
     /// Prints the figures, and some of what is not as it should be.
     pub fn print(&self, what: &str) {
-        let wrong: u64 = self.wrong.values().sum();
         println!(
-            "{what}: {} samples, {:.3}% complete, {wrong} wrong",
-            self.samples,
-            100.0 * self.complete_share()
+            "{what}: {} samples, {:.3}% complete, {} wrong",
+            self.samples(|_| true),
+            100.0 * self.complete_share(),
+            self.wrong()
         );
-        for (kind, stacks) in [("incomplete", &self.incomplete), ("wrong", &self.wrong)] {
-            let mut stacks: Vec<_> = stacks.iter().collect();
-            stacks.sort_by_key(|(_, samples)| std::cmp::Reverse(**samples));
-            for (stack, samples) in stacks.into_iter().take(12) {
-                println!("  {kind} {samples}: {stack}");
-            }
+        self.print_such("wrong", Sampled::is_wrong);
+        self.print_such("incomplete", |sampled| sampled.right && !sampled.complete);
+    }
+
+    /// Prints the most frequent of such stacks.
+    pub fn print_such(&self, what: &str, such: impl Fn(&Sampled) -> bool) {
+        let mut stacks: Vec<_> = self.stacks.iter().filter(|sampled| such(sampled)).collect();
+        stacks.sort_by_key(|sampled| std::cmp::Reverse(sampled.samples));
+        for sampled in stacks.into_iter().take(12) {
+            println!("  {what} {}: {sampled}", sampled.samples);
         }
     }
 
     /// None is wrong, and so many are complete.
     pub fn assert(&self, complete_share: f64) {
-        assert!(self.wrong.is_empty(), "{} stacks are wrong", self.wrong.len());
+        assert_eq!(self.wrong(), 0, "samples are wrong");
         let share = self.complete_share();
         assert!(share >= complete_share, "{share} are complete");
     }
