@@ -36,7 +36,7 @@ pub fn load(object: &[u8], config: &Config) -> Result<Ebpf, KernelError> {
     let log_level = u8::from(config.kernel_log) * aya_log_level();
     Ok(EbpfLoader::new()
         .allow_unsupported_maps()
-        .verifier_log_level(VerifierLogLevel::STATS)
+        .verifier_log_level(VerifierLogLevel::empty())
         .override_global("SETTINGS", &settings[..], true)
         .override_global("AYA_LOG_LEVEL", &log_level, false)
         .map_max_entries("RING", config.ring_bytes)

@@ -85,7 +85,7 @@ const MEMORY_SLACK_KIB: usize = 512;
 #[test]
 #[ignore = "needs root"]
 fn a_thousand_cycles_leave_everything_where_it_was() {
-    let times = if small_scale() { 100 } else { 1_000 };
+    let times = if small_scale() { 40 } else { 1_000 };
     let mut target = Fixture::start("slowpath", &[]);
     target.say("go");
     let service = Service::start();

@@ -86,7 +86,7 @@ impl Drop for Daemon {
 #[ignore = "needs root"]
 fn a_killed_daemon_leaves_nothing_behind() {
     // Calls of each of nine batches: long enough to be under way when the daemon is killed.
-    let (times, calls) = if small_scale() { (10, 4_000) } else { (100, 60_000) };
+    let (times, calls) = if small_scale() { (4, 4_000) } else { (100, 60_000) };
     let mut target = Fixture::start("calls", &["bench".to_owned()]);
     let mut slowest = Duration::ZERO;
     for _ in 0..times {

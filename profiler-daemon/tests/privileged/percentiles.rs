@@ -43,15 +43,25 @@ fn percentiles_agree_with_the_targets_own_clock() {
         ("p95_ns", times.p95_ns),
         ("p99_ns", times.p99_ns),
     ] {
-        // From the call's first statement to its last: around the call, the probes' own cost would count.
-        let truth = latencies["inside"][name]
-            .as_f64()
-            .unwrap_or_else(|| panic!("{latencies}"));
-        let error = (ours as f64 - truth).abs();
-        println!("{name}: ours {ours}, the target's {truth}, overhead {overhead}");
+        // Between the two, in every order the kernel may run things: probes lie inside the call and around its body.
+        let truth = |clock: &str| {
+            latencies[clock][name]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{latencies}"))
+        };
+        let (inside, outside) = (truth("inside"), truth("outside"));
+        println!(
+            "{name}: ours {ours}, the target's {inside} inside and {outside} around the call, overhead {overhead}"
+        );
+        let ours = ours as f64;
         assert!(
-            error <= truth * TOLERANCE + overhead,
-            "{name}: ours {ours}, the target's {truth}"
+            ours >= inside * (1.0 - TOLERANCE) && ours <= outside * (1.0 + TOLERANCE),
+            "{name}: ours {ours}, the target's {inside} inside and {outside} around the call"
+        );
+        // Where a trap is emulated, it takes more than 1% of a call by itself.
+        assert!(
+            small_scale() || ours - inside <= inside * TOLERANCE + overhead,
+            "{name}: ours {ours}, the target's {inside}, overhead {overhead}"
         );
     }
     assert_eq!(target.finish().status, Some(0));

@@ -102,7 +102,11 @@ fn follow(lines: &Receiver<String>, start: Instant, limit: Duration, report: &mu
                 break;
             }
         };
-        println!("[{}] {line}", report.kernel);
+        println!(
+            "[{} {:.1} s] {line}",
+            report.kernel,
+            start.elapsed().as_secs_f64()
+        );
         report.counts += libtest::count(&line);
         let event = console::event(&line);
         report.console.push(line);
