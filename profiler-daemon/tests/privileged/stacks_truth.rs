@@ -281,15 +281,10 @@ impl Judged {
         }
     }
 
-    /// None is wrong but for one in a thousand, and so many are complete. One was seen among twelve thousand, while
-    /// libraries were loaded; it is not known why.
+    /// None is wrong, and so many are complete.
     pub fn assert(&self, complete_share: f64) {
+        assert_eq!(self.wrong(), 0, "samples are wrong");
         let samples = self.samples(|_| true);
-        assert!(
-            self.wrong() * 1000 <= samples,
-            "{} of {samples} samples are wrong",
-            self.wrong()
-        );
         let share = self.complete_share();
         // Where few were taken: within three standard errors.
         let error = (complete_share * (1.0 - complete_share) / samples as f64).sqrt();
