@@ -14,9 +14,10 @@ use report::{Outcome, Report};
 /// A machine emulates every instruction of the suite; this is several times what it takes.
 const VM_LIMIT: Duration = Duration::from_mins(15);
 
-/// Tests that an emulated machine does not pass reliably yet: their targets make more calls than it has time for.
-/// `cargo xtask vm` runs them all.
-const NOT_YET: [&str; 1] = ["stacks"];
+/// Tests of sampled stacks take an emulated machine minutes, and what differs between kernels is how return probes are
+/// noted: the oldest kernel runs them, and `cargo xtask vm` any.
+const STACKS: &str = "stacks";
+const STACKS_ON: &str = "6.1";
 
 /// What `cargo xtask test` can do.
 #[derive(Debug, clap::Args)]
@@ -130,7 +131,10 @@ fn machine(kernel: &str, object: Option<PathBuf>) -> Outcome {
             program: vm::build_suite()?,
             object,
             ignored: true,
-            skip: NOT_YET.map(str::to_owned).into(),
+            skip: (kernel != STACKS_ON)
+                .then(|| STACKS.to_owned())
+                .into_iter()
+                .collect(),
         };
         vm::run(&[kernel.to_owned()], &suite, None, VM_LIMIT)
     };
