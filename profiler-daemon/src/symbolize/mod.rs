@@ -22,6 +22,8 @@
 //! | `root` | whether the unwind table says that nothing called the code |
 //! | `name` | demangling, bounded |
 //! | `kernel` | `/proc/kallsyms` |
+//! | `perf_map` | functions that a just-in-time compiler has announced |
+//! | `perf_file` | the file in which it does, read as it grows |
 
 mod cache;
 mod declaration;
@@ -31,6 +33,8 @@ mod inlined;
 mod kernel;
 mod module;
 mod name;
+mod perf_file;
+mod perf_map;
 mod root;
 mod space;
 mod symbolizer;

@@ -2,7 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::{cache::ModuleId, module::Resolved};
+use super::{
+    cache::ModuleId,
+    frame::{FrameId, Frames},
+    module::Resolved,
+    perf_file::PerfFile,
+};
 use crate::target::{Mapping, executable_mappings};
 
 /// Most addresses of one process whose frames are kept; then they are all resolved anew.
@@ -27,6 +32,8 @@ pub(super) struct Space {
     mappings: Vec<(Mapping, Behind)>,
     read_at_ns: Option<u64>,
     resolved: HashMap<u64, Resolved>,
+    /// Read once code without a file is seen.
+    perf_map: Option<Box<PerfFile>>,
     /// When it was last used, by the symbolizer's counter.
     pub used: u64,
 }
@@ -38,6 +45,7 @@ impl Space {
             mappings: Vec::new(),
             read_at_ns: None,
             resolved: HashMap::new(),
+            perf_map: None,
             used: 0,
         }
     }
@@ -66,6 +74,23 @@ impl Space {
         }
         let (mapping, behind) = self.mappings.get_mut(found?)?;
         Some((mapping, behind))
+    }
+
+    /// The function that a just-in-time compiler has put at an address. It is not to be remembered: other code
+    /// may come to lie there.
+    pub fn compiled(&mut self, address: u64, now_ns: u64, frames: &mut Frames) -> Option<FrameId> {
+        let perf_map = self.perf_map.get_or_insert_default();
+        perf_map.resolve(self.pid, address, now_ns, frames)
+    }
+
+    /// Bytes that its perf map takes.
+    pub fn perf_map_bytes(&self) -> usize {
+        self.perf_map.as_ref().map_or(0, |map| map.bytes())
+    }
+
+    /// Lets go of its perf map, which is read anew where it is needed.
+    pub fn drop_perf_map(&mut self) {
+        self.perf_map = None;
     }
 
     fn age_ns(&self, now_ns: u64) -> Option<u64> {

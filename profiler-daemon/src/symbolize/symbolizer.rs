@@ -12,6 +12,8 @@ use crate::target::Mapping;
 
 /// Most processes whose mappings are kept.
 const PROCESSES_MAX: usize = 1024;
+/// Most bytes of the perf maps of all processes; the one in use may take more.
+const PERF_MAPS_MAX: usize = 128 << 20;
 /// Where the kernel puts the page that pending return probes return to: the last of a process's addresses.
 const UPROBES_PAGE: u64 = 0x7fff_ffff_e000;
 /// The page's size.
@@ -20,6 +22,10 @@ const PAGE: u64 = 0x1000;
 const UPROBES: &str = "[uprobes]";
 /// What code without a file is called.
 const ANONYMOUS: &str = "[anon]";
+/// How paths of files begin that are memory only, which some compilers run their code in.
+const MEMORY_FILES: [&str; 2] = ["/memfd:", "/dev/zero"];
+/// Code without a file that is the kernel's.
+const KERNELS_OWN: [&str; 3] = ["[vdso]", "[vsyscall]", UPROBES];
 /// What an address that nothing is mapped at is called.
 const UNKNOWN: &str = "[unknown]";
 
@@ -74,10 +80,42 @@ impl Symbolizer {
             out.push(intern_word(frames, UNKNOWN));
             return;
         };
-        let resolved = in_file(mapping, behind, pid, address, modules, frames)
-            .unwrap_or_else(|| Arc::new([without_symbols(mapping, address, frames)]));
+        if let Some(resolved) = in_file(mapping, behind, pid, address, modules, frames) {
+            out.extend_from_slice(&resolved);
+            space.remember(address, resolved);
+            return;
+        }
+        if may_be_compiled(mapping) {
+            let bytes = space.perf_map_bytes();
+            let compiled = space.compiled(address, now_ns, frames);
+            let grown = space.perf_map_bytes() > bytes;
+            if let Some(compiled) = compiled {
+                out.push(compiled);
+            } else if let Some((mapping, _)) = space.mapping(address, now_ns) {
+                out.push(without_symbols(mapping, address, frames));
+            }
+            if grown {
+                self.bound_perf_maps();
+            }
+            return;
+        }
+        let resolved: Arc<[_]> = Arc::new([without_symbols(mapping, address, frames)]);
         out.extend_from_slice(&resolved);
         space.remember(address, resolved);
+    }
+
+    /// Lets go of perf maps, those not used for longest first, until the others are within their bound.
+    fn bound_perf_maps(&mut self) {
+        let mut bytes: usize = self.spaces.values().map(Space::perf_map_bytes).sum();
+        while bytes > PERF_MAPS_MAX {
+            let others = self.spaces.values_mut();
+            let oldest = others
+                .filter(|space| space.perf_map_bytes() > 0 && space.used < self.uses)
+                .min_by_key(|space| space.used);
+            let Some(oldest) = oldest else { return };
+            bytes -= oldest.perf_map_bytes();
+            oldest.drop_perf_map();
+        }
     }
 
     /// Appends the frame at an address of the kernel.
@@ -151,6 +189,18 @@ fn in_file(
             *behind = Behind::Unreadable;
             None
         }
+    }
+}
+
+/// Whether code of a just-in-time compiler may lie in a mapping that is not of an ELF file.
+fn may_be_compiled(mapping: &Mapping) -> bool {
+    let path = mapping.path.as_os_str().as_encoded_bytes();
+    if mapping.is_file() {
+        MEMORY_FILES
+            .iter()
+            .any(|memory| path.starts_with(memory.as_bytes()))
+    } else {
+        !KERNELS_OWN.iter().any(|own| path == own.as_bytes())
     }
 }
 
