@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::{
     fixture::{Fixture, small_scale},
-    service::Service,
+    service::{Service, Side, time_under},
 };
 
 const FREQUENCY_HZ: u32 = 999;
@@ -82,11 +82,18 @@ impl Compiled {
         assert_eq!(self.target.line(), "made");
     }
 
-    /// Waits until enough has been sampled in code of a name that has settled.
+    /// Waits until enough has been sampled in code of a name that has settled, and for nothing to be on its way.
     fn until_settled(&mut self, name: &str) -> Seen {
         let stack = format!("settled;{name} caller;{name} leaf");
-        let picture = self.service.until(&mut self.pictures, |picture| {
+        self.service.until(&mut self.pictures, |picture| {
             of(&seen(picture), &stack) >= enough()
+        });
+        self.target.say("stop");
+        assert_eq!(self.target.line(), "stopped");
+        let mut before = None;
+        let picture = self.service.until(&mut self.pictures, |picture| {
+            let (idle, _) = time_under(picture, Side::Inside, "nothing_made");
+            idle > *before.get_or_insert(idle)
         });
         seen(&picture)
     }
