@@ -130,6 +130,21 @@ pub enum Over {
     Ewma,
 }
 
+/// `--by`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Functions.
+    Function,
+    /// Functions at the lines that ran.
+    Line,
+    /// Executables and libraries.
+    Module,
+    /// Functions, below a frame for each thread.
+    Thread,
+    /// Functions, below a frame for each command line.
+    Process,
+}
+
 /// `--format`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -244,6 +259,10 @@ pub struct FlameArgs {
     /// Histogram that percentiles are taken of and samples drawn from
     #[arg(long, value_enum, default_value = "start", value_name = "HISTOGRAM")]
     pub over: Over,
+    /// What a frame stands for: a function; a function at the line that ran; an executable or library;
+    /// or functions below a frame for each thread, or for each command line
+    #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
+    pub by: By,
     /// Write to FILE; its ending says the format: .svg .folded .json
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

@@ -9,8 +9,8 @@ use profiler_proto::v1;
 
 use super::{
     args::{
-        BarsOver, Cli, Exit, FlameArgs, Format, HostArgs, LatencyArgs, Over, ScopeVerb, SessionMakingArgs,
-        SessionNewArgs, SessionVerb, TargetArgs, Verb,
+        BarsOver, By, Cli, Exit, FlameArgs, Format, HostArgs, LatencyArgs, Over, ScopeVerb,
+        SessionMakingArgs, SessionNewArgs, SessionVerb, TargetArgs, Verb,
     },
     duration::to_proto,
     exit::Failure,
@@ -183,11 +183,19 @@ fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         Over::Start => v1::Over::Start,
         Over::Ewma => v1::Over::Ewma,
     };
+    let by = match args.by {
+        By::Function => v1::Grouping::Function,
+        By::Line => v1::Grouping::Line,
+        By::Module => v1::Grouping::Module,
+        By::Thread => v1::Grouping::Thread,
+        By::Process => v1::Grouping::Process,
+    };
     Ok(Flame {
         session,
         sides,
         duration: args.duration.map(|span| span.0),
         over,
+        by,
         output: args.output,
         format,
         color: args.color,
@@ -312,6 +320,11 @@ mod tests {
             (FlameFormat::Folded, Some(Duration::from_secs(10)))
         );
         assert_eq!(flame_of(&["flame", "-p", "7"]).format, FlameFormat::Text);
+        assert_eq!(flame_of(&["flame", "-p", "7"]).by, v1::Grouping::Function);
+        assert_eq!(
+            flame_of(&["flame", "-p", "7", "--by", "line"]).by,
+            v1::Grouping::Line
+        );
         assert_eq!(
             flame_of(&["flame", "--session", "web", "--json"]).session,
             SessionChoice::Join("web".into())

@@ -45,6 +45,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             interval: Some(to_proto(INTERVAL)),
             over: request.over.into(),
             difference: request.sides == Sides::Difference,
+            by: request.by.into(),
         };
         let stream = client.watch_flame(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_flame(watch).await?.into_inner());
@@ -116,6 +117,12 @@ fn describe(state: &FlameState, elapsed: Duration, of: Option<Duration>) -> Stri
     text.push_str(&format!(", {} samples", units::count(summary.samples)));
     if !state.scope.is_empty() {
         text.push_str(&format!(", {} inside", units::count(summary.inside)));
+    }
+    // What is complete is known of the samples on either side.
+    let drawn = summary.inside.saturating_add(summary.outside);
+    if drawn > 0 {
+        let complete = units::ratio(drawn.saturating_sub(summary.incomplete), drawn);
+        text.push_str(&format!(", {} of stacks complete", units::percent(complete)));
     }
     let threshold = threshold::describe(&state.scope, summary);
     if !threshold.is_empty() {

@@ -8,7 +8,7 @@ use super::convert;
 use crate::{
     aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight},
     session::FlamePicture,
-    symbolize::Frame,
+    symbolize::{Frame, Grouping},
 };
 
 /// What a client of one stream knows.
@@ -69,6 +69,7 @@ impl FlameDelta {
             summary: Some(summary(picture)),
             cost: Some(convert::cost(picture.cost)),
             final_reason: picture.ended.clone().unwrap_or_default(),
+            by: grouping(picture.by).into(),
         }
     }
 
@@ -94,6 +95,16 @@ impl FlameDelta {
             ..Default::default()
         }));
         messages
+    }
+}
+
+fn grouping(by: Grouping) -> v1::Grouping {
+    match by {
+        Grouping::Function => v1::Grouping::Function,
+        Grouping::Line => v1::Grouping::Line,
+        Grouping::Module => v1::Grouping::Module,
+        Grouping::Thread => v1::Grouping::Thread,
+        Grouping::Process => v1::Grouping::Process,
     }
 }
 

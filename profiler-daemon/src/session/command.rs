@@ -9,13 +9,13 @@ use tokio::sync::{oneshot, watch};
 
 use super::{
     error::{Reason, SessionError},
-    picture::{ExitMethod, FlamePicture, LatencyPicture, SessionInfo},
+    picture::{ExitMethod, FlamePicture, FlameVariant, LatencyPicture, SessionInfo},
 };
 use super::{
     prepare::{self, Prepared},
     state::Terms,
 };
-use crate::{aggregate::Over, kernel::Ability};
+use crate::kernel::Ability;
 
 /// Requests that may wait for the session task; more are refused.
 pub const MAX_QUEUED: usize = 256;
@@ -109,8 +109,7 @@ pub(super) enum Command {
         caller: Caller,
         name: String,
         interval_ns: u64,
-        over: Over,
-        difference: bool,
+        variant: FlameVariant,
         reply: Reply<watch::Receiver<Option<Arc<FlamePicture>>>>,
     },
     Stop {
@@ -267,15 +266,13 @@ impl Handle {
         caller: Caller,
         name: String,
         interval_ns: u64,
-        over: Over,
-        difference: bool,
+        variant: FlameVariant,
     ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
         self.ask(|reply| Command::WatchFlame {
             caller,
             name,
             interval_ns,
-            over,
-            difference,
+            variant,
             reply,
         })
         .await

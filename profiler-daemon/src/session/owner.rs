@@ -24,6 +24,7 @@ use super::{
 use crate::{
     follow::Following,
     kernel::{Ability, Engine},
+    symbolize::Groupings,
 };
 
 /// Time between looks at the ring buffer.
@@ -156,22 +157,19 @@ impl Owner {
                 caller,
                 name,
                 interval_ns,
-                over,
-                difference,
+                variant,
                 reply,
             } => {
                 let now_ns = monotonic_ns();
                 let watch = self.session(caller, &name).map(|session| {
                     session.renew(now_ns);
-                    session
-                        .flame_watchers
-                        .add((over, difference), interval_ns, now_ns)
+                    session.flame_watchers.add(variant, interval_ns, now_ns)
                 });
                 if watch.is_ok()
                     && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(&name))
                 {
                     session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
-                    session.maintain(over, now_ns);
+                    session.maintain(variant, now_ns);
                 }
                 let watch = watch.and_then(|watch| self.settle_sampler().map(|()| watch));
                 match (watch, &mut self.running, self.sessions.get(&name)) {
@@ -209,6 +207,7 @@ impl Owner {
                 symbols,
                 frames: Arc::new(frames),
                 opening: Vec::new(),
+                groupings: Groupings::default(),
                 overheads: HashMap::new(),
                 keep_until_ns: 0,
                 next_tick_ns: now_ns + TICK_NS,
@@ -330,6 +329,7 @@ impl Owner {
     fn tick(&mut self, now_ns: u64) {
         let Some(running) = &mut self.running else { return };
         running.next_tick_ns = now_ns + TICK_NS;
+        running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
         running.drain(now_ns);
         let new_tables = running.following.tick(now_ns);
         while let Some(batch) = running.symbols.take() {
@@ -408,6 +408,8 @@ impl Owner {
         }
         let now_ns = monotonic_ns();
         session.read(&running.engine, now_ns);
+        running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
+        running.groupings.extend(session.groupings());
         while running.drain(now_ns) == MAX_RECORDS {}
         // Bounded: the thread names what it has been given and no more.
         while let Some(batch) = running.symbols.take_last() {

@@ -76,6 +76,15 @@ impl Modules {
 
     /// The frames at an offset in a module's file; `None` where the module has had to go.
     pub fn resolve(&mut self, id: ModuleId, file_offset: u64, frames: &mut Frames) -> Option<Resolved> {
+        self.with(id, |module| module.resolve(file_offset, frames))
+    }
+
+    /// As [`Self::resolve`], with the lines that run there.
+    pub fn resolve_lines(&mut self, id: ModuleId, file_offset: u64, frames: &mut Frames) -> Option<Resolved> {
+        self.with(id, |module| module.resolve_lines(file_offset, frames))
+    }
+
+    fn with(&mut self, id: ModuleId, resolve: impl FnOnce(&mut Module) -> Resolved) -> Option<Resolved> {
         let entry = self.entries.get_mut(&id)?;
         if !entry.module.elf().is_intact() {
             self.remove(id);
@@ -83,7 +92,7 @@ impl Modules {
         }
         self.uses += 1;
         entry.used = self.uses;
-        let resolved = entry.module.resolve(file_offset, frames);
+        let resolved = resolve(&mut entry.module);
         let bytes = entry.module.bytes();
         if bytes != std::mem::replace(&mut entry.bytes, bytes) {
             self.make_room(id);

@@ -88,7 +88,7 @@ impl Declaration {
 }
 
 /// The path of a file in a unit's table, from the directory that was compiled in.
-fn file_name(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>, index: u64) -> Option<String> {
+pub(super) fn file_name(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>, index: u64) -> Option<String> {
     let header = unit.line_program.as_ref()?.header();
     let file = header.file(index)?;
     let text = |value| {

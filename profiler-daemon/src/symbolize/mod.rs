@@ -22,6 +22,9 @@
 //! | `root` | whether the unwind table says that nothing called the code |
 //! | `name` | demangling, bounded |
 //! | `kernel` | `/proc/kallsyms` |
+//! | `grouping` | what the frames of a stack stand for |
+//! | `lines` | DWARF: the line that an address belongs to |
+//! | `tasks` | what threads and processes are called |
 //! | `perf_map` | functions that a just-in-time compiler has announced |
 //! | `perf_file` | the file in which it does, read as it grows |
 
@@ -29,8 +32,10 @@ mod cache;
 mod declaration;
 mod elf;
 mod frame;
+mod grouping;
 mod inlined;
 mod kernel;
+mod lines;
 mod module;
 mod name;
 mod perf_file;
@@ -39,7 +44,9 @@ mod root;
 mod space;
 mod symbolizer;
 mod symbols;
+mod tasks;
 mod units;
 
 pub use frame::{FRAMES_MAX, Frame, FrameId};
+pub use grouping::{Grouping, Groupings, Stacks};
 pub use symbolizer::Symbolizer;

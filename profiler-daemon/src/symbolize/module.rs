@@ -7,6 +7,7 @@ use super::{
     elf::Elf,
     frame::{Frame, FrameId, Frames},
     inlined,
+    lines::{Lines, Place},
     name::{demangle, is_mangled},
     root,
     symbols::Symbols,
@@ -26,6 +27,9 @@ pub(super) struct Module {
     symbols: Option<Symbols>,
     units: Option<Units>,
     resolved: HashMap<u64, Resolved>,
+    lines: Lines,
+    /// As `resolved`, with the lines that run.
+    resolved_lines: HashMap<u64, Resolved>,
 }
 
 impl Module {
@@ -36,6 +40,8 @@ impl Module {
             symbols: None,
             units: None,
             resolved: HashMap::new(),
+            lines: Lines::default(),
+            resolved_lines: HashMap::new(),
         }
     }
 
@@ -66,6 +72,54 @@ impl Module {
         let found: Resolved = found.into();
         self.resolved.insert(address, Arc::clone(&found));
         found
+    }
+
+    /// As [`Self::resolve`], with the lines that run there in place of those of the declarations.
+    pub fn resolve_lines(&mut self, file_offset: u64, frames: &mut Frames) -> Resolved {
+        if let Some(known) = self.resolved_lines.get(&file_offset) {
+            return Arc::clone(known);
+        }
+        let functions = self.resolve(file_offset, frames);
+        let address = self.elf.address_of(file_offset).filter(|_| self.elf.is_intact());
+        let mut places = address
+            .map(|address| self.places(address))
+            .unwrap_or_default()
+            .into_iter();
+        let at_line = |&id: &FrameId| {
+            let place = places.next().flatten();
+            let Some(function) = frames.table().get(id.0 as usize).filter(|_| id != FrameId::OTHER) else {
+                return id;
+            };
+            let (file, line) = place.map_or_else(
+                || (Arc::clone(&function.file), 0),
+                |Place { file, line }| (file.into(), line),
+            );
+            let frame = Frame {
+                file,
+                line,
+                ..function.clone()
+            };
+            frames.intern(frame)
+        };
+        let resolved: Resolved = functions.iter().map(at_line).collect();
+        if self.resolved_lines.len() >= ADDRESSES_MAX {
+            self.resolved_lines.clear();
+        }
+        self.resolved_lines.insert(file_offset, Arc::clone(&resolved));
+        resolved
+    }
+
+    /// Where the functions at an address are in the source, innermost first; none where DWARF knows nothing.
+    fn places(&mut self, address: u64) -> Vec<Option<Place>> {
+        let Some(units) = self.units.as_mut().filter(|units| !units.is_empty()) else {
+            return Vec::new();
+        };
+        let dwarf = self.elf.dwarf();
+        let Some((unit, function)) = units.find(&dwarf, address) else {
+            return Vec::new();
+        };
+        let chain = inlined::chain(&dwarf, &unit, function, address).unwrap_or_else(|_| vec![function]);
+        self.lines.places(&dwarf, &unit, &chain, address)
     }
 
     fn look_up(&mut self, address: u64, frames: &mut Frames) -> Vec<FrameId> {
@@ -158,7 +212,8 @@ impl Module {
         self.symbols.as_ref().map_or(0, Symbols::bytes)
             + self.units.as_ref().map_or(0, Units::bytes)
             + self.elf.decompressed_bytes()
-            + self.resolved.len() * 64
+            + (self.resolved.len() + self.resolved_lines.len()) * 64
+            + self.lines.bytes()
     }
 }
 
@@ -191,6 +246,7 @@ mod tests {
         let mut frames = Frames::default();
         for offset in (0..length).step_by(16) {
             module.resolve(offset, &mut frames);
+            module.resolve_lines(offset, &mut frames);
         }
         frames.table().iter().filter(|frame| frame.inlined).count()
     }

@@ -26,12 +26,21 @@ pub(super) enum Behind {
     Unreadable,
 }
 
+/// Which line a frame has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Detail {
+    /// That of its function's declaration.
+    Function,
+    /// That which runs.
+    Line,
+}
+
 /// A process's executable mappings, as last read.
 pub(super) struct Space {
     pid: u32,
     mappings: Vec<(Mapping, Behind)>,
     read_at_ns: Option<u64>,
-    resolved: HashMap<u64, Resolved>,
+    resolved: HashMap<(u64, Detail), Resolved>,
     /// Read once code without a file is seen.
     perf_map: Option<Box<PerfFile>>,
     /// When it was last used, by the symbolizer's counter.
@@ -51,18 +60,18 @@ impl Space {
     }
 
     /// The frames at an address, where it was resolved before and what is known is not too old.
-    pub fn known(&mut self, address: u64, now_ns: u64) -> Option<&Resolved> {
+    pub fn known(&mut self, address: u64, detail: Detail, now_ns: u64) -> Option<&Resolved> {
         if self.age_ns(now_ns).is_none_or(|age| age >= AGE_MAX_NS) {
             self.read(now_ns);
         }
-        self.resolved.get(&address)
+        self.resolved.get(&(address, detail))
     }
 
-    pub fn remember(&mut self, address: u64, frames: Resolved) {
+    pub fn remember(&mut self, address: u64, detail: Detail, frames: Resolved) {
         if self.resolved.len() >= ADDRESSES_MAX {
             self.resolved.clear();
         }
-        self.resolved.insert(address, frames);
+        self.resolved.insert((address, detail), frames);
     }
 
     /// The mapping that holds an address, reading the mappings again where that may help.

@@ -3,10 +3,11 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    cache::Modules,
+    cache::{ModuleId, Modules},
     frame::{Frame, FrameId, Frames},
     kernel::KernelSymbols,
-    space::{Behind, Space},
+    space::{Behind, Detail, Space},
+    tasks::Tasks,
 };
 use crate::target::Mapping;
 
@@ -36,6 +37,9 @@ pub struct Symbolizer {
     modules: Modules,
     spaces: HashMap<u32, Space>,
     kernel: Option<KernelSymbols>,
+    tasks: Tasks,
+    /// The frames of modules, by frame.
+    modules_of: HashMap<FrameId, FrameId>,
     uses: u64,
 }
 
@@ -51,6 +55,16 @@ impl Symbolizer {
     /// For a return address, `address` is one byte before it. `now_ns` is any clock that does not go back:
     /// it limits how often the mappings are read again.
     pub fn resolve_user(&mut self, pid: u32, address: u64, now_ns: u64, out: &mut Vec<FrameId>) {
+        self.resolve(pid, address, Detail::Function, now_ns, out);
+    }
+
+    /// As [`Self::resolve_user`], with the lines that run in place of those of the declarations: of a function that
+    /// others are inlined into, the line of the call. As many frames, and 0 where the line is not known.
+    pub fn resolve_user_lines(&mut self, pid: u32, address: u64, now_ns: u64, out: &mut Vec<FrameId>) {
+        self.resolve(pid, address, Detail::Line, now_ns, out);
+    }
+
+    fn resolve(&mut self, pid: u32, address: u64, detail: Detail, now_ns: u64, out: &mut Vec<FrameId>) {
         let Self {
             frames,
             modules,
@@ -68,7 +82,7 @@ impl Symbolizer {
         }
         let space = spaces.entry(pid).or_insert_with(|| Space::new(pid));
         space.used = *uses;
-        if let Some(known) = space.known(address, now_ns) {
+        if let Some(known) = space.known(address, detail, now_ns) {
             out.extend_from_slice(known);
             return;
         }
@@ -80,9 +94,13 @@ impl Symbolizer {
             out.push(intern_word(frames, UNKNOWN));
             return;
         };
-        if let Some(resolved) = in_file(mapping, behind, pid, address, modules, frames) {
+        let resolve = |modules: &mut Modules, id, offset, frames: &mut Frames| match detail {
+            Detail::Function => modules.resolve(id, offset, frames),
+            Detail::Line => modules.resolve_lines(id, offset, frames),
+        };
+        if let Some(resolved) = in_file(mapping, behind, pid, address, modules, frames, resolve) {
             out.extend_from_slice(&resolved);
-            space.remember(address, resolved);
+            space.remember(address, detail, resolved);
             return;
         }
         if may_be_compiled(mapping) {
@@ -101,7 +119,7 @@ impl Symbolizer {
         }
         let resolved: Arc<[_]> = Arc::new([without_symbols(mapping, address, frames)]);
         out.extend_from_slice(&resolved);
-        space.remember(address, resolved);
+        space.remember(address, detail, resolved);
     }
 
     /// Lets go of perf maps, those not used for longest first, until the others are within their bound.
@@ -122,6 +140,37 @@ impl Symbolizer {
     pub fn resolve_kernel(&mut self, address: u64, out: &mut Vec<FrameId>) {
         let symbols = self.kernel.get_or_insert_with(KernelSymbols::read);
         out.push(symbols.resolve(address, &mut self.frames));
+    }
+
+    /// Folds a stack by module: consecutive frames of one become a frame of its name.
+    pub fn fold_by_module(&mut self, stack: &[FrameId]) -> Vec<FrameId> {
+        let mut folded: Vec<FrameId> = stack.iter().map(|frame| self.module_of(*frame)).collect();
+        folded.dedup();
+        folded
+    }
+
+    fn module_of(&mut self, frame: FrameId) -> FrameId {
+        let Self {
+            frames, modules_of, ..
+        } = self;
+        *modules_of.entry(frame).or_insert_with(|| {
+            let of = frames.table().get(frame.0 as usize);
+            let Some(of) = of.filter(|of| !of.module.is_empty()) else {
+                return FrameId::OTHER;
+            };
+            let (module, kernel) = (Arc::clone(&of.module), of.kernel);
+            frames.intern(Frame::named(&module, &module, kernel))
+        })
+    }
+
+    /// The frame that stands for a thread.
+    pub fn thread(&mut self, tgid: u32, tid: u32, now_ns: u64) -> FrameId {
+        self.tasks.thread(tgid, tid, now_ns, &mut self.frames)
+    }
+
+    /// The frame that stands for a process's command line.
+    pub fn process(&mut self, tgid: u32, now_ns: u64) -> FrameId {
+        self.tasks.process(tgid, now_ns, &mut self.frames)
     }
 
     /// The table of frames: a [`FrameId`] is an index. It only grows, and entries never change.
@@ -161,13 +210,14 @@ fn in_file(
     address: u64,
     modules: &mut Modules,
     frames: &mut Frames,
+    resolve: impl Fn(&mut Modules, ModuleId, u64, &mut Frames) -> Option<Arc<[FrameId]>>,
 ) -> Option<Arc<[FrameId]>> {
     if !mapping.is_file() {
         return None;
     }
     let offset = mapping.offset_of(address)?;
     if let Behind::Module(id) = *behind {
-        if let Some(resolved) = modules.resolve(id, offset, frames) {
+        if let Some(resolved) = resolve(modules, id, offset, frames) {
             return Some(resolved);
         }
         // It had to make room, or its file changed.
@@ -182,7 +232,7 @@ fn in_file(
     match opened {
         Ok(id) => {
             *behind = Behind::Module(id);
-            modules.resolve(id, offset, frames)
+            resolve(modules, id, offset, frames)
         }
         Err(error) => {
             tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
