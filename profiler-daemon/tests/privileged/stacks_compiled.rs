@@ -122,7 +122,6 @@ fn code_that_is_made_has_names() {
             let more = samples - before.get(stack).copied().unwrap_or(0);
             let unnamed_or_old = *complete && words.contains(';') && !words.contains(name);
             if more > 0 && words.starts_with("settled;") {
-                // A function's first and last instruction have no frame of its own, and a wrong caller.
                 assert!(!unnamed_or_old, "{more} in {words} after {how} {name}");
             }
             if unnamed_or_old || !complete {

@@ -1,3 +1,5 @@
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -72,7 +74,7 @@ proptest! {
         let mut model = vec![None; 256];
         let mut text = String::new();
         for (index, (start, size)) in entries.iter().enumerate() {
-            text.push_str(&format!("{start:x} {size:x} f{index}\n"));
+            writeln!(text, "{start:x} {size:x} f{index}").unwrap();
             for address in *start..start + size {
                 model[usize::try_from(address).unwrap()] = Some(format!("f{index}"));
             }
