@@ -5,6 +5,7 @@ use std::{collections::HashMap, fs::File};
 use super::{
     elf::{Elf, FileKey},
     frame::Frames,
+    home::Home,
     module::{Module, Resolved},
 };
 
@@ -38,11 +39,11 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// The module of an open file, read in if it is new.
+    /// The module of an open file, read in if it is new; what belongs to it is then looked for at home.
     ///
     /// # Errors
     /// Where it cannot be mapped or is no ELF file.
-    pub fn open(&mut self, name: &str, file: File) -> std::io::Result<ModuleId> {
+    pub fn open(&mut self, name: &str, file: File, home: impl FnOnce() -> Home) -> std::io::Result<ModuleId> {
         let key = FileKey::of(&file.metadata()?);
         if let Some(&id) = self.by_file.get(&key) {
             return Ok(id);
@@ -61,7 +62,7 @@ impl Modules {
         self.entries.insert(
             id,
             Entry {
-                module: Module::new(name, elf),
+                module: Module::new(name, elf, home()),
                 used: self.uses,
                 bytes: 0,
             },
@@ -77,7 +78,7 @@ impl Modules {
     /// The frames at an offset in a module's file; `None` where the module has had to go.
     pub fn resolve(&mut self, id: ModuleId, file_offset: u64, frames: &mut Frames) -> Option<Resolved> {
         let entry = self.entries.get_mut(&id)?;
-        if !entry.module.elf().is_intact() {
+        if !entry.module.is_intact() {
             self.remove(id);
             return None;
         }
@@ -131,9 +132,9 @@ mod tests {
         let libc = std::fs::canonicalize("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
         let copy = folder.path().join("copy");
         std::fs::copy(&libc, &copy).unwrap();
-        let first = modules.open("libc", File::open(&libc).unwrap()).unwrap();
-        assert_eq!(modules.open("libc", File::open(&libc).unwrap()).unwrap(), first);
-        assert_eq!(modules.open("copy", File::open(&copy).unwrap()).unwrap(), first);
+        let first = modules.open("libc", File::open(&libc).unwrap(), Home::default).unwrap();
+        assert_eq!(modules.open("libc", File::open(&libc).unwrap(), Home::default).unwrap(), first);
+        assert_eq!(modules.open("copy", File::open(&copy).unwrap(), Home::default).unwrap(), first);
         assert_eq!(modules.len(), 1);
         // Without the build-id, copies are told apart: make more than are kept.
         for index in 0..MODULES_MAX + 5 {
@@ -143,7 +144,7 @@ mod tests {
             let at = bytes.windows(build.len()).position(|part| part == build).unwrap();
             bytes[at..at + 8].copy_from_slice(&(index as u64).to_le_bytes());
             std::fs::write(&copy, bytes).unwrap();
-            modules.open("true", File::open(&copy).unwrap()).unwrap();
+            modules.open("true", File::open(&copy).unwrap(), Home::default).unwrap();
             let renewed = folder.path().join(format!("{index}"));
             std::fs::rename(&copy, renewed).unwrap();
         }
@@ -157,7 +158,7 @@ mod tests {
         let copy = folder.path().join("copy");
         std::fs::copy("/bin/true", &copy).unwrap();
         let mut modules = Modules::default();
-        let id = modules.open("copy", File::open(&copy).unwrap()).unwrap();
+        let id = modules.open("copy", File::open(&copy).unwrap(), Home::default).unwrap();
         assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
         File::options()
             .write(true)

@@ -14,7 +14,12 @@
 //! | `space` | one process: its mappings and the addresses resolved so far |
 //! | `cache` | modules by file and by build-id, least recently used out |
 //! | `module` | one ELF file: DWARF, else symbols, else its name and an offset |
-//! | `elf` | the mapped bytes and where in them everything is |
+//! | `sources` | the files that a module's names are read from |
+//! | `home` | where files that belong to a module are looked for, and opening them |
+//! | `companion` | the file with a module's debug information, where that was split off |
+//! | `debugdata` | the packed symbols within a stripped file |
+//! | `elf` | the mapped bytes of a file and where in them everything is |
+//! | `sections` | its debug sections, decompressed where need be |
 //! | `symbols` | function symbols, sorted |
 //! | `units` | DWARF: which unit and function an address is in |
 //! | `inlined` | DWARF: the chain of inlined functions at an address |
@@ -24,14 +29,19 @@
 //! | `kernel` | `/proc/kallsyms` |
 
 mod cache;
+mod companion;
+mod debugdata;
 mod declaration;
 mod elf;
 mod frame;
+mod home;
 mod inlined;
 mod kernel;
 mod module;
 mod name;
 mod root;
+mod sections;
+mod sources;
 mod space;
 mod symbolizer;
 mod symbols;

@@ -6,9 +6,11 @@ use super::{
     declaration::Declaration,
     elf::Elf,
     frame::{Frame, FrameId, Frames},
+    home::Home,
     inlined,
     name::{demangle, is_mangled},
     root,
+    sources::Sources,
     symbols::Symbols,
     units::Units,
 };
@@ -22,41 +24,42 @@ pub(super) type Resolved = Arc<[FrameId]>;
 /// A module and what has been read of it so far.
 pub(super) struct Module {
     name: Arc<str>,
-    elf: Elf,
+    sources: Sources,
     symbols: Option<Symbols>,
     units: Option<Units>,
     resolved: HashMap<u64, Resolved>,
 }
 
 impl Module {
-    pub fn new(name: &str, elf: Elf) -> Self {
+    pub fn new(name: &str, elf: Elf, home: Home) -> Self {
         Self {
             name: name.into(),
-            elf,
+            sources: Sources::new(elf, home),
             symbols: None,
             units: None,
             resolved: HashMap::new(),
         }
     }
 
-    pub fn elf(&self) -> &Elf {
-        &self.elf
+    /// Whether its files are as long as they were.
+    pub fn is_intact(&self) -> bool {
+        self.sources.is_intact()
     }
 
     /// The frames at an offset in the file.
     pub fn resolve(&mut self, file_offset: u64, frames: &mut Frames) -> Resolved {
-        let Some(address) = self.elf.address_of(file_offset) else {
+        let Some(address) = self.sources.own().address_of(file_offset) else {
             return Arc::new([self.unresolved(file_offset, frames)]);
         };
         if let Some(known) = self.resolved.get(&address) {
             return Arc::clone(known);
         }
-        if !self.elf.is_intact() {
+        if !self.sources.is_intact() {
             return Arc::new([self.unresolved(address, frames)]);
         }
         let found = self.look_up(address, frames);
         if let Some(&outermost) = found.last()
-            && root::is_root(&self.elf, address)
+            && root::is_root(self.sources.own(), address)
         {
             frames.set_root(outermost);
         }
@@ -116,19 +119,17 @@ impl Module {
     /// What DWARF knows of the functions at an address, innermost first; none where it knows nothing.
     fn declarations(&mut self, address: u64) -> Vec<Declaration> {
         if self.units.is_none() {
-            if let Err(error) = self.elf.load_debug() {
-                tracing::debug!(%error, module = %self.name, "debug information left out");
-            }
-            if self.elf.has_debug() {
-                self.units = Some(Units::read(&mut self.elf.dwarf()));
+            self.sources.find();
+            self.units = Some(if self.sources.has_debug() {
+                Units::read(&mut self.sources.dwarf())
             } else {
-                self.units = Some(Units::none());
-            }
+                Units::none()
+            });
         }
         let Some(units) = self.units.as_mut().filter(|units| !units.is_empty()) else {
             return Vec::new();
         };
-        let dwarf = self.elf.dwarf();
+        let dwarf = self.sources.dwarf();
         let Some((unit, function)) = units.find(&dwarf, address) else {
             return Vec::new();
         };
@@ -141,8 +142,9 @@ impl Module {
     }
 
     fn symbol(&mut self, address: u64) -> Option<Vec<u8>> {
-        let symbols = self.symbols.get_or_insert_with(|| Symbols::read(&self.elf));
-        symbols.find(&self.elf, address).map(<[u8]>::to_vec)
+        let files = self.sources.with_symbols();
+        let symbols = self.symbols.get_or_insert_with(|| Symbols::read(&files));
+        symbols.find(&files, address).map(<[u8]>::to_vec)
     }
 
     fn unresolved(&self, address: u64, frames: &mut Frames) -> FrameId {
@@ -157,7 +159,7 @@ impl Module {
     pub fn bytes(&self) -> usize {
         self.symbols.as_ref().map_or(0, Symbols::bytes)
             + self.units.as_ref().map_or(0, Units::bytes)
-            + self.elf.decompressed_bytes()
+            + self.sources.bytes()
             + self.resolved.len() * 64
     }
 }
@@ -187,7 +189,7 @@ mod tests {
     fn resolve_all(bytes: Vec<u8>) -> usize {
         let length = bytes.len() as u64;
         let Ok(elf) = Elf::from_bytes(bytes) else { return 0 };
-        let mut module = Module::new("object", elf);
+        let mut module = Module::new("object", elf, Home::default());
         let mut frames = Frames::default();
         for offset in (0..length).step_by(16) {
             module.resolve(offset, &mut frames);

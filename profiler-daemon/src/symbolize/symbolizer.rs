@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::{
     cache::Modules,
     frame::{Frame, FrameId, Frames},
+    home::Home,
     kernel::KernelSymbols,
     space::{Behind, Space},
 };
@@ -140,7 +141,7 @@ fn in_file(
     }
     let opened = mapping
         .open(pid)
-        .and_then(|(file, _)| modules.open(&module_name(mapping), file));
+        .and_then(|(file, _)| modules.open(&module_name(mapping), file, || Home::of(pid, mapping)));
     match opened {
         Ok(id) => {
             *behind = Behind::Module(id);

@@ -1,0 +1,112 @@
+//! The file with a module's debug information, where that was split off: by build-id, or by the name and
+//! checksum in `.gnu_debuglink` (GDB manual, "Debugging Information in Separate Files").
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use object::Object as _;
+
+use super::{elf::Elf, home::Home};
+
+/// Where distributions install debug information.
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+/// Longest file whose checksum is computed, in bytes: some seconds.
+const CHECKSUM_MAX: u64 = 2 << 30;
+/// Longest name of a file.
+const NAME_MAX: usize = 255;
+
+/// What tells whether a file is the one that was split off.
+pub(super) struct Wanted {
+    build_id: Option<Vec<u8>>,
+    /// The file's name and the CRC-32 of its contents.
+    link: Option<(PathBuf, u32)>,
+    /// The module's owner.
+    owner: Option<u32>,
+}
+
+impl Wanted {
+    /// By a module.
+    pub fn by(elf: &Elf) -> Self {
+        let link = elf.parse().ok().and_then(|parsed| {
+            let (name, checksum) = parsed.gnu_debuglink().ok().flatten()?;
+            let plain = !name.is_empty()
+                && name.len() <= NAME_MAX
+                && !name.contains(&b'/')
+                && !matches!(name, b"." | b"..");
+            plain.then(|| (PathBuf::from(OsStr::from_bytes(name)), checksum))
+        });
+        Self {
+            build_id: elf.build_id().map(<[u8]>::to_vec),
+            link,
+            owner: elf.owner(),
+        }
+    }
+
+    /// Finds the file in the usual places.
+    pub fn find(&self, home: &Home) -> Option<Elf> {
+        let by_build = self
+            .build_id
+            .as_deref()
+            .map(|build_id| Path::new(DEBUG_FOLDER).join(build_id_path(build_id)));
+        let by_link = self.link.iter().zip(home.path().and_then(Path::parent));
+        let by_link = by_link.flat_map(|((name, _), folder)| {
+            let below = folder.strip_prefix("/").unwrap_or(folder);
+            [
+                folder.join(name),
+                folder.join(".debug").join(name),
+                Path::new(DEBUG_FOLDER).join(below).join(name),
+            ]
+        });
+        let candidates: Vec<PathBuf> = by_build.into_iter().chain(by_link).collect();
+        candidates
+            .iter()
+            .flat_map(|path| home.open(path))
+            .find_map(|file| self.accept(file))
+    }
+
+    /// The file, if it is the one and holds something that the module lacks.
+    pub fn accept(&self, file: File) -> Option<Elf> {
+        // What others put there could have their names shown in place of the module's own.
+        let owner = file.metadata().ok()?.uid();
+        if owner != 0 && self.owner.is_some_and(|expected| expected != owner) {
+            return None;
+        }
+        let elf = Elf::map(file).ok()?;
+        let useful = elf.has_section(".debug_info") || elf.has_section(".symtab");
+        (useful && self.matches(&elf)).then_some(elf)
+    }
+
+    /// Whether a file belongs to the module. The build-id says so at no cost where both have one.
+    fn matches(&self, elf: &Elf) -> bool {
+        match (&self.build_id, elf.build_id(), &self.link) {
+            (Some(wanted), Some(found), _) => wanted == found,
+            (_, _, Some((_, checksum))) => {
+                let bytes = elf.bytes();
+                bytes.len() as u64 <= CHECKSUM_MAX && crc32fast::hash(bytes) == *checksum
+            }
+            _ => false,
+        }
+    }
+}
+
+/// `.build-id/xx/yyyy.debug`
+fn build_id_path(build_id: &[u8]) -> PathBuf {
+    let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (first, rest) = hex.split_at(hex.len().min(2));
+    PathBuf::from(format!(".build-id/{first}/{rest}.debug"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_of_a_build_id() {
+        let path = build_id_path(&[0xab, 0x01, 0xff]);
+        assert_eq!(path, Path::new(".build-id/ab/01ff.debug"));
+    }
+}

@@ -1,0 +1,96 @@
+//! What a module's names are read from: its own file and at most one companion.
+
+use super::{
+    companion::Wanted,
+    debugdata,
+    elf::{Bytes, Elf},
+    home::Home,
+    sections::Sections,
+};
+
+/// A module's files.
+pub(super) struct Sources {
+    own: Elf,
+    home: Home,
+    companion: Option<Elf>,
+    /// Of the own file if that has any, else of the companion.
+    debug: Sections,
+    in_companion: bool,
+    found: bool,
+}
+
+impl Sources {
+    pub fn new(own: Elf, home: Home) -> Self {
+        Self {
+            own,
+            home,
+            companion: None,
+            debug: Sections::default(),
+            in_companion: false,
+            found: false,
+        }
+    }
+
+    /// The file that is mapped.
+    pub fn own(&self) -> &Elf {
+        &self.own
+    }
+
+    /// Looks for the companion and the debug sections, the first time that it is called.
+    pub fn find(&mut self) {
+        if std::mem::replace(&mut self.found, true) {
+            return;
+        }
+        self.debug = load(&self.own);
+        if self.debug.has_info() {
+            return;
+        }
+        self.companion = Wanted::by(&self.own).find(&self.home);
+        if let Some(companion) = &self.companion {
+            self.debug = load(companion);
+            self.in_companion = true;
+        } else if !self.own.has_section(".symtab") {
+            self.companion = debugdata::read(&self.own).unwrap_or_else(|error| {
+                tracing::debug!(%error, path = ?self.home.path(), "symbols left out");
+                None
+            });
+        }
+    }
+
+    /// The files that symbols are in, the mapped one first.
+    pub fn with_symbols(&self) -> Vec<&Elf> {
+        let complete = self.own.has_section(".symtab");
+        let companion = self.companion.as_ref().filter(|_| !complete);
+        std::iter::once(&self.own).chain(companion).collect()
+    }
+
+    /// Whether there is debug information, once it was looked for.
+    pub fn has_debug(&self) -> bool {
+        self.debug.has_info()
+    }
+
+    /// A view of the debug sections.
+    pub fn dwarf(&self) -> gimli::Dwarf<Bytes<'_>> {
+        match &self.companion {
+            Some(companion) if self.in_companion => self.debug.dwarf(companion),
+            _ => self.debug.dwarf(&self.own),
+        }
+    }
+
+    /// Whether the files are as long as they were: see [`Elf::map`].
+    pub fn is_intact(&self) -> bool {
+        self.own.is_intact() && self.companion.as_ref().is_none_or(Elf::is_intact)
+    }
+
+    /// Bytes of memory that they take, apart from what is mapped.
+    pub fn bytes(&self) -> usize {
+        self.debug.bytes() + self.companion.as_ref().map_or(0, Elf::bytes_owned)
+    }
+}
+
+fn load(elf: &Elf) -> Sections {
+    Sections::load(elf).unwrap_or_else(|error| {
+        tracing::debug!(%error, "debug information left out");
+        Sections::default()
+    })
+}
