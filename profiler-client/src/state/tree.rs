@@ -207,6 +207,7 @@ pub(crate) mod tests {
             },
             inlined,
             kernel,
+            unresolved: String::new(),
         };
         let weight = |node, inside_ns, outside_ns| v1::NodeWeight {
             node,

@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `symbolizer` | the verbs: resolve, forget |
 //! | `frame` | functions, interned |
+//! | `reason` | why an address has no function |
 //! | `space` | one process: its mappings and the addresses resolved so far |
 //! | `cache` | modules by file and by build-id, least recently used out |
 //! | `module` | one ELF file: DWARF, else symbols, else its name and an offset |
@@ -39,6 +40,7 @@ mod inlined;
 mod kernel;
 mod module;
 mod name;
+mod reason;
 mod root;
 mod sections;
 mod sources;
@@ -48,4 +50,5 @@ mod symbols;
 mod units;
 
 pub use frame::{FRAMES_MAX, Frame, FrameId};
+pub use reason::Reason;
 pub use symbolizer::Symbolizer;

@@ -9,6 +9,7 @@ use super::{
     home::Home,
     inlined,
     name::{demangle, is_mangled},
+    reason::Reason,
     root,
     sources::Sources,
     symbols::Symbols,
@@ -49,13 +50,13 @@ impl Module {
     /// The frames at an offset in the file.
     pub fn resolve(&mut self, file_offset: u64, frames: &mut Frames) -> Resolved {
         let Some(address) = self.sources.own().address_of(file_offset) else {
-            return Arc::new([self.unresolved(file_offset, frames)]);
+            return Arc::new([self.unresolved(file_offset, Reason::Damaged, frames)]);
         };
         if let Some(known) = self.resolved.get(&address) {
             return Arc::clone(known);
         }
         if !self.sources.is_intact() {
-            return Arc::new([self.unresolved(address, frames)]);
+            return Arc::new([self.unresolved(address, Reason::Damaged, frames)]);
         }
         let found = self.look_up(address, frames);
         if let Some(&outermost) = found.last()
@@ -81,7 +82,7 @@ impl Module {
         if declarations.is_empty() {
             return match symbol {
                 Some(name) => vec![frames.intern(Frame::named(&demangle(&name), &self.name, false))],
-                None => vec![self.unresolved(address, frames)],
+                None => vec![self.unresolved(address, self.sources.lacking(), frames)],
             };
         }
         let outermost = declarations.len() - 1;
@@ -94,18 +95,15 @@ impl Module {
             } = declaration;
             let inlined = index != outermost;
             let symbol = symbol.as_ref().filter(|name| !inlined && is_mangled(name));
-            let function = match linkage_name.or_else(|| symbol.cloned()).or(name) {
-                Some(name) => demangle(&name),
-                None => format!("{}+{address:#x}", self.name),
+            let named = match linkage_name.or_else(|| symbol.cloned()).or(name) {
+                Some(name) => Frame::named(&demangle(&name), &self.name, false),
+                None => Frame::unresolved(&self.name, address, Reason::NoSymbolHere),
             };
-            let module = Arc::clone(&self.name);
             Frame {
-                function: function.into(),
                 file: file.into(),
                 line,
-                module,
                 inlined,
-                kernel: false,
+                ..named
             }
         };
         declarations
@@ -147,12 +145,8 @@ impl Module {
         symbols.find(&files, address).map(<[u8]>::to_vec)
     }
 
-    fn unresolved(&self, address: u64, frames: &mut Frames) -> FrameId {
-        frames.intern(Frame::named(
-            &format!("{}+{address:#x}", self.name),
-            &self.name,
-            false,
-        ))
+    fn unresolved(&self, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {
+        frames.intern(Frame::unresolved(&self.name, address, reason))
     }
 
     /// Bytes of memory that it takes, apart from the mapped file; about right.

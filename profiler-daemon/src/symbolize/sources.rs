@@ -5,6 +5,7 @@ use super::{
     debugdata,
     elf::{Bytes, Elf},
     home::Home,
+    reason::Reason,
     sections::Sections,
 };
 
@@ -17,6 +18,8 @@ pub(super) struct Sources {
     debug: Sections,
     in_companion: bool,
     found: bool,
+    /// Something that should be there could not be read.
+    damaged: bool,
 }
 
 impl Sources {
@@ -28,6 +31,7 @@ impl Sources {
             debug: Sections::default(),
             in_companion: false,
             found: false,
+            damaged: false,
         }
     }
 
@@ -41,19 +45,42 @@ impl Sources {
         if std::mem::replace(&mut self.found, true) {
             return;
         }
-        self.debug = load(&self.own);
+        match Sections::load(&self.own) {
+            Ok(debug) => self.debug = debug,
+            Err(error) => self.leave_out(&error),
+        }
         if self.debug.has_info() {
             return;
         }
         self.companion = Wanted::by(&self.own).find(&self.home);
         if let Some(companion) = &self.companion {
-            self.debug = load(companion);
             self.in_companion = true;
+            match Sections::load(companion) {
+                Ok(debug) => self.debug = debug,
+                Err(error) => self.leave_out(&error),
+            }
         } else if !self.own.has_section(".symtab") {
-            self.companion = debugdata::read(&self.own).unwrap_or_else(|error| {
-                tracing::debug!(%error, path = ?self.home.path(), "symbols left out");
-                None
-            });
+            match debugdata::read(&self.own) {
+                Ok(symbols) => self.companion = symbols,
+                Err(error) => self.leave_out(&error),
+            }
+        }
+    }
+
+    fn leave_out(&mut self, error: &std::io::Error) {
+        tracing::debug!(%error, path = ?self.home.path(), "debug information left out");
+        self.damaged = true;
+    }
+
+    /// Why an address is not found in them.
+    pub fn lacking(&self) -> Reason {
+        let mut files = std::iter::once(&self.own).chain(&self.companion);
+        if self.damaged {
+            Reason::Damaged
+        } else if self.has_debug() || files.any(|file| file.has_section(".symtab")) {
+            Reason::NoSymbolHere
+        } else {
+            Reason::NoSymbols
         }
     }
 
@@ -86,11 +113,4 @@ impl Sources {
     pub fn bytes(&self) -> usize {
         self.debug.bytes() + self.companion.as_ref().map_or(0, Elf::bytes_owned)
     }
-}
-
-fn load(elf: &Elf) -> Sections {
-    Sections::load(elf).unwrap_or_else(|error| {
-        tracing::debug!(%error, "debug information left out");
-        Sections::default()
-    })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{cache::ModuleId, module::Resolved};
+use super::{cache::ModuleId, module::Resolved, reason::Reason};
 use crate::target::{Mapping, executable_mappings};
 
 /// Most addresses of one process whose frames are kept; then they are all resolved anew.
@@ -18,7 +18,7 @@ const AGE_MAX_NS: u64 = 1_000_000_000;
 pub(super) enum Behind {
     NotOpened,
     Module(ModuleId),
-    Unreadable,
+    Unreadable(Reason),
 }
 
 /// A process's executable mappings, as last read.

@@ -7,6 +7,7 @@ use super::{
     frame::{Frame, FrameId, Frames},
     home::Home,
     kernel::KernelSymbols,
+    reason::Reason,
     space::{Behind, Space},
 };
 use crate::target::Mapping;
@@ -72,11 +73,15 @@ impl Symbolizer {
             return;
         }
         let Some((mapping, behind)) = space.mapping(address, now_ns) else {
-            out.push(intern_word(frames, UNKNOWN));
+            let unknown = Frame::named(UNKNOWN, &UNKNOWN.into(), false);
+            out.push(frames.intern(Frame {
+                unresolved: Some(Reason::NotMapped),
+                ..unknown
+            }));
             return;
         };
         let resolved = in_file(mapping, behind, pid, address, modules, frames)
-            .unwrap_or_else(|| Arc::new([without_symbols(mapping, address, frames)]));
+            .unwrap_or_else(|reason| Arc::new([without_symbols(mapping, address, reason, frames)]));
         out.extend_from_slice(&resolved);
         space.remember(address, resolved);
     }
@@ -116,7 +121,7 @@ impl Symbolizer {
     }
 }
 
-/// The frames at an address where a file is mapped; `None` where it cannot be read.
+/// The frames at an address where a file is mapped.
 fn in_file(
     mapping: &Mapping,
     behind: &mut Behind,
@@ -124,20 +129,20 @@ fn in_file(
     address: u64,
     modules: &mut Modules,
     frames: &mut Frames,
-) -> Option<Arc<[FrameId]>> {
+) -> Result<Arc<[FrameId]>, Reason> {
     if !mapping.is_file() {
-        return None;
+        return Err(Reason::NoFile);
     }
-    let offset = mapping.offset_of(address)?;
+    let offset = mapping.offset_of(address).ok_or(Reason::Damaged)?;
     if let Behind::Module(id) = *behind {
         if let Some(resolved) = modules.resolve(id, offset, frames) {
-            return Some(resolved);
+            return Ok(resolved);
         }
         // It had to make room, or its file changed.
         *behind = Behind::NotOpened;
     }
-    if matches!(behind, Behind::Unreadable) {
-        return None;
+    if let Behind::Unreadable(reason) = *behind {
+        return Err(reason);
     }
     let opened = mapping
         .open(pid)
@@ -145,12 +150,16 @@ fn in_file(
     match opened {
         Ok(id) => {
             *behind = Behind::Module(id);
-            modules.resolve(id, offset, frames)
+            modules.resolve(id, offset, frames).ok_or(Reason::Damaged)
         }
         Err(error) => {
             tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
-            *behind = Behind::Unreadable;
-            None
+            let reason = match error.kind() {
+                std::io::ErrorKind::InvalidData => Reason::NotElf,
+                _ => Reason::NotReadable,
+            };
+            *behind = Behind::Unreadable(reason);
+            Err(reason)
         }
     }
 }
@@ -170,7 +179,7 @@ fn module_name(mapping: &Mapping) -> String {
 }
 
 /// A frame that says where an address lies, as an offset in the file or from the mapping's start.
-fn without_symbols(mapping: &Mapping, address: u64, frames: &mut Frames) -> FrameId {
+fn without_symbols(mapping: &Mapping, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {
     let name = module_name(mapping);
     if name == UPROBES {
         return intern_word(frames, UPROBES);
@@ -180,8 +189,8 @@ fn without_symbols(mapping: &Mapping, address: u64, frames: &mut Frames) -> Fram
     } else {
         address.checked_sub(mapping.start)
     };
-    let function = format!("{name}+{:#x}", offset.unwrap_or(address));
-    frames.intern(Frame::named(&function, &name.as_str().into(), false))
+    let module = name.as_str().into();
+    frames.intern(Frame::unresolved(&module, offset.unwrap_or(address), reason))
 }
 
 fn intern_word(frames: &mut Frames, word: &str) -> FrameId {

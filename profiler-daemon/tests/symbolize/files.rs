@@ -97,7 +97,7 @@ fn checksum_where_there_is_no_build_id() {
     let mut bytes = fs::read(&split.debug).unwrap();
     bytes.push(0);
     fs::write(&split.debug, bytes).unwrap();
-    assert!(split.hidden().starts_with("fixture+0x"), "{}", split.hidden());
+    assert!(split.hidden().ends_with("(no symbols)"), "{}", split.hidden());
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn debug_file_of_another_build() {
     assert_eq!(built.hidden(), "hidden");
     let other = split(&["-DOTHER", "-O1"], "fixture.debug", &[]);
     fs::copy(&other.debug, &built.debug).unwrap();
-    assert!(built.hidden().starts_with("fixture+0x"), "{}", built.hidden());
+    assert!(built.hidden().ends_with("(no symbols)"), "{}", built.hidden());
 }
 
 /// The build-id, in hexadecimal.
@@ -156,7 +156,7 @@ fn packed_symbols_within_a_stripped_program() {
         .args(["--only-keep-debug", "--remove-section=.comment"])
         .args([&whole, &symbols]));
     run(Command::new("strip").arg(&built.path));
-    assert!(hidden(&built.path, &whole).starts_with("fixture+0x"));
+    assert!(hidden(&built.path, &whole).ends_with("(no symbols)"));
     run(Command::new("xz").arg(&symbols));
     run(Command::new("objcopy")
         .arg(format!("--add-section=.gnu_debugdata={}.xz", symbols.display()))
@@ -181,5 +181,5 @@ fn shortened_debug_file_is_let_go() {
     assert_eq!(name(&mut symbolizer, address), "hidden");
     let file = fs::File::options().write(true).open(&split.debug).unwrap();
     file.set_len(64).unwrap();
-    assert!(name(&mut symbolizer, address + 4).starts_with("fixture+0x"));
+    assert!(name(&mut symbolizer, address + 4).ends_with("(no symbols)"));
 }

@@ -114,8 +114,8 @@ fn stripped_program_and_what_is_no_file() {
         "a dynamic symbol"
     );
     let anonymous = printed["anonymous"][0];
-    assert_eq!(name(&mut symbolizer, anonymous + 0x20), "[anon]+0x20");
-    assert_eq!(name(&mut symbolizer, printed["vdso"][0]), "[vdso]+0x10");
+    assert_eq!(name(&mut symbolizer, anonymous + 0x20), "[anon]+0x20 (no file)");
+    assert_eq!(name(&mut symbolizer, printed["vdso"][0]), "[vdso]+0x10 (no file)");
     assert_eq!(name(&mut symbolizer, 0x7fff_ffff_e000), "[uprobes]");
     assert_eq!(name(&mut symbolizer, 0x10), "[unknown]");
 
