@@ -24,6 +24,7 @@ use super::{
 use crate::{
     follow::Following,
     kernel::{Ability, Engine},
+    symbolize::SideLoaded,
 };
 
 /// Time between looks at the ring buffer.
@@ -90,6 +91,7 @@ impl Owner {
     fn serve(&mut self, command: Command) {
         match command {
             Command::Ability { reply } => answer(reply, self.ability()),
+            Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
             Command::Attach {
                 caller,
                 terms,
@@ -224,6 +226,18 @@ impl Owner {
         let running = self.running()?;
         running.keep_until_ns = monotonic_ns() + PREPARE_NS;
         Ok(running.engine.ability())
+    }
+
+    fn side_load(&mut self, files: SideLoaded) -> Result<(), SessionError> {
+        let running = self.running()?;
+        running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+        if running.symbols.side_load(files) {
+            return Ok(());
+        }
+        Err(SessionError::new(
+            Reason::LimitReached,
+            "too many samples wait to be named: try again",
+        ))
     }
 
     fn session(&mut self, caller: Caller, name: &str) -> Result<&mut Session, SessionError> {

@@ -7,6 +7,7 @@ use super::{
     frame::Frames,
     home::Home,
     module::{Module, Resolved},
+    sideload::SideLoaded,
 };
 
 /// Most modules that are kept.
@@ -34,6 +35,7 @@ pub(super) struct Modules {
     entries: HashMap<ModuleId, Entry>,
     by_file: HashMap<FileKey, ModuleId>,
     by_build: HashMap<Build, ModuleId>,
+    side_loaded: SideLoaded,
     uses: u64,
     next: u64,
 }
@@ -84,12 +86,20 @@ impl Modules {
         }
         self.uses += 1;
         entry.used = self.uses;
-        let resolved = entry.module.resolve(file_offset, frames);
+        let resolved = entry.module.resolve(file_offset, &self.side_loaded, frames);
         let bytes = entry.module.bytes();
         if bytes != std::mem::replace(&mut entry.bytes, bytes) {
             self.make_room(id);
         }
         Some(resolved)
+    }
+
+    /// Looks for what belongs to modules among these files first. All modules are read anew.
+    pub fn side_load(&mut self, files: SideLoaded) {
+        self.side_loaded.extend(files);
+        self.entries.clear();
+        self.by_file.clear();
+        self.by_build.clear();
     }
 
     fn make_room(&mut self, in_use: ModuleId) {

@@ -69,15 +69,24 @@ impl Wanted {
     }
 
     /// The file, if it is the one and holds something that the module lacks.
-    pub fn accept(&self, file: File) -> Option<Elf> {
+    fn accept(&self, file: File) -> Option<Elf> {
         // What others put there could have their names shown in place of the module's own.
         let owner = file.metadata().ok()?.uid();
         if owner != 0 && self.owner.is_some_and(|expected| expected != owner) {
             return None;
         }
         let elf = Elf::map(file).ok()?;
-        let useful = elf.has_section(".debug_info") || elf.has_section(".symtab");
-        (useful && self.matches(&elf)).then_some(elf)
+        self.fits(&elf).then_some(elf)
+    }
+
+    /// The module's build-id.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// Whether a file is the one, and holds something that the module may lack.
+    pub fn fits(&self, elf: &Elf) -> bool {
+        (elf.has_section(".debug_info") || elf.has_section(".symtab")) && self.matches(elf)
     }
 
     /// Whether a file belongs to the module. The build-id says so at no cost where both have one.

@@ -18,6 +18,7 @@
 //! | `sources` | the files that a module's names are read from |
 //! | `home` | where files that belong to a module are looked for, and opening them |
 //! | `companion` | the file with a module's debug information, where that was split off |
+//! | `sideload` | files with symbols that the user names |
 //! | `debugdata` | the packed symbols within a stripped file |
 //! | `elf` | the mapped bytes of a file and where in them everything is |
 //! | `sections` | its debug sections, decompressed where need be |
@@ -43,6 +44,7 @@ mod name;
 mod reason;
 mod root;
 mod sections;
+mod sideload;
 mod sources;
 mod space;
 mod symbolizer;
@@ -51,4 +53,5 @@ mod units;
 
 pub use frame::{FRAMES_MAX, Frame, FrameId};
 pub use reason::Reason;
+pub use sideload::{SideLoadError, SideLoaded};
 pub use symbolizer::Symbolizer;

@@ -11,6 +11,7 @@ use super::{
     name::{demangle, is_mangled},
     reason::Reason,
     root,
+    sideload::SideLoaded,
     sources::Sources,
     symbols::Symbols,
     units::Units,
@@ -48,7 +49,7 @@ impl Module {
     }
 
     /// The frames at an offset in the file.
-    pub fn resolve(&mut self, file_offset: u64, frames: &mut Frames) -> Resolved {
+    pub fn resolve(&mut self, file_offset: u64, side_loaded: &SideLoaded, frames: &mut Frames) -> Resolved {
         let Some(address) = self.sources.own().address_of(file_offset) else {
             return Arc::new([self.unresolved(file_offset, Reason::Damaged, frames)]);
         };
@@ -58,6 +59,7 @@ impl Module {
         if !self.sources.is_intact() {
             return Arc::new([self.unresolved(address, Reason::Damaged, frames)]);
         }
+        self.sources.find(side_loaded);
         let found = self.look_up(address, frames);
         if let Some(&outermost) = found.last()
             && root::is_root(self.sources.own(), address)
@@ -117,7 +119,6 @@ impl Module {
     /// What DWARF knows of the functions at an address, innermost first; none where it knows nothing.
     fn declarations(&mut self, address: u64) -> Vec<Declaration> {
         if self.units.is_none() {
-            self.sources.find();
             self.units = Some(if self.sources.has_debug() {
                 Units::read(&mut self.sources.dwarf())
             } else {
@@ -186,7 +187,7 @@ mod tests {
         let mut module = Module::new("object", elf, Home::default());
         let mut frames = Frames::default();
         for offset in (0..length).step_by(16) {
-            module.resolve(offset, &mut frames);
+            module.resolve(offset, &SideLoaded::default(), &mut frames);
         }
         frames.table().iter().filter(|frame| frame.inlined).count()
     }

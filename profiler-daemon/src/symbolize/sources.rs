@@ -7,6 +7,7 @@ use super::{
     home::Home,
     reason::Reason,
     sections::Sections,
+    sideload::SideLoaded,
 };
 
 /// A module's files.
@@ -41,7 +42,7 @@ impl Sources {
     }
 
     /// Looks for the companion and the debug sections, the first time that it is called.
-    pub fn find(&mut self) {
+    pub fn find(&mut self, side_loaded: &SideLoaded) {
         if std::mem::replace(&mut self.found, true) {
             return;
         }
@@ -52,7 +53,8 @@ impl Sources {
         if self.debug.has_info() {
             return;
         }
-        self.companion = Wanted::by(&self.own).find(&self.home);
+        let wanted = Wanted::by(&self.own);
+        self.companion = side_loaded.find(&wanted).or_else(|| wanted.find(&self.home));
         if let Some(companion) = &self.companion {
             self.in_companion = true;
             match Sections::load(companion) {

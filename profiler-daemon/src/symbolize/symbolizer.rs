@@ -8,6 +8,7 @@ use super::{
     home::Home,
     kernel::KernelSymbols,
     reason::Reason,
+    sideload::SideLoaded,
     space::{Behind, Space},
 };
 use crate::target::Mapping;
@@ -113,6 +114,12 @@ impl Symbolizer {
             .table()
             .get(frame.0 as usize)
             .is_some_and(|frame| &*frame.module == UNKNOWN)
+    }
+
+    /// Looks for symbols in these files before any others that do not come with the program itself.
+    pub fn side_load(&mut self, files: SideLoaded) {
+        self.modules.side_load(files);
+        self.spaces.clear();
     }
 
     /// Drops what is known of a process: it has ended or exec'd.

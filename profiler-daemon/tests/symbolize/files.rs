@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use profiler_daemon::symbolize::Symbolizer;
+use profiler_daemon::symbolize::{Reason, SideLoaded, Symbolizer};
 
 use super::support::{Built, Running, build, compare_split, ids, resolve, run};
 
@@ -182,4 +182,24 @@ fn shortened_debug_file_is_let_go() {
     let file = fs::File::options().write(true).open(&split.debug).unwrap();
     file.set_len(64).unwrap();
     assert!(name(&mut symbolizer, address + 4).ends_with("(no symbols)"));
+}
+
+#[test]
+fn side_loaded_files_come_first() {
+    let split = split(&[], "elsewhere/renamed", &[]);
+    assert!(split.hidden().ends_with("(no symbols)"), "{}", split.hidden());
+    let running = Running::start(&split.built.path);
+    let module = running.module(&split.built.path);
+    let offset = offset_of(&split.whole, "hidden");
+    let address = module.addresses_of(offset).next().unwrap();
+    let mut symbolizer = Symbolizer::new();
+    for path in [&split.debug, split.debug.parent().unwrap()] {
+        let unresolved = resolve(&mut symbolizer, running.pid(), address).remove(0);
+        assert_eq!(unresolved.unresolved, Some(Reason::NoSymbols));
+        symbolizer.side_load(SideLoaded::scan(&[path.to_path_buf()]).unwrap());
+        let frames = resolve(&mut symbolizer, running.pid(), address);
+        assert_eq!((&*frames[0].function, frames[0].unresolved), ("hidden", None));
+        assert!(frames[0].file.ends_with("inlined.c"));
+        symbolizer = Symbolizer::new();
+    }
 }
