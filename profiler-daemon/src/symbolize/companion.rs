@@ -70,13 +70,18 @@ impl Wanted {
 
     /// The file, if it is the one and holds something that the module lacks.
     fn accept(&self, file: File) -> Option<Elf> {
-        // What others put there could have their names shown in place of the module's own.
-        let owner = file.metadata().ok()?.uid();
-        if owner != 0 && self.owner.is_some_and(|expected| expected != owner) {
+        if !self.may_own(&file) {
             return None;
         }
         let elf = Elf::map(file).ok()?;
         self.fits(&elf).then_some(elf)
+    }
+
+    /// Whether a file is of the module's owner, or of root. What others put there could have names of their
+    /// choice shown in place of the module's own.
+    pub fn may_own(&self, file: &File) -> bool {
+        let owner = file.metadata().map(|file| file.uid());
+        owner.is_ok_and(|owner| owner == 0 || self.owner.is_none_or(|expected| expected == owner))
     }
 
     /// The module's build-id.

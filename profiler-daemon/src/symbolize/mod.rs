@@ -20,6 +20,7 @@
 //! | `companion` | the file with a module's debug information, where that was split off |
 //! | `sideload` | files with symbols that the user names |
 //! | `debugdata` | the packed symbols within a stripped file |
+//! | `split` | debug information that the compiler left beside the objects |
 //! | `elf` | the mapped bytes of a file and where in them everything is |
 //! | `sections` | its debug sections, decompressed where need be |
 //! | `symbols` | function symbols, sorted |
@@ -47,6 +48,7 @@ mod sections;
 mod sideload;
 mod sources;
 mod space;
+mod split;
 mod symbolizer;
 mod symbols;
 mod units;

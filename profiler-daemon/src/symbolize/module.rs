@@ -14,7 +14,7 @@ use super::{
     sideload::SideLoaded,
     sources::Sources,
     symbols::Symbols,
-    units::Units,
+    units::{Found, Units},
 };
 
 /// Most addresses of one module whose frames are kept; then they are all resolved anew.
@@ -128,15 +128,20 @@ impl Module {
         let Some(units) = self.units.as_mut().filter(|units| !units.is_empty()) else {
             return Vec::new();
         };
+        let skeletons = units.skeletons(&self.sources.dwarf(), address);
+        self.sources.load_split(&skeletons);
         let dwarf = self.sources.dwarf();
-        let Some((unit, function)) = units.find(&dwarf, address) else {
+        let Some(Found { split, unit, entry }) = units.find(&dwarf, self.sources.split(), address) else {
             return Vec::new();
         };
-        let chain = inlined::chain(&dwarf, &unit, function, address).unwrap_or_else(|error| {
+        // Nothing in a file of its own refers to other units.
+        let others = split.is_none().then_some(&*units);
+        let dwarf = split.unwrap_or(dwarf);
+        let chain = inlined::chain(&dwarf, &unit, entry, address).unwrap_or_else(|error| {
             tracing::debug!(%error, module = %self.name, address, "inlined functions left out");
-            vec![function]
+            vec![entry]
         });
-        let declaration = |&entry| Declaration::read(&dwarf, units, &unit, entry);
+        let declaration = |&entry| Declaration::read(&dwarf, others, &unit, entry);
         chain.iter().rev().map(declaration).collect()
     }
 

@@ -46,6 +46,19 @@ impl Sections {
         READ.into_iter().map(load).collect::<io::Result<_>>().map(Self)
     }
 
+    /// The same for the sections of a `.dwo` or `.dwp` file.
+    ///
+    /// # Errors
+    /// As for [`Self::load`].
+    pub fn load_split(elf: &Elf) -> io::Result<Self> {
+        let mut left = DECOMPRESSED_MAX;
+        let indexes = [SectionId::DebugCuIndex, SectionId::DebugTuIndex];
+        let named = READ.into_iter().chain(indexes);
+        let named = named.filter_map(|id| Some((id, id.dwo_name()?)));
+        let load = |(id, name)| Ok((id, load_section(elf, name, &mut left)?));
+        named.map(load).collect::<io::Result<_>>().map(Self)
+    }
+
     /// Whether there is anything to read with DWARF.
     pub fn has_info(&self) -> bool {
         self.0
@@ -67,6 +80,15 @@ impl Sections {
         let find = |wanted| Ok::<_, std::convert::Infallible>(self.view(elf, wanted));
         let Ok(dwarf) = gimli::Dwarf::load(find);
         dwarf
+    }
+
+    /// A view of those of a `.dwp` file.
+    ///
+    /// # Errors
+    /// Where its index is damaged.
+    pub fn package<'a>(&'a self, elf: &'a Elf) -> gimli::Result<gimli::DwarfPackage<Bytes<'a>>> {
+        let find = |wanted| Ok::<_, gimli::Error>(self.view(elf, wanted));
+        gimli::DwarfPackage::load(find, EndianSlice::new(&[], LittleEndian))
     }
 
     fn view<'a>(&'a self, elf: &'a Elf, wanted: SectionId) -> Bytes<'a> {

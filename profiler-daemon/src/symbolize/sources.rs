@@ -8,6 +8,7 @@ use super::{
     reason::Reason,
     sections::Sections,
     sideload::SideLoaded,
+    split::{Skeleton, Split},
 };
 
 /// A module's files.
@@ -18,6 +19,7 @@ pub(super) struct Sources {
     /// Of the own file if that has any, else of the companion.
     debug: Sections,
     in_companion: bool,
+    split: Split,
     found: bool,
     /// Something that should be there could not be read.
     damaged: bool,
@@ -31,6 +33,7 @@ impl Sources {
             companion: None,
             debug: Sections::default(),
             in_companion: false,
+            split: Split::default(),
             found: false,
             damaged: false,
         }
@@ -106,6 +109,22 @@ impl Sources {
         }
     }
 
+    /// Opens the files that these units are in.
+    pub fn load_split(&mut self, skeletons: &[Skeleton]) {
+        if skeletons.is_empty() {
+            return;
+        }
+        let wanted = Wanted::by(&self.own);
+        for skeleton in skeletons {
+            self.split.load(skeleton, &wanted, &self.home);
+        }
+    }
+
+    /// The files that units are in.
+    pub fn split(&self) -> &Split {
+        &self.split
+    }
+
     /// Whether the files are as long as they were: see [`Elf::map`].
     pub fn is_intact(&self) -> bool {
         self.own.is_intact() && self.companion.as_ref().is_none_or(Elf::is_intact)
@@ -113,6 +132,6 @@ impl Sources {
 
     /// Bytes of memory that they take, apart from what is mapped.
     pub fn bytes(&self) -> usize {
-        self.debug.bytes() + self.companion.as_ref().map_or(0, Elf::bytes_owned)
+        self.debug.bytes() + self.split.bytes() + self.companion.as_ref().map_or(0, Elf::bytes_owned)
     }
 }
