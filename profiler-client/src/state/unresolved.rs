@@ -18,7 +18,9 @@ pub fn samples(state: &FlameState) -> BTreeMap<String, u64> {
             .or_else(|| reasons.get(&node.parent).copied());
         let Some(reason) = reason else { continue };
         reasons.insert(*id, reason);
-        let Some(weight) = state.weights.get(id) else { continue };
+        let Some(weight) = state.weights.get(id) else {
+            continue;
+        };
         let count = weight.inside_samples.saturating_add(weight.outside_samples);
         if count > 0 {
             let sum = samples.entry(reason.to_owned()).or_default();
@@ -65,7 +67,13 @@ mod tests {
                 node(4, 2, 3),
                 node(5, 1, 1),
             ],
-            weights: vec![weight(1, 1, 1), weight(2, 2, 0), weight(3, 4, 8), weight(4, 16, 0), weight(5, 32, 0)],
+            weights: vec![
+                weight(1, 1, 1),
+                weight(2, 2, 0),
+                weight(3, 4, 8),
+                weight(4, 16, 0),
+                weight(5, 32, 0),
+            ],
             ..Default::default()
         };
         state.apply(message).unwrap();

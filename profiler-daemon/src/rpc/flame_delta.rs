@@ -115,7 +115,9 @@ fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
         module: module.to_string(),
         inlined: *inlined,
         kernel: *kernel,
-        unresolved: unresolved.map(|reason| reason.text().to_owned()).unwrap_or_default(),
+        unresolved: unresolved
+            .map(|reason| reason.text().to_owned())
+            .unwrap_or_default(),
     }
 }
 

@@ -142,9 +142,21 @@ mod tests {
         let libc = std::fs::canonicalize("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
         let copy = folder.path().join("copy");
         std::fs::copy(&libc, &copy).unwrap();
-        let first = modules.open("libc", File::open(&libc).unwrap(), Home::default).unwrap();
-        assert_eq!(modules.open("libc", File::open(&libc).unwrap(), Home::default).unwrap(), first);
-        assert_eq!(modules.open("copy", File::open(&copy).unwrap(), Home::default).unwrap(), first);
+        let first = modules
+            .open("libc", File::open(&libc).unwrap(), Home::default)
+            .unwrap();
+        assert_eq!(
+            modules
+                .open("libc", File::open(&libc).unwrap(), Home::default)
+                .unwrap(),
+            first
+        );
+        assert_eq!(
+            modules
+                .open("copy", File::open(&copy).unwrap(), Home::default)
+                .unwrap(),
+            first
+        );
         assert_eq!(modules.len(), 1);
         // Without the build-id, copies are told apart: make more than are kept.
         for index in 0..MODULES_MAX + 5 {
@@ -154,7 +166,9 @@ mod tests {
             let at = bytes.windows(build.len()).position(|part| part == build).unwrap();
             bytes[at..at + 8].copy_from_slice(&(index as u64).to_le_bytes());
             std::fs::write(&copy, bytes).unwrap();
-            modules.open("true", File::open(&copy).unwrap(), Home::default).unwrap();
+            modules
+                .open("true", File::open(&copy).unwrap(), Home::default)
+                .unwrap();
             let renewed = folder.path().join(format!("{index}"));
             std::fs::rename(&copy, renewed).unwrap();
         }
@@ -168,7 +182,9 @@ mod tests {
         let copy = folder.path().join("copy");
         std::fs::copy("/bin/true", &copy).unwrap();
         let mut modules = Modules::default();
-        let id = modules.open("copy", File::open(&copy).unwrap(), Home::default).unwrap();
+        let id = modules
+            .open("copy", File::open(&copy).unwrap(), Home::default)
+            .unwrap();
         assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
         File::options()
             .write(true)

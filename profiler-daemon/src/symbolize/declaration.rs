@@ -24,7 +24,12 @@ pub(super) struct Declaration {
 
 impl Declaration {
     /// Reads an entry and those that it refers to.
-    pub fn read(dwarf: &Dwarf<Bytes<'_>>, units: Option<&Units>, unit: &Unit<Bytes<'_>>, entry: UnitOffset) -> Self {
+    pub fn read(
+        dwarf: &Dwarf<Bytes<'_>>,
+        units: Option<&Units>,
+        unit: &Unit<Bytes<'_>>,
+        entry: UnitOffset,
+    ) -> Self {
         let mut known = Self::default();
         known.follow(dwarf, units, unit, entry, REFERENCES_MAX);
         known

@@ -37,7 +37,9 @@ impl Home {
             let Ok(root) = openat(CWD, *root, flags, Mode::empty()) else {
                 continue;
             };
-            let Ok(stat) = rustix::fs::fstat(&root) else { continue };
+            let Ok(stat) = rustix::fs::fstat(&root) else {
+                continue;
+            };
             if !seen.contains(&(stat.st_dev, stat.st_ino)) {
                 seen.push((stat.st_dev, stat.st_ino));
                 opened.push(root);
@@ -86,7 +88,11 @@ mod tests {
         let pipe = std::process::Command::new("mkfifo").arg(at("pipe")).status();
         assert!(pipe.unwrap().success());
         let home = Home::new(Path::new("/x"), &[folder.path().to_str().unwrap()]);
-        let read = |path: &str| home.open(Path::new(path)).next().map(|file| io::read_to_string(file).unwrap());
+        let read = |path: &str| {
+            home.open(Path::new(path))
+                .next()
+                .map(|file| io::read_to_string(file).unwrap())
+        };
         for path in ["absolute", "/absolute", "up", "etc/passwd"] {
             assert_eq!(read(path).as_deref(), Some("inside"), "{path}");
         }

@@ -158,13 +158,21 @@ mod tests {
         let name = "_ZNSt6vectorISt4pairIlS_INSt7__cxx119sub_matchIN9__gnu_cxx17__normal_iteratorIPKcNS1_12basic_stringI\
             cSt11char_traitsIcESaIcEEEEEEESaISD_EEESaISG_EE17_M_realloc_insertIJRlRKSF_EEEvNS4_IPSG_SI_EEDpOT_";
         let plain = demangle(name.as_bytes());
-        assert!(plain.starts_with("std::vector<std::pair<long, ") && plain.contains(">::_M_realloc_insert<"), "{plain}");
+        assert!(
+            plain.starts_with("std::vector<std::pair<long, ") && plain.contains(">::_M_realloc_insert<"),
+            "{plain}"
+        );
     }
 
     #[test]
     fn deep_nesting_takes_little_stack() {
         let run = || {
-            for (before, part, after) in [("_Z1f", "P", "i"), ("_Z1f", "N1aI", ""), ("_Z1fI", "XadL_Z1fI", ""), ("_Z1f", "F", "vE")] {
+            for (before, part, after) in [
+                ("_Z1f", "P", "i"),
+                ("_Z1f", "N1aI", ""),
+                ("_Z1fI", "XadL_Z1fI", ""),
+                ("_Z1f", "F", "vE"),
+            ] {
                 for count in [10, 50, 100, 1000] {
                     demangle(format!("{before}{}{after}", part.repeat(count)).as_bytes());
                 }

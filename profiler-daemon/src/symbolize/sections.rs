@@ -23,6 +23,17 @@ const READ: [SectionId; 9] = [
     SectionId::DebugStrOffsets,
 ];
 
+/// What is read besides of a `.dwo` or `.dwp` file: the index, and that of which it lists parts.
+const READ_SPLIT: [SectionId; 7] = [
+    SectionId::DebugCuIndex,
+    SectionId::DebugTuIndex,
+    SectionId::DebugLoc,
+    SectionId::DebugLocLists,
+    SectionId::DebugMacinfo,
+    SectionId::DebugMacro,
+    SectionId::DebugTypes,
+];
+
 #[derive(Default)]
 enum Section {
     #[default]
@@ -52,8 +63,7 @@ impl Sections {
     /// As for [`Self::load`].
     pub fn load_split(elf: &Elf) -> io::Result<Self> {
         let mut left = DECOMPRESSED_MAX;
-        let indexes = [SectionId::DebugCuIndex, SectionId::DebugTuIndex];
-        let named = READ.into_iter().chain(indexes);
+        let named = READ.into_iter().chain(READ_SPLIT);
         let named = named.filter_map(|id| Some((id, id.dwo_name()?)));
         let load = |(id, name)| Ok((id, load_section(elf, name, &mut left)?));
         named.map(load).collect::<io::Result<_>>().map(Self)

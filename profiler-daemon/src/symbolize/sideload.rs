@@ -73,7 +73,9 @@ impl SideLoaded {
         let mut left = ENTRIES_MAX;
         let mut folders = VecDeque::from([folder.to_path_buf()]);
         while let Some(folder) = folders.pop_front() {
-            let Ok(entries) = fs::read_dir(&folder) else { continue };
+            let Ok(entries) = fs::read_dir(&folder) else {
+                continue;
+            };
             for entry in entries.take(left).flatten() {
                 left -= 1;
                 match entry.file_type() {
@@ -154,7 +156,10 @@ mod tests {
         let scan = |path: PathBuf| SideLoaded::scan(&[path]);
         assert!(matches!(scan(at("text")), Err(SideLoadError::Nothing(_))));
         assert!(matches!(scan(at("a")), Err(SideLoadError::Nothing(_))));
-        assert!(matches!(scan(at("missing")), Err(SideLoadError::Unreadable { .. })));
+        assert!(matches!(
+            scan(at("missing")),
+            Err(SideLoadError::Unreadable { .. })
+        ));
         fs::copy("/bin/true", at("a/b/true")).unwrap();
         for path in ["a", "a/b", "a/b/true"] {
             let found = scan(at(path)).unwrap();

@@ -262,7 +262,9 @@ fn whole<'a>(
         let split = split.dwarf(id, dwarf)?;
         let mut headers = split.units();
         while let Ok(Some(header)) = headers.next() {
-            let Ok(mut unit) = split.unit(header) else { continue };
+            let Ok(mut unit) = split.unit(header) else {
+                continue;
+            };
             if unit.dwo_id == Some(id) {
                 unit.copy_relocated_attributes(&skeleton);
                 // Files are numbered as in the skeleton's table, where the unit has none.

@@ -49,7 +49,12 @@ enum Verdict {
 fn symbolizer_program() -> Option<&'static str> {
     ["llvm-symbolizer-22", "llvm-symbolizer"]
         .into_iter()
-        .find(|program| Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success()))
+        .find(|program| {
+            Command::new(program)
+                .arg("--version")
+                .output()
+                .is_ok_and(|output| output.status.success())
+        })
 }
 
 /// A file as it would lie in a program, mapped by this one to be resolved, never to be run.
@@ -100,14 +105,23 @@ impl Mapped {
 
 fn theirs(program: &str, path: &Path, addresses: &[u64]) -> Vec<Vec<Expected>> {
     let mut child = Command::new(program)
-        .args(["--functions=linkage", "--no-demangle", "--inlines", "--output-style=JSON", "-e"])
+        .args([
+            "--functions=linkage",
+            "--no-demangle",
+            "--inlines",
+            "--output-style=JSON",
+            "-e",
+        ])
         .arg(path)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    let text: String = addresses.iter().map(|address| format!("{address:#x}\n")).collect();
+    let text: String = addresses
+        .iter()
+        .map(|address| format!("{address:#x}\n"))
+        .collect();
     let writer = std::thread::spawn(move || input.write_all(text.as_bytes()).unwrap());
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let answers = lines
@@ -176,7 +190,11 @@ fn compare(ours: &[Frame], theirs: &[Expected], plain: &HashMap<String, String>)
         without_spelling(&our.function) == without_spelling(&plain[&their.function])
     };
     let same_alias = |(our, their): (&Frame, &Expected)| {
-        let base = |name: &str| name.trim_start_matches("__GI_").trim_start_matches('_').to_owned();
+        let base = |name: &str| {
+            name.trim_start_matches("__GI_")
+                .trim_start_matches('_')
+                .to_owned()
+        };
         same_spelling((our, their)) || base(&our.function) == base(&plain[&their.function])
     };
     let said = pairs().all(|pair| same_place(pair) || unsaid(pair));
@@ -195,7 +213,14 @@ fn compare(ours: &[Frame], theirs: &[Expected], plain: &HashMap<String, String>)
 /// `7ul` and `(unsigned long)7` as `7`; without `[clone .constprop.0]`.
 fn without_spelling(name: &str) -> String {
     let mut name = name.split(" [clone ").next().unwrap().to_owned();
-    for cast in ["(unsigned long)", "(unsigned int)", "(unsigned char)", "(long)", "(char)", "(short)"] {
+    for cast in [
+        "(unsigned long)",
+        "(unsigned int)",
+        "(unsigned char)",
+        "(long)",
+        "(char)",
+        "(short)",
+    ] {
         name = name.replace(cast, "");
     }
     // An empty pack of arguments, and a function type's space.
@@ -231,7 +256,11 @@ fn agreement(program: &str, path: &Path, count: usize, shown: usize) -> f64 {
     let addresses = mapped.random(count);
     let theirs = theirs(program, path, &addresses);
     assert_eq!(theirs.len(), count);
-    let names: BTreeSet<String> = theirs.iter().flatten().map(|frame| frame.function.clone()).collect();
+    let names: BTreeSet<String> = theirs
+        .iter()
+        .flatten()
+        .map(|frame| frame.function.clone())
+        .collect();
     let plain = plain(&names);
     let mut symbolizer = Symbolizer::new();
     let mut verdicts: BTreeMap<Verdict, usize> = BTreeMap::new();
@@ -255,7 +284,10 @@ fn agreement(program: &str, path: &Path, count: usize, shown: usize) -> f64 {
     }
     let of = |verdict| verdicts.get(&verdict).copied().unwrap_or(0);
     let agree = of(Verdict::Agree) + of(Verdict::Spelling) + of(Verdict::Alias) + of(Verdict::NoDeclaration);
-    println!("{}: {agree} of {count} agree, {inlined} inlined; {verdicts:?}", mapped.path.display());
+    println!(
+        "{}: {agree} of {count} agree, {inlined} inlined; {verdicts:?}",
+        mapped.path.display()
+    );
     agree as f64 / count as f64
 }
 
@@ -280,7 +312,12 @@ fn ten_thousand_addresses_of_large_files() {
     let built = build("g++", &["-O2", "-g", "-std=c++17", "-pthread"], "large.cc");
     let mut paths = vec![built.path.clone(), std::env::current_exe().unwrap()];
     let further = std::env::var("PROFILER_AGREEMENT").unwrap_or_default();
-    paths.extend(further.split(':').filter(|path| !path.is_empty()).map(PathBuf::from));
+    paths.extend(
+        further
+            .split(':')
+            .filter(|path| !path.is_empty())
+            .map(PathBuf::from),
+    );
     for path in paths {
         agreement(program, &std::fs::canonicalize(path).unwrap(), 10_000, 3);
     }

@@ -216,18 +216,21 @@ fn debug_information_beside_the_objects() {
             .args([&object, &source]));
         run(Command::new("gcc").arg("-o").args([&program, &object]));
         assert!(folder.path().join("inlined.dwo").exists());
-        // addr2line of this age does not read all of it: the truth is a program that was built in one.
         let whole = build("gcc", &["-O2", "-g", version], "inlined.c");
         let differences = || differences(&program, &whole.path);
         assert_eq!(differences(), (0, 0));
         // Packed into one file, and then gone.
-        if Command::new("llvm-dwp-22").arg("--version").output().is_ok() {
-            run(Command::new("llvm-dwp-22").arg("-e").arg(&program).arg("-o").arg(folder.path().join("fixture.dwp")));
+        // llvm-dwp 22 does not come to an end on what gcc 12 writes of DWARF 5.
+        if version == "-gdwarf-4" && Command::new("llvm-dwp-22").arg("--version").output().is_ok() {
+            run(Command::new("llvm-dwp-22")
+                .arg("-e")
+                .arg(&program)
+                .arg("-o")
+                .arg(folder.path().join("fixture.dwp")));
             fs::rename(folder.path().join("inlined.dwo"), folder.path().join("away")).unwrap();
             assert_eq!(differences(), (0, 0), "packed, {version}");
             fs::remove_file(folder.path().join("fixture.dwp")).unwrap();
             assert!(differences().0 > 20);
-            // Back, but in another folder than it was made in.
         }
     }
 }
@@ -236,17 +239,29 @@ fn debug_information_beside_the_objects() {
 fn differences(path: &Path, whole: &Path) -> (usize, usize) {
     let frames = |path: &Path| -> Vec<_> {
         let running = Running::start(path);
-        let address = running.module(path).addresses_of(offset_of(path, "outer")).next().unwrap();
+        let address = running
+            .module(path)
+            .addresses_of(offset_of(path, "outer"))
+            .next()
+            .unwrap();
         let mut symbolizer = Symbolizer::new();
-        (0..60).map(|inside| resolve(&mut symbolizer, running.pid(), address + inside)).collect()
+        (0..60)
+            .map(|inside| resolve(&mut symbolizer, running.pid(), address + inside))
+            .collect()
     };
     let (mut names, mut places) = (0, 0);
     for (a, b) in frames(path).iter().zip(&frames(whole)) {
         let name = |frames: &[profiler_daemon::symbolize::Frame]| -> Vec<_> {
-            frames.iter().map(|frame| (frame.function.clone(), frame.inlined)).collect()
+            frames
+                .iter()
+                .map(|frame| (frame.function.clone(), frame.inlined))
+                .collect()
         };
         let place = |frames: &[profiler_daemon::symbolize::Frame]| -> Vec<_> {
-            frames.iter().map(|frame| (frame.file.clone(), frame.line)).collect()
+            frames
+                .iter()
+                .map(|frame| (frame.file.clone(), frame.line))
+                .collect()
         };
         names += usize::from(name(a) != name(b));
         places += usize::from(place(a) != place(b));

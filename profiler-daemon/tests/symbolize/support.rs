@@ -38,10 +38,7 @@ pub fn build(compiler: &str, flags: &[&str], source: &str) -> Built {
         "{}",
         String::from_utf8_lossy(&built.stderr)
     );
-    Built {
-        folder,
-        path,
-    }
+    Built { folder, path }
 }
 
 pub fn run(command: &mut Command) -> String {
