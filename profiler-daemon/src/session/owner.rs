@@ -118,9 +118,7 @@ impl Owner {
                 name,
                 prepared,
                 reply,
-            } => {
-                answer(reply, self.replace(caller, &name, *prepared));
-            }
+            } => answer(reply, self.replace(caller, &name, *prepared)),
             Command::Renew { caller, name, reply } => {
                 let now_ns = monotonic_ns();
                 answer(

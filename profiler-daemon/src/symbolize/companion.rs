@@ -109,7 +109,10 @@ impl Wanted {
 
 /// `.build-id/xx/yyyy.debug`
 fn build_id_path(build_id: &[u8]) -> PathBuf {
-    let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = build_id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let hex: String = digits
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect();
     let (first, rest) = hex.split_at(hex.len().min(2));
     PathBuf::from(format!(".build-id/{first}/{rest}.debug"))
 }

@@ -36,24 +36,27 @@ struct DebugFile {
 /// The files of one module.
 #[derive(Default)]
 pub(super) struct Split {
-    /// `None` until it was looked for.
-    package: Option<Option<DebugFile>>,
+    package: Option<DebugFile>,
+    /// Whether the package was looked for.
+    looked: bool,
     objects: HashMap<u64, Option<DebugFile>>,
 }
 
 impl Split {
     /// Opens the file that a unit is in, if that has not been tried.
     pub fn load(&mut self, skeleton: &Skeleton, wanted: &Wanted, home: &Home) {
-        let package = self.package.get_or_insert_with(|| {
-            let mut path = OsString::from(home.path()?);
+        if !std::mem::replace(&mut self.looked, true)
+            && let Some(path) = home.path()
+        {
+            let mut path = OsString::from(path);
             path.push(".dwp");
-            open(Path::new(&path), wanted, home)
-        });
-        let intact = |file: &Option<DebugFile>| file.as_ref().is_none_or(|file| file.elf.is_intact());
-        if !intact(package) {
-            *package = None;
+            self.package = open(Path::new(&path), wanted, home);
         }
-        if package.is_some() {
+        let intact = |file: &Option<DebugFile>| file.as_ref().is_none_or(|file| file.elf.is_intact());
+        if !intact(&self.package) {
+            self.package = None;
+        }
+        if self.package.is_some() {
             return;
         }
         self.objects.retain(|_, file| intact(file));
@@ -70,7 +73,7 @@ impl Split {
 
     /// A view of the sections that a unit is in, of what was loaded.
     pub fn dwarf<'a>(&'a self, id: DwoId, parent: &Dwarf<Bytes<'a>>) -> Option<Dwarf<Bytes<'a>>> {
-        let mut dwarf = if let Some(Some(package)) = &self.package {
+        let mut dwarf = if let Some(package) = &self.package {
             let package = package.sections.package(&package.elf).ok()?;
             package.find_cu(id, parent).ok()??
         } else {
@@ -79,13 +82,13 @@ impl Split {
             dwarf.make_dwo(parent);
             dwarf
         };
-        dwarf.debug_line_str = parent.debug_line_str.clone();
+        dwarf.debug_line_str = parent.debug_line_str;
         Some(dwarf)
     }
 
     /// Bytes that decompressed sections take.
     pub fn bytes(&self) -> usize {
-        let files = self.objects.values().chain(&self.package).flatten();
+        let files = self.objects.values().flatten().chain(&self.package);
         files.map(|file| file.sections.bytes()).sum()
     }
 }

@@ -118,10 +118,11 @@ fn theirs(program: &str, path: &Path, addresses: &[u64]) -> Vec<Vec<Expected>> {
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    let text: String = addresses
+    let lines: Vec<String> = addresses
         .iter()
         .map(|address| format!("{address:#x}\n"))
         .collect();
+    let text = lines.concat();
     let writer = std::thread::spawn(move || input.write_all(text.as_bytes()).unwrap());
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let answers = lines
@@ -153,7 +154,8 @@ fn plain(names: &BTreeSet<String>) -> HashMap<String, String> {
         .spawn()
         .unwrap();
     let mut input = child.stdin.take().unwrap();
-    let text: String = names.iter().map(|name| format!("{name}\n")).collect();
+    let lines: Vec<String> = names.iter().map(|name| format!("{name}\n")).collect();
+    let text = lines.concat();
     let writer = std::thread::spawn(move || input.write_all(text.as_bytes()).unwrap());
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let plain = |(name, filtered): (&String, std::io::Result<String>)| {

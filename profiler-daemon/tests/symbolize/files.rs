@@ -115,7 +115,8 @@ fn build_id(path: &Path) -> String {
     let bytes = fs::read(path).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
     let id = file.build_id().unwrap().unwrap();
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digits: Vec<String> = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
 }
 
 #[test]
