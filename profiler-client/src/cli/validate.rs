@@ -117,6 +117,7 @@ fn create(
         half_life: making.half_life.map(|span| to_proto(span.0)),
         lease: Some(to_proto(lease)),
         exit_method: exit_method.into(),
+        symbols: Vec::new(),
     })
 }
 
@@ -157,13 +158,9 @@ fn flame(args: FlameArgs) -> Result<Flame, Failure> {
     } else {
         require_predicate(sides, args.scope.as_deref().unwrap_or(""))?;
         let target = target(args.target)?;
-        SessionChoice::Make(create(
-            target,
-            &args.making,
-            args.scope,
-            args.frequency,
-            OWN_LEASE,
-        ))
+        let mut create = create(target, &args.making, args.scope, args.frequency, OWN_LEASE);
+        create.symbols = absolute(&args.symbols)?;
+        SessionChoice::Make(create)
     };
     let explicit = match args.format {
         Some(Format::Folded) => Some(FlameFormat::Folded),
@@ -211,10 +208,22 @@ fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
         args.lease.0,
     );
     create.name = args.name.unwrap_or_default();
+    create.symbols = absolute(&args.symbols)?;
     Ok(Request::SessionNew {
         create,
         json: args.json,
     })
+}
+
+/// Paths as the service can use them, which may be in another folder.
+fn absolute(paths: &[PathBuf]) -> Result<Vec<String>, Failure> {
+    let absolute = |path: &PathBuf| {
+        let absolute = std::path::absolute(path).ok();
+        absolute
+            .and_then(|path| path.into_os_string().into_string().ok())
+            .ok_or_else(|| Failure::usage(format!("--symbols `{}` is not a path in UTF-8.", path.display())))
+    };
+    paths.iter().map(absolute).collect()
 }
 
 fn format_of(path: &Path) -> Result<FlameFormat, Failure> {

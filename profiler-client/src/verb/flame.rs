@@ -22,7 +22,7 @@ use crate::{
         svg::{self, About},
         threshold, units,
     },
-    state::flame::FlameState,
+    state::{flame::FlameState, unresolved},
     stop::Stop,
     watch::{Ended, Run, ended_by_itself},
 };
@@ -81,7 +81,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             elapsed: began.elapsed(),
         };
         output.write(&render(&state, &request, &about))?;
-        let run = describe(&state, about.elapsed, None);
+        let run = describe(&state, about.elapsed, None) + &not_resolved(&state);
         match &request.output {
             Some(path) => note(&format!("{} written: {run}", terminal(&path.to_string_lossy()))),
             None => note(&run),
@@ -129,4 +129,22 @@ fn describe(state: &FlameState, elapsed: Duration, of: Option<Duration>) -> Stri
         text.push_str(&format!(", {threshold}"));
     }
     text
+}
+
+/// How many samples have functions that are not known, and why.
+fn not_resolved(state: &FlameState) -> String {
+    let samples = unresolved::samples(state);
+    let total: u64 = samples.values().sum();
+    if total == 0 {
+        return String::new();
+    }
+    let reasons: Vec<String> = samples
+        .iter()
+        .map(|(reason, samples)| format!("{}: {}", terminal(reason), units::count(*samples)))
+        .collect();
+    format!(
+        ", {} with functions that are not known ({})",
+        units::count(total),
+        reasons.join(", ")
+    )
 }

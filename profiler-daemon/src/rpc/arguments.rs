@@ -110,6 +110,7 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         half_life,
         lease,
         exit_method: _,
+        symbols: _,
     } = request;
     if frequency_hz > MAX_FREQUENCY_HZ {
         return Err(invalid(format!(

@@ -116,6 +116,7 @@ fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
         module,
         inlined,
         kernel,
+        unresolved,
     } = frame;
     v1::Frame {
         id: u32::try_from(id).unwrap_or(u32::MAX),
@@ -125,6 +126,9 @@ fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
         module: module.to_string(),
         inlined: *inlined,
         kernel: *kernel,
+        unresolved: unresolved
+            .map(|reason| reason.text().to_owned())
+            .unwrap_or_default(),
     }
 }
 

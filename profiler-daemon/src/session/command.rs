@@ -1,8 +1,11 @@
 //! What can be asked of the session task, and the handle that asks.
 
-use std::sync::{
-    Arc,
-    mpsc::{SyncSender, TrySendError},
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{SyncSender, TrySendError},
+    },
 };
 
 use tokio::sync::{oneshot, watch};
@@ -15,7 +18,7 @@ use super::{
     prepare::{self, Prepared},
     state::Terms,
 };
-use crate::kernel::Ability;
+use crate::{kernel::Ability, symbolize::SideLoaded};
 
 /// Requests that may wait for the session task; more are refused.
 pub const MAX_QUEUED: usize = 256;
@@ -66,6 +69,10 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, SessionError>>;
 pub(super) enum Command {
     Ability {
         reply: Reply<Ability>,
+    },
+    SideLoad {
+        files: SideLoaded,
+        reply: Reply<()>,
     },
     Attach {
         caller: Caller,
@@ -143,6 +150,19 @@ impl Handle {
     /// # Errors
     /// Where scope, target or kernel refuse; nothing stays attached.
     pub async fn create(&self, caller: Caller, request: NewSession) -> Result<SessionInfo, SessionError> {
+        self.create_with_symbols(caller, request, Vec::new()).await
+    }
+
+    /// The same with files with symbols, and folders of such, for the target's modules.
+    ///
+    /// # Errors
+    /// As for [`Self::create`], and where a path leads to no such file or the caller may not name any.
+    pub async fn create_with_symbols(
+        &self,
+        caller: Caller,
+        request: NewSession,
+        symbols: Vec<PathBuf>,
+    ) -> Result<SessionInfo, SessionError> {
         let NewSession {
             name,
             target,
@@ -162,6 +182,7 @@ impl Handle {
             exit_method,
         };
         // Before anything is loaded: what is wrong with the request itself.
+        let files = blocking(move || side_loaded(caller, &symbols)).await?;
         let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
         // The programs load while the files are read.
         let (ability, read) = tokio::join!(
@@ -170,6 +191,9 @@ impl Handle {
         );
         let (ability, read) = (ability?, read?);
         let prepared = Box::new(blocking(move || read.plan(ability, exit_method)).await?);
+        if !files.is_empty() {
+            self.ask(|reply| Command::SideLoad { files, reply }).await?;
+        }
         self.ask(|reply| Command::Attach {
             caller,
             name,
@@ -299,4 +323,16 @@ async fn blocking<T: Send + 'static>(
 
 fn stopping() -> SessionError {
     SessionError::new(Reason::Stopping, "the daemon is stopping")
+}
+
+/// Lists the files with symbols that a caller names.
+fn side_loaded(caller: Caller, paths: &[PathBuf]) -> Result<SideLoaded, SessionError> {
+    // The names in a file are shown to the caller, who might not be allowed to read it.
+    if !paths.is_empty() && caller.uid != 0 && caller.uid != rustix::process::geteuid().as_raw() {
+        return Err(SessionError::new(
+            Reason::PermissionDenied,
+            "files with symbols can be named only by root or the daemon's own user: run as root",
+        ));
+    }
+    SideLoaded::scan(paths).map_err(|error| SessionError::new(Reason::ArgumentInvalid, error.to_string()))
 }

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     follow::Following,
     kernel::{Ability, Engine},
-    symbolize::Groupings,
+    symbolize::{Groupings, SideLoaded},
 };
 
 /// Time between looks at the ring buffer.
@@ -91,6 +91,7 @@ impl Owner {
     fn serve(&mut self, command: Command) {
         match command {
             Command::Ability { reply } => answer(reply, self.ability()),
+            Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
             Command::Attach {
                 caller,
                 terms,
@@ -117,9 +118,7 @@ impl Owner {
                 name,
                 prepared,
                 reply,
-            } => {
-                answer(reply, self.replace(caller, &name, *prepared));
-            }
+            } => answer(reply, self.replace(caller, &name, *prepared)),
             Command::Renew { caller, name, reply } => {
                 let now_ns = monotonic_ns();
                 answer(
@@ -223,6 +222,18 @@ impl Owner {
         let running = self.running()?;
         running.keep_until_ns = monotonic_ns() + PREPARE_NS;
         Ok(running.engine.ability())
+    }
+
+    fn side_load(&mut self, files: SideLoaded) -> Result<(), SessionError> {
+        let running = self.running()?;
+        running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+        if running.symbols.side_load(files) {
+            return Ok(());
+        }
+        Err(SessionError::new(
+            Reason::LimitReached,
+            "too many samples wait to be named: try again",
+        ))
     }
 
     fn session(&mut self, caller: Caller, name: &str) -> Result<&mut Session, SessionError> {

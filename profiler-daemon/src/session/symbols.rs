@@ -13,7 +13,7 @@ use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
 
 use crate::{
     kernel::Record,
-    symbolize::{Frame, FrameId, Grouping, Groupings, Stacks, Symbolizer},
+    symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer},
 };
 
 /// Batches that may wait to be named; records beyond are dropped, counted.
@@ -85,6 +85,7 @@ enum Job {
         now_ns: u64,
     },
     Forget(u32),
+    SideLoad(SideLoaded),
 }
 
 /// The way to the thread and back.
@@ -137,6 +138,11 @@ impl Symbols {
         let _ = self.jobs.try_send(Job::Forget(pid));
     }
 
+    /// Hands over files with symbols; whether there was room for them.
+    pub fn side_load(&self, files: SideLoaded) -> bool {
+        self.jobs.try_send(Job::SideLoad(files)).is_ok()
+    }
+
     /// A batch that is ready.
     pub fn take(&mut self) -> Option<NamedBatch> {
         let batch = self.named.try_recv().ok()?;
@@ -170,6 +176,7 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
     while let Ok(job) = inbox.recv() {
         match job {
             Job::Forget(pid) => symbolizer.forget(pid),
+            Job::SideLoad(files) => symbolizer.side_load(files),
             Job::Name {
                 records,
                 groupings,

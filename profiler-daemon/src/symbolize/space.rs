@@ -7,6 +7,7 @@ use super::{
     frame::{FrameId, Frames},
     module::Resolved,
     perf_file::PerfFile,
+    reason::Reason,
 };
 use crate::target::{Mapping, executable_mappings};
 
@@ -23,7 +24,7 @@ const AGE_MAX_NS: u64 = 1_000_000_000;
 pub(super) enum Behind {
     NotOpened,
     Module(ModuleId),
-    Unreadable,
+    Unreadable(Reason),
 }
 
 /// Which line a frame has.

@@ -5,7 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 use super::{
     cache::{ModuleId, Modules},
     frame::{Frame, FrameId, Frames},
+    home::Home,
     kernel::KernelSymbols,
+    reason::Reason,
+    sideload::SideLoaded,
     space::{Behind, Detail, Space},
     tasks::Tasks,
 };
@@ -91,18 +94,25 @@ impl Symbolizer {
             return;
         }
         let Some((mapping, behind)) = space.mapping(address, now_ns) else {
-            out.push(intern_word(frames, UNKNOWN));
+            let unknown = Frame::named(UNKNOWN, &UNKNOWN.into(), false);
+            out.push(frames.intern(Frame {
+                unresolved: Some(Reason::NotMapped),
+                ..unknown
+            }));
             return;
         };
         let resolve = |modules: &mut Modules, id, offset, frames: &mut Frames| match detail {
             Detail::Function => modules.resolve(id, offset, frames),
             Detail::Line => modules.resolve_lines(id, offset, frames),
         };
-        if let Some(resolved) = in_file(mapping, behind, pid, address, modules, frames, resolve) {
-            out.extend_from_slice(&resolved);
-            space.remember(address, detail, resolved);
-            return;
-        }
+        let reason = match in_file(mapping, behind, pid, address, modules, frames, resolve) {
+            Ok(resolved) => {
+                out.extend_from_slice(&resolved);
+                space.remember(address, detail, resolved);
+                return;
+            }
+            Err(reason) => reason,
+        };
         if may_be_compiled(mapping) {
             let bytes = space.perf_map_bytes();
             let compiled = space.compiled(address, now_ns, frames);
@@ -110,14 +120,14 @@ impl Symbolizer {
             if let Some(compiled) = compiled {
                 out.push(compiled);
             } else if let Some((mapping, _)) = space.mapping(address, now_ns) {
-                out.push(without_symbols(mapping, address, frames));
+                out.push(without_symbols(mapping, address, reason, frames));
             }
             if grown {
                 self.bound_perf_maps();
             }
             return;
         }
-        let resolved: Arc<[_]> = Arc::new([without_symbols(mapping, address, frames)]);
+        let resolved: Arc<[_]> = Arc::new([without_symbols(mapping, address, reason, frames)]);
         out.extend_from_slice(&resolved);
         space.remember(address, detail, resolved);
     }
@@ -196,13 +206,19 @@ impl Symbolizer {
             .is_some_and(|frame| &*frame.module == UNKNOWN)
     }
 
+    /// Looks for symbols in these files before any others that do not come with the program itself.
+    pub fn side_load(&mut self, files: SideLoaded) {
+        self.modules.side_load(files);
+        self.spaces.clear();
+    }
+
     /// Drops what is known of a process: it has ended or exec'd.
     pub fn forget(&mut self, pid: u32) {
         self.spaces.remove(&pid);
     }
 }
 
-/// The frames at an address where a file is mapped; `None` where it cannot be read.
+/// The frames at an address where a file is mapped.
 fn in_file(
     mapping: &Mapping,
     behind: &mut Behind,
@@ -211,33 +227,37 @@ fn in_file(
     modules: &mut Modules,
     frames: &mut Frames,
     resolve: impl Fn(&mut Modules, ModuleId, u64, &mut Frames) -> Option<Arc<[FrameId]>>,
-) -> Option<Arc<[FrameId]>> {
+) -> Result<Arc<[FrameId]>, Reason> {
     if !mapping.is_file() {
-        return None;
+        return Err(Reason::NoFile);
     }
-    let offset = mapping.offset_of(address)?;
+    let offset = mapping.offset_of(address).ok_or(Reason::Damaged)?;
     if let Behind::Module(id) = *behind {
         if let Some(resolved) = resolve(modules, id, offset, frames) {
-            return Some(resolved);
+            return Ok(resolved);
         }
         // It had to make room, or its file changed.
         *behind = Behind::NotOpened;
     }
-    if matches!(behind, Behind::Unreadable) {
-        return None;
+    if let Behind::Unreadable(reason) = *behind {
+        return Err(reason);
     }
     let opened = mapping
         .open(pid)
-        .and_then(|(file, _)| modules.open(&module_name(mapping), file));
+        .and_then(|(file, _)| modules.open(&module_name(mapping), file, || Home::of(pid, mapping)));
     match opened {
         Ok(id) => {
             *behind = Behind::Module(id);
-            resolve(modules, id, offset, frames)
+            resolve(modules, id, offset, frames).ok_or(Reason::Damaged)
         }
         Err(error) => {
             tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
-            *behind = Behind::Unreadable;
-            None
+            let reason = match error.kind() {
+                std::io::ErrorKind::InvalidData => Reason::NotElf,
+                _ => Reason::NotReadable,
+            };
+            *behind = Behind::Unreadable(reason);
+            Err(reason)
         }
     }
 }
@@ -269,7 +289,7 @@ fn module_name(mapping: &Mapping) -> String {
 }
 
 /// A frame that says where an address lies, as an offset in the file or from the mapping's start.
-fn without_symbols(mapping: &Mapping, address: u64, frames: &mut Frames) -> FrameId {
+fn without_symbols(mapping: &Mapping, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {
     let name = module_name(mapping);
     if name == UPROBES {
         return intern_word(frames, UPROBES);
@@ -279,8 +299,8 @@ fn without_symbols(mapping: &Mapping, address: u64, frames: &mut Frames) -> Fram
     } else {
         address.checked_sub(mapping.start)
     };
-    let function = format!("{name}+{:#x}", offset.unwrap_or(address));
-    frames.intern(Frame::named(&function, &name.as_str().into(), false))
+    let module = name.as_str().into();
+    frames.intern(Frame::unresolved(&module, offset.unwrap_or(address), reason))
 }
 
 fn intern_word(frames: &mut Frames, word: &str) -> FrameId {
