@@ -16,7 +16,8 @@ use std::{
 
 use profiler_daemon::{
     aggregate::Over,
-    session::{self, Caller, Config, FlamePicture, Handle, NewSession, TargetSpec},
+    session::{self, Caller, Config, FlamePicture, FlameVariant, Handle, NewSession, TargetSpec},
+    symbolize::Grouping,
 };
 
 const CALLER: Caller = Caller { uid: 0 };
@@ -69,7 +70,12 @@ async fn measure(handle: &Handle, pid: u32, duration: Duration) -> Measured {
         exit_method: None,
     };
     let session = handle.create(CALLER, request).await.unwrap();
-    let watch = handle.watch_flame(CALLER, session.name.clone(), 100_000_000, Over::Start, false);
+    let variant = FlameVariant {
+        by: Grouping::Function,
+        over: Over::Start,
+        difference: false,
+    };
+    let watch = handle.watch_flame(CALLER, session.name.clone(), 100_000_000, variant);
     let mut pictures = watch.await.unwrap();
     // The tables are made by then.
     tokio::time::sleep(Duration::from_secs(1)).await;

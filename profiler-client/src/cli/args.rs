@@ -130,6 +130,21 @@ pub enum Over {
     Ewma,
 }
 
+/// `--by`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Functions.
+    Function,
+    /// Functions at the lines that ran.
+    Line,
+    /// Executables and libraries.
+    Module,
+    /// Functions, below a frame for each thread.
+    Thread,
+    /// Functions, below a frame for each command line.
+    Process,
+}
+
 /// `--format`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -224,7 +239,7 @@ pub struct FlameArgs {
     pub target: TargetArgs,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME",
-          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency"])]
+          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency", "symbols"])]
     pub session: Option<String>,
     /// Draw the calls that fail the scope's predicate instead of those that meet it
     #[arg(long, conflicts_with = "diff")]
@@ -241,9 +256,18 @@ pub struct FlameArgs {
     /// How the session is made.
     #[command(flatten)]
     pub making: SessionMakingArgs,
+    /// File with symbols or debug information, or folder of such, for programs and libraries that were
+    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
+    /// runs, as root or its own user
+    #[arg(long, value_name = "PATH")]
+    pub symbols: Vec<PathBuf>,
     /// Histogram that percentiles are taken of and samples drawn from
     #[arg(long, value_enum, default_value = "start", value_name = "HISTOGRAM")]
     pub over: Over,
+    /// What a frame stands for: a function; a function at the line that ran; an executable or library;
+    /// or functions below a frame for each thread, or for each command line
+    #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
+    pub by: By,
     /// Write to FILE; its ending says the format: .svg .folded .json
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -303,6 +327,11 @@ pub struct SessionNewArgs {
     /// How the session is made.
     #[command(flatten)]
     pub making: SessionMakingArgs,
+    /// File with symbols or debug information, or folder of such, for programs and libraries that were
+    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
+    /// runs, as root or its own user
+    #[arg(long, value_name = "PATH")]
+    pub symbols: Vec<PathBuf>,
     /// How long the session stays when nobody watches it, in seconds or with a unit
     #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "10m")]
     pub lease: Span,

@@ -68,6 +68,7 @@ pub const FLAME: &str = help!(
   profiler flame -p 4211 'handle_request[> 5ms]' --outside -f > fast.folded
   profiler flame -p 4211 'handle_request[>= p95]' --diff -o diff.svg
   profiler flame --session web --over window --duration 5 -o now.svg
+  profiler flame -p 4211 'handle_request[>= p95]' --diff --by module
 
 Without -o, -f, --json or --format: a call tree as text on stdout.
 Folded weights are nanoseconds; with --diff each line ends with two of them, outside then inside.

@@ -125,6 +125,8 @@ pub struct Flame {
     pub duration: Option<Duration>,
     /// Histogram that percentiles are taken of.
     pub over: v1::Over,
+    /// What a frame stands for.
+    pub by: v1::Grouping,
     /// `None`: stdout.
     pub output: Option<PathBuf>,
     /// How it is written.

@@ -9,8 +9,8 @@ use profiler_proto::v1;
 
 use super::{
     args::{
-        BarsOver, Cli, Exit, FlameArgs, Format, HostArgs, LatencyArgs, Over, ScopeVerb, SessionMakingArgs,
-        SessionNewArgs, SessionVerb, TargetArgs, Verb,
+        BarsOver, By, Cli, Exit, FlameArgs, Format, HostArgs, LatencyArgs, Over, ScopeVerb,
+        SessionMakingArgs, SessionNewArgs, SessionVerb, TargetArgs, Verb,
     },
     duration::to_proto,
     exit::Failure,
@@ -117,6 +117,7 @@ fn create(
         half_life: making.half_life.map(|span| to_proto(span.0)),
         lease: Some(to_proto(lease)),
         exit_method: exit_method.into(),
+        symbols: Vec::new(),
     })
 }
 
@@ -157,13 +158,9 @@ fn flame(args: FlameArgs) -> Result<Flame, Failure> {
     } else {
         require_predicate(sides, args.scope.as_deref().unwrap_or(""))?;
         let target = target(args.target)?;
-        SessionChoice::Make(create(
-            target,
-            &args.making,
-            args.scope,
-            args.frequency,
-            OWN_LEASE,
-        ))
+        let mut create = create(target, &args.making, args.scope, args.frequency, OWN_LEASE);
+        create.symbols = absolute(&args.symbols)?;
+        SessionChoice::Make(create)
     };
     let explicit = match args.format {
         Some(Format::Folded) => Some(FlameFormat::Folded),
@@ -183,11 +180,19 @@ fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         Over::Start => v1::Over::Start,
         Over::Ewma => v1::Over::Ewma,
     };
+    let by = match args.by {
+        By::Function => v1::Grouping::Function,
+        By::Line => v1::Grouping::Line,
+        By::Module => v1::Grouping::Module,
+        By::Thread => v1::Grouping::Thread,
+        By::Process => v1::Grouping::Process,
+    };
     Ok(Flame {
         session,
         sides,
         duration: args.duration.map(|span| span.0),
         over,
+        by,
         output: args.output,
         format,
         color: args.color,
@@ -203,10 +208,22 @@ fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
         args.lease.0,
     );
     create.name = args.name.unwrap_or_default();
+    create.symbols = absolute(&args.symbols)?;
     Ok(Request::SessionNew {
         create,
         json: args.json,
     })
+}
+
+/// Paths as the service can use them, which may be in another folder.
+fn absolute(paths: &[PathBuf]) -> Result<Vec<String>, Failure> {
+    let absolute = |path: &PathBuf| {
+        let absolute = std::path::absolute(path).ok();
+        absolute
+            .and_then(|path| path.into_os_string().into_string().ok())
+            .ok_or_else(|| Failure::usage(format!("--symbols `{}` is not a path in UTF-8.", path.display())))
+    };
+    paths.iter().map(absolute).collect()
 }
 
 fn format_of(path: &Path) -> Result<FlameFormat, Failure> {
@@ -312,6 +329,11 @@ mod tests {
             (FlameFormat::Folded, Some(Duration::from_secs(10)))
         );
         assert_eq!(flame_of(&["flame", "-p", "7"]).format, FlameFormat::Text);
+        assert_eq!(flame_of(&["flame", "-p", "7"]).by, v1::Grouping::Function);
+        assert_eq!(
+            flame_of(&["flame", "-p", "7", "--by", "line"]).by,
+            v1::Grouping::Line
+        );
         assert_eq!(
             flame_of(&["flame", "--session", "web", "--json"]).session,
             SessionChoice::Join("web".into())

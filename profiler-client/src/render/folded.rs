@@ -5,10 +5,7 @@ use std::collections::BTreeMap;
 use super::escape;
 use crate::{
     cli::request::Sides,
-    state::{
-        flame::FlameState,
-        tree::{self, Tree},
-    },
+    state::{flame::FlameState, tree::Tree},
 };
 
 /// First frame of stacks that did not reach a known root.
@@ -33,7 +30,7 @@ pub fn render(state: &FlameState, sides: Sides) -> String {
             if !stack.is_empty() {
                 stack.push(';');
             }
-            stack.push_str(&escape::folded(tree::name(frame)));
+            stack.push_str(&escape::folded(&tree.label(frame)));
         }
         let (outside, inside) = lines.entry(stack).or_default();
         *outside = outside.saturating_add(node.own.outside_ns);

@@ -11,6 +11,7 @@ use crate::{
         flame::FlameState,
         latency::LatencyState,
         tree::{self, Tree},
+        unresolved,
     },
 };
 
@@ -88,6 +89,7 @@ pub fn flame(state: &FlameState, sides: Sides) -> String {
             "elsewhere": integer(summary.elsewhere),
             "open": integer(summary.open),
             "incomplete": integer(summary.incomplete),
+            "unresolved": counts(&unresolved::samples(state)),
             "lost": counts(&summary.lost.iter().map(|(reason, &n)| (reason.clone(), n)).collect()),
         }),
     );
@@ -333,7 +335,8 @@ mod tests {
         assert_eq!(
             last,
             &json!({"type": "summary", "schema": 1, "samples": 250, "inside": 100, "outside": 100,
-                "elsewhere": 40, "open": 10, "incomplete": 20, "lost": {"sample_ring_full": 3}})
+                "elsewhere": 40, "open": 10, "incomplete": 20,
+                "unresolved": {}, "lost": {"sample_ring_full": 3}})
         );
         let incomplete = &objects[objects.len() - 2];
         assert_eq!(incomplete["complete"], false);

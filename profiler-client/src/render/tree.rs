@@ -5,7 +5,7 @@ use crate::{
     cli::request::Sides,
     state::{
         flame::FlameState,
-        tree::{self, Node, Tree},
+        tree::{Node, Tree},
     },
 };
 
@@ -31,7 +31,7 @@ pub fn render(state: &FlameState, sides: Sides) -> String {
         if !node.complete && node.parent.is_none() {
             text.push_str("[incomplete] ");
         }
-        text.push_str(&terminal(tree::name(node.frame)));
+        text.push_str(&terminal(&tree.label(node.frame)));
         if node.frame.inlined {
             text.push_str(" (inlined)");
         }

@@ -14,6 +14,8 @@ pub const MAX_NODES: usize = 1 << 21;
 pub struct FlameState {
     /// Canonical text of the scope.
     pub scope: String,
+    /// What frames stand for.
+    pub by: v1::Grouping,
     /// By the daemon's id for them.
     pub frames: HashMap<u32, v1::Frame>,
     /// By id. Parents have been there before their children; [`Self::order`] tells the order.
@@ -54,6 +56,7 @@ impl FlameState {
             summary,
             cost,
             final_reason: _,
+            by,
         } = message;
         if snapshot {
             *self = Self {
@@ -87,6 +90,8 @@ impl FlameState {
         if !scope.is_empty() || snapshot {
             self.scope = scope;
         }
+        // One that is not known yet has frames all the same.
+        self.by = v1::Grouping::try_from(by).unwrap_or_default();
         if cost.is_some() {
             self.cost = cost;
         }

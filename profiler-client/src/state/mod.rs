@@ -4,6 +4,7 @@ pub mod flame;
 pub mod histogram;
 pub mod latency;
 pub mod tree;
+pub mod unresolved;
 
 /// A message that contradicts the protocol; the daemon is of another version, or broken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! The call tree that the renderers draw: totals summed up, children in a fixed order.
 
-use std::cmp::Ordering;
+use std::{borrow::Cow, cmp::Ordering};
 
 use profiler_proto::v1;
 
@@ -71,6 +71,8 @@ pub struct Node<'a> {
 /// A call tree. Nodes come after their parents.
 #[derive(Clone, Debug, Default)]
 pub struct Tree<'a> {
+    /// What frames stand for.
+    pub by: v1::Grouping,
     /// All nodes.
     pub nodes: Vec<Node<'a>>,
     /// Indexes of the roots: complete stacks first, then by name.
@@ -86,7 +88,10 @@ impl<'a> Tree<'a> {
     #[must_use]
     pub fn of(state: &'a FlameState) -> Self {
         let mut index = std::collections::HashMap::with_capacity(state.order.len());
-        let mut tree = Self::default();
+        let mut tree = Self {
+            by: state.by,
+            ..Self::default()
+        };
         for id in &state.order {
             // The state holds only nodes whose frame and parent it knows.
             let Some((node, frame)) = state
@@ -159,6 +164,19 @@ impl<'a> Tree<'a> {
         key(a).cmp(&key(b)).then(a.cmp(&b))
     }
 
+    /// What a frame is called where there is room for a few words: its function, and the line where that tells frames
+    /// apart.
+    #[must_use]
+    pub fn label(&self, frame: &'a v1::Frame) -> Cow<'a, str> {
+        let name = name(frame);
+        let file = frame.file.rsplit('/').next().unwrap_or_default();
+        if self.by == v1::Grouping::Line && frame.line > 0 && !file.is_empty() {
+            Cow::Owned(format!("{name} {file}:{}", frame.line))
+        } else {
+            Cow::Borrowed(name)
+        }
+    }
+
     /// The frames from the root to a node.
     #[must_use]
     pub fn stack(&self, node: usize) -> Vec<&'a v1::Frame> {
@@ -207,6 +225,7 @@ pub(crate) mod tests {
             },
             inlined,
             kernel,
+            unresolved: String::new(),
         };
         let weight = |node, inside_ns, outside_ns| v1::NodeWeight {
             node,
@@ -302,6 +321,18 @@ pub(crate) mod tests {
             .map(|&child| tree.nodes[child].frame.function.as_str())
             .collect();
         assert_eq!(children, ["fast_path", "slow;path"], "by name");
+    }
+
+    #[test]
+    fn lines_are_told_where_they_tell_frames_apart() {
+        let mut state = sample();
+        let label = |state: &FlameState, id| Tree::of(state).label(&state.frames[&id]).into_owned();
+        assert_eq!(label(&state, 2), "handle");
+        state.by = v1::Grouping::Line;
+        assert_eq!(label(&state, 2), "handle server.rs:20");
+        assert_eq!(label(&state, 5), "do_syscall_64", "no file");
+        state.frames.get_mut(&2).unwrap().line = 0;
+        assert_eq!(label(&state, 2), "handle", "no line");
     }
 
     proptest! {

@@ -22,7 +22,7 @@ use crate::{
         svg::{self, About},
         threshold, units,
     },
-    state::flame::FlameState,
+    state::{flame::FlameState, unresolved},
     stop::Stop,
     watch::{Ended, Run, ended_by_itself},
 };
@@ -45,6 +45,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             interval: Some(to_proto(INTERVAL)),
             over: request.over.into(),
             difference: request.sides == Sides::Difference,
+            by: request.by.into(),
         };
         let stream = client.watch_flame(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_flame(watch).await?.into_inner());
@@ -80,7 +81,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             elapsed: began.elapsed(),
         };
         output.write(&render(&state, &request, &about))?;
-        let run = describe(&state, about.elapsed, None);
+        let run = describe(&state, about.elapsed, None) + &not_resolved(&state);
         match &request.output {
             Some(path) => note(&format!("{} written: {run}", terminal(&path.to_string_lossy()))),
             None => note(&run),
@@ -117,9 +118,33 @@ fn describe(state: &FlameState, elapsed: Duration, of: Option<Duration>) -> Stri
     if !state.scope.is_empty() {
         text.push_str(&format!(", {} inside", units::count(summary.inside)));
     }
+    // What is complete is known of the samples on either side.
+    let drawn = summary.inside.saturating_add(summary.outside);
+    if drawn > 0 {
+        let complete = units::ratio(drawn.saturating_sub(summary.incomplete), drawn);
+        text.push_str(&format!(", {} of stacks complete", units::percent(complete)));
+    }
     let threshold = threshold::describe(&state.scope, summary);
     if !threshold.is_empty() {
         text.push_str(&format!(", {threshold}"));
     }
     text
+}
+
+/// How many samples have functions that are not known, and why.
+fn not_resolved(state: &FlameState) -> String {
+    let samples = unresolved::samples(state);
+    let total: u64 = samples.values().sum();
+    if total == 0 {
+        return String::new();
+    }
+    let reasons: Vec<String> = samples
+        .iter()
+        .map(|(reason, samples)| format!("{}: {}", terminal(reason), units::count(*samples)))
+        .collect();
+    format!(
+        ", {} with functions that are not known ({})",
+        units::count(total),
+        reasons.join(", ")
+    )
 }

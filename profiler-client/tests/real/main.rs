@@ -16,6 +16,8 @@ mod files;
 #[expect(dead_code, reason = "the engine's tests need more of a target")]
 #[path = "../../../profiler-daemon/tests/privileged/fixture.rs"]
 mod fixture;
+mod grouping;
+mod node;
 mod service;
 mod sessions;
 mod users;

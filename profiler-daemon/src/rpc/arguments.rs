@@ -6,6 +6,7 @@ use tonic::{Request, transport::server::UdsConnectInfo};
 use crate::{
     aggregate::Over,
     session::{Caller, ExitMethod, NewSession, Reason, SessionError, TargetSpec},
+    symbolize::Grouping,
 };
 
 const DEFAULT_FREQUENCY_HZ: u32 = 99;
@@ -109,6 +110,7 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         half_life,
         lease,
         exit_method: _,
+        symbols: _,
     } = request;
     if frequency_hz > MAX_FREQUENCY_HZ {
         return Err(invalid(format!(
@@ -130,6 +132,17 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         lease_ns: duration_ns("the lease", lease, 60 * SECOND_NS, SECOND_NS..=day)?,
         exit_method,
     })
+}
+
+/// What frames stand for.
+pub fn grouping(by: v1::Grouping) -> Grouping {
+    match by {
+        v1::Grouping::Unspecified | v1::Grouping::Function => Grouping::Function,
+        v1::Grouping::Line => Grouping::Line,
+        v1::Grouping::Module => Grouping::Module,
+        v1::Grouping::Thread => Grouping::Thread,
+        v1::Grouping::Process => Grouping::Process,
+    }
 }
 
 /// Which of the three histograms a picture is drawn of.

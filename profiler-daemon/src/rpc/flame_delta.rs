@@ -8,7 +8,7 @@ use super::convert;
 use crate::{
     aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight},
     session::FlamePicture,
-    symbolize::Frame,
+    symbolize::{Frame, Grouping},
 };
 
 /// What a client of one stream knows.
@@ -69,6 +69,7 @@ impl FlameDelta {
             summary: Some(summary(picture)),
             cost: Some(convert::cost(picture.cost)),
             final_reason: picture.ended.clone().unwrap_or_default(),
+            by: grouping(picture.by).into(),
         }
     }
 
@@ -97,6 +98,16 @@ impl FlameDelta {
     }
 }
 
+fn grouping(by: Grouping) -> v1::Grouping {
+    match by {
+        Grouping::Function => v1::Grouping::Function,
+        Grouping::Line => v1::Grouping::Line,
+        Grouping::Module => v1::Grouping::Module,
+        Grouping::Thread => v1::Grouping::Thread,
+        Grouping::Process => v1::Grouping::Process,
+    }
+}
+
 fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
     let Frame {
         function,
@@ -105,6 +116,7 @@ fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
         module,
         inlined,
         kernel,
+        unresolved,
     } = frame;
     v1::Frame {
         id: u32::try_from(id).unwrap_or(u32::MAX),
@@ -114,6 +126,9 @@ fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
         module: module.to_string(),
         inlined: *inlined,
         kernel: *kernel,
+        unresolved: unresolved
+            .map(|reason| reason.text().to_owned())
+            .unwrap_or_default(),
     }
 }
 

@@ -16,8 +16,11 @@ impl SessionService for Sessions {
         request: Request<v1::CreateSessionRequest>,
     ) -> Result<Response<v1::CreateSessionResponse>, Status> {
         let caller = arguments::caller(&request)?;
-        let new = arguments::new_session(request.into_inner())?;
-        let session = self.0.create(caller, new).await?;
+        let mut request = request.into_inner();
+        let symbols = std::mem::take(&mut request.symbols);
+        let symbols = symbols.into_iter().map(Into::into).collect();
+        let new = arguments::new_session(request)?;
+        let session = self.0.create_with_symbols(caller, new, symbols).await?;
         Ok(Response::new(v1::CreateSessionResponse {
             session: Some(convert::session(session)),
         }))

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::{arguments, flame_delta::FlameDelta, latency_delta::LatencyDelta};
-use crate::session::{FlamePicture, Handle, LatencyPicture};
+use crate::session::{FlamePicture, FlameVariant, Handle, LatencyPicture};
 
 /// The service.
 pub struct Views(pub Handle);
@@ -47,13 +47,14 @@ impl ViewService for Views {
     ) -> Result<Response<Self::WatchFlameStream>, Status> {
         let caller = arguments::caller(&request)?;
         let request = request.into_inner();
-        let over = arguments::over(request.over());
+        let variant = FlameVariant {
+            by: arguments::grouping(request.by()),
+            over: arguments::over(request.over()),
+            difference: request.difference,
+        };
         let interval_ns = arguments::interval_ns(request.interval)?;
         let name = arguments::name(request.session)?;
-        let pictures = self
-            .0
-            .watch_flame(caller, name, interval_ns, over, request.difference)
-            .await?;
+        let pictures = self.0.watch_flame(caller, name, interval_ns, variant).await?;
         let mut delta = FlameDelta::default();
         Ok(Response::new(messages(
             pictures,

@@ -1,21 +1,24 @@
 //! What can be asked of the session task, and the handle that asks.
 
-use std::sync::{
-    Arc,
-    mpsc::{SyncSender, TrySendError},
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{SyncSender, TrySendError},
+    },
 };
 
 use tokio::sync::{oneshot, watch};
 
 use super::{
     error::{Reason, SessionError},
-    picture::{ExitMethod, FlamePicture, LatencyPicture, SessionInfo},
+    picture::{ExitMethod, FlamePicture, FlameVariant, LatencyPicture, SessionInfo},
 };
 use super::{
     prepare::{self, Prepared},
     state::Terms,
 };
-use crate::{aggregate::Over, kernel::Ability};
+use crate::{kernel::Ability, symbolize::SideLoaded};
 
 /// Requests that may wait for the session task; more are refused.
 pub const MAX_QUEUED: usize = 256;
@@ -67,6 +70,10 @@ pub(super) enum Command {
     Ability {
         reply: Reply<Ability>,
     },
+    SideLoad {
+        files: SideLoaded,
+        reply: Reply<()>,
+    },
     Attach {
         caller: Caller,
         name: String,
@@ -109,8 +116,7 @@ pub(super) enum Command {
         caller: Caller,
         name: String,
         interval_ns: u64,
-        over: Over,
-        difference: bool,
+        variant: FlameVariant,
         reply: Reply<watch::Receiver<Option<Arc<FlamePicture>>>>,
     },
     Stop {
@@ -144,6 +150,19 @@ impl Handle {
     /// # Errors
     /// Where scope, target or kernel refuse; nothing stays attached.
     pub async fn create(&self, caller: Caller, request: NewSession) -> Result<SessionInfo, SessionError> {
+        self.create_with_symbols(caller, request, Vec::new()).await
+    }
+
+    /// The same with files with symbols, and folders of such, for the target's modules.
+    ///
+    /// # Errors
+    /// As for [`Self::create`], and where a path leads to no such file or the caller may not name any.
+    pub async fn create_with_symbols(
+        &self,
+        caller: Caller,
+        request: NewSession,
+        symbols: Vec<PathBuf>,
+    ) -> Result<SessionInfo, SessionError> {
         let NewSession {
             name,
             target,
@@ -163,6 +182,7 @@ impl Handle {
             exit_method,
         };
         // Before anything is loaded: what is wrong with the request itself.
+        let files = blocking(move || side_loaded(caller, &symbols)).await?;
         let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
         // The programs load while the files are read.
         let (ability, read) = tokio::join!(
@@ -171,6 +191,9 @@ impl Handle {
         );
         let (ability, read) = (ability?, read?);
         let prepared = Box::new(blocking(move || read.plan(ability, exit_method)).await?);
+        if !files.is_empty() {
+            self.ask(|reply| Command::SideLoad { files, reply }).await?;
+        }
         self.ask(|reply| Command::Attach {
             caller,
             name,
@@ -267,15 +290,13 @@ impl Handle {
         caller: Caller,
         name: String,
         interval_ns: u64,
-        over: Over,
-        difference: bool,
+        variant: FlameVariant,
     ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
         self.ask(|reply| Command::WatchFlame {
             caller,
             name,
             interval_ns,
-            over,
-            difference,
+            variant,
             reply,
         })
         .await
@@ -302,4 +323,16 @@ async fn blocking<T: Send + 'static>(
 
 fn stopping() -> SessionError {
     SessionError::new(Reason::Stopping, "the daemon is stopping")
+}
+
+/// Lists the files with symbols that a caller names.
+fn side_loaded(caller: Caller, paths: &[PathBuf]) -> Result<SideLoaded, SessionError> {
+    // The names in a file are shown to the caller, who might not be allowed to read it.
+    if !paths.is_empty() && caller.uid != 0 && caller.uid != rustix::process::geteuid().as_raw() {
+        return Err(SessionError::new(
+            Reason::PermissionDenied,
+            "files with symbols can be named only by root or the daemon's own user: run as root",
+        ));
+    }
+    SideLoaded::scan(paths).map_err(|error| SessionError::new(Reason::ArgumentInvalid, error.to_string()))
 }

@@ -6,7 +6,7 @@ use profiler_common::{probe::ProbeId, record::SpanEnd};
 
 use super::{
     functions::Functions,
-    picture::{Cost, FlamePicture},
+    picture::{Cost, FlamePicture, FlameVariant},
     sampling::Sampling,
     symbols::{Dropped, Named},
     watchers::Watchers,
@@ -16,14 +16,15 @@ use crate::{
         Over, ScopeAggregate, calltree::NodeId, join::Sample, latency::AgeConfig, predicate::Predicate,
     },
     kernel::Engine,
-    symbolize::Frame,
+    symbolize::{Frame, Grouping},
 };
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
 const EXPIRE_AFTER_NS: u64 = 2_000_000_000;
 
-/// The flame graph of one scope.
+/// The flame graph of one scope, of one kind of frame.
 pub struct Flame {
+    by: Grouping,
     aggregate: ScopeAggregate,
     overs: Vec<Over>,
     /// Grows with each scope whose functions are others: its nodes have nothing in common with those before.
@@ -49,6 +50,7 @@ pub struct Moment<'a> {
 impl Flame {
     /// Begins now, without calls or samples; `functions` is `None` for all of the target's samples.
     pub fn new(
+        by: Grouping,
         engine: &Engine,
         dropped: Dropped,
         functions: Option<&Functions>,
@@ -63,6 +65,7 @@ impl Flame {
         }
         aggregate.set_predicates(predicates);
         Self {
+            by,
             aggregate,
             overs: Vec::new(),
             generation: 0,
@@ -102,10 +105,11 @@ impl Flame {
             ts_ns,
             weight_ns,
             spans,
-            stack,
+            stacks,
             complete,
         } = sample
             && *ts_ns >= self.since_ns
+            && let Some(stack) = stacks.of(self.by)
         {
             let node = self.aggregate.intern(stack, *complete);
             let (tgid, tid, ts_ns, weight_ns) = (*tgid, *tid, *ts_ns, *weight_ns);
@@ -138,19 +142,19 @@ impl Flame {
     /// Gives watchers their pictures.
     pub fn publish(
         &mut self,
-        watchers: &mut Watchers<FlamePicture, (Over, bool)>,
+        watchers: &mut Watchers<FlamePicture, FlameVariant>,
         engine: &Engine,
         moment: &Moment<'_>,
     ) {
         self.extend_nodes();
         let sampling = Sampling::now(engine, moment.dropped).since(self.before);
         let lost = sampling.losses();
-        watchers.publish(
-            moment.now_ns,
-            moment.ended.is_some(),
-            |(over, difference), seq| FlamePicture {
+        watchers.publish(moment.now_ns, moment.ended.is_some(), |variant, seq| {
+            let FlameVariant { by, over, difference } = variant;
+            (by == self.by).then(|| FlamePicture {
                 seq,
                 scope: Arc::clone(moment.scope),
+                by,
                 generation: self.generation,
                 frames: Arc::clone(moment.frames),
                 nodes: Arc::clone(&self.nodes),
@@ -159,8 +163,8 @@ impl Flame {
                 lost: lost.clone(),
                 cost: moment.cost,
                 ended: moment.ended.map(str::to_owned),
-            },
-        );
+            })
+        });
     }
 
     /// Brings the list of nodes up to date with the tree, which only ever grows.

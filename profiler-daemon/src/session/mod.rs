@@ -47,8 +47,8 @@ pub use command::{Caller, Handle, MAX_QUEUED, NewSession, TargetSpec};
 pub use error::{Reason, SessionError};
 pub use list::list_functions;
 pub use picture::{
-    Cost, ExitMethod, FlamePicture, FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo,
-    SiteInfo, SlowCall,
+    Cost, ExitMethod, FlamePicture, FlameVariant, FunctionInfo, FunctionLatency, LatencyPicture, Losses,
+    SessionInfo, SiteInfo, SlowCall,
 };
 
 /// How the session task is set up.

@@ -24,6 +24,7 @@ use super::{
 use crate::{
     follow::Following,
     kernel::{Ability, Engine},
+    symbolize::{Groupings, SideLoaded},
 };
 
 /// Time between looks at the ring buffer.
@@ -90,6 +91,7 @@ impl Owner {
     fn serve(&mut self, command: Command) {
         match command {
             Command::Ability { reply } => answer(reply, self.ability()),
+            Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
             Command::Attach {
                 caller,
                 terms,
@@ -116,9 +118,7 @@ impl Owner {
                 name,
                 prepared,
                 reply,
-            } => {
-                answer(reply, self.replace(caller, &name, *prepared));
-            }
+            } => answer(reply, self.replace(caller, &name, *prepared)),
             Command::Renew { caller, name, reply } => {
                 let now_ns = monotonic_ns();
                 answer(
@@ -156,22 +156,19 @@ impl Owner {
                 caller,
                 name,
                 interval_ns,
-                over,
-                difference,
+                variant,
                 reply,
             } => {
                 let now_ns = monotonic_ns();
                 let watch = self.session(caller, &name).map(|session| {
                     session.renew(now_ns);
-                    session
-                        .flame_watchers
-                        .add((over, difference), interval_ns, now_ns)
+                    session.flame_watchers.add(variant, interval_ns, now_ns)
                 });
                 if watch.is_ok()
                     && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(&name))
                 {
                     session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
-                    session.maintain(over, now_ns);
+                    session.maintain(variant, now_ns);
                 }
                 let watch = watch.and_then(|watch| self.settle_sampler().map(|()| watch));
                 match (watch, &mut self.running, self.sessions.get(&name)) {
@@ -209,6 +206,7 @@ impl Owner {
                 symbols,
                 frames: Arc::new(frames),
                 opening: Vec::new(),
+                groupings: Groupings::default(),
                 overheads: HashMap::new(),
                 keep_until_ns: 0,
                 next_tick_ns: now_ns + TICK_NS,
@@ -224,6 +222,18 @@ impl Owner {
         let running = self.running()?;
         running.keep_until_ns = monotonic_ns() + PREPARE_NS;
         Ok(running.engine.ability())
+    }
+
+    fn side_load(&mut self, files: SideLoaded) -> Result<(), SessionError> {
+        let running = self.running()?;
+        running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+        if running.symbols.side_load(files) {
+            return Ok(());
+        }
+        Err(SessionError::new(
+            Reason::LimitReached,
+            "too many samples wait to be named: try again",
+        ))
     }
 
     fn session(&mut self, caller: Caller, name: &str) -> Result<&mut Session, SessionError> {
@@ -330,6 +340,7 @@ impl Owner {
     fn tick(&mut self, now_ns: u64) {
         let Some(running) = &mut self.running else { return };
         running.next_tick_ns = now_ns + TICK_NS;
+        running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
         running.drain(now_ns);
         let new_tables = running.following.tick(now_ns);
         while let Some(batch) = running.symbols.take() {
@@ -408,6 +419,8 @@ impl Owner {
         }
         let now_ns = monotonic_ns();
         session.read(&running.engine, now_ns);
+        running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
+        running.groupings.extend(session.groupings());
         while running.drain(now_ns) == MAX_RECORDS {}
         // Bounded: the thread names what it has been given and no more.
         while let Some(batch) = running.symbols.take_last() {

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    aggregate::{latency::Summaries, picture::Picture},
-    symbolize::Frame,
+    aggregate::{Over, latency::Summaries, picture::Picture},
+    symbolize::{Frame, Grouping},
 };
 
 /// Losses by reason.
@@ -146,6 +146,17 @@ pub struct LatencyPicture {
     pub ended: Option<String>,
 }
 
+/// Which flame graph of a session's scope.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlameVariant {
+    /// What frames stand for.
+    pub by: Grouping,
+    /// Histogram that percentiles are taken of and samples drawn from.
+    pub over: Over,
+    /// Whether the two sides are compared.
+    pub difference: bool,
+}
+
 /// The flame graph of a session's scope.
 #[derive(Clone, Debug)]
 pub struct FlamePicture {
@@ -153,6 +164,8 @@ pub struct FlamePicture {
     pub seq: u64,
     /// Canonical text of the scope.
     pub scope: Arc<str>,
+    /// What frames stand for.
+    pub by: Grouping,
     /// Generation of the tree: nodes of different ones have nothing in common.
     pub generation: u64,
     /// Frames by number; only ever appended to.

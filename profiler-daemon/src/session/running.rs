@@ -16,7 +16,7 @@ use super::{
 use crate::{
     follow::Following,
     kernel::{Engine, KernelError, Record},
-    symbolize::Frame,
+    symbolize::{Frame, Groupings},
 };
 
 /// Longest wait for unwind tables before a target is sampled.
@@ -39,6 +39,8 @@ pub struct Running {
     /// Frames by number.
     pub frames: Arc<Vec<Frame>>,
     pub opening: Vec<Opening>,
+    /// What the frames of the flame graphs stand for that somebody looks at.
+    pub groupings: Groupings,
     pub overheads: HashMap<ExitMethod, u64>,
     /// Until then it stays, though there may be no session: one is being prepared.
     pub keep_until_ns: u64,
@@ -87,7 +89,8 @@ impl Running {
         });
         while !records.is_empty() {
             let rest = records.split_off(records.len().min(BATCH));
-            self.symbols.send(std::mem::replace(&mut records, rest), now_ns);
+            let records = std::mem::replace(&mut records, rest);
+            self.symbols.send(records, self.groupings, now_ns);
         }
         drained
     }

@@ -1,6 +1,9 @@
 //! One session: its probes, its aggregates, its watchers.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use profiler_common::{counter::Counter, record::SpanEnd};
 
@@ -9,14 +12,15 @@ use super::{
     cost::Meter,
     flame::{Flame, Moment},
     functions::{Functions, Key, key},
-    picture::{ExitMethod, FlamePicture, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall},
+    picture::{
+        ExitMethod, FlamePicture, FlameVariant, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
+    },
     prepare::Prepared,
     symbols::{Dropped, Named, NamedBatch},
     watchers::Watchers,
 };
 use crate::{
     aggregate::{
-        Over,
         histogram::Histogram,
         latency::AgeConfig,
         predicate::{self, Limit},
@@ -25,7 +29,7 @@ use crate::{
     },
     kernel::{Attachment, Engine, KernelError},
     plan::scope::{self, Scope},
-    symbolize::Frame,
+    symbolize::{Frame, Grouping},
     target::Process,
 };
 
@@ -56,9 +60,10 @@ pub struct Session {
     exit_method: Option<ExitMethod>,
     lease_until_ns: u64,
     meter: Meter,
-    flame: Option<Flame>,
+    /// One for each kind of frame that is watched: a few, each of bounded size.
+    flames: BTreeMap<Grouping, Flame>,
     pub latency_watchers: Watchers<LatencyPicture, ()>,
-    pub flame_watchers: Watchers<FlamePicture, (Over, bool)>,
+    pub flame_watchers: Watchers<FlamePicture, FlameVariant>,
 }
 
 /// How a session is set up, beyond its scope and target.
@@ -106,7 +111,7 @@ impl Session {
             exit_method: terms.exit_method,
             lease_until_ns: now_ns.saturating_add(terms.lease_ns),
             meter: Meter::new(now_ns),
-            flame: None,
+            flames: BTreeMap::new(),
             latency_watchers: Watchers::default(),
             flame_watchers: Watchers::default(),
         };
@@ -197,13 +202,14 @@ impl Session {
         self.sites = sites;
         self.warnings = warnings;
         let same = before == self.functions.probes().collect();
-        if let Some(flame) = &mut self.flame {
+        for (by, mut flame) in std::mem::take(&mut self.flames) {
             if same {
                 flame.set_predicates(predicates(&self.scope));
             } else {
-                let fresh = self.new_flame(engine, dropped, now_ns);
-                self.flame = self.flame.take().map(|flame| fresh.succeeding(&flame, now_ns));
+                let fresh = self.new_flame(by, engine, dropped, now_ns);
+                flame = fresh.succeeding(&flame, now_ns);
             }
+            self.flames.insert(by, flame);
         }
         Ok(())
     }
@@ -295,25 +301,34 @@ impl Session {
         !self.flame_watchers.is_empty()
     }
 
-    /// Begins or ends the flame graph with its watchers.
+    /// What the frames of its flame graphs stand for.
+    pub fn groupings(&self) -> impl Iterator<Item = Grouping> + '_ {
+        self.flames.keys().copied()
+    }
+
+    /// Begins and ends flame graphs with their watchers.
     pub fn settle_flame(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
-        if self.flame_watchers.is_empty() {
-            self.flame = None;
-        } else if self.flame.is_none() {
-            self.flame = Some(self.new_flame(engine, dropped, now_ns));
+        let watched: HashSet<Grouping> = self.flame_watchers.variants().map(|variant| variant.by).collect();
+        self.flames.retain(|by, _| watched.contains(by));
+        for by in watched {
+            if !self.flames.contains_key(&by) {
+                let flame = self.new_flame(by, engine, dropped, now_ns);
+                self.flames.insert(by, flame);
+            }
         }
     }
 
-    /// Keeps what a flame graph over this histogram needs.
-    pub fn maintain(&mut self, over: Over, now_ns: u64) {
-        if let Some(flame) = &mut self.flame {
-            flame.maintain(over, now_ns);
+    /// Keeps what such a flame graph needs.
+    pub fn maintain(&mut self, variant: FlameVariant, now_ns: u64) {
+        if let Some(flame) = self.flames.get_mut(&variant.by) {
+            flame.maintain(variant.over, now_ns);
         }
     }
 
-    fn new_flame(&self, engine: &Engine, dropped: Dropped, now_ns: u64) -> Flame {
+    fn new_flame(&self, by: Grouping, engine: &Engine, dropped: Dropped, now_ns: u64) -> Flame {
         let functions = self.has_spans().then_some(&self.functions);
         Flame::new(
+            by,
             engine,
             dropped,
             functions,
@@ -329,10 +344,8 @@ impl Session {
             match record {
                 Named::SpanEnd(end) => self.span_end(end),
                 Named::Sample { tgid, .. } => {
-                    if let Some(flame) = &mut self.flame
-                        && self.processes.iter().any(|process| process.pid() == *tgid)
-                    {
-                        flame.sample(record);
+                    if self.processes.iter().any(|process| process.pid() == *tgid) {
+                        self.flames.values_mut().for_each(|flame| flame.sample(record));
                     }
                 }
             }
@@ -350,15 +363,13 @@ impl Session {
             self.functions
                 .note_slow(end.probe, call, self.ages.window.window_ns);
         }
-        if let Some(flame) = &mut self.flame {
-            flame.span_end(end);
-        }
+        self.flames.values_mut().for_each(|flame| flame.span_end(end));
     }
 
     /// Reads what the programs have counted, and keeps their threshold current.
     pub fn read(&mut self, engine: &Engine, now_ns: u64) {
         self.functions.read(engine, now_ns);
-        if let Some(flame) = &mut self.flame {
+        for flame in self.flames.values_mut() {
             flame.read(engine, self.functions.probes(), now_ns);
         }
         if let Some(threshold_ns) = self.slow_from_ns() {
@@ -410,17 +421,18 @@ impl Session {
         if latency_due {
             let functions = self.functions.pictures(engine, now_ns);
             let lost: Losses = span_losses(engine).collect();
-            self.latency_watchers
-                .publish(now_ns, all, |(), seq| LatencyPicture {
+            self.latency_watchers.publish(now_ns, all, |(), seq| {
+                Some(LatencyPicture {
                     seq,
                     scope: Arc::clone(&self.scope_text),
                     functions: functions.clone(),
                     cost,
                     lost: lost.clone(),
                     ended: ended.map(str::to_owned),
-                });
+                })
+            });
         }
-        if flame_due && let Some(flame) = &mut self.flame {
+        if flame_due {
             let scope = &self.scope_text;
             let moment = Moment {
                 now_ns,
@@ -430,7 +442,9 @@ impl Session {
                 dropped,
                 ended,
             };
-            flame.publish(&mut self.flame_watchers, engine, &moment);
+            for flame in self.flames.values_mut() {
+                flame.publish(&mut self.flame_watchers, engine, &moment);
+            }
         }
     }
 }

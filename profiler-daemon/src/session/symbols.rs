@@ -13,7 +13,7 @@ use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
 
 use crate::{
     kernel::Record,
-    symbolize::{Frame, FrameId, Symbolizer},
+    symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer},
 };
 
 /// Batches that may wait to be named; records beyond are dropped, counted.
@@ -31,8 +31,7 @@ pub enum Named {
         ts_ns: u64,
         weight_ns: u64,
         spans: Vec<SpanRef>,
-        /// Root first.
-        stack: Vec<FrameId>,
+        stacks: Stacks,
         /// Whether it reaches a known root.
         complete: bool,
     },
@@ -80,8 +79,13 @@ impl Add for Dropped {
 const MAX_WAIT: Duration = Duration::from_secs(15);
 
 enum Job {
-    Name { records: Vec<Record>, now_ns: u64 },
+    Name {
+        records: Vec<Record>,
+        groupings: Groupings,
+        now_ns: u64,
+    },
     Forget(u32),
+    SideLoad(SideLoaded),
 }
 
 /// The way to the thread and back.
@@ -112,10 +116,15 @@ impl Symbols {
         Ok((symbols, frames))
     }
 
-    /// Hands over records. Where too many wait already, these are dropped.
-    pub fn send(&mut self, records: Vec<Record>, now_ns: u64) {
+    /// Hands over records, to be named in these groupings. Where too many wait already, these are dropped.
+    pub fn send(&mut self, records: Vec<Record>, groupings: Groupings, now_ns: u64) {
         let content = Dropped::all(&records);
-        match self.jobs.try_send(Job::Name { records, now_ns }) {
+        let job = Job::Name {
+            records,
+            groupings,
+            now_ns,
+        };
+        match self.jobs.try_send(job) {
             Ok(()) => self.under_way.push_back(content),
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.dropped = self.dropped + content;
@@ -127,6 +136,11 @@ impl Symbols {
     pub fn forget(&self, pid: u32) {
         // Where the queue is full the cache lives on until it is evicted; nothing depends on this.
         let _ = self.jobs.try_send(Job::Forget(pid));
+    }
+
+    /// Hands over files with symbols; whether there was room for them.
+    pub fn side_load(&self, files: SideLoaded) -> bool {
+        self.jobs.try_send(Job::SideLoad(files)).is_ok()
     }
 
     /// A batch that is ready.
@@ -162,10 +176,15 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
     while let Ok(job) = inbox.recv() {
         match job {
             Job::Forget(pid) => symbolizer.forget(pid),
-            Job::Name { records, now_ns } => {
+            Job::SideLoad(files) => symbolizer.side_load(files),
+            Job::Name {
+                records,
+                groupings,
+                now_ns,
+            } => {
                 let records = records
                     .into_iter()
-                    .map(|record| name(&mut symbolizer, record, now_ns))
+                    .map(|record| name(&mut symbolizer, record, groupings, now_ns))
                     .collect();
                 let frames = symbolizer.frames();
                 let new = frames.get(frames_sent..).unwrap_or_default().to_vec();
@@ -178,7 +197,40 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
     }
 }
 
-fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
+/// A stack as far as it has been named, innermost first.
+#[derive(Default)]
+struct Walked {
+    functions: Vec<FrameId>,
+    /// The same with the lines that ran, where they are asked for.
+    lines: Option<Vec<FrameId>>,
+}
+
+impl Walked {
+    /// Names an address; says whether anything is mapped there.
+    fn add(&mut self, symbolizer: &mut Symbolizer, tgid: u32, address: u64, now_ns: u64) -> bool {
+        let known = self.functions.len();
+        symbolizer.resolve_user(tgid, address, now_ns, &mut self.functions);
+        if let Some(lines) = &mut self.lines {
+            symbolizer.resolve_user_lines(tgid, address, now_ns, lines);
+        }
+        !self.functions[known..]
+            .iter()
+            .any(|frame| symbolizer.is_unmapped(*frame))
+    }
+
+    fn len(&self) -> (usize, usize) {
+        (self.functions.len(), self.lines.as_ref().map_or(0, Vec::len))
+    }
+
+    fn truncate(&mut self, (functions, lines): (usize, usize)) {
+        self.functions.truncate(functions);
+        if let Some(known) = &mut self.lines {
+            known.truncate(lines);
+        }
+    }
+}
+
+fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_ns: u64) -> Named {
     let (tgid, tid, ts_ns, weight_ns, spans, kernel, user, mut flags) = match record {
         Record::SpanEnd(end) => return Named::SpanEnd(end),
         Record::Sample {
@@ -192,34 +244,42 @@ fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
             flags,
         } => (tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags),
     };
-    let mut stack = Vec::with_capacity(kernel.len() + user.len());
+    let mut walked = Walked::default();
     for (depth, address) in kernel.iter().enumerate() {
-        symbolizer.resolve_kernel(call_site(*address, depth), &mut stack);
+        symbolizer.resolve_kernel(call_site(*address, depth), &mut walked.functions);
     }
+    // The kernel's lines are not known.
+    walked.lines = groupings
+        .contain(Grouping::Line)
+        .then(|| walked.functions.clone());
     if flags & SampleHeader::USER_BY_KERNEL == 0 {
         for (depth, address) in user.iter().enumerate() {
             let returns = u64::from(address & SampleHeader::INTERRUPTED == 0);
             let address = (address & SampleHeader::ADDRESS).saturating_sub(returns);
-            let known = stack.len();
-            symbolizer.resolve_user(tgid, address, now_ns, &mut stack);
+            let before = walked.len();
             // Nothing calls from where nothing is mapped: a guess by frame pointer, or by a table of what was here before,
             // has gone astray.
-            if depth > 0 && stack[known..].iter().any(|frame| symbolizer.is_unmapped(*frame)) {
-                stack.truncate(known);
+            if !walked.add(symbolizer, tgid, address, now_ns) && depth > 0 {
+                walked.truncate(before);
                 flags &= !SampleHeader::USER_COMPLETE;
                 break;
             }
         }
     } else {
-        let functions = stack
+        let functions = walked
+            .functions
             .iter()
             .filter_map(|frame| symbolizer.frames().get(frame.0 as usize));
         let in_breakpoint = is_behind_breakpoint(functions.map(|frame| &*frame.function));
         for (depth, address) in user.iter().enumerate() {
             let depth = depth + usize::from(in_breakpoint);
-            symbolizer.resolve_user(tgid, call_site(*address, depth), now_ns, &mut stack);
+            walked.add(symbolizer, tgid, call_site(*address, depth), now_ns);
         }
     }
+    let Walked {
+        functions: mut stack,
+        mut lines,
+    } = walked;
     let cut = flags & (SampleHeader::USER_TRUNCATED | SampleHeader::USER_MISSING) != 0;
     let at_root = || {
         stack
@@ -228,13 +288,24 @@ fn name(symbolizer: &mut Symbolizer, record: Record, now_ns: u64) -> Named {
     };
     let complete = !cut && (flags & SampleHeader::USER_COMPLETE != 0 || at_root());
     stack.reverse();
+    let stacks = Stacks::make(groupings, |grouping| match grouping {
+        Grouping::Function => stack.clone(),
+        Grouping::Line => {
+            let mut lines = lines.take().unwrap_or_default();
+            lines.reverse();
+            lines
+        }
+        Grouping::Module => symbolizer.fold_by_module(&stack),
+        Grouping::Thread => [&[symbolizer.thread(tgid, tid, now_ns)], &*stack].concat(),
+        Grouping::Process => [&[symbolizer.process(tgid, now_ns)], &*stack].concat(),
+    });
     Named::Sample {
         tgid,
         tid,
         ts_ns,
         weight_ns,
         spans,
-        stack,
+        stacks,
         complete,
     }
 }

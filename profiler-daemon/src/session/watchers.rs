@@ -56,14 +56,21 @@ impl<P, V: Copy> Watchers<P, V> {
         self.0.iter().any(|watcher| watcher.due_ns <= now_ns)
     }
 
-    /// Gives the streams that are due their picture, or all of them if `all`.
-    pub fn publish(&mut self, now_ns: u64, all: bool, mut make: impl FnMut(V, u64) -> P) {
+    /// What is watched; a variant may come several times.
+    pub fn variants(&self) -> impl Iterator<Item = V> {
+        self.0.iter().map(|watcher| watcher.variant)
+    }
+
+    /// Gives the streams that are due their picture, or all of them if `all`. Those for which none is made stay due.
+    pub fn publish(&mut self, now_ns: u64, all: bool, mut make: impl FnMut(V, u64) -> Option<P>) {
         for watcher in self
             .0
             .iter_mut()
             .filter(|watcher| all || watcher.due_ns <= now_ns)
         {
-            let picture = make(watcher.variant, watcher.seq);
+            let Some(picture) = make(watcher.variant, watcher.seq) else {
+                continue;
+            };
             watcher.seq += 1;
             // From now on, not from when it was due: a late task does not make up for it in a burst.
             watcher.due_ns = now_ns + watcher.interval_ns;
@@ -81,7 +88,7 @@ mod tests {
         let mut watchers: Watchers<u64, ()> = Watchers::default();
         let mut receiver = watchers.add((), 10, 0);
         for now in [0, 5, 10, 20, 30] {
-            watchers.publish(now, false, |(), seq| seq);
+            watchers.publish(now, false, |(), seq| Some(seq));
         }
         assert_eq!(receiver.borrow_and_update().as_deref(), Some(&3));
         drop(receiver);

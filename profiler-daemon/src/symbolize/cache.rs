@@ -5,7 +5,9 @@ use std::{collections::HashMap, fs::File};
 use super::{
     elf::{Elf, FileKey},
     frame::Frames,
+    home::Home,
     module::{Module, Resolved},
+    sideload::SideLoaded,
 };
 
 /// Most modules that are kept.
@@ -33,16 +35,17 @@ pub(super) struct Modules {
     entries: HashMap<ModuleId, Entry>,
     by_file: HashMap<FileKey, ModuleId>,
     by_build: HashMap<Build, ModuleId>,
+    side_loaded: SideLoaded,
     uses: u64,
     next: u64,
 }
 
 impl Modules {
-    /// The module of an open file, read in if it is new.
+    /// The module of an open file, read in if it is new; what belongs to it is then looked for at home.
     ///
     /// # Errors
     /// Where it cannot be mapped or is no ELF file.
-    pub fn open(&mut self, name: &str, file: File) -> std::io::Result<ModuleId> {
+    pub fn open(&mut self, name: &str, file: File, home: impl FnOnce() -> Home) -> std::io::Result<ModuleId> {
         let key = FileKey::of(&file.metadata()?);
         if let Some(&id) = self.by_file.get(&key) {
             return Ok(id);
@@ -61,7 +64,7 @@ impl Modules {
         self.entries.insert(
             id,
             Entry {
-                module: Module::new(name, elf),
+                module: Module::new(name, elf, home()),
                 used: self.uses,
                 bytes: 0,
             },
@@ -76,19 +79,44 @@ impl Modules {
 
     /// The frames at an offset in a module's file; `None` where the module has had to go.
     pub fn resolve(&mut self, id: ModuleId, file_offset: u64, frames: &mut Frames) -> Option<Resolved> {
+        self.with(id, |module, side_loaded| {
+            module.resolve(file_offset, side_loaded, frames)
+        })
+    }
+
+    /// As [`Self::resolve`], with the lines that run there.
+    pub fn resolve_lines(&mut self, id: ModuleId, file_offset: u64, frames: &mut Frames) -> Option<Resolved> {
+        self.with(id, |module, side_loaded| {
+            module.resolve_lines(file_offset, side_loaded, frames)
+        })
+    }
+
+    fn with(
+        &mut self,
+        id: ModuleId,
+        resolve: impl FnOnce(&mut Module, &SideLoaded) -> Resolved,
+    ) -> Option<Resolved> {
         let entry = self.entries.get_mut(&id)?;
-        if !entry.module.elf().is_intact() {
+        if !entry.module.is_intact() {
             self.remove(id);
             return None;
         }
         self.uses += 1;
         entry.used = self.uses;
-        let resolved = entry.module.resolve(file_offset, frames);
+        let resolved = resolve(&mut entry.module, &self.side_loaded);
         let bytes = entry.module.bytes();
         if bytes != std::mem::replace(&mut entry.bytes, bytes) {
             self.make_room(id);
         }
         Some(resolved)
+    }
+
+    /// Looks for what belongs to modules among these files first. All modules are read anew.
+    pub fn side_load(&mut self, files: SideLoaded) {
+        self.side_loaded.extend(files);
+        self.entries.clear();
+        self.by_file.clear();
+        self.by_build.clear();
     }
 
     fn make_room(&mut self, in_use: ModuleId) {
@@ -131,9 +159,21 @@ mod tests {
         let libc = std::fs::canonicalize("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
         let copy = folder.path().join("copy");
         std::fs::copy(&libc, &copy).unwrap();
-        let first = modules.open("libc", File::open(&libc).unwrap()).unwrap();
-        assert_eq!(modules.open("libc", File::open(&libc).unwrap()).unwrap(), first);
-        assert_eq!(modules.open("copy", File::open(&copy).unwrap()).unwrap(), first);
+        let first = modules
+            .open("libc", File::open(&libc).unwrap(), Home::default)
+            .unwrap();
+        assert_eq!(
+            modules
+                .open("libc", File::open(&libc).unwrap(), Home::default)
+                .unwrap(),
+            first
+        );
+        assert_eq!(
+            modules
+                .open("copy", File::open(&copy).unwrap(), Home::default)
+                .unwrap(),
+            first
+        );
         assert_eq!(modules.len(), 1);
         // Without the build-id, copies are told apart: make more than are kept.
         for index in 0..MODULES_MAX + 5 {
@@ -143,7 +183,9 @@ mod tests {
             let at = bytes.windows(build.len()).position(|part| part == build).unwrap();
             bytes[at..at + 8].copy_from_slice(&(index as u64).to_le_bytes());
             std::fs::write(&copy, bytes).unwrap();
-            modules.open("true", File::open(&copy).unwrap()).unwrap();
+            modules
+                .open("true", File::open(&copy).unwrap(), Home::default)
+                .unwrap();
             let renewed = folder.path().join(format!("{index}"));
             std::fs::rename(&copy, renewed).unwrap();
         }
@@ -157,7 +199,9 @@ mod tests {
         let copy = folder.path().join("copy");
         std::fs::copy("/bin/true", &copy).unwrap();
         let mut modules = Modules::default();
-        let id = modules.open("copy", File::open(&copy).unwrap()).unwrap();
+        let id = modules
+            .open("copy", File::open(&copy).unwrap(), Home::default)
+            .unwrap();
         assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
         File::options()
             .write(true)

@@ -24,7 +24,12 @@ pub(super) struct Declaration {
 
 impl Declaration {
     /// Reads an entry and those that it refers to.
-    pub fn read(dwarf: &Dwarf<Bytes<'_>>, units: &Units, unit: &Unit<Bytes<'_>>, entry: UnitOffset) -> Self {
+    pub fn read(
+        dwarf: &Dwarf<Bytes<'_>>,
+        units: Option<&Units>,
+        unit: &Unit<Bytes<'_>>,
+        entry: UnitOffset,
+    ) -> Self {
         let mut known = Self::default();
         known.follow(dwarf, units, unit, entry, REFERENCES_MAX);
         known
@@ -33,7 +38,7 @@ impl Declaration {
     fn follow(
         &mut self,
         dwarf: &Dwarf<Bytes<'_>>,
-        units: &Units,
+        units: Option<&Units>,
         unit: &Unit<Bytes<'_>>,
         entry: UnitOffset,
         references_left: usize,
@@ -49,7 +54,7 @@ impl Declaration {
         match next {
             Some(AttributeValue::UnitRef(next)) => self.follow(dwarf, units, unit, next, references_left),
             Some(AttributeValue::DebugInfoRef(next)) => {
-                if let Some((unit, next)) = units.unit_at(dwarf, next) {
+                if let Some((unit, next)) = units.and_then(|units| units.unit_at(dwarf, next)) {
                     self.follow(dwarf, units, &unit, next, references_left);
                 }
             }
@@ -88,7 +93,7 @@ impl Declaration {
 }
 
 /// The path of a file in a unit's table, from the directory that was compiled in.
-fn file_name(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>, index: u64) -> Option<String> {
+pub(super) fn file_name(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>, index: u64) -> Option<String> {
     let header = unit.line_program.as_ref()?.header();
     let file = header.file(index)?;
     let text = |value| {
@@ -96,8 +101,13 @@ fn file_name(dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>, index: u64) -> Op
         Some(String::from_utf8_lossy(&bytes[..bytes.len().min(NAME_MAX)]).into_owned())
     };
     let name = text(file.path_name())?;
-    // Joining keeps the right side alone where that is absolute.
-    let directory = file.directory(header).and_then(text).unwrap_or_default();
+    // Joining keeps the right side alone where that is absolute. The first directory is the one compiled in
+    // itself, which need not be absolute.
+    let directory = Some(file).filter(|file| file.directory_index() != 0);
+    let directory = directory
+        .and_then(|file| file.directory(header))
+        .and_then(text)
+        .unwrap_or_default();
     let compiled_in = unit
         .comp_dir
         .map(|directory| directory.to_string_lossy().into_owned())

@@ -1,7 +1,6 @@
 //! The bytes of one ELF file, and where in them everything is.
 
 use std::{
-    borrow::Cow,
     fs::{File, Metadata},
     io,
     ops::Range,
@@ -16,8 +15,6 @@ use object::{
     read::elf::{ElfFile64, ProgramHeader as _},
 };
 
-/// Most bytes that the compressed debug sections of one file may take decompressed.
-pub(super) const DECOMPRESSED_MAX: u64 = 256 << 20;
 /// Most loaded segments that are looked at.
 const SEGMENTS_MAX: usize = 256;
 
@@ -62,7 +59,7 @@ enum Backing {
         bytes: Mmap,
         length: u64,
     },
-    #[cfg(test)]
+    /// Unpacked from another file.
     Owned(Vec<u8>),
 }
 
@@ -74,20 +71,10 @@ struct Segment {
     executable: bool,
 }
 
-/// A section's bytes: in the file, or decompressed.
-#[derive(Default)]
-enum Section {
-    #[default]
-    Missing,
-    InFile(Range<usize>),
-    Decompressed(Box<[u8]>),
-}
-
 /// A mapped ELF file.
 pub(super) struct Elf {
     backing: Backing,
     segments: Vec<Segment>,
-    debug: Vec<(gimli::SectionId, Section)>,
     build_id: Option<Vec<u8>>,
 }
 
@@ -113,7 +100,10 @@ impl Elf {
         Self::new(Backing::Mapped { file, bytes, length })
     }
 
-    #[cfg(test)]
+    /// Reads the headers of a file that is in memory.
+    ///
+    /// # Errors
+    /// Where it is no x86-64 ELF file.
     pub fn from_bytes(bytes: Vec<u8>) -> io::Result<Self> {
         Self::new(Backing::Owned(bytes))
     }
@@ -122,7 +112,6 @@ impl Elf {
         let mut elf = Self {
             backing,
             segments: Vec::new(),
-            debug: Vec::new(),
             build_id: None,
         };
         let parsed = elf.parse()?;
@@ -150,10 +139,18 @@ impl Elf {
         Ok(elf)
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// Whose the file is; `None` for one in memory.
+    pub fn owner(&self) -> Option<u32> {
+        match &self.backing {
+            Backing::Mapped { file, .. } => file.metadata().ok().map(|file| file.uid()),
+            Backing::Owned(_) => None,
+        }
+    }
+
+    /// All of the file.
+    pub fn bytes(&self) -> &[u8] {
         match &self.backing {
             Backing::Mapped { bytes, .. } => bytes,
-            #[cfg(test)]
             Backing::Owned(bytes) => bytes,
         }
     }
@@ -162,7 +159,6 @@ impl Elf {
     pub fn is_intact(&self) -> bool {
         match &self.backing {
             Backing::Mapped { file, length, .. } => file.metadata().is_ok_and(|now| now.size() >= *length),
-            #[cfg(test)]
             Backing::Owned(_) => true,
         }
     }
@@ -219,87 +215,26 @@ impl Elf {
         end.or_else(|| self.segment_end(address))
     }
 
-    /// Finds the debug sections, decompressing those that are compressed.
-    ///
-    /// # Errors
-    /// Where a section is damaged, or they take more than [`DECOMPRESSED_MAX`].
-    pub fn load_debug(&mut self) -> io::Result<()> {
-        let mut left = DECOMPRESSED_MAX;
-        let mut debug = Vec::new();
-        for id in [
-            gimli::SectionId::DebugAbbrev,
-            gimli::SectionId::DebugAddr,
-            gimli::SectionId::DebugInfo,
-            gimli::SectionId::DebugLine,
-            gimli::SectionId::DebugLineStr,
-            gimli::SectionId::DebugRanges,
-            gimli::SectionId::DebugRngLists,
-            gimli::SectionId::DebugStr,
-            gimli::SectionId::DebugStrOffsets,
-        ] {
-            debug.push((id, self.load_section(id.name(), &mut left)?));
-        }
-        self.debug = debug;
-        Ok(())
-    }
-
-    fn load_section(&self, name: &str, left: &mut u64) -> io::Result<Section> {
-        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-        let parsed = self.parse()?;
-        let Some(section) = parsed.section_by_name(name) else {
-            return Ok(Section::Missing);
-        };
-        let data = section.compressed_data().map_err(invalid)?;
-        if data.format == object::CompressionFormat::None {
-            return Ok(self.range_of(data.data).map_or(Section::Missing, Section::InFile));
-        }
-        *left = left.checked_sub(data.uncompressed_size).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("{name} takes too much memory decompressed"),
-            )
-        })?;
-        match data.decompress().map_err(invalid)? {
-            Cow::Owned(bytes) => Ok(Section::Decompressed(bytes.into_boxed_slice())),
-            Cow::Borrowed(bytes) => Ok(self.range_of(bytes).map_or(Section::Missing, Section::InFile)),
-        }
-    }
-
     /// Where in the file a slice of it lies.
-    fn range_of(&self, part: &[u8]) -> Option<Range<usize>> {
+    pub fn range_of(&self, part: &[u8]) -> Option<Range<usize>> {
         let start = part.as_ptr().addr().checked_sub(self.bytes().as_ptr().addr())?;
         let end = start.checked_add(part.len())?;
         (end <= self.bytes().len()).then_some(start..end)
     }
 
-    /// Whether there is anything to read with DWARF.
-    pub fn has_debug(&self) -> bool {
-        self.debug
-            .iter()
-            .any(|(id, section)| *id == gimli::SectionId::DebugInfo && !matches!(section, Section::Missing))
+    /// Whether it has a section of this name that is not empty in the file.
+    pub fn has_section(&self, name: &str) -> bool {
+        self.parse().is_ok_and(|parsed| {
+            let section = parsed.section_by_name(name);
+            section.is_some_and(|section| section.file_range().is_some_and(|(_, size)| size > 0))
+        })
     }
 
-    /// Bytes that the decompressed sections take.
-    pub fn decompressed_bytes(&self) -> usize {
-        let size = |section: &Section| match section {
-            Section::Decompressed(bytes) => bytes.len(),
-            Section::Missing | Section::InFile(_) => 0,
-        };
-        self.debug.iter().map(|(_, section)| size(section)).sum()
-    }
-
-    /// A view of the debug sections.
-    pub fn dwarf(&self) -> gimli::Dwarf<Bytes<'_>> {
-        let find = |wanted| {
-            let found = self.debug.iter().find(|(id, _)| *id == wanted);
-            let bytes = match found.map(|(_, section)| section) {
-                Some(Section::InFile(range)) => self.slice(range),
-                Some(Section::Decompressed(bytes)) => bytes,
-                Some(Section::Missing) | None => &[],
-            };
-            Ok::<_, std::convert::Infallible>(EndianSlice::new(bytes, LittleEndian))
-        };
-        let Ok(dwarf) = gimli::Dwarf::load(find);
-        dwarf
+    /// Bytes of memory that are held for it, apart from the mapped file.
+    pub fn bytes_owned(&self) -> usize {
+        match &self.backing {
+            Backing::Mapped { .. } => 0,
+            Backing::Owned(bytes) => bytes.len(),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use super::reason::Reason;
 pub use crate::aggregate::calltree::FrameId;
 
 /// Most frames that are told apart; further ones are all [`FrameId::OTHER`].
@@ -27,7 +28,8 @@ const ROOTS_KERNEL: [&str; 2] = ["ret_from_fork", "ret_from_fork_asm"];
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// Its name: demangled, without parameters, with template arguments; without Rust's hash. Where it is
-    /// not known, the module and the address in it (`libfoo.so+0x1234`), or a word in brackets.
+    /// not known, the module and the address in it, with the reason (`libfoo.so+0x1234 (no symbols)`), or a
+    /// word in brackets.
     pub function: Arc<str>,
     /// The source file that declares it; empty where it is not known.
     pub file: Arc<str>,
@@ -39,6 +41,8 @@ pub struct Frame {
     pub inlined: bool,
     /// Whether it runs in the kernel.
     pub kernel: bool,
+    /// Why the function is not known; `None` where it is.
+    pub unresolved: Option<Reason>,
 }
 
 impl Frame {
@@ -51,6 +55,15 @@ impl Frame {
             module: Arc::clone(module),
             inlined: false,
             kernel,
+            unresolved: None,
+        }
+    }
+
+    /// A frame of which it is only known where it lies.
+    pub(super) fn unresolved(module: &Arc<str>, address: u64, reason: Reason) -> Self {
+        Self {
+            unresolved: Some(reason),
+            ..Self::named(&format!("{module}+{address:#x} ({reason})"), module, false)
         }
     }
 

@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use super::frame::{Frame, FrameId, Frames};
+use super::{
+    frame::{Frame, FrameId, Frames},
+    reason::Reason,
+};
 
 /// What stands for kernel code whose function is not known.
 const KERNEL: &str = "[kernel]";
@@ -117,7 +120,15 @@ impl KernelSymbols {
             }
             None => (KERNEL, &self.modules[0]),
         };
-        frames.intern(Frame::named(name, module, true))
+        let lacking = if self.sorted.is_empty() {
+            Reason::Hidden
+        } else {
+            Reason::NoSymbolHere
+        };
+        frames.intern(Frame {
+            unresolved: symbol.is_none().then_some(lacking),
+            ..Frame::named(name, module, true)
+        })
     }
 }
 

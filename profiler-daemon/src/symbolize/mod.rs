@@ -11,10 +11,18 @@
 //! |---|---|
 //! | `symbolizer` | the verbs: resolve, forget |
 //! | `frame` | functions, interned |
+//! | `reason` | why an address has no function |
 //! | `space` | one process: its mappings and the addresses resolved so far |
 //! | `cache` | modules by file and by build-id, least recently used out |
 //! | `module` | one ELF file: DWARF, else symbols, else its name and an offset |
-//! | `elf` | the mapped bytes and where in them everything is |
+//! | `sources` | the files that a module's names are read from |
+//! | `home` | where files that belong to a module are looked for, and opening them |
+//! | `companion` | the file with a module's debug information, where that was split off |
+//! | `sideload` | files with symbols that the user names |
+//! | `debugdata` | the packed symbols within a stripped file |
+//! | `split` | debug information that the compiler left beside the objects |
+//! | `elf` | the mapped bytes of a file and where in them everything is |
+//! | `sections` | its debug sections, decompressed where need be |
 //! | `symbols` | function symbols, sorted |
 //! | `units` | DWARF: which unit and function an address is in |
 //! | `inlined` | DWARF: the chain of inlined functions at an address |
@@ -22,20 +30,41 @@
 //! | `root` | whether the unwind table says that nothing called the code |
 //! | `name` | demangling, bounded |
 //! | `kernel` | `/proc/kallsyms` |
+//! | `grouping` | what the frames of a stack stand for |
+//! | `lines` | DWARF: the line that an address belongs to |
+//! | `tasks` | what threads and processes are called |
+//! | `perf_map` | functions that a just-in-time compiler has announced |
+//! | `perf_file` | the file in which it does, read as it grows |
 
 mod cache;
+mod companion;
+mod debugdata;
 mod declaration;
 mod elf;
 mod frame;
+mod grouping;
+mod home;
 mod inlined;
 mod kernel;
+mod lines;
 mod module;
 mod name;
+mod perf_file;
+mod perf_map;
+mod reason;
 mod root;
+mod sections;
+mod sideload;
+mod sources;
 mod space;
+mod split;
 mod symbolizer;
 mod symbols;
+mod tasks;
 mod units;
 
 pub use frame::{FRAMES_MAX, Frame, FrameId};
+pub use grouping::{Grouping, Groupings, Stacks};
+pub use reason::Reason;
+pub use sideload::{SideLoadError, SideLoaded};
 pub use symbolizer::Symbolizer;

@@ -6,11 +6,16 @@ use super::{
     declaration::Declaration,
     elf::Elf,
     frame::{Frame, FrameId, Frames},
+    home::Home,
     inlined,
+    lines::{Lines, Place},
     name::{demangle, is_mangled},
+    reason::Reason,
     root,
+    sideload::SideLoaded,
+    sources::Sources,
     symbols::Symbols,
-    units::Units,
+    units::{Found, Units},
 };
 
 /// Most addresses of one module whose frames are kept; then they are all resolved anew.
@@ -22,41 +27,48 @@ pub(super) type Resolved = Arc<[FrameId]>;
 /// A module and what has been read of it so far.
 pub(super) struct Module {
     name: Arc<str>,
-    elf: Elf,
+    sources: Sources,
     symbols: Option<Symbols>,
     units: Option<Units>,
     resolved: HashMap<u64, Resolved>,
+    lines: Lines,
+    /// As `resolved`, with the lines that run.
+    resolved_lines: HashMap<u64, Resolved>,
 }
 
 impl Module {
-    pub fn new(name: &str, elf: Elf) -> Self {
+    pub fn new(name: &str, elf: Elf, home: Home) -> Self {
         Self {
             name: name.into(),
-            elf,
+            sources: Sources::new(elf, home),
             symbols: None,
             units: None,
             resolved: HashMap::new(),
+            lines: Lines::default(),
+            resolved_lines: HashMap::new(),
         }
     }
 
-    pub fn elf(&self) -> &Elf {
-        &self.elf
+    /// Whether its files are as long as they were.
+    pub fn is_intact(&self) -> bool {
+        self.sources.is_intact()
     }
 
     /// The frames at an offset in the file.
-    pub fn resolve(&mut self, file_offset: u64, frames: &mut Frames) -> Resolved {
-        let Some(address) = self.elf.address_of(file_offset) else {
-            return Arc::new([self.unresolved(file_offset, frames)]);
+    pub fn resolve(&mut self, file_offset: u64, side_loaded: &SideLoaded, frames: &mut Frames) -> Resolved {
+        let Some(address) = self.sources.own().address_of(file_offset) else {
+            return Arc::new([self.unresolved(file_offset, Reason::Damaged, frames)]);
         };
         if let Some(known) = self.resolved.get(&address) {
             return Arc::clone(known);
         }
-        if !self.elf.is_intact() {
-            return Arc::new([self.unresolved(address, frames)]);
+        if !self.sources.is_intact() {
+            return Arc::new([self.unresolved(address, Reason::Damaged, frames)]);
         }
+        self.sources.find(side_loaded);
         let found = self.look_up(address, frames);
         if let Some(&outermost) = found.last()
-            && root::is_root(&self.elf, address)
+            && root::is_root(self.sources.own(), address)
         {
             frames.set_root(outermost);
         }
@@ -66,6 +78,64 @@ impl Module {
         let found: Resolved = found.into();
         self.resolved.insert(address, Arc::clone(&found));
         found
+    }
+
+    /// As [`Self::resolve`], with the lines that run there in place of those of the declarations.
+    pub fn resolve_lines(
+        &mut self,
+        file_offset: u64,
+        side_loaded: &SideLoaded,
+        frames: &mut Frames,
+    ) -> Resolved {
+        if let Some(known) = self.resolved_lines.get(&file_offset) {
+            return Arc::clone(known);
+        }
+        let functions = self.resolve(file_offset, side_loaded, frames);
+        let address = self.sources.own().address_of(file_offset);
+        let address = address.filter(|_| self.sources.is_intact());
+        let mut places = address
+            .map(|address| self.places(address))
+            .unwrap_or_default()
+            .into_iter();
+        let at_line = |&id: &FrameId| {
+            let place = places.next().flatten();
+            let Some(function) = frames.table().get(id.0 as usize).filter(|_| id != FrameId::OTHER) else {
+                return id;
+            };
+            let (file, line) = place.map_or_else(
+                || (Arc::clone(&function.file), 0),
+                |Place { file, line }| (file.into(), line),
+            );
+            let frame = Frame {
+                file,
+                line,
+                ..function.clone()
+            };
+            frames.intern(frame)
+        };
+        let resolved: Resolved = functions.iter().map(at_line).collect();
+        if self.resolved_lines.len() >= ADDRESSES_MAX {
+            self.resolved_lines.clear();
+        }
+        self.resolved_lines.insert(file_offset, Arc::clone(&resolved));
+        resolved
+    }
+
+    /// Where the functions at an address are in the source, innermost first; none where DWARF knows nothing.
+    fn places(&mut self, address: u64) -> Vec<Option<Place>> {
+        let Some(units) = self.units.as_mut().filter(|units| !units.is_empty()) else {
+            return Vec::new();
+        };
+        let dwarf = self.sources.dwarf();
+        let Some(Found { split, unit, entry }) = units.find(&dwarf, self.sources.split(), address) else {
+            return Vec::new();
+        };
+        if split.is_some() {
+            // Their lines are in the file that refers to them, under other numbers.
+            return Vec::new();
+        }
+        let chain = inlined::chain(&dwarf, &unit, entry, address).unwrap_or_else(|_| vec![entry]);
+        self.lines.places(&dwarf, &unit, &chain, address)
     }
 
     fn look_up(&mut self, address: u64, frames: &mut Frames) -> Vec<FrameId> {
@@ -78,7 +148,7 @@ impl Module {
         if declarations.is_empty() {
             return match symbol {
                 Some(name) => vec![frames.intern(Frame::named(&demangle(&name), &self.name, false))],
-                None => vec![self.unresolved(address, frames)],
+                None => vec![self.unresolved(address, self.sources.lacking(), frames)],
             };
         }
         let outermost = declarations.len() - 1;
@@ -91,18 +161,15 @@ impl Module {
             } = declaration;
             let inlined = index != outermost;
             let symbol = symbol.as_ref().filter(|name| !inlined && is_mangled(name));
-            let function = match linkage_name.or_else(|| symbol.cloned()).or(name) {
-                Some(name) => demangle(&name),
-                None => format!("{}+{address:#x}", self.name),
+            let named = match linkage_name.or_else(|| symbol.cloned()).or(name) {
+                Some(name) => Frame::named(&demangle(&name), &self.name, false),
+                None => Frame::unresolved(&self.name, address, Reason::NoSymbolHere),
             };
-            let module = Arc::clone(&self.name);
             Frame {
-                function: function.into(),
                 file: file.into(),
                 line,
-                module,
                 inlined,
-                kernel: false,
+                ..named
             }
         };
         declarations
@@ -116,49 +183,49 @@ impl Module {
     /// What DWARF knows of the functions at an address, innermost first; none where it knows nothing.
     fn declarations(&mut self, address: u64) -> Vec<Declaration> {
         if self.units.is_none() {
-            if let Err(error) = self.elf.load_debug() {
-                tracing::debug!(%error, module = %self.name, "debug information left out");
-            }
-            if self.elf.has_debug() {
-                self.units = Some(Units::read(&mut self.elf.dwarf()));
+            self.units = Some(if self.sources.has_debug() {
+                Units::read(&mut self.sources.dwarf())
             } else {
-                self.units = Some(Units::none());
-            }
+                Units::none()
+            });
         }
         let Some(units) = self.units.as_mut().filter(|units| !units.is_empty()) else {
             return Vec::new();
         };
-        let dwarf = self.elf.dwarf();
-        let Some((unit, function)) = units.find(&dwarf, address) else {
+        let skeletons = units.skeletons(&self.sources.dwarf(), address);
+        self.sources.load_split(&skeletons);
+        let dwarf = self.sources.dwarf();
+        let Some(Found { split, unit, entry }) = units.find(&dwarf, self.sources.split(), address) else {
             return Vec::new();
         };
-        let chain = inlined::chain(&dwarf, &unit, function, address).unwrap_or_else(|error| {
+        // Nothing in a file of its own refers to other units.
+        let others = split.is_none().then_some(&*units);
+        let dwarf = split.unwrap_or(dwarf);
+        let chain = inlined::chain(&dwarf, &unit, entry, address).unwrap_or_else(|error| {
             tracing::debug!(%error, module = %self.name, address, "inlined functions left out");
-            vec![function]
+            vec![entry]
         });
-        let declaration = |&entry| Declaration::read(&dwarf, units, &unit, entry);
+        let declaration = |&entry| Declaration::read(&dwarf, others, &unit, entry);
         chain.iter().rev().map(declaration).collect()
     }
 
     fn symbol(&mut self, address: u64) -> Option<Vec<u8>> {
-        let symbols = self.symbols.get_or_insert_with(|| Symbols::read(&self.elf));
-        symbols.find(&self.elf, address).map(<[u8]>::to_vec)
+        let files = self.sources.with_symbols();
+        let symbols = self.symbols.get_or_insert_with(|| Symbols::read(&files));
+        symbols.find(&files, address).map(<[u8]>::to_vec)
     }
 
-    fn unresolved(&self, address: u64, frames: &mut Frames) -> FrameId {
-        frames.intern(Frame::named(
-            &format!("{}+{address:#x}", self.name),
-            &self.name,
-            false,
-        ))
+    fn unresolved(&self, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {
+        frames.intern(Frame::unresolved(&self.name, address, reason))
     }
 
     /// Bytes of memory that it takes, apart from the mapped file; about right.
     pub fn bytes(&self) -> usize {
         self.symbols.as_ref().map_or(0, Symbols::bytes)
             + self.units.as_ref().map_or(0, Units::bytes)
-            + self.elf.decompressed_bytes()
-            + self.resolved.len() * 64
+            + self.sources.bytes()
+            + (self.resolved.len() + self.resolved_lines.len()) * 64
+            + self.lines.bytes()
     }
 }
 
@@ -187,10 +254,11 @@ mod tests {
     fn resolve_all(bytes: Vec<u8>) -> usize {
         let length = bytes.len() as u64;
         let Ok(elf) = Elf::from_bytes(bytes) else { return 0 };
-        let mut module = Module::new("object", elf);
+        let mut module = Module::new("object", elf, Home::default());
         let mut frames = Frames::default();
         for offset in (0..length).step_by(16) {
-            module.resolve(offset, &mut frames);
+            module.resolve(offset, &SideLoaded::default(), &mut frames);
+            module.resolve_lines(offset, &SideLoaded::default(), &mut frames);
         }
         frames.table().iter().filter(|frame| frame.inlined).count()
     }

@@ -9,8 +9,8 @@ use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 
 /// Longest name that is shown, in bytes; longer ones are shown mangled, and cut.
 pub(super) const NAME_MAX: usize = 4096;
-/// Deepest nesting of a C++ name.
-const NESTING_MAX: u32 = 64;
+/// Deepest nesting of a C++ name: names of containers of containers in the standard library reach 80. It takes stack.
+const NESTING_MAX: u32 = 96;
 
 /// A name as a frame shows it.
 pub(super) fn demangle(mangled: &[u8]) -> String {
@@ -151,6 +151,36 @@ mod tests {
         }
         assert!(demangle(mangled.as_bytes()).len() <= NAME_MAX);
         assert!(demangle(&vec![b'a'; 1 << 20]).len() <= NAME_MAX);
+    }
+
+    #[test]
+    fn names_of_nested_containers() {
+        let name = "_ZNSt6vectorISt4pairIlS_INSt7__cxx119sub_matchIN9__gnu_cxx17__normal_iteratorIPKcNS1_12basic_stringI\
+            cSt11char_traitsIcESaIcEEEEEEESaISD_EEESaISG_EE17_M_realloc_insertIJRlRKSF_EEEvNS4_IPSG_SI_EEDpOT_";
+        let plain = demangle(name.as_bytes());
+        assert!(
+            plain.starts_with("std::vector<std::pair<long, ") && plain.contains(">::_M_realloc_insert<"),
+            "{plain}"
+        );
+    }
+
+    #[test]
+    fn deep_nesting_takes_little_stack() {
+        let run = || {
+            for (before, part, after) in [
+                ("_Z1f", "P", "i"),
+                ("_Z1f", "N1aI", ""),
+                ("_Z1fI", "XadL_Z1fI", ""),
+                ("_Z1f", "F", "vE"),
+            ] {
+                for count in [10, 50, 100, 1000] {
+                    demangle(format!("{before}{}{after}", part.repeat(count)).as_bytes());
+                }
+            }
+        };
+        // As much as threads have by default.
+        let thread = std::thread::Builder::new().stack_size(2 << 20);
+        thread.spawn(run).unwrap().join().unwrap();
     }
 
     proptest! {

@@ -2,7 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::{cache::ModuleId, module::Resolved};
+use super::{
+    cache::ModuleId,
+    frame::{FrameId, Frames},
+    module::Resolved,
+    perf_file::PerfFile,
+    reason::Reason,
+};
 use crate::target::{Mapping, executable_mappings};
 
 /// Most addresses of one process whose frames are kept; then they are all resolved anew.
@@ -18,7 +24,16 @@ const AGE_MAX_NS: u64 = 1_000_000_000;
 pub(super) enum Behind {
     NotOpened,
     Module(ModuleId),
-    Unreadable,
+    Unreadable(Reason),
+}
+
+/// Which line a frame has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Detail {
+    /// That of its function's declaration.
+    Function,
+    /// That which runs.
+    Line,
 }
 
 /// A process's executable mappings, as last read.
@@ -26,7 +41,9 @@ pub(super) struct Space {
     pid: u32,
     mappings: Vec<(Mapping, Behind)>,
     read_at_ns: Option<u64>,
-    resolved: HashMap<u64, Resolved>,
+    resolved: HashMap<(u64, Detail), Resolved>,
+    /// Read once code without a file is seen.
+    perf_map: Option<Box<PerfFile>>,
     /// When it was last used, by the symbolizer's counter.
     pub used: u64,
 }
@@ -38,23 +55,24 @@ impl Space {
             mappings: Vec::new(),
             read_at_ns: None,
             resolved: HashMap::new(),
+            perf_map: None,
             used: 0,
         }
     }
 
     /// The frames at an address, where it was resolved before and what is known is not too old.
-    pub fn known(&mut self, address: u64, now_ns: u64) -> Option<&Resolved> {
+    pub fn known(&mut self, address: u64, detail: Detail, now_ns: u64) -> Option<&Resolved> {
         if self.age_ns(now_ns).is_none_or(|age| age >= AGE_MAX_NS) {
             self.read(now_ns);
         }
-        self.resolved.get(&address)
+        self.resolved.get(&(address, detail))
     }
 
-    pub fn remember(&mut self, address: u64, frames: Resolved) {
+    pub fn remember(&mut self, address: u64, detail: Detail, frames: Resolved) {
         if self.resolved.len() >= ADDRESSES_MAX {
             self.resolved.clear();
         }
-        self.resolved.insert(address, frames);
+        self.resolved.insert((address, detail), frames);
     }
 
     /// The mapping that holds an address, reading the mappings again where that may help.
@@ -66,6 +84,23 @@ impl Space {
         }
         let (mapping, behind) = self.mappings.get_mut(found?)?;
         Some((mapping, behind))
+    }
+
+    /// The function that a just-in-time compiler has put at an address. It is not to be remembered: other code
+    /// may come to lie there.
+    pub fn compiled(&mut self, address: u64, now_ns: u64, frames: &mut Frames) -> Option<FrameId> {
+        let perf_map = self.perf_map.get_or_insert_default();
+        perf_map.resolve(self.pid, address, now_ns, frames)
+    }
+
+    /// Bytes that its perf map takes.
+    pub fn perf_map_bytes(&self) -> usize {
+        self.perf_map.as_ref().map_or(0, |map| map.bytes())
+    }
+
+    /// Lets go of its perf map, which is read anew where it is needed.
+    pub fn drop_perf_map(&mut self) {
+        self.perf_map = None;
     }
 
     fn age_ns(&self, now_ns: u64) -> Option<u64> {

@@ -3,15 +3,21 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    cache::Modules,
+    cache::{ModuleId, Modules},
     frame::{Frame, FrameId, Frames},
+    home::Home,
     kernel::KernelSymbols,
-    space::{Behind, Space},
+    reason::Reason,
+    sideload::SideLoaded,
+    space::{Behind, Detail, Space},
+    tasks::Tasks,
 };
 use crate::target::Mapping;
 
 /// Most processes whose mappings are kept.
 const PROCESSES_MAX: usize = 1024;
+/// Most bytes of the perf maps of all processes; the one in use may take more.
+const PERF_MAPS_MAX: usize = 128 << 20;
 /// Where the kernel puts the page that pending return probes return to: the last of a process's addresses.
 const UPROBES_PAGE: u64 = 0x7fff_ffff_e000;
 /// The page's size.
@@ -20,6 +26,10 @@ const PAGE: u64 = 0x1000;
 const UPROBES: &str = "[uprobes]";
 /// What code without a file is called.
 const ANONYMOUS: &str = "[anon]";
+/// How paths of files begin that are memory only, which some compilers run their code in.
+const MEMORY_FILES: [&str; 2] = ["/memfd:", "/dev/zero"];
+/// Code without a file that is the kernel's.
+const KERNELS_OWN: [&str; 3] = ["[vdso]", "[vsyscall]", UPROBES];
 /// What an address that nothing is mapped at is called.
 const UNKNOWN: &str = "[unknown]";
 
@@ -30,6 +40,9 @@ pub struct Symbolizer {
     modules: Modules,
     spaces: HashMap<u32, Space>,
     kernel: Option<KernelSymbols>,
+    tasks: Tasks,
+    /// The frames of modules, by frame.
+    modules_of: HashMap<FrameId, FrameId>,
     uses: u64,
 }
 
@@ -45,6 +58,16 @@ impl Symbolizer {
     /// For a return address, `address` is one byte before it. `now_ns` is any clock that does not go back:
     /// it limits how often the mappings are read again.
     pub fn resolve_user(&mut self, pid: u32, address: u64, now_ns: u64, out: &mut Vec<FrameId>) {
+        self.resolve(pid, address, Detail::Function, now_ns, out);
+    }
+
+    /// As [`Self::resolve_user`], with the lines that run in place of those of the declarations: of a function that
+    /// others are inlined into, the line of the call. As many frames, and 0 where the line is not known.
+    pub fn resolve_user_lines(&mut self, pid: u32, address: u64, now_ns: u64, out: &mut Vec<FrameId>) {
+        self.resolve(pid, address, Detail::Line, now_ns, out);
+    }
+
+    fn resolve(&mut self, pid: u32, address: u64, detail: Detail, now_ns: u64, out: &mut Vec<FrameId>) {
         let Self {
             frames,
             modules,
@@ -62,7 +85,7 @@ impl Symbolizer {
         }
         let space = spaces.entry(pid).or_insert_with(|| Space::new(pid));
         space.used = *uses;
-        if let Some(known) = space.known(address, now_ns) {
+        if let Some(known) = space.known(address, detail, now_ns) {
             out.extend_from_slice(known);
             return;
         }
@@ -71,19 +94,93 @@ impl Symbolizer {
             return;
         }
         let Some((mapping, behind)) = space.mapping(address, now_ns) else {
-            out.push(intern_word(frames, UNKNOWN));
+            let unknown = Frame::named(UNKNOWN, &UNKNOWN.into(), false);
+            out.push(frames.intern(Frame {
+                unresolved: Some(Reason::NotMapped),
+                ..unknown
+            }));
             return;
         };
-        let resolved = in_file(mapping, behind, pid, address, modules, frames)
-            .unwrap_or_else(|| Arc::new([without_symbols(mapping, address, frames)]));
+        let resolve = |modules: &mut Modules, id, offset, frames: &mut Frames| match detail {
+            Detail::Function => modules.resolve(id, offset, frames),
+            Detail::Line => modules.resolve_lines(id, offset, frames),
+        };
+        let reason = match in_file(mapping, behind, pid, address, modules, frames, resolve) {
+            Ok(resolved) => {
+                out.extend_from_slice(&resolved);
+                space.remember(address, detail, resolved);
+                return;
+            }
+            Err(reason) => reason,
+        };
+        if may_be_compiled(mapping) {
+            let bytes = space.perf_map_bytes();
+            let compiled = space.compiled(address, now_ns, frames);
+            let grown = space.perf_map_bytes() > bytes;
+            if let Some(compiled) = compiled {
+                out.push(compiled);
+            } else if let Some((mapping, _)) = space.mapping(address, now_ns) {
+                out.push(without_symbols(mapping, address, reason, frames));
+            }
+            if grown {
+                self.bound_perf_maps();
+            }
+            return;
+        }
+        let resolved: Arc<[_]> = Arc::new([without_symbols(mapping, address, reason, frames)]);
         out.extend_from_slice(&resolved);
-        space.remember(address, resolved);
+        space.remember(address, detail, resolved);
+    }
+
+    /// Lets go of perf maps, those not used for longest first, until the others are within their bound.
+    fn bound_perf_maps(&mut self) {
+        let mut bytes: usize = self.spaces.values().map(Space::perf_map_bytes).sum();
+        while bytes > PERF_MAPS_MAX {
+            let others = self.spaces.values_mut();
+            let oldest = others
+                .filter(|space| space.perf_map_bytes() > 0 && space.used < self.uses)
+                .min_by_key(|space| space.used);
+            let Some(oldest) = oldest else { return };
+            bytes -= oldest.perf_map_bytes();
+            oldest.drop_perf_map();
+        }
     }
 
     /// Appends the frame at an address of the kernel.
     pub fn resolve_kernel(&mut self, address: u64, out: &mut Vec<FrameId>) {
         let symbols = self.kernel.get_or_insert_with(KernelSymbols::read);
         out.push(symbols.resolve(address, &mut self.frames));
+    }
+
+    /// Folds a stack by module: consecutive frames of one become a frame of its name.
+    pub fn fold_by_module(&mut self, stack: &[FrameId]) -> Vec<FrameId> {
+        let mut folded: Vec<FrameId> = stack.iter().map(|frame| self.module_of(*frame)).collect();
+        folded.dedup();
+        folded
+    }
+
+    fn module_of(&mut self, frame: FrameId) -> FrameId {
+        let Self {
+            frames, modules_of, ..
+        } = self;
+        *modules_of.entry(frame).or_insert_with(|| {
+            let of = frames.table().get(frame.0 as usize);
+            let Some(of) = of.filter(|of| !of.module.is_empty()) else {
+                return FrameId::OTHER;
+            };
+            let (module, kernel) = (Arc::clone(&of.module), of.kernel);
+            frames.intern(Frame::named(&module, &module, kernel))
+        })
+    }
+
+    /// The frame that stands for a thread.
+    pub fn thread(&mut self, tgid: u32, tid: u32, now_ns: u64) -> FrameId {
+        self.tasks.thread(tgid, tid, now_ns, &mut self.frames)
+    }
+
+    /// The frame that stands for a process's command line.
+    pub fn process(&mut self, tgid: u32, now_ns: u64) -> FrameId {
+        self.tasks.process(tgid, now_ns, &mut self.frames)
     }
 
     /// The table of frames: a [`FrameId`] is an index. It only grows, and entries never change.
@@ -109,13 +206,19 @@ impl Symbolizer {
             .is_some_and(|frame| &*frame.module == UNKNOWN)
     }
 
+    /// Looks for symbols in these files before any others that do not come with the program itself.
+    pub fn side_load(&mut self, files: SideLoaded) {
+        self.modules.side_load(files);
+        self.spaces.clear();
+    }
+
     /// Drops what is known of a process: it has ended or exec'd.
     pub fn forget(&mut self, pid: u32) {
         self.spaces.remove(&pid);
     }
 }
 
-/// The frames at an address where a file is mapped; `None` where it cannot be read.
+/// The frames at an address where a file is mapped.
 fn in_file(
     mapping: &Mapping,
     behind: &mut Behind,
@@ -123,34 +226,51 @@ fn in_file(
     address: u64,
     modules: &mut Modules,
     frames: &mut Frames,
-) -> Option<Arc<[FrameId]>> {
+    resolve: impl Fn(&mut Modules, ModuleId, u64, &mut Frames) -> Option<Arc<[FrameId]>>,
+) -> Result<Arc<[FrameId]>, Reason> {
     if !mapping.is_file() {
-        return None;
+        return Err(Reason::NoFile);
     }
-    let offset = mapping.offset_of(address)?;
+    let offset = mapping.offset_of(address).ok_or(Reason::Damaged)?;
     if let Behind::Module(id) = *behind {
-        if let Some(resolved) = modules.resolve(id, offset, frames) {
-            return Some(resolved);
+        if let Some(resolved) = resolve(modules, id, offset, frames) {
+            return Ok(resolved);
         }
         // It had to make room, or its file changed.
         *behind = Behind::NotOpened;
     }
-    if matches!(behind, Behind::Unreadable) {
-        return None;
+    if let Behind::Unreadable(reason) = *behind {
+        return Err(reason);
     }
     let opened = mapping
         .open(pid)
-        .and_then(|(file, _)| modules.open(&module_name(mapping), file));
+        .and_then(|(file, _)| modules.open(&module_name(mapping), file, || Home::of(pid, mapping)));
     match opened {
         Ok(id) => {
             *behind = Behind::Module(id);
-            modules.resolve(id, offset, frames)
+            resolve(modules, id, offset, frames).ok_or(Reason::Damaged)
         }
         Err(error) => {
             tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
-            *behind = Behind::Unreadable;
-            None
+            let reason = match error.kind() {
+                std::io::ErrorKind::InvalidData => Reason::NotElf,
+                _ => Reason::NotReadable,
+            };
+            *behind = Behind::Unreadable(reason);
+            Err(reason)
         }
+    }
+}
+
+/// Whether code of a just-in-time compiler may lie in a mapping that is not of an ELF file.
+fn may_be_compiled(mapping: &Mapping) -> bool {
+    let path = mapping.path.as_os_str().as_encoded_bytes();
+    if mapping.is_file() {
+        MEMORY_FILES
+            .iter()
+            .any(|memory| path.starts_with(memory.as_bytes()))
+    } else {
+        !KERNELS_OWN.iter().any(|own| path == own.as_bytes())
     }
 }
 
@@ -169,7 +289,7 @@ fn module_name(mapping: &Mapping) -> String {
 }
 
 /// A frame that says where an address lies, as an offset in the file or from the mapping's start.
-fn without_symbols(mapping: &Mapping, address: u64, frames: &mut Frames) -> FrameId {
+fn without_symbols(mapping: &Mapping, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {
     let name = module_name(mapping);
     if name == UPROBES {
         return intern_word(frames, UPROBES);
@@ -179,8 +299,8 @@ fn without_symbols(mapping: &Mapping, address: u64, frames: &mut Frames) -> Fram
     } else {
         address.checked_sub(mapping.start)
     };
-    let function = format!("{name}+{:#x}", offset.unwrap_or(address));
-    frames.intern(Frame::named(&function, &name.as_str().into(), false))
+    let module = name.as_str().into();
+    frames.intern(Frame::unresolved(&module, offset.unwrap_or(address), reason))
 }
 
 fn intern_word(frames: &mut Frames, word: &str) -> FrameId {

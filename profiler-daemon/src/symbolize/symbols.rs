@@ -16,34 +16,37 @@ use super::elf::{Elf, Parsed};
 const SYMBOLS_MAX: usize = 4 << 20;
 /// How many symbols before an address are looked at for one that reaches it: symbols can nest.
 const NESTING_MAX: usize = 16;
-/// Set in [`Symbol::name`] where the name is in the dynamic string table.
-const DYNAMIC: u32 = 1 << 31;
+/// How the upper bits of [`Symbol::name`] say which string table the name is in: two of each file.
+const TABLE_SHIFT: u32 = 30;
+/// Most files whose symbols are put together.
+const FILES_MAX: usize = 2;
 
 #[derive(Clone, Copy)]
 struct Symbol {
     address: u64,
     /// 0: up to the next symbol.
     size: u32,
-    /// Offset in the string table.
+    /// Offset in the string table, and which that is.
     name: u32,
 }
 
-/// The symbols of one file. Names are read from the file when asked for.
+/// The symbols of a module, from one file or two. Names are read from the files when asked for.
 pub(super) struct Symbols {
     sorted: Box<[Symbol]>,
-    strings: [Range<usize>; 2],
+    strings: [Range<usize>; 2 * FILES_MAX],
 }
 
 impl Symbols {
-    /// Reads the symbol table and the dynamic one.
-    pub fn read(elf: &Elf) -> Self {
+    /// Reads the symbol table and the dynamic one of each file; of two at an address, the first file's stays.
+    pub fn read(files: &[&Elf]) -> Self {
         let mut ranked: Vec<(u8, Symbol)> = Vec::new();
-        let mut strings = [0..0, 0..0];
-        if let Ok(parsed) = elf.parse() {
+        let mut strings = [const { 0..0 }; 2 * FILES_MAX];
+        for (file, elf) in files.iter().take(FILES_MAX).enumerate() {
+            let Ok(parsed) = elf.parse() else { continue };
             let tables = [parsed.elf_symbol_table(), parsed.elf_dynamic_symbol_table()];
-            for (index, table) in tables.into_iter().enumerate() {
+            for (index, table) in (2 * file..).zip(tables) {
                 strings[index] = string_range(&parsed, table).unwrap_or(0..0);
-                let mark = if index == 0 { 0 } else { DYNAMIC };
+                let mark = u32::try_from(index).unwrap_or(0) << TABLE_SHIFT;
                 let text = elf.slice(&strings[index]);
                 ranked.extend(functions(&parsed, table, text).map(|(rank, mut symbol)| {
                     symbol.name |= mark;
@@ -59,20 +62,22 @@ impl Symbols {
         }
     }
 
-    /// The mangled name of the function that holds an address.
-    pub fn find<'a>(&self, elf: &'a Elf, address: u64) -> Option<&'a [u8]> {
+    /// The mangled name of the function that holds an address, from the files that were read.
+    pub fn find<'a>(&self, files: &[&'a Elf], address: u64) -> Option<&'a [u8]> {
         let after = self.sorted.partition_point(|symbol| symbol.address <= address);
         let holds = |(back, symbol): (usize, &Symbol)| {
             if symbol.size != 0 {
                 return address - symbol.address < u64::from(symbol.size);
             }
             // An unsized label reaches to the next symbol, and no further than its section.
-            back == 0 && elf.section_end(symbol.address).is_some_and(|end| address < end)
+            let end = || files.first()?.section_end(symbol.address);
+            back == 0 && end().is_some_and(|end| address < end)
         };
         let before = self.sorted[..after].iter().rev().take(NESTING_MAX).enumerate();
         let symbol = before.into_iter().find(|&candidate| holds(candidate))?.1;
-        let strings = &self.strings[usize::from(symbol.name & DYNAMIC != 0)];
-        let name = text_at(elf.slice(strings), symbol.name & !DYNAMIC);
+        let table = (symbol.name >> TABLE_SHIFT) as usize;
+        let strings = files.get(table / 2)?.slice(&self.strings[table]);
+        let name = text_at(strings, symbol.name & !(u32::MAX << TABLE_SHIFT));
         Some(name).filter(|name| !name.is_empty())
     }
 
@@ -126,7 +131,7 @@ fn functions<'a>(
             STT_NOTYPE => in_code(section),
             _ => false,
         };
-        if !function || section == SHN_UNDEF || address == 0 || name >= DYNAMIC {
+        if !function || section == SHN_UNDEF || address == 0 || name >> TABLE_SHIFT != 0 {
             return None;
         }
         let first = strings.get(name as usize).copied().unwrap_or(0);

@@ -1,10 +1,17 @@
 //! DWARF: which unit and which function an address is in.
 
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+};
 
 use gimli::{DebugInfoOffset, Dwarf, Unit, UnitOffset};
 
-use super::elf::Bytes;
+use super::{
+    elf::Bytes,
+    split::{Skeleton, Split},
+};
 
 /// Most units of one file.
 const UNITS_MAX: usize = 1 << 18;
@@ -175,23 +182,42 @@ impl Units {
         self.offsets.is_empty()
     }
 
-    /// The unit, and the entry in it, of the function that holds an address.
+    /// The units that may hold an address and are in files of their own.
+    pub fn skeletons(&self, dwarf: &Dwarf<Bytes<'_>>, address: u64) -> Vec<Skeleton> {
+        let skeleton = |index: u32| {
+            let header = dwarf.unit_header(*self.offsets.get(index as usize)?).ok()?;
+            let unit = dwarf.unit(header).ok()?;
+            let id = unit.dwo_id?;
+            let name = dwarf.attr_string(&unit, unit.dwo_name().ok()??).ok()?;
+            let folder = unit.comp_dir.map_or(&[][..], |folder| folder.slice());
+            Some(Skeleton {
+                id,
+                path: path(folder).join(path(name.slice())),
+            })
+        };
+        self.spans.find(address).filter_map(skeleton).collect()
+    }
+
+    /// The function that holds an address.
     pub fn find<'a>(
         &mut self,
         dwarf: &Dwarf<Bytes<'a>>,
+        split: &'a Split,
         address: u64,
-    ) -> Option<(Unit<Bytes<'a>>, UnitOffset)> {
+    ) -> Option<Found<'a>> {
         let candidates: Vec<u32> = self.spans.find(address).collect();
         for index in candidates {
             let header = dwarf.unit_header(*self.offsets.get(index as usize)?).ok()?;
             let Ok(unit) = dwarf.unit(header) else { continue };
+            let (split, unit) = whole(dwarf, split, unit);
+            let in_unit = split.as_ref().unwrap_or(dwarf);
             let functions = self.functions.entry(index).or_insert_with(|| {
-                let read = Functions::read(dwarf, &unit).ok();
+                let read = Functions::read(in_unit, &unit).ok();
                 self.functions_bytes += read.as_ref().map_or(0, |functions| functions.0.bytes()) + 32;
                 read
             });
             if let Some(entry) = functions.as_ref().and_then(|functions| functions.find(address)) {
-                return Some((unit, entry));
+                return Some(Found { split, unit, entry });
             }
         }
         None
@@ -215,4 +241,45 @@ impl Units {
     pub fn bytes(&self) -> usize {
         self.offsets.len() * size_of::<DebugInfoOffset>() + self.spans.bytes() + self.functions_bytes
     }
+}
+
+/// A function's entry.
+pub(super) struct Found<'a> {
+    /// The sections that it is in, where they are in a file of their own.
+    pub split: Option<Dwarf<Bytes<'a>>>,
+    pub unit: Unit<Bytes<'a>>,
+    pub entry: UnitOffset,
+}
+
+/// The unit that a skeleton stands for, or the unit itself.
+fn whole<'a>(
+    dwarf: &Dwarf<Bytes<'a>>,
+    split: &'a Split,
+    skeleton: Unit<Bytes<'a>>,
+) -> (Option<Dwarf<Bytes<'a>>>, Unit<Bytes<'a>>) {
+    let found = || {
+        let id = skeleton.dwo_id?;
+        let split = split.dwarf(id, dwarf)?;
+        let mut headers = split.units();
+        while let Ok(Some(header)) = headers.next() {
+            let Ok(mut unit) = split.unit(header) else {
+                continue;
+            };
+            if unit.dwo_id == Some(id) {
+                unit.copy_relocated_attributes(&skeleton);
+                // Files are numbered as in the skeleton's table, where the unit has none.
+                if unit.line_program.is_none() {
+                    unit.line_program.clone_from(&skeleton.line_program);
+                }
+                unit.comp_dir = unit.comp_dir.or(skeleton.comp_dir);
+                return Some((Some(split), unit));
+            }
+        }
+        None
+    };
+    found().unwrap_or((None, skeleton))
+}
+
+fn path(bytes: &[u8]) -> PathBuf {
+    Path::new(std::ffi::OsStr::from_bytes(bytes)).to_path_buf()
 }

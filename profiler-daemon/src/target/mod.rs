@@ -21,3 +21,4 @@ pub use error::TargetError;
 pub use list::{Listed, find_executable, list};
 pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules};
 pub use process::{Process, Uids};
+pub(crate) use stat::{Stat, Status};

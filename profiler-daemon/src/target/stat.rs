@@ -53,6 +53,8 @@ pub struct Status {
     pub users: [u32; 4],
     /// Number of threads.
     pub threads: u32,
+    /// The task's number in its own PID namespace.
+    pub own_pid: u32,
 }
 
 impl Status {
@@ -68,7 +70,13 @@ impl Status {
         let mut users = field(b"Uid:")?
             .split_ascii_whitespace()
             .map(|user| user.parse::<u32>().ok());
+        // The namespaces' numbers, the innermost last; kernels without such namespaces have no such line.
+        let own_pid = match field(b"NSpid:") {
+            Some(numbers) => numbers.split_ascii_whitespace().next_back()?.parse().ok()?,
+            None => number(b"Pid:")?,
+        };
         Some(Self {
+            own_pid,
             leader: number(b"Tgid:")?,
             users: [users.next()??, users.next()??, users.next()??, users.next()??],
             threads: number(b"Threads:")?,
@@ -98,6 +106,7 @@ mod tests {
     fn own_status_is_read() {
         let status = Status::parse(&std::fs::read("/proc/self/status").unwrap()).unwrap();
         assert_eq!(status.leader, std::process::id());
+        assert!(status.own_pid > 0);
         assert_eq!(status.users[0], rustix::process::getuid().as_raw());
         assert!(status.threads >= 1);
     }

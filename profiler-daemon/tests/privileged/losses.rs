@@ -4,7 +4,12 @@
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use profiler_daemon::{kernel, rpc, session::Losses};
+use profiler_daemon::{
+    aggregate::Over,
+    kernel, rpc,
+    session::{FlameVariant, Losses},
+    symbolize::Grouping,
+};
 use profiler_proto::v1::{
     CreateSessionRequest, EndSessionRequest, Target, WatchFlameRequest, WatchLatencyRequest,
     session_service_client::SessionServiceClient, target::Target as OneTarget,
@@ -191,8 +196,11 @@ fn updates_that_a_stalled_client_missed_are_counted() {
                 ROOT,
                 "stalled".to_owned(),
                 50_000_000,
-                profiler_daemon::aggregate::Over::Start,
-                false,
+                FlameVariant {
+                    by: Grouping::Function,
+                    over: Over::Start,
+                    difference: false,
+                },
             )
             .await
             .unwrap();

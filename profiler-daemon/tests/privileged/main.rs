@@ -20,6 +20,7 @@ mod many;
 mod percentiles;
 mod service;
 mod stacks;
+mod stacks_compiled;
 mod stacks_languages;
 mod stacks_late;
 mod stacks_target;

@@ -6,9 +6,10 @@ use profiler_daemon::{
     aggregate::Over,
     kernel,
     session::{
-        self, Caller, Config, ExitMethod, FlamePicture, FunctionLatency, Handle, LatencyPicture, NewSession,
-        SessionError, SessionInfo, TargetSpec,
+        self, Caller, Config, ExitMethod, FlamePicture, FlameVariant, FunctionLatency, Handle,
+        LatencyPicture, NewSession, SessionError, SessionInfo, TargetSpec,
     },
+    symbolize::Grouping,
 };
 use tokio::{runtime::Runtime, sync::watch};
 
@@ -98,9 +99,22 @@ impl Service {
     }
 
     pub fn watch_flame(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<FlamePicture>>> {
+        self.watch_flame_by(session, Grouping::Function)
+    }
+
+    pub fn watch_flame_by(
+        &self,
+        session: &SessionInfo,
+        by: Grouping,
+    ) -> watch::Receiver<Option<Arc<FlamePicture>>> {
+        let variant = FlameVariant {
+            by,
+            over: Over::Start,
+            difference: true,
+        };
         let watch = self
             .handle
-            .watch_flame(ROOT, session.name.clone(), INTERVAL_NS, Over::Start, true);
+            .watch_flame(ROOT, session.name.clone(), INTERVAL_NS, variant);
         self.runtime.block_on(watch).unwrap()
     }
 

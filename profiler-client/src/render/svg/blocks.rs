@@ -1,14 +1,12 @@
 //! Where each box lies.
 
-use profiler_proto::v1;
-
 use super::{colour, details};
 use crate::{
     cli::request::Sides,
-    render::units::ratio,
+    render::{escape::terminal, units::ratio},
     state::{
         flame::FlameState,
-        tree::{self, Node, Tree, Weight},
+        tree::{Node, Tree, Weight},
     },
 };
 
@@ -125,15 +123,11 @@ fn draw(tree: &Tree<'_>, node: &Node<'_>, sides: Sides, x: f64, width: f64, dept
         x,
         width,
         depth,
-        label: label(node.frame),
+        label: terminal(&tree.label(node.frame)).into_owned(),
         details: details::node(tree, node, sides),
         fill,
         class,
     }
-}
-
-fn label(frame: &v1::Frame) -> String {
-    crate::render::escape::terminal(tree::name(frame)).into_owned()
 }
 
 /// Turns time into widths.

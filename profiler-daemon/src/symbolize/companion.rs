@@ -1,0 +1,129 @@
+//! The file with a module's debug information, where that was split off: by build-id, or by the name and
+//! checksum in `.gnu_debuglink` (GDB manual, "Debugging Information in Separate Files").
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use object::Object as _;
+
+use super::{elf::Elf, home::Home};
+
+/// Where distributions install debug information.
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+/// Longest file whose checksum is computed, in bytes: some seconds.
+const CHECKSUM_MAX: u64 = 2 << 30;
+/// Longest name of a file.
+const NAME_MAX: usize = 255;
+
+/// What tells whether a file is the one that was split off.
+pub(super) struct Wanted {
+    build_id: Option<Vec<u8>>,
+    /// The file's name and the CRC-32 of its contents.
+    link: Option<(PathBuf, u32)>,
+    /// The module's owner.
+    owner: Option<u32>,
+}
+
+impl Wanted {
+    /// By a module.
+    pub fn by(elf: &Elf) -> Self {
+        let link = elf.parse().ok().and_then(|parsed| {
+            let (name, checksum) = parsed.gnu_debuglink().ok().flatten()?;
+            let plain = !name.is_empty()
+                && name.len() <= NAME_MAX
+                && !name.contains(&b'/')
+                && !matches!(name, b"." | b"..");
+            plain.then(|| (PathBuf::from(OsStr::from_bytes(name)), checksum))
+        });
+        Self {
+            build_id: elf.build_id().map(<[u8]>::to_vec),
+            link,
+            owner: elf.owner(),
+        }
+    }
+
+    /// Finds the file in the usual places.
+    pub fn find(&self, home: &Home) -> Option<Elf> {
+        let by_build = self
+            .build_id
+            .as_deref()
+            .map(|build_id| Path::new(DEBUG_FOLDER).join(build_id_path(build_id)));
+        let by_link = self.link.iter().zip(home.path().and_then(Path::parent));
+        let by_link = by_link.flat_map(|((name, _), folder)| {
+            let below = folder.strip_prefix("/").unwrap_or(folder);
+            [
+                folder.join(name),
+                folder.join(".debug").join(name),
+                Path::new(DEBUG_FOLDER).join(below).join(name),
+            ]
+        });
+        let candidates: Vec<PathBuf> = by_build.into_iter().chain(by_link).collect();
+        candidates
+            .iter()
+            .flat_map(|path| home.open(path))
+            .find_map(|file| self.accept(file))
+    }
+
+    /// The file, if it is the one and holds something that the module lacks.
+    fn accept(&self, file: File) -> Option<Elf> {
+        if !self.may_own(&file) {
+            return None;
+        }
+        let elf = Elf::map(file).ok()?;
+        self.fits(&elf).then_some(elf)
+    }
+
+    /// Whether a file is of the module's owner, or of root. What others put there could have names of their
+    /// choice shown in place of the module's own.
+    pub fn may_own(&self, file: &File) -> bool {
+        let owner = file.metadata().map(|file| file.uid());
+        owner.is_ok_and(|owner| owner == 0 || self.owner.is_none_or(|expected| expected == owner))
+    }
+
+    /// The module's build-id.
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// Whether a file is the one, and holds something that the module may lack.
+    pub fn fits(&self, elf: &Elf) -> bool {
+        (elf.has_section(".debug_info") || elf.has_section(".symtab")) && self.matches(elf)
+    }
+
+    /// Whether a file belongs to the module. The build-id says so at no cost where both have one.
+    fn matches(&self, elf: &Elf) -> bool {
+        match (&self.build_id, elf.build_id(), &self.link) {
+            (Some(wanted), Some(found), _) => wanted == found,
+            (_, _, Some((_, checksum))) => {
+                let bytes = elf.bytes();
+                bytes.len() as u64 <= CHECKSUM_MAX && crc32fast::hash(bytes) == *checksum
+            }
+            _ => false,
+        }
+    }
+}
+
+/// `.build-id/xx/yyyy.debug`
+fn build_id_path(build_id: &[u8]) -> PathBuf {
+    let digits = build_id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let hex: String = digits
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect();
+    let (first, rest) = hex.split_at(hex.len().min(2));
+    PathBuf::from(format!(".build-id/{first}/{rest}.debug"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_of_a_build_id() {
+        let path = build_id_path(&[0xab, 0x01, 0xff]);
+        assert_eq!(path, Path::new(".build-id/ab/01ff.debug"));
+    }
+}

@@ -1,0 +1,47 @@
+//! Why an address has no function.
+
+use std::fmt;
+
+/// Why an address has no function. Clients show the text, and count samples by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reason {
+    /// Neither the file nor what belongs to it has symbols, but for those that other files may call.
+    NoSymbols,
+    /// There are symbols, and none of them reaches the address.
+    NoSymbolHere,
+    /// The file is cut short, or its headers or debug information contradict themselves.
+    Damaged,
+    /// The file cannot be opened: it is gone, was replaced, or may not be read.
+    NotReadable,
+    /// What is mapped is no ELF file for x86-64.
+    NotElf,
+    /// Memory without a file: code made while the program runs.
+    NoFile,
+    /// Nothing is mapped there.
+    NotMapped,
+    /// The kernel does not say where its functions are (`kernel.kptr_restrict`).
+    Hidden,
+}
+
+impl Reason {
+    /// A few words.
+    #[must_use]
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::NoSymbols => "no symbols",
+            Self::NoSymbolHere => "no symbol here",
+            Self::Damaged => "damaged",
+            Self::NotReadable => "not readable",
+            Self::NotElf => "not an ELF file",
+            Self::NoFile => "no file",
+            Self::NotMapped => "not mapped",
+            Self::Hidden => "hidden",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}

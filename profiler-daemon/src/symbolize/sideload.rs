@@ -1,0 +1,170 @@
+//! Files with symbols that the user names, in place of those in the usual places.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    fs::{self, File},
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use super::{companion::Wanted, elf::Elf};
+
+/// Most entries of folders that are looked at.
+const ENTRIES_MAX: usize = 1 << 18;
+/// Most files that are kept; the first ones stay.
+const FILES_MAX: usize = 1 << 16;
+/// Most files without a build-id: each may be read in whole for each module.
+const NAMELESS_MAX: usize = 64;
+
+/// ELF files by build-id.
+#[derive(Debug, Default)]
+pub struct SideLoaded {
+    by_build: HashMap<Vec<u8>, PathBuf>,
+    nameless: Vec<PathBuf>,
+}
+
+/// A path that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SideLoadError {
+    /// It cannot be read.
+    #[error("{path}: {error}")]
+    Unreadable {
+        /// The path as given.
+        path: String,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// There is no ELF file.
+    #[error(
+        "{0}: there is no ELF file for x86-64: name one with symbols or debug information, or a folder of them"
+    )]
+    Nothing(String),
+}
+
+impl SideLoaded {
+    /// Lists the ELF files that paths lead to: files, and folders with all that is below them. Links are
+    /// followed where they are named, and not within folders.
+    ///
+    /// # Errors
+    /// Where a path cannot be read, or has no ELF file. What cannot be read within a folder is left out.
+    pub fn scan(paths: &[PathBuf]) -> Result<Self, SideLoadError> {
+        let mut found = Self::default();
+        for path in paths {
+            let unreadable = |error| SideLoadError::Unreadable {
+                path: path.display().to_string(),
+                error,
+            };
+            let count = if fs::metadata(path).map_err(unreadable)?.is_dir() {
+                fs::read_dir(path).map_err(unreadable)?;
+                found.add_folder(path)
+            } else {
+                File::open(path).map_err(unreadable)?;
+                usize::from(found.add_file(path))
+            };
+            if count == 0 {
+                return Err(SideLoadError::Nothing(path.display().to_string()));
+            }
+        }
+        Ok(found)
+    }
+
+    fn add_folder(&mut self, folder: &Path) -> usize {
+        let mut count = 0;
+        let mut left = ENTRIES_MAX;
+        let mut folders = VecDeque::from([folder.to_path_buf()]);
+        while let Some(folder) = folders.pop_front() {
+            let Ok(entries) = fs::read_dir(&folder) else {
+                continue;
+            };
+            for entry in entries.take(left).flatten() {
+                left -= 1;
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => folders.push_back(entry.path()),
+                    Ok(kind) if kind.is_file() => count += usize::from(self.add_file(&entry.path())),
+                    _ => {}
+                }
+            }
+        }
+        count
+    }
+
+    fn add_file(&mut self, path: &Path) -> bool {
+        let Some(elf) = open(path) else { return false };
+        match elf.build_id() {
+            Some(build_id) if self.by_build.len() < FILES_MAX => {
+                // Of two, the one with debug information says more.
+                let has_debug = elf.has_section(".debug_info");
+                match self.by_build.get_mut(build_id) {
+                    Some(known) if has_debug => path.clone_into(known),
+                    Some(_) => {}
+                    None => drop(self.by_build.insert(build_id.to_vec(), path.to_path_buf())),
+                }
+            }
+            None if self.nameless.len() < NAMELESS_MAX => self.nameless.push(path.to_path_buf()),
+            _ => {}
+        }
+        true
+    }
+
+    /// Whether there is nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_build.is_empty() && self.nameless.is_empty()
+    }
+
+    /// Adds others, which go before what is there already.
+    pub(super) fn extend(&mut self, others: Self) {
+        if self.by_build.len() + others.by_build.len() > FILES_MAX {
+            *self = Self::default();
+        }
+        self.by_build.extend(others.by_build);
+        self.nameless.splice(0..0, others.nameless);
+        self.nameless.truncate(NAMELESS_MAX);
+    }
+
+    /// The file that belongs to a module.
+    pub(super) fn find(&self, wanted: &Wanted) -> Option<Elf> {
+        let by_build = wanted.build_id().and_then(|build_id| self.by_build.get(build_id));
+        by_build
+            .into_iter()
+            .chain(&self.nameless)
+            .filter_map(|path| open(path))
+            .find(|elf| wanted.fits(elf))
+    }
+}
+
+fn open(path: &Path) -> Option<Elf> {
+    let mut file = File::open(path).ok().filter(|file| {
+        // Pipes and devices are not read: they may have no end.
+        file.metadata().is_ok_and(|file| file.is_file())
+    })?;
+    let mut magic = [0; 4];
+    file.read_exact(&mut magic).ok()?;
+    (magic == *b"\x7fELF").then(|| Elf::map(file).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_searched_and_what_is_no_elf_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("a/b")).unwrap();
+        fs::write(at("text"), "text").unwrap();
+        let scan = |path: PathBuf| SideLoaded::scan(&[path]);
+        assert!(matches!(scan(at("text")), Err(SideLoadError::Nothing(_))));
+        assert!(matches!(scan(at("a")), Err(SideLoadError::Nothing(_))));
+        assert!(matches!(
+            scan(at("missing")),
+            Err(SideLoadError::Unreadable { .. })
+        ));
+        fs::copy("/bin/true", at("a/b/true")).unwrap();
+        for path in ["a", "a/b", "a/b/true"] {
+            let found = scan(at(path)).unwrap();
+            assert_eq!((found.by_build.len(), found.nameless.len()), (1, 0), "{path}");
+        }
+        assert!(SideLoaded::scan(&[at("a"), at("text")]).is_err());
+    }
+}
