@@ -184,6 +184,12 @@ pub unsafe fn through_trampoline(
     }
 }
 
+/// Whether this stands for another address.
+#[inline(always)]
+pub fn is_trampoline(pending: &Pending, ip: u64) -> bool {
+    pending.trampoline != 0 && ip == pending.trampoline
+}
+
 /// The return address of the stack slot, which holds `ip`: the one that a return probe replaced, if one did. 0 where
 /// one did and the kernel has not noted yet which.
 ///
@@ -193,8 +199,7 @@ pub unsafe fn through_trampoline(
 pub unsafe fn return_address(pending: *mut Pending, slot: u64, ip: u64) -> u64 {
     // SAFETY: the caller's pointer is valid.
     unsafe {
-        let trampoline = (*pending).trampoline;
-        if trampoline == 0 || ip != trampoline {
+        if !is_trampoline(&*pending, ip) {
             return ip;
         }
         find(pending, slot)

@@ -2,13 +2,15 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::{bpf_probe_read_kernel_buf, bpf_probe_read_user, generated::bpf_loop};
+use aya_ebpf::helpers::{
+    bpf_probe_read_kernel_buf, bpf_probe_read_user, bpf_probe_read_user_buf, generated::bpf_loop,
+};
 use profiler_common::{
     limits::MAX_USER_FRAMES,
     record::SampleHeader,
     unwind::{
-        CHUNK_ROWS, Cfa, Frame, MAPPING_STEPS, Mapping, Outcome, Process, ROW_STEPS, Row, Rule, find_caller,
-        find_cfa, frame_pointer_step, last_at_or_below, leave_signal_frame,
+        CHUNK_ROWS, Cfa, Frame, MAPPING_STEPS, Mapping, Outcome, Process, ROW_STEPS, Row, Rule, enter_plain,
+        find_caller, find_cfa, find_plain, frame_pointer_step, last_at_or_below, leave_signal_frame,
         register::{R11, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, pt_regs_offset},
         restore_rbp, restore_rbx,
     },
@@ -32,6 +34,10 @@ const IP_WORD: usize = 16;
 /// Word of `pt_regs` that is -1 where an exception or interrupt, and no system call, led into the kernel.
 const ORIGINAL_AX_WORD: usize = 15;
 
+/// Words of a [`Walk::window`]. It is aligned, so that it lies within a page; the next page may not be there.
+const WINDOW_WORDS: usize = 128;
+const WINDOW_BYTES: u64 = WINDOW_WORDS as u64 * 8;
+
 /// A walk under way.
 #[repr(C)]
 pub struct Walk {
@@ -46,6 +52,11 @@ pub struct Walk {
     caller: u64,
     /// The interrupted thread's `pt_regs`.
     registers: [u64; REGISTER_WORDS],
+    /// A part of the thread's stack: a read of one word takes nearly as long as of many, and the next frames'
+    /// return addresses are close by.
+    window: [u64; WINDOW_WORDS],
+    /// Where that part begins; 1, which nothing does, where there is none.
+    window_at: u64,
     /// Frames written.
     frames: u32,
     /// Of [`SampleHeader::flags`].
@@ -86,6 +97,7 @@ pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) ->
         // Nothing is between 0 and 0.
         set!((*walk).mapping.start, 0);
         set!((*walk).mapping.end, 0);
+        set!((*walk).window_at, 1);
         set!((*walk).frames, 0);
         set!((*walk).flags, 0);
         set!((*walk).lost, 0);
@@ -254,6 +266,9 @@ unsafe fn step(walk: *mut Walk) -> u32 {
             Some(rule) => copy::<Rule, { size_of::<Rule>() / 4 }>(rule, &raw mut (*walk).rule),
             None => return Outcome::NoRule as u32,
         }
+        if (*walk).rule.is_plain() && unwind_plain(walk) == Outcome::Continue as u32 {
+            return Outcome::Continue as u32;
+        }
         if (*walk).rule.cfa == Cfa::Signal as u8 {
             return unwind_signal_frame(walk);
         }
@@ -293,6 +308,23 @@ macro_rules! part {
             }
         }
     };
+}
+
+part! {
+    /// All of a step by a plain rule, where no return probe has replaced the address; else nothing.
+    fn unwind_plain(walk) {
+        if walk.at_breakpoint != 0 && walk.frames == 1 {
+            return Outcome::Unsupported as u32;
+        }
+        let (window, window_at) = (&mut walk.window, &mut walk.window_at);
+        find_plain(&walk.rule, &mut walk.frame, |address| read_near(window, window_at, address)).and_then(|(ip, cfa)| {
+            if pending::is_trampoline(&walk.pending, ip) {
+                return Err(Outcome::Unsupported);
+            }
+            enter_plain(&walk.rule, &mut walk.frame, ip, cfa);
+            Ok(())
+        })
+    }
 }
 
 part! {
@@ -375,6 +407,27 @@ part! {
             outcome => Err(outcome),
         }
     }
+}
+
+/// Reads a word of the thread's stack through the window, which is moved to where the word is.
+#[inline(always)]
+fn read_near(window: &mut [u64; WINDOW_WORDS], window_at: &mut u64, address: u64) -> Option<u64> {
+    let at = address & !(WINDOW_BYTES - 1);
+    if at != *window_at {
+        *window_at = 1;
+        let bytes = window.as_mut_ptr().cast::<u8>();
+        // SAFETY: the window's own bytes; the helper checks the address.
+        let bytes = unsafe { core::slice::from_raw_parts_mut(bytes, WINDOW_BYTES as usize) };
+        // SAFETY: as above.
+        unsafe { bpf_probe_read_user_buf(at as *const u8, bytes) }.ok()?;
+        *window_at = at;
+    }
+    if address & 7 != 0 {
+        return task::read_user(address);
+    }
+    let word = (address / 8) as usize & (WINDOW_WORDS - 1);
+    // SAFETY: the index is masked.
+    Some(unsafe { window.as_ptr().add(word).read() })
 }
 
 /// The number of the rule that holds at the frame.

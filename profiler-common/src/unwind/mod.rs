@@ -26,4 +26,6 @@ pub use frame_pointer::frame_pointer_step;
 pub use row::{CHUNK_ROWS, MAX_MAPPINGS, Mapping, Module, PAGE_BYTES, Page, Process, Row};
 pub use rule::{Cfa, Rule, Saved};
 pub use search::{MAPPING_STEPS, ROW_STEPS, last_at_or_below};
-pub use step::{find_caller, find_cfa, leave_signal_frame, restore_rbp, restore_rbx, step};
+pub use step::{
+    enter_plain, find_caller, find_cfa, find_plain, leave_signal_frame, restore_rbp, restore_rbx, step,
+};

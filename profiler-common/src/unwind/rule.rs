@@ -122,6 +122,20 @@ impl Rule {
         }
     }
 
+    /// Whether it is like nearly all rules of functions that make calls: a CFA from the stack or frame pointer, the
+    /// return address right below it, and `rbp` and `rbx` untouched or saved in the frame.
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::inline_always, reason = "inlined into eBPF")]
+    pub const fn is_plain(&self) -> bool {
+        const SAME_OR_AT_CFA: u8 = !(Saved::Same as u8 | Saved::AtCfa as u8 | (Saved::AtCfa as u8) << 4);
+        self.cfa == Cfa::Register as u8
+            && self.return_address == Saved::AtCfa as u8
+            && self.extra == -8
+            && self.saved & SAME_OR_AT_CFA == 0
+            && (self.cfa_register == RSP || self.cfa_register == RBP)
+    }
+
     /// `rbp`'s [`Saved`] as a number.
     #[inline(always)]
     #[must_use]

@@ -32,6 +32,9 @@ pub fn last_at_or_below<const STEPS: u32>(
     let mut low = 0u32;
     let mut length = count;
     for _ in 0..STEPS {
+        if length <= 1 {
+            break;
+        }
         let half = length >> 1;
         let middle = low.wrapping_add(half);
         // All ones where the value is not above. No branch: the verifier would follow both ways at each step. The

@@ -177,6 +177,9 @@ impl Engine {
                 self.attach_program(program, pid, file, &sites, is_exit, &mut attachment.links)?;
             }
         }
+        for probe in &attachment.probes {
+            self.counts.forget_unmatched(*probe);
+        }
         Ok(())
     }
 

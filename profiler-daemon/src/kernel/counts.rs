@@ -29,7 +29,7 @@ pub struct ProbeCounts {
     pub abandoned: u64,
     /// Calls beyond the depth that is kept.
     pub too_deep: u64,
-    /// Ends without a beginning.
+    /// Ends of calls that had begun before the probe was attached.
     pub unmatched: u64,
     /// Calls whose thread state could not be had.
     pub no_state: u64,
@@ -60,6 +60,15 @@ impl Counts {
     /// A counter of the programs as a whole.
     pub fn counter(&self, counter: Counter) -> u64 {
         word(&self.counters, counter as usize * 8).load(Ordering::Relaxed)
+    }
+
+    /// Forgets ends without a beginning. Exits are attached first: until entries are, every call ends so.
+    pub fn forget_unmatched(&self, id: ProbeId) {
+        word(
+            &self.probes,
+            slot(id) + std::mem::offset_of!(ProbeSlot, unmatched),
+        )
+        .store(0, Ordering::Relaxed);
     }
 
     /// Makes a slot a probe's: its counters zero, its id live.

@@ -71,7 +71,7 @@ pub struct Engine {
     pub(super) ebpf: Ebpf,
     pub(super) multi: MultiPrograms,
     ring: RingBuf<MapData>,
-    counts: Counts,
+    pub(super) counts: Counts,
     pub(super) ability: Ability,
     sampler: Option<Sampler>,
     /// What an interrupt of the sampler takes; measured when it is first started.

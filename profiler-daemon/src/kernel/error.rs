@@ -78,7 +78,15 @@ impl KernelError {
             Self::Map(error) => os_error(error),
             _ => None,
         };
-        matches!(code, Some(libc::EPERM | libc::EACCES))
+        match code {
+            Some(libc::EPERM) => true,
+            // Of a program, that is the verifier's word for a bad access.
+            Some(libc::EACCES) => !matches!(
+                self,
+                Self::Program { .. } | Self::AyaProgram(aya::programs::ProgramError::LoadError { .. })
+            ),
+            _ => false,
+        }
     }
 
     /// Whether the process that was meant is gone.

@@ -22,9 +22,6 @@ pub struct EntryPoint {
     pub single_stepped: bool,
     /// What the instruction does, for programs that can do it themselves.
     pub action: Action,
-    /// The function also jumps back to its first byte, so that the site is passed more than once
-    /// a call.
-    pub restarts: bool,
 }
 
 /// What a kernel does with an instruction under a uprobe (`arch/x86/kernel/uprobes.c`).
@@ -61,8 +58,8 @@ pub fn entry_point(
         }
         if !taken(instruction.ip()) {
             match handling(instruction) {
-                Handling::Emulated => return Some(point(code, cold, instruction, false)),
-                Handling::LongNop if long_nops => return Some(point(code, cold, instruction, false)),
+                Handling::Emulated => return Some(point(code, instruction, false)),
+                Handling::LongNop if long_nops => return Some(point(code, instruction, false)),
                 Handling::LongNop | Handling::Stepped => {
                     fallback.get_or_insert(instruction);
                 }
@@ -73,17 +70,16 @@ pub fn entry_point(
             break;
         }
     }
-    fallback.map(|instruction| point(code, cold, instruction, true))
+    fallback.map(|instruction| point(code, instruction, true))
 }
 
-fn point(code: &Code, cold: &[Code], instruction: &Instruction, single_stepped: bool) -> EntryPoint {
+fn point(code: &Code, instruction: &Instruction, single_stepped: bool) -> EntryPoint {
     let start = code.range().start;
     EntryPoint {
         delta: instruction.ip() - start,
         mnemonic: mnemonic(instruction),
         single_stepped,
         action: entry_action(instruction),
-        restarts: code.is_target(start) || cold.iter().any(|part| part.is_target(start)),
     }
 }
 
@@ -151,58 +147,47 @@ fn can_be_passed(instruction: &Instruction, info: &mut InstructionInfoFactory) -
 mod tests {
     use super::*;
 
-    fn entry(bytes: &[u8], long_nops: bool) -> (u64, &'static str, bool, bool) {
+    fn entry(bytes: &[u8], long_nops: bool) -> (u64, &'static str, bool) {
         let point = entry_point(&Code::decode(bytes, 0x1000).unwrap(), &[], long_nops, |_| false).unwrap();
-        (
-            point.delta,
-            point.mnemonic.leak(),
-            point.single_stepped,
-            point.restarts,
-        )
+        (point.delta, point.mnemonic.leak(), point.single_stepped)
     }
 
     #[test]
     fn the_first_emulated_instruction_is_taken() {
-        assert_eq!(entry(&[0x55, 0xc3], false), (0, "push", false, false));
+        assert_eq!(entry(&[0x55, 0xc3], false), (0, "push", false));
         // endbr64; push rbp
         assert_eq!(
             entry(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0xc3], false),
-            (4, "push", false, false)
+            (4, "push", false)
         );
         // mov eax, edi; call +0
         assert_eq!(
             entry(&[0x89, 0xf8, 0xe8, 0, 0, 0, 0, 0xc3], false),
-            (2, "call", false, false)
+            (2, "call", false)
         );
         // test edi, edi; je +1; nop; ret
-        assert_eq!(
-            entry(&[0x85, 0xff, 0x74, 1, 0x90, 0xc3], false),
-            (2, "je", false, false)
-        );
+        assert_eq!(entry(&[0x85, 0xff, 0x74, 1, 0x90, 0xc3], false), (2, "je", false));
         // push r12
-        assert_eq!(entry(&[0x41, 0x54, 0xc3], false), (0, "push", false, false));
+        assert_eq!(entry(&[0x41, 0x54, 0xc3], false), (0, "push", false));
     }
 
     #[test]
     fn the_stack_pointer_must_not_have_moved() {
         // sub rsp, 8; push rax: too late
-        assert_eq!(
-            entry(&[0x48, 0x83, 0xec, 8, 0x50, 0xc3], false),
-            (0, "sub", true, false)
-        );
+        assert_eq!(entry(&[0x48, 0x83, 0xec, 8, 0x50, 0xc3], false), (0, "sub", true));
         // push [rdi]; push rax
-        assert_eq!(entry(&[0xff, 0x37, 0x50, 0xc3], false), (0, "push", true, false));
+        assert_eq!(entry(&[0xff, 0x37, 0x50, 0xc3], false), (0, "push", true));
         // endbr64; leave; push rax
         assert_eq!(
             entry(&[0xf3, 0x0f, 0x1e, 0xfa, 0xc9, 0x50, 0xc3], false),
-            (0, "endbr64", true, false)
+            (0, "endbr64", true)
         );
         // mov eax, edi; ret
-        assert_eq!(entry(&[0x89, 0xf8, 0xc3], false), (0, "mov", true, false));
+        assert_eq!(entry(&[0x89, 0xf8, 0xc3], false), (0, "mov", true));
         // xor eax, eax; syscall; push rax
         assert_eq!(
             entry(&[0x31, 0xc0, 0x0f, 0x05, 0x50, 0xc3], false),
-            (0, "xor", true, false)
+            (0, "xor", true)
         );
     }
 
@@ -211,7 +196,7 @@ mod tests {
         // lock add dword [rdi], 1; xor eax, eax; ret
         assert_eq!(
             entry(&[0xf0, 0x83, 0x07, 1, 0x31, 0xc0, 0xc3], false),
-            (4, "xor", true, false)
+            (4, "xor", true)
         );
         // lock add dword [rdi], 1; syscall
         let code = Code::decode(&[0xf0, 0x83, 0x07, 1, 0xc3], 0x1000).unwrap();
@@ -221,19 +206,16 @@ mod tests {
     #[test]
     fn nothing_jumps_to_the_site() {
         // mov eax, edi; L: push rax; jmp L
-        assert_eq!(
-            entry(&[0x89, 0xf8, 0x50, 0xeb, 0xfd], false),
-            (0, "mov", true, false)
-        );
+        assert_eq!(entry(&[0x89, 0xf8, 0x50, 0xeb, 0xfd], false), (0, "mov", true));
         // L: push rax; jmp L
-        assert_eq!(entry(&[0x50, 0xeb, 0xfd], false), (0, "push", false, true));
+        assert_eq!(entry(&[0x50, 0xeb, 0xfd], false), (0, "push", false));
     }
 
     #[test]
     fn long_nops_are_for_new_kernels() {
         let code = [0x0f, 0x1f, 0x44, 0, 0, 0x55, 0xc3];
-        assert_eq!(entry(&code, true), (0, "nop", false, false));
-        assert_eq!(entry(&code, false), (5, "push", false, false));
-        assert_eq!(entry(&[0x90, 0xc3], false), (0, "nop", false, false));
+        assert_eq!(entry(&code, true), (0, "nop", false));
+        assert_eq!(entry(&code, false), (5, "push", false));
+        assert_eq!(entry(&[0x90, 0xc3], false), (0, "nop", false));
     }
 }

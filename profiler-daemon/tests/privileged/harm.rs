@@ -79,4 +79,5 @@ unharmed!(
     fork,
     exec,
     churn,
+    twice,
 );

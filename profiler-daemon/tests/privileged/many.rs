@@ -102,12 +102,17 @@ fn two_thousand_functions_come_and_go_while_they_are_called() {
         for function in &last.functions {
             // The one thread may be in it when the counters are read.
             assert!(function.open <= 1 && function.abandoned == 0, "{function:?}");
-            // Exits come before entries: calls between the two have an end without a beginning.
             assert!(
                 function.lost.keys().all(|reason| *reason == "open_at_attach"),
                 "{function:?}"
             );
         }
+        let open_at_attach: u64 = last
+            .functions
+            .iter()
+            .flat_map(|function| function.lost.values())
+            .sum();
+        assert!(open_at_attach <= 1, "{open_at_attach} of one thread's calls");
         assert!(last.lost.is_empty(), "{:?}", last.lost);
         counted += seen.sum::<u64>();
     }

@@ -22,7 +22,8 @@ const MANY: &str = "800000";
 
 const ROOTS: [&str; 2] = ["_start - main", "- thread_main"];
 
-const CHAINS: [&str; 16] = [
+const CHAINS: [&str; 17] = [
+    "read_line",
     "have_child",
     "timers_begin",
     "all_acts tower n00 n01 n02 n03 n04 n05 n06 n07 n08 n09 n10 n11 n12 n13 n14 n15 n16 n17 n18 n19 n20 n21 n22 n23 n24 n25 \

@@ -13,7 +13,7 @@ use super::{
 
 /// New code is known after this; an emulated machine is several times as slow.
 fn new_ms() -> u64 {
-    if small_scale() { 1000 } else { 100 }
+    if small_scale() { 3000 } else { 100 }
 }
 
 /// And this, where it lies where other code lay.
