@@ -1,7 +1,7 @@
 //! The tables of what a process has mapped.
 
 use crate::{process, tracee::Tracee};
-use profiler_common::unwind::Mapping;
+use profiler_common::unwind::{Mapping, Rule};
 use profiler_daemon::unwind::{Image, Key, Limits, Store, build};
 use std::{collections::HashMap, sync::Arc};
 
@@ -65,6 +65,13 @@ impl Tables {
         }
         self.names.sort_by_key(|(mapping, _)| mapping.start);
         self.mappings = self.names.iter().map(|(mapping, _)| *mapping).collect();
+    }
+
+    /// Whether the code at an address has unwind information.
+    pub fn has_rule(&mut self, tracee: &Tracee, ip: u64) -> bool {
+        self.know(tracee, ip);
+        let rule = self.image.rule_at(&self.mappings, ip);
+        rule.is_some_and(|rule| *rule != Rule::NONE)
     }
 
     /// An address as file and address in it.
