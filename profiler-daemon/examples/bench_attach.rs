@@ -14,6 +14,7 @@ use std::{
     error::Error,
     fs,
     io::{self, BufRead as _},
+    os::unix::fs::MetadataExt as _,
     path::Path,
     sync::{
         Arc,
@@ -31,6 +32,7 @@ use profiler_daemon::{
         hazards::{Decision, Hazards, KernelAbility, ModuleHazards, exit_method},
         scope::Name,
     },
+    target::{executable_mappings, modules},
 };
 use serde_json::{Value, json};
 
@@ -112,8 +114,19 @@ impl Bench {
 
     fn attach_ours(&mut self, pid: u32, file: &Path, names: &[&str], may_do: bool) -> Result<Value> {
         let mut specs = self.plan(file, names)?;
+        let inode = fs::metadata(file)?.ino();
+        let module = modules(&executable_mappings(pid)?)
+            .into_iter()
+            .find(|module| module.inode == inode)
+            .ok_or("the target has not mapped the file")?;
+        // Programs do instructions at known addresses only.
+        let address = |offset| module.addresses_of(offset).next().unwrap_or(0);
         for spec in &mut specs {
             spec.done_by_program &= may_do;
+            spec.entry_action.address = address(spec.entry_offset);
+            for exit in &mut spec.exits {
+                exit.action.address = address(exit.offset);
+            }
         }
         let start = Instant::now();
         self.ours = Some(self.engine.attach(pid, file, &specs)?);
