@@ -33,6 +33,8 @@ impl Node {
         let mut child = Command::new("node")
             .arg("--perf-basic-prof")
             .arg(&script)
+            // It leaves a log where it is.
+            .current_dir(directory.path())
             .stdout(Stdio::piped())
             .spawn()
             .ok()?;
