@@ -10,6 +10,8 @@ mod qemu;
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
     time::Duration,
 };
 
@@ -95,17 +97,23 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             program: program.clone(),
             object: arguments.object.clone(),
             ignored: false,
-            skip: Vec::new(),
         },
         None => Suite {
             program: build_suite()?,
             object: arguments.object.clone(),
             ignored: true,
-            skip: Vec::new(),
         },
     };
-    let limit = Duration::from_secs(arguments.timeout);
-    let reports = run(&arguments.kernels, &suite, arguments.filter.as_deref(), limit)?;
+    let words: Vec<String> = arguments.filter.iter().cloned().collect();
+    let runs: Vec<Run> = arguments
+        .kernels
+        .iter()
+        .map(|kernel| Run {
+            kernel: kernel.clone(),
+            words: words.clone(),
+        })
+        .collect();
+    let reports = run(&runs, &suite, Duration::from_secs(arguments.timeout))?;
     println!();
     for report in &reports {
         println!("{}", report.line());
@@ -130,38 +138,67 @@ pub struct Suite {
     pub object: Option<PathBuf>,
     /// Whether its tests are ignored by default.
     pub ignored: bool,
-    /// Tests whose names contain one of these are left out.
-    pub skip: Vec<String>,
 }
 
-/// Boots one machine after the other: two at once would share what two CPUs give, and distort every timing.
+/// One machine's part.
+#[derive(Debug)]
+pub struct Run {
+    /// The kernel, such as `6.12-preempt`.
+    pub kernel: String,
+    /// Arguments of the test program on top of the suite's: the names of the tests to run, or `--skip` and of those not to.
+    pub words: Vec<String>,
+}
+
+/// Boots a machine per CPU at a time, each of which uses one, and reports in the order of the runs.
 ///
 /// A kernel that cannot be had, or a machine that fails, is in its report and stops none of the others.
-pub fn run(kernels: &[String], suite: &Suite, filter: Option<&str>, limit: Duration) -> Result<Vec<Report>> {
-    let specs = kernels
+pub fn run(runs: &[Run], suite: &Suite, limit: Duration) -> Result<Vec<Report>> {
+    let specs = runs
         .iter()
-        .map(|name| kernel::Spec::parse(name))
+        .map(|run| kernel::Spec::parse(&run.kernel))
         .collect::<Result<Vec<_>>>()?;
-    let image = make_image(suite, filter)?;
-    let reports = specs.into_iter().map(|spec| match kernel::fetch(&spec) {
-        Ok(kernel) => qemu::boot(&spec, &kernel, &image, limit),
-        Err(error) => Report {
-            kernel: spec.name,
-            package: "no package".to_owned(),
-            boot: None,
-            total: Duration::ZERO,
-            counts: Counts::default(),
-            console: Vec::new(),
-            failure: Some(error.to_string()),
-        },
-    });
-    let judged = reports.map(|mut report| {
+    let image = make_image(suite)?;
+    let fetched: Vec<_> = specs.iter().map(kernel::fetch).collect();
+    let boot = |index: usize| {
+        let (run, spec) = (&runs[index], &specs[index]);
+        let mut report = match &fetched[index] {
+            Ok(kernel) => qemu::boot(spec, kernel, &image, &run.words, limit),
+            Err(error) => Report {
+                kernel: run.kernel.clone(),
+                package: "no package".to_owned(),
+                boot: None,
+                total: Duration::ZERO,
+                counts: Counts::default(),
+                console: Vec::new(),
+                failure: Some(error.to_string()),
+            },
+        };
         if report.failure.is_none() && report.counts.summaries == 0 {
             report.failure = Some("the program ended without a test summary".to_owned());
         }
-        report
+        println!("{}", report.line());
+        (index, report)
+    };
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&index| index < runs.len()))
+            .map(boot)
+            .collect::<Vec<_>>()
+    };
+    let at_once = thread::available_parallelism().map_or(1, usize::from);
+    let mut reports: Vec<(usize, Report)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .flat_map(|worker| {
+                worker
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+            .collect()
     });
-    Ok(judged.inspect(|report| println!("{}", report.line())).collect())
+    reports.sort_by_key(|&(index, _)| index);
+    Ok(reports.into_iter().map(|(_, report)| report).collect())
 }
 
 /// Runs one program, which is not a test, on one kernel; gives what it printed.
@@ -179,7 +216,7 @@ pub fn run_program(
     fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
     let image = directory.join("program.cpio");
     initramfs::write(&image, &vm_init()?, program, files)?;
-    let report = qemu::boot(&spec, &kernel::fetch(&spec)?, &image, limit);
+    let report = qemu::boot(&spec, &kernel::fetch(&spec)?, &image, &[], limit);
     match report.failure {
         None => Ok(report.console),
         Some(failure) => Err(Error::told(format!("{kernel}: {failure}"))),
@@ -218,7 +255,7 @@ fn test_program(messages: &str, target: &str) -> Option<PathBuf> {
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
-fn make_image(suite: &Suite, filter: Option<&str>) -> Result<PathBuf> {
+fn make_image(suite: &Suite) -> Result<PathBuf> {
     let directory = workspace::target().join("vm");
     fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
     let init = vm_init()?;
@@ -230,13 +267,6 @@ fn make_image(suite: &Suite, filter: Option<&str>) -> Result<PathBuf> {
     let program = strip(&suite.program, &directory)?;
     let mut arguments = vec!["--test-threads=1".to_owned()];
     arguments.extend(suite.ignored.then(|| "--ignored".to_owned()));
-    arguments.extend(filter.map(str::to_owned));
-    arguments.extend(
-        suite
-            .skip
-            .iter()
-            .flat_map(|name| ["--skip".to_owned(), name.clone()]),
-    );
     let mut environment = vec![
         ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
         ("RUST_BACKTRACE".to_owned(), "1".to_owned()),

@@ -119,7 +119,7 @@ impl Service {
     }
 
     /// The first picture from now on that fulfils a condition.
-    pub fn until<P>(
+    pub fn until<P: Ends>(
         &self,
         pictures: &mut watch::Receiver<Option<Arc<P>>>,
         mut condition: impl FnMut(&P) -> bool,
@@ -127,7 +127,11 @@ impl Service {
         self.runtime.block_on(async {
             tokio::time::timeout(PATIENCE, async {
                 loop {
-                    pictures.changed().await.expect("the session task is gone");
+                    if pictures.changed().await.is_err() {
+                        let last = pictures.borrow().clone();
+                        let reason = last.as_deref().and_then(Ends::ended);
+                        panic!("no such picture came before the last, which says: {reason:?}");
+                    }
                     let picture = pictures.borrow_and_update().clone();
                     if let Some(picture) = picture.filter(|picture| condition(picture)) {
                         return picture;
@@ -144,6 +148,24 @@ impl Service {
         let mut pictures = self.watch_latency(session);
         self.end(session);
         self.until(&mut pictures, |picture| picture.ended.is_some())
+    }
+}
+
+/// A picture that may be its view's last.
+pub trait Ends {
+    /// Why it is.
+    fn ended(&self) -> Option<&str>;
+}
+
+impl Ends for LatencyPicture {
+    fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
+    }
+}
+
+impl Ends for FlamePicture {
+    fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
     }
 }
 

@@ -1,4 +1,8 @@
 //! One machine's run under QEMU, emulated in full: KVM is not to be had in most build machines.
+//!
+//! All CPUs of a machine share one thread. With a thread each, what one CPU writes can pass by the translation that
+//! another just made of that page: a CPU then runs the instruction that was there before. Single-stepped probes write
+//! the instructions that they step into a page that all threads of a process execute, and died of that.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -34,8 +38,8 @@ impl Drop for Machine {
     }
 }
 
-/// Boots a kernel with an image, passes its console on, and reports.
-pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Report {
+/// Boots a kernel with an image, passes its console on, and reports. The words are the program's last arguments.
+pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, words: &[String], limit: Duration) -> Report {
     let mut report = Report {
         kernel: spec.name.clone(),
         package: kernel.package.clone(),
@@ -46,11 +50,15 @@ pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Repo
         failure: None,
     };
     let start = Instant::now();
-    let append = format!("console=ttyS0 quiet panic=-1 {}", spec.append);
+    let append = format!(
+        "console=ttyS0 quiet panic=-1 {} -- {}",
+        spec.append,
+        words.join(" ")
+    );
     let spawned = Command::new("qemu-system-x86_64")
         .args([
             "-accel",
-            "tcg,thread=multi",
+            "tcg,thread=single",
             "-cpu",
             "max",
             "-smp",
@@ -62,13 +70,7 @@ pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Repo
         .arg(&kernel.image)
         .arg("-initrd")
         .arg(image)
-        .args([
-            "-append",
-            append.trim_end(),
-            "-nographic",
-            "-no-reboot",
-            "-nodefaults",
-        ])
+        .args(["-append", &append, "-nographic", "-no-reboot", "-nodefaults"])
         .args(["-serial", "stdio", "-monitor", "none"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
