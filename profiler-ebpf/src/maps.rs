@@ -18,7 +18,7 @@ use profiler_common::{
     probe::ProbeSlot,
     settings::{Sampling, Settings},
     thread::ThreadState,
-    unwind::{CHUNK_ROWS, Mapping, Module, Page, Process, Row, Rule},
+    unwind::{CHUNK_ROWS, Mapping, Module, Page, Process, RECENT, Recent, Row, Rule},
 };
 
 use crate::sample::Scratch;
@@ -79,6 +79,10 @@ pub static UNWIND_ROWS: ArrayOfMaps<
 /// The rules that rows number.
 #[btf_map]
 pub static UNWIND_RULES: Array<Rule, { Rule::MAX }, MMAPABLE> = Array::new();
+
+/// Rules that the sampler of a CPU found a while ago, by [`Recent::place`].
+#[btf_map]
+pub static UNWIND_RECENT: PerCpuArray<[Recent; RECENT], 1> = PerCpuArray::new();
 
 /// The sampler's working memory. Uprobe programs must never use it: the sampler may interrupt them.
 #[btf_map]

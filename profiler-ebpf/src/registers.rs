@@ -1,4 +1,4 @@
-//! The probed thread's registers: the context of a uprobe program.
+//! The thread's registers where a probe or the sampler met it: how the context of these programs begins.
 //!
 //! Accesses are written as instructions with constant offsets. The verifier allows no others, and the
 //! optimiser would otherwise merge the arms of a `match` into one access at a computed offset.
@@ -8,7 +8,7 @@ use core::{arch::asm, ffi::c_void};
 /// Offset of the stack pointer in `struct pt_regs`, which is part of x86-64's user ABI.
 pub const SP_OFFSET: u64 = 152;
 
-/// A uprobe program's context.
+/// A program's context.
 #[derive(Clone, Copy)]
 pub struct Registers(*mut c_void);
 
@@ -48,6 +48,14 @@ impl Registers {
     #[inline(always)]
     pub fn set_instruction_pointer(self, value: u64) {
         store!(self.0, "128", value);
+    }
+
+    /// Whether the thread was in the program itself, and not in the kernel.
+    #[inline(always)]
+    pub fn in_user_mode(self) -> bool {
+        const PRIVILEGE_LEVEL: u64 = 3;
+        let code_segment = load!(self.0, "136");
+        code_segment & PRIVILEGE_LEVEL != 0
     }
 
     #[inline(always)]

@@ -16,6 +16,7 @@ use profiler_common::{
 use crate::{
     emit::{self, Fill},
     maps::{self, RING, SCRATCH, TARGETS},
+    registers::Registers,
     span,
     stack::{self, Part},
     task,
@@ -81,8 +82,12 @@ pub fn take(ctx: *mut c_void) {
     }
     let mut offset = size_of::<SampleHeader>() + depth as usize * size_of::<SpanRef>();
 
-    // SAFETY: the offset is masked below OFFSETS, and a walk's room lies behind that.
-    let kernel = unsafe { stack::walk(ctx, out.add(mask(offset)), Part::Kernel) }.unwrap_or(0);
+    let kernel = if Registers::new(ctx).in_user_mode() {
+        0
+    } else {
+        // SAFETY: the offset is masked below OFFSETS, and a walk's room lies behind that.
+        unsafe { stack::walk(ctx, out.add(mask(offset)), Part::Kernel) }.unwrap_or(0)
+    };
     offset += kernel * 8;
     // SAFETY: as above; the scratch is this CPU's, and nothing interrupts the sampler.
     let user = unsafe {

@@ -9,15 +9,19 @@ use profiler_common::{
     limits::MAX_USER_FRAMES,
     record::SampleHeader,
     unwind::{
-        CHUNK_ROWS, Cfa, Frame, MAPPING_STEPS, Mapping, Outcome, Process, ROW_STEPS, Row, Rule, enter_plain,
-        find_caller, find_cfa, find_plain, frame_pointer_step, last_at_or_below, leave_signal_frame,
+        CHUNK_ROWS, Cfa, Frame, MAPPING_STEPS, Mapping, Outcome, Process, RECENT, ROW_STEPS, Recent, Row,
+        Rule, enter_plain, find_caller, find_cfa, find_plain, frame_pointer_step, last_at_or_below,
+        leave_signal_frame,
         register::{R11, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, pt_regs_offset},
         restore_rbp, restore_rbx,
     },
 };
 
 use crate::{
-    maps::{UNWIND_MAPPINGS, UNWIND_MODULES, UNWIND_PAGES, UNWIND_PROCESSES, UNWIND_ROWS, UNWIND_RULES},
+    maps::{
+        UNWIND_MAPPINGS, UNWIND_MODULES, UNWIND_PAGES, UNWIND_PROCESSES, UNWIND_RECENT, UNWIND_ROWS,
+        UNWIND_RULES,
+    },
     pending::{self, Pending},
     plain::{copy, set},
     task,
@@ -71,6 +75,7 @@ pub struct Walk {
 #[repr(C)]
 struct Cursor {
     walk: *mut Walk,
+    recent: *mut Recent,
     out: *mut u8,
 }
 
@@ -90,10 +95,12 @@ pub struct Walked {
 pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) -> Option<Walked> {
     // SAFETY: the value is copied at once.
     let process = unsafe { UNWIND_PROCESSES.get(&tgid).copied() }?;
+    let recent = UNWIND_RECENT.get_ptr_mut(0)?.cast::<Recent>();
     // SAFETY: the caller's scratch is a live map value that nothing else uses meanwhile.
     unsafe {
         set!((*walk).process.first_mapping, process.first_mapping);
         set!((*walk).process.mappings, process.mappings);
+        set!((*walk).process.generation, process.generation);
         // Nothing is between 0 and 0.
         set!((*walk).mapping.start, 0);
         set!((*walk).mapping.end, 0);
@@ -102,7 +109,7 @@ pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) ->
         set!((*walk).flags, 0);
         set!((*walk).lost, 0);
         begin(walk, in_kernel)?;
-        let mut cursor = Cursor { walk, out };
+        let mut cursor = Cursor { walk, recent, out };
         bpf_loop(
             MAX_USER_FRAMES as u32,
             walk_one as *mut c_void,
@@ -240,7 +247,7 @@ unsafe extern "C" fn walk_one(index: u32, cursor: *mut c_void) -> i64 {
             return 1;
         }
 
-        let outcome = step(walk);
+        let outcome = step(walk, cursor.recent);
         if outcome == Outcome::Continue as u32 {
             return 0;
         }
@@ -259,10 +266,10 @@ unsafe extern "C" fn walk_one(index: u32, cursor: *mut c_void) -> i64 {
 
 /// One frame further by its rule; an [`Outcome`].
 #[inline(always)]
-unsafe fn step(walk: *mut Walk) -> u32 {
-    // SAFETY: a live map value.
+unsafe fn step(walk: *mut Walk, recent: *mut Recent) -> u32 {
+    // SAFETY: live map values.
     unsafe {
-        match UNWIND_RULES.get(rule_of(walk)) {
+        match UNWIND_RULES.get(rule_of(walk, recent)) {
             Some(rule) => copy::<Rule, { size_of::<Rule>() / 4 }>(rule, &raw mut (*walk).rule),
             None => return Outcome::NoRule as u32,
         }
@@ -432,17 +439,36 @@ fn read_near(window: &mut [u64; WINDOW_WORDS], window_at: &mut u64, address: u64
 
 /// The number of the rule that holds at the frame.
 #[inline(always)]
-unsafe fn rule_of(walk: *mut Walk) -> u32 {
-    // SAFETY: a live map value.
+unsafe fn rule_of(walk: *mut Walk, recent: *mut Recent) -> u32 {
+    // SAFETY: live map values; the place is masked, and of this CPU's sampler, which nothing interrupts.
     unsafe {
         let address = (*walk).frame.lookup_ip();
+        let recent = recent.add(masked_place(address));
+        if let Some(rule) = (*recent).rule(&(*walk).process, address) {
+            return u32::from(rule);
+        }
         if !find_mapping(walk, address) {
             (*walk).flags |= u32::from(SampleHeader::USER_NO_TABLE);
             return u32::from(Rule::NONE_INDEX);
         }
-        unwind_rule((*walk).mapping.module, address.wrapping_sub((*walk).mapping.bias))
+        let rule = unwind_rule((*walk).mapping.module, address.wrapping_sub((*walk).mapping.bias));
+        if let Some(found) = Recent::new(&(*walk).process, address, rule as u16) {
+            copy::<Recent, { size_of::<Recent>() / 4 }>(&raw const found, recent);
+        }
+        rule
     }
 }
+
+/// The place of an address, masked in a way that the optimiser cannot drop.
+#[inline(always)]
+fn masked_place(address: u64) -> usize {
+    let mut place = Recent::place(address);
+    // SAFETY: register arithmetic only.
+    unsafe { core::arch::asm!("{0} &= 1023", inout(reg) place) };
+    place
+}
+
+const _: () = assert!(RECENT == 1024);
 
 #[inline(always)]
 unsafe fn find_mapping(walk: *mut Walk, address: u64) -> bool {

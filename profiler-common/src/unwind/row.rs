@@ -93,9 +93,11 @@ pub struct Process {
     pub first_mapping: u32,
     /// Number of mappings, at most [`MAX_MAPPINGS`].
     pub mappings: u32,
+    /// No other mappings, of this process or another, ever have the same; not 0.
+    pub generation: u64,
 }
 
-assert_layout!(Process, size 8, first_mapping at 0, mappings at 4);
+assert_layout!(Process, size 16, first_mapping at 0, mappings at 4, generation at 8);
 
 /// Addresses of a process at which a module's text is mapped. A process's mappings are sorted and
 /// do not overlap.

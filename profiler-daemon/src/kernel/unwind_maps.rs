@@ -37,7 +37,9 @@ pub const LIMITS: Limits = Limits {
 
 /// The maps. Whoever writes them keeps to an order: what is pointed to is complete before it is pointed to.
 pub struct UnwindMaps {
-    processes: HashMap<MapData, u32, [u32; 2]>,
+    processes: HashMap<MapData, u32, [u32; 4]>,
+    /// The last that was given out.
+    generation: u64,
     mappings: Shared<Mapping>,
     modules: Shared<Module>,
     pages: Shared<Page>,
@@ -54,6 +56,7 @@ impl UnwindMaps {
     pub fn take(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
         Ok(Self {
             processes: HashMap::try_from(taken(ebpf, "UNWIND_PROCESSES")?)?,
+            generation: 0,
             mappings: Shared::of(ebpf, "UNWIND_MAPPINGS", MAX_UNWIND_MAPPINGS as usize)?,
             modules: Shared::of(ebpf, "UNWIND_MODULES", MAX_UNWIND_MODULES as usize)?,
             pages: Shared::of(ebpf, "UNWIND_PAGES", MAX_UNWIND_PAGES as usize)?,
@@ -117,8 +120,10 @@ impl UnwindMaps {
     /// # Errors
     /// Where there are too many processes.
     pub fn set_process(&mut self, pid: u32, first: u32, count: u32) -> Result<(), KernelError> {
-        // `profiler_common::unwind::Process`, field by field.
-        Ok(self.processes.insert(pid, [first, count], 0)?)
+        self.generation += 1;
+        // `profiler_common::unwind::Process`, by words.
+        let [low, high] = [self.generation as u32, (self.generation >> 32) as u32];
+        Ok(self.processes.insert(pid, [first, count, low, high], 0)?)
     }
 
     /// Takes a process back.
