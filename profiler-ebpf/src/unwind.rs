@@ -273,7 +273,7 @@ unsafe fn step(walk: *mut Walk, recent: *mut Recent) -> u32 {
             Some(rule) => copy::<Rule, { size_of::<Rule>() / 4 }>(rule, &raw mut (*walk).rule),
             None => return Outcome::NoRule as u32,
         }
-        if (*walk).rule.is_plain() && unwind_plain(walk) == Outcome::Continue as u32 {
+        if (*walk).rule.is_plain() && unwind_plain(walk) {
             return Outcome::Continue as u32;
         }
         if (*walk).rule.cfa == Cfa::Signal as u8 {
@@ -317,21 +317,25 @@ macro_rules! part {
     };
 }
 
-part! {
-    /// All of a step by a plain rule, where no return probe has replaced the address; else nothing.
-    fn unwind_plain(walk) {
-        if walk.at_breakpoint != 0 && walk.frames == 1 {
-            return Outcome::Unsupported as u32;
-        }
-        let (window, window_at) = (&mut walk.window, &mut walk.window_at);
-        find_plain(&walk.rule, &mut walk.frame, |address| read_near(window, window_at, address)).and_then(|(ip, cfa)| {
-            if pending::is_trampoline(&walk.pending, ip) {
-                return Err(Outcome::Unsupported);
-            }
-            enter_plain(&walk.rule, &mut walk.frame, ip, cfa);
-            Ok(())
-        })
+/// All of a step by a plain rule, where no return probe has replaced the address; else nothing. Most steps are of
+/// this kind: it is part of the loop, whose calls take longer than what they do.
+#[inline(always)]
+unsafe fn unwind_plain(walk: *mut Walk) -> bool {
+    // SAFETY: a live map value.
+    let walk = unsafe { &mut *walk };
+    if walk.at_breakpoint != 0 && walk.frames == 1 {
+        return false;
     }
+    let (window, window_at) = (&mut walk.window, &mut walk.window_at);
+    let found = find_plain(&walk.rule, &mut walk.frame, |address| {
+        read_near(window, window_at, address)
+    });
+    let Ok((ip, cfa)) = found else { return false };
+    if pending::is_trampoline(&walk.pending, ip) {
+        return false;
+    }
+    enter_plain(&walk.rule, &mut walk.frame, ip, cfa);
+    true
 }
 
 part! {
