@@ -7,6 +7,7 @@ mod attacher;
 mod bpftrace;
 mod fixture;
 mod machine;
+mod stacks;
 mod table;
 
 use crate::{
@@ -30,6 +31,9 @@ pub struct Arguments {
     /// Print the tables only: leave the README as it is
     #[arg(long)]
     print: bool,
+    /// Measure what a sample's stack takes, in the kernel and after it
+    #[arg(long, conflicts_with = "vm")]
+    stacks: bool,
     /// Measure what it is worth to do the probed instructions, in a virtual machine with this kernel
     #[arg(long, value_name = "KERNEL")]
     vm: Option<String>,
@@ -88,6 +92,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     }
     if let Some(programs) = &arguments.inside {
         return machine::inside(arguments, programs);
+    }
+    if arguments.stacks {
+        return stacks::main(arguments);
     }
     let directory = fixtures::compile()?;
     let attacher = build_attacher()?;

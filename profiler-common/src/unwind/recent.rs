@@ -99,8 +99,7 @@ mod tests {
     #[test]
     fn neighbours_have_places_of_their_own() {
         let start = 0x7f12_3456_7000;
-        let places: BTreeSet<usize> =
-            (start..start + RECENT as u64).map(Recent::place).collect();
+        let places: BTreeSet<usize> = (start..start + RECENT as u64).map(Recent::place).collect();
         assert_eq!(places.len(), RECENT);
     }
 }

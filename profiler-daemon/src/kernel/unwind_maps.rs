@@ -37,7 +37,7 @@ pub const LIMITS: Limits = Limits {
 
 /// The maps. Whoever writes them keeps to an order: what is pointed to is complete before it is pointed to.
 pub struct UnwindMaps {
-    processes: HashMap<MapData, u32, [u32; 4]>,
+    processes: HashMap<MapData, u32, [u64; 2]>,
     /// The last that was given out.
     generation: u64,
     mappings: Shared<Mapping>,
@@ -122,8 +122,8 @@ impl UnwindMaps {
     pub fn set_process(&mut self, pid: u32, first: u32, count: u32) -> Result<(), KernelError> {
         self.generation += 1;
         // `profiler_common::unwind::Process`, by words.
-        let [low, high] = [self.generation as u32, (self.generation >> 32) as u32];
-        Ok(self.processes.insert(pid, [first, count, low, high], 0)?)
+        let mappings = u64::from(count) << 32 | u64::from(first);
+        Ok(self.processes.insert(pid, [mappings, self.generation], 0)?)
     }
 
     /// Takes a process back.

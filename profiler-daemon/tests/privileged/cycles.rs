@@ -11,6 +11,7 @@ use profiler_daemon::session::ExitMethod;
 use super::{
     bpf,
     fixture::{Fixture, small_scale},
+    memory,
     service::{Service, ended, function},
 };
 
@@ -20,7 +21,6 @@ struct Holdings {
     /// What each leads to, but for the target's files, which are cached: a rare sample can open one more.
     descriptors: Vec<String>,
     kernel: BTreeSet<bpf::Held>,
-    /// Allocated, over all arenas; what is resident also tells how the heap happens to be cut up.
     memory_kib: usize,
 }
 
@@ -38,12 +38,10 @@ fn descriptors(target: u32) -> Vec<String> {
 
 impl Holdings {
     fn now(target: u32) -> Self {
-        // SAFETY: the call takes no pointers and returns a value.
-        let heap = unsafe { libc::mallinfo2() };
         Self {
             descriptors: descriptors(target),
             kernel: bpf::held_by(std::process::id()),
-            memory_kib: (heap.uordblks + heap.hblkhd) / 1024,
+            memory_kib: memory::allocated_kib(),
         }
     }
 }

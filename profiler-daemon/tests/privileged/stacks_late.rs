@@ -17,7 +17,7 @@ fn new_ms() -> u64 {
 }
 
 /// And this, where it lies where other code lay.
-fn swapped_ms() -> u64 {
+pub fn swapped_ms() -> u64 {
     new_ms() + 1000
 }
 

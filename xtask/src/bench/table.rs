@@ -16,6 +16,8 @@ pub struct Place(&'static str);
 pub const HERE: Place = Place("bench");
 /// Where the table of [`instructions`] stands.
 pub const MACHINE: Place = Place("bench-vm");
+/// Where the tables of `bench --stacks` stand.
+pub const STACKS: Place = Place("bench-stacks");
 
 impl Place {
     fn begin(self) -> String {
@@ -205,7 +207,7 @@ fn replace(old: &str, place: Place, text: &str) -> Option<String> {
 }
 
 /// The median of figures; NaN of none.
-fn median(figures: &[f64]) -> f64 {
+pub fn median(figures: &[f64]) -> f64 {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {
@@ -215,7 +217,8 @@ fn median(figures: &[f64]) -> f64 {
     }
 }
 
-fn with_spread(figures: &[f64]) -> String {
+/// The median, and the lowest and highest in brackets.
+pub fn with_spread(figures: &[f64]) -> String {
     let lowest = figures.iter().copied().fold(f64::INFINITY, f64::min);
     let highest = figures.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let median = median(figures);

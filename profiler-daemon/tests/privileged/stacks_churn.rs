@@ -1,0 +1,198 @@
+//! Processes and libraries that come and go for as long as one cares to wait: `PROFILER_CHURN_S` seconds, a minute
+//! where nothing is said. What the profiler holds stays the same, and every name is that of the code that ran.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use profiler_daemon::session::FlamePicture;
+
+use super::{
+    fixture::{Fixture, directory},
+    memory,
+    service::Service,
+    stacks_late::swapped_ms,
+    stacks_target::not_here,
+};
+
+/// Libraries that a process loads, one after the other, and samples that each has to have.
+const LIBRARIES: u32 = 8;
+const ENOUGH: u64 = 20;
+
+const FREQUENCY_HZ: u32 = 999;
+
+/// Growth that is none: of a minute's run, whose caches are still being filled, and of a long one's second half.
+const GROWTH_KIB_A_MINUTE: f64 = 2048.0;
+
+/// Makes libraries that differ in their build-id and in the name of their innermost function.
+struct Press {
+    template: Vec<u8>,
+    build_id: Vec<u8>,
+    directory: PathBuf,
+    made: u32,
+}
+
+const TEMPLATE_LEAF: &str = "first_leaf";
+
+impl Press {
+    /// Works in a directory, where the executable that loads the libraries is too.
+    fn new(here: &Path) -> Self {
+        fs::copy(directory().join("late"), here.join("late")).unwrap();
+        let template = fs::read(directory().join("stacks_late_a")).unwrap();
+        let build_id = object::Object::build_id(&object::File::parse(template.as_slice()).unwrap())
+            .unwrap()
+            .unwrap()
+            .to_owned();
+        Self {
+            template,
+            build_id,
+            directory: here.to_owned(),
+            made: 0,
+        }
+    }
+
+    /// A library that is like no other; gives the name of its file and of its innermost function.
+    fn make(&mut self) -> (String, String) {
+        let number = self.made;
+        self.made += 1;
+        let leaf = format!("f{number:04}_leaf");
+        let mut build_id = self.build_id.clone();
+        build_id[..4].copy_from_slice(&number.to_le_bytes());
+        // The name in the symbol table: the loader goes by the other, which comes first.
+        let bytes = replaced(&self.template, TEMPLATE_LEAF.as_bytes(), leaf.as_bytes());
+        let bytes = replaced(&bytes, &self.build_id, &build_id);
+        let name = format!("library_{number}");
+        fs::write(self.directory.join(&name), bytes).unwrap();
+        (name, leaf)
+    }
+}
+
+/// With other bytes where some are for the last time.
+fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
+    assert_eq!(old.len(), new.len());
+    let mut bytes = bytes.to_vec();
+    let at = bytes
+        .windows(old.len())
+        .rposition(|window| window == old)
+        .unwrap();
+    bytes[at..at + old.len()].copy_from_slice(new);
+    bytes
+}
+
+/// Samples of code that is there for a while, by the name of the library's innermost function.
+fn leaves(picture: &FlamePicture) -> BTreeMap<String, u64> {
+    let mut leaves = BTreeMap::new();
+    for weight in &picture.picture.weights {
+        let mut names = Vec::new();
+        let mut node = weight.node.0;
+        while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+            names.push(&picture.frames[frame as usize].function);
+            node = parent;
+        }
+        let leaf = names
+            .iter()
+            .find(|name| name.starts_with('f') && name.ends_with("_leaf"));
+        if let Some(leaf) = leaf.filter(|_| names.iter().any(|name| &***name == "settled")) {
+            *leaves.entry(leaf.to_string()).or_default() += weight.inside_samples;
+        }
+    }
+    leaves
+}
+
+/// A process that loads and unloads some libraries while it is sampled.
+fn one_process(service: &Service, press: &mut Press) {
+    let late = press.directory.join("late");
+    let mut target = Fixture::start(late.to_str().unwrap(), &[]);
+    let session = service.attach_at(target.pid(), "", FREQUENCY_HZ).unwrap();
+    let mut pictures = service.watch_flame(&session);
+    target.say("go");
+    let mut before = BTreeMap::new();
+    for _ in 0..LIBRARIES {
+        let (library, leaf) = press.make();
+        target.say(&format!("open {library} {}", swapped_ms()));
+        assert!(target.line().starts_with("opened "));
+        let of = |picture: &FlamePicture, leaf: &str| leaves(picture).get(leaf).copied().unwrap_or(0);
+        service.until(&mut pictures, |picture| of(picture, &leaf) >= ENOUGH);
+        target.say("close");
+        assert_eq!(target.line(), "closed");
+        fs::remove_file(press.directory.join(&library)).unwrap();
+        // What is on its way has arrived two pictures later.
+        service.until(&mut pictures, |_| true);
+        let picture = service.until(&mut pictures, |_| true);
+        let mut after = leaves(&picture);
+        let own = after.remove(&leaf);
+        assert!(own.is_some_and(|samples| samples >= ENOUGH));
+        assert_eq!(
+            after, before,
+            "samples of {leaf} have the names of libraries that are gone"
+        );
+        before = leaves(&picture);
+    }
+    service.end(&session);
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// What is held, by the minute.
+struct Held {
+    minutes: f64,
+    allocated_kib: f64,
+    resident_kib: f64,
+}
+
+/// The slope of a line through the points, by least squares.
+fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
+    let count = points.clone().count() as f64;
+    let (x_sum, y_sum) = points
+        .clone()
+        .fold((0.0, 0.0), |sum, (x, y)| (sum.0 + x, sum.1 + y));
+    let (x_mean, y_mean) = (x_sum / count, y_sum / count);
+    let (above, below) = points.fold((0.0, 0.0), |sum, (x, y)| {
+        (
+            sum.0 + (x - x_mean) * (y - y_mean),
+            sum.1 + (x - x_mean) * (x - x_mean),
+        )
+    });
+    above / below
+}
+
+#[test]
+#[ignore = "needs root"]
+fn memory_is_flat_and_no_name_is_stale() {
+    if not_here() {
+        return;
+    }
+    let seconds = std::env::var("PROFILER_CHURN_S").map_or(60, |text| text.parse().unwrap());
+    let place = tempfile::tempdir().unwrap();
+    let mut press = Press::new(place.path());
+    let service = Service::start();
+    // A session that stays keeps everything that is not any one target's.
+    let idle = Fixture::start("idle", &[]);
+    let stays = service.attach(idle.pid(), "").unwrap();
+    let start = Instant::now();
+    let mut held = Vec::new();
+    while start.elapsed() < Duration::from_secs(seconds) {
+        one_process(&service, &mut press);
+        held.push(Held {
+            minutes: start.elapsed().as_secs_f64() / 60.0,
+            allocated_kib: memory::allocated_kib() as f64,
+            resident_kib: memory::resident_kib() as f64,
+        });
+    }
+    let half = &held[held.len() / 2..];
+    let allocated = slope(half.iter().map(|held| (held.minutes, held.allocated_kib)));
+    let resident = slope(half.iter().map(|held| (held.minutes, held.resident_kib)));
+    println!(
+        "{} processes, {} libraries in {:.1} minutes; at the end {:.0} KiB allocated, {:.0} KiB of anonymous memory \
+         resident; in the second half {allocated:+.1} and {resident:+.1} KiB a minute",
+        held.len(),
+        press.made,
+        start.elapsed().as_secs_f64() / 60.0,
+        held.last().unwrap().allocated_kib,
+        held.last().unwrap().resident_kib,
+    );
+    assert!(allocated < GROWTH_KIB_A_MINUTE, "{allocated} KiB a minute");
+    service.end(&stays);
+}

@@ -1,0 +1,242 @@
+//! `cargo xtask bench --stacks`: what a sample's stack takes, in the kernel and after it.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use super::{Arguments, finish, fixture::Conversation, table};
+use crate::{
+    error::{Error, Result},
+    fixtures, sh, workspace,
+};
+
+/// Acts of the fixture `stacks`, by the depth of their stacks.
+const ACTS: [&str; 3] = ["in_kernel", "tower", "recursing"];
+
+/// Steps of the fixture's computation: long enough that most samples are in it.
+const STEPS: &str = "800000";
+
+/// Files with many functions; those that are here are taken.
+const FILES: [&str; 4] = [
+    "/usr/lib/x86_64-linux-gnu/libc.so.6",
+    "/usr/bin/node",
+    "/usr/lib/x86_64-linux-gnu/libLLVM-14.so.1",
+    "/usr/lib/llvm-22/lib/libLLVM.so.22.1",
+];
+
+/// How long each profiler looks when the time that it uses is measured.
+const LOOK_S: &str = "10";
+const FREQUENCY_HZ: &str = "999";
+
+/// Measures, and shows the tables.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    let directory = fixtures::compile()?;
+    for example in ["bench_sample", "bench_tables"] {
+        sh::run(sh::cargo().args([
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "profiler-daemon",
+            "--example",
+            example,
+        ]))?;
+    }
+    sh::run(sh::cargo().args(["build", "--release", "--locked", "-p", "profiler-client"]))?;
+    let release = workspace::target().join("release");
+    let target = directory.join("stacks");
+    let mut text = samples(arguments.rounds, &release.join("examples/bench_sample"), &target)?;
+    text += &users_time(&release.join("profiler"), &target)?;
+    text += &tables(&release.join("examples/bench_tables"))?;
+    finish(arguments, table::STACKS, &text)
+}
+
+/// The kernel's measure of the sampler, at three depths.
+fn samples(rounds: u32, program: &Path, target: &Path) -> Result<String> {
+    let statistics = Statistics::on()?;
+    let mut rows: Vec<[Vec<f64>; 3]> = vec![Default::default(); ACTS.len()];
+    for round in 1..=rounds {
+        for (act, row) in ACTS.iter().zip(&mut rows) {
+            let line = sh::read(Command::new(program).arg("1").arg(target).args([STEPS, act]))?;
+            println!("round {round}, {act}: {}", line.trim());
+            let figures: Value = serde_json::from_str(&line)
+                .map_err(|_| Error::told(format!("{} printed `{line}`", program.display())))?;
+            for (key, figures_of_key) in ["frames", "empty_ns", "sample_ns"].iter().zip(row) {
+                figures_of_key.push(figures[key].as_f64().unwrap_or(f64::NAN));
+            }
+        }
+    }
+    drop(statistics);
+    let mut text = format!(
+        "Nanoseconds that the kernel's own measure says a sample takes ({}): the median, lowest and highest in brackets. \
+         The floor is a run of the same program that takes no sample. The first row's samples are mostly in system calls, whose \
+         kernel stack the kernel walks.\n\n\
+         | frames of the target's | floor | a sample | above the floor |\n|---|---|---|---|\n",
+        table::machine()?
+    );
+    for [frames, empty, sample] in &rows {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| {:.0} | {} | {} | {:.0} |",
+            table::median(frames),
+            table::with_spread(empty),
+            table::with_spread(sample),
+            table::median(sample) - table::median(empty)
+        );
+    }
+    Ok(text)
+}
+
+/// The CPU time of whole runs, ours and perf's, by sample.
+fn users_time(profiler: &Path, target: &Path) -> Result<String> {
+    let directory = workspace::target().join("bench");
+    fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
+    let data = directory.join("perf.data");
+    let mut target = Conversation::start(target, &[STEPS, "tower"])?;
+    target.hear()?;
+    target.say("go")?;
+    let pid = target.pid().to_string();
+
+    let before = children_seconds();
+    let picture = sh::read(Command::new(profiler).args([
+        "flame",
+        "--json",
+        "-p",
+        &pid,
+        "-F",
+        FREQUENCY_HZ,
+        "--duration",
+        LOOK_S,
+    ]))?;
+    let ours_s = children_seconds() - before;
+    let ours = summary_samples(&picture)
+        .ok_or_else(|| Error::told("`profiler flame --json` printed no summary with samples"))?;
+
+    let before = children_seconds();
+    let mut record = Command::new("perf");
+    record.args([
+        "record",
+        "--quiet",
+        "-F",
+        FREQUENCY_HZ,
+        "--call-graph",
+        "dwarf",
+        "-p",
+        &pid,
+        "-o",
+    ]);
+    sh::run(record.arg(&data).args(["--", "sleep", LOOK_S]))?;
+    let record_s = children_seconds() - before;
+    let script = Command::new("perf")
+        .args(["script", "-F", "comm,ip,sym", "-i"])
+        .arg(&data)
+        .stderr(Stdio::null())
+        .output()
+        .map_err(Error::file("read", &data))?;
+    let perf_s = children_seconds() - before;
+    target.end()?;
+    // A sample is a line of its command and lines of its frames, which are indented.
+    let perf = String::from_utf8_lossy(&script.stdout)
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with([' ', '\t']))
+        .count() as f64;
+    let (ours_us, perf_us) = (ours_s * 1e6 / ours, perf_s * 1e6 / perf);
+    Ok(format!(
+        "\nMicroseconds of CPU time that a sample of 35 frames takes outside of the sampler, whole runs of {LOOK_S} s at \
+         {FREQUENCY_HZ} Hz, start and names included:\n\n\
+         | | samples | CPU time, s | a sample, µs | this / perf |\n|---|---|---|---|---|\n\
+         | `profiler flame` | {ours:.0} | {ours_s:.2} | {ours_us:.0} | {:.3} |\n\
+         | `perf record --call-graph dwarf` and `perf script` | {perf:.0} | {record_s:.2} + {:.2} | {perf_us:.0} | 1 |\n",
+        ours_us / perf_us,
+        perf_s - record_s,
+    ))
+}
+
+/// User's and system's time of all children that have ended.
+fn children_seconds() -> f64 {
+    // SAFETY: rusage is plain C data, for which zero is valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is a live, writable rusage. With these arguments the call cannot fail.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
+    [usage.ru_utime, usage.ru_stime]
+        .iter()
+        .map(|time| time.tv_sec as f64 + time.tv_usec as f64 / 1e6)
+        .sum()
+}
+
+fn summary_samples(lines: &str) -> Option<f64> {
+    let summary: Value = serde_json::from_str(lines.lines().last()?).ok()?;
+    summary["samples"].as_f64().filter(|samples| *samples > 0.0)
+}
+
+/// What tables take to make and to keep.
+fn tables(program: &Path) -> Result<String> {
+    let files: Vec<PathBuf> = FILES
+        .iter()
+        .map(PathBuf::from)
+        .filter(|path| path.exists())
+        .collect();
+    let lines = sh::read(Command::new(program).args(&files))?;
+    let mut text = "\nUnwind tables, made once for each file and shared by all processes:\n\n\
+         | file | its size, MiB | rows | table, KiB | made in, ms | rows a second, millions |\n|---|---|---|---|---|---|\n"
+        .to_owned();
+    for line in lines.lines() {
+        let row: Value = serde_json::from_str(line)
+            .map_err(|_| Error::told(format!("{} printed `{line}`", program.display())))?;
+        let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
+        let name = row["file"].as_str().and_then(|path| path.rsplit('/').next());
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| {} | {:.1} | {:.0} | {:.0} | {:.0} | {:.1} |",
+            name.unwrap_or("?"),
+            number("file_bytes") / f64::from(1 << 20),
+            number("rows"),
+            number("table_bytes") / 1024.0,
+            number("build_ms"),
+            number("rows") / number("build_ms") / 1e3
+        );
+    }
+    Ok(text)
+}
+
+/// The kernel measures programs, which it otherwise does not, until this goes.
+struct Statistics {
+    before: String,
+}
+
+const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+impl Statistics {
+    fn on() -> Result<Self> {
+        let before = fs::read_to_string(SWITCH).map_err(Error::file("read", SWITCH))?;
+        fs::write(SWITCH, "1").map_err(Error::file("write", SWITCH))?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Statistics {
+    fn drop(&mut self) {
+        // What cannot be switched back goes on to be measured, which costs little.
+        let _ = fs::write(SWITCH, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_is_the_last_line() {
+        let lines = "{\"type\":\"stack\"}\n{\"type\":\"summary\",\"samples\":7}\n";
+        assert_eq!(summary_samples(lines), Some(7.0));
+        assert_eq!(summary_samples("{\"samples\":0}"), None);
+        assert_eq!(summary_samples(""), None);
+    }
+}
