@@ -11,6 +11,7 @@ use super::{
     lines::{Lines, Place},
     name::{demangle, is_mangled},
     reason::Reason,
+    references::References,
     root,
     sideload::SideLoaded,
     sources::Sources,
@@ -160,10 +161,12 @@ impl Module {
                 line,
             } = declaration;
             let inlined = index != outermost;
-            let symbol = symbol.as_ref().filter(|name| !inlined && is_mangled(name));
-            let named = match linkage_name.or_else(|| symbol.cloned()).or(name) {
+            let symbol = symbol.as_ref().filter(|_| !inlined);
+            let mangled = symbol.filter(|name| is_mangled(name));
+            let name = linkage_name.or_else(|| mangled.cloned()).or(name);
+            let named = match name.or_else(|| symbol.cloned()) {
                 Some(name) => Frame::named(&demangle(&name), &self.name, false),
-                None => Frame::unresolved(&self.name, address, Reason::NoSymbolHere),
+                None => Frame::unresolved(&self.name, address, self.sources.lacking()),
             };
             Frame {
                 file: file.into(),
@@ -198,14 +201,18 @@ impl Module {
         let Some(Found { split, unit, entry }) = units.find(&dwarf, self.sources.split(), address) else {
             return Vec::new();
         };
-        // Nothing in a file of its own refers to other units.
-        let others = split.is_none().then_some(&*units);
-        let dwarf = split.unwrap_or(dwarf);
-        let chain = inlined::chain(&dwarf, &unit, entry, address).unwrap_or_else(|error| {
+        let references = References {
+            // Nothing in a file of its own refers to other units.
+            own: split.is_none().then_some(units.offsets()),
+            supplement: self.sources.supplement_offsets(),
+            dwarf: split.as_ref().unwrap_or(&dwarf),
+        };
+        let dwarf = references.dwarf;
+        let chain = inlined::chain(dwarf, &unit, entry, address).unwrap_or_else(|error| {
             tracing::debug!(%error, module = %self.name, address, "inlined functions left out");
             vec![entry]
         });
-        let declaration = |&entry| Declaration::read(&dwarf, others, &unit, entry);
+        let declaration = |&entry| Declaration::read(references, &unit, entry);
         chain.iter().rev().map(declaration).collect()
     }
 

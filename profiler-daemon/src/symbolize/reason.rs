@@ -9,6 +9,8 @@ pub enum Reason {
     NoSymbols,
     /// There are symbols, and none of them reaches the address.
     NoSymbolHere,
+    /// The name is in a file that the debug information refers to (`.gnu_debugaltlink`), and that is not there.
+    NoSupplement,
     /// The file is cut short, or its headers or debug information contradict themselves.
     Damaged,
     /// The file cannot be opened: it is gone, was replaced, or may not be read.
@@ -30,6 +32,7 @@ impl Reason {
         match self {
             Self::NoSymbols => "no symbols",
             Self::NoSymbolHere => "no symbol here",
+            Self::NoSupplement => "no dwz file",
             Self::Damaged => "damaged",
             Self::NotReadable => "not readable",
             Self::NotElf => "not an ELF file",

@@ -122,14 +122,15 @@ impl SideLoaded {
         self.nameless.truncate(NAMELESS_MAX);
     }
 
-    /// The file that belongs to a module.
-    pub(super) fn find(&self, wanted: &Wanted) -> Option<Elf> {
+    /// The file that belongs to a module, and where it is.
+    pub(super) fn find(&self, wanted: &Wanted) -> Option<(Elf, PathBuf)> {
         let by_build = wanted.build_id().and_then(|build_id| self.by_build.get(build_id));
         by_build
             .into_iter()
             .chain(&self.nameless)
-            .filter_map(|path| open(path))
-            .find(|elf| wanted.fits(elf))
+            .filter_map(|path| Some((open(path)?, path)))
+            .find(|(elf, _)| wanted.fits(elf))
+            .map(|(elf, path)| (elf, path.clone()))
     }
 }
 

@@ -46,7 +46,7 @@ enum Verdict {
     OtherFunctions,
 }
 
-fn symbolizer_program() -> Option<&'static str> {
+pub fn symbolizer_program() -> Option<&'static str> {
     ["llvm-symbolizer-22", "llvm-symbolizer"]
         .into_iter()
         .find(|program| {
@@ -254,9 +254,14 @@ fn normal(path: &str) -> PathBuf {
 
 /// The share of the addresses that agree, in all that both sides say; differences are counted and shown.
 fn agreement(program: &str, path: &Path, count: usize, shown: usize) -> f64 {
+    agreement_with(program, path, path, count, shown)
+}
+
+/// The same of a file whose debug information was moved: they are asked about what it was before.
+pub fn agreement_with(program: &str, path: &Path, whole: &Path, count: usize, shown: usize) -> f64 {
     let mapped = Mapped::new(path);
     let addresses = mapped.random(count);
-    let theirs = theirs(program, path, &addresses);
+    let theirs = theirs(program, whole, &addresses);
     assert_eq!(theirs.len(), count);
     let names: BTreeSet<String> = theirs
         .iter()

@@ -61,7 +61,7 @@ fn hidden(path: &Path, whole: &Path) -> String {
 }
 
 /// Where a function is in a file.
-fn offset_of(path: &Path, function: &str) -> u64 {
+pub fn offset_of(path: &Path, function: &str) -> u64 {
     use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
     let bytes = fs::read(path).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
