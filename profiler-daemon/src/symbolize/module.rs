@@ -8,7 +8,7 @@ use super::{
     frame::{Frame, FrameId, Frames},
     home::Home,
     inlined,
-    lines::{Lines, Place},
+    lines::{self, Lines, Place},
     name::{demangle, is_mangled},
     reason::Reason,
     references::References,
@@ -16,7 +16,7 @@ use super::{
     sideload::SideLoaded,
     sources::Sources,
     symbols::Symbols,
-    units::{Found, Units},
+    units::{Found, InSplit, Units},
 };
 
 /// Most addresses of one module whose frames are kept; then they are all resolved anew.
@@ -131,12 +131,14 @@ impl Module {
         let Some(Found { split, unit, entry }) = units.find(&dwarf, self.sources.split(), address) else {
             return Vec::new();
         };
-        if split.is_some() {
-            // Their lines are in the file that refers to them, under other numbers.
-            return Vec::new();
-        }
-        let chain = inlined::chain(&dwarf, &unit, entry, address).unwrap_or_else(|_| vec![entry]);
-        self.lines.places(&dwarf, &unit, &chain, address)
+        let (in_unit, table) = match &split {
+            Some(InSplit { dwarf, skeleton }) => (dwarf, skeleton),
+            None => (&dwarf, &unit),
+        };
+        let chain = inlined::chain(in_unit, &unit, entry, address).unwrap_or_else(|_| vec![entry]);
+        let here = self.lines.at(&dwarf, table, address);
+        let calls = lines::calls(in_unit, &unit, &chain);
+        std::iter::once(here).chain(calls).collect()
     }
 
     fn look_up(&mut self, address: u64, frames: &mut Frames) -> Vec<FrameId> {
@@ -205,7 +207,7 @@ impl Module {
             // Nothing in a file of its own refers to other units.
             own: split.is_none().then_some(units.offsets()),
             supplement: self.sources.supplement_offsets(),
-            dwarf: split.as_ref().unwrap_or(&dwarf),
+            dwarf: split.as_ref().map_or(&dwarf, |split| &split.dwarf),
         };
         let dwarf = references.dwarf;
         let chain = inlined::chain(dwarf, &unit, entry, address).unwrap_or_else(|error| {

@@ -203,7 +203,7 @@ impl Units {
             let header = dwarf.unit_header(self.offsets.get(index)?).ok()?;
             let Ok(unit) = dwarf.unit(header) else { continue };
             let (split, unit) = whole(dwarf, split, unit);
-            let in_unit = split.as_ref().unwrap_or(dwarf);
+            let in_unit = split.as_ref().map_or(dwarf, |split| &split.dwarf);
             let functions = self.functions.entry(index).or_insert_with(|| {
                 let read = Functions::read(in_unit, &unit).ok();
                 self.functions_bytes += read.as_ref().map_or(0, |functions| functions.0.bytes()) + 32;
@@ -229,10 +229,18 @@ impl Units {
 
 /// A function's entry.
 pub(super) struct Found<'a> {
-    /// The sections that it is in, where they are in a file of their own.
-    pub split: Option<Dwarf<Bytes<'a>>>,
+    /// Where its unit is in a file of its own.
+    pub split: Option<InSplit<'a>>,
     pub unit: Unit<Bytes<'a>>,
     pub entry: UnitOffset,
+}
+
+/// The other half of a unit in a file of its own.
+pub(super) struct InSplit<'a> {
+    /// The sections that the unit is in.
+    pub dwarf: Dwarf<Bytes<'a>>,
+    /// What stands for the unit in the file that refers to it, lines included.
+    pub skeleton: Unit<Bytes<'a>>,
 }
 
 /// The unit that a skeleton stands for, or the unit itself.
@@ -240,7 +248,7 @@ fn whole<'a>(
     dwarf: &Dwarf<Bytes<'a>>,
     split: &'a Split,
     skeleton: Unit<Bytes<'a>>,
-) -> (Option<Dwarf<Bytes<'a>>>, Unit<Bytes<'a>>) {
+) -> (Option<InSplit<'a>>, Unit<Bytes<'a>>) {
     let found = || {
         let id = skeleton.dwo_id?;
         let split = split.dwarf(id, dwarf)?;
@@ -256,12 +264,15 @@ fn whole<'a>(
                     unit.line_program.clone_from(&skeleton.line_program);
                 }
                 unit.comp_dir = unit.comp_dir.or(skeleton.comp_dir);
-                return Some((Some(split), unit));
+                return Some((split, unit));
             }
         }
         None
     };
-    found().unwrap_or((None, skeleton))
+    match found() {
+        Some((dwarf, unit)) => (Some(InSplit { dwarf, skeleton }), unit),
+        None => (None, skeleton),
+    }
 }
 
 fn path(bytes: &[u8]) -> PathBuf {

@@ -58,7 +58,7 @@ pub fn symbolizer_program() -> Option<&'static str> {
 }
 
 /// A file as it would lie in a program, mapped by this one to be resolved, never to be run.
-struct Mapped {
+pub struct Mapped {
     path: PathBuf,
     bytes: Mmap,
     code: std::ops::Range<u64>,
@@ -66,7 +66,7 @@ struct Mapped {
 }
 
 impl Mapped {
-    fn new(path: &Path) -> Self {
+    pub fn new(path: &Path) -> Self {
         let file = File::open(path).unwrap();
         // SAFETY: the mapping is private and only read, and nothing writes to the file during the test.
         let bytes = unsafe { MmapOptions::new().map_exec(&file).unwrap() };
@@ -97,7 +97,7 @@ impl Mapped {
         (0..count).map(|_| self.code.start + next() % length).collect()
     }
 
-    fn ours(&self, symbolizer: &mut Symbolizer, address: u64) -> Vec<Frame> {
+    pub fn ours(&self, symbolizer: &mut Symbolizer, address: u64) -> Vec<Frame> {
         assert!(!self.bytes.is_empty());
         resolve(symbolizer, std::process::id(), address.wrapping_add(self.bias))
     }
