@@ -20,6 +20,7 @@
 //! | `companion` | the file with a module's debug information, where that was split off |
 //! | `supplement` | the file with what the debug information of several files has in common |
 //! | `sideload` | files with symbols that the user names |
+//! | `debug_file` | names from a debug file alone, for addresses that others could not name |
 //! | `debugdata` | the packed symbols within a stripped file |
 //! | `split` | debug information that the compiler left beside the objects |
 //! | `elf` | the mapped bytes of a file and where in them everything is |
@@ -40,6 +41,7 @@
 
 mod cache;
 mod companion;
+mod debug_file;
 mod debugdata;
 mod declaration;
 mod elf;
@@ -67,7 +69,8 @@ mod symbols;
 mod tasks;
 mod units;
 
-pub use frame::{FRAMES_MAX, Frame, FrameId};
+pub use debug_file::DebugFile;
+pub use frame::{FRAMES_MAX, Frame, FrameId, Nameable};
 pub use grouping::{Grouping, Groupings, Stacks};
 pub use reason::Reason;
 pub use sideload::{SideLoadError, SideLoaded};

@@ -26,6 +26,12 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether a file with debug information would help.
+    #[must_use]
+    pub fn is_of_missing_files(self) -> bool {
+        matches!(self, Self::NoSymbols | Self::NoSupplement)
+    }
+
     /// A few words.
     #[must_use]
     pub fn text(self) -> &'static str {

@@ -100,6 +100,11 @@ pub(super) fn checksum(elf: &Elf) -> Option<Vec<u8>> {
         .map(|(_, _, id)| id)
 }
 
+/// The build-id or checksum of the supplementary file that a file refers to.
+pub(super) fn wanted_by(elf: &Elf) -> Option<Vec<u8>> {
+    Link::of(elf).map(|link| link.id)
+}
+
 /// A supplementary file.
 pub(super) struct Supplement {
     elf: Elf,
