@@ -100,7 +100,10 @@ pub(super) fn download(
 ) -> Result<(), DownloadError> {
     let body = agent.get(url).call()?.into_body();
     let too_large = || DownloadError::TooLarge(settings.size_max);
-    if body.content_length().is_some_and(|bytes| bytes > settings.size_max) {
+    if body
+        .content_length()
+        .is_some_and(|bytes| bytes > settings.size_max)
+    {
         return Err(too_large());
     }
     let mut body = body.into_with_config().limit(u64::MAX).reader();

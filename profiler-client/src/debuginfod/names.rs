@@ -35,9 +35,7 @@ impl Names {
         let file = open
             .entry(build_id)
             .or_insert_with_key(|build_id| open_file(files, build_id));
-        let frames = file
-            .as_mut()?
-            .resolve(frame.address, by == v1::Grouping::Line);
+        let frames = file.as_mut()?.resolve(frame.address, by == v1::Grouping::Line);
         if frames.iter().any(|frame| frame.unresolved.is_some()) {
             return None;
         }

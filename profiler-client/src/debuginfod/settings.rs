@@ -60,7 +60,11 @@ impl Settings {
             .or_else(|| path("XDG_CACHE_HOME").map(below))
             .or_else(|| path("HOME").map(|home| below(home.join(".cache"))))?;
         let number = |name| text(name).and_then(|value| value.trim().parse::<i64>().ok());
-        let positive = |name| number(name).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
+        let positive = |name| {
+            number(name)
+                .and_then(|n| u64::try_from(n).ok())
+                .filter(|n| *n > 0)
+        };
         let timeout = match number("DEBUGINFOD_TIMEOUT") {
             None => Some(TIMEOUT),
             Some(_) => positive("DEBUGINFOD_TIMEOUT").map(Duration::from_secs),

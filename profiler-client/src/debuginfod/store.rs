@@ -147,3 +147,6 @@ fn is_of(path: &Path, build_id: &BuildId) -> bool {
     let found = DebugFile::open(path, "");
     found.is_ok_and(|file| BuildId::new(file.build_id()).as_ref() == Some(build_id))
 }
+
+#[cfg(test)]
+mod tests;

@@ -126,11 +126,7 @@ fn add_weight(weights: &mut HashMap<u32, v1::NodeWeight>, node: u32, more: &v1::
 
 /// Shares add up. So do the intervals' ends, which makes an interval that is never too narrow. A span may be seen in
 /// several of the nodes: the most that one was seen in are sure.
-fn add_difference(
-    differences: &mut HashMap<u32, v1::NodeDifference>,
-    node: u32,
-    more: &v1::NodeDifference,
-) {
+fn add_difference(differences: &mut HashMap<u32, v1::NodeDifference>, node: u32, more: &v1::NodeDifference) {
     let v1::NodeDifference {
         node: _,
         difference,

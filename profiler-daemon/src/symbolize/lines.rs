@@ -37,12 +37,7 @@ pub(super) struct Lines {
 impl Lines {
     /// The place at an address, by the table of its unit. A unit in a file of its own has none there: its skeleton
     /// has it.
-    pub fn at(
-        &mut self,
-        dwarf: &Dwarf<Bytes<'_>>,
-        unit: &Unit<Bytes<'_>>,
-        address: u64,
-    ) -> Option<Place> {
+    pub fn at(&mut self, dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>, address: u64) -> Option<Place> {
         let rows = self
             .units
             .entry(unit.header.debug_info_offset()?)
@@ -109,7 +104,11 @@ pub(super) fn calls(
     chain: &[UnitOffset],
 ) -> Vec<Option<Place>> {
     let inlined = chain.get(1..).unwrap_or_default();
-    inlined.iter().rev().map(|&entry| call(dwarf, unit, entry)).collect()
+    inlined
+        .iter()
+        .rev()
+        .map(|&entry| call(dwarf, unit, entry))
+        .collect()
 }
 
 /// Where an inlined function is called from.

@@ -65,7 +65,9 @@ impl Link {
         let name = self.path.file_name();
         let named = folder.map(|folder| folder.join(&self.path));
         let absolute = Some(self.path.clone()).filter(|path| path.is_absolute());
-        let beside = folder.zip(name).map(|(folder, name)| folder.join(DWZ_FOLDER).join(name));
+        let beside = folder
+            .zip(name)
+            .map(|(folder, name)| folder.join(DWZ_FOLDER).join(name));
         let central = name.map(|name| Path::new(DEBUG_FOLDER).join(DWZ_FOLDER).join(name));
         let by_build = Path::new(DEBUG_FOLDER).join(build_id_path(&self.id));
         named

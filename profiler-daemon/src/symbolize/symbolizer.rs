@@ -300,7 +300,12 @@ fn without_symbols(mapping: &Mapping, address: u64, reason: Reason, frames: &mut
         address.checked_sub(mapping.start)
     };
     let module = name.as_str().into();
-    frames.intern(Frame::unresolved(&module, None, offset.unwrap_or(address), reason))
+    frames.intern(Frame::unresolved(
+        &module,
+        None,
+        offset.unwrap_or(address),
+        reason,
+    ))
 }
 
 fn intern_word(frames: &mut Frames, word: &str) -> FrameId {

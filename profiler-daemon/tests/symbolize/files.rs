@@ -220,7 +220,9 @@ fn debug_information_beside_the_objects() {
             .current_dir(folder.path())
             .args(["-O2", "-gsplit-dwarf", version, "-fPIE", "-c", "-o"])
             .args([&object, &source]));
-        run(Command::new(compiler).args(["-pie", "-o"]).args([&program, &object]));
+        run(Command::new(compiler)
+            .args(["-pie", "-o"])
+            .args([&program, &object]));
         assert!(folder.path().join("inlined.dwo").exists());
         let whole = build(compiler, &["-O2", "-g", "-fPIE", "-pie", version], "inlined.c");
         let differences = || differences(&program, &whole.path);

@@ -130,7 +130,10 @@ fn where_it_is_looked_for_and_what_is_said_without_it() {
     // One of another build is not taken.
     let mut bytes = fs::read(&away).unwrap();
     let id = *build_id(&bytes).last().unwrap();
-    let at = bytes.windows(20).position(|part| part == build_id(&bytes)).unwrap();
+    let at = bytes
+        .windows(20)
+        .position(|part| part == build_id(&bytes))
+        .unwrap();
     bytes[at + 19] = !id;
     fs::write(&shared.common, bytes).unwrap();
     assert_eq!(names(&shared, &[]), (without, reasons));
