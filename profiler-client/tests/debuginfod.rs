@@ -105,10 +105,9 @@ fn functions_without_names_get_them() {
     }
     // The second run has it from the folder, and says nothing.
     assert_eq!(web.asked().len(), 1);
-    let hex: String = program
-        .build_id
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
+    let digits = program.build_id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let hex: String = digits
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
         .collect();
     assert!(cache.path().join(hex).join("debuginfo").exists());
 }

@@ -33,8 +33,12 @@ impl BuildId {
     /// From its bytes; `None` where that can be none.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        let hex = || bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        BUILD_ID_BYTES.contains(&bytes.len()).then(|| Self(hex()))
+        if !BUILD_ID_BYTES.contains(&bytes.len()) {
+            return None;
+        }
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let hex = digits.filter_map(|digit| char::from_digit(digit.into(), 16));
+        Some(Self(hex.collect()))
     }
 
     /// In hexadecimal digits.

@@ -89,7 +89,7 @@ fn serve(
         Answer::Endless => {
             stream.write_all(head(200, "").as_bytes())?;
             loop {
-                stream.write_all(&[0; 1 << 16])?;
+                stream.write_all(&[0; 1 << 13])?;
             }
         }
         Answer::Drip => {

@@ -76,12 +76,10 @@ impl Wanted {
 
     /// Finds the file in these places, and where it was.
     pub fn find_at(&self, candidates: &[PathBuf], home: &Home) -> Option<(Elf, PathBuf)> {
-        let files = candidates
+        candidates
             .iter()
-            .flat_map(|path| home.open(path).map(move |file| (file, path)));
-        files
-            .filter_map(|(file, path)| Some((self.accept(file)?, path.clone())))
-            .next()
+            .flat_map(|path| home.open(path).map(move |file| (file, path)))
+            .find_map(|(file, path)| Some((self.accept(file)?, path.clone())))
     }
 
     /// The file, if it is the one and holds something that the module lacks.

@@ -1,6 +1,9 @@
 //! What a module's names are read from: its own file, at most one companion, and what these refer to.
 
-use std::{io::ErrorKind, path::PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use super::{
     companion::Wanted,
@@ -27,10 +30,8 @@ pub(super) struct Sources {
     supplement: Option<Supplement>,
     split: Split,
     found: bool,
-    /// Something that should be there could not be read.
-    damaged: bool,
-    /// There should be a supplementary file, and there is none.
-    supplement_missing: bool,
+    /// What is wrong with something that should be there.
+    left_out: Option<Reason>,
 }
 
 impl Sources {
@@ -44,8 +45,7 @@ impl Sources {
             supplement: None,
             split: Split::default(),
             found: false,
-            damaged: false,
-            supplement_missing: false,
+            left_out: None,
         }
     }
 
@@ -65,7 +65,7 @@ impl Sources {
         }
         if self.debug.has_info() {
             let path = self.home.path().map(PathBuf::from);
-            self.find_supplement(path, side_loaded);
+            self.find_supplement(path.as_deref(), side_loaded);
             return;
         }
         let wanted = Wanted::by(&self.own);
@@ -77,7 +77,7 @@ impl Sources {
                 Ok(debug) => self.debug = debug,
                 Err(error) => self.leave_out(&error),
             }
-            self.find_supplement(Some(path), side_loaded);
+            self.find_supplement(Some(&path), side_loaded);
         } else if !self.own.has_section(".symtab") {
             match debugdata::read(&self.own) {
                 Ok(symbols) => self.companion = symbols,
@@ -87,34 +87,37 @@ impl Sources {
     }
 
     /// Looks for the supplementary file of the file with the debug sections, which is at a path.
-    fn find_supplement(&mut self, path: Option<PathBuf>, side_loaded: &SideLoaded) {
+    fn find_supplement(&mut self, path: Option<&Path>, side_loaded: &SideLoaded) {
         if !self.debug.has_info() {
             return;
         }
         let referring = self.companion.as_ref().unwrap_or(&self.own);
         let owner = self.own.owner();
-        match Supplement::find(referring, path.as_deref(), owner, &self.home, side_loaded) {
+        match Supplement::find(referring, path, owner, &self.home, side_loaded) {
             Ok(supplement) => self.supplement = supplement,
             Err(error) => {
                 tracing::debug!(%error, path = ?self.home.path(), "supplementary file left out");
-                self.supplement_missing = error.kind() == ErrorKind::NotFound;
-                self.damaged = !self.supplement_missing;
+                let missing = error.kind() == ErrorKind::NotFound;
+                let reason = if missing {
+                    Reason::NoSupplement
+                } else {
+                    Reason::Damaged
+                };
+                self.left_out.get_or_insert(reason);
             }
         }
     }
 
     fn leave_out(&mut self, error: &std::io::Error) {
         tracing::debug!(%error, path = ?self.home.path(), "debug information left out");
-        self.damaged = true;
+        self.left_out = Some(Reason::Damaged);
     }
 
     /// Why an address is not found in them.
     pub fn lacking(&self) -> Reason {
         let mut files = std::iter::once(&self.own).chain(&self.companion);
-        if self.damaged {
-            Reason::Damaged
-        } else if self.supplement_missing {
-            Reason::NoSupplement
+        if let Some(reason) = self.left_out {
+            reason
         } else if self.has_debug() || files.any(|file| file.has_section(".symtab")) {
             Reason::NoSymbolHere
         } else {
