@@ -341,7 +341,7 @@ impl view::ViewService for Service {
             let frame = view.frames.iter_mut().find(|frame| frame.id == 3);
             if let (Some(frame), Some((build_id, address))) = (frame, nameless.clone()) {
                 frame.function = format!("server+{address:#x} (no symbols)");
-                frame.unresolved = "no symbols".to_owned();
+                "no symbols".clone_into(&mut frame.unresolved);
                 (frame.build_id, frame.address) = (build_id, address);
             }
             view
