@@ -26,27 +26,35 @@ struct Program {
     address: u64,
 }
 
-fn program() -> Program {
+fn program(source: &str, function: &str) -> Program {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("program");
-    let source = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../profiler-daemon/tests/fixtures/symbolize/inlined.c"
-    );
-    let built = Command::new("gcc")
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler-daemon/tests/fixtures/symbolize");
+    run(Command::new("g++")
         .args(["-g", "-O2", "-o"])
-        .args([&path, Path::new(source)])
-        .status();
-    assert!(built.unwrap().success());
+        .args([&path, &sources.join(source)]));
     let bytes = fs::read(&path).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
-    let outer = file.symbols().find(|symbol| symbol.name() == Ok("outer"));
+    let found = file
+        .symbols()
+        .find(|symbol| symbol.name().is_ok_and(|name| name.contains(function)));
     Program {
         build_id: file.build_id().unwrap().unwrap().to_vec(),
-        address: outer.unwrap().address() + 8,
+        address: found.unwrap().address() + 8,
         _folder: folder,
         path,
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect()
+}
+
+fn run(command: &mut Command) {
+    assert!(command.status().unwrap().success());
 }
 
 /// Runs `flame`, with a folder for files, against a daemon that cannot name one function.
@@ -80,7 +88,7 @@ fn text(bytes: &[u8]) -> &str {
 
 #[test]
 fn functions_without_names_get_them() {
-    let program = program();
+    let program = program("inlined.c", "outer");
     let bytes = fs::read(&program.path).unwrap();
     let web = Web::start(move |_| Answer::Bytes(bytes.clone()));
     let cache = tempfile::tempdir().unwrap();
@@ -105,16 +113,51 @@ fn functions_without_names_get_them() {
     }
     // The second run has it from the folder, and says nothing.
     assert_eq!(web.asked().len(), 1);
-    let digits = program.build_id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    let hex: String = digits
-        .filter_map(|digit| char::from_digit(digit.into(), 16))
-        .collect();
-    assert!(cache.path().join(hex).join("debuginfo").exists());
+    let folder = cache.path().join(hex(&program.build_id));
+    assert!(folder.join("debuginfo").exists());
+}
+
+#[test]
+fn a_supplementary_file_is_got_as_well() {
+    let program = program("templates.cc", "shapes");
+    let folder = program.path.parent().unwrap();
+    let (other, common) = (folder.join("other"), folder.join("common"));
+    fs::copy(&program.path, &other).unwrap();
+    run(Command::new("dwz")
+        .arg("-m")
+        .args([&common, &program.path, &other]));
+    let bytes = fs::read(&common).unwrap();
+    let id = object::File::parse(&*bytes)
+        .unwrap()
+        .build_id()
+        .unwrap()
+        .unwrap()
+        .to_vec();
+    let files = [
+        (hex(&program.build_id), fs::read(&program.path).unwrap()),
+        (hex(&id), bytes),
+    ];
+    fs::remove_file(&common).unwrap();
+    let web = Web::start(move |path| {
+        let file = files.iter().find(|(id, _)| path.contains(id));
+        file.map_or(Answer::Status(404), |(_, bytes)| Answer::Bytes(bytes.clone()))
+    });
+    let cache = tempfile::tempdir().unwrap();
+    let output = flame(&program, Some(&web.url), cache.path(), &["--json"]);
+    assert_eq!(web.asked().len(), 2, "{:?}", web.asked());
+    let stdout = text(&output.stdout);
+    assert!(
+        stdout.contains("templates.cc") && !stdout.contains("no "),
+        "{stdout}"
+    );
+    for id in [&program.build_id, &id] {
+        assert!(cache.path().join(hex(id)).join("debuginfo").exists());
+    }
 }
 
 #[test]
 fn servers_are_named_once_and_may_have_nothing() {
-    let program = program();
+    let program = program("inlined.c", "outer");
     let web = Web::start(|_| Answer::Status(404));
     let cache = tempfile::tempdir().unwrap();
     let urls = format!("http://127.0.0.1:1 {}", web.url);

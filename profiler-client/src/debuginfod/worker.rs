@@ -14,7 +14,7 @@ use profiler_proto::v1;
 use tokio::sync::oneshot;
 
 use super::{BuildId, names::Names, settings::Settings, store::Store};
-use crate::{output::note, render::escape::terminal};
+use crate::{output::note_amid_progress, render::escape::terminal};
 
 /// Most modules that are asked for in a run.
 const MODULES_MAX: usize = 256;
@@ -44,7 +44,9 @@ impl Worker {
             .name("debuginfod".to_owned())
             .spawn(move || {
                 // Nobody waits for it any more where this fails.
-                let _ = done.send(get_all(Store::new(settings), &asked, &mut |text| note(&text)));
+                let _ = done.send(get_all(Store::new(settings), &asked, &mut |text| {
+                    note_amid_progress(&text);
+                }));
             })?;
         Ok(Some(Self {
             wanted: HashSet::new(),

@@ -87,7 +87,7 @@ impl Wanted {
         if !self.may_own(&file) {
             return None;
         }
-        let elf = Elf::map(file).ok()?;
+        let elf = Elf::open(file).ok()?;
         self.fits(&elf).then_some(elf)
     }
 

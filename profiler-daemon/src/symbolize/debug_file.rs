@@ -27,7 +27,7 @@ impl DebugFile {
     /// # Errors
     /// Where it is not readable, is no ELF file for x86-64, or has neither a build-id nor anything to read names from.
     pub fn open(path: &Path, name: &str) -> io::Result<Self> {
-        let elf = Elf::map(File::open(path)?)?;
+        let elf = Elf::open(File::open(path)?)?;
         let invalid = |text| io::Error::new(io::ErrorKind::InvalidData, text);
         if !(elf.has_section(".debug_info") || elf.has_section(".symtab")) {
             return Err(invalid("it has no symbols"));

@@ -23,7 +23,7 @@
 //! | `debug_file` | names from a debug file alone, for addresses that others could not name |
 //! | `debugdata` | the packed symbols within a stripped file |
 //! | `split` | debug information that the compiler left beside the objects |
-//! | `elf` | the mapped bytes of a file and where in them everything is |
+//! | `elf` | the bytes of a file, mapped or copied, and where in them everything is |
 //! | `sections` | its debug sections, decompressed where need be |
 //! | `symbols` | function symbols, sorted |
 //! | `units` | DWARF: which unit and function an address is in |

@@ -15,6 +15,8 @@ pub enum Reason {
     Damaged,
     /// The file cannot be opened: it is gone, was replaced, or may not be read.
     NotReadable,
+    /// Others may write to the file, so it would have to be copied, and it is too large for that.
+    TooLarge,
     /// What is mapped is no ELF file for x86-64.
     NotElf,
     /// Memory without a file: code made while the program runs.
@@ -41,6 +43,7 @@ impl Reason {
             Self::NoSupplement => "no dwz file",
             Self::Damaged => "damaged",
             Self::NotReadable => "not readable",
+            Self::TooLarge => "too large to copy",
             Self::NotElf => "not an ELF file",
             Self::NoFile => "no file",
             Self::NotMapped => "not mapped",

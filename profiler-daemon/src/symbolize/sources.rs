@@ -49,7 +49,7 @@ impl Sources {
         }
     }
 
-    /// The file that is mapped.
+    /// The file that the target runs.
     pub fn own(&self) -> &Elf {
         &self.own
     }
@@ -170,7 +170,7 @@ impl Sources {
         &self.split
     }
 
-    /// Whether the files are as long as they were: see [`Elf::map`].
+    /// Whether the files are as long as they were: see [`Elf::open`].
     pub fn is_intact(&self) -> bool {
         self.own.is_intact()
             && self.companion.as_ref().is_none_or(Elf::is_intact)
@@ -179,7 +179,8 @@ impl Sources {
 
     /// Bytes of memory that they take, apart from what is mapped.
     pub fn bytes(&self) -> usize {
-        self.debug.bytes()
+        self.own.bytes_owned()
+            + self.debug.bytes()
             + self.split.bytes()
             + self.companion.as_ref().map_or(0, Elf::bytes_owned)
             + self.supplement.as_ref().map_or(0, Supplement::bytes)

@@ -156,7 +156,7 @@ impl Supplement {
         &self.offsets
     }
 
-    /// Whether the file is as long as it was: see [`Elf::map`].
+    /// Whether the file is as long as it was: see [`Elf::open`].
     pub fn is_intact(&self) -> bool {
         self.elf.is_intact()
     }

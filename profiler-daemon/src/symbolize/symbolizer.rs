@@ -254,6 +254,7 @@ fn in_file(
             tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
             let reason = match error.kind() {
                 std::io::ErrorKind::InvalidData => Reason::NotElf,
+                std::io::ErrorKind::FileTooLarge => Reason::TooLarge,
                 _ => Reason::NotReadable,
             };
             *behind = Behind::Unreadable(reason);

@@ -7,6 +7,7 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Instant,
 };
 
 use memmap2::{Mmap, MmapOptions};
@@ -327,5 +328,54 @@ fn ten_thousand_addresses_of_large_files() {
     );
     for path in paths {
         agreement(program, &std::fs::canonicalize(path).unwrap(), 10_000, 3);
+    }
+}
+
+/// Not a check: prints how long it takes from nothing to the first function's name, and to those of a hundred further
+/// addresses, in the files that `PROFILER_TIMINGS` names, separated by colons.
+#[test]
+#[ignore = "prints timings"]
+fn first_names_of_large_files() {
+    let named = std::env::var("PROFILER_TIMINGS").unwrap_or_default();
+    let own = std::env::current_exe().unwrap();
+    let named = named
+        .split(':')
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from);
+    for path in named.chain([own]) {
+        let path = std::fs::canonicalize(path).unwrap();
+        let mapped = Mapped::new(&path);
+        let addresses = mapped.random(101);
+        let debug: u64 = {
+            let parsed = object::File::parse(&*mapped.bytes).unwrap();
+            let sections = parsed.sections();
+            let debug =
+                sections.filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")));
+            debug.map(|section| section.size()).sum()
+        };
+        // The second time, the file is in memory: what is left is our own.
+        for round in ["cold", "again"] {
+            let mut symbolizer = Symbolizer::new();
+            let began = Instant::now();
+            let mut used = 0;
+            for &address in &addresses {
+                used += 1;
+                if mapped.ours(&mut symbolizer, address)[0].unresolved.is_none() {
+                    break;
+                }
+            }
+            let first = began.elapsed();
+            for &address in &addresses[used..] {
+                mapped.ours(&mut symbolizer, address);
+            }
+            println!(
+                "{}, {} MB, {} MB of DWARF, {round}: first name {first:?} ({used} addresses), {} further {:?}",
+                path.display(),
+                mapped.bytes.len() >> 20,
+                debug >> 20,
+                addresses.len() - used,
+                began.elapsed() - first
+            );
+        }
     }
 }
