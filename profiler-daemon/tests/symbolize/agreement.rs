@@ -374,7 +374,7 @@ fn first_names_of_large_files() {
                 mapped.bytes.len() >> 20,
                 debug >> 20,
                 addresses.len() - used,
-                began.elapsed() - first
+                began.elapsed().saturating_sub(first)
             );
         }
     }
