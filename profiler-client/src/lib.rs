@@ -1,6 +1,7 @@
 //! The profiler's client: the command line and what it is made of.
 //!
-//! Everything goes through the `profiler.v1` service; nothing here traces, reads ELF or attaches.
+//! Everything goes through the `profiler.v1` service; nothing here traces or attaches. Of ELF files, only those that
+//! debuginfod servers send are read, by the daemon's library.
 
 #![expect(
     clippy::format_push_string,
@@ -10,6 +11,7 @@
 pub mod attached;
 pub mod cli;
 pub mod connect;
+pub mod debuginfod;
 pub mod in_process;
 pub mod live;
 pub mod output;

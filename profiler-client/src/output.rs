@@ -112,6 +112,13 @@ pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "profiler: {text}");
 }
 
+/// The same while a [`Progress`] may be shown, in its place; it comes back below.
+pub fn note_amid_progress(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let clear = if stderr.is_terminal() { "\r\x1b[K" } else { "" };
+    let _ = writeln!(stderr, "{clear}profiler: {text}");
+}
+
 /// Writes the daemon's warnings to standard error.
 pub fn warnings(warnings: &[String]) {
     for warning in warnings {

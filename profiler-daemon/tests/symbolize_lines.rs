@@ -60,8 +60,12 @@ fn compare(compiler: &str, flags: &[&str], source: &str, words: &[&str]) -> (usi
         .arg(source)
         .status();
     assert!(built.unwrap().success());
+    compare_built(&path, &path, words)
+}
 
-    let bytes = std::fs::read(&path).unwrap();
+/// The same for a program whose debug information is elsewhere; addr2line is asked about `whole`.
+fn compare_built(path: &Path, whole: &Path, words: &[&str]) -> (usize, usize) {
+    let bytes = std::fs::read(path).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
     let functions = file.symbols().filter(|symbol| {
         let name = symbol.name().unwrap_or_default();
@@ -70,10 +74,10 @@ fn compare(compiler: &str, flags: &[&str], source: &str, words: &[&str]) -> (usi
     let addresses: Vec<u64> = functions
         .flat_map(|symbol| symbol.address()..symbol.address() + symbol.size())
         .collect();
-    let expected = truth(&path, &addresses);
+    let expected = truth(whole, &addresses);
     assert_eq!(expected.len(), addresses.len());
 
-    let mut child = Command::new(&path)
+    let mut child = Command::new(path)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -152,6 +156,38 @@ fn cpp_lines() {
         "templates.cc",
         &["shapes", "hidden", "twice", "main"],
     );
+}
+
+/// The same source, built in parts: whole, and with debug information beside the object.
+#[test]
+fn lines_of_split_units() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/symbolize/inlined.c");
+    for (compiler, version) in [
+        ("gcc", "-gdwarf-4"),
+        ("gcc", "-gdwarf-5"),
+        ("clang-14", "-gdwarf-5"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let build = |name: &str, flags: &[&str]| {
+            let run = |arguments: &[&str]| {
+                let done = Command::new(compiler)
+                    .current_dir(folder.path())
+                    .args(arguments)
+                    .status();
+                assert!(done.unwrap().success());
+            };
+            let object = format!("{name}.o");
+            let source = source.to_str().unwrap();
+            run(&[&["-O2", version, "-fPIE", "-c", "-o", &object, source], flags].concat());
+            run(&["-pie", "-o", name, &object]);
+            folder.path().join(name)
+        };
+        let (whole, split) = (build("whole", &[]), build("split", &["-gsplit-dwarf"]));
+        assert!(folder.path().join("split.dwo").exists());
+        let words = ["outer", "hidden", "plain", "main"];
+        let (all, inlined) = compare_built(&split, &whole, &words);
+        assert!(all > 50 && inlined > 0, "{compiler} {version}: {all}, {inlined}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 pub mod flame;
 pub mod histogram;
 pub mod latency;
+pub mod rename;
 pub mod tree;
 pub mod unresolved;
 

@@ -225,7 +225,7 @@ pub(crate) mod tests {
             },
             inlined,
             kernel,
-            unresolved: String::new(),
+            ..Default::default()
         };
         let weight = |node, inside_ns, outside_ns| v1::NodeWeight {
             node,

@@ -15,6 +15,7 @@ use crate::{
         validate::require_predicate,
     },
     connect::{MAX_MESSAGE_BYTES, connect},
+    debuginfod::{Names, Settings, Worker},
     output::{Output, Progress, note, warnings},
     render::{
         self,
@@ -22,13 +23,16 @@ use crate::{
         svg::{self, About},
         threshold, units,
     },
-    state::{flame::FlameState, unresolved},
+    state::{flame::FlameState, rename::rename, unresolved},
     stop::Stop,
     watch::{Ended, Run, ended_by_itself},
 };
 
 /// Time between messages; only the last one is written, the others are progress.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a user who asked to stop waits for debug information that is on its way.
+const AFTER_STOP: Duration = Duration::from_secs(3);
 
 /// Runs it.
 pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
@@ -57,6 +61,9 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
 
     let began = Instant::now();
     let mut state = FlameState::default();
+    let mut debuginfod = Worker::start(Settings::from_environment())
+        .map_err(|error| Failure::failed(format!("Cannot start a thread: {error}.")))?;
+    let mut interrupted = stop.clone();
     let ended = {
         let mut progress = Progress::default();
         let run = Run {
@@ -69,6 +76,9 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             state
                 .apply(message)
                 .map_err(|error| Failure::failed(error.to_string()))?;
+            if let Some(debuginfod) = &mut debuginfod {
+                debuginfod.want(state.frames.values());
+            }
             progress.show(&describe(&state, began.elapsed(), request.duration));
             Ok(())
         })
@@ -80,6 +90,10 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             target,
             elapsed: began.elapsed(),
         };
+        if let Some(debuginfod) = debuginfod {
+            let names = wait_for(debuginfod, &mut interrupted).await;
+            name(&mut state, names);
+        }
         output.write(&render(&state, &request, &about))?;
         let run = describe(&state, about.elapsed, None) + &not_resolved(&state);
         match &request.output {
@@ -95,6 +109,29 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             Ok(())
         }
         Ended::Broken(failure) => Err(failure),
+    }
+}
+
+/// What debuginfod servers know of functions that the daemon could not name. A user who asks to stop gets the result
+/// soon, without what has not come.
+async fn wait_for(debuginfod: Worker, stop: &mut Stop) -> Names {
+    let stopped = async {
+        stop.requested().await;
+        tokio::time::sleep(AFTER_STOP).await;
+    };
+    tokio::select! {
+        names = debuginfod.finish() => names,
+        () = stopped => {
+            note("warning: some debug information has not come in time; it is asked for anew the next time.");
+            Names::default()
+        }
+    }
+}
+
+fn name(state: &mut FlameState, mut names: Names) {
+    if !names.is_empty() {
+        let by = state.by;
+        rename(state, |frame| names.of(frame, by));
     }
 }
 

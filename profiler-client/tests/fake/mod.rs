@@ -37,6 +37,8 @@ pub struct Script {
     pub target_exits_after: Option<usize>,
     /// The stream breaks after this many updates.
     pub breaks_after: Option<usize>,
+    /// The build-id of a module, and an address in it that the daemon has no name for.
+    pub nameless: Option<(Vec<u8>, u64)>,
 }
 
 /// What was asked of it.
@@ -333,7 +335,18 @@ impl view::ViewService for Service {
     ) -> Result<Response<Self::WatchFlameStream>, Status> {
         let request = request.into_inner();
         self.seen.lock().unwrap().flames.push(request.clone());
-        Ok(Response::new(self.play(&request.session, flame)))
+        let nameless = self.script.nameless.clone();
+        let view = move |update, why: Option<&str>| {
+            let mut view = flame(update, why);
+            let frame = view.frames.iter_mut().find(|frame| frame.id == 3);
+            if let (Some(frame), Some((build_id, address))) = (frame, nameless.clone()) {
+                frame.function = format!("server+{address:#x} (no symbols)");
+                "no symbols".clone_into(&mut frame.unresolved);
+                (frame.build_id, frame.address) = (build_id, address);
+            }
+            view
+        };
+        Ok(Response::new(self.play(&request.session, view)))
     }
 }
 
@@ -342,7 +355,7 @@ impl Service {
     fn play<T: Send + 'static>(
         &self,
         session: &str,
-        make: fn(update: usize, why: Option<&str>) -> T,
+        make: impl Fn(usize, Option<&str>) -> T + Send + 'static,
     ) -> Streamed<T> {
         let (sender, receiver) = mpsc::channel(1);
         let mut end = self

@@ -117,6 +117,7 @@ fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
         inlined,
         kernel,
         unresolved,
+        nameable,
     } = frame;
     v1::Frame {
         id: u32::try_from(id).unwrap_or(u32::MAX),
@@ -129,6 +130,11 @@ fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
         unresolved: unresolved
             .map(|reason| reason.text().to_owned())
             .unwrap_or_default(),
+        build_id: nameable
+            .as_ref()
+            .map(|nameable| nameable.build_id.to_vec())
+            .unwrap_or_default(),
+        address: nameable.as_ref().map_or(0, |nameable| nameable.address),
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
 /// Most modules that are kept.
 const MODULES_MAX: usize = 256;
 /// Most bytes that what has been read of them may take; the one in use may take more.
-const BYTES_MAX: usize = 128 << 20;
+const BYTES_MAX: usize = 512 << 20;
 
 /// The number of a module; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,7 +50,7 @@ impl Modules {
         if let Some(&id) = self.by_file.get(&key) {
             return Ok(id);
         }
-        let elf = Elf::map(file)?;
+        let elf = Elf::open(file)?;
         let build = elf
             .build_id()
             .map(|build| (build.to_vec(), key.length(), key.owner));
@@ -61,14 +61,13 @@ impl Modules {
         let id = ModuleId(self.next);
         self.next += 1;
         self.uses += 1;
-        self.entries.insert(
-            id,
-            Entry {
-                module: Module::new(name, elf, home()),
-                used: self.uses,
-                bytes: 0,
-            },
-        );
+        let module = Module::new(name, elf, home());
+        let entry = Entry {
+            bytes: module.bytes(),
+            used: self.uses,
+            module,
+        };
+        self.entries.insert(id, entry);
         self.by_file.insert(key, id);
         if let Some(build) = build {
             self.by_build.insert(build, id);

@@ -10,10 +10,10 @@ use std::{
 
 use object::Object as _;
 
-use super::{elf::Elf, home::Home};
+use super::{elf::Elf, home::Home, supplement};
 
 /// Where distributions install debug information.
-const DEBUG_FOLDER: &str = "/usr/lib/debug";
+pub(super) const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Longest file whose checksum is computed, in bytes: some seconds.
 const CHECKSUM_MAX: u64 = 2 << 30;
 /// Longest name of a file.
@@ -46,8 +46,17 @@ impl Wanted {
         }
     }
 
-    /// Finds the file in the usual places.
-    pub fn find(&self, home: &Home) -> Option<Elf> {
+    /// By a build-id alone; `owner` is that of the module.
+    pub fn by_build_id(build_id: Vec<u8>, owner: Option<u32>) -> Self {
+        Self {
+            build_id: Some(build_id),
+            link: None,
+            owner,
+        }
+    }
+
+    /// Finds the file in the usual places, and where it was.
+    pub fn find(&self, home: &Home) -> Option<(Elf, PathBuf)> {
         let by_build = self
             .build_id
             .as_deref()
@@ -62,10 +71,15 @@ impl Wanted {
             ]
         });
         let candidates: Vec<PathBuf> = by_build.into_iter().chain(by_link).collect();
+        self.find_at(&candidates, home)
+    }
+
+    /// Finds the file in these places, and where it was.
+    pub fn find_at(&self, candidates: &[PathBuf], home: &Home) -> Option<(Elf, PathBuf)> {
         candidates
             .iter()
-            .flat_map(|path| home.open(path))
-            .find_map(|file| self.accept(file))
+            .flat_map(|path| home.open(path).map(move |file| (file, path)))
+            .find_map(|(file, path)| Some((self.accept(file)?, path.clone())))
     }
 
     /// The file, if it is the one and holds something that the module lacks.
@@ -73,7 +87,7 @@ impl Wanted {
         if !self.may_own(&file) {
             return None;
         }
-        let elf = Elf::map(file).ok()?;
+        let elf = Elf::open(file).ok()?;
         self.fits(&elf).then_some(elf)
     }
 
@@ -102,13 +116,14 @@ impl Wanted {
                 let bytes = elf.bytes();
                 bytes.len() as u64 <= CHECKSUM_MAX && crc32fast::hash(bytes) == *checksum
             }
+            (Some(wanted), None, None) => supplement::checksum(elf).is_some_and(|found| found == *wanted),
             _ => false,
         }
     }
 }
 
 /// `.build-id/xx/yyyy.debug`
-fn build_id_path(build_id: &[u8]) -> PathBuf {
+pub(super) fn build_id_path(build_id: &[u8]) -> PathBuf {
     let digits = build_id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     let hex: String = digits
         .filter_map(|digit| char::from_digit(digit.into(), 16))

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, Unit, UnitOffset};
 
-use super::{elf::Bytes, name::NAME_MAX, units::Units};
+use super::{elf::Bytes, name::NAME_MAX, references::References};
 
 /// How many references are followed, from a call to its function to that one's declaration.
 const REFERENCES_MAX: usize = 16;
@@ -24,41 +24,38 @@ pub(super) struct Declaration {
 
 impl Declaration {
     /// Reads an entry and those that it refers to.
-    pub fn read(
-        dwarf: &Dwarf<Bytes<'_>>,
-        units: Option<&Units>,
-        unit: &Unit<Bytes<'_>>,
-        entry: UnitOffset,
-    ) -> Self {
+    pub fn read(references: References<'_, '_>, unit: &Unit<Bytes<'_>>, entry: UnitOffset) -> Self {
         let mut known = Self::default();
-        known.follow(dwarf, units, unit, entry, REFERENCES_MAX);
+        known.follow(references, unit, entry, REFERENCES_MAX);
         known
     }
 
     fn follow(
         &mut self,
-        dwarf: &Dwarf<Bytes<'_>>,
-        units: Option<&Units>,
+        references: References<'_, '_>,
         unit: &Unit<Bytes<'_>>,
         entry: UnitOffset,
         references_left: usize,
     ) {
         let Ok(entry) = unit.entry(entry) else { return };
-        self.add(dwarf, unit, &entry);
+        self.add(references.dwarf, unit, &entry);
         let Some(references_left) = references_left.checked_sub(1) else {
             return;
         };
         let next = entry
             .attr_value(gimli::DW_AT_abstract_origin)
             .or_else(|| entry.attr_value(gimli::DW_AT_specification));
-        match next {
-            Some(AttributeValue::UnitRef(next)) => self.follow(dwarf, units, unit, next, references_left),
-            Some(AttributeValue::DebugInfoRef(next)) => {
-                if let Some((unit, next)) = units.and_then(|units| units.unit_at(dwarf, next)) {
-                    self.follow(dwarf, units, &unit, next, references_left);
-                }
+        let (references, next) = match next {
+            Some(AttributeValue::UnitRef(next)) => {
+                return self.follow(references, unit, next, references_left);
             }
-            _ => {}
+            Some(AttributeValue::DebugInfoRef(next)) => (Some(references), next),
+            Some(AttributeValue::DebugInfoRefSup(next)) => (references.in_supplement(), next),
+            _ => return,
+        };
+        let found = references.and_then(|references| Some((references, references.unit_at(next)?)));
+        if let Some((references, (unit, next))) = found {
+            self.follow(references, &unit, next, references_left);
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::{
     fs::{File, Metadata},
-    io,
+    io::{self, Read as _},
     ops::Range,
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
 };
 
 use gimli::{EndianSlice, LittleEndian};
@@ -12,11 +12,21 @@ use memmap2::Mmap;
 use object::{
     Endianness, Object as _, ObjectSection as _,
     elf::{PF_X, PT_LOAD},
-    read::elf::{ElfFile64, ProgramHeader as _},
+    read::{
+        ReadCache,
+        elf::{ElfFile64, ProgramHeader as _},
+    },
 };
 
 /// Most loaded segments that are looked at.
 const SEGMENTS_MAX: usize = 256;
+
+/// Largest file that is copied, in bytes.
+const COPY_MAX: u64 = 1 << 30;
+/// How a file begins.
+const MAGIC: [u8; 4] = *b"\x7fELF";
+/// Permission of others than the owner to write.
+const OTHERS_WRITE: u32 = 0o022;
 
 /// How DWARF is read: from borrowed bytes.
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -59,7 +69,7 @@ enum Backing {
         bytes: Mmap,
         length: u64,
     },
-    /// Unpacked from another file.
+    /// Copied, or unpacked from another file.
     Owned(Vec<u8>),
 }
 
@@ -71,33 +81,40 @@ struct Segment {
     executable: bool,
 }
 
-/// A mapped ELF file.
+/// An ELF file.
 pub(super) struct Elf {
     backing: Backing,
+    owner: Option<u32>,
     segments: Vec<Segment>,
     build_id: Option<Vec<u8>>,
 }
 
 impl Elf {
-    /// Maps a file and reads its headers.
+    /// Maps a file, or copies it where others than root and our own user may write to it, and reads its headers.
     ///
     /// # Errors
-    /// Where it cannot be mapped or is no x86-64 ELF file.
-    pub fn map(file: File) -> io::Result<Self> {
-        let length = file.metadata()?.size();
+    /// Where it cannot be read, is no x86-64 ELF file, or would have to be copied and is larger than [`COPY_MAX`]
+    /// ([`io::ErrorKind::FileTooLarge`]).
+    pub fn open(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let (length, owner) = (metadata.size(), Some(metadata.uid()));
         if length == 0 {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
+        }
+        if others_may_write(&metadata) {
+            return Self::new(Backing::Owned(copy(&file, length)?), owner);
         }
         // SAFETY: the bytes are only read, through a private mapping that lives as long as `Backing`, and
         // nothing borrowed from it outlives a call into this module, as no cache holds borrows.
         // Two things rest on others. A file that is written to while it is mapped changes under the
         // slices: nothing here relies on bytes read twice being equal for memory safety, as every access
         // goes through checked slices of plain bytes (`str` is made only by copying with a check).
-        // A file that is cut short raises SIGBUS past its new end: `is_intact` compares the length before
-        // each use, and what is used most, the sorted symbols, is copied when first needed. There remains
-        // a truncation within one lookup, by someone who may write a file that is being executed.
+        // A file that is cut short raises SIGBUS past its new end: only files that nobody but root and our own
+        // user may write to are mapped, `is_intact` compares the length before each use, and what is used most,
+        // the sorted symbols, is copied when first needed. There remains a truncation by one of these two within
+        // one lookup.
         let bytes = unsafe { Mmap::map(&file)? };
-        Self::new(Backing::Mapped { file, bytes, length })
+        Self::new(Backing::Mapped { file, bytes, length }, owner)
     }
 
     /// Reads the headers of a file that is in memory.
@@ -105,12 +122,13 @@ impl Elf {
     /// # Errors
     /// Where it is no x86-64 ELF file.
     pub fn from_bytes(bytes: Vec<u8>) -> io::Result<Self> {
-        Self::new(Backing::Owned(bytes))
+        Self::new(Backing::Owned(bytes), None)
     }
 
-    fn new(backing: Backing) -> io::Result<Self> {
+    fn new(backing: Backing, owner: Option<u32>) -> io::Result<Self> {
         let mut elf = Self {
             backing,
+            owner,
             segments: Vec::new(),
             build_id: None,
         };
@@ -128,23 +146,15 @@ impl Elf {
                 executable: header.p_flags(endian).0 & PF_X.0 != 0,
             })
             .collect();
-        let build_id = parsed
-            .build_id()
-            .ok()
-            .flatten()
-            .filter(|id| (8..=64).contains(&id.len()));
-        let build_id = build_id.map(<[u8]>::to_vec);
+        let build_id = plain_build_id(&parsed);
         elf.segments = segments;
         elf.build_id = build_id;
         Ok(elf)
     }
 
-    /// Whose the file is; `None` for one in memory.
+    /// Whose the file is, or was when it was copied; `None` for one that was unpacked.
     pub fn owner(&self) -> Option<u32> {
-        match &self.backing {
-            Backing::Mapped { file, .. } => file.metadata().ok().map(|file| file.uid()),
-            Backing::Owned(_) => None,
-        }
+        self.owner
     }
 
     /// All of the file.
@@ -155,7 +165,7 @@ impl Elf {
         }
     }
 
-    /// Whether the file is as long as it was: see [`Elf::map`].
+    /// Whether the file is as long as it was: see [`Elf::open`].
     pub fn is_intact(&self) -> bool {
         match &self.backing {
             Backing::Mapped { file, length, .. } => file.metadata().is_ok_and(|now| now.size() >= *length),
@@ -230,11 +240,130 @@ impl Elf {
         })
     }
 
-    /// Bytes of memory that are held for it, apart from the mapped file.
+    /// Bytes of memory that are held for it, apart from what is mapped.
     pub fn bytes_owned(&self) -> usize {
         match &self.backing {
             Backing::Mapped { .. } => 0,
             Backing::Owned(bytes) => bytes.len(),
         }
+    }
+}
+
+/// Whether a file can be cut short by others than root and our own user.
+fn others_may_write(file: &Metadata) -> bool {
+    let trusted = file.uid() == 0 || file.uid() == rustix::process::geteuid().as_raw();
+    !trusted || file.mode() & OTHERS_WRITE != 0
+}
+
+/// What a file says of itself, without reading all of it.
+pub(super) struct Summary {
+    pub build_id: Option<Vec<u8>>,
+    pub has_debug: bool,
+}
+
+impl Summary {
+    /// Reads a file's headers and notes.
+    ///
+    /// # Errors
+    /// As for [`Elf::open`].
+    pub fn read(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        check(&file, metadata.size(), others_may_write(&metadata))?;
+        let pieces = ReadCache::new(file);
+        let parsed = ElfFile64::<Endianness, _>::parse(&pieces)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let debug = parsed.section_by_name(".debug_info");
+        let size = debug.and_then(|section| section.file_range());
+        Ok(Self {
+            build_id: plain_build_id(&parsed),
+            has_debug: size.is_some_and(|(_, size)| size > 0),
+        })
+    }
+}
+
+/// The build-id, if it is none that many files could have.
+fn plain_build_id<'a>(parsed: &impl object::Object<'a>) -> Option<Vec<u8>> {
+    let build_id = parsed.build_id().ok().flatten();
+    build_id
+        .filter(|id| (8..=64).contains(&id.len()))
+        .map(<[u8]>::to_vec)
+}
+
+/// Refuses what is no ELF file, or too large to be copied.
+fn check(file: &File, length: u64, to_copy: bool) -> io::Result<()> {
+    let mut magic = [0; MAGIC.len()];
+    file.read_exact_at(&mut magic, 0)?;
+    if magic != MAGIC {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "no ELF file"));
+    }
+    if to_copy && length > COPY_MAX {
+        let text = format!("others may write to it, and it has more than {COPY_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(())
+}
+
+/// The bytes of a file that may change meanwhile.
+fn copy(file: &File, length: u64) -> io::Result<Vec<u8>> {
+    check(file, length, true)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    // A file that grows is read to where it ended.
+    file.take(length).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    #[test]
+    fn what_others_may_cut_short_is_copied() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("copy");
+        let whole = fs::read("/bin/true").unwrap();
+        for mode in [0o755, 0o775, 0o757] {
+            fs::write(&path, &whole).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let elf = Elf::open(File::open(&path).unwrap()).unwrap();
+            let copied = elf.bytes_owned() > 0;
+            assert_eq!(copied, mode != 0o755, "{mode:o}");
+            if copied {
+                File::options()
+                    .write(true)
+                    .open(&path)
+                    .unwrap()
+                    .set_len(0)
+                    .unwrap();
+                // Of a mapping, this would end the process.
+                assert_eq!(elf.bytes(), whole);
+                assert!(elf.is_intact());
+            }
+        }
+        fs::write(&path, &whole).unwrap();
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_len(COPY_MAX + 1)
+            .unwrap();
+        let refused = Elf::open(File::open(&path).unwrap()).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn another_users_file_is_copied() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("left out: only root can give files away");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("copy");
+        fs::copy("/bin/true", &path).unwrap();
+        std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+        let elf = Elf::open(File::open(&path).unwrap()).unwrap();
+        assert!(elf.bytes_owned() > 0);
+        assert_eq!(elf.owner(), Some(65534));
     }
 }

@@ -43,6 +43,17 @@ pub struct Frame {
     pub kernel: bool,
     /// Why the function is not known; `None` where it is.
     pub unresolved: Option<Reason>,
+    /// Where a debug file of the module would have the name; `None` where the name is known, or none is to be had.
+    pub nameable: Option<Nameable>,
+}
+
+/// An address whose name is in a file that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Nameable {
+    /// The module's build-id.
+    pub build_id: Arc<[u8]>,
+    /// In the numbering of the module's file.
+    pub address: u64,
 }
 
 impl Frame {
@@ -56,13 +67,24 @@ impl Frame {
             inlined: false,
             kernel,
             unresolved: None,
+            nameable: None,
         }
     }
 
-    /// A frame of which it is only known where it lies.
-    pub(super) fn unresolved(module: &Arc<str>, address: u64, reason: Reason) -> Self {
+    /// A frame of which it is only known where it lies; `build_id` is that of the module that it lies in.
+    pub(super) fn unresolved(
+        module: &Arc<str>,
+        build_id: Option<&Arc<[u8]>>,
+        address: u64,
+        reason: Reason,
+    ) -> Self {
+        let nameable = build_id.filter(|_| reason.is_of_missing_files());
         Self {
             unresolved: Some(reason),
+            nameable: nameable.map(|build_id| Nameable {
+                build_id: Arc::clone(build_id),
+                address,
+            }),
             ..Self::named(&format!("{module}+{address:#x} ({reason})"), module, false)
         }
     }

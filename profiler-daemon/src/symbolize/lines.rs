@@ -35,23 +35,9 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The places of a chain of inlined functions at an address, innermost first: where it runs, and from where it
-    /// is called. The chain is as [`super::inlined::chain`] gives it, outermost first.
-    pub fn places(
-        &mut self,
-        dwarf: &Dwarf<Bytes<'_>>,
-        unit: &Unit<Bytes<'_>>,
-        chain: &[UnitOffset],
-        address: u64,
-    ) -> Vec<Option<Place>> {
-        let inlined = chain.get(1..).unwrap_or_default();
-        let calls = inlined.iter().rev().map(|&entry| call(dwarf, unit, entry));
-        std::iter::once(self.at(dwarf, unit, address))
-            .chain(calls)
-            .collect()
-    }
-
-    fn at(&mut self, dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>, address: u64) -> Option<Place> {
+    /// The place at an address, by the table of its unit. A unit in a file of its own has none there: its skeleton
+    /// has it.
+    pub fn at(&mut self, dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>, address: u64) -> Option<Place> {
         let rows = self
             .units
             .entry(unit.header.debug_info_offset()?)
@@ -108,6 +94,21 @@ fn read(unit: &Unit<Bytes<'_>>, all: &mut Vec<Row>) -> gimli::Result<()> {
         }
     }
     Ok(())
+}
+
+/// From where the inlined functions of a chain are called, innermost first. The chain is as
+/// [`super::inlined::chain`] gives it, outermost first.
+pub(super) fn calls(
+    dwarf: &Dwarf<Bytes<'_>>,
+    unit: &Unit<Bytes<'_>>,
+    chain: &[UnitOffset],
+) -> Vec<Option<Place>> {
+    let inlined = chain.get(1..).unwrap_or_default();
+    inlined
+        .iter()
+        .rev()
+        .map(|&entry| call(dwarf, unit, entry))
+        .collect()
 }
 
 /// Where an inlined function is called from.

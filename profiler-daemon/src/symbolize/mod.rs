@@ -18,13 +18,16 @@
 //! | `sources` | the files that a module's names are read from |
 //! | `home` | where files that belong to a module are looked for, and opening them |
 //! | `companion` | the file with a module's debug information, where that was split off |
+//! | `supplement` | the file with what the debug information of several files has in common |
 //! | `sideload` | files with symbols that the user names |
+//! | `debug_file` | names from a debug file alone, for addresses that others could not name |
 //! | `debugdata` | the packed symbols within a stripped file |
 //! | `split` | debug information that the compiler left beside the objects |
-//! | `elf` | the mapped bytes of a file and where in them everything is |
+//! | `elf` | the bytes of a file, mapped or copied, and where in them everything is |
 //! | `sections` | its debug sections, decompressed where need be |
 //! | `symbols` | function symbols, sorted |
 //! | `units` | DWARF: which unit and function an address is in |
+//! | `references` | DWARF: entries that another unit or file refers to |
 //! | `inlined` | DWARF: the chain of inlined functions at an address |
 //! | `declaration` | DWARF: a function's name and where it is declared |
 //! | `root` | whether the unwind table says that nothing called the code |
@@ -38,6 +41,7 @@
 
 mod cache;
 mod companion;
+mod debug_file;
 mod debugdata;
 mod declaration;
 mod elf;
@@ -52,18 +56,21 @@ mod name;
 mod perf_file;
 mod perf_map;
 mod reason;
+mod references;
 mod root;
 mod sections;
 mod sideload;
 mod sources;
 mod space;
 mod split;
+mod supplement;
 mod symbolizer;
 mod symbols;
 mod tasks;
 mod units;
 
-pub use frame::{FRAMES_MAX, Frame, FrameId};
+pub use debug_file::DebugFile;
+pub use frame::{FRAMES_MAX, Frame, FrameId, Nameable};
 pub use grouping::{Grouping, Groupings, Stacks};
 pub use reason::Reason;
 pub use sideload::{SideLoadError, SideLoaded};

@@ -8,14 +8,15 @@ use super::{
     frame::{Frame, FrameId, Frames},
     home::Home,
     inlined,
-    lines::{Lines, Place},
+    lines::{self, Lines, Place},
     name::{demangle, is_mangled},
     reason::Reason,
+    references::References,
     root,
     sideload::SideLoaded,
     sources::Sources,
     symbols::Symbols,
-    units::{Found, Units},
+    units::{Found, InSplit, Units},
 };
 
 /// Most addresses of one module whose frames are kept; then they are all resolved anew.
@@ -27,6 +28,7 @@ pub(super) type Resolved = Arc<[FrameId]>;
 /// A module and what has been read of it so far.
 pub(super) struct Module {
     name: Arc<str>,
+    build_id: Option<Arc<[u8]>>,
     sources: Sources,
     symbols: Option<Symbols>,
     units: Option<Units>,
@@ -40,6 +42,7 @@ impl Module {
     pub fn new(name: &str, elf: Elf, home: Home) -> Self {
         Self {
             name: name.into(),
+            build_id: elf.build_id().map(Into::into),
             sources: Sources::new(elf, home),
             symbols: None,
             units: None,
@@ -59,6 +62,16 @@ impl Module {
         let Some(address) = self.sources.own().address_of(file_offset) else {
             return Arc::new([self.unresolved(file_offset, Reason::Damaged, frames)]);
         };
+        self.resolve_address(address, side_loaded, frames)
+    }
+
+    /// As [`Self::resolve`], by an address of the file's own numbering.
+    pub fn resolve_address(
+        &mut self,
+        address: u64,
+        side_loaded: &SideLoaded,
+        frames: &mut Frames,
+    ) -> Resolved {
         if let Some(known) = self.resolved.get(&address) {
             return Arc::clone(known);
         }
@@ -90,13 +103,30 @@ impl Module {
         if let Some(known) = self.resolved_lines.get(&file_offset) {
             return Arc::clone(known);
         }
-        let functions = self.resolve(file_offset, side_loaded, frames);
-        let address = self.sources.own().address_of(file_offset);
-        let address = address.filter(|_| self.sources.is_intact());
-        let mut places = address
-            .map(|address| self.places(address))
-            .unwrap_or_default()
-            .into_iter();
+        let resolved = match self.sources.own().address_of(file_offset) {
+            Some(address) => self.resolve_address_lines(address, side_loaded, frames),
+            None => self.resolve(file_offset, side_loaded, frames),
+        };
+        if self.resolved_lines.len() >= ADDRESSES_MAX {
+            self.resolved_lines.clear();
+        }
+        self.resolved_lines.insert(file_offset, Arc::clone(&resolved));
+        resolved
+    }
+
+    /// As [`Self::resolve_lines`], by an address of the file's own numbering.
+    pub fn resolve_address_lines(
+        &mut self,
+        address: u64,
+        side_loaded: &SideLoaded,
+        frames: &mut Frames,
+    ) -> Resolved {
+        let functions = self.resolve_address(address, side_loaded, frames);
+        let mut places = if self.sources.is_intact() {
+            self.places(address).into_iter()
+        } else {
+            Vec::new().into_iter()
+        };
         let at_line = |&id: &FrameId| {
             let place = places.next().flatten();
             let Some(function) = frames.table().get(id.0 as usize).filter(|_| id != FrameId::OTHER) else {
@@ -113,12 +143,7 @@ impl Module {
             };
             frames.intern(frame)
         };
-        let resolved: Resolved = functions.iter().map(at_line).collect();
-        if self.resolved_lines.len() >= ADDRESSES_MAX {
-            self.resolved_lines.clear();
-        }
-        self.resolved_lines.insert(file_offset, Arc::clone(&resolved));
-        resolved
+        functions.iter().map(at_line).collect()
     }
 
     /// Where the functions at an address are in the source, innermost first; none where DWARF knows nothing.
@@ -130,12 +155,14 @@ impl Module {
         let Some(Found { split, unit, entry }) = units.find(&dwarf, self.sources.split(), address) else {
             return Vec::new();
         };
-        if split.is_some() {
-            // Their lines are in the file that refers to them, under other numbers.
-            return Vec::new();
-        }
-        let chain = inlined::chain(&dwarf, &unit, entry, address).unwrap_or_else(|_| vec![entry]);
-        self.lines.places(&dwarf, &unit, &chain, address)
+        let (in_unit, table) = match &split {
+            Some(InSplit { dwarf, skeleton }) => (dwarf, skeleton),
+            None => (&dwarf, &unit),
+        };
+        let chain = inlined::chain(in_unit, &unit, entry, address).unwrap_or_else(|_| vec![entry]);
+        let here = self.lines.at(&dwarf, table, address);
+        let calls = lines::calls(in_unit, &unit, &chain);
+        std::iter::once(here).chain(calls).collect()
     }
 
     fn look_up(&mut self, address: u64, frames: &mut Frames) -> Vec<FrameId> {
@@ -160,10 +187,17 @@ impl Module {
                 line,
             } = declaration;
             let inlined = index != outermost;
-            let symbol = symbol.as_ref().filter(|name| !inlined && is_mangled(name));
-            let named = match linkage_name.or_else(|| symbol.cloned()).or(name) {
+            let symbol = symbol.as_ref().filter(|_| !inlined);
+            let mangled = symbol.filter(|name| is_mangled(name));
+            let name = linkage_name.or_else(|| mangled.cloned()).or(name);
+            let named = match name.or_else(|| symbol.cloned()) {
                 Some(name) => Frame::named(&demangle(&name), &self.name, false),
-                None => Frame::unresolved(&self.name, address, Reason::NoSymbolHere),
+                None => Frame::unresolved(
+                    &self.name,
+                    self.build_id.as_ref(),
+                    address,
+                    self.sources.lacking(),
+                ),
             };
             Frame {
                 file: file.into(),
@@ -198,14 +232,18 @@ impl Module {
         let Some(Found { split, unit, entry }) = units.find(&dwarf, self.sources.split(), address) else {
             return Vec::new();
         };
-        // Nothing in a file of its own refers to other units.
-        let others = split.is_none().then_some(&*units);
-        let dwarf = split.unwrap_or(dwarf);
-        let chain = inlined::chain(&dwarf, &unit, entry, address).unwrap_or_else(|error| {
+        let references = References {
+            // Nothing in a file of its own refers to other units.
+            own: split.is_none().then_some(units.offsets()),
+            supplement: self.sources.supplement_offsets(),
+            dwarf: split.as_ref().map_or(&dwarf, |split| &split.dwarf),
+        };
+        let dwarf = references.dwarf;
+        let chain = inlined::chain(dwarf, &unit, entry, address).unwrap_or_else(|error| {
             tracing::debug!(%error, module = %self.name, address, "inlined functions left out");
             vec![entry]
         });
-        let declaration = |&entry| Declaration::read(&dwarf, others, &unit, entry);
+        let declaration = |&entry| Declaration::read(references, &unit, entry);
         chain.iter().rev().map(declaration).collect()
     }
 
@@ -216,7 +254,8 @@ impl Module {
     }
 
     fn unresolved(&self, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {
-        frames.intern(Frame::unresolved(&self.name, address, reason))
+        let build_id = self.build_id.as_ref();
+        frames.intern(Frame::unresolved(&self.name, build_id, address, reason))
     }
 
     /// Bytes of memory that it takes, apart from the mapped file; about right.

@@ -9,10 +9,14 @@ pub enum Reason {
     NoSymbols,
     /// There are symbols, and none of them reaches the address.
     NoSymbolHere,
+    /// The name is in a file that the debug information refers to (`.gnu_debugaltlink`), and that is not there.
+    NoSupplement,
     /// The file is cut short, or its headers or debug information contradict themselves.
     Damaged,
     /// The file cannot be opened: it is gone, was replaced, or may not be read.
     NotReadable,
+    /// Others may write to the file, so it would have to be copied, and it is too large for that.
+    TooLarge,
     /// What is mapped is no ELF file for x86-64.
     NotElf,
     /// Memory without a file: code made while the program runs.
@@ -24,14 +28,22 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Whether a file with debug information would help.
+    #[must_use]
+    pub fn is_of_missing_files(self) -> bool {
+        matches!(self, Self::NoSymbols | Self::NoSupplement)
+    }
+
     /// A few words.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
             Self::NoSymbols => "no symbols",
             Self::NoSymbolHere => "no symbol here",
+            Self::NoSupplement => "no dwz file",
             Self::Damaged => "damaged",
             Self::NotReadable => "not readable",
+            Self::TooLarge => "too large to copy",
             Self::NotElf => "not an ELF file",
             Self::NoFile => "no file",
             Self::NotMapped => "not mapped",

@@ -1,13 +1,15 @@
 //! Files with symbols that the user names, in place of those in the usual places.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, VecDeque, hash_map::Entry},
     fs::{self, File},
-    io::Read as _,
     path::{Path, PathBuf},
 };
 
-use super::{companion::Wanted, elf::Elf};
+use super::{
+    companion::Wanted,
+    elf::{Elf, Summary},
+};
 
 /// Most entries of folders that are looked at.
 const ENTRIES_MAX: usize = 1 << 18;
@@ -89,17 +91,17 @@ impl SideLoaded {
     }
 
     fn add_file(&mut self, path: &Path) -> bool {
-        let Some(elf) = open(path) else { return false };
-        match elf.build_id() {
-            Some(build_id) if self.by_build.len() < FILES_MAX => {
+        let Some(Summary { build_id, has_debug }) = regular(path).and_then(|file| Summary::read(file).ok())
+        else {
+            return false;
+        };
+        match build_id {
+            Some(build_id) if self.by_build.len() < FILES_MAX => match self.by_build.entry(build_id) {
                 // Of two, the one with debug information says more.
-                let has_debug = elf.has_section(".debug_info");
-                match self.by_build.get_mut(build_id) {
-                    Some(known) if has_debug => path.clone_into(known),
-                    Some(_) => {}
-                    None => drop(self.by_build.insert(build_id.to_vec(), path.to_path_buf())),
-                }
-            }
+                Entry::Occupied(mut known) if has_debug => drop(known.insert(path.to_path_buf())),
+                Entry::Occupied(_) => {}
+                Entry::Vacant(new) => drop(new.insert(path.to_path_buf())),
+            },
             None if self.nameless.len() < NAMELESS_MAX => self.nameless.push(path.to_path_buf()),
             _ => {}
         }
@@ -122,25 +124,22 @@ impl SideLoaded {
         self.nameless.truncate(NAMELESS_MAX);
     }
 
-    /// The file that belongs to a module.
-    pub(super) fn find(&self, wanted: &Wanted) -> Option<Elf> {
+    /// The file that belongs to a module, and where it is.
+    pub(super) fn find(&self, wanted: &Wanted) -> Option<(Elf, PathBuf)> {
         let by_build = wanted.build_id().and_then(|build_id| self.by_build.get(build_id));
         by_build
             .into_iter()
             .chain(&self.nameless)
-            .filter_map(|path| open(path))
-            .find(|elf| wanted.fits(elf))
+            .filter_map(|path| Some((Elf::open(regular(path)?).ok()?, path)))
+            .find(|(elf, _)| wanted.fits(elf))
+            .map(|(elf, path)| (elf, path.clone()))
     }
 }
 
-fn open(path: &Path) -> Option<Elf> {
-    let mut file = File::open(path).ok().filter(|file| {
-        // Pipes and devices are not read: they may have no end.
-        file.metadata().is_ok_and(|file| file.is_file())
-    })?;
-    let mut magic = [0; 4];
-    file.read_exact(&mut magic).ok()?;
-    (magic == *b"\x7fELF").then(|| Elf::map(file).ok()).flatten()
+/// Opens a file. Pipes and devices are not read: they may have no end.
+fn regular(path: &Path) -> Option<File> {
+    let file = File::open(path).ok()?;
+    file.metadata().is_ok_and(|file| file.is_file()).then_some(file)
 }
 
 #[cfg(test)]

@@ -1,4 +1,9 @@
-//! What a module's names are read from: its own file and at most one companion.
+//! What a module's names are read from: its own file, at most one companion, and what these refer to.
+
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use super::{
     companion::Wanted,
@@ -6,9 +11,11 @@ use super::{
     elf::{Bytes, Elf},
     home::Home,
     reason::Reason,
+    references::Offsets,
     sections::Sections,
     sideload::SideLoaded,
     split::{Skeleton, Split},
+    supplement::Supplement,
 };
 
 /// A module's files.
@@ -19,10 +26,12 @@ pub(super) struct Sources {
     /// Of the own file if that has any, else of the companion.
     debug: Sections,
     in_companion: bool,
+    /// Of the file that the debug sections are in.
+    supplement: Option<Supplement>,
     split: Split,
     found: bool,
-    /// Something that should be there could not be read.
-    damaged: bool,
+    /// What is wrong with something that should be there.
+    left_out: Option<Reason>,
 }
 
 impl Sources {
@@ -33,13 +42,14 @@ impl Sources {
             companion: None,
             debug: Sections::default(),
             in_companion: false,
+            supplement: None,
             split: Split::default(),
             found: false,
-            damaged: false,
+            left_out: None,
         }
     }
 
-    /// The file that is mapped.
+    /// The file that the target runs.
     pub fn own(&self) -> &Elf {
         &self.own
     }
@@ -54,16 +64,20 @@ impl Sources {
             Err(error) => self.leave_out(&error),
         }
         if self.debug.has_info() {
+            let path = self.home.path().map(PathBuf::from);
+            self.find_supplement(path.as_deref(), side_loaded);
             return;
         }
         let wanted = Wanted::by(&self.own);
-        self.companion = side_loaded.find(&wanted).or_else(|| wanted.find(&self.home));
-        if let Some(companion) = &self.companion {
+        let found = side_loaded.find(&wanted).or_else(|| wanted.find(&self.home));
+        if let Some((companion, path)) = found {
             self.in_companion = true;
+            let companion = self.companion.insert(companion);
             match Sections::load(companion) {
                 Ok(debug) => self.debug = debug,
                 Err(error) => self.leave_out(&error),
             }
+            self.find_supplement(Some(&path), side_loaded);
         } else if !self.own.has_section(".symtab") {
             match debugdata::read(&self.own) {
                 Ok(symbols) => self.companion = symbols,
@@ -72,16 +86,38 @@ impl Sources {
         }
     }
 
+    /// Looks for the supplementary file of the file with the debug sections, which is at a path.
+    fn find_supplement(&mut self, path: Option<&Path>, side_loaded: &SideLoaded) {
+        if !self.debug.has_info() {
+            return;
+        }
+        let referring = self.companion.as_ref().unwrap_or(&self.own);
+        let owner = self.own.owner();
+        match Supplement::find(referring, path, owner, &self.home, side_loaded) {
+            Ok(supplement) => self.supplement = supplement,
+            Err(error) => {
+                tracing::debug!(%error, path = ?self.home.path(), "supplementary file left out");
+                let missing = error.kind() == ErrorKind::NotFound;
+                let reason = if missing {
+                    Reason::NoSupplement
+                } else {
+                    Reason::Damaged
+                };
+                self.left_out.get_or_insert(reason);
+            }
+        }
+    }
+
     fn leave_out(&mut self, error: &std::io::Error) {
         tracing::debug!(%error, path = ?self.home.path(), "debug information left out");
-        self.damaged = true;
+        self.left_out = Some(Reason::Damaged);
     }
 
     /// Why an address is not found in them.
     pub fn lacking(&self) -> Reason {
         let mut files = std::iter::once(&self.own).chain(&self.companion);
-        if self.damaged {
-            Reason::Damaged
+        if let Some(reason) = self.left_out {
+            reason
         } else if self.has_debug() || files.any(|file| file.has_section(".symtab")) {
             Reason::NoSymbolHere
         } else {
@@ -103,10 +139,19 @@ impl Sources {
 
     /// A view of the debug sections.
     pub fn dwarf(&self) -> gimli::Dwarf<Bytes<'_>> {
-        match &self.companion {
+        let mut dwarf = match &self.companion {
             Some(companion) if self.in_companion => self.debug.dwarf(companion),
             _ => self.debug.dwarf(&self.own),
+        };
+        if let Some(supplement) = &self.supplement {
+            dwarf.set_sup(supplement.dwarf());
         }
+        dwarf
+    }
+
+    /// Where the units of the supplementary file begin.
+    pub fn supplement_offsets(&self) -> Option<&Offsets> {
+        self.supplement.as_ref().map(Supplement::offsets)
     }
 
     /// Opens the files that these units are in.
@@ -125,13 +170,19 @@ impl Sources {
         &self.split
     }
 
-    /// Whether the files are as long as they were: see [`Elf::map`].
+    /// Whether the files are as long as they were: see [`Elf::open`].
     pub fn is_intact(&self) -> bool {
-        self.own.is_intact() && self.companion.as_ref().is_none_or(Elf::is_intact)
+        self.own.is_intact()
+            && self.companion.as_ref().is_none_or(Elf::is_intact)
+            && self.supplement.as_ref().is_none_or(Supplement::is_intact)
     }
 
     /// Bytes of memory that they take, apart from what is mapped.
     pub fn bytes(&self) -> usize {
-        self.debug.bytes() + self.split.bytes() + self.companion.as_ref().map_or(0, Elf::bytes_owned)
+        self.own.bytes_owned()
+            + self.debug.bytes()
+            + self.split.bytes()
+            + self.companion.as_ref().map_or(0, Elf::bytes_owned)
+            + self.supplement.as_ref().map_or(0, Supplement::bytes)
     }
 }

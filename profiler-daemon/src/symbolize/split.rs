@@ -86,16 +86,18 @@ impl Split {
         Some(dwarf)
     }
 
-    /// Bytes that decompressed sections take.
+    /// Bytes that copied files and decompressed sections take.
     pub fn bytes(&self) -> usize {
         let files = self.objects.values().flatten().chain(&self.package);
-        files.map(|file| file.sections.bytes()).sum()
+        files
+            .map(|file| file.elf.bytes_owned() + file.sections.bytes())
+            .sum()
     }
 }
 
 fn open(path: &Path, wanted: &Wanted, home: &Home) -> Option<DebugFile> {
     let read = |file| -> io::Result<DebugFile> {
-        let elf = Elf::map(file)?;
+        let elf = Elf::open(file)?;
         let sections = Sections::load_split(&elf)?;
         Ok(DebugFile { elf, sections })
     };

@@ -254,6 +254,7 @@ fn in_file(
             tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
             let reason = match error.kind() {
                 std::io::ErrorKind::InvalidData => Reason::NotElf,
+                std::io::ErrorKind::FileTooLarge => Reason::TooLarge,
                 _ => Reason::NotReadable,
             };
             *behind = Behind::Unreadable(reason);
@@ -300,7 +301,12 @@ fn without_symbols(mapping: &Mapping, address: u64, reason: Reason, frames: &mut
         address.checked_sub(mapping.start)
     };
     let module = name.as_str().into();
-    frames.intern(Frame::unresolved(&module, offset.unwrap_or(address), reason))
+    frames.intern(Frame::unresolved(
+        &module,
+        None,
+        offset.unwrap_or(address),
+        reason,
+    ))
 }
 
 fn intern_word(frames: &mut Frames, word: &str) -> FrameId {

@@ -6,15 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gimli::{DebugInfoOffset, Dwarf, Unit, UnitOffset};
+use gimli::{Dwarf, Unit, UnitOffset};
 
 use super::{
     elf::Bytes,
+    references::Offsets,
     split::{Skeleton, Split},
 };
 
-/// Most units of one file.
-const UNITS_MAX: usize = 1 << 18;
 /// Most address ranges of the units of one file, or of the functions of one unit.
 const RANGES_MAX: usize = 1 << 20;
 /// Most attributes that are passed over in search of the functions of a unit.
@@ -122,7 +121,7 @@ impl Functions {
 
 /// The units of one file, and the functions of those that were asked for.
 pub(super) struct Units {
-    offsets: Vec<DebugInfoOffset>,
+    offsets: Offsets,
     spans: Spans<u32>,
     functions: HashMap<u32, Option<Functions>>,
     functions_bytes: usize,
@@ -133,18 +132,12 @@ impl Units {
     pub fn read(dwarf: &mut Dwarf<Bytes<'_>>) -> Self {
         // Units that share abbreviations would parse them over and over.
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
-        let mut offsets = Vec::new();
+        let offsets = Offsets::read(dwarf);
         let mut spans = Vec::new();
-        let mut headers = dwarf.units();
-        while let Ok(Some(header)) = headers.next() {
-            let Some(offset) = header.debug_info_offset() else {
+        for (index, offset) in offsets.iter() {
+            let Ok(header) = dwarf.unit_header(offset) else {
                 continue;
             };
-            if offsets.len() >= UNITS_MAX {
-                break;
-            }
-            let index = u32::try_from(offsets.len()).unwrap_or(u32::MAX);
-            offsets.push(offset);
             if matches!(
                 header.type_(),
                 gimli::UnitType::Partial | gimli::UnitType::Type { .. }
@@ -170,7 +163,7 @@ impl Units {
     /// For a file without debug information.
     pub fn none() -> Self {
         Self {
-            offsets: Vec::new(),
+            offsets: Offsets::default(),
             spans: Spans::new(Vec::new()),
             functions: HashMap::new(),
             functions_bytes: 0,
@@ -185,7 +178,7 @@ impl Units {
     /// The units that may hold an address and are in files of their own.
     pub fn skeletons(&self, dwarf: &Dwarf<Bytes<'_>>, address: u64) -> Vec<Skeleton> {
         let skeleton = |index: u32| {
-            let header = dwarf.unit_header(*self.offsets.get(index as usize)?).ok()?;
+            let header = dwarf.unit_header(self.offsets.get(index)?).ok()?;
             let unit = dwarf.unit(header).ok()?;
             let id = unit.dwo_id?;
             let name = dwarf.attr_string(&unit, unit.dwo_name().ok()??).ok()?;
@@ -207,10 +200,10 @@ impl Units {
     ) -> Option<Found<'a>> {
         let candidates: Vec<u32> = self.spans.find(address).collect();
         for index in candidates {
-            let header = dwarf.unit_header(*self.offsets.get(index as usize)?).ok()?;
+            let header = dwarf.unit_header(self.offsets.get(index)?).ok()?;
             let Ok(unit) = dwarf.unit(header) else { continue };
             let (split, unit) = whole(dwarf, split, unit);
-            let in_unit = split.as_ref().unwrap_or(dwarf);
+            let in_unit = split.as_ref().map_or(dwarf, |split| &split.dwarf);
             let functions = self.functions.entry(index).or_insert_with(|| {
                 let read = Functions::read(in_unit, &unit).ok();
                 self.functions_bytes += read.as_ref().map_or(0, |functions| functions.0.bytes()) + 32;
@@ -223,32 +216,31 @@ impl Units {
         None
     }
 
-    /// The unit that holds an entry that another unit refers to.
-    pub fn unit_at<'a>(
-        &self,
-        dwarf: &Dwarf<Bytes<'a>>,
-        offset: DebugInfoOffset,
-    ) -> Option<(Unit<Bytes<'a>>, UnitOffset)> {
-        let after = self.offsets.partition_point(|unit| unit.0 <= offset.0);
-        let header = dwarf
-            .unit_header(*self.offsets.get(after.checked_sub(1)?)?)
-            .ok()?;
-        let inside = offset.to_unit_offset(&header)?;
-        Some((dwarf.unit(header).ok()?, inside))
+    /// Where the units begin.
+    pub fn offsets(&self) -> &Offsets {
+        &self.offsets
     }
 
     /// Bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
-        self.offsets.len() * size_of::<DebugInfoOffset>() + self.spans.bytes() + self.functions_bytes
+        self.offsets.bytes() + self.spans.bytes() + self.functions_bytes
     }
 }
 
 /// A function's entry.
 pub(super) struct Found<'a> {
-    /// The sections that it is in, where they are in a file of their own.
-    pub split: Option<Dwarf<Bytes<'a>>>,
+    /// Where its unit is in a file of its own.
+    pub split: Option<InSplit<'a>>,
     pub unit: Unit<Bytes<'a>>,
     pub entry: UnitOffset,
+}
+
+/// The other half of a unit in a file of its own.
+pub(super) struct InSplit<'a> {
+    /// The sections that the unit is in.
+    pub dwarf: Dwarf<Bytes<'a>>,
+    /// What stands for the unit in the file that refers to it, lines included.
+    pub skeleton: Unit<Bytes<'a>>,
 }
 
 /// The unit that a skeleton stands for, or the unit itself.
@@ -256,7 +248,7 @@ fn whole<'a>(
     dwarf: &Dwarf<Bytes<'a>>,
     split: &'a Split,
     skeleton: Unit<Bytes<'a>>,
-) -> (Option<Dwarf<Bytes<'a>>>, Unit<Bytes<'a>>) {
+) -> (Option<InSplit<'a>>, Unit<Bytes<'a>>) {
     let found = || {
         let id = skeleton.dwo_id?;
         let split = split.dwarf(id, dwarf)?;
@@ -272,12 +264,15 @@ fn whole<'a>(
                     unit.line_program.clone_from(&skeleton.line_program);
                 }
                 unit.comp_dir = unit.comp_dir.or(skeleton.comp_dir);
-                return Some((Some(split), unit));
+                return Some((split, unit));
             }
         }
         None
     };
-    found().unwrap_or((None, skeleton))
+    match found() {
+        Some((dwarf, unit)) => (Some(InSplit { dwarf, skeleton }), unit),
+        None => (None, skeleton),
+    }
 }
 
 fn path(bytes: &[u8]) -> PathBuf {

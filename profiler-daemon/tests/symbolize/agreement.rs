@@ -7,6 +7,7 @@ use std::{
     io::{BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    time::Instant,
 };
 
 use memmap2::{Mmap, MmapOptions};
@@ -46,7 +47,7 @@ enum Verdict {
     OtherFunctions,
 }
 
-fn symbolizer_program() -> Option<&'static str> {
+pub fn symbolizer_program() -> Option<&'static str> {
     ["llvm-symbolizer-22", "llvm-symbolizer"]
         .into_iter()
         .find(|program| {
@@ -58,7 +59,7 @@ fn symbolizer_program() -> Option<&'static str> {
 }
 
 /// A file as it would lie in a program, mapped by this one to be resolved, never to be run.
-struct Mapped {
+pub struct Mapped {
     path: PathBuf,
     bytes: Mmap,
     code: std::ops::Range<u64>,
@@ -66,7 +67,7 @@ struct Mapped {
 }
 
 impl Mapped {
-    fn new(path: &Path) -> Self {
+    pub fn new(path: &Path) -> Self {
         let file = File::open(path).unwrap();
         // SAFETY: the mapping is private and only read, and nothing writes to the file during the test.
         let bytes = unsafe { MmapOptions::new().map_exec(&file).unwrap() };
@@ -97,7 +98,7 @@ impl Mapped {
         (0..count).map(|_| self.code.start + next() % length).collect()
     }
 
-    fn ours(&self, symbolizer: &mut Symbolizer, address: u64) -> Vec<Frame> {
+    pub fn ours(&self, symbolizer: &mut Symbolizer, address: u64) -> Vec<Frame> {
         assert!(!self.bytes.is_empty());
         resolve(symbolizer, std::process::id(), address.wrapping_add(self.bias))
     }
@@ -254,9 +255,14 @@ fn normal(path: &str) -> PathBuf {
 
 /// The share of the addresses that agree, in all that both sides say; differences are counted and shown.
 fn agreement(program: &str, path: &Path, count: usize, shown: usize) -> f64 {
+    agreement_with(program, path, path, count, shown)
+}
+
+/// The same of a file whose debug information was moved: they are asked about what it was before.
+pub fn agreement_with(program: &str, path: &Path, whole: &Path, count: usize, shown: usize) -> f64 {
     let mapped = Mapped::new(path);
     let addresses = mapped.random(count);
-    let theirs = theirs(program, path, &addresses);
+    let theirs = theirs(program, whole, &addresses);
     assert_eq!(theirs.len(), count);
     let names: BTreeSet<String> = theirs
         .iter()
@@ -322,5 +328,54 @@ fn ten_thousand_addresses_of_large_files() {
     );
     for path in paths {
         agreement(program, &std::fs::canonicalize(path).unwrap(), 10_000, 3);
+    }
+}
+
+/// Not a check: prints how long it takes from nothing to the first function's name, and to those of a hundred further
+/// addresses, in the files that `PROFILER_TIMINGS` names, separated by colons.
+#[test]
+#[ignore = "prints timings"]
+fn first_names_of_large_files() {
+    let named = std::env::var("PROFILER_TIMINGS").unwrap_or_default();
+    let own = std::env::current_exe().unwrap();
+    let named = named
+        .split(':')
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from);
+    for path in named.chain([own]) {
+        let path = std::fs::canonicalize(path).unwrap();
+        let mapped = Mapped::new(&path);
+        let addresses = mapped.random(101);
+        let debug: u64 = {
+            let parsed = object::File::parse(&*mapped.bytes).unwrap();
+            let sections = parsed.sections();
+            let debug =
+                sections.filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")));
+            debug.map(|section| section.size()).sum()
+        };
+        // The second time, the file is in memory: what is left is our own.
+        for round in ["cold", "again"] {
+            let mut symbolizer = Symbolizer::new();
+            let began = Instant::now();
+            let mut used = 0;
+            for &address in &addresses {
+                used += 1;
+                if mapped.ours(&mut symbolizer, address)[0].unresolved.is_none() {
+                    break;
+                }
+            }
+            let first = began.elapsed();
+            for &address in &addresses[used..] {
+                mapped.ours(&mut symbolizer, address);
+            }
+            println!(
+                "{}, {} MB, {} MB of DWARF, {round}: first name {first:?} ({used} addresses), {} further {:?}",
+                path.display(),
+                mapped.bytes.len() >> 20,
+                debug >> 20,
+                addresses.len() - used,
+                began.elapsed().saturating_sub(first)
+            );
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 mod agreement;
 mod files;
+mod supplement;
 mod support;
 
 use std::{

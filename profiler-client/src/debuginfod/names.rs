@@ -1,0 +1,70 @@
+//! Names of addresses, from the files that have come.
+
+use std::collections::HashMap;
+
+use profiler_daemon::symbolize::{DebugFile, Frame, SideLoaded};
+use profiler_proto::v1;
+
+use super::{BuildId, worker::Files};
+
+/// The files, and those of them that are open.
+#[derive(Default)]
+pub struct Names {
+    files: Files,
+    open: HashMap<BuildId, Option<DebugFile>>,
+}
+
+impl Names {
+    pub(super) fn new(files: Files) -> Self {
+        Self {
+            files,
+            open: HashMap::new(),
+        }
+    }
+
+    /// Whether nothing can be named.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// What a frame stands for that could not be named, outermost first and without ids; `None` where that stays so.
+    pub fn of(&mut self, frame: &v1::Frame, by: v1::Grouping) -> Option<Vec<v1::Frame>> {
+        let build_id = BuildId::new(&frame.build_id)?;
+        let Self { files, open } = self;
+        let file = open
+            .entry(build_id)
+            .or_insert_with_key(|build_id| open_file(files, build_id));
+        let frames = file.as_mut()?.resolve(frame.address, by == v1::Grouping::Line);
+        if frames.iter().any(|frame| frame.unresolved.is_some()) {
+            return None;
+        }
+        let named = |found: &Frame| v1::Frame {
+            id: 0,
+            function: found.function.to_string(),
+            file: found.file.to_string(),
+            line: found.line,
+            module: frame.module.clone(),
+            inlined: found.inlined,
+            kernel: false,
+            unresolved: String::new(),
+            build_id: Vec::new(),
+            address: 0,
+        };
+        Some(frames.iter().rev().map(named).collect())
+    }
+}
+
+fn open_file(files: &Files, build_id: &BuildId) -> Option<DebugFile> {
+    let mut file = DebugFile::open(files.get(build_id)?, "").ok()?;
+    let supplement = file
+        .supplement()
+        .and_then(BuildId::new)
+        .and_then(|supplement| files.get(&supplement));
+    if let Some(supplement) = supplement
+        && let Ok(side_loaded) = SideLoaded::scan(std::slice::from_ref(supplement))
+    {
+        file.side_load(side_loaded);
+    }
+    Some(file)
+}
