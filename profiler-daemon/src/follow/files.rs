@@ -8,11 +8,10 @@ use std::{
     sync::Arc,
 };
 
-use memmap2::Mmap;
 use object::Object as _;
 
 use crate::{
-    target::{Mapping, Module},
+    target::{Mapping, Module, contents::Contents},
     unwind::{self, Key, Segments, Table},
 };
 
@@ -57,21 +56,12 @@ impl KnownFile {
     }
 }
 
-/// An ELF file's bytes.
-pub enum Bytes {
-    /// A mapped file.
-    File(Mmap),
+/// Where an ELF file's bytes are had, for the few that a table is still to be made of.
+pub enum Source {
+    /// A file.
+    File(File),
     /// What was read of a process's memory.
     Memory(Vec<u8>),
-}
-
-impl AsRef<[u8]> for Bytes {
-    fn as_ref(&self) -> &[u8] {
-        match self {
-            Self::File(map) => map,
-            Self::Memory(bytes) => bytes,
-        }
-    }
 }
 
 /// What came of making a table. It outlives the table itself, which is only in the programs' maps.
@@ -93,21 +83,18 @@ pub struct Files {
 }
 
 impl Files {
-    /// A file that a process has mapped, and its bytes where they had to be read.
+    /// A file that a process has mapped.
     ///
     /// # Errors
     /// Where it cannot be opened.
-    pub fn open(&mut self, pid: u32, module: &Module) -> io::Result<(KnownFile, Bytes)> {
+    pub fn open(&mut self, pid: u32, module: &Module) -> io::Result<(KnownFile, Source)> {
         let (file, _) = module.open(pid)?;
         let identity = Identity::of(&file.metadata()?);
-        // SAFETY: the map is private and read-only. A file that is cut short while mapped raises SIGBUS; the
-        // executables and libraries of running programs are replaced by renaming, as writing to them in place
-        // would break the programs themselves.
-        let bytes = Bytes::File(unsafe { Mmap::map(&file)? });
         if let Some(known) = self.known.get(&identity) {
-            return Ok((known.clone(), bytes));
+            return Ok((known.clone(), Source::File(file)));
         }
-        let known = know(bytes.as_ref(), || {
+        let contents = Contents::of(&file)?;
+        let known = know(contents.as_ref(), || {
             let Identity {
                 device,
                 inode,
@@ -120,14 +107,14 @@ impl Files {
             self.known.clear();
         }
         self.known.insert(identity, known.clone());
-        Ok((known, bytes))
+        Ok((known, Source::File(file)))
     }
 
     /// The code that the kernel maps into every process, by what it has in memory.
     ///
     /// # Errors
     /// Where the process's memory cannot be read.
-    pub fn vdso(pid: u32, mapping: &Mapping) -> io::Result<(KnownFile, Bytes)> {
+    pub fn vdso(pid: u32, mapping: &Mapping) -> io::Result<(KnownFile, Source)> {
         let length = mapping.end - mapping.start;
         if length > MAX_VDSO_BYTES {
             return Err(io::Error::new(
@@ -140,12 +127,22 @@ impl Files {
         let mut bytes = Vec::new();
         memory.take(length).read_to_end(&mut bytes)?;
         let known = know(&bytes, || "[vdso]".to_owned());
-        Ok((known, Bytes::Memory(bytes)))
+        Ok((known, Source::Memory(bytes)))
     }
 
     /// Makes a table, and remembers where it begins.
-    pub fn build(&mut self, key: &Key, bytes: &Bytes) -> Option<Table> {
-        let table = match unwind::build(bytes.as_ref()) {
+    pub fn build(&mut self, key: &Key, source: &Source) -> Option<Table> {
+        let built = match source {
+            Source::File(file) => match Contents::of(file) {
+                Ok(contents) => unwind::build(contents.as_ref()),
+                Err(error) => {
+                    tracing::debug!(%error, "not read");
+                    return None;
+                }
+            },
+            Source::Memory(bytes) => unwind::build(bytes),
+        };
+        let table = match built {
             Ok(table) => Some(table),
             Err(error) => {
                 tracing::debug!(%error, "no unwind table");

@@ -10,7 +10,7 @@ use profiler_common::{
     unwind::{MAX_MAPPINGS, Mapping},
 };
 
-use super::files::{Bytes, Files, KnownFile, Made};
+use super::files::{Files, KnownFile, Made, Source};
 use crate::{
     kernel::{UNWIND_LIMITS, UnwindMaps},
     target::{self, executable_mappings},
@@ -138,8 +138,8 @@ impl Follower {
         let mut mappings = Vec::new();
         for module in target::modules(&process.seen) {
             match self.files.open(pid, &module) {
-                Ok((file, bytes)) => {
-                    self.add(&file, &bytes, &module.mappings, &mut process.keys, &mut mappings);
+                Ok((file, source)) => {
+                    self.add(&file, &source, &module.mappings, &mut process.keys, &mut mappings);
                 }
                 Err(error) => tracing::debug!(pid, %error, module = %module.path.display(), "not read"),
             }
@@ -150,9 +150,9 @@ impl Follower {
             .find(|mapping| mapping.path.as_os_str() == VDSO);
         if let Some(vdso) = vdso {
             match Files::vdso(pid, vdso) {
-                Ok((file, bytes)) => {
+                Ok((file, source)) => {
                     let vdso = std::slice::from_ref(vdso);
-                    self.add(&file, &bytes, vdso, &mut process.keys, &mut mappings);
+                    self.add(&file, &source, vdso, &mut process.keys, &mut mappings);
                 }
                 Err(error) => tracing::debug!(pid, %error, "its vDSO is not read"),
             }
@@ -172,12 +172,12 @@ impl Follower {
     fn add(
         &mut self,
         file: &KnownFile,
-        bytes: &Bytes,
+        source: &Source,
         places: &[target::Mapping],
         keys: &mut Vec<Key>,
         mappings: &mut Vec<Mapping>,
     ) {
-        let Some((module, base)) = self.module(&file.key, bytes) else {
+        let Some((module, base)) = self.module(&file.key, source) else {
             return;
         };
         keys.push(file.key.clone());
@@ -193,7 +193,7 @@ impl Follower {
     }
 
     /// The index of a file's table, and where it begins; `None` where there is none, or no room.
-    fn module(&mut self, key: &Key, bytes: &Bytes) -> Option<(u32, u64)> {
+    fn module(&mut self, key: &Key, source: &Source) -> Option<(u32, u64)> {
         match self.files.made(key) {
             Made::Nothing => return None,
             Made::From(base) => {
@@ -203,7 +203,7 @@ impl Follower {
             }
             Made::NotYet => {}
         }
-        let table = self.files.build(key, bytes)?;
+        let table = self.files.build(key, source)?;
         loop {
             match self.store.add(key, &table) {
                 Ok(placement) => {

@@ -2,15 +2,13 @@
 
 use std::{collections::HashMap, fs::File, path::PathBuf, sync::Arc};
 
-use memmap2::Mmap;
-
 use super::{
     error::{Reason, SessionError},
     refusal::gone_or,
 };
 use crate::{
     plan::{DebugIndex, ModuleIndex, elf::Bytes, hazards::ModuleHazards},
-    target::{self, Module, Process},
+    target::{self, Module, Process, contents::Contents},
 };
 
 /// A file that a process has mapped.
@@ -71,11 +69,7 @@ pub fn read_process(process: &Process, cache: &mut Cache) -> Result<Vec<TargetFi
 }
 
 fn know(shown: &str, file: &File) -> std::io::Result<Option<KnownFile>> {
-    // SAFETY: the map is private and read-only. A file that is cut short while mapped raises SIGBUS; the
-    // executables and libraries of running programs are replaced by renaming, as writing to them in
-    // place would break the programs themselves.
-    let map: Mmap = unsafe { Mmap::map(file)? };
-    let bytes: Bytes = Arc::new(map);
+    let bytes: Bytes = Arc::new(Contents::of(file)?);
     let hazards = ModuleHazards::scan(shown, (*bytes).as_ref());
     let index = ModuleIndex::new(Arc::clone(&bytes));
     match (index, hazards) {

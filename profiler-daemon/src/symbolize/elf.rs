@@ -2,13 +2,12 @@
 
 use std::{
     fs::{File, Metadata},
-    io::{self, Read as _},
+    io,
     ops::Range,
-    os::unix::fs::{FileExt as _, MetadataExt as _},
+    os::unix::fs::MetadataExt as _,
 };
 
 use gimli::{EndianSlice, LittleEndian};
-use memmap2::Mmap;
 use object::{
     Endianness, Object as _, ObjectSection as _,
     elf::{PF_X, PT_LOAD},
@@ -18,15 +17,10 @@ use object::{
     },
 };
 
+use crate::target::contents::{self, Contents};
+
 /// Most loaded segments that are looked at.
 const SEGMENTS_MAX: usize = 256;
-
-/// Largest file that is copied, in bytes.
-const COPY_MAX: u64 = 1 << 30;
-/// How a file begins.
-const MAGIC: [u8; 4] = *b"\x7fELF";
-/// Permission of others than the owner to write.
-const OTHERS_WRITE: u32 = 0o022;
 
 /// How DWARF is read: from borrowed bytes.
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -64,13 +58,13 @@ impl FileKey {
 
 /// Bytes of a file that stay.
 enum Backing {
-    Mapped {
+    File {
         file: File,
-        bytes: Mmap,
+        contents: Contents,
         length: u64,
     },
-    /// Copied, or unpacked from another file.
-    Owned(Vec<u8>),
+    /// Unpacked from another file.
+    Memory(Vec<u8>),
 }
 
 /// A loaded segment.
@@ -90,31 +84,25 @@ pub(super) struct Elf {
 }
 
 impl Elf {
-    /// Maps a file, or copies it where others than root and our own user may write to it, and reads its headers.
+    /// Reads a file's headers.
+    ///
+    /// `is_intact` compares a mapped file's length before each use, and what is used most, the sorted symbols, is copied
+    /// when first needed. Nothing that borrows from the bytes outlives a call into this module, as no cache holds borrows.
     ///
     /// # Errors
-    /// Where it cannot be read, is no x86-64 ELF file, or would have to be copied and is larger than [`COPY_MAX`]
-    /// ([`io::ErrorKind::FileTooLarge`]).
+    /// As for [`Contents::of`], and where it is no x86-64 ELF file.
     pub fn open(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let (length, owner) = (metadata.size(), Some(metadata.uid()));
-        if length == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty"));
-        }
-        if others_may_write(&metadata) {
-            return Self::new(Backing::Owned(copy(&file, length)?), owner);
-        }
-        // SAFETY: the bytes are only read, through a private mapping that lives as long as `Backing`, and
-        // nothing borrowed from it outlives a call into this module, as no cache holds borrows.
-        // Two things rest on others. A file that is written to while it is mapped changes under the
-        // slices: nothing here relies on bytes read twice being equal for memory safety, as every access
-        // goes through checked slices of plain bytes (`str` is made only by copying with a check).
-        // A file that is cut short raises SIGBUS past its new end: only files that nobody but root and our own
-        // user may write to are mapped, `is_intact` compares the length before each use, and what is used most,
-        // the sorted symbols, is copied when first needed. There remains a truncation by one of these two within
-        // one lookup.
-        let bytes = unsafe { Mmap::map(&file)? };
-        Self::new(Backing::Mapped { file, bytes, length }, owner)
+        let contents = Contents::of(&file)?;
+        Self::new(
+            Backing::File {
+                file,
+                contents,
+                length,
+            },
+            owner,
+        )
     }
 
     /// Reads the headers of a file that is in memory.
@@ -122,7 +110,7 @@ impl Elf {
     /// # Errors
     /// Where it is no x86-64 ELF file.
     pub fn from_bytes(bytes: Vec<u8>) -> io::Result<Self> {
-        Self::new(Backing::Owned(bytes), None)
+        Self::new(Backing::Memory(bytes), None)
     }
 
     fn new(backing: Backing, owner: Option<u32>) -> io::Result<Self> {
@@ -160,16 +148,20 @@ impl Elf {
     /// All of the file.
     pub fn bytes(&self) -> &[u8] {
         match &self.backing {
-            Backing::Mapped { bytes, .. } => bytes,
-            Backing::Owned(bytes) => bytes,
+            Backing::File { contents, .. } => contents.as_ref(),
+            Backing::Memory(bytes) => bytes,
         }
     }
 
     /// Whether the file is as long as it was: see [`Elf::open`].
     pub fn is_intact(&self) -> bool {
         match &self.backing {
-            Backing::Mapped { file, length, .. } => file.metadata().is_ok_and(|now| now.size() >= *length),
-            Backing::Owned(_) => true,
+            Backing::File {
+                file,
+                contents: Contents::Mapped(_),
+                length,
+            } => file.metadata().is_ok_and(|now| now.size() >= *length),
+            _ => true,
         }
     }
 
@@ -243,16 +235,17 @@ impl Elf {
     /// Bytes of memory that are held for it, apart from what is mapped.
     pub fn bytes_owned(&self) -> usize {
         match &self.backing {
-            Backing::Mapped { .. } => 0,
-            Backing::Owned(bytes) => bytes.len(),
+            Backing::File {
+                contents: Contents::Mapped(_),
+                ..
+            } => 0,
+            Backing::File {
+                contents: Contents::Copied(bytes),
+                ..
+            }
+            | Backing::Memory(bytes) => bytes.len(),
         }
     }
-}
-
-/// Whether a file can be cut short by others than root and our own user.
-fn others_may_write(file: &Metadata) -> bool {
-    let trusted = file.uid() == 0 || file.uid() == rustix::process::geteuid().as_raw();
-    !trusted || file.mode() & OTHERS_WRITE != 0
 }
 
 /// What a file says of itself, without reading all of it.
@@ -268,7 +261,7 @@ impl Summary {
     /// As for [`Elf::open`].
     pub fn read(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        check(&file, metadata.size(), others_may_write(&metadata))?;
+        contents::check(&file, metadata.size(), contents::others_may_write(&metadata))?;
         let pieces = ReadCache::new(file);
         let parsed = ElfFile64::<Endianness, _>::parse(&pieces)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
@@ -289,81 +282,23 @@ fn plain_build_id<'a>(parsed: &impl object::Object<'a>) -> Option<Vec<u8>> {
         .map(<[u8]>::to_vec)
 }
 
-/// Refuses what is no ELF file, or too large to be copied.
-fn check(file: &File, length: u64, to_copy: bool) -> io::Result<()> {
-    let mut magic = [0; MAGIC.len()];
-    file.read_exact_at(&mut magic, 0)?;
-    if magic != MAGIC {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "no ELF file"));
-    }
-    if to_copy && length > COPY_MAX {
-        let text = format!("others may write to it, and it has more than {COPY_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
-    }
-    Ok(())
-}
-
-/// The bytes of a file that may change meanwhile.
-fn copy(file: &File, length: u64) -> io::Result<Vec<u8>> {
-    check(file, length, true)?;
-    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    // A file that grows is read to where it ended.
-    file.take(length).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _};
-
     use super::*;
 
     #[test]
-    fn what_others_may_cut_short_is_copied() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("copy");
-        let whole = fs::read("/bin/true").unwrap();
-        for mode in [0o755, 0o775, 0o757] {
-            fs::write(&path, &whole).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let elf = Elf::open(File::open(&path).unwrap()).unwrap();
-            let copied = elf.bytes_owned() > 0;
-            assert_eq!(copied, mode != 0o755, "{mode:o}");
-            if copied {
-                File::options()
-                    .write(true)
-                    .open(&path)
-                    .unwrap()
-                    .set_len(0)
-                    .unwrap();
-                // Of a mapping, this would end the process.
-                assert_eq!(elf.bytes(), whole);
-                assert!(elf.is_intact());
-            }
-        }
-        fs::write(&path, &whole).unwrap();
-        File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_len(COPY_MAX + 1)
-            .unwrap();
-        let refused = Elf::open(File::open(&path).unwrap()).err().unwrap();
-        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
-    }
-
-    #[test]
-    fn another_users_file_is_copied() {
+    fn another_users_file_counts_as_memory() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("left out: only root can give files away");
             return;
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("copy");
-        fs::copy("/bin/true", &path).unwrap();
+        std::fs::copy("/bin/true", &path).unwrap();
         std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
         let elf = Elf::open(File::open(&path).unwrap()).unwrap();
         assert!(elf.bytes_owned() > 0);
+        assert!(elf.is_intact());
         assert_eq!(elf.owner(), Some(65534));
     }
 }

@@ -1,0 +1,154 @@
+//! The bytes of an ELF file that a target has mapped.
+//!
+//! A mapping of a file that is cut short raises SIGBUS past the file's new end. A running executable cannot be written
+//! to, but a library can: so a file is mapped only where nobody but root and our own user may write to it, and copied
+//! otherwise.
+
+use std::{
+    fs::{File, Metadata},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+};
+
+use memmap2::Mmap;
+
+/// Largest file that is copied, in bytes.
+pub const COPY_MAX: u64 = 1 << 30;
+/// How a file begins.
+const MAGIC: [u8; 4] = *b"\x7fELF";
+/// Permission of others than the owner to write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// An ELF file's bytes.
+pub enum Contents {
+    /// Mapped.
+    Mapped(Mmap),
+    /// As they were when they were copied.
+    Copied(Vec<u8>),
+}
+
+impl Contents {
+    /// Of a file.
+    ///
+    /// # Errors
+    /// Where it cannot be read, is no ELF file, or would have to be copied and is larger than [`COPY_MAX`]
+    /// ([`io::ErrorKind::FileTooLarge`]).
+    pub fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let copied = others_may_write(&metadata);
+        check(file, metadata.size(), copied)?;
+        if copied {
+            let mut bytes = Vec::with_capacity(usize::try_from(metadata.size()).unwrap_or(0));
+            // It may have been read before. One that grows is read to where it ended.
+            (&*file).seek(SeekFrom::Start(0))?;
+            file.take(metadata.size()).read_to_end(&mut bytes)?;
+            return Ok(Self::Copied(bytes));
+        }
+        // SAFETY: the bytes are only read, through a private mapping that lives as long as the value. Two things rest on
+        // others. A file that is written to while it is mapped changes under the slices: nothing relies on bytes read
+        // twice being equal for memory safety, as every access goes through checked slices of plain bytes (`str` is
+        // made only by copying with a check). A file that is cut short raises SIGBUS: only root and our own user can
+        // do that, who replace the libraries of running programs by renaming, as the programs would break too.
+        Ok(Self::Mapped(unsafe { Mmap::map(file)? }))
+    }
+}
+
+impl AsRef<[u8]> for Contents {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Copied(bytes) => bytes,
+        }
+    }
+}
+
+/// Whether a file can be cut short by others than root and our own user.
+#[must_use]
+pub fn others_may_write(file: &Metadata) -> bool {
+    let trusted = file.uid() == 0 || file.uid() == rustix::process::geteuid().as_raw();
+    !trusted || file.mode() & OTHERS_WRITE != 0
+}
+
+/// Refuses what is no ELF file, or too large to be copied.
+///
+/// # Errors
+/// As for [`Contents::of`].
+pub fn check(file: &File, length: u64, to_copy: bool) -> io::Result<()> {
+    let mut magic = [0; MAGIC.len()];
+    file.read_exact_at(&mut magic, 0)?;
+    if magic != MAGIC {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "no ELF file"));
+    }
+    if to_copy && length > COPY_MAX {
+        let text = format!("others may write to it, and it has more than {COPY_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        os::unix::fs::{PermissionsExt as _, chown},
+        path::Path,
+    };
+
+    use super::*;
+
+    fn contents(path: &Path) -> io::Result<Contents> {
+        Contents::of(&File::open(path).unwrap())
+    }
+
+    fn cut(path: &Path, length: u64) {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_len(length).unwrap();
+    }
+
+    #[test]
+    fn what_others_may_cut_short_is_copied() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("copy");
+        let whole = fs::read("/bin/true").unwrap();
+        for mode in [0o755, 0o775, 0o757] {
+            fs::write(&path, &whole).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let contents = contents(&path).unwrap();
+            let copied = matches!(contents, Contents::Copied(_));
+            assert_eq!(copied, mode != 0o755, "{mode:o}");
+            if copied {
+                cut(&path, 0);
+                // Of a mapping, this would end the process.
+                assert_eq!(contents.as_ref(), whole);
+            }
+        }
+        fs::write(&path, &whole).unwrap();
+        cut(&path, COPY_MAX + 1);
+        let refused = contents(&path).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn another_users_file_is_copied() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("left out: only root can give files away");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("copy");
+        fs::copy("/bin/true", &path).unwrap();
+        chown(&path, Some(65534), None).unwrap();
+        let file = File::open(&path).unwrap();
+        for _ in 0..2 {
+            let contents = Contents::of(&file).unwrap();
+            assert!(matches!(contents, Contents::Copied(_)));
+            assert_eq!(contents.as_ref(), fs::read("/bin/true").unwrap());
+        }
+    }
+
+    #[test]
+    fn what_is_no_elf_file_is_not_read() {
+        let refused = contents(Path::new("/etc/passwd")).err().unwrap();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+    }
+}
