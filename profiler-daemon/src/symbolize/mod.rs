@@ -35,11 +35,13 @@
 //! | `tasks` | what threads and processes are called |
 //! | `perf_map` | functions that a just-in-time compiler has announced |
 //! | `perf_file` | the file in which it does, read as it grows |
+//! | `detached` | a file or a perf map in memory, without a process |
 
 mod cache;
 mod companion;
 mod debugdata;
 mod declaration;
+mod detached;
 mod elf;
 mod frame;
 mod grouping;
@@ -63,6 +65,7 @@ mod symbols;
 mod tasks;
 mod units;
 
+pub use detached::{CompiledSymbols, FileSymbols};
 pub use frame::{FRAMES_MAX, Frame, FrameId};
 pub use grouping::{Grouping, Groupings, Stacks};
 pub use reason::Reason;
