@@ -8,7 +8,7 @@ use profiler_daemon::plan::{
 };
 
 use super::{
-    dwarf::{Info, Unit},
+    dwarf::{Info, Unit, lines},
     elf_file::{Section, TEXT, elf_file},
 };
 
@@ -65,7 +65,7 @@ fn cold_pieces_of_a_function_with_many_names() {
 
 #[test]
 fn functions_that_share_a_long_name() {
-    let mut names = vec![b'x'; 1 << 20];
+    let mut names = vec![b'x'; 60_000];
     names.push(0);
     let mut unit = Unit::new(TEXT, 0x1000);
     for number in 0..2000 {
@@ -76,8 +76,10 @@ fn functions_that_share_a_long_name() {
     }
     let mut info = Info::default();
     info.add(&unit);
-    let file = info.file(&[(".debug_str", &names)]);
+    let file = info.file(&[(".debug_str", &names), (".debug_line", &lines(1))]);
     let index = DebugIndex::new(&file).unwrap();
+    assert_eq!(index.skipped_units, 0);
+    assert!(!index.inlined_only.is_empty());
     let text: usize = index
         .inlined_only
         .iter()
@@ -94,7 +96,8 @@ fn short_names_are_all_kept() {
     unit.inlined(entry);
     let mut info = Info::default();
     info.add(&unit);
-    let index = DebugIndex::new(&info.file(&[(".debug_str", b"name\0")])).unwrap();
+    let file = info.file(&[(".debug_str", b"name\0"), (".debug_line", &lines(1))]);
+    let index = DebugIndex::new(&file).unwrap();
     assert_eq!(index.inlined_only[0].name, "name");
     assert_eq!(index.skipped_units, 0);
 }
