@@ -54,7 +54,7 @@ const FILES: [(&str, &str, &str); 16] = [
 const TEXTS: [(&str, &[u8]); 22] = [
     (
         "perf_map",
-        b"\x08401000 20 fib\n401020 10 fact\0401010 8 LazyCompile:~f /a.js:1\n\0\0401000 40 again\n",
+        b"\x08401000 20 fib\n401020 10 fact\x00401010 8 LazyCompile:~f /a.js:1\n\0\x00401000 40 again\n",
     ),
     (
         "perf_map",
