@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: feeds damaged files and texts to the daemon's readers, guided by coverage.
 //!
 //! The targets are laid out as cargo-fuzz has it, which works on them too; this one needs neither it nor a nightly
-//! compiler. What is found to reach new code is kept in the target directory, and `--keep` takes the least of it that
-//! reaches as much into the repository.
+//! compiler. What is found to reach new code is kept in the target directory, and `--keep` takes a little of it into
+//! the repository.
 
 mod output;
 mod seeds;
@@ -44,6 +44,10 @@ const MEMORY_LIMIT_MIB: u32 = 1024;
 const TIME_LIMIT_S: u32 = 10;
 /// How long CI feeds each target, in seconds.
 const SHORT_S: u32 = 10;
+/// Most bytes of found inputs that are committed for a target, besides the seeds.
+const KEPT_BYTES_MAX: u64 = 24 << 10;
+/// How the names of inputs begin that are written by [`seeds`].
+const SEED: &str = "seed-";
 /// How many lines of the output tell what went wrong.
 const FAILURE_LINES: usize = 40;
 
@@ -56,7 +60,7 @@ pub struct Arguments {
     /// How long each target is fed, in seconds
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
-    /// Then take what was found into the corpus that is committed, as little as reaches as much
+    /// Then take some of what was found into the corpus that is committed, the shortest first
     #[arg(long)]
     keep: bool,
     /// Only write the inputs that all others were made from
@@ -161,7 +165,7 @@ impl Target {
         Ok(())
     }
 
-    /// Replaces the committed inputs by the least of all that reach as much.
+    /// Replaces the committed inputs, seeds apart, by the shortest of those that are needed to reach as many edges.
     fn keep(&self) -> Result<()> {
         let least = target_folder().join("least").join(self.name);
         if least.exists() {
@@ -170,15 +174,27 @@ impl Target {
         fs::create_dir_all(&least).map_err(Error::file("create", &least))?;
         let mut command = Command::new(&self.program);
         command
-            .args(["-merge=1".to_owned(), format!("-max_len={}", self.length_max)])
+            .args(["-set_cover_merge=1", "-use_counters=0", "-use_cmp=0"])
+            .arg(format!("-max_len={}", self.length_max))
             .args([&least, &self.committed, &self.found]);
         self.run(&mut command)?;
-        fs::remove_dir_all(&self.committed).map_err(Error::file("remove", &self.committed))?;
-        fs::create_dir_all(&self.committed).map_err(Error::file("create", &self.committed))?;
-        for entry in fs::read_dir(&least).map_err(Error::file("list", &least))? {
-            let from = entry.map_err(Error::file("list", &least))?.path();
-            let to = self.committed.join(from.file_name().unwrap_or_default());
-            fs::copy(&from, &to).map_err(Error::file("copy", &from))?;
+        let is_seed = |input: &Input| {
+            input
+                .path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(SEED))
+        };
+        for input in inputs(&self.committed)?.iter().filter(|input| !is_seed(input)) {
+            fs::remove_file(&input.path).map_err(Error::file("remove", &input.path))?;
+        }
+        let mut kept = 0;
+        for Input { bytes, path } in inputs(&least)? {
+            kept += bytes;
+            if kept > KEPT_BYTES_MAX {
+                break;
+            }
+            let to = self.committed.join(path.file_name().unwrap_or_default());
+            fs::copy(&path, &to).map_err(Error::file("copy", &path))?;
         }
         Ok(())
     }
@@ -223,4 +239,23 @@ impl Target {
             self.program.display()
         )))
     }
+}
+
+/// An input in a file.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Input {
+    bytes: u64,
+    path: PathBuf,
+}
+
+/// The inputs in a folder, the shortest first.
+fn inputs(folder: &Path) -> Result<Vec<Input>> {
+    let mut inputs = Vec::new();
+    for entry in fs::read_dir(folder).map_err(Error::file("list", folder))? {
+        let path = entry.map_err(Error::file("list", folder))?.path();
+        let bytes = path.metadata().map_err(Error::file("read", &path))?.len();
+        inputs.push(Input { bytes, path });
+    }
+    inputs.sort();
+    Ok(inputs)
 }
