@@ -5,6 +5,7 @@ mod demo;
 mod ebpf;
 mod error;
 mod fixtures;
+mod fuzz;
 mod libtest;
 mod setup;
 mod sh;
@@ -35,6 +36,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Compile the programs that the privileged suite uses as targets
     Fixtures,
+    /// Feed damaged files and texts to the daemon's readers
+    Fuzz(fuzz::Arguments),
     /// Run everything that CI runs
     Test(test::Arguments),
     /// Run the privileged suite on other kernels, in virtual machines
@@ -59,6 +62,7 @@ fn run() -> error::Result<()> {
         Task::Demo(arguments) => demo::main(&arguments),
         Task::Bench(arguments) => bench::main(&arguments),
         Task::Fixtures => fixtures::compile().map(drop),
+        Task::Fuzz(arguments) => fuzz::main(&arguments),
         Task::Test(arguments) => test::main(&arguments),
         Task::Vm(arguments) => vm::main(&arguments),
     }

@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 use crate::{
     ebpf,
     error::{Error, Result},
-    fixtures, libtest, setup, sh, vm, workspace,
+    fixtures, fuzz, libtest, setup, sh, vm, workspace,
 };
 use report::{Outcome, Report};
 
@@ -56,6 +56,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     if !arguments.fast {
         machines(&mut report, object.as_ref());
     }
+    report.step("fuzz", || check(fuzz::short()));
     report.step("docs", || {
         check(sh::run(sh::cargo().args(DOC).env("RUSTDOCFLAGS", "-D warnings")))
     });
@@ -87,7 +88,8 @@ fn cargo(arguments: &[&str]) -> Result<()> {
 
 fn fmt() -> Result<()> {
     cargo(&["fmt", "--all", "--check"])?;
-    cargo(&["fmt", "--manifest-path", "profiler-ebpf/Cargo.toml", "--check"])
+    cargo(&["fmt", "--manifest-path", "profiler-ebpf/Cargo.toml", "--check"])?;
+    cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
 }
 
 /// Rebuilds the eBPF object from source; the rebuilt one is what the suites test.

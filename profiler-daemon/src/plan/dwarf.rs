@@ -2,10 +2,10 @@
 //!
 //! Read only when asked for, by all cores, a unit at a time.
 
-use super::elf::{Elf, ElfError};
+use super::elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES};
 use gimli::{
-    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Unit,
-    UnitHeader,
+    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian,
+    Section as _, Unit, UnitHeader,
 };
 use std::{
     borrow::Cow,
@@ -20,6 +20,16 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 const MAX_CHAIN: usize = 8;
 /// Units that are read: two hundred times a large browser's.
 const MAX_UNITS: usize = 1 << 22;
+
+/// Bytes of names and paths that are kept per byte of `.debug_info`, and at most. An entry of some ten bytes has a path
+/// of a hundred, but few entries are functions; many that refer to one long text are contrived.
+const TEXT_PER_BYTE: usize = 16;
+const MAX_TEXT_BYTES: usize = 2 << 30;
+
+/// How often the headers of line tables may be read, in bytes per byte of their section, and what a small file may take
+/// of that in any case: units of types share the table of the unit that they were made from.
+const LINE_HEADERS_PER_BYTE: usize = 64;
+const MIN_LINE_HEADERS: usize = 16 << 20;
 
 /// Where something is declared.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -81,6 +91,36 @@ struct Declared {
     source: Source,
 }
 
+impl Declared {
+    fn text_bytes(&self) -> usize {
+        let names = [&self.name, &self.linkage_name].into_iter().flatten();
+        names.map(String::len).sum::<usize>() + self.source.file.len()
+    }
+}
+
+/// Scans a unit. Where its lines' header is more than what is left, nothing is left.
+fn read_unit<'a>(
+    dwarf: &Dwarf<Slice<'a>>,
+    header: &UnitHeader<Slice<'a>>,
+    lines_left: &AtomicUsize,
+    found: &mut Found,
+) -> gimli::Result<()> {
+    let unit = dwarf.unit(*header)?;
+    if let Some(lines) = &unit.line_program
+        && !take(lines_left, lines.header().header_length())
+    {
+        lines_left.store(0, Ordering::Relaxed);
+    }
+    scan(dwarf, &unit, found)
+}
+
+/// Takes from what is left, where there is as much.
+fn take(left: &AtomicUsize, bytes: usize) -> bool {
+    let taken = |left: usize| left.checked_sub(bytes);
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken)
+        .is_ok()
+}
+
 impl DebugIndex {
     /// Reads a file's DWARF. A file without any gives an empty index.
     ///
@@ -88,8 +128,10 @@ impl DebugIndex {
     /// What is not x86-64 ELF, and what is damaged.
     pub fn new(bytes: &[u8]) -> Result<Self, ElfError> {
         let elf = Elf::parse(bytes)?;
-        let sections: gimli::DwarfSections<Cow<'_, [u8]>> =
-            gimli::DwarfSections::load(|id| Ok::<_, ElfError>(elf.section(id.name()).unwrap_or_default()))?;
+        let mut left = MAX_UNCOMPRESSED_BYTES;
+        let sections: gimli::DwarfSections<Cow<'_, [u8]>> = gimli::DwarfSections::load(|id| {
+            Ok::<_, ElfError>(elf.section(id.name(), &mut left).unwrap_or_default())
+        })?;
         let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
         Ok(Self::read(&dwarf))
     }
@@ -108,11 +150,12 @@ impl DebugIndex {
                 }
             }
         }
+        let lines = dwarf.debug_line.reader().len();
+        let lines = lines.saturating_mul(LINE_HEADERS_PER_BYTE).max(MIN_LINE_HEADERS);
+        let lines_left = AtomicUsize::new(lines);
         let found = each(&headers, Found::default, |found, header| {
-            if dwarf
-                .unit(*header)
-                .and_then(|unit| scan(dwarf, &unit, found))
-                .is_err()
+            if lines_left.load(Ordering::Relaxed) == 0
+                || read_unit(dwarf, header, &lines_left, found).is_err()
             {
                 found.skipped += 1;
             }
@@ -135,7 +178,9 @@ impl DebugIndex {
             .collect();
         entries.sort_unstable();
         entries.dedup();
-        let declared = declarations(dwarf, &headers, &entries);
+        let text = dwarf.debug_info.reader().len().saturating_mul(TEXT_PER_BYTE);
+        let text_left = AtomicUsize::new(text.min(MAX_TEXT_BYTES));
+        let declared = declarations(dwarf, &headers, &entries, &text_left);
         let of = |entry: usize| declared.get(&entry).cloned().unwrap_or_default();
         // The same function of a header is described once in each unit that includes it.
         let mut instances: HashMap<Declared, u64> = HashMap::new();
@@ -260,6 +305,7 @@ fn declarations(
     dwarf: &Dwarf<Slice<'_>>,
     headers: &[UnitHeader<Slice<'_>>],
     entries: &[usize],
+    text_left: &AtomicUsize,
 ) -> HashMap<usize, Declared> {
     // Entries of one unit are looked up together, so that its header is read once.
     let mut groups: Vec<&[usize]> = Vec::new();
@@ -275,7 +321,9 @@ fn declarations(
         for &entry in *group {
             let mut declared = Declared::default();
             follow(dwarf, headers, entry, &mut unit, &mut declared);
-            found.push((entry, declared));
+            if take(text_left, declared.text_bytes()) {
+                found.push((entry, declared));
+            }
         }
     });
     parts.into_iter().flatten().collect()

@@ -14,8 +14,8 @@ pub type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 type Header = FileHeader64<LittleEndian>;
 type Sections<'a> = object::read::elf::SectionTable<'a, Header>;
 
-/// Largest size that a compressed section may unfold to.
-const MAX_UNCOMPRESSED_BYTES: u64 = 1 << 30;
+/// Most bytes that the compressed sections of one file may unfold to.
+pub(super) const MAX_UNCOMPRESSED_BYTES: u64 = 1 << 30;
 /// Segments that are kept. Linkers write about a dozen.
 const MAX_SEGMENTS: usize = 256;
 
@@ -242,9 +242,8 @@ impl<'a> Elf<'a> {
     }
 
     /// A section's bytes, uncompressed; `None` where there is no such section, or it is damaged or
-    /// would unfold to more than 1 GiB.
-    #[must_use]
-    pub fn section(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+    /// would unfold to more than `left` bytes, which are then fewer.
+    pub fn section(&self, name: &str, left: &mut u64) -> Option<Cow<'a, [u8]>> {
         let (_, section) = self.sections.section_by_name(LittleEndian, name.as_bytes())?;
         let data = section.data(LittleEndian, self.data).ok()?;
         if !section.sh_flags(LittleEndian).contains(elf::SHF_COMPRESSED) {
@@ -252,9 +251,7 @@ impl<'a> Elf<'a> {
         }
         let (header, offset, size) = section.compression(LittleEndian, self.data).ok()??;
         let uncompressed_size = header.ch_size(LittleEndian);
-        if uncompressed_size > MAX_UNCOMPRESSED_BYTES {
-            return None;
-        }
+        *left = left.checked_sub(uncompressed_size)?;
         let format = match header.ch_type(LittleEndian) {
             elf::ELFCOMPRESS_ZLIB => object::CompressionFormat::Zlib,
             elf::ELFCOMPRESS_ZSTD => object::CompressionFormat::Zstandard,

@@ -14,6 +14,10 @@ const MAX_LINKAGE_BYTES: usize = 64 * 1024;
 /// Symbols that are kept of a file; a hundred times a large browser's.
 const MAX_SYMBOLS: usize = 1 << 26;
 
+/// Bytes of names that are looked at per byte of the file. Names may share their ends; many symbols that share one long
+/// name are contrived, and would take long to match.
+const NAMES_PER_BYTE: usize = 4;
+
 /// What a symbol names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum SymbolKind {
@@ -39,6 +43,15 @@ pub(super) struct Symbol {
     rank: u8,
 }
 
+/// A piece of a function.
+#[derive(Clone, Copy)]
+struct ColdPiece {
+    /// Where it is among the other symbols.
+    symbol: u32,
+    /// How much of its name is its function's.
+    owner_bytes: u32,
+}
+
 /// A file's functions, in order of address.
 pub struct ModuleIndex {
     bytes: Bytes,
@@ -48,6 +61,8 @@ pub struct ModuleIndex {
     functions: Vec<u32>,
     /// Cold pieces and labels.
     others: Vec<Symbol>,
+    /// The cold ones among them, by the name of the function that each is a piece of.
+    cold: Vec<ColdPiece>,
     stripped: bool,
     has_debug_info: bool,
     build_id: Option<Box<[u8]>>,
@@ -63,8 +78,12 @@ impl ModuleIndex {
         let elf = Elf::parse(data)?;
         let mut symbols = Vec::new();
         let mut others = Vec::new();
+        let mut names_left = data.len().saturating_mul(NAMES_PER_BYTE);
         for raw in elf.symbols().take(MAX_SYMBOLS) {
             if let Some(symbol) = accept(data, &elf.segments, &raw) {
+                names_left = names_left
+                    .checked_sub(symbol.name_bytes as usize)
+                    .ok_or(ElfError::Damaged("its symbols share long names without end"))?;
                 if symbol.kind <= SymbolKind::Indirect {
                     symbols.push(symbol);
                 } else {
@@ -85,6 +104,7 @@ impl ModuleIndex {
                 functions.push(u32::try_from(at).map_err(|_| ElfError::Damaged("too many symbols"))?);
             }
         }
+        let cold = cold_pieces(data, &others)?;
         let stripped = !elf.has_symbol_table();
         let has_debug_info = elf.has_debug_info();
         let build_id = elf.build_id().map(Box::from);
@@ -95,6 +115,7 @@ impl ModuleIndex {
             symbols,
             functions,
             others,
+            cold,
             stripped,
             has_debug_info,
             build_id,
@@ -212,21 +233,46 @@ impl ModuleIndex {
         String::from_utf8_lossy(name_of(self.data(), symbol))
     }
 
-    /// Cold pieces whose name says that they belong to one of these linkage names.
-    pub(super) fn cold_parts<'a>(&'a self, function: &Function<'a>) -> impl Iterator<Item = Range<u64>> + 'a {
-        let owners: Vec<Cow<'a, str>> = function.linkage_names().collect();
-        self.others
-            .iter()
-            .filter(|symbol| symbol.kind == SymbolKind::Cold)
-            .filter_map(move |symbol| {
-                let name = name_of(self.data(), symbol);
-                let owned = owners.iter().any(|owner| {
-                    name.strip_prefix(owner.as_bytes())
-                        .is_some_and(|rest| rest.starts_with(b".cold"))
-                });
-                owned.then(|| symbol.address..symbol.address.saturating_add(symbol.size))
-            })
+    /// Cold pieces whose name says that they belong to one of these linkage names, in order of address.
+    pub(super) fn cold_parts(&self, function: &Function<'_>) -> Vec<Range<u64>> {
+        let data = self.data();
+        let mut pieces: Vec<u32> = Vec::new();
+        for owner in raw_names(function) {
+            let name = |piece: &ColdPiece| owner_of(data, &self.others, *piece);
+            let first = self.cold.partition_point(|piece| name(piece) < owner);
+            let own = self.cold[first..].iter().take_while(|piece| name(piece) == owner);
+            pieces.extend(own.map(|piece| piece.symbol));
+        }
+        pieces.sort_unstable();
+        pieces.dedup();
+        let range = |at| {
+            let Symbol { address, size, .. } = self.others[at as usize];
+            address..address.saturating_add(size)
+        };
+        pieces.into_iter().map(range).collect()
     }
+}
+
+fn owner_of<'a>(data: &'a [u8], others: &[Symbol], piece: ColdPiece) -> &'a [u8] {
+    let name = name_of(data, &others[piece.symbol as usize]);
+    &name[..name.len().min(piece.owner_bytes as usize)]
+}
+
+/// The cold pieces among symbols, by the names of their functions.
+fn cold_pieces(data: &[u8], others: &[Symbol]) -> Result<Vec<ColdPiece>, ElfError> {
+    let mut pieces = Vec::new();
+    let cold = others.iter().enumerate();
+    for (at, symbol) in cold.filter(|(_, symbol)| symbol.kind == SymbolKind::Cold) {
+        let at = u32::try_from(at).map_err(|_| ElfError::Damaged("too many symbols"))?;
+        for end in memchr::memmem::find_iter(name_of(data, symbol), b".cold") {
+            pieces.push(ColdPiece {
+                symbol: at,
+                owner_bytes: u32::try_from(end).unwrap_or(u32::MAX),
+            });
+        }
+    }
+    pieces.sort_unstable_by(|a, b| owner_of(data, others, *a).cmp(owner_of(data, others, *b)));
+    Ok(pieces)
 }
 
 /// One function: an address with one or several names.

@@ -315,7 +315,7 @@ fn decode(module: &ModuleIndex, function: &Function<'_>) -> Result<(Code, Vec<Co
     }
     let hot = Code::decode(function.code().ok_or(CodeError::NotInFile)?, function.address())?;
     let mut cold = Vec::new();
-    let ranges: Vec<_> = module.cold_parts(function).collect();
+    let ranges = module.cold_parts(function);
     let only = ranges.len() == 1;
     for range in ranges {
         let part = Code::decode(

@@ -7,6 +7,9 @@ pub use crate::aggregate::calltree::FrameId;
 
 /// Most frames that are told apart; further ones are all [`FrameId::OTHER`].
 pub const FRAMES_MAX: usize = 1 << 20;
+/// Most bytes of text that they may have, their modules' names apart; further frames are [`FrameId::OTHER`] as well.
+/// Names in C++ can be long: a million of them take this with 256 bytes each.
+const TEXT_MAX: usize = 256 << 20;
 
 /// What [`FrameId::OTHER`] is called, which also stands for stacks that were folded together.
 const OTHER: &str = "[other]";
@@ -100,6 +103,7 @@ pub(super) struct Frames {
     table: Vec<Frame>,
     roots: Vec<bool>,
     index: HashMap<Frame, FrameId>,
+    text_bytes: usize,
 }
 
 impl Default for Frames {
@@ -108,6 +112,7 @@ impl Default for Frames {
             table: Vec::new(),
             roots: Vec::new(),
             index: HashMap::new(),
+            text_bytes: 0,
         };
         frames.intern(Frame::named(OTHER, &"".into(), false));
         frames
@@ -123,9 +128,11 @@ impl Frames {
         if let Some(&id) = self.index.get(&frame) {
             return id;
         }
-        if self.table.len() >= FRAMES_MAX {
+        let text_bytes = self.text_bytes + frame.function.len() + frame.file.len();
+        if self.table.len() >= FRAMES_MAX || text_bytes > TEXT_MAX {
             return FrameId::OTHER;
         }
+        self.text_bytes = text_bytes;
         let id = FrameId(u32::try_from(self.table.len()).unwrap_or(u32::MAX));
         self.roots.push(frame.is_root());
         self.table.push(frame.clone());
@@ -142,5 +149,26 @@ impl Frames {
 
     pub fn is_root(&self, id: FrameId) -> bool {
         self.roots.get(id.0 as usize).copied().unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_without_end_are_bounded() {
+        let mut frames = Frames::default();
+        let long = "x".repeat(1 << 20);
+        let module = "module".into();
+        let name = |number: usize| Frame::named(&format!("{number}{long}"), &module, false);
+        let ids: Vec<FrameId> = (0..300).map(|number| frames.intern(name(number))).collect();
+        assert!(ids[..200].iter().all(|id| *id != FrameId::OTHER));
+        assert_eq!(ids[299], FrameId::OTHER);
+        assert_eq!(frames.intern(name(7)), ids[7]);
+        assert_ne!(
+            frames.intern(Frame::named("main", &module, false)),
+            FrameId::OTHER
+        );
     }
 }

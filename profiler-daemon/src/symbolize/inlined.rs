@@ -41,7 +41,7 @@ pub(super) fn chain(
         skipped = None;
         match abbreviation.tag() {
             gimli::DW_TAG_inlined_subroutine => {
-                if holds(dwarf, unit, offset, address)? {
+                if holds(dwarf, unit, offset, address, &mut work)? {
                     chain.push(offset);
                     found = depth;
                 } else {
@@ -60,9 +60,13 @@ fn holds(
     unit: &Unit<Bytes<'_>>,
     offset: UnitOffset,
     address: u64,
+    work: &mut usize,
 ) -> gimli::Result<bool> {
     let mut ranges = dwarf.die_ranges(unit, &unit.entry(offset)?)?;
-    while let Some(range) = ranges.next()? {
+    while let Some(range) = ranges.next()?
+        && *work > 0
+    {
+        *work -= 1;
         if (range.begin..range.end).contains(&address) {
             return Ok(true);
         }

@@ -8,6 +8,8 @@ use super::{declaration::file_name, elf::Bytes};
 
 /// Most rows of one unit's table.
 const ROWS_MAX: usize = 1 << 20;
+/// Most bytes that the tables of one file may take; then all are read anew. Many units can refer to one table.
+const BYTES_MAX: usize = 64 << 20;
 /// Stands for the end of a sequence of rows in the place of a file.
 const END: u32 = u32::MAX;
 
@@ -38,6 +40,10 @@ impl Lines {
     /// The place at an address, by the table of its unit. A unit in a file of its own has none there: its skeleton
     /// has it.
     pub fn at(&mut self, dwarf: &Dwarf<Bytes<'_>>, unit: &Unit<Bytes<'_>>, address: u64) -> Option<Place> {
+        if self.bytes > BYTES_MAX {
+            self.units.clear();
+            self.bytes = 0;
+        }
         let rows = self
             .units
             .entry(unit.header.debug_info_offset()?)

@@ -38,12 +38,14 @@
 //! | `tasks` | what threads and processes are called |
 //! | `perf_map` | functions that a just-in-time compiler has announced |
 //! | `perf_file` | the file in which it does, read as it grows |
+//! | `detached` | a file or a perf map in memory, without a process |
 
 mod cache;
 mod companion;
 mod debug_file;
 mod debugdata;
 mod declaration;
+mod detached;
 mod elf;
 mod frame;
 mod grouping;
@@ -70,6 +72,7 @@ mod tasks;
 mod units;
 
 pub use debug_file::DebugFile;
+pub use detached::{CompiledSymbols, FileSymbols};
 pub use frame::{FRAMES_MAX, Frame, FrameId, Nameable};
 pub use grouping::{Grouping, Groupings, Stacks};
 pub use reason::Reason;

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use gimli::{Dwarf, Unit, UnitOffset};
+use gimli::{Dwarf, Section as _, Unit, UnitOffset};
 
 use super::{
     elf::Bytes,
@@ -16,8 +16,15 @@ use super::{
 
 /// Most address ranges of the units of one file, or of the functions of one unit.
 const RANGES_MAX: usize = 1 << 20;
-/// Most attributes that are passed over in search of the functions of a unit.
+/// Most attributes and ranges that are passed over in search of the functions of a unit. Many entries can refer to one
+/// list of ranges.
 pub(super) const WORK_MAX: usize = 1 << 28;
+/// How often the headers of line tables may be read, in bytes per byte of their section: units can share one.
+const LINE_HEADERS_PER_BYTE: usize = 4;
+/// What a small file may take of that in any case.
+const LINE_HEADERS_MIN: usize = 16 << 20;
+/// Most bytes that the functions of the units of one file may take; then all are read anew.
+const FUNCTIONS_BYTES_MAX: usize = 64 << 20;
 /// How many ranges before an address are looked at for one that reaches it: ranges can overlap.
 const OVERLAP_MAX: usize = 64;
 
@@ -59,16 +66,18 @@ impl<T: Copy> Spans<T> {
     }
 }
 
-/// Collects ranges, leaving out those of code that the linker dropped.
+/// Collects ranges, leaving out those of code that the linker dropped. Each takes from the work that is left.
 fn collect<T: Copy>(
     spans: &mut Vec<Span<T>>,
     mut ranges: gimli::RangeIter<Bytes<'_>>,
     item: T,
+    work: &mut usize,
 ) -> gimli::Result<()> {
     while let Some(gimli::Range { begin, end }) = ranges.next()? {
-        if spans.len() >= RANGES_MAX {
+        if spans.len() >= RANGES_MAX || *work == 0 {
             return Ok(());
         }
+        *work -= 1;
         if begin != 0 && begin < end {
             spans.push(Span {
                 begin,
@@ -106,7 +115,7 @@ impl Functions {
                 let entry = unit.entry(offset)?;
                 // One function with damaged ranges does not spoil the others.
                 if let Ok(ranges) = dwarf.die_ranges(unit, &entry) {
-                    let _ = collect(&mut spans, ranges, offset);
+                    let _ = collect(&mut spans, ranges, offset, &mut work);
                 }
             }
         }
@@ -134,7 +143,13 @@ impl Units {
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
         let offsets = Offsets::read(dwarf);
         let mut spans = Vec::new();
+        let mut work = WORK_MAX;
+        let lines = dwarf.debug_line.reader().len();
+        let mut lines_left = lines.saturating_mul(LINE_HEADERS_PER_BYTE).max(LINE_HEADERS_MIN);
         for (index, offset) in offsets.iter() {
+            if lines_left == 0 {
+                break;
+            }
             let Ok(header) = dwarf.unit_header(offset) else {
                 continue;
             };
@@ -145,8 +160,11 @@ impl Units {
                 continue;
             }
             let ranges = dwarf.unit(header).and_then(|unit| {
+                let lines = unit.line_program.as_ref();
+                let lines = lines.map_or(0, |lines| lines.header().header_length());
+                lines_left = lines_left.saturating_sub(lines);
                 let ranges = dwarf.unit_ranges(&unit)?;
-                collect(&mut spans, ranges, index)
+                collect(&mut spans, ranges, index, &mut work)
             });
             if let Err(error) = ranges {
                 tracing::debug!(%error, unit = offset.0, "debug information of a unit left out");
@@ -204,6 +222,10 @@ impl Units {
             let Ok(unit) = dwarf.unit(header) else { continue };
             let (split, unit) = whole(dwarf, split, unit);
             let in_unit = split.as_ref().map_or(dwarf, |split| &split.dwarf);
+            if self.functions_bytes > FUNCTIONS_BYTES_MAX {
+                self.functions.clear();
+                self.functions_bytes = 0;
+            }
             let functions = self.functions.entry(index).or_insert_with(|| {
                 let read = Functions::read(in_unit, &unit).ok();
                 self.functions_bytes += read.as_ref().map_or(0, |functions| functions.0.bytes()) + 32;

@@ -1,0 +1,55 @@
+//! Everything that is done with a file that others made.
+
+use std::sync::Arc;
+
+use crate::{
+    plan::{
+        DebugIndex, KernelAbility, Limits, ModuleIndex,
+        hazards::{Hazards, ModuleHazards, exit_method},
+        plan,
+        scope::Name,
+    },
+    symbolize::FileSymbols,
+    unwind::{Segments, build},
+};
+
+use super::unwind;
+
+/// How many places of one file are looked up.
+const LOOKUPS: usize = 32;
+
+/// Plans for the file, makes its unwind table, and looks up places all over it.
+pub fn run(data: &[u8]) {
+    if let Ok(table) = build(data) {
+        unwind::check(&table, data);
+    }
+    let _ = Segments::read(data).load_bias(0, 0);
+    let _ = DebugIndex::new(data);
+    let hazards = ModuleHazards::scan("/fuzzed", data);
+    if let Ok(index) = ModuleIndex::new(Arc::new(data.to_vec())) {
+        plan_for(&index, &hazards.unwrap_or_default());
+    }
+    let Ok(mut symbols) = FileSymbols::new("fuzzed", data.to_vec()) else {
+        return;
+    };
+    let step = (data.len() / LOOKUPS).max(1);
+    for offset in (0..data.len() as u64).step_by(step) {
+        let functions = symbols.resolve(offset);
+        assert_eq!(functions.len(), symbols.resolve_lines(offset).len());
+        assert!(!functions.is_empty());
+    }
+}
+
+fn plan_for(index: &ModuleIndex, hazards: &ModuleHazards) {
+    for function in index.functions().take(LOOKUPS) {
+        let _ = (function.name(), function.code(), function.file_offset());
+        let _ = index.symbol_name_at(function.address());
+    }
+    let _ = index.nearest(&Name::Exact("mian".into()), 5);
+    let ability = KernelAbility::default();
+    for hazards in [&ModuleHazards::default(), hazards] {
+        let decision = exit_method(&Hazards::of([("/fuzzed", hazards)]), ability, false, None);
+        let limits = Limits { functions: 1000 };
+        let _ = plan(&Name::Glob("*".into()), &[index], &decision, ability, limits);
+    }
+}

@@ -1,0 +1,158 @@
+//! The first inputs of the corpus: small files that the system's compilers make of the repository's own fixtures, what
+//! is in them, and some lines of text.
+
+mod layout;
+
+use std::{fs, path::Path, process::Command};
+
+use crate::{
+    error::{Error, Result},
+    sh, workspace,
+};
+
+/// Largest input that is written, in bytes.
+const BYTES_MAX: usize = 10 << 10;
+/// Where the sources are, from the repository's root.
+const SOURCES: &str = "profiler-daemon/tests/fixtures";
+/// All is linked without a library, its text where the targets' own files have it.
+const LINK: [&str; 4] = [
+    "-fPIC",
+    "-shared",
+    "-nostdlib",
+    "-Wl,-Ttext=0xc00,-z,noseparate-code,-z,norelro,--hash-style=gnu",
+];
+
+/// Compilers, their flags, and what is compiled.
+const FILES: [(&str, &str, &str); 16] = [
+    ("gcc", "-O2 -g", "symbolize/inlined.c"),
+    (
+        "gcc",
+        "-O2 -g -gdwarf-4 -ffunction-sections",
+        "symbolize/inlined.c",
+    ),
+    ("gcc", "-O2 -g -gz=zlib", "symbolize/inlined.c"),
+    ("gcc", "-O2 -g -gz=zlib-gnu", "symbolize/inlined.c"),
+    ("gcc", "-O0 -s", "symbolize/inlined.c"),
+    ("clang", "-O2 -g", "symbolize/inlined.c"),
+    (
+        "clang",
+        "-O2 -gdwarf-5 -ffunction-sections",
+        "symbolize/inlined.c",
+    ),
+    ("clang", "-O1 -gdwarf-3", "plan/shapes.c"),
+    ("gcc", "-O2 -g -gsplit-dwarf", "symbolize/inlined.c"),
+    ("g++", "-O2 -g", "symbolize/templates.cc"),
+    ("g++", "-O2 -s", "unwind/throws.cc"),
+    ("gcc", "-O2", "plan/shapes.c"),
+    ("g++", "-O2", "plan/shapes.cc"),
+    ("gcc", "-O2 -fno-asynchronous-unwind-tables -g", "plan/shapes.c"),
+    ("gcc", "-O0", "unwind/stacks.c"),
+    ("gcc", "-O2 -fomit-frame-pointer", "unwind/stacks.c"),
+];
+
+/// Inputs of text, by their target.
+const TEXTS: [(&str, &[u8]); 22] = [
+    (
+        "perf_map",
+        b"\x08401000 20 fib\n401020 10 fact\x00401010 8 LazyCompile:~f /a.js:1\n\0\x00401000 40 again\n",
+    ),
+    (
+        "perf_map",
+        b"\x010x7f0000001000 0x100 py::f:/a.py\n7f0000001080 10 in\n1 1 a\n2 1 b\n3 1 c\n4 1 d\n5 1 e\n",
+    ),
+    (
+        "perf_map",
+        b"\x0fffffffffffffff00 ff end\nffffffffffffffff 1 beyond\n0 ffffffffffffffff all\n",
+    ),
+    (
+        "maps",
+        b"7f00-7f10 r-xp 00001000 fd:01 42                         /tmp/a b\\012c (deleted)",
+    ),
+    (
+        "maps",
+        b"1000-2000 rw-p 00000000 00:00 0 \n7ffd0000-7ffe0000 r-xp 00000000 00:00 0    [vdso]\n",
+    ),
+    (
+        "maps",
+        b"400000-401000 r-xp 00000000 08:01 7 /bin/a\n401000-402000 r-xp 00001000 08:01 7 /bin/a\n",
+    ),
+    ("scope", b"handle_request[>= p95]"),
+    ("scope", b"\"ns::Type<int>::method\"[> 2ms][< 1s]"),
+    ("scope", b"parse_*[< p50]"),
+    ("scope", b"ns::f[>= 1.5us][<= p99.9]"),
+    ("scope", b"\"a\\\"b\\\\\""),
+    ("name", b"_ZN2ns4Type6methodEv"),
+    ("name", b"_ZNSt8functionIFviEEclEi.part.0"),
+    ("name", b"_ZZ4mainENKUliE_clEi.cold"),
+    ("name", b"_ZN4core3ptr13drop_in_place17h0123456789abcdefE"),
+    ("name", b"_RNvMs_NtC3foo3barINtB2_3BazlE4quux"),
+    ("name", b"_RINvNtC3std3mem8align_ofNtNtC3std3mem12DiscriminantE"),
+    ("name", b"_ZN2ns3addIiEET_S1_S1_.constprop.0.isra.1@@VERSION_1"),
+    ("name", b"_ZN12_GLOBAL__N_13fooEPFvRKSsOiz"),
+    ("name", b"_ZTv0_n24_N4BaseD1Ev"),
+    ("name", b"_Z1fIJidEEvDpT_"),
+    ("name", b"_ZngILi42EEvN1AIXplT_Li2EEE1TE"),
+];
+
+/// Adds them to a corpus.
+pub fn write(corpus: &Path) -> Result<()> {
+    let work = workspace::target().join("fuzz/seeds");
+    fs::create_dir_all(&work).map_err(Error::file("create", &work))?;
+    for (number, (compiler, flags, source)) in FILES.iter().enumerate() {
+        let name = format!("seed-{number:02}");
+        let output = work.join(&name);
+        let mut command = Command::new(compiler);
+        command.current_dir(&work).args(flags.split(' ')).args(LINK);
+        command
+            .arg("-o")
+            .arg(&output)
+            .arg(workspace::root().join(SOURCES).join(source));
+        sh::run(&mut command)?;
+        if number == 0 {
+            stripped(corpus, &output)?;
+        }
+        let bytes = fs::read(&output).map_err(Error::file("read", &output))?;
+        add(corpus, "elf", &name, &bytes)?;
+        let parts = layout::parts(&bytes).map_err(|error| Error::told(format!("{name}: {error}")))?;
+        for (target, input) in parts {
+            add(corpus, target, &name, &input)?;
+        }
+    }
+    for (number, (target, text)) in TEXTS.iter().enumerate() {
+        add(corpus, target, &format!("seed-{number:02}"), text)?;
+    }
+    Ok(())
+}
+
+fn add(corpus: &Path, target: &str, name: &str, bytes: &[u8]) -> Result<()> {
+    if bytes.len() > BYTES_MAX {
+        println!("left out: {target}/{name}, {} bytes", bytes.len());
+        return Ok(());
+    }
+    let folder = corpus.join(target);
+    fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
+    let path = folder.join(name);
+    fs::write(&path, bytes).map_err(Error::file("write", path))
+}
+
+/// A file stripped: with a note that says where the rest is, and with packed symbols.
+fn stripped(corpus: &Path, path: &Path) -> Result<()> {
+    let beside = |extension: &str| path.with_extension(extension);
+    let (debug, stripped) = (beside("debug"), beside("stripped"));
+    sh::run(
+        Command::new("objcopy")
+            .arg("--only-keep-debug")
+            .args([path, &debug]),
+    )?;
+    sh::run(Command::new("strip").arg("-g").arg(&debug))?;
+    sh::run(Command::new("xz").args(["--force", "--keep"]).arg(&debug))?;
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    let packed = format!("--add-section=.gnu_debugdata={}.xz", debug.display());
+    for (name, option) in [("seed-linked", link), ("seed-packed", packed)] {
+        let mut command = Command::new("objcopy");
+        sh::run(command.args(["--strip-all", &option]).args([path, &stripped]))?;
+        let bytes = fs::read(&stripped).map_err(Error::file("read", &stripped))?;
+        add(corpus, "elf", name, &bytes)?;
+    }
+    Ok(())
+}
