@@ -30,7 +30,8 @@ fn program(source: &str, function: &str) -> Program {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("program");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler-daemon/tests/fixtures/symbolize");
-    let compiler = if source.ends_with(".c") { "gcc" } else { "g++" };
+    let is_c = Path::new(source).extension().is_some_and(|ending| ending == "c");
+    let compiler = if is_c { "gcc" } else { "g++" };
     run(Command::new(compiler)
         .args(["-g", "-O2", "-o"])
         .args([&path, &sources.join(source)]));
