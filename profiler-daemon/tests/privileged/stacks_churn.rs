@@ -24,6 +24,9 @@ const ENOUGH: u64 = 20;
 
 const FREQUENCY_HZ: u32 = 999;
 
+/// Half of them are enough for a slope.
+const PROCESSES_MIN: usize = 6;
+
 /// Growth that is none: of a minute's run, whose caches are still being filled, and of a long one's second half.
 const GROWTH_KIB_A_MINUTE: f64 = 2048.0;
 
@@ -82,24 +85,37 @@ fn replaced(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Samples of code that is there for a while, by the name of the library's innermost function.
-fn leaves(picture: &FlamePicture) -> BTreeMap<String, u64> {
-    let mut leaves = BTreeMap::new();
-    for weight in &picture.picture.weights {
-        let mut names = Vec::new();
-        let mut node = weight.node.0;
-        while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
-            names.push(&picture.frames[frame as usize].function);
-            node = parent;
+/// Samples by what the process was doing.
+#[derive(Default)]
+struct Samples {
+    /// Of code that is there for a while, by the name of the library's innermost function.
+    leaves: BTreeMap<String, u64>,
+    /// While no library was there.
+    between: u64,
+}
+
+impl Samples {
+    fn of(picture: &FlamePicture) -> Self {
+        let mut samples = Self::default();
+        for weight in &picture.picture.weights {
+            let mut names = Vec::new();
+            let mut node = weight.node.0;
+            while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+                names.push(&*picture.frames[frame as usize].function);
+                node = parent;
+            }
+            let leaf = names
+                .iter()
+                .find(|name| name.starts_with('f') && name.ends_with("_leaf"));
+            if let Some(leaf) = leaf.filter(|_| names.contains(&"settled")) {
+                *samples.leaves.entry((*leaf).to_owned()).or_default() += weight.inside_samples;
+            }
+            if names.contains(&"nothing_open") {
+                samples.between += weight.inside_samples;
+            }
         }
-        let leaf = names
-            .iter()
-            .find(|name| name.starts_with('f') && name.ends_with("_leaf"));
-        if let Some(leaf) = leaf.filter(|_| names.iter().any(|name| &***name == "settled")) {
-            *leaves.entry(leaf.to_string()).or_default() += weight.inside_samples;
-        }
+        samples
     }
-    leaves
 }
 
 /// A process that loads and unloads some libraries while it is sampled.
@@ -114,22 +130,33 @@ fn one_process(service: &Service, press: &mut Press) {
         let (library, leaf) = press.make();
         target.say(&format!("open {library} {}", swapped_ms()));
         assert!(target.line().starts_with("opened "));
-        let of = |picture: &FlamePicture, leaf: &str| leaves(picture).get(leaf).copied().unwrap_or(0);
-        service.until(&mut pictures, |picture| of(picture, &leaf) >= ENOUGH);
+        let mut between = 0;
+        service.until(&mut pictures, |picture| {
+            let samples = Samples::of(picture);
+            between = samples.between;
+            samples
+                .leaves
+                .get(&leaf)
+                .is_some_and(|samples| *samples >= ENOUGH)
+        });
         target.say("close");
         assert_eq!(target.line(), "closed");
         fs::remove_file(press.directory.join(&library)).unwrap();
-        // What is on its way has arrived two pictures later.
-        service.until(&mut pictures, |_| true);
-        let picture = service.until(&mut pictures, |_| true);
-        let mut after = leaves(&picture);
-        let own = after.remove(&leaf);
-        assert!(own.is_some_and(|samples| samples >= ENOUGH));
+        // Samples arrive in their order: with those that came after, all of the library's are there.
+        let picture = service.until(&mut pictures, |picture| {
+            Samples::of(picture).between >= between + ENOUGH
+        });
+        let after = Samples::of(&picture).leaves;
+        let others: BTreeMap<String, u64> = after
+            .clone()
+            .into_iter()
+            .filter(|(name, _)| *name != leaf)
+            .collect();
         assert_eq!(
-            after, before,
+            others, before,
             "samples of {leaf} have the names of libraries that are gone"
         );
-        before = leaves(&picture);
+        before = after;
     }
     service.end(&session);
     assert_eq!(target.finish().status, Some(0));
@@ -173,7 +200,7 @@ fn memory_is_flat_and_no_name_is_stale() {
     let stays = service.attach(idle.pid(), "").unwrap();
     let start = Instant::now();
     let mut held = Vec::new();
-    while start.elapsed() < Duration::from_secs(seconds) {
+    while start.elapsed() < Duration::from_secs(seconds) || held.len() < PROCESSES_MIN {
         one_process(&service, &mut press);
         held.push(Held {
             minutes: start.elapsed().as_secs_f64() / 60.0,
