@@ -8,7 +8,8 @@ use super::{
 };
 
 /// What is below the functions that go through all acts, themselves included.
-const CXX: [&str; 8] = [
+const CXX: [&str; 9] = [
+    "read_line",
     "all_acts virtual_call Circle::area",
     "all_acts sorting - by_value",
     "all_acts calling - callee",

@@ -125,10 +125,9 @@ impl Truth {
             NAMELESS.to_owned()
         } else {
             // Compilers keep what they expect to be rare apart, and clone functions for the arguments that they see.
-            let whole = function.trim_end_matches(" [clone .cold]");
-            let clone = [".constprop.", ".isra.", ".part."];
-            let end = clone.iter().filter_map(|mark| whole.find(mark)).min();
-            whole[..end.unwrap_or(whole.len())].replace(' ', "_")
+            let clone = [" [clone .", ".constprop.", ".isra.", ".part."];
+            let end = clone.iter().filter_map(|mark| function.find(mark)).min();
+            function[..end.unwrap_or(function.len())].replace(' ', "_")
         }
     }
 
@@ -204,12 +203,14 @@ impl fmt::Display for Sampled {
     }
 }
 
-/// A stack without the frame of other files, or of a linkage table, that may be innermost anywhere.
+/// A stack without the frame of other files, or of a linkage table, that may be innermost anywhere; or both: the frame of
+/// a signal that came in a linkage table, once its handler has returned.
 fn without_end(stack: &[String]) -> &[String] {
-    match stack.split_last() {
-        Some((last, rest)) if last == OTHERS || last == NAMELESS => rest,
-        _ => stack,
-    }
+    let without = |stack: &'_ [String], word: &str| {
+        stack.len() - usize::from(stack.last().is_some_and(|last| last == word))
+    };
+    let stack = &stack[..without(stack, OTHERS)];
+    &stack[..without(stack, NAMELESS)]
 }
 
 fn words(text: &str) -> impl Iterator<Item = String> {
