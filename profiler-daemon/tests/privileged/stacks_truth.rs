@@ -98,7 +98,9 @@ impl Truth {
             let mut sampled = self.stack(picture, weight.node.0);
             sampled.node = weight.node.0;
             sampled.samples = weight.inside_samples;
-            sampled.right = if sampled.complete {
+            sampled.right = if sampled.is_being_signalled() {
+                true
+            } else if sampled.complete {
                 self.is_true(&sampled.words)
             } else {
                 self.is_end_of_true(&sampled.words)
@@ -172,6 +174,14 @@ pub struct Sampled {
 impl Sampled {
     pub fn has(&self, word: &str) -> bool {
         self.words.iter().any(|other| other == word)
+    }
+
+    /// Whether the kernel was writing a signal's frame. It then sets the stack pointer and the instruction one after the
+    /// other, and between the two they are of different frames.
+    fn is_being_signalled(&self) -> bool {
+        self.kernel
+            .iter()
+            .any(|function| function.contains("setup_rt_frame"))
     }
 
     /// Whether it cannot be true.
