@@ -10,8 +10,6 @@ mod qemu;
 use std::{
     fs,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
     time::Duration,
 };
 
@@ -149,7 +147,7 @@ pub struct Run {
     pub words: Vec<String>,
 }
 
-/// Boots a machine per CPU at a time, each of which uses one, and reports in the order of the runs.
+/// Boots one machine after the other: two at once would share what two CPUs give, and distort every timing.
 ///
 /// A kernel that cannot be had, or a machine that fails, is in its report and stops none of the others.
 pub fn run(runs: &[Run], suite: &Suite, limit: Duration) -> Result<Vec<Report>> {
@@ -158,13 +156,13 @@ pub fn run(runs: &[Run], suite: &Suite, limit: Duration) -> Result<Vec<Report>> 
         .map(|run| kernel::Spec::parse(&run.kernel))
         .collect::<Result<Vec<_>>>()?;
     let image = make_image(suite)?;
-    let fetched: Vec<_> = specs.iter().map(kernel::fetch).collect();
-    let boot = |index: usize| {
-        let (run, spec) = (&runs[index], &specs[index]);
-        let mut report = match &fetched[index] {
-            Ok(kernel) => qemu::boot(spec, kernel, &image, &run.words, limit),
+    let reports = specs
+        .into_iter()
+        .zip(runs)
+        .map(|(spec, run)| match kernel::fetch(&spec) {
+            Ok(kernel) => qemu::boot(&spec, &kernel, &image, &run.words, limit),
             Err(error) => Report {
-                kernel: run.kernel.clone(),
+                kernel: spec.name,
                 package: "no package".to_owned(),
                 boot: None,
                 total: Duration::ZERO,
@@ -172,33 +170,14 @@ pub fn run(runs: &[Run], suite: &Suite, limit: Duration) -> Result<Vec<Report>> 
                 console: Vec::new(),
                 failure: Some(error.to_string()),
             },
-        };
+        });
+    let judged = reports.map(|mut report| {
         if report.failure.is_none() && report.counts.summaries == 0 {
             report.failure = Some("the program ended without a test summary".to_owned());
         }
-        println!("{}", report.line());
-        (index, report)
-    };
-    let next = AtomicUsize::new(0);
-    let worker = || {
-        std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|&index| index < runs.len()))
-            .map(boot)
-            .collect::<Vec<_>>()
-    };
-    let at_once = thread::available_parallelism().map_or(1, usize::from);
-    let mut reports: Vec<(usize, Report)> = thread::scope(|scope| {
-        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
-        workers
-            .into_iter()
-            .flat_map(|worker| {
-                worker
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-            .collect()
+        report
     });
-    reports.sort_by_key(|&(index, _)| index);
-    Ok(reports.into_iter().map(|(_, report)| report).collect())
+    Ok(judged.inspect(|report| println!("{}", report.line())).collect())
 }
 
 /// Runs one program, which is not a test, on one kernel; gives what it printed.

@@ -24,7 +24,8 @@ pub fn frequency_hz() -> u32 {
     if small_scale() { 199 } else { 3999 }
 }
 
-/// Leaves a test to the host: an emulated machine takes half a minute to name its first stacks.
+/// Leaves a test to the host: an emulated machine takes half a minute to name its first stacks, and emulates other things
+/// less than well.
 pub fn not_here() -> bool {
     let not_here = small_scale();
     if not_here {

@@ -116,7 +116,6 @@ impl Report {
             passed += outcome.passed;
             failed += outcome.failed;
         }
-        // Less than the sum: machines run side by side.
         let _ = writeln!(
             text,
             "{:width$}  {:8.1}",

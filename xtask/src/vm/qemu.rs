@@ -1,8 +1,10 @@
 //! One machine's run under QEMU, emulated in full: KVM is not to be had in most build machines.
 //!
-//! All CPUs of a machine share one thread. With a thread each, what one CPU writes can pass by the translation that
-//! another just made of that page: a CPU then runs the instruction that was there before. Single-stepped probes write
-//! the instructions that they step into a page that all threads of a process execute, and died of that.
+//! Each CPU of a machine is a thread. What one CPU writes can then pass by the translation that another just makes of
+//! that page: the other runs the instruction that was there before. Single-stepped probes write the instructions that they
+//! step into a page that all threads of a process execute, so a target with several threads, single-stepped at many
+//! places, can die here of what no processor does. One thread for all CPUs has no such fault, but takes three times as
+//! long, and calls that take turns with another CPU have no duration to speak of.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -58,7 +60,7 @@ pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, words: &[String], limit:
     let spawned = Command::new("qemu-system-x86_64")
         .args([
             "-accel",
-            "tcg,thread=single",
+            "tcg,thread=multi",
             "-cpu",
             "max",
             "-smp",
