@@ -25,6 +25,19 @@ fn frequency_hz() -> u32 {
     if small_scale() { 199 } else { 999 }
 }
 
+/// Share of samples that may be in the library's linkage table, which has no name.
+const IN_LINKAGE_TABLE: f64 = 0.01;
+
+/// Nothing is vague of the code that has been there for a while, its linkage table left aside.
+fn settled_is_known(judged: &Judged) {
+    let vague = |sampled: &Sampled| sampled.has("settled") && sampled.is_vague();
+    let in_table =
+        |sampled: &Sampled| sampled.complete && sampled.words.ends_with(&["late_calls".into(), "?".into()]);
+    assert_eq!(judged.samples(|sampled| vague(sampled) && !in_table(sampled)), 0);
+    let allowed = judged.samples(|sampled| sampled.has("settled")) as f64 * IN_LINKAGE_TABLE;
+    assert!(judged.samples(vague) as f64 <= allowed);
+}
+
 /// Samples that are judged of each library.
 fn enough() -> u64 {
     if small_scale() { 100 } else { 300 }
@@ -122,10 +135,7 @@ fn new_code() {
     judged.print("libraries opened while sampled");
     judged.print_such("vague", Sampled::is_vague);
     assert_eq!(judged.wrong(), 0);
-    assert_eq!(
-        judged.samples(|sampled| sampled.has("settled") && sampled.is_vague()),
-        0
-    );
+    settled_is_known(&judged);
     assert!(
         vague <= rounds * samples_in(new_ms()),
         "{vague} of {rounds} libraries"
@@ -170,10 +180,7 @@ fn other_code_in_its_place() {
     judged.print("libraries in the place of others");
     judged.print_such("vague", Sampled::is_vague);
     judged.print_such("early", |sampled| sampled.has("early"));
-    assert_eq!(
-        judged.samples(|sampled| sampled.has("settled") && sampled.is_vague()),
-        0
-    );
+    settled_is_known(&judged);
     let vague = judged.samples(Sampled::is_vague);
     assert!(vague <= 3 * samples_in(swapped_ms()), "{vague}");
 }
