@@ -4,7 +4,7 @@
 
 use std::{fs::File, time::Instant};
 
-use profiler_daemon::unwind;
+use profiler_daemon::{target::contents::Contents, unwind};
 
 /// Times that each table is made.
 const ROUNDS: usize = 5;
@@ -12,13 +12,13 @@ const ROUNDS: usize = 5;
 fn main() {
     for path in std::env::args().skip(1) {
         let file = File::open(&path).unwrap();
-        // SAFETY: the files are the distribution's, which nobody writes to meanwhile.
-        let bytes = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+        let contents = Contents::of(&file).unwrap();
+        let bytes = contents.as_ref();
         let mut took_ms: Vec<f64> = Vec::new();
         let mut table = None;
         for _ in 0..ROUNDS {
             let start = Instant::now();
-            table = Some(unwind::build(&bytes).unwrap());
+            table = Some(unwind::build(bytes).unwrap());
             took_ms.push(start.elapsed().as_secs_f64() * 1e3);
         }
         took_ms.sort_by(f64::total_cmp);

@@ -97,7 +97,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         return stacks::main(arguments);
     }
     let directory = fixtures::compile()?;
-    let attacher = build_attacher()?;
+    let attacher = build_example("bench_attach")?;
     if let Some(kernel) = &arguments.vm {
         return machine::main(arguments, kernel, &attacher, &directory.join("calls"));
     }
@@ -126,7 +126,8 @@ fn finish(arguments: &Arguments, place: table::Place, text: &str) -> Result<()> 
     }
 }
 
-fn build_attacher() -> Result<std::path::PathBuf> {
+/// Builds an example of the daemon's.
+fn build_example(name: &str) -> Result<std::path::PathBuf> {
     sh::run(sh::cargo().args([
         "build",
         "--release",
@@ -134,9 +135,9 @@ fn build_attacher() -> Result<std::path::PathBuf> {
         "-p",
         "profiler-daemon",
         "--example",
-        "bench_attach",
+        name,
     ]))?;
-    Ok(workspace::target().join("release/examples/bench_attach"))
+    Ok(workspace::target().join("release/examples").join(name))
 }
 
 fn measure_calls(

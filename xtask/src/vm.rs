@@ -95,23 +95,17 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             program: program.clone(),
             object: arguments.object.clone(),
             ignored: false,
+            skip: Vec::new(),
         },
         None => Suite {
             program: build_suite()?,
             object: arguments.object.clone(),
             ignored: true,
+            skip: Vec::new(),
         },
     };
-    let words: Vec<String> = arguments.filter.iter().cloned().collect();
-    let runs: Vec<Run> = arguments
-        .kernels
-        .iter()
-        .map(|kernel| Run {
-            kernel: kernel.clone(),
-            words: words.clone(),
-        })
-        .collect();
-    let reports = run(&runs, &suite, Duration::from_secs(arguments.timeout))?;
+    let limit = Duration::from_secs(arguments.timeout);
+    let reports = run(&arguments.kernels, &suite, arguments.filter.as_deref(), limit)?;
     println!();
     for report in &reports {
         println!("{}", report.line());
@@ -136,41 +130,31 @@ pub struct Suite {
     pub object: Option<PathBuf>,
     /// Whether its tests are ignored by default.
     pub ignored: bool,
-}
-
-/// One machine's part.
-#[derive(Debug)]
-pub struct Run {
-    /// The kernel, such as `6.12-preempt`.
-    pub kernel: String,
-    /// Arguments of the test program on top of the suite's: the names of the tests to run, or `--skip` and of those not to.
-    pub words: Vec<String>,
+    /// Tests whose names contain one of these are left out.
+    pub skip: Vec<String>,
 }
 
 /// Boots one machine after the other: two at once would share what two CPUs give, and distort every timing.
 ///
 /// A kernel that cannot be had, or a machine that fails, is in its report and stops none of the others.
-pub fn run(runs: &[Run], suite: &Suite, limit: Duration) -> Result<Vec<Report>> {
-    let specs = runs
+pub fn run(kernels: &[String], suite: &Suite, filter: Option<&str>, limit: Duration) -> Result<Vec<Report>> {
+    let specs = kernels
         .iter()
-        .map(|run| kernel::Spec::parse(&run.kernel))
+        .map(|name| kernel::Spec::parse(name))
         .collect::<Result<Vec<_>>>()?;
-    let image = make_image(suite)?;
-    let reports = specs
-        .into_iter()
-        .zip(runs)
-        .map(|(spec, run)| match kernel::fetch(&spec) {
-            Ok(kernel) => qemu::boot(&spec, &kernel, &image, &run.words, limit),
-            Err(error) => Report {
-                kernel: spec.name,
-                package: "no package".to_owned(),
-                boot: None,
-                total: Duration::ZERO,
-                counts: Counts::default(),
-                console: Vec::new(),
-                failure: Some(error.to_string()),
-            },
-        });
+    let image = make_image(suite, filter)?;
+    let reports = specs.into_iter().map(|spec| match kernel::fetch(&spec) {
+        Ok(kernel) => qemu::boot(&spec, &kernel, &image, limit),
+        Err(error) => Report {
+            kernel: spec.name,
+            package: "no package".to_owned(),
+            boot: None,
+            total: Duration::ZERO,
+            counts: Counts::default(),
+            console: Vec::new(),
+            failure: Some(error.to_string()),
+        },
+    });
     let judged = reports.map(|mut report| {
         if report.failure.is_none() && report.counts.summaries == 0 {
             report.failure = Some("the program ended without a test summary".to_owned());
@@ -195,7 +179,7 @@ pub fn run_program(
     fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
     let image = directory.join("program.cpio");
     initramfs::write(&image, &vm_init()?, program, files)?;
-    let report = qemu::boot(&spec, &kernel::fetch(&spec)?, &image, &[], limit);
+    let report = qemu::boot(&spec, &kernel::fetch(&spec)?, &image, limit);
     match report.failure {
         None => Ok(report.console),
         Some(failure) => Err(Error::told(format!("{kernel}: {failure}"))),
@@ -234,7 +218,7 @@ fn test_program(messages: &str, target: &str) -> Option<PathBuf> {
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
-fn make_image(suite: &Suite) -> Result<PathBuf> {
+fn make_image(suite: &Suite, filter: Option<&str>) -> Result<PathBuf> {
     let directory = workspace::target().join("vm");
     fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
     let init = vm_init()?;
@@ -246,6 +230,13 @@ fn make_image(suite: &Suite) -> Result<PathBuf> {
     let program = strip(&suite.program, &directory)?;
     let mut arguments = vec!["--test-threads=1".to_owned()];
     arguments.extend(suite.ignored.then(|| "--ignored".to_owned()));
+    arguments.extend(filter.map(str::to_owned));
+    arguments.extend(
+        suite
+            .skip
+            .iter()
+            .flat_map(|name| ["--skip".to_owned(), name.clone()]),
+    );
     let mut environment = vec![
         ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
         ("RUST_BACKTRACE".to_owned(), "1".to_owned()),

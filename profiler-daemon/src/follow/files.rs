@@ -58,10 +58,10 @@ impl KnownFile {
 
 /// Where an ELF file's bytes are had, for the few that a table is still to be made of.
 pub enum Source {
-    /// A file.
-    File(File),
-    /// What was read of a process's memory.
-    Memory(Vec<u8>),
+    /// They have been read.
+    Read(Contents),
+    /// Known from before: they are read where they are needed.
+    Unread(File),
 }
 
 /// What came of making a table. It outlives the table itself, which is only in the programs' maps.
@@ -91,7 +91,7 @@ impl Files {
         let (file, _) = module.open(pid)?;
         let identity = Identity::of(&file.metadata()?);
         if let Some(known) = self.known.get(&identity) {
-            return Ok((known.clone(), Source::File(file)));
+            return Ok((known.clone(), Source::Unread(file)));
         }
         let contents = Contents::of(&file)?;
         let known = know(contents.as_ref(), || {
@@ -107,7 +107,7 @@ impl Files {
             self.known.clear();
         }
         self.known.insert(identity, known.clone());
-        Ok((known, Source::File(file)))
+        Ok((known, Source::Read(contents)))
     }
 
     /// The code that the kernel maps into every process, by what it has in memory.
@@ -127,22 +127,26 @@ impl Files {
         let mut bytes = Vec::new();
         memory.take(length).read_to_end(&mut bytes)?;
         let known = know(&bytes, || "[vdso]".to_owned());
-        Ok((known, Source::Memory(bytes)))
+        Ok((known, Source::Read(Contents::Copied(bytes))))
     }
 
     /// Makes a table, and remembers where it begins.
     pub fn build(&mut self, key: &Key, source: &Source) -> Option<Table> {
-        let built = match source {
-            Source::File(file) => match Contents::of(file) {
-                Ok(contents) => unwind::build(contents.as_ref()),
+        let read;
+        let contents = match source {
+            Source::Read(contents) => contents,
+            Source::Unread(file) => match Contents::of(file) {
+                Ok(contents) => {
+                    read = contents;
+                    &read
+                }
                 Err(error) => {
                     tracing::debug!(%error, "not read");
                     return None;
                 }
             },
-            Source::Memory(bytes) => unwind::build(bytes),
         };
-        let table = match built {
+        let table = match unwind::build(contents.as_ref()) {
             Ok(table) => Some(table),
             Err(error) => {
                 tracing::debug!(%error, "no unwind table");

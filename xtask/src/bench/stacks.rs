@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Arguments, finish, fixture::Conversation, table};
+use super::{Arguments, build_example, finish, fixture::Conversation, table};
 use crate::{
     error::{Error, Result},
     fixtures, sh, workspace,
@@ -36,23 +36,13 @@ const FREQUENCY_HZ: &str = "999";
 /// Measures, and shows the tables.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let directory = fixtures::compile()?;
-    for example in ["bench_sample", "bench_tables"] {
-        sh::run(sh::cargo().args([
-            "build",
-            "--release",
-            "--locked",
-            "-p",
-            "profiler-daemon",
-            "--example",
-            example,
-        ]))?;
-    }
+    let sampler = build_example("bench_sample")?;
+    let maker = build_example("bench_tables")?;
     sh::run(sh::cargo().args(["build", "--release", "--locked", "-p", "profiler-client"]))?;
-    let release = workspace::target().join("release");
     let target = directory.join("stacks");
-    let mut text = samples(arguments.rounds, &release.join("examples/bench_sample"), &target)?;
-    text += &users_time(&release.join("profiler"), &target)?;
-    text += &tables(&release.join("examples/bench_tables"))?;
+    let mut text = samples(arguments.rounds, &sampler, &target)?;
+    text += &users_time(&workspace::target().join("release/profiler"), &target)?;
+    text += &tables(&maker)?;
     finish(arguments, table::STACKS, &text)
 }
 

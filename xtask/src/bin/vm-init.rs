@@ -1,11 +1,9 @@
 //! The first process of a virtual machine: mounts what the tests need, runs one program, powers off.
 //!
-//! What to run stands in `/vm-run`, one `env NAME=VALUE` or `arg WORD` a line; what follows `--` on the kernel's command
-//! line are its last arguments. The lines that start with `vm-init:` are what `cargo xtask vm` looks for on the serial
-//! console.
+//! What to run stands in `/vm-run`, one `env NAME=VALUE` or `arg WORD` a line. The lines that start with
+//! `vm-init:` are what `cargo xtask vm` looks for on the serial console.
 
 use std::{
-    env,
     ffi::{CStr, CString},
     fs, io, mem,
     os::unix::process::ExitStatusExt,
@@ -50,7 +48,6 @@ fn run() -> io::Result<ExitStatus> {
     let mut command = Command::new(program);
     command
         .args(arguments)
-        .args(env::args_os().skip(1))
         .env_clear()
         .envs(environment)
         .current_dir("/tmp");

@@ -53,19 +53,9 @@ impl Outcome {
 }
 
 /// All steps so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Report {
-    start: Instant,
     steps: Vec<(String, Duration, Outcome)>,
-}
-
-impl Default for Report {
-    fn default() -> Self {
-        Self {
-            start: Instant::now(),
-            steps: Vec::new(),
-        }
-    }
 }
 
 impl Report {
@@ -74,15 +64,10 @@ impl Report {
         println!("\n== {name}");
         let start = Instant::now();
         let outcome = run();
-        self.add(name, start.elapsed(), outcome);
-    }
-
-    /// Takes in how a step ended.
-    pub fn add(&mut self, name: &str, time: Duration, outcome: Outcome) {
         if let Some(failure) = &outcome.failure {
             println!("== {name} FAILED: {failure}");
         }
-        self.steps.push((name.to_owned(), time, outcome));
+        self.steps.push((name.to_owned(), start.elapsed(), outcome));
     }
 
     /// Whether nothing failed.
@@ -103,7 +88,7 @@ impl Report {
             "{:width$}  {:>8}  {:>7}  {:>7}\n",
             "step", "seconds", "passed", "failed"
         );
-        let (mut passed, mut failed) = (0, 0);
+        let (mut passed, mut failed, mut total) = (0, 0, Duration::ZERO);
         for (name, time, outcome) in &self.steps {
             let verdict = if outcome.failed == 0 { "" } else { "  FAILED" };
             let seconds = time.as_secs_f64();
@@ -115,13 +100,9 @@ impl Report {
             );
             passed += outcome.passed;
             failed += outcome.failed;
+            total += *time;
         }
-        let _ = writeln!(
-            text,
-            "{:width$}  {:8.1}",
-            "all",
-            self.start.elapsed().as_secs_f64()
-        );
+        let _ = writeln!(text, "{:width$}  {:8.1}", "all", total.as_secs_f64());
         for (name, _, outcome) in &self.steps {
             if let Some(failure) = &outcome.failure {
                 let _ = writeln!(text, "{name}: {failure}");

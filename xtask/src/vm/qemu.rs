@@ -40,8 +40,8 @@ impl Drop for Machine {
     }
 }
 
-/// Boots a kernel with an image, passes its console on, and reports. The words are the program's last arguments.
-pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, words: &[String], limit: Duration) -> Report {
+/// Boots a kernel with an image, passes its console on, and reports.
+pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Report {
     let mut report = Report {
         kernel: spec.name.clone(),
         package: kernel.package.clone(),
@@ -52,11 +52,7 @@ pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, words: &[String], limit:
         failure: None,
     };
     let start = Instant::now();
-    let append = format!(
-        "console=ttyS0 quiet panic=-1 {} -- {}",
-        spec.append,
-        words.join(" ")
-    );
+    let append = format!("console=ttyS0 quiet panic=-1 {}", spec.append);
     let spawned = Command::new("qemu-system-x86_64")
         .args([
             "-accel",
@@ -72,7 +68,13 @@ pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, words: &[String], limit:
         .arg(&kernel.image)
         .arg("-initrd")
         .arg(image)
-        .args(["-append", &append, "-nographic", "-no-reboot", "-nodefaults"])
+        .args([
+            "-append",
+            append.trim_end(),
+            "-nographic",
+            "-no-reboot",
+            "-nodefaults",
+        ])
         .args(["-serial", "stdio", "-monitor", "none"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
