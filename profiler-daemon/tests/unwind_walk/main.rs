@@ -3,7 +3,7 @@
 //! A fixture is single-stepped from its first instruction, in the dynamic linker, to its last. Its calls and returns
 //! are followed as they happen: that is the truth. Before every other instruction the stack is walked by the packed
 //! tables and the programs' own step, and compared with it. Once the fixture handles signals, they are
-//! sent to it at odd places.
+//! sent to it at odd places, and at the last step of every arrival where an exception is caught.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -14,7 +14,7 @@ mod tracee;
 
 use profiler_common::unwind::Frame;
 use profiler_daemon::unwind::{End, Walk};
-use shadow::Shadow;
+use shadow::{Instruction, Shadow};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -94,6 +94,7 @@ fn run(compiler: &str, source: &str, flags: &[&str], complete_share: f64) {
     let mut shadow = Shadow::default();
     let mut tally = Tally::default();
     let mut handles_signals = false;
+    let mut arrival_interrupted = false;
     loop {
         tally.instructions += 1;
         let instruction = shadow.instruction(&tracee);
@@ -101,8 +102,13 @@ fn run(compiler: &str, source: &str, flags: &[&str], complete_share: f64) {
         if tally.instructions.is_multiple_of(every) {
             check(&tracee, &mut tables, &shadow, &mut tally);
         }
+        let mut due = false;
+        if handles_signals && !shadow.in_signal() {
+            let arriving = matches!(instruction, Instruction::JumpRcx);
+            due = tally.instructions.is_multiple_of(SIGNAL_EVERY) || arriving && !arrival_interrupted;
+            arrival_interrupted = arriving;
+        }
         // Not in a start file's code: all that the handler does would be seen through a guess.
-        let due = handles_signals && tally.instructions.is_multiple_of(SIGNAL_EVERY) && !shadow.in_signal();
         let send = (due && tables.has_rule(&tracee, tracee.registers.rip)).then_some(
             if tally.instructions.is_multiple_of(2) {
                 libc::SIGUSR1
@@ -132,7 +138,7 @@ fn run(compiler: &str, source: &str, flags: &[&str], complete_share: f64) {
         }
         handles_signals = true;
         tally.signals += 1;
-        let interrupted = tracee.registers.rip;
+        let interrupted = shadow.interrupted(&tracee);
         assert!(matches!(tracee.step(Some(signal)), Stop::Stepped));
         shadow.signal(interrupted, &tracee);
     }

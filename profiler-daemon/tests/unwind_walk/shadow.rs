@@ -26,7 +26,15 @@ enum Entry {
     /// The return address, and where it lies.
     Call { slot: u64, ip: u64 },
     /// A handler runs. The stack before it may be another.
-    Signal { interrupted: u64 },
+    Signal(Interrupted),
+}
+
+/// Where a handler interrupts.
+#[derive(Clone, Copy)]
+pub struct Interrupted {
+    ip: u64,
+    /// See [`Shadow::is_overwritten`].
+    overwritten: bool,
 }
 
 #[derive(Default)]
@@ -40,15 +48,17 @@ impl Shadow {
     pub fn stack(&self, ip: u64) -> Vec<u64> {
         let callers = self.entries.iter().rev().map(|entry| match entry {
             Entry::Call { ip, .. } => ip - 1,
-            Entry::Signal { interrupted } => *interrupted,
+            Entry::Signal(interrupted) => interrupted.ip,
         });
         std::iter::once(ip).chain(callers).collect()
     }
 
-    /// Whether a return address is not any more what the call made it.
+    /// Whether a return address is not any more what the call made it, here or where a handler interrupts.
     pub fn is_overwritten(&self, tracee: &Tracee) -> bool {
-        let moved =
-            |entry: &Entry| matches!(entry, Entry::Call { slot, ip } if tracee.read(*slot) != Some(*ip));
+        let moved = |entry: &Entry| match entry {
+            Entry::Call { slot, ip } => tracee.read(*slot) != Some(*ip),
+            Entry::Signal(interrupted) => interrupted.overwritten,
+        };
         // The last steps of arriving: a return to what no call has left there, or the same in two instructions.
         let next = self.decoded.get(&tracee.registers.rip);
         let called =
@@ -67,7 +77,7 @@ impl Shadow {
     pub fn in_signal(&self) -> bool {
         self.entries
             .iter()
-            .any(|entry| matches!(entry, Entry::Signal { .. }))
+            .any(|entry| matches!(entry, Entry::Signal(_)))
     }
 
     /// The instruction that is next.
@@ -100,7 +110,7 @@ impl Shadow {
                 });
             }
             Instruction::SystemCall if before.rax == RT_SIGRETURN => {
-                while !matches!(self.entries.pop(), Some(Entry::Signal { .. }) | None) {}
+                while !matches!(self.entries.pop(), Some(Entry::Signal(_)) | None) {}
                 return;
             }
             _ => {}
@@ -113,10 +123,19 @@ impl Shadow {
         }
     }
 
+    /// What a signal interrupts that is to be sent now.
+    pub fn interrupted(&mut self, tracee: &Tracee) -> Interrupted {
+        self.instruction(tracee);
+        Interrupted {
+            ip: tracee.registers.rip,
+            overwritten: self.is_overwritten(tracee),
+        }
+    }
+
     /// A handler is about to begin.
-    pub fn signal(&mut self, interrupted: u64, tracee: &Tracee) {
+    pub fn signal(&mut self, interrupted: Interrupted, tracee: &Tracee) {
         let slot = tracee.registers.rsp;
-        self.entries.push(Entry::Signal { interrupted });
+        self.entries.push(Entry::Signal(interrupted));
         self.entries.push(Entry::Call {
             slot,
             ip: tracee.read(slot).unwrap(),
