@@ -101,7 +101,9 @@ async fn measure(handle: &Handle, pid: u32, duration: Duration) -> Measured {
     measured
 }
 
+/// A picture that is made from now on, so that what it counts goes with what the kernel has measured by then.
 async fn latest(pictures: &mut tokio::sync::watch::Receiver<Option<Arc<FlamePicture>>>) -> Arc<FlamePicture> {
+    pictures.mark_unchanged();
     loop {
         pictures.changed().await.unwrap();
         if let Some(picture) = pictures.borrow_and_update().clone() {
@@ -163,7 +165,7 @@ fn main() {
         child.wait().unwrap();
     }
     let empty_ns = empty.time_ns as f64 / empty.runs as f64;
-    let others_ns = (full.runs - full.samples) as f64 * empty_ns;
+    let others_ns = full.runs.saturating_sub(full.samples) as f64 * empty_ns;
     println!(
         "{}",
         serde_json::json!({

@@ -75,9 +75,7 @@ impl Shadow {
     }
 
     pub fn in_signal(&self) -> bool {
-        self.entries
-            .iter()
-            .any(|entry| matches!(entry, Entry::Signal(_)))
+        self.entries.iter().any(|entry| matches!(entry, Entry::Signal(_)))
     }
 
     /// The instruction that is next.

@@ -29,8 +29,8 @@ const FILES: [&str; 4] = [
     "/usr/lib/llvm-22/lib/libLLVM.so.22.1",
 ];
 
-/// How long each profiler looks when the time that it uses is measured.
-const LOOK_S: &str = "10";
+/// How long each profiler looks, twice, when the time that it uses is measured.
+const LOOKS_S: [&str; 2] = ["10", "40"];
 const FREQUENCY_HZ: &str = "999";
 
 /// Measures, and shows the tables.
@@ -83,7 +83,7 @@ fn samples(rounds: u32, program: &Path, target: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The CPU time of whole runs, ours and perf's, by sample.
+/// The CPU time of whole runs, ours and perf's: of a start, and of each sample that a longer run has more.
 fn users_time(profiler: &Path, target: &Path) -> Result<String> {
     let directory = workspace::target().join("bench");
     fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
@@ -92,22 +92,65 @@ fn users_time(profiler: &Path, target: &Path) -> Result<String> {
     target.hear()?;
     target.say("go")?;
     let pid = target.pid().to_string();
+    let mut ours = Vec::new();
+    let mut perf = Vec::new();
+    for seconds in LOOKS_S {
+        ours.push(ours_time(profiler, &pid, seconds)?);
+        perf.push(perf_time(&data, &pid, seconds)?);
+    }
+    target.end()?;
+    let [short, long] = LOOKS_S;
+    let mut text = format!(
+        "\nCPU time that samples of 35 frames take outside of the sampler, at {FREQUENCY_HZ} Hz, names included. A further \
+         sample is what the run of {long} s took beyond that of {short} s, by the samples that it had more:\n\n\
+         | | samples | CPU time, s | samples | CPU time, s | a further sample, µs | this / perf |\n\
+         |---|---|---|---|---|---|---|\n"
+    );
+    let further_us = |runs: &[Run]| match runs {
+        [short, long] => (long.cpu_s - short.cpu_s) * 1e6 / (long.samples - short.samples),
+        _ => f64::NAN,
+    };
+    let perf_us = further_us(&perf);
+    for (name, runs) in [
+        ("`profiler flame`", &ours),
+        ("`perf record --call-graph dwarf` and `perf script`", &perf),
+    ] {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "| {name} |");
+        for run in runs {
+            let _ = write!(text, " {:.0} | {:.2} |", run.samples, run.cpu_s);
+        }
+        let us = further_us(runs);
+        let _ = writeln!(text, " {us:.1} | {:.3} |", us / perf_us);
+    }
+    Ok(text)
+}
 
+/// One profiler's look at a target.
+struct Run {
+    samples: f64,
+    cpu_s: f64,
+}
+
+fn ours_time(profiler: &Path, pid: &str, seconds: &str) -> Result<Run> {
     let before = children_seconds();
     let picture = sh::read(Command::new(profiler).args([
         "flame",
         "--json",
         "-p",
-        &pid,
+        pid,
         "-F",
         FREQUENCY_HZ,
         "--duration",
-        LOOK_S,
+        seconds,
     ]))?;
-    let ours_s = children_seconds() - before;
-    let ours = summary_samples(&picture)
+    let cpu_s = children_seconds() - before;
+    let samples = summary_samples(&picture)
         .ok_or_else(|| Error::told("`profiler flame --json` printed no summary with samples"))?;
+    Ok(Run { samples, cpu_s })
+}
 
+fn perf_time(data: &Path, pid: &str, seconds: &str) -> Result<Run> {
     let before = children_seconds();
     let mut record = Command::new("perf");
     record.args([
@@ -118,34 +161,24 @@ fn users_time(profiler: &Path, target: &Path) -> Result<String> {
         "--call-graph",
         "dwarf",
         "-p",
-        &pid,
+        pid,
         "-o",
     ]);
-    sh::run(record.arg(&data).args(["--", "sleep", LOOK_S]))?;
-    let record_s = children_seconds() - before;
+    sh::run(record.arg(data).args(["--", "sleep", seconds]))?;
     let script = Command::new("perf")
         .args(["script", "-F", "comm,ip,sym", "-i"])
-        .arg(&data)
+        .arg(data)
         .stderr(Stdio::null())
         .output()
-        .map_err(Error::file("read", &data))?;
-    let perf_s = children_seconds() - before;
-    target.end()?;
+        .map_err(Error::file("read", data))?;
+    let cpu_s = children_seconds() - before;
+    fs::remove_file(data).map_err(Error::file("remove", data))?;
     // A sample is a line of its command and lines of its frames, which are indented.
-    let perf = String::from_utf8_lossy(&script.stdout)
+    let samples = String::from_utf8_lossy(&script.stdout)
         .lines()
         .filter(|line| !line.is_empty() && !line.starts_with([' ', '\t']))
         .count() as f64;
-    let (ours_us, perf_us) = (ours_s * 1e6 / ours, perf_s * 1e6 / perf);
-    Ok(format!(
-        "\nMicroseconds of CPU time that a sample of 35 frames takes outside of the sampler, whole runs of {LOOK_S} s at \
-         {FREQUENCY_HZ} Hz, start and names included:\n\n\
-         | | samples | CPU time, s | a sample, µs | this / perf |\n|---|---|---|---|---|\n\
-         | `profiler flame` | {ours:.0} | {ours_s:.2} | {ours_us:.0} | {:.3} |\n\
-         | `perf record --call-graph dwarf` and `perf script` | {perf:.0} | {record_s:.2} + {:.2} | {perf_us:.0} | 1 |\n",
-        ours_us / perf_us,
-        perf_s - record_s,
-    ))
+    Ok(Run { samples, cpu_s })
 }
 
 /// User's and system's time of all children that have ended.
