@@ -212,19 +212,26 @@ impl Engine {
         {
             sampler.stop(&mut self.ebpf);
         }
-        let interrupt_ns = match self.interrupt_ns {
-            Some(measured) => measured,
-            None if pids.is_empty() => 0,
-            None => sampler::interrupt_ns(&mut self.ebpf)?,
-        };
-        if !pids.is_empty() {
-            self.interrupt_ns = Some(interrupt_ns);
-        }
+        let interrupt_ns = if pids.is_empty() { 0 } else { self.ready_sampler()? };
         self.set_targets(pids, [period_ns, interrupt_ns])?;
         if self.sampler.is_none() && !pids.is_empty() {
             self.sampler = Some(Sampler::start(&mut self.ebpf, frequency_hz)?);
         }
         Ok(())
+    }
+
+    /// Does what comes before the first sample and takes long: loads the sampler, and measures what an interrupt of it
+    /// takes; gives that, in nanoseconds. Once that is done, this costs nothing.
+    ///
+    /// # Errors
+    /// Where the kernel refuses the program or the clocks.
+    pub fn ready_sampler(&mut self) -> Result<u64, KernelError> {
+        if let Some(measured) = self.interrupt_ns {
+            return Ok(measured);
+        }
+        let measured = sampler::interrupt_ns(&mut self.ebpf)?;
+        self.interrupt_ns = Some(measured);
+        Ok(measured)
     }
 
     /// `sampling` is `profiler_common::settings::Sampling`, field by field.

@@ -328,8 +328,16 @@ impl Owner {
         };
         let sampled = || self.sessions.values().filter(|session| session.samples());
         let pids: Vec<u32> = sampled().flat_map(Session::pids).collect();
+        let watched = !pids.is_empty();
         // Those whose tables are not there yet follow at a tick.
         let pids = running.following.follow(&pids, monotonic_ns());
+        if watched {
+            // While the tables are being made.
+            running
+                .engine
+                .ready_sampler()
+                .map_err(|error| kernel_refusal(&error))?;
+        }
         let frequency_hz = sampled().map(|session| session.frequency_hz).max().unwrap_or(0);
         running
             .engine
