@@ -1,6 +1,6 @@
 //! Modules by file and by build-id; the least recently used go first.
 
-use std::{collections::HashMap, fs::File};
+use std::{collections::HashMap, fs::File, io};
 
 use super::{
     elf::{Elf, FileKey},
@@ -8,7 +8,9 @@ use super::{
     home::Home,
     module::{Module, Resolved},
     sideload::SideLoaded,
+    vdso::Vdso,
 };
+use crate::target::Mapping;
 
 /// Most modules that are kept.
 const MODULES_MAX: usize = 256;
@@ -36,6 +38,8 @@ pub(super) struct Modules {
     by_file: HashMap<FileKey, ModuleId>,
     by_build: HashMap<Build, ModuleId>,
     side_loaded: SideLoaded,
+    /// Read when first asked for.
+    vdso: Option<Vdso>,
     uses: u64,
     next: u64,
 }
@@ -45,7 +49,7 @@ impl Modules {
     ///
     /// # Errors
     /// Where it cannot be mapped or is no ELF file.
-    pub fn open(&mut self, name: &str, file: File, home: impl FnOnce() -> Home) -> std::io::Result<ModuleId> {
+    pub fn open(&mut self, name: &str, file: File, home: impl FnOnce() -> Home) -> io::Result<ModuleId> {
         let key = FileKey::of(&file.metadata()?);
         if let Some(&id) = self.by_file.get(&key) {
             return Ok(id);
@@ -74,6 +78,18 @@ impl Modules {
         }
         self.make_room(id);
         Ok(id)
+    }
+
+    /// The file behind a mapping that has none: the kernel's own code in every process.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or the mapping is of another.
+    pub fn vdso(&mut self, mapping: &Mapping) -> io::Result<File> {
+        let vdso = match self.vdso.take() {
+            Some(vdso) => vdso,
+            None => Vdso::read()?,
+        };
+        self.vdso.insert(vdso).open(mapping)
     }
 
     /// The frames at an offset in a module's file; `None` where the module has had to go.

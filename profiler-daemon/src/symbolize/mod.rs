@@ -38,6 +38,7 @@
 //! | `tasks` | what threads and processes are called |
 //! | `perf_map` | functions that a just-in-time compiler has announced |
 //! | `perf_file` | the file in which it does, read as it grows |
+//! | `vdso` | the kernel's own code in every process, as a file |
 //! | `detached` | a file or a perf map in memory, without a process |
 
 mod cache;
@@ -70,6 +71,7 @@ mod symbolizer;
 mod symbols;
 mod tasks;
 mod units;
+mod vdso;
 
 pub use debug_file::DebugFile;
 pub use detached::{CompiledSymbols, FileSymbols};

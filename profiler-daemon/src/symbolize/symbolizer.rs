@@ -11,6 +11,7 @@ use super::{
     sideload::SideLoaded,
     space::{Behind, Detail, Space},
     tasks::Tasks,
+    vdso::is_vdso,
 };
 use crate::target::Mapping;
 
@@ -228,10 +229,15 @@ fn in_file(
     frames: &mut Frames,
     resolve: impl Fn(&mut Modules, ModuleId, u64, &mut Frames) -> Option<Arc<[FrameId]>>,
 ) -> Result<Arc<[FrameId]>, Reason> {
-    if !mapping.is_file() {
+    let is_vdso = is_vdso(mapping);
+    let offset = if is_vdso {
+        address.checked_sub(mapping.start)
+    } else if mapping.is_file() {
+        mapping.offset_of(address)
+    } else {
         return Err(Reason::NoFile);
-    }
-    let offset = mapping.offset_of(address).ok_or(Reason::Damaged)?;
+    };
+    let offset = offset.ok_or(Reason::Damaged)?;
     if let Behind::Module(id) = *behind {
         if let Some(resolved) = resolve(modules, id, offset, frames) {
             return Ok(resolved);
@@ -242,9 +248,12 @@ fn in_file(
     if let Behind::Unreadable(reason) = *behind {
         return Err(reason);
     }
-    let opened = mapping
-        .open(pid)
-        .and_then(|(file, _)| modules.open(&module_name(mapping), file, || Home::of(pid, mapping)));
+    let file = if is_vdso {
+        modules.vdso(mapping)
+    } else {
+        mapping.open(pid).map(|(file, _)| file)
+    };
+    let opened = file.and_then(|file| modules.open(&module_name(mapping), file, || Home::of(pid, mapping)));
     match opened {
         Ok(id) => {
             *behind = Behind::Module(id);
@@ -289,24 +298,22 @@ fn module_name(mapping: &Mapping) -> String {
         .into_owned()
 }
 
-/// A frame that says where an address lies, as an offset in the file or from the mapping's start.
+/// A frame that says where an address lies, as an offset in the file. Memory without a file is one frame: its addresses
+/// mean nothing to anybody, and each would make a stack of its own.
 fn without_symbols(mapping: &Mapping, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {
     let name = module_name(mapping);
     if name == UPROBES {
         return intern_word(frames, UPROBES);
     }
-    let offset = if mapping.is_file() {
-        mapping.offset_of(address)
-    } else {
-        address.checked_sub(mapping.start)
-    };
     let module = name.as_str().into();
-    frames.intern(Frame::unresolved(
-        &module,
-        None,
-        offset.unwrap_or(address),
-        reason,
-    ))
+    if !mapping.is_file() {
+        return frames.intern(Frame {
+            unresolved: Some(reason),
+            ..Frame::named(&format!("{module} ({reason})"), &module, false)
+        });
+    }
+    let offset = mapping.offset_of(address).unwrap_or(address);
+    frames.intern(Frame::unresolved(&module, None, offset, reason))
 }
 
 fn intern_word(frames: &mut Frames, word: &str) -> FrameId {

@@ -116,8 +116,17 @@ fn stripped_program_and_what_is_no_file() {
         "a dynamic symbol"
     );
     let anonymous = printed["anonymous"][0];
-    assert_eq!(name(&mut symbolizer, anonymous + 0x20), "[anon]+0x20 (no file)");
-    assert_eq!(name(&mut symbolizer, printed["vdso"][0]), "[vdso]+0x10 (no file)");
+    assert_eq!(name(&mut symbolizer, anonymous + 0x20), "[anon] (no file)");
+    assert_eq!(
+        name(&mut symbolizer, printed["vdso"][0]),
+        "[vdso]+0x10 (no symbols)"
+    );
+    // It has another name at the same address.
+    let clock = name(&mut symbolizer, printed["clock"][0]);
+    assert!(
+        ["__vdso_clock_gettime", "clock_gettime"].contains(&&*clock),
+        "{clock}"
+    );
     assert_eq!(name(&mut symbolizer, 0x7fff_ffff_e000), "[uprobes]");
     assert_eq!(name(&mut symbolizer, 0x10), "[unknown]");
 
