@@ -1,27 +1,22 @@
 //! Walking a user's stack by the daemon's tables. Only the sampler may: the walk's state is its scratch.
 
+mod begin;
+mod lookup;
+
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::{
-    bpf_probe_read_kernel_buf, bpf_probe_read_user, bpf_probe_read_user_buf, generated::bpf_loop,
-};
+use aya_ebpf::helpers::{bpf_probe_read_user_buf, generated::bpf_loop};
 use profiler_common::{
     limits::MAX_USER_FRAMES,
     record::SampleHeader,
     unwind::{
-        CHUNK_ROWS, Cfa, Frame, MAPPING_STEPS, Mapping, Outcome, Process, RECENT, ROW_STEPS, Recent, Row,
-        Rule, enter_plain, find_caller, find_cfa, find_plain, frame_pointer_step, last_at_or_below,
-        leave_signal_frame,
-        register::{R11, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP, pt_regs_offset},
-        restore_rbp, restore_rbx,
+        Cfa, Frame, Mapping, Outcome, Process, Recent, Rule, enter_plain, find_caller, find_cfa, find_plain,
+        frame_pointer_step, leave_signal_frame, register::pt_regs_offset, restore_rbp, restore_rbx,
     },
 };
 
 use crate::{
-    maps::{
-        UNWIND_MAPPINGS, UNWIND_MODULES, UNWIND_PAGES, UNWIND_PROCESSES, UNWIND_RECENT, UNWIND_ROWS,
-        UNWIND_RULES,
-    },
+    maps::{UNWIND_PROCESSES, UNWIND_RECENT, UNWIND_RULES},
     pending::{self, Pending},
     plain::{copy, set},
     task,
@@ -108,7 +103,7 @@ pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) ->
         set!((*walk).frames, 0);
         set!((*walk).flags, 0);
         set!((*walk).lost, 0);
-        begin(walk, in_kernel)?;
+        begin::begin(walk, in_kernel)?;
         let mut cursor = Cursor { walk, recent, out };
         bpf_loop(
             MAX_USER_FRAMES as u32,
@@ -123,100 +118,6 @@ pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) ->
             flags: flags | if cut { SampleHeader::USER_TRUNCATED } else { 0 },
         })
     }
-}
-
-/// Sets the innermost frame: the thread's user registers, with what probes did to them undone.
-#[inline(never)]
-unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
-    // SAFETY: the caller's scratch is a live map value; what is read is checked by the helpers.
-    unsafe {
-        let registers = (&raw mut (*walk).registers).cast::<u8>();
-        let bytes = core::slice::from_raw_parts_mut(registers, PT_REGS_BYTES);
-        bpf_probe_read_kernel_buf(task::user_registers() as *const u8, bytes).ok()?;
-        let pending = &raw mut (*walk).pending;
-        pending::begin(pending);
-        let registers = &(*walk).registers;
-        let mut ip = pending::instruction_of(pending, registers[IP_WORD]);
-        let mut sp = register(registers, RSP);
-        // As an exception has it; a system call of the trampoline's pretends to be one.
-        let at_breakpoint = in_kernel && registers[ORIGINAL_AX_WORD] == u64::MAX;
-        set!((*walk).at_breakpoint, u32::from(at_breakpoint));
-        if at_breakpoint {
-            (ip, sp) = before_breakpoint(registers, ip, sp);
-        }
-        let kept = [R11, RCX, RAX].map(|number| register(registers, number));
-        let returned = if in_kernel { Some(kept[2]) } else { None };
-        match pending::through_trampoline(pending, ip, sp, returned) {
-            // What is read of the stack while the kernel writes it may be half of one address and half of another.
-            Some(through) if through.ip != 0 && find_mapping(walk, through.ip) => {
-                (ip, sp) = (through.ip, through.sp);
-            }
-            Some(_) => set!((*walk).lost, 1),
-            None if at_breakpoint => sp = pending::before_leaving(pending, sp, kept),
-            None => {}
-        }
-        let frame = &raw mut (*walk).frame;
-        set!((*frame).ip, ip);
-        set!((*frame).sp, sp);
-        set!((*frame).rbp, register(registers, RBP));
-        set!((*frame).rbp_at, Frame::HERE);
-        set!((*frame).rbx, register(registers, RBX));
-        set!((*frame).rbx_at, Frame::HERE);
-        set!((*frame).context, 0);
-        set!((*frame).age, 0);
-        set!((*frame).by_frame_pointer, 0);
-    }
-    Some(())
-}
-
-/// The instruction that a probe puts in another's place.
-const BREAKPOINT: u8 = 0xcc;
-
-/// Undoes what the kernel, in the breakpoint of a probe, has done of the instruction that the breakpoint replaced, and of
-/// its way there: gives the instruction and the stack pointer as the program left them.
-///
-/// The breakpoint leaves the address one byte too far until the kernel has turned to it. The address is the same once the
-/// kernel has done an instruction of one byte; the only such ones that change what the stack looks like push a
-/// register, which is then what the stack ends with. In between, it is the stack pointer alone that has changed.
-#[inline(always)]
-fn before_breakpoint(registers: &[u64; REGISTER_WORDS], ip: u64, sp: u64) -> (u64, u64) {
-    if is_breakpoint(ip) {
-        // Set back.
-        return (
-            ip,
-            if is_pushed(registers, sp) {
-                sp.wrapping_add(8)
-            } else {
-                sp
-            },
-        );
-    }
-    let before = ip.wrapping_sub(1);
-    if is_breakpoint(before) && !is_pushed(registers, sp) {
-        (before, sp)
-    } else {
-        (ip, sp)
-    }
-}
-
-/// Whether the stack ends with a register that one byte of code can push; the stack pointer is none that programs do.
-#[inline(never)]
-fn is_pushed(registers: &[u64; REGISTER_WORDS], sp: u64) -> bool {
-    let Some(last) = task::read_user(sp) else {
-        return false;
-    };
-    let mut pushed = false;
-    for number in [RAX, RDX, RCX, RBX, RSI, RDI, RBP] {
-        pushed |= register(registers, number) == last;
-    }
-    pushed
-}
-
-#[inline(always)]
-fn is_breakpoint(address: u64) -> bool {
-    // SAFETY: the helper checks the address.
-    let byte = unsafe { bpf_probe_read_user(address as *const u8) };
-    byte == Ok(BREAKPOINT)
 }
 
 #[inline(always)]
@@ -269,7 +170,7 @@ unsafe extern "C" fn walk_one(index: u32, cursor: *mut c_void) -> i64 {
 unsafe fn step(walk: *mut Walk, recent: *mut Recent) -> u32 {
     // SAFETY: live map values.
     unsafe {
-        match UNWIND_RULES.get(rule_of(walk, recent)) {
+        match UNWIND_RULES.get(lookup::rule_of(walk, recent)) {
             Some(rule) => copy::<Rule, { size_of::<Rule>() / 4 }>(rule, &raw mut (*walk).rule),
             None => return Outcome::NoRule as u32,
         }
@@ -440,103 +341,3 @@ fn read_near(window: &mut [u64; WINDOW_WORDS], window_at: &mut u64, address: u64
     // SAFETY: the index is masked.
     Some(unsafe { window.as_ptr().add(word).read() })
 }
-
-/// The number of the rule that holds at the frame.
-#[inline(always)]
-unsafe fn rule_of(walk: *mut Walk, recent: *mut Recent) -> u32 {
-    // SAFETY: live map values; the place is masked, and of this CPU's sampler, which nothing interrupts.
-    unsafe {
-        let address = (*walk).frame.lookup_ip();
-        let recent = recent.add(masked_place(address));
-        if let Some(rule) = (*recent).rule(&(*walk).process, address) {
-            return u32::from(rule);
-        }
-        if !find_mapping(walk, address) {
-            (*walk).flags |= u32::from(SampleHeader::USER_NO_TABLE);
-            return u32::from(Rule::NONE_INDEX);
-        }
-        let rule = unwind_rule((*walk).mapping.module, address.wrapping_sub((*walk).mapping.bias));
-        if let Some(found) = Recent::new(&(*walk).process, address, rule as u16) {
-            copy::<Recent, { size_of::<Recent>() / 4 }>(&raw const found, recent);
-        }
-        rule
-    }
-}
-
-/// The place of an address, masked in a way that the optimiser cannot drop.
-#[inline(always)]
-fn masked_place(address: u64) -> usize {
-    let mut place = Recent::place(address);
-    // SAFETY: register arithmetic only.
-    unsafe { core::arch::asm!("{0} &= 1023", inout(reg) place) };
-    place
-}
-
-const _: () = assert!(RECENT == 1024);
-
-#[inline(always)]
-unsafe fn find_mapping(walk: *mut Walk, address: u64) -> bool {
-    // SAFETY: a live map value.
-    unsafe {
-        let mapping = &mut (*walk).mapping;
-        if address.wrapping_sub(mapping.start) < mapping.end.wrapping_sub(mapping.start) {
-            return true;
-        }
-        let index = unwind_mapping((*walk).process.first_mapping, (*walk).process.mappings, address);
-        match UNWIND_MAPPINGS.get(index) {
-            Some(found) if address >= found.start && address < found.end => {
-                copy::<Mapping, { size_of::<Mapping>() / 4 }>(found, mapping);
-                true
-            }
-            _ => false,
-        }
-    }
-}
-
-// The two searches are global functions, scalars in and out: the verifier looks at each once, for all callers.
-
-/// The index of the last of so many mappings that begins at or below an address; some other index where none does.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn unwind_mapping(first: u32, count: u32, address: u64) -> u32 {
-    let start_of = |index: u32| {
-        UNWIND_MAPPINGS
-            .get(first.wrapping_add(index))
-            .map(|other| other.start)
-    };
-    match last_at_or_below::<MAPPING_STEPS>(count, address, start_of) {
-        Some(index) => first.wrapping_add(index),
-        None => u32::MAX,
-    }
-}
-
-/// The number of the rule that holds at an offset into a module's text.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn unwind_rule(module: u32, text_offset: u64) -> u32 {
-    let none = u32::from(Rule::NONE_INDEX);
-    let page = UNWIND_MODULES
-        .get(module)
-        .and_then(|module| module.page(text_offset));
-    let Some(page) = page.and_then(|page| UNWIND_PAGES.get(page)) else {
-        return none;
-    };
-    let Some(rows) = UNWIND_ROWS.get_value(page.chunk(), &0) else {
-        return none;
-    };
-    let row = |index: u32| -> Row {
-        let mut place = u64::from(page.place(index));
-        // SAFETY: register arithmetic that the optimiser cannot drop; the result is within the chunk.
-        unsafe {
-            core::arch::asm!("{0} &= 65535", inout(reg) place);
-            *rows.as_ptr().add(place as usize)
-        }
-    };
-    let offset_of = |index: u32| Some(u64::from(row(index).offset));
-    match last_at_or_below::<ROW_STEPS>(page.rows, text_offset & 0xffff, offset_of) {
-        Some(index) => u32::from(row(index).rule),
-        None => none,
-    }
-}
-
-const _: () = assert!(CHUNK_ROWS == 1 << 16);
