@@ -86,6 +86,13 @@ impl Service {
         self.runtime.block_on(self.handle.create(ROOT, request))
     }
 
+    /// Extends the lease of a session that nobody watches.
+    pub fn renew(&self, session: &SessionInfo) {
+        self.runtime
+            .block_on(self.handle.renew(ROOT, session.name.clone()))
+            .unwrap();
+    }
+
     pub fn end(&self, session: &SessionInfo) {
         self.runtime
             .block_on(self.handle.end(ROOT, session.name.clone()))

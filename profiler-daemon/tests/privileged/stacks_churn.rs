@@ -202,6 +202,7 @@ fn memory_is_flat_and_no_name_is_stale() {
     let mut held = Vec::new();
     while start.elapsed() < Duration::from_secs(seconds) || held.len() < PROCESSES_MIN {
         one_process(&service, &mut press);
+        service.renew(&stays);
         held.push(Held {
             minutes: start.elapsed().as_secs_f64() / 60.0,
             allocated_kib: memory::allocated_kib() as f64,
