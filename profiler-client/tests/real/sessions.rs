@@ -44,10 +44,12 @@ fn a_session_is_made_shared_edited_and_ended() {
         &["latency", "--session", "web", "--json", "--interval", "0.1"],
     ));
     stays.line();
-    let flame = daemon
-        .profiler(&["flame", "--session", "web", "-f", "--duration", "1"])
-        .status(0);
-    assert!(flame.stdout().contains("slow_inner;"), "{}", flame.stdout());
+    // A busy machine may leave the target no time for slow calls in a second.
+    let seen = (0..30).any(|_| {
+        let flame = daemon.profiler(&["flame", "--session", "web", "-f", "--duration", "1"]);
+        flame.status(0).stdout().contains("slow_inner;")
+    });
+    assert!(seen);
     // The daemon notices within a quarter of a second that the other one has gone.
     let session = loop {
         let mut sessions = daemon.sessions();

@@ -213,7 +213,8 @@ fn flame_graphs_tell_slow_calls_from_fast_ones() {
         of("samples"),
         of("inside") + of("outside") + of("elsewhere") + of("open")
     );
-    assert!(of("samples") > 500, "{summary}");
+    // Of the 1,200 clock ticks, as many as the target was running at on a busy machine.
+    assert!(of("samples") > 50, "{summary}");
     assert!(
         stacks
             .iter()
