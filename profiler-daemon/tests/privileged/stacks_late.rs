@@ -47,6 +47,17 @@ fn is_own(frame: &Frame) -> bool {
     &*frame.module == "late" || frame.module.starts_with("stacks_late")
 }
 
+/// What the loader runs of a library when it comes and goes.
+const BY_LOADER: [&str; 7] = [
+    "open_library - _init",
+    "open_library - frame_dummy register_tm_clones",
+    "open_library - register_tm_clones",
+    "- _fini",
+    "- __do_global_dtors_aux deregister_tm_clones",
+    "- __do_global_dtors_aux -",
+    "- deregister_tm_clones",
+];
+
 fn truth(leaves: &[&str]) -> Truth {
     let chains: Vec<String> = ["early", "settled"]
         .iter()
@@ -56,6 +67,7 @@ fn truth(leaves: &[&str]) -> Truth {
                 .map(move |leaf| format!("{caller} late_calls {leaf}"))
         })
         .chain(["nothing_open", "open_library say", "say"].map(str::to_owned))
+        .chain(BY_LOADER.map(str::to_owned))
         .collect();
     let chains: Vec<&str> = chains.iter().map(String::as_str).collect();
     Truth::new(is_own, &["_start - main"], &chains, &[], &[])
