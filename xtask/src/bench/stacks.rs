@@ -103,7 +103,7 @@ fn users_time(profiler: &Path, target: &Path) -> Result<String> {
     let mut text = format!(
         "\nCPU time that samples of 35 frames take outside of the sampler, at {FREQUENCY_HZ} Hz, names included. A further \
          sample is what the run of {long} s took beyond that of {short} s, by the samples that it had more:\n\n\
-         | | samples | CPU time, s | samples | CPU time, s | a further sample, µs | this / perf |\n\
+         | | samples in {short} s | CPU time, s | samples in {long} s | CPU time, s | a further sample, µs | this / perf |\n\
          |---|---|---|---|---|---|---|\n"
     );
     let further_us = |runs: &[Run]| match runs {
