@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fs::{File, Metadata},
-    io::{self, Read as _, Seek as _, SeekFrom},
+    io,
     os::unix::fs::MetadataExt as _,
     sync::Arc,
 };
@@ -17,9 +17,6 @@ use crate::{
 
 /// Files that are remembered; then all are looked at anew.
 const MAX_FILES: usize = 4096;
-
-/// Largest vDSO that is read; Linux's is two pages.
-const MAX_VDSO_BYTES: u64 = 1 << 20;
 
 /// What tells a file from all others, and from itself after it was written to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -115,17 +112,7 @@ impl Files {
     /// # Errors
     /// Where the process's memory cannot be read.
     pub fn vdso(pid: u32, mapping: &Mapping) -> io::Result<(KnownFile, Source)> {
-        let length = mapping.end - mapping.start;
-        if length > MAX_VDSO_BYTES {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "its vDSO is too large",
-            ));
-        }
-        let mut memory = File::open(format!("/proc/{pid}/mem"))?;
-        memory.seek(SeekFrom::Start(mapping.start))?;
-        let mut bytes = Vec::new();
-        memory.take(length).read_to_end(&mut bytes)?;
+        let bytes = mapping.read_vdso(pid)?;
         let known = know(&bytes, || "[vdso]".to_owned());
         Ok((known, Source::Read(Contents::Copied(bytes))))
     }

@@ -21,9 +21,6 @@ use crate::{
 /// microseconds.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// The path of the code that the kernel maps into every process.
-const VDSO: &str = "[vdso]";
-
 /// A process as it was when last looked at.
 #[derive(Default)]
 struct Followed {
@@ -144,10 +141,7 @@ impl Follower {
                 Err(error) => tracing::debug!(pid, %error, module = %module.path.display(), "not read"),
             }
         }
-        let vdso = process
-            .seen
-            .iter()
-            .find(|mapping| mapping.path.as_os_str() == VDSO);
+        let vdso = process.seen.iter().find(|mapping| mapping.is_vdso());
         if let Some(vdso) = vdso {
             match Files::vdso(pid, vdso) {
                 Ok((file, source)) => {

@@ -11,7 +11,6 @@ use super::{
     sideload::SideLoaded,
     space::{Behind, Detail, Space},
     tasks::Tasks,
-    vdso::is_vdso,
 };
 use crate::target::Mapping;
 
@@ -229,7 +228,7 @@ fn in_file(
     frames: &mut Frames,
     resolve: impl Fn(&mut Modules, ModuleId, u64, &mut Frames) -> Option<Arc<[FrameId]>>,
 ) -> Result<Arc<[FrameId]>, Reason> {
-    let is_vdso = is_vdso(mapping);
+    let is_vdso = mapping.is_vdso();
     let offset = if is_vdso {
         address.checked_sub(mapping.start)
     } else if mapping.is_file() {

@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs::{self, File},
-    io::{self, BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read as _, Seek as _, SeekFrom},
     os::unix::{
         ffi::{OsStrExt as _, OsStringExt as _},
         fs::MetadataExt as _,
@@ -13,6 +13,10 @@ use std::{
 
 /// Most executable mappings that are kept of one process; the kernel's own limit is this by default.
 pub const MAPPINGS_MAX: usize = 65_536;
+
+/// What the code is called that the kernel maps into every process, and the most of it that is read; Linux's is two pages.
+const VDSO: &str = "[vdso]";
+const VDSO_BYTES_MAX: u64 = 1 << 20;
 
 /// What the kernel writes behind the path of a file that has no name any more.
 const DELETED: &[u8] = b" (deleted)";
@@ -96,6 +100,12 @@ impl Mapping {
         self.inode != 0
     }
 
+    /// Whether it is the vDSO: an ELF image that the kernel maps into every process, and no file.
+    #[must_use]
+    pub fn is_vdso(&self) -> bool {
+        !self.is_file() && self.path.as_os_str() == VDSO
+    }
+
     /// Whether the address lies in it.
     #[must_use]
     pub fn contains(&self, address: u64) -> bool {
@@ -118,6 +128,25 @@ impl Mapping {
             .checked_sub(self.file_offset)?
             .checked_add(self.start)?;
         self.contains(address).then_some(address)
+    }
+
+    /// The bytes of a vDSO, from the process's memory.
+    ///
+    /// # Errors
+    /// Where it is too large for one, or the memory cannot be read.
+    pub fn read_vdso(&self, pid: u32) -> io::Result<Vec<u8>> {
+        let length = self.end - self.start;
+        if length > VDSO_BYTES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "its vDSO is too large",
+            ));
+        }
+        let mut memory = File::open(format!("/proc/{pid}/mem"))?;
+        memory.seek(SeekFrom::Start(self.start))?;
+        let mut bytes = Vec::new();
+        memory.take(length).read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
     /// Opens the mapped file; see [`Module::open`].
@@ -355,11 +384,7 @@ mod tests {
         let (file, path) = own.open(std::process::id()).unwrap();
         assert_eq!(file.metadata().unwrap().ino(), own.inode);
         assert_eq!(fs::metadata(path).unwrap().ino(), own.inode);
-        assert!(
-            mappings
-                .iter()
-                .any(|mapping| mapping.path == Path::new("[vdso]") && !mapping.is_file())
-        );
+        assert!(mappings.iter().any(Mapping::is_vdso));
     }
 
     #[test]
