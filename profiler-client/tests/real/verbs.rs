@@ -168,14 +168,15 @@ fn latency_for_a_while_ends_with_a_table() {
 fn flame_graphs_tell_slow_calls_from_fast_ones() {
     let target = busy();
     let pid = target.pid().to_string();
-    let flame = |scope: &str, more: &[&str]| {
+    let flame_for = |seconds: &str, scope: &str, more: &[&str]| {
         let arguments = [
-            &["flame", "-p", &pid, scope, "-F", "999", "--duration", "1.2"],
+            &["flame", "-p", &pid, scope, "-F", "999", "--duration", seconds],
             more,
         ]
         .concat();
         run(profiler(&arguments)).status(0)
     };
+    let flame = |scope: &str, more: &[&str]| flame_for("1.2", scope, more);
     // The 20/(1 - 0.95) calls without which a percentile is said to be warming take about a second.
     let inside = flame("f[>= p95]", &["-f"]);
     let outside = flame("f[> 5ms]", &["-f", "--outside"]);
@@ -205,7 +206,8 @@ fn flame_graphs_tell_slow_calls_from_fast_ones() {
         .collect();
     assert!(weights[0] > 100 * weights[1], "{two}");
 
-    let json = flame("f[> 5ms]", &["--json"]).objects();
+    // A busy machine may leave the target an eighth of this.
+    let json = flame_for("4", "f[> 5ms]", &["--json"]).objects();
     let (summary, stacks) = json.split_last().unwrap();
     assert_eq!(summary["type"], "summary");
     let of = |name: &str| summary[name].as_u64().unwrap();
@@ -213,8 +215,7 @@ fn flame_graphs_tell_slow_calls_from_fast_ones() {
         of("samples"),
         of("inside") + of("outside") + of("elsewhere") + of("open")
     );
-    // Of the 1,200 clock ticks, as many as the target was running at on a busy machine.
-    assert!(of("samples") > 50, "{summary}");
+    assert!(of("samples") > 500, "{summary}");
     assert!(
         stacks
             .iter()
