@@ -12,7 +12,7 @@ use crate::{
 use report::{Outcome, Report};
 
 /// A machine emulates every instruction of the suite; this is several times what it takes.
-const VM_LIMIT: Duration = Duration::from_mins(15);
+const VM_LIMIT: Duration = Duration::from_mins(20);
 
 /// Tests of sampled stacks take an emulated machine minutes, and what differs between kernels is how return probes are
 /// noted: the oldest kernel runs them, and `cargo xtask vm` any.
