@@ -4,7 +4,9 @@
 //! definition, because the two sides are built by different compilers.
 #![no_std]
 
+pub mod condition;
 pub mod counter;
+pub mod hit;
 pub mod instruction;
 pub mod layout;
 pub mod limits;
@@ -13,6 +15,7 @@ pub mod record;
 pub mod settings;
 pub mod thread;
 pub mod unwind;
+pub mod values;
 
 /// Asserts at compile time the size of a type and the offsets of its fields.
 #[macro_export]

@@ -9,6 +9,12 @@ pub const MAX_SITES: u32 = 65_536;
 /// Open spans remembered per thread. Deeper calls are counted as `too_deep`.
 pub const MAX_DEPTH: usize = 128;
 
+/// Gates between the steps of all scopes together: bits of a word.
+pub const MAX_GATES: u32 = 32;
+
+/// Spans and hits inside one span that may wait for its duration. Those beyond are counted as `join_limit`.
+pub const MAX_JOINED: u32 = 64;
+
 /// Threads whose open spans are kept in a hash map, because their task storage could not be made.
 /// What is beyond it is counted as `no_thread_state`.
 pub const MAX_HASHED_THREADS: u32 = 512;

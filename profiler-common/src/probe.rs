@@ -42,6 +42,8 @@ impl Cookie {
     pub const STACKS_SWITCH: u8 = 2;
     /// The site is a jump through a register or memory that may stay inside the function.
     pub const MAY_STAY_INSIDE: u8 = 4;
+    /// The span is one call, from its instruction to the one behind: of an entry, the site is the instruction's length.
+    pub const CALL_SITE: u8 = 8;
 
     /// Packs a cookie. `site` is below [`crate::limits::MAX_SITES`].
     #[must_use]
@@ -104,15 +106,34 @@ pub struct ProbeSlot {
     pub threshold_ns: u64,
     /// The slot's current id; spans of another id are of an earlier use.
     pub id: ProbeId,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// [`ProbeSlot::JOINED`], [`ProbeSlot::LOOKS`].
+    pub flags: u32,
+    /// Calls or hits while the gate of the step before was closed; they are nothing else's.
+    pub outside: u64,
+    /// Spans and hits that were too many in one span to wait for its duration.
+    pub join_limit: u64,
+    /// `CLOCK_MONOTONIC`: the gate that it requires is of spans that began later.
+    pub gate_since_ns: u64,
+    /// The gate that has to be open: one bit; 0 for none.
+    pub requires: u32,
+    /// The gate that its spans open, or a hit in its parent; one bit, 0 for none.
+    pub opens: u32,
     /// Page numbers plus one, by bucket / `PAGE_BUCKETS`; 0 where none is allocated.
     pub pages: [u32; DIRECTORY],
 }
 
-assert_layout!(ProbeSlot, size 576,
+impl ProbeSlot {
+    /// What it sees counts only where the duration of a span around it is as its scope asks, which is known when that
+    /// ends.
+    pub const JOINED: u32 = 1;
+    /// Values are looked at where its spans begin, so that ends without a beginning say nothing.
+    pub const LOOKS: u32 = 2;
+}
+
+assert_layout!(ProbeSlot, size 608,
     entries at 0, abandoned at 8, too_deep at 16, unmatched at 24, no_state at 32, no_page at 40,
-    threshold_ns at 48, id at 56, reserved at 60, pages at 64);
+    threshold_ns at 48, id at 56, flags at 60, outside at 64, join_limit at 72, gate_since_ns at 80, requires at 88,
+    opens at 92, pages at 96);
 
 #[cfg(test)]
 mod tests {

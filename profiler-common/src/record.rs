@@ -6,6 +6,8 @@ use crate::{assert_layout, probe::ProbeId};
 pub const SAMPLE: u32 = 1;
 /// [`SpanEnd::kind`].
 pub const SPAN_END: u32 = 2;
+/// [`crate::hit::HitHeader::kind`].
+pub const HIT: u32 = 3;
 
 /// A sample: this header, then `spans` × [`SpanRef`] (outermost first), then `kernel_frames`
 /// and `user_frames` addresses of 8 bytes each, innermost first.
@@ -65,15 +67,15 @@ assert_layout!(SampleHeader, size 40,
 pub struct SpanRef {
     /// Whose span it is.
     pub probe: ProbeId,
-    /// Reserved, zero.
-    pub reserved: u32,
+    /// Gates that were open while it was: [`crate::thread::OpenSpan::own_gates`].
+    pub gates: u32,
     /// Number of the span within its thread.
     pub sequence: u64,
     /// `CLOCK_MONOTONIC` at entry.
     pub start_ns: u64,
 }
 
-assert_layout!(SpanRef, size 24, probe at 0, reserved at 4, sequence at 8, start_ns at 16);
+assert_layout!(SpanRef, size 24, probe at 0, gates at 4, sequence at 8, start_ns at 16);
 
 /// The end of a span that samples hit, or that was slow.
 #[repr(C)]
@@ -81,7 +83,7 @@ assert_layout!(SpanRef, size 24, probe at 0, reserved at 4, sequence at 8, start
 pub struct SpanEnd {
     /// [`SPAN_END`].
     pub kind: u32,
-    /// [`SpanEnd::ABANDONED`], [`SpanEnd::SLOW`].
+    /// [`SpanEnd::ABANDONED`], [`SpanEnd::SLOW`], [`SpanEnd::JOINED`], and [`SpanEnd::inside`].
     pub flags: u32,
     /// The process.
     pub tgid: u32,
@@ -98,6 +100,10 @@ pub struct SpanEnd {
     /// `CLOCK_MONOTONIC` at its end, less what the samples that hit it took of the thread; of an abandoned one,
     /// when that was noticed.
     pub end_ns: u64,
+    /// Number of the span that its step is observed inside of; 0 where there is none.
+    pub parent: u32,
+    /// Gates that were open while it was: [`crate::thread::OpenSpan::own_gates`].
+    pub gates: u32,
 }
 
 impl SpanEnd {
@@ -105,8 +111,18 @@ impl SpanEnd {
     pub const ABANDONED: u32 = 1;
     /// The span reached its probe's threshold.
     pub const SLOW: u32 = 2;
+    /// It counts if its parent's duration is as asked.
+    pub const JOINED: u32 = 4;
+    /// Place of [`SpanEnd::inside`] in the flags.
+    pub const INSIDE_SHIFT: u32 = 8;
+
+    /// Records of spans and hits inside it that waited for its duration, at most [`crate::limits::MAX_JOINED`].
+    #[must_use]
+    pub const fn inside(&self) -> u32 {
+        (self.flags >> Self::INSIDE_SHIFT) & 0xff
+    }
 }
 
-assert_layout!(SpanEnd, size 48,
+assert_layout!(SpanEnd, size 56,
     kind at 0, flags at 4, tgid at 8, tid at 12, probe at 16, hits at 20, sequence at 24,
-    start_ns at 32, end_ns at 40);
+    start_ns at 32, end_ns at 40, parent at 48, gates at 52);

@@ -32,12 +32,15 @@ pub struct Settings {
     pub instance_return_offset: u32,
     /// Offset of `next` in `return_instance`.
     pub instance_next_offset: u32,
+    /// Offset of `thread.fsbase` in `task_struct`: where a thread's own variables are.
+    pub fs_base_offset: u32,
 }
 
-assert_layout!(Settings, size 52,
+assert_layout!(Settings, size 56,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
-    xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48);
+    xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
+    fs_base_offset at 52);
 
 /// How a process is sampled.
 #[repr(C)]

@@ -10,25 +10,41 @@ pub struct OpenSpan {
     pub probe: ProbeId,
     /// Samples that hit it; its end emits a record only where this is not 0.
     pub hits: u16,
-    /// The entry's [`crate::probe::Cookie`] flags.
-    pub flags: u16,
+    /// The entry's [`crate::probe::Cookie`] flags, and [`OpenSpan::JOINED`].
+    pub flags: u8,
+    /// Records of spans and hits inside it that wait for its duration, at most [`crate::limits::MAX_JOINED`].
+    pub joined: u8,
     /// `CLOCK_MONOTONIC` at entry.
     pub start_ns: u64,
     /// Stack pointer at entry, where the return address lies.
     pub stack_pointer: u64,
-    /// Number of the span within its thread; with the thread id, the span's id.
-    pub sequence: u64,
-    /// The return address, where [`crate::probe::Cookie::STACKS_SWITCH`] asks for it; else 0.
-    pub return_address: u64,
+    /// Number of the span within its thread, from 1; with the thread id, the span's id. It wraps, long after the span
+    /// that had it before has ended.
+    pub sequence: u32,
+    /// The return address's lower half, where [`crate::probe::Cookie::STACKS_SWITCH`] asks for it; else 0.
+    pub return_address: u32,
     /// Time that the samples which hit it took of the thread; its duration is less by this.
     pub sampling_ns: u64,
+    /// Number of the span that its step is observed inside of; 0 where the step is its scope's first.
+    pub parent: u32,
+    /// Gates that are open while it is: its own step's, and those of the lines that were reached in it.
+    pub own_gates: u32,
+    /// These, and those of the spans below it.
+    pub gates: u32,
+    /// Where it was entered, the lower half: probes of several sessions there open a span each.
+    pub address: u32,
 }
 
-assert_layout!(OpenSpan, size 48,
-    probe at 0, hits at 4, flags at 6, start_ns at 8, stack_pointer at 16, sequence at 24,
-    return_address at 32, sampling_ns at 40);
+impl OpenSpan {
+    /// The span itself waits for the duration of its parent: its end is recorded in any case.
+    pub const JOINED: u8 = 1 << 7;
+}
 
-/// A thread's open spans, outermost first.
+assert_layout!(OpenSpan, size 56,
+    probe at 0, hits at 4, flags at 6, joined at 7, start_ns at 8, stack_pointer at 16, sequence at 24,
+    return_address at 28, sampling_ns at 32, parent at 40, own_gates at 44, gates at 48, address at 52);
+
+/// A thread's open spans, outermost first. From Linux 7.0 task storage has no room for more than 8 KiB.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ThreadState {
@@ -36,11 +52,11 @@ pub struct ThreadState {
     pub depth: u32,
     /// How many of them end by a return probe; the kernel keeps a bounded number pending.
     pub pending_returns: u32,
-    /// Spans begun by the thread so far.
+    /// Spans begun by the thread so far; the number of the last one, which wraps past 0.
     pub sequence: u64,
     /// The spans.
     pub spans: [OpenSpan; MAX_DEPTH],
 }
 
-assert_layout!(ThreadState, size 16 + 48 * MAX_DEPTH,
+assert_layout!(ThreadState, size 16 + 56 * MAX_DEPTH,
     depth at 0, pending_returns at 4, sequence at 8, spans at 16);

@@ -44,3 +44,17 @@ pub unsafe fn compare_exchange(cell: *mut u32, expected: u32, new: u32) -> u32 {
     }
     found as u32
 }
+
+/// As [`compare_exchange`], for a `u64`.
+///
+/// # Safety
+/// `cell` points to an aligned `u64` inside a map value, valid for the rest of the program.
+#[inline(always)]
+pub unsafe fn compare_exchange_long(cell: *mut u64, expected: u64, new: u64) -> u64 {
+    let mut found = expected;
+    // SAFETY: as in `add`; r0 is the instruction's fixed operand.
+    unsafe {
+        asm!("r0 = cmpxchg_64(r1 + 0, r0, r2)", in("r1") cell, in("r2") new, inout("r0") found);
+    }
+    found
+}

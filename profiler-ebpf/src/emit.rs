@@ -86,14 +86,16 @@ pub unsafe fn span_end(span: *const OpenSpan, hits: u32, end_ns: u64, flags: u32
         }
         let ids = bpf_get_current_pid_tgid();
         (*record).kind = SPAN_END;
-        (*record).flags = flags;
+        (*record).flags = flags | u32::from((*span).joined) << SpanEnd::INSIDE_SHIFT;
         (*record).tgid = (ids >> 32) as u32;
         (*record).tid = ids as u32;
         (*record).probe = (*span).probe;
         (*record).hits = hits;
-        (*record).sequence = (*span).sequence;
+        (*record).sequence = u64::from((*span).sequence);
         (*record).start_ns = (*span).start_ns;
         (*record).end_ns = end_ns;
+        (*record).parent = (*span).parent;
+        (*record).gates = (*span).own_gates;
         bpf_ringbuf_submit(record.cast(), BPF_RB_NO_WAKEUP);
     }
 }

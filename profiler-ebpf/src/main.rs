@@ -5,6 +5,7 @@
 //! | `span_entry`, `span_entry_step` | a function's entry | opens a span |
 //! | `span_return` | the kernel's return probe | ends it |
 //! | `span_ret`, `span_ret_step` | `ret` instructions and tail jumps | ends it |
+//! | `hit`, `hit_step` | a line's instruction | records the hit and its values |
 //! | `sample` | perf event | takes a stack with the thread's open spans |
 //! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
 //!
@@ -16,7 +17,9 @@
 
 mod atomic;
 mod emit;
+mod gate;
 mod histogram;
+mod hit;
 mod maps;
 mod pending;
 mod plain;
@@ -41,8 +44,12 @@ use crate::registers::Registers;
 /// A function is entered.
 #[uprobe]
 pub fn span_entry(ctx: ProbeContext) -> u32 {
-    let stack_pointer = Registers::new(ctx.as_ptr()).stack_pointer();
-    span::enter(task::cookie(ctx.as_ptr()), stack_pointer);
+    let registers = Registers::new(ctx.as_ptr());
+    span::enter(
+        task::cookie(ctx.as_ptr()),
+        registers.stack_pointer(),
+        registers.instruction_pointer(),
+    );
     0
 }
 
@@ -51,8 +58,19 @@ pub fn span_entry(ctx: ProbeContext) -> u32 {
 pub fn span_entry_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
-    span::enter(cookie, step::stack_pointer_at_site(registers, cookie));
+    span::enter(
+        cookie,
+        step::stack_pointer_at_site(registers, cookie),
+        step::address_of_site(registers, cookie),
+    );
     step::run(registers, cookie);
+    0
+}
+
+/// A function is entered, or a call is made, at which values are looked at.
+#[uprobe]
+pub fn span_entry_look(ctx: ProbeContext) -> u32 {
+    hit::enter(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     0
 }
 
@@ -64,6 +82,7 @@ pub fn span_return(ctx: RetProbeContext) -> u32 {
     span::exit(
         task::cookie(ctx.as_ptr()),
         registers.stack_pointer().wrapping_sub(8),
+        registers.instruction_pointer(),
     );
     0
 }
@@ -74,7 +93,7 @@ pub fn span_ret(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
     if step::leaves_function(registers, cookie) {
-        span::exit(cookie, registers.stack_pointer());
+        span::exit(cookie, registers.stack_pointer(), registers.instruction_pointer());
     }
     0
 }
@@ -85,9 +104,29 @@ pub fn span_ret_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
     if step::leaves_function(registers, cookie) {
-        span::exit(cookie, step::stack_pointer_at_site(registers, cookie));
+        span::exit(
+            cookie,
+            step::stack_pointer_at_site(registers, cookie),
+            step::address_of_site(registers, cookie),
+        );
     }
     step::run(registers, cookie);
+    0
+}
+
+/// A line is reached.
+#[uprobe]
+pub fn hit(ctx: ProbeContext) -> u32 {
+    hit::take(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    0
+}
+
+/// As `hit`, and the instruction is done here rather than single-stepped.
+#[uprobe]
+pub fn hit_step(ctx: ProbeContext) -> u32 {
+    let cookie = task::cookie(ctx.as_ptr());
+    hit::take(ctx.as_ptr(), cookie);
+    step::run(Registers::new(ctx.as_ptr()), cookie);
     0
 }
 

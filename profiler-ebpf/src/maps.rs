@@ -9,6 +9,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     counter::COUNTERS as COUNTER_COUNT,
+    hit::{HitSlot, MAX_READ_PLANS},
     instruction::Action,
     layout::PAGE_BUCKETS,
     limits::{
@@ -19,9 +20,10 @@ use profiler_common::{
     settings::{Sampling, Settings},
     thread::ThreadState,
     unwind::{CHUNK_ROWS, Mapping, Module, Page, Process, RECENT, Recent, Row, Rule},
+    values::ReadPlan,
 };
 
-use crate::sample::Scratch;
+use crate::{hit::Reading, sample::Scratch};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -44,6 +46,18 @@ pub static COUNTERS: Array<[u64; COUNTER_COUNT], 1, MMAPABLE> = Array::new();
 /// Meaning of the instructions at sites, by site number.
 #[btf_map]
 pub static ACTIONS: Array<Action, { MAX_SITES as usize }> = Array::new();
+
+/// What is done where lines are reached, by the probe's index.
+#[btf_map]
+pub static HITS: Array<HitSlot, { MAX_PROBES as usize }, MMAPABLE> = Array::new();
+
+/// How values are read; a probe's plans are consecutive.
+#[btf_map]
+pub static READ_PLANS: Array<ReadPlan, { MAX_READ_PLANS as usize }, MMAPABLE> = Array::new();
+
+/// The working memory of a thread at a site where values are read.
+#[btf_map]
+pub static READINGS: TaskStorage<Reading> = TaskStorage::new();
 
 /// Processes to sample, and how.
 #[btf_map]
@@ -117,6 +131,7 @@ pub static SETTINGS: Settings = Settings {
     instance_stack_offset: 0,
     instance_return_offset: 0,
     instance_next_offset: 0,
+    fs_base_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -145,6 +160,7 @@ setting!(xol_vaddr_offset);
 setting!(instance_stack_offset);
 setting!(instance_return_offset);
 setting!(instance_next_offset);
+setting!(fs_base_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

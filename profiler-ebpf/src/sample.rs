@@ -247,8 +247,8 @@ unsafe extern "C" fn write_span(index: u32, cursor: *mut c_void) -> i64 {
             .cast::<SpanRef>()
             .add(index);
         (*out).probe = (*span).probe;
-        (*out).reserved = 0;
-        (*out).sequence = (*span).sequence;
+        (*out).gates = (&raw const (*span).own_gates).read_volatile();
+        (*out).sequence = u64::from((*span).sequence);
         (*out).start_ns = (*span).start_ns;
     }
     0

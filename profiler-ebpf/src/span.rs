@@ -13,6 +13,7 @@
 
 use core::{
     ffi::c_void,
+    ptr,
     sync::atomic::{Ordering, compiler_fence},
 };
 
@@ -24,31 +25,56 @@ use profiler_common::{
     thread::{OpenSpan, ThreadState},
 };
 
-use crate::{atomic, emit, histogram, maps::PROBES, task};
+use crate::{atomic, emit, gate, histogram, maps::PROBES, task};
 
 /// The page that the kernel maps into a target for its return probes. A return address there means
 /// that a return probe is pending on that very stack slot.
 const TRAMPOLINE_PAGE: u64 = 0x7fff_ffff_e000;
 
-/// Opens a span.
-#[inline(always)]
-pub fn enter(cookie: Cookie, stack_pointer: u64) {
+/// Opens a span. A function of its own for its share of the stack.
+#[inline(never)]
+pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
     let Some(slot) = slot_of(cookie.probe()) else {
         return;
     };
     // SAFETY: `slot` is a live map value, here and below.
-    unsafe { atomic::add(&raw mut (*slot).entries, 1) };
-    let Some(state) = task::state_or_new() else {
+    let requires = unsafe { (*slot).requires };
+    if requires == 0 {
         // SAFETY: as above.
-        unsafe { atomic::add(&raw mut (*slot).no_state, 1) };
+        unsafe { atomic::add(&raw mut (*slot).entries, 1) };
+    }
+    let state = if requires == 0 {
+        task::state_or_new()
+    } else {
+        task::state()
+    };
+    let Some(state) = state else {
+        // SAFETY: as above.
+        unsafe {
+            let without = if requires == 0 {
+                &raw mut (*slot).no_state
+            } else {
+                &raw mut (*slot).outside
+            };
+            atomic::add(without, 1);
+        };
         return;
     };
     // SAFETY: `state` is a live map value that only this thread writes; the index is masked.
     unsafe {
         let mut depth = (*state).depth;
         if depth > 0 && (*span_at(state, depth - 1)).stack_pointer <= stack_pointer {
-            settle(state, stack_pointer, cookie);
+            settle(state, stack_pointer, cookie, address);
             depth = (*state).depth;
+        }
+        let mut parent = ptr::null_mut();
+        if requires != 0 {
+            parent = gate::parent(state, slot);
+            if parent.is_null() {
+                atomic::add(&raw mut (*slot).outside, 1);
+                return;
+            }
+            atomic::add(&raw mut (*slot).entries, 1);
         }
         let flags = cookie.flags();
         let by_return_probe = flags & Cookie::RETURN_PROBE != 0;
@@ -59,16 +85,20 @@ pub fn enter(cookie: Cookie, stack_pointer: u64) {
         let span = span_at(state, depth);
         (*span).probe = cookie.probe();
         (*span).hits = 0;
-        (*span).flags = u16::from(flags);
+        (*span).flags = flags;
         (*span).stack_pointer = stack_pointer;
-        (*span).return_address = if flags & Cookie::STACKS_SWITCH != 0 {
-            task::read_user(stack_pointer).unwrap_or(0)
+        (*span).address = address as u32;
+        (*span).return_address = if flags & Cookie::CALL_SITE != 0 {
+            address.wrapping_add(u64::from(cookie.site())) as u32
+        } else if flags & Cookie::STACKS_SWITCH != 0 {
+            task::read_user(stack_pointer).unwrap_or(0) as u32
         } else {
             0
         };
         (*span).sampling_ns = 0;
-        (*span).sequence = (*state).sequence;
         (*state).sequence += 1;
+        (*span).sequence = (*state).sequence as u32;
+        gate::open(state, depth, slot, parent);
         if by_return_probe {
             (*state).pending_returns += 1;
         }
@@ -79,9 +109,33 @@ pub fn enter(cookie: Cookie, stack_pointer: u64) {
     }
 }
 
+/// Has the end of the span recorded that has just been opened, and opens gates in it; its number, 0 where it was not
+/// opened.
+#[inline(always)]
+pub fn ask_for_end(probe: ProbeId, stack_pointer: u64, gates: u32) -> u32 {
+    let Some(state) = task::state() else { return 0 };
+    // SAFETY: a live map value that only this thread writes; the index is masked.
+    unsafe {
+        let depth = (*state).depth;
+        let span = span_at(state, depth.wrapping_sub(1));
+        if depth == 0 || !is(span, probe, stack_pointer) {
+            return 0;
+        }
+        let hits = &raw mut (*span).hits;
+        hits.write_volatile(hits.read_volatile().saturating_add(1));
+        (*span).own_gates |= gates;
+        (*span).gates |= gates;
+        (*span).sequence
+    }
+}
+
 /// Ends the span that was opened at this stack pointer.
 #[inline(always)]
-pub fn exit(cookie: Cookie, stack_pointer: u64) {
+pub fn exit(cookie: Cookie, stack_pointer: u64, address: u64) {
+    if cookie.flags() & Cookie::CALL_SITE != 0 && !has_just_returned(stack_pointer, address) {
+        // The instruction was reached by another way: without the call, or from where an exception was caught.
+        return;
+    }
     // SAFETY: the helper takes nothing.
     let end_ns = unsafe { bpf_ktime_get_ns() };
     let Some(slot) = slot_of(cookie.probe()) else {
@@ -89,7 +143,11 @@ pub fn exit(cookie: Cookie, stack_pointer: u64) {
     };
     let Some(state) = task::state() else {
         // SAFETY: a live map value.
-        unsafe { atomic::add(&raw mut (*slot).unmatched, 1) };
+        unsafe {
+            if counts_unmatched(slot) {
+                atomic::add(&raw mut (*slot).unmatched, 1);
+            }
+        };
         return;
     };
     // SAFETY: `state` and `slot` are live map values; only this thread writes `state`; indexes are masked.
@@ -110,15 +168,26 @@ pub fn exit(cookie: Cookie, stack_pointer: u64) {
         histogram::record(slot, duration_ns);
         let hits = (&raw const (*span).hits).read_volatile();
         let slow = duration_ns >= (*slot).threshold_ns;
-        if hits > 0 || slow {
+        let joined = (*span).flags & OpenSpan::JOINED != 0;
+        if hits > 0 || slow || joined {
+            let slow = if slow { SpanEnd::SLOW } else { 0 };
+            let joined = if joined { SpanEnd::JOINED } else { 0 };
             emit::span_end(
                 span,
                 u32::from(hits),
                 start_ns.wrapping_add(duration_ns),
-                if slow { SpanEnd::SLOW } else { 0 },
+                slow | joined,
             );
         }
     }
+}
+
+/// Whether the thread is where it is because a call has just returned to it: its return address lies right below the
+/// stack pointer, or what a return probe has put there.
+#[inline(always)]
+fn has_just_returned(stack_pointer: u64, address: u64) -> bool {
+    task::read_user(stack_pointer.wrapping_sub(8))
+        .is_some_and(|below| below == address || below & !0xfff == TRAMPOLINE_PAGE)
 }
 
 /// Gives up everything that is open, because the thread or its program comes to its end; says how
@@ -133,15 +202,15 @@ pub fn abandon_all(thread: u32) -> u32 {
     if open == 0 {
         return 0;
     }
-    // SAFETY: the helper takes nothing.
-    let now_ns = unsafe { bpf_ktime_get_ns() };
     let mut walk = Walk {
         state,
-        now_ns,
         stack_pointer: u64::MAX,
         floor: 0,
         on_alternate: false,
         switches: false,
+        enters: false,
+        is_call_site: false,
+        address: 0,
     };
     // SAFETY: the callback takes a `Walk`, which outlives the call.
     unsafe {
@@ -159,26 +228,32 @@ pub fn abandon_all(thread: u32) -> u32 {
 #[repr(C)]
 struct Walk {
     state: *mut ThreadState,
-    now_ns: u64,
     /// Stack pointer of the entry or exit at hand.
     stack_pointer: u64,
     /// Spans below this depth stay.
     floor: u32,
     on_alternate: bool,
     switches: bool,
+    /// A call begins there, rather than a line.
+    enters: bool,
+    /// It is made there, rather than entered.
+    is_call_site: bool,
+    /// Where it begins, the lower half: other probes may have seen it.
+    address: u32,
 }
 
 /// Before a span opens: gives up the topmost spans that this entry shows to be dead.
 #[inline(never)]
-unsafe fn settle(state: *mut ThreadState, stack_pointer: u64, cookie: Cookie) {
+unsafe fn settle(state: *mut ThreadState, stack_pointer: u64, cookie: Cookie, address: u64) {
     let mut walk = Walk {
         state,
-        // SAFETY: the helper takes nothing.
-        now_ns: unsafe { bpf_ktime_get_ns() },
         stack_pointer,
         floor: 0,
         on_alternate: task::on_alternate_stack(stack_pointer),
         switches: cookie.flags() & Cookie::STACKS_SWITCH != 0,
+        enters: true,
+        is_call_site: cookie.flags() & Cookie::CALL_SITE != 0,
+        address: address as u32,
     };
     // SAFETY: the callback takes a `Walk`, which outlives the call.
     unsafe {
@@ -189,6 +264,59 @@ unsafe fn settle(state: *mut ThreadState, stack_pointer: u64, cookie: Cookie) {
             0,
         )
     };
+    // SAFETY: a live map value.
+    unsafe { abandon_own(state, cookie, stack_pointer) };
+}
+
+/// Gives up the span that the entering probe itself has at this stack pointer: a probe sees a call once, so that one is
+/// over. What other probes have there they look after themselves.
+#[inline(never)]
+unsafe fn abandon_own(state: *mut ThreadState, cookie: Cookie, stack_pointer: u64) {
+    // SAFETY: the caller's state is a live map value; indexes are masked.
+    unsafe {
+        let own = find(state, cookie.probe(), stack_pointer);
+        if own == 0 {
+            return;
+        }
+        let is_open_still =
+            cookie.flags() & Cookie::STACKS_SWITCH == 0 && is_tail_call(span_at(state, own.wrapping_sub(1)));
+        if is_open_still {
+            return;
+        }
+        lift(state, own);
+        abandon(state, span_at(state, (*state).depth.wrapping_sub(1)));
+    }
+}
+
+/// Gives up the topmost spans that a thread whose stack pointer is here must have left.
+///
+/// # Safety
+/// `state` is a live map value, and this thread's own.
+#[inline(never)]
+pub unsafe fn leave(state: *mut ThreadState, stack_pointer: u64) {
+    // SAFETY: the caller's; the callback takes a `Walk`, which outlives the call.
+    unsafe {
+        let depth = (*state).depth;
+        if depth == 0 || (*span_at(state, depth - 1)).stack_pointer >= stack_pointer {
+            return;
+        }
+        let mut walk = Walk {
+            state,
+            stack_pointer,
+            floor: 0,
+            on_alternate: task::on_alternate_stack(stack_pointer),
+            switches: false,
+            enters: false,
+            is_call_site: false,
+            address: 0,
+        };
+        bpf_loop(
+            MAX_DEPTH as u32,
+            settle_one as *mut c_void,
+            (&raw mut walk).cast(),
+            0,
+        );
+    }
 }
 
 /// Gives up the topmost span if it is dead; stops at the first that lives.
@@ -201,15 +329,19 @@ unsafe extern "C" fn settle_one(_index: u32, walk: *mut c_void) -> i64 {
             return 1;
         }
         let span = span_at(walk.state, depth - 1);
-        let dead = if (*span).stack_pointer == walk.stack_pointer {
-            walk.switches || !is_tail_call(span)
+        let dead = if walk.enters && (*span).stack_pointer == walk.stack_pointer {
+            // Of another session, which saw this very call first; or the function that makes this call, and has moved
+            // its stack pointer by nothing.
+            let is_of_call_site = (*span).flags & Cookie::CALL_SITE != 0;
+            let lives = (*span).address == walk.address || walk.is_call_site && !is_of_call_site;
+            !lives && (walk.switches || !is_tail_call(span))
         } else {
             passed(span, walk.stack_pointer, walk.on_alternate)
         };
         if !dead {
             return 1;
         }
-        abandon(walk.state, span, walk.now_ns);
+        abandon(walk.state, span);
         0
     }
 }
@@ -220,7 +352,7 @@ unsafe extern "C" fn settle_one(_index: u32, walk: *mut c_void) -> i64 {
 pub unsafe fn passed(span: *mut OpenSpan, stack_pointer: u64, on_alternate: bool) -> bool {
     // SAFETY: the caller's span is a live map value.
     let (flags, own) = unsafe { ((*span).flags, (*span).stack_pointer) };
-    if flags & u16::from(Cookie::STACKS_SWITCH) != 0 {
+    if flags & Cookie::STACKS_SWITCH != 0 {
         // SAFETY: as above.
         return own < stack_pointer && unsafe { overwritten(span) };
     }
@@ -239,7 +371,7 @@ pub unsafe fn passed(span: *mut OpenSpan, stack_pointer: u64, on_alternate: bool
 unsafe fn is_tail_call(span: *mut OpenSpan) -> bool {
     // SAFETY: the caller's span is a live map value.
     let (flags, stack_pointer) = unsafe { ((*span).flags, (*span).stack_pointer) };
-    flags & u16::from(Cookie::RETURN_PROBE) != 0
+    flags & Cookie::RETURN_PROBE != 0
         && task::read_user(stack_pointer).is_some_and(|address| address & !0xfff == TRAMPOLINE_PAGE)
 }
 
@@ -247,7 +379,16 @@ unsafe fn is_tail_call(span: *mut OpenSpan) -> bool {
 #[inline(always)]
 unsafe fn overwritten(span: *mut OpenSpan) -> bool {
     // SAFETY: the caller's span is a live map value.
-    unsafe { task::read_user((*span).stack_pointer) != Some((*span).return_address) }
+    unsafe {
+        // A call site's stack pointer is that before the call.
+        let below = if (*span).flags & Cookie::CALL_SITE != 0 {
+            8
+        } else {
+            0
+        };
+        task::read_user((*span).stack_pointer.wrapping_sub(below))
+            .is_none_or(|address| address as u32 != (*span).return_address)
+    }
 }
 
 /// What the search for an exit's span carries along.
@@ -276,36 +417,25 @@ unsafe fn bring_to_top(
             // The end of a call that was too deep to be kept has been counted at its entry.
             let too_deep =
                 depth as usize >= MAX_DEPTH && stack_pointer < (*span_at(state, depth - 1)).stack_pointer;
-            if !too_deep {
+            if !too_deep && counts_unmatched(slot) {
                 atomic::add(&raw mut (*slot).unmatched, 1);
             }
             return false;
         }
-        let mut walk = Walk {
-            state,
-            now_ns: bpf_ktime_get_ns(),
-            stack_pointer,
-            floor: found,
-            on_alternate: false,
-            switches: false,
-        };
         if cookie.flags() & Cookie::STACKS_SWITCH == 0 {
-            bpf_loop(
-                MAX_DEPTH as u32,
-                abandon_above as *mut c_void,
-                (&raw mut walk).cast(),
-                0,
-            );
-        } else {
-            bpf_loop(
-                depth.wrapping_sub(found),
-                lift_one as *mut c_void,
-                (&raw mut walk).cast(),
-                0,
-            );
+            abandon_down_to(state, found, stack_pointer);
         }
+        lift(state, found);
         true
     }
+}
+
+/// Whether an end without a beginning is one of a call that had begun before the probe came. A call whose gate was
+/// closed, or whose values were not as asked, was not opened either.
+#[inline(always)]
+unsafe fn counts_unmatched(slot: *mut ProbeSlot) -> bool {
+    // SAFETY: the caller's slot is a live map value.
+    unsafe { (*slot).requires == 0 && (*slot).flags & ProbeSlot::LOOKS == 0 }
 }
 
 /// The depth that admits the span of a probe at a stack pointer; 0 where there is none.
@@ -347,39 +477,109 @@ unsafe extern "C" fn match_one(index: u32, search: *mut c_void) -> i64 {
     }
 }
 
-/// Gives up the topmost span while it lies above the floor.
+/// Gives up what lies above a floor, from the top down to the first span of the call at hand.
+#[inline(never)]
+unsafe fn abandon_down_to(state: *mut ThreadState, floor: u32, stack_pointer: u64) {
+    let mut walk = Walk {
+        state,
+        stack_pointer,
+        floor,
+        on_alternate: false,
+        switches: false,
+        enters: false,
+        is_call_site: false,
+        address: 0,
+    };
+    // SAFETY: the callback takes a `Walk`, which outlives the call.
+    unsafe {
+        bpf_loop(
+            MAX_DEPTH as u32,
+            abandon_above as *mut c_void,
+            (&raw mut walk).cast(),
+            0,
+        )
+    };
+}
+
+/// Gives up the topmost span while it lies above the floor, and is not of the call at hand.
 unsafe extern "C" fn abandon_above(_index: u32, walk: *mut c_void) -> i64 {
     // SAFETY: the callers pass a `Walk` with a live map value.
     unsafe {
         let walk = &*walk.cast::<Walk>();
         let depth = (*walk.state).depth;
-        if depth <= walk.floor {
+        if depth <= walk.floor || (*span_at(walk.state, depth - 1)).stack_pointer == walk.stack_pointer {
             return 1;
         }
-        abandon(walk.state, span_at(walk.state, depth - 1), walk.now_ns);
+        abandon(walk.state, span_at(walk.state, depth - 1));
         0
     }
 }
 
-/// Moves the span at the floor one place up by swapping it with its neighbour, which may belong to
-/// another stack and live on.
-unsafe extern "C" fn lift_one(_index: u32, walk: *mut c_void) -> i64 {
-    // SAFETY: `bring_to_top` passes a `Walk` with a live map value; both places are below `depth`.
+/// What moving a span up carries along.
+#[repr(C)]
+struct Lift {
+    state: *mut ThreadState,
+    /// The depth that admits the span.
+    depth: u32,
+}
+
+/// Brings the span that a depth admits to the top. What is above it lives: on another stack, or as another session's span of the same call.
+#[inline(never)]
+unsafe fn lift(state: *mut ThreadState, depth: u32) {
+    let mut lift = Lift { state, depth };
+    // SAFETY: `state` is a live map value; the callback takes a `Lift`, which outlives the call.
     unsafe {
-        let walk = &mut *walk.cast::<Walk>();
-        let lower = span_at(walk.state, walk.floor.wrapping_sub(1));
-        let upper = span_at(walk.state, walk.floor);
-        let moved = *lower;
-        *lower = *upper;
-        *upper = moved;
-        walk.floor += 1;
+        let admitted = &raw mut (*state).depth;
+        let all = admitted.read_volatile();
+        // The sampler must not see a span that is half another.
+        admitted.write_volatile(depth.wrapping_sub(1));
+        compiler_fence(Ordering::SeqCst);
+        bpf_loop(
+            all.wrapping_sub(depth),
+            lift_one as *mut c_void,
+            (&raw mut lift).cast(),
+            0,
+        );
+        compiler_fence(Ordering::SeqCst);
+        admitted.write_volatile(all);
+    };
+}
+
+/// Moves the span one place up by swapping it with its neighbour. Places are counted by the loop: a counter of its own
+/// would differ at each turn, and the verifier of Linux 7 would follow every one.
+unsafe extern "C" fn lift_one(index: u32, lift: *mut c_void) -> i64 {
+    // SAFETY: `lift` passes a `Lift` with a live map value; both places are below the state's depth.
+    unsafe {
+        let lift = &*lift.cast::<Lift>();
+        let upper = lift.depth.wrapping_add(index);
+        let lower = upper.wrapping_sub(1);
+        swap(
+            span_at(lift.state, lower).cast(),
+            span_at(lift.state, upper).cast(),
+        );
+        gate::sum(lift.state, lower);
+        gate::sum(lift.state, upper);
     }
     0
 }
 
+/// Swaps two spans word by word: a whole one on the stack would be more than a function here may use.
+#[inline(always)]
+unsafe fn swap(one: *mut u64, other: *mut u64) {
+    // SAFETY: the caller's spans are live map values of so many words.
+    unsafe {
+        for word in 0..size_of::<OpenSpan>() / size_of::<u64>() {
+            let (one, other) = (one.add(word), other.add(word));
+            let moved = one.read_volatile();
+            one.write_volatile(other.read_volatile());
+            other.write_volatile(moved);
+        }
+    }
+}
+
 /// Gives up the topmost span.
 #[inline(always)]
-unsafe fn abandon(state: *mut ThreadState, span: *mut OpenSpan, now_ns: u64) {
+unsafe fn abandon(state: *mut ThreadState, span: *mut OpenSpan) {
     // SAFETY: the caller passes live map values, `span` the topmost of `state`.
     unsafe {
         pop(state, span);
@@ -388,8 +588,15 @@ unsafe fn abandon(state: *mut ThreadState, span: *mut OpenSpan, now_ns: u64) {
             atomic::add(&raw mut (*slot).abandoned, 1);
         }
         let hits = (&raw const (*span).hits).read_volatile();
-        if hits > 0 {
-            emit::span_end(span, u32::from(hits), now_ns, SpanEnd::ABANDONED);
+        let joined = (*span).flags & OpenSpan::JOINED != 0;
+        if hits > 0 || joined {
+            let joined = if joined { SpanEnd::JOINED } else { 0 };
+            emit::span_end(
+                span,
+                u32::from(hits),
+                bpf_ktime_get_ns(),
+                SpanEnd::ABANDONED | joined,
+            );
         }
     }
 }
@@ -399,7 +606,7 @@ unsafe fn abandon(state: *mut ThreadState, span: *mut OpenSpan, now_ns: u64) {
 unsafe fn pop(state: *mut ThreadState, span: *mut OpenSpan) {
     // SAFETY: the caller passes live map values, `span` the topmost of `state`.
     unsafe {
-        if (*span).flags & u16::from(Cookie::RETURN_PROBE) != 0 {
+        if (*span).flags & Cookie::RETURN_PROBE != 0 {
             (*state).pending_returns = (*state).pending_returns.saturating_sub(1);
         }
         let depth = &raw mut (*state).depth;
@@ -429,7 +636,7 @@ const _: () = assert!(MAX_DEPTH == 128);
 
 /// A probe's slot, unless it has been given to another probe since.
 #[inline(always)]
-fn slot_of(probe: ProbeId) -> Option<*mut ProbeSlot> {
+pub fn slot_of(probe: ProbeId) -> Option<*mut ProbeSlot> {
     let slot = PROBES.get_ptr_mut(probe.index() & (MAX_PROBES - 1))?;
     // SAFETY: a live map value; the daemon writes the id before anything is attached.
     if unsafe { (*slot).id } == probe {

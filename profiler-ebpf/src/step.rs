@@ -60,6 +60,14 @@ pub fn stack_pointer_at_site(registers: Registers, cookie: Cookie) -> u64 {
     }
 }
 
+/// The address of the site, be it that another program there has done the instruction already.
+#[inline(always)]
+pub fn address_of_site(registers: Registers, cookie: Cookie) -> u64 {
+    ACTIONS
+        .get(cookie.site())
+        .map_or(registers.instruction_pointer(), |action| action.address)
+}
+
 /// Does the instruction, if it is one that can be done and nobody has done it yet.
 #[inline(always)]
 pub fn run(registers: Registers, cookie: Cookie) {

@@ -122,6 +122,21 @@ pub fn read_user(address: u64) -> Option<u64> {
     unsafe { bpf_probe_read_user(address as *const u64) }.ok()
 }
 
+/// Reads 1, 2, 4 or 8 bytes of the target's memory, zero-extended; `None` where they are not resident.
+#[inline(always)]
+pub fn read_user_bytes(address: u64, size: u8) -> Option<u64> {
+    // SAFETY: the helper checks the address.
+    unsafe {
+        match size {
+            1 => bpf_probe_read_user(address as *const u8).map(u64::from),
+            2 => bpf_probe_read_user(address as *const u16).map(u64::from),
+            4 => bpf_probe_read_user(address as *const u32).map(u64::from),
+            _ => bpf_probe_read_user(address as *const u64),
+        }
+    }
+    .ok()
+}
+
 /// Whether an address lies on the thread's alternate signal stack.
 #[inline(never)]
 pub fn on_alternate_stack(address: u64) -> bool {

@@ -1,0 +1,617 @@
+//! A line is reached: what is required of its values, how many may be recorded, and the record.
+//!
+//! The working memory is the thread's own: a uprobe program can be preempted by another thread's on the same CPU.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::helpers::{
+    bpf_ktime_get_ns, bpf_probe_read_kernel,
+    generated::{
+        bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel as copy_kernel,
+        bpf_probe_read_user as copy_user, bpf_probe_read_user_str as copy_user_text, bpf_ringbuf_output,
+        bpf_task_storage_get,
+    },
+};
+use profiler_common::{
+    condition::Condition,
+    hit::{BURST_NS, HitHeader, HitSlot, MAX_HIT_BYTES, MAX_READ_PLANS, ValueHeader},
+    limits::MAX_PROBES,
+    probe::{Cookie, ProbeSlot},
+    record::HIT,
+    thread::OpenSpan,
+    values::{MAX_BYTES, MAX_INSTRUCTIONS, MAX_VALUES, OUTPUT_BYTES, Outcome, ReadPlan, State, Thread, step},
+};
+
+use crate::{
+    atomic,
+    emit::{BPF_RB_NO_WAKEUP, Fill},
+    gate,
+    maps::{self, HITS, READ_PLANS, READINGS, RING},
+    plain::set,
+    registers::Registers,
+    span, task,
+};
+
+/// Place of an address within its page.
+const PAGE_MASK: u32 = 0xfff;
+
+/// Registers by their DWARF numbers, the instruction pointer last; rounded up to a power of two.
+const REGISTERS: usize = 32;
+
+/// Where a value may begin in a record, at most; a power of two, so that an offset can be masked.
+const OFFSETS: usize = 4096;
+
+/// Room for a record: what begins at the last offset fits. From Linux 7.0 task storage has no room for more than 8 KiB.
+const RECORD_BYTES: usize = OFFSETS + 512;
+
+const _: () = assert!(size_of::<Reading>() <= 7 * 1024);
+
+const _: () = assert!(MAX_HIT_BYTES <= RECORD_BYTES);
+const _: () = assert!(size_of::<ValueHeader>() + MAX_BYTES <= OFFSETS);
+
+/// The working memory of a thread at a site.
+#[repr(C)]
+pub struct Reading {
+    /// The plan at hand, and the one behind the last.
+    plan: u32,
+    end: u32,
+    /// Values are recorded, and not required to be something.
+    recording: u32,
+    /// A required value is not what it has to be.
+    rejected: u32,
+    /// Bytes of the record that are written.
+    length: u32,
+    /// Values in it.
+    values: u32,
+    thread_pointer: u64,
+    registers: [u64; REGISTERS],
+    state: State,
+    record: [u8; RECORD_BYTES],
+}
+
+/// Counts a hit, and records it if it is to be recorded.
+#[inline(always)]
+pub fn take(ctx: *mut c_void, cookie: Cookie) {
+    let registers = Registers::new(ctx);
+    let instruction_pointer = registers.instruction_pointer();
+    let Some(probe) = span::slot_of(cookie.probe()) else {
+        return;
+    };
+    let Some(slot) = HITS.get_ptr_mut(cookie.probe().index() & (MAX_PROBES - 1)) else {
+        return;
+    };
+    // What the hit is inside of: null where its scope has no step before it.
+    let mut parent = ptr::null_mut();
+    // SAFETY: `probe` and `slot` are live map values, and so is `parent` if it is not null.
+    unsafe {
+        if (*slot).id != cookie.probe() || !goes_this_way(slot, registers) {
+            return;
+        }
+        if (*probe).requires != 0 {
+            parent = look_inside(probe, registers.stack_pointer());
+            if parent.is_null() {
+                atomic::add(&raw mut (*probe).outside, 1);
+                return;
+            }
+        }
+        atomic::add(&raw mut (*probe).entries, 1);
+        let reads = (*slot).required > 0 || (*slot).flags & HitSlot::RECORD != 0 && (*slot).values > 0;
+        if reads && (instruction_pointer as u32 ^ (*slot).page_offset) & PAGE_MASK != 0 {
+            atomic::add(&raw mut (*slot).disturbed, 1);
+            return;
+        }
+        if (*slot).flags & HitSlot::RECORD == 0 && (*slot).required == 0 {
+            open(probe, parent);
+        } else {
+            look(ctx, slot, probe, parent, cookie);
+        }
+    }
+}
+
+/// Looks at values, and records the hit if it is to be recorded. A function of its own for its share of the stack.
+#[inline(never)]
+unsafe fn look(
+    ctx: *mut c_void,
+    slot: *mut HitSlot,
+    probe: *mut ProbeSlot,
+    parent: *mut OpenSpan,
+    cookie: Cookie,
+) {
+    // SAFETY: live map values; `parent` may be null.
+    unsafe {
+        let reading = reading();
+        if reading.is_null() {
+            atomic::add(&raw mut (*slot).no_state, 1);
+            return;
+        }
+        begin(reading, Registers::new(ctx));
+        if (*slot).required > 0 {
+            let end = (*slot).first_plan.wrapping_add((*slot).required);
+            read(reading, (*slot).first_plan, end, false);
+            if (*reading).rejected != 0 {
+                atomic::add(&raw mut (*slot).rejected, 1);
+                return;
+            }
+        }
+        open(probe, parent);
+        if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) {
+            write(reading, slot, probe, parent, cookie);
+        }
+    }
+}
+
+/// Whether a hit may be recorded now; if not, it is counted why.
+#[inline(always)]
+unsafe fn may_record(slot: *mut HitSlot) -> bool {
+    // SAFETY: a live map value.
+    unsafe {
+        if !is_within_limit(slot) {
+            atomic::add(&raw mut (*slot).limited, 1);
+            return false;
+        }
+        if Fill::now().should_yield() {
+            atomic::add(&raw mut (*slot).ring_full, 1);
+            return false;
+        }
+        true
+    }
+}
+
+/// Records a hit.
+#[inline(never)]
+unsafe fn write(
+    reading: *mut Reading,
+    slot: *mut HitSlot,
+    probe: *mut ProbeSlot,
+    parent: *mut OpenSpan,
+    cookie: Cookie,
+) {
+    // SAFETY: live map values; `parent` may be null.
+    unsafe {
+        let header = (&raw mut (*reading).record).cast::<HitHeader>();
+        set!((*header).flags, 0);
+        set!((*header).parent, 0);
+        if !parent.is_null() {
+            set!((*header).parent, u64::from((*parent).sequence));
+            if (*probe).flags & ProbeSlot::JOINED != 0 {
+                if !gate::join(probe, parent) {
+                    return;
+                }
+                set!((*header).flags, HitHeader::JOINED);
+            }
+        }
+        if (*slot).values > 0 {
+            let first = (*slot).first_plan.wrapping_add((*slot).required);
+            read(reading, first, first.wrapping_add((*slot).values), true);
+        }
+        emit(reading, slot, cookie);
+    }
+}
+
+/// Opens a span if values are as is asked, and records what is to be known of it.
+#[inline(always)]
+pub fn enter(ctx: *mut c_void, cookie: Cookie) {
+    let registers = Registers::new(ctx);
+    let Some(probe) = span::slot_of(cookie.probe()) else {
+        return;
+    };
+    let Some(slot) = HITS.get_ptr_mut(cookie.probe().index() & (MAX_PROBES - 1)) else {
+        return;
+    };
+    // SAFETY: `probe` and `slot` are live map values.
+    unsafe {
+        if (*slot).id != cookie.probe() {
+            return;
+        }
+        if (*probe).requires != 0 && look_inside(probe, registers.stack_pointer()).is_null() {
+            atomic::add(&raw mut (*probe).outside, 1);
+            return;
+        }
+        if (registers.instruction_pointer() as u32 ^ (*slot).page_offset) & PAGE_MASK != 0 {
+            atomic::add(&raw mut (*slot).disturbed, 1);
+            return;
+        }
+        if (*slot).required > 0 && !is_as_asked(ctx, slot) {
+            return;
+        }
+        open_span(ctx, cookie);
+        if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) {
+            write_entry(ctx, slot, cookie);
+        }
+    }
+}
+
+/// Opens a span. A function of its own for its share of the stack.
+#[inline(never)]
+fn open_span(ctx: *mut c_void, cookie: Cookie) {
+    let registers = Registers::new(ctx);
+    let (stack_pointer, address) = (registers.stack_pointer(), registers.instruction_pointer());
+    span::enter(cookie, stack_pointer, address);
+}
+
+/// Whether all that is required of values holds.
+#[inline(never)]
+unsafe fn is_as_asked(ctx: *mut c_void, slot: *mut HitSlot) -> bool {
+    // SAFETY: live map values.
+    unsafe {
+        let reading = reading();
+        if reading.is_null() {
+            atomic::add(&raw mut (*slot).no_state, 1);
+            return false;
+        }
+        begin(reading, Registers::new(ctx));
+        let end = (*slot).first_plan.wrapping_add((*slot).required);
+        read(reading, (*slot).first_plan, end, false);
+        if (*reading).rejected != 0 {
+            atomic::add(&raw mut (*slot).rejected, 1);
+            return false;
+        }
+        true
+    }
+}
+
+/// Records the beginning of the span that has just been opened, and asks for its end.
+#[inline(never)]
+unsafe fn write_entry(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
+    // SAFETY: live map values.
+    unsafe {
+        let reading = reading();
+        if reading.is_null() {
+            atomic::add(&raw mut (*slot).no_state, 1);
+            return;
+        }
+        let sequence = span::ask_for_end(cookie.probe(), Registers::new(ctx).stack_pointer(), (*slot).opens);
+        if sequence == 0 {
+            return;
+        }
+        begin(reading, Registers::new(ctx));
+        let header = (&raw mut (*reading).record).cast::<HitHeader>();
+        set!((*header).flags, HitHeader::ENTRY);
+        set!((*header).parent, u64::from(sequence));
+        if (*slot).values > 0 {
+            let first = (*slot).first_plan.wrapping_add((*slot).required);
+            read(reading, first, first.wrapping_add((*slot).values), true);
+        }
+        emit(reading, slot, cookie);
+    }
+}
+
+/// Whether a conditional jump at the site is about to go the way that is looked for.
+#[inline(always)]
+unsafe fn goes_this_way(slot: *mut HitSlot, registers: Registers) -> bool {
+    // SAFETY: a live map value.
+    let branch = unsafe { (*slot).branch };
+    branch == 0 || Condition::from_number((branch - 1) as u8).holds(registers.flags())
+}
+
+/// Finds the span that the hit is inside of.
+#[inline(never)]
+unsafe fn look_inside(probe: *mut ProbeSlot, stack_pointer: u64) -> *mut OpenSpan {
+    let Some(thread) = task::state() else {
+        return ptr::null_mut();
+    };
+    // SAFETY: live map values.
+    unsafe {
+        span::leave(thread, stack_pointer);
+        gate::parent(thread, probe)
+    }
+}
+
+/// Opens the gate of the step that follows.
+#[inline(always)]
+unsafe fn open(probe: *mut ProbeSlot, parent: *mut OpenSpan) {
+    // SAFETY: live map values.
+    unsafe {
+        let gate = (*probe).opens;
+        if parent.is_null() || gate == 0 || (*parent).own_gates & gate != 0 {
+            return;
+        }
+        if let Some(thread) = task::state() {
+            gate::reach(thread, parent, gate);
+        }
+    }
+}
+
+/// The thread's working memory; null where it cannot be had.
+#[inline(always)]
+fn reading() -> *mut Reading {
+    const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
+    // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
+    unsafe {
+        bpf_task_storage_get(
+            maps::handle(&READINGS),
+            bpf_get_current_task_btf(),
+            ptr::null_mut(),
+            BPF_LOCAL_STORAGE_GET_F_CREATE,
+        )
+        .cast()
+    }
+}
+
+/// Takes down where the thread is.
+#[inline(always)]
+unsafe fn begin(reading: *mut Reading, registers: Registers) {
+    // By DWARF number, the machine's.
+    const MACHINE: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+    const INSTRUCTION_POINTER: usize = 16;
+    // SAFETY: a live map value of this thread.
+    unsafe {
+        macro_rules! keep {
+            ($($number:literal)+) => {
+                $(set!((*reading).registers[$number], registers.get(MACHINE[$number]));)+
+            };
+        }
+        keep!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+        set!(
+            (*reading).registers[INSTRUCTION_POINTER],
+            registers.instruction_pointer()
+        );
+        let fs_base = bpf_get_current_task_btf() as u64 + u64::from(maps::fs_base_offset());
+        set!(
+            (*reading).thread_pointer,
+            bpf_probe_read_kernel(fs_base as *const u64).unwrap_or(0)
+        );
+        set!((*reading).length, size_of::<HitHeader>() as u32);
+        set!((*reading).values, 0);
+    }
+}
+
+/// Runs the plans from `first` up to `end`. A function of its own: the kernel may use 24 bytes of its stack for the loop.
+#[inline(never)]
+unsafe fn read(reading: *mut Reading, first: u32, end: u32, recording: bool) {
+    // SAFETY: a live map value of this thread; the callback takes a `Cursor`, which outlives the call.
+    unsafe {
+        set!((*reading).plan, first);
+        set!((*reading).end, end);
+        set!((*reading).recording, u32::from(recording));
+        set!((*reading).rejected, 0);
+        restart(reading);
+        let mut cursor = Cursor { reading };
+        bpf_loop(
+            (MAX_VALUES * MAX_INSTRUCTIONS) as u32,
+            read_one as *mut c_void,
+            (&raw mut cursor).cast(),
+            0,
+        );
+    }
+}
+
+#[inline(always)]
+unsafe fn restart(reading: *mut Reading) {
+    // SAFETY: a live map value of this thread.
+    unsafe {
+        let state = &raw mut (*reading).state;
+        set!((*state).outcome, Outcome::Running as u8);
+        set!((*state).next, 0);
+        set!((*state).depth, 0);
+        set!((*state).length, 0);
+        set!((*state).fault, 0);
+    }
+}
+
+/// What the loop over the instructions carries along: the state is in a map, so that the verifier need not follow it.
+#[repr(C)]
+struct Cursor {
+    reading: *mut Reading,
+}
+
+/// Does one instruction, and what comes after a plan's last.
+unsafe extern "C" fn read_one(_index: u32, cursor: *mut c_void) -> i64 {
+    // SAFETY: `read` passes a `Cursor` of a live map value of this thread.
+    unsafe {
+        let reading = (*cursor.cast::<Cursor>()).reading;
+        if (*reading).plan >= (*reading).end {
+            return 1;
+        }
+        let outcome = read_instruction(reading);
+        if outcome == Outcome::Running as u32 {
+            return 0;
+        }
+        if (*reading).recording == 0 {
+            // What cannot be compared is not what it has to be.
+            if outcome != Outcome::Ok as u32 {
+                set!((*reading).rejected, 1);
+                return 1;
+            }
+        } else {
+            append(reading, outcome);
+        }
+        set!((*reading).plan, (*reading).plan.wrapping_add(1));
+        restart(reading);
+    }
+    0
+}
+
+/// Does the next instruction of the plan at hand; an [`Outcome`]. A global function: the verifier looks at it once.
+///
+/// # Safety
+/// `reading` is null or valid, and nobody else's meanwhile.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub unsafe extern "C" fn read_instruction(reading: *mut Reading) -> u32 {
+    // SAFETY: the caller's.
+    let Some(reading) = (unsafe { reading.as_mut() }) else {
+        return Outcome::Invalid as u32;
+    };
+    let Some(plan) = READ_PLANS.get_ptr(reading.plan & (MAX_READ_PLANS - 1)) else {
+        return Outcome::Invalid as u32;
+    };
+    let next = reading.state.next;
+    if next as usize >= MAX_INSTRUCTIONS {
+        // All instructions were done, and none of them was the end.
+        return Outcome::Ok as u32;
+    }
+    let mut index = u64::from(next);
+    // SAFETY: register arithmetic that the optimiser cannot drop; the result is within the plan.
+    let instruction = unsafe {
+        core::arch::asm!("{0} &= 31", inout(reg) index);
+        &*(&raw const (*plan.cast::<ReadPlan>()).instructions)
+            .cast::<profiler_common::values::Instruction>()
+            .add(index as usize)
+    };
+    let mut thread = Probed {
+        registers: &raw const reading.registers,
+        thread_pointer: reading.thread_pointer,
+    };
+    if step(instruction, &mut reading.state, &mut thread) {
+        Outcome::Running as u32
+    } else {
+        u32::from(reading.state.outcome)
+    }
+}
+
+const _: () = assert!(MAX_INSTRUCTIONS == 32);
+
+/// The thread whose values are read.
+struct Probed {
+    registers: *const [u64; REGISTERS],
+    thread_pointer: u64,
+}
+
+/// A length as the verifier believes it: at most [`MAX_BYTES`].
+#[inline(always)]
+fn bounded(length: u32) -> u32 {
+    let mut length = u64::from(length);
+    // SAFETY: register arithmetic only. The optimiser knows the bound and would drop a comparison.
+    unsafe {
+        core::arch::asm!("if {0} <= 256 goto +1", "{0} = 256", inout(reg) length);
+    }
+    length as u32
+}
+
+/// The place in the output where something is copied to, as the verifier believes it.
+#[inline(always)]
+fn place(output: &mut [u8; OUTPUT_BYTES], at: u32) -> *mut c_void {
+    let mut at = u64::from(at);
+    // SAFETY: register arithmetic that the optimiser cannot drop; what begins there fits into the output.
+    unsafe {
+        core::arch::asm!("{0} &= 255", inout(reg) at);
+        output.as_mut_ptr().add(at as usize).cast()
+    }
+}
+
+const _: () = assert!(MAX_BYTES == 256 && OUTPUT_BYTES == 512);
+
+impl Thread for Probed {
+    #[inline(always)]
+    fn register(&mut self, number: u8) -> u64 {
+        let mut index = u64::from(number);
+        // SAFETY: as in `place`.
+        unsafe {
+            core::arch::asm!("{0} &= 31", inout(reg) index);
+            self.registers.cast::<u64>().add(index as usize).read()
+        }
+    }
+
+    #[inline(always)]
+    fn thread_pointer(&mut self) -> u64 {
+        self.thread_pointer
+    }
+
+    #[inline(always)]
+    fn word(&mut self, address: u64, size: u8) -> Option<u64> {
+        task::read_user_bytes(address, size)
+    }
+
+    #[inline(always)]
+    fn copy(&mut self, address: u64, output: &mut [u8; OUTPUT_BYTES], at: u32, length: u32) -> bool {
+        // SAFETY: place and length are bounded to the output; the helper checks the address.
+        unsafe { copy_user(place(output, at), bounded(length), address as *const c_void) == 0 }
+    }
+
+    #[inline(always)]
+    fn copy_string(
+        &mut self,
+        address: u64,
+        output: &mut [u8; OUTPUT_BYTES],
+        at: u32,
+        length: u32,
+    ) -> Option<u32> {
+        // SAFETY: as for `copy`.
+        let read = unsafe { copy_user_text(place(output, at), bounded(length), address as *const c_void) };
+        if read < 0 { None } else { Some(read as u32) }
+    }
+}
+
+/// Appends a value to the record. One that has no room left is not appended, nor is what follows.
+#[inline(never)]
+unsafe fn append(reading: *mut Reading, outcome: u32) {
+    // SAFETY: a live map value of this thread; offset and length are masked to the record.
+    unsafe {
+        if (*reading).length as usize >= OFFSETS {
+            return;
+        }
+        let length = if outcome == Outcome::Ok as u32 {
+            (*reading).state.length
+        } else {
+            0
+        };
+        let mut offset = u64::from((*reading).length);
+        core::arch::asm!("{0} &= 4088", inout(reg) offset);
+        let at = (&raw mut (*reading).record).cast::<u8>().add(offset as usize);
+        let header = at.cast::<ValueHeader>();
+        set!((*header).outcome, outcome);
+        set!((*header).length, length);
+        set!((*header).fault, (*reading).state.fault);
+        let bytes = at.add(size_of::<ValueHeader>());
+        copy_kernel(
+            bytes.cast(),
+            bounded(length),
+            (&raw const (*reading).state.output).cast(),
+        );
+        let padded = length.wrapping_add(7) & !7;
+        let end = (offset as u32).wrapping_add(size_of::<ValueHeader>() as u32);
+        set!((*reading).length, end.wrapping_add(padded));
+        set!((*reading).values, (*reading).values.wrapping_add(1));
+    }
+}
+
+const _: () = assert!(OFFSETS == 4096);
+
+/// Whether one more hit may be recorded now, which then counts against the limit (generic cell rate algorithm).
+#[inline(always)]
+unsafe fn is_within_limit(slot: *mut HitSlot) -> bool {
+    // SAFETY: a live map value; the helper takes nothing.
+    unsafe {
+        let interval_ns = (*slot).interval_ns;
+        if interval_ns == 0 {
+            return true;
+        }
+        let now_ns = bpf_ktime_get_ns();
+        let next_ns = (&raw const (*slot).next_ns).read_volatile();
+        if next_ns > now_ns.wrapping_add(BURST_NS) {
+            return false;
+        }
+        let from_ns = if next_ns > now_ns { next_ns } else { now_ns };
+        // Another thread that was faster has taken the turn.
+        atomic::compare_exchange_long(
+            &raw mut (*slot).next_ns,
+            next_ns,
+            from_ns.wrapping_add(interval_ns),
+        ) == next_ns
+    }
+}
+
+/// Writes the header, and hands the record over.
+#[inline(never)]
+unsafe fn emit(reading: *mut Reading, slot: *mut HitSlot, cookie: Cookie) {
+    // SAFETY: live map values; the length is masked to the record.
+    unsafe {
+        let header = (&raw mut (*reading).record).cast::<HitHeader>();
+        let ids = bpf_get_current_pid_tgid();
+        set!((*header).kind, HIT);
+        set!((*header).values, (*reading).values);
+        set!((*header).tgid, (ids >> 32) as u32);
+        set!((*header).tid, ids as u32);
+        set!((*header).probe, cookie.probe());
+        set!((*header).ts_ns, bpf_ktime_get_ns());
+        let mut length = u64::from((*reading).length);
+        core::arch::asm!("if {0} <= 4608 goto +1", "{0} = 4608", inout(reg) length);
+        let failed = bpf_ringbuf_output(maps::handle(&RING), header.cast(), length, BPF_RB_NO_WAKEUP);
+        if failed != 0 {
+            atomic::add(&raw mut (*slot).ring_full, 1);
+        }
+    }
+}
+
+const _: () = assert!(RECORD_BYTES == 4608);
