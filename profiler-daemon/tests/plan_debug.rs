@@ -6,7 +6,7 @@ mod plan_support;
 
 use plan_support::{compile, run};
 use profiler_daemon::plan::{
-    ModuleIndex, PlanError,
+    ModuleIndex, PlanError, branches, calls,
     dwarf::DebugIndex,
     elf::ElfError,
     hazards::{Hazards, KernelAbility, ModuleHazards},
@@ -122,6 +122,21 @@ fn use_all(bytes: &[u8]) {
     let every = Name::Glob("*".into());
     let limits = profiler_daemon::plan::Limits { functions: 10_000 };
     let _ = profiler_daemon::plan::plan(&every, &[&index], &decision, KernelAbility::default(), limits);
+    for (file, line) in [
+        ("shapes.c", 15),
+        ("shapes.c", 46),
+        ("shapes.cc", 11),
+        ("shapes.cc", 27),
+    ] {
+        for name in [
+            &every,
+            &Name::Exact("leaf".into()),
+            &Name::Exact("handle_request".into()),
+        ] {
+            let _ = calls::find(&index, file, line, name).map_err(|error| error.to_string());
+        }
+        let _ = branches::find(&index, file, line).map_err(|error| error.to_string());
+    }
 }
 
 #[test]

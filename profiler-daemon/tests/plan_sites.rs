@@ -10,7 +10,7 @@ use profiler_daemon::plan::{
     Limits, Plan, PlanError, PlannedFunction,
     hazards::{Decision, KernelAbility, Method},
     plan,
-    scope::{self, Name},
+    scope::{self, Name, Place},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,7 +30,9 @@ const fn decision(method: Method) -> Decision {
 }
 
 fn planned(fixture: &Fixture, text: &str) -> Result<Plan, PlanError> {
-    let name = scope::parse(text).unwrap().step.unwrap().place;
+    let Place::Function(name) = scope::parse(text).unwrap().steps.swap_remove(0).place else {
+        panic!("{text} is no function");
+    };
     plan(
         &name,
         &[&fixture.index],

@@ -3,7 +3,12 @@
 //! An input is two bytes that say at which addresses is looked, and then sections: the number of its name in
 //! [`NAMES`], the length in two bytes, the content.
 
-use crate::{plan::DebugIndex, symbolize::FileSymbols};
+use std::sync::Arc;
+
+use crate::{
+    plan::{DebugIndex, ModuleIndex, scope::Name, source},
+    symbolize::FileSymbols,
+};
 
 use super::{
     elf_file::{Section, elf_file},
@@ -11,7 +16,7 @@ use super::{
 };
 
 /// The sections' names, in the order of their numbers.
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 12] = [
     ".debug_info",
     ".debug_abbrev",
     ".debug_line",
@@ -21,6 +26,9 @@ pub const NAMES: [&str; 9] = [
     ".debug_ranges",
     ".debug_addr",
     ".debug_str_offsets",
+    ".debug_loc",
+    ".debug_loclists",
+    ".debug_aranges",
 ];
 /// Bytes before the sections.
 const HEAD: usize = 2;
@@ -28,6 +36,8 @@ const HEAD: usize = 2;
 const SECTION_HEAD: usize = 3;
 /// How many addresses of one input are looked up.
 const LOOKUPS: u64 = 24;
+/// Functions of one request that are described.
+const LIMIT: usize = 16;
 /// What is looked up at least, so that sections too short to be a file that long still have code.
 const TEXT_BYTES: usize = 4096;
 
@@ -77,6 +87,7 @@ pub fn run(data: &[u8]) {
     });
     let file = elf_file(&sections, 0, 0);
     let _ = DebugIndex::new(&file);
+    describe(&file);
     let Ok(mut symbols) = FileSymbols::new("fuzzed", file) else {
         unreachable!("the headers are right");
     };
@@ -93,6 +104,16 @@ pub fn run(data: &[u8]) {
                 .all(|(line, function)| line.function == function.function)
         );
     }
+}
+
+/// Asks for what can be probed, by function, by line, and by a name that is inlined.
+fn describe(file: &[u8]) {
+    let Ok(index) = ModuleIndex::new(Arc::new(file.to_vec())) else {
+        unreachable!("the headers are right");
+    };
+    let _ = source::at_addresses(&index, &[0x10, 0x400, 0xc00, 0xc40], LIMIT);
+    let _ = source::line(&index, "inlined.c", 20, LIMIT);
+    let _ = source::inlined(&index, &Name::Glob("*".to_owned()), LIMIT);
 }
 
 /// Mutates one section and leaves the others as they are: what is moved by a byte says nothing any more.

@@ -6,7 +6,12 @@ use profiler_common::instruction::{Action, Operation, register};
 /// The instruction's action at a function's entry; [`Action::LEAVE`] for all that is not simple.
 #[must_use]
 pub fn entry_action(instruction: &Instruction) -> Action {
-    entry(instruction).unwrap_or(Action::LEAVE)
+    // Where one program moves the stack pointer, others there must be able to tell what it was.
+    entry(instruction)
+        .filter(|action| {
+            action.target != register::RSP || action.operation == Operation::SubtractImmediate as u8
+        })
+        .unwrap_or(Action::LEAVE)
 }
 
 /// The action of an instruction that leaves a function, which begins at `function` and is

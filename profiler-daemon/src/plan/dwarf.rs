@@ -2,14 +2,18 @@
 //!
 //! Read only when asked for, by all cores, a unit at a time.
 
-use super::elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES};
+use super::{
+    elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES},
+    left::Left,
+};
 use gimli::{
     AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian,
     Section as _, Unit, UnitHeader,
 };
 use std::{
     borrow::Cow,
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
+    rc::Rc,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
@@ -26,13 +30,20 @@ const MAX_UNITS: usize = 1 << 22;
 const TEXT_PER_BYTE: usize = 16;
 const MAX_TEXT_BYTES: usize = 2 << 30;
 
+/// Longest name, or part of a path, in bytes; the rest is left out. Instances of templates have the longest.
+const MAX_ONE_TEXT_BYTES: usize = 64 << 10;
+/// Units that are kept while others are read: those that a function's types and inlined functions come from.
+const KEPT_UNITS: usize = 16;
+/// Bytes of a unit's headers and names that take as long as an entry.
+const BYTES_PER_STEP: usize = 64;
+
 /// How often the headers of line tables may be read, in bytes per byte of their section, and what a small file may take
 /// of that in any case: units of types share the table of the unit that they were made from.
 const LINE_HEADERS_PER_BYTE: usize = 64;
 const MIN_LINE_HEADERS: usize = 16 << 20;
 
 /// Where something is declared.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Source {
     /// Path of the file, empty where unknown.
     pub file: String,
@@ -84,41 +95,38 @@ struct Found {
 }
 
 /// What an entry declares.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
-struct Declared {
-    name: Option<String>,
-    linkage_name: Option<String>,
-    source: Source,
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(super) struct Declared {
+    pub name: Option<String>,
+    pub linkage_name: Option<String>,
+    pub source: Source,
 }
 
 impl Declared {
-    fn text_bytes(&self) -> usize {
+    pub fn text_bytes(&self) -> usize {
         let names = [&self.name, &self.linkage_name].into_iter().flatten();
         names.map(String::len).sum::<usize>() + self.source.file.len()
     }
 }
 
-/// Scans a unit. Where its lines' header is more than what is left, nothing is left.
+/// What may be read of the headers of line tables, in bytes.
+pub(super) fn lines_left(dwarf: &Dwarf<Slice<'_>>) -> Left {
+    let lines = dwarf.debug_line.reader().len();
+    Left::new(lines.saturating_mul(LINE_HEADERS_PER_BYTE).max(MIN_LINE_HEADERS))
+}
+
+/// Scans a unit, and takes its lines' header from what is left.
 fn read_unit<'a>(
     dwarf: &Dwarf<Slice<'a>>,
     header: &UnitHeader<Slice<'a>>,
-    lines_left: &AtomicUsize,
+    lines_left: &Left,
     found: &mut Found,
 ) -> gimli::Result<()> {
     let unit = dwarf.unit(*header)?;
-    if let Some(lines) = &unit.line_program
-        && !take(lines_left, lines.header().header_length())
-    {
-        lines_left.store(0, Ordering::Relaxed);
+    if let Some(lines) = &unit.line_program {
+        lines_left.take(lines.header().header_length());
     }
     scan(dwarf, &unit, found)
-}
-
-/// Takes from what is left, where there is as much.
-fn take(left: &AtomicUsize, bytes: usize) -> bool {
-    let taken = |left: usize| left.checked_sub(bytes);
-    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken)
-        .is_ok()
 }
 
 impl DebugIndex {
@@ -150,13 +158,9 @@ impl DebugIndex {
                 }
             }
         }
-        let lines = dwarf.debug_line.reader().len();
-        let lines = lines.saturating_mul(LINE_HEADERS_PER_BYTE).max(MIN_LINE_HEADERS);
-        let lines_left = AtomicUsize::new(lines);
+        let lines_left = lines_left(dwarf);
         let found = each(&headers, Found::default, |found, header| {
-            if lines_left.load(Ordering::Relaxed) == 0
-                || read_unit(dwarf, header, &lines_left, found).is_err()
-            {
+            if lines_left.is_short() || read_unit(dwarf, header, &lines_left, found).is_err() {
                 found.skipped += 1;
             }
         });
@@ -179,7 +183,7 @@ impl DebugIndex {
         entries.sort_unstable();
         entries.dedup();
         let text = dwarf.debug_info.reader().len().saturating_mul(TEXT_PER_BYTE);
-        let text_left = AtomicUsize::new(text.min(MAX_TEXT_BYTES));
+        let text_left = Left::new(text.min(MAX_TEXT_BYTES));
         let declared = declarations(dwarf, &headers, &entries, &text_left);
         let of = |entry: usize| declared.get(&entry).cloned().unwrap_or_default();
         // The same function of a header is described once in each unit that includes it.
@@ -224,7 +228,7 @@ impl DebugIndex {
 }
 
 /// Visits every item by all cores, each with a state of its own.
-fn each<T: Sync, S: Send>(
+pub(super) fn each<T: Sync, S: Send>(
     items: &[T],
     state: impl Fn() -> S + Sync,
     visit: impl Fn(&mut S, &T) + Sync,
@@ -280,7 +284,7 @@ fn scan(dwarf: &Dwarf<Slice<'_>>, unit: &Unit<Slice<'_>>, found: &mut Found) -> 
 }
 
 /// The offset in `.debug_info` of an entry.
-fn global(unit: &Unit<Slice<'_>>, entry: &DebuggingInformationEntry<Slice<'_>>) -> Option<usize> {
+pub(super) fn global(unit: &Unit<Slice<'_>>, entry: &DebuggingInformationEntry<Slice<'_>>) -> Option<usize> {
     entry
         .offset()
         .to_debug_info_offset(&unit.header)
@@ -288,11 +292,11 @@ fn global(unit: &Unit<Slice<'_>>, entry: &DebuggingInformationEntry<Slice<'_>>) 
 }
 
 /// The entry that this one is an instance of.
-fn origin(unit: &Unit<Slice<'_>>, entry: &DebuggingInformationEntry<Slice<'_>>) -> Option<usize> {
+pub(super) fn origin(unit: &Unit<Slice<'_>>, entry: &DebuggingInformationEntry<Slice<'_>>) -> Option<usize> {
     reference(unit, entry.attr_value(gimli::DW_AT_abstract_origin)?)
 }
 
-fn reference(unit: &Unit<Slice<'_>>, value: AttributeValue<Slice<'_>>) -> Option<usize> {
+pub(super) fn reference(unit: &Unit<Slice<'_>>, value: AttributeValue<Slice<'_>>) -> Option<usize> {
     match value {
         AttributeValue::UnitRef(offset) => offset.to_debug_info_offset(&unit.header).map(|offset| offset.0),
         AttributeValue::DebugInfoRef(offset) => Some(offset.0),
@@ -305,8 +309,10 @@ fn declarations(
     dwarf: &Dwarf<Slice<'_>>,
     headers: &[UnitHeader<Slice<'_>>],
     entries: &[usize],
-    text_left: &AtomicUsize,
+    text_left: &Left,
 ) -> HashMap<usize, Declared> {
+    // All entries are different.
+    let work = Left::new(usize::MAX);
     // Entries of one unit are looked up together, so that its header is read once.
     let mut groups: Vec<&[usize]> = Vec::new();
     let mut rest = entries;
@@ -317,11 +323,10 @@ fn declarations(
         rest = &rest[count..];
     }
     let parts = each(&groups, Vec::new, |found: &mut Vec<(usize, Declared)>, group| {
-        let mut unit = None;
+        let mut units = Units::new(dwarf, headers, &work);
         for &entry in *group {
-            let mut declared = Declared::default();
-            follow(dwarf, headers, entry, &mut unit, &mut declared);
-            if take(text_left, declared.text_bytes()) {
+            let declared = follow(&mut units, entry);
+            if text_left.take(declared.text_bytes()) {
                 found.push((entry, declared));
             }
         }
@@ -329,7 +334,7 @@ fn declarations(
     parts.into_iter().flatten().collect()
 }
 
-fn unit_of(headers: &[UnitHeader<Slice<'_>>], entry: usize) -> Option<usize> {
+pub(super) fn unit_of(headers: &[UnitHeader<Slice<'_>>], entry: usize) -> Option<usize> {
     let after = headers.partition_point(|header| start_of(header) <= entry);
     after.checked_sub(1)
 }
@@ -338,37 +343,75 @@ fn start_of(header: &UnitHeader<Slice<'_>>) -> usize {
     header.debug_info_offset().map_or(0, |offset| offset.0)
 }
 
-/// Collects what an entry and those it refers to say; the first to say something is right.
-fn follow<'a>(
-    dwarf: &Dwarf<Slice<'a>>,
-    headers: &[UnitHeader<Slice<'a>>],
-    entry: usize,
-    cached: &mut Option<(usize, Unit<Slice<'a>>)>,
-    declared: &mut Declared,
-) {
+/// The units of a file, of which a few are kept.
+pub(super) struct Units<'d, 'a> {
+    dwarf: &'d Dwarf<Slice<'a>>,
+    headers: &'d [UnitHeader<Slice<'a>>],
+    work: &'d Left,
+    kept: VecDeque<(usize, Rc<Unit<Slice<'a>>>)>,
+}
+
+impl<'d, 'a> Units<'d, 'a> {
+    pub fn new(dwarf: &'d Dwarf<Slice<'a>>, headers: &'d [UnitHeader<Slice<'a>>], work: &'d Left) -> Self {
+        Self {
+            dwarf,
+            headers,
+            work,
+            kept: VecDeque::new(),
+        }
+    }
+
+    /// A unit by its number; `None` of one that is damaged, or where nothing is left to read it.
+    pub fn unit(&mut self, number: usize) -> Option<Rc<Unit<Slice<'a>>>> {
+        if let Some((_, unit)) = self.kept.iter().find(|(kept, _)| *kept == number) {
+            return Some(Rc::clone(unit));
+        }
+        if self.work.is_short() {
+            return None;
+        }
+        let unit = Rc::new(self.dwarf.unit(*self.headers.get(number)?).ok()?);
+        self.work.take(steps_of(&unit));
+        if self.kept.len() == KEPT_UNITS {
+            self.kept.pop_front();
+        }
+        self.kept.push_back((number, Rc::clone(&unit)));
+        Some(unit)
+    }
+
+    /// The entry at an offset of `.debug_info`, and its unit.
+    pub fn entry(
+        &mut self,
+        offset: usize,
+    ) -> Option<(Rc<Unit<Slice<'a>>>, DebuggingInformationEntry<Slice<'a>>)> {
+        let number = unit_of(self.headers, offset)?;
+        let unit = self.unit(number)?;
+        let entry = unit
+            .entry(DebugInfoOffset(offset).to_unit_offset(&unit.header)?)
+            .ok()?;
+        self.work.take(1 + entry.attrs().len()).then_some((unit, entry))
+    }
+}
+
+/// How long reading a unit takes, in entries. One can refer to a long header or name, and be short itself.
+pub(super) fn steps_of(unit: &Unit<Slice<'_>>) -> usize {
+    let lines = unit
+        .line_program
+        .as_ref()
+        .map_or(0, |lines| lines.header().header_length());
+    let names = [unit.name, unit.comp_dir].into_iter().flatten();
+    let names: usize = names.map(|name| name.len()).sum();
+    1 + lines.saturating_add(names) / BYTES_PER_STEP
+}
+
+/// What an entry and those it refers to say; the first to say something is right.
+pub(super) fn follow(units: &mut Units<'_, '_>, entry: usize) -> Declared {
+    let mut declared = Declared::default();
     let mut at = Some(entry);
     for _ in 0..MAX_CHAIN {
-        let Some(entry) = at else { return };
-        let Some(number) = unit_of(headers, entry) else {
-            return;
+        let Some((unit, entry)) = at.and_then(|at| units.entry(at)) else {
+            break;
         };
-        if cached.as_ref().is_none_or(|(cached, _)| *cached != number) {
-            let Ok(unit) = dwarf.unit(headers[number]) else {
-                return;
-            };
-            *cached = Some((number, unit));
-        }
-        let Some((_, unit)) = cached.as_ref() else { return };
-        let Some(offset) = DebugInfoOffset(entry).to_unit_offset(&unit.header) else {
-            return;
-        };
-        let Ok(entry) = unit.entry(offset) else { return };
-        let text = |value| {
-            dwarf
-                .attr_string(unit, value)
-                .ok()
-                .map(|s| s.to_string_lossy().into_owned())
-        };
+        let text = |value| text(units.dwarf, &unit, value).map(Cow::into_owned);
         if declared.name.is_none() {
             declared.name = entry.attr_value(gimli::DW_AT_name).and_then(text);
         }
@@ -388,41 +431,63 @@ fn follow<'a>(
         if declared.source.file.is_empty()
             && let Some(AttributeValue::FileIndex(file)) = entry.attr_value(gimli::DW_AT_decl_file)
         {
-            declared.source.file = file_path(dwarf, unit, file).unwrap_or_default();
+            declared.source.file = file_path(units.dwarf, &unit, file).unwrap_or_default();
         }
         at = entry
             .attr_value(gimli::DW_AT_abstract_origin)
             .or_else(|| entry.attr_value(gimli::DW_AT_specification))
-            .and_then(|value| reference(unit, value));
+            .and_then(|value| reference(&unit, value));
     }
+    declared
+}
+
+/// A text that an attribute has, or refers to. What is too long is cut before it is looked through.
+pub(super) fn text<'a>(
+    dwarf: &Dwarf<Slice<'a>>,
+    unit: &Unit<Slice<'a>>,
+    value: AttributeValue<Slice<'a>>,
+) -> Option<Cow<'a, str>> {
+    let (section, offset) = match value {
+        AttributeValue::String(text) => return Some(cut(text)),
+        AttributeValue::DebugStrRef(offset) => (dwarf.debug_str.reader(), offset.0),
+        AttributeValue::DebugLineStrRef(offset) => (dwarf.debug_line_str.reader(), offset.0),
+        AttributeValue::DebugStrOffsetsIndex(index) => {
+            let offset = dwarf.string_offset(unit, index).ok()?;
+            (dwarf.debug_str.reader(), offset.0)
+        }
+        _ => return None,
+    };
+    Some(cut(Slice::new(section.slice().get(offset..)?, LittleEndian)))
+}
+
+/// What comes before a NUL.
+fn cut(text: Slice<'_>) -> Cow<'_, str> {
+    let text = text.slice();
+    let text = &text[..text.len().min(MAX_ONE_TEXT_BYTES)];
+    let end = memchr::memchr(0, text).unwrap_or(text.len());
+    String::from_utf8_lossy(&text[..end])
 }
 
 /// The path of a file in a unit's table.
-fn file_path(dwarf: &Dwarf<Slice<'_>>, unit: &Unit<Slice<'_>>, number: u64) -> Option<String> {
+pub(super) fn file_path(dwarf: &Dwarf<Slice<'_>>, unit: &Unit<Slice<'_>>, number: u64) -> Option<String> {
     let header = unit.line_program.as_ref()?.header();
     let file = header.file(number)?;
-    let text = |value| {
-        Some(
-            dwarf
-                .attr_string(unit, value)
-                .ok()?
-                .to_string_lossy()
-                .into_owned(),
-        )
-    };
-    let name = text(file.path_name())?;
+    let name = text(dwarf, unit, file.path_name())?;
     if name.starts_with('/') {
-        return Some(name);
+        return Some(name.into_owned());
     }
-    let directory = file.directory(header).and_then(text).unwrap_or_default();
+    let directory = file
+        .directory(header)
+        .and_then(|directory| text(dwarf, unit, directory))
+        .unwrap_or_default();
     let path = if directory.is_empty() {
-        name
+        name.into_owned()
     } else {
         format!("{directory}/{name}")
     };
     if path.starts_with('/') {
         return Some(path);
     }
-    let compiled_in = unit.comp_dir.as_ref()?.to_string_lossy();
+    let compiled_in = cut(unit.comp_dir?);
     Some(format!("{compiled_in}/{path}"))
 }

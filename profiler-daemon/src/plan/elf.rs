@@ -4,7 +4,9 @@
 use object::{
     LittleEndian,
     elf::{self, FileHeader64},
-    read::elf::{CompressionHeader as _, FileHeader as _, ProgramHeader as _, SectionHeader as _, Sym as _},
+    read::elf::{
+        CompressionHeader as _, FileHeader as _, ProgramHeader as _, Rela as _, SectionHeader as _, Sym as _,
+    },
 };
 use std::{borrow::Cow, ops::Range, sync::Arc};
 
@@ -16,6 +18,11 @@ type Sections<'a> = object::read::elf::SectionTable<'a, Header>;
 
 /// Most bytes that the compressed sections of one file may unfold to.
 pub(super) const MAX_UNCOMPRESSED_BYTES: u64 = 1 << 30;
+/// Relocations that are read, and sections that they are in. A large browser has half a million in two.
+const MAX_RELOCATIONS: usize = 1 << 22;
+const MAX_RELOCATION_SECTIONS: usize = 64;
+/// Longest name of a symbol that is looked up, in bytes.
+const MAX_SYMBOL_BYTES: usize = 64 << 10;
 /// Segments that are kept. Linkers write about a dozen.
 const MAX_SEGMENTS: usize = 256;
 
@@ -98,6 +105,18 @@ pub struct RawSymbol {
     pub undefined: bool,
     /// Whether it is a plain number rather than an address.
     pub absolute: bool,
+}
+
+/// Something that the loader is to write.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Relocation {
+    /// Where.
+    pub address: u64,
+    /// What has the address to write: the number of its table's section, and its own in the table. `None` where that
+    /// is the file's own place plus the addend.
+    pub symbol: Option<(u32, u32)>,
+    /// What is added.
+    pub addend: i64,
 }
 
 /// A parsed file header over the file's bytes.
@@ -268,6 +287,46 @@ impl<'a> Elf<'a> {
         }
         .decompress()
         .ok()
+    }
+
+    /// What the program's loader is to write, by address. A damaged table is left out, as is what is too much.
+    pub(super) fn relocations(&self) -> Vec<Relocation> {
+        // Others than the loader's were for the linker.
+        let loaders = self
+            .sections
+            .iter()
+            .filter(|section| section.sh_flags(LittleEndian).contains(elf::SHF_ALLOC))
+            .filter_map(|section| section.rela(LittleEndian, self.data).ok().flatten());
+        let mut found: Vec<Relocation> = loaders
+            .take(MAX_RELOCATION_SECTIONS)
+            .flat_map(|(relocations, link)| relocations.iter().map(move |relocation| (relocation, link)))
+            .take(MAX_RELOCATIONS)
+            .map(|(relocation, link)| Relocation {
+                address: relocation.r_offset(LittleEndian),
+                symbol: relocation
+                    .symbol(LittleEndian, false)
+                    .and_then(|symbol| Some((u32::try_from(link.0).ok()?, u32::try_from(symbol.0).ok()?))),
+                addend: relocation.r_addend(LittleEndian),
+            })
+            .collect();
+        found.sort_by_key(|relocation| relocation.address);
+        found
+    }
+
+    /// The name of a relocation's symbol; `None` of one that has none, or too long a one.
+    pub(super) fn symbol_name(&self, (table, symbol): (u32, u32)) -> Option<&'a [u8]> {
+        let table = self
+            .sections
+            .section(object::SectionIndex(usize::try_from(table).ok()?))
+            .ok()?;
+        let symbols: &[elf::Sym64<LittleEndian>] = table.data_as_array(LittleEndian, self.data).ok()?;
+        let symbol = symbols.get(usize::try_from(symbol).ok()?)?;
+        let strings = self.sections.section(table.link(LittleEndian)).ok()?;
+        let strings = strings.data(LittleEndian, self.data).ok()?;
+        let name = strings.get(usize::try_from(symbol.st_name(LittleEndian)).ok()?..)?;
+        let name = &name[..name.len().min(MAX_SYMBOL_BYTES)];
+        let name = &name[..memchr::memchr(0, name)?];
+        (!name.is_empty()).then_some(name)
     }
 
     /// Whether there is DWARF that describes functions.

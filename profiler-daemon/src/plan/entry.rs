@@ -7,8 +7,9 @@
 use super::{
     action::entry_action,
     code::{Code, mnemonic},
+    handling::{Handling, handling},
 };
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 use profiler_common::instruction::Action;
 
 /// Where to probe a function's entry.
@@ -22,19 +23,6 @@ pub struct EntryPoint {
     pub single_stepped: bool,
     /// What the instruction does, for programs that can do it themselves.
     pub action: Action,
-}
-
-/// What a kernel does with an instruction under a uprobe (`arch/x86/kernel/uprobes.c`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Handling {
-    /// Emulated by all kernels.
-    Emulated,
-    /// A `nop` of several bytes: emulated by newer kernels only.
-    LongNop,
-    /// Executed out of line in a single step.
-    Stepped,
-    /// Not to be probed at all.
-    Refused,
 }
 
 /// Chooses the entry site of a function with cold parts: the first instruction that is emulated, else
@@ -80,49 +68,6 @@ fn point(code: &Code, instruction: &Instruction, single_stepped: bool) -> EntryP
         mnemonic: mnemonic(instruction),
         single_stepped,
         action: entry_action(instruction),
-    }
-}
-
-/// Whether the kernel refuses a uprobe on it: one with a `lock` or an old segment prefix, which a
-/// `notrack` is too (`is_prefix_bad` in `arch/x86/kernel/uprobes.c`).
-pub(super) fn is_refused(instruction: &Instruction) -> bool {
-    let segment = matches!(
-        instruction.segment_prefix(),
-        Register::ES | Register::CS | Register::SS | Register::DS
-    );
-    instruction.has_lock_prefix() || segment
-}
-
-fn handling(instruction: &Instruction) -> Handling {
-    if is_refused(instruction) {
-        return Handling::Refused;
-    }
-    // The kernel neither emulates nor accepts branches with an operand-size prefix. Other prefixes
-    // are not worth telling apart.
-    let bare = |lengths: &[usize]| {
-        instruction.op0_kind() == OpKind::NearBranch64 && lengths.contains(&instruction.len())
-    };
-    match instruction.mnemonic() {
-        // 90, however prefixed, `pause` among them.
-        Mnemonic::Pause => Handling::Emulated,
-        Mnemonic::Nop if instruction.op_count() == 0 => Handling::Emulated,
-        Mnemonic::Nop => Handling::LongNop,
-        // Only 50..57, alone or behind the prefix of r8..r15: at most two bytes.
-        Mnemonic::Push if instruction.op0_register().is_gpr64() && instruction.len() <= 2 => {
-            let plain = if instruction.op0_register().number() >= 8 {
-                2
-            } else {
-                1
-            };
-            if instruction.len() == plain {
-                Handling::Emulated
-            } else {
-                Handling::Stepped
-            }
-        }
-        Mnemonic::Call | Mnemonic::Jmp if bare(&[2, 5]) => Handling::Emulated,
-        _ if instruction.is_jcc_short_or_near() && bare(&[2, 6]) => Handling::Emulated,
-        _ => Handling::Stepped,
     }
 }
 

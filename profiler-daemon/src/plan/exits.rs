@@ -3,7 +3,7 @@
 use super::{
     action::exit_action,
     code::{Code, CodeError, direct_target},
-    entry::is_refused,
+    handling::is_refused,
     stack::certainly_moved,
 };
 use iced_x86::FlowControl;

@@ -4,6 +4,8 @@
 //! it gives errors, never panics, and nothing is allocated beyond what the input's own size allows.
 
 pub mod action;
+pub mod branches;
+pub mod calls;
 pub mod code;
 pub mod demangle;
 pub mod dwarf;
@@ -11,14 +13,22 @@ pub mod elf;
 pub mod entry;
 pub mod exits;
 pub mod functions;
+pub mod handling;
 pub mod hazards;
+pub mod instruction;
+pub mod lines;
 pub mod names;
 pub mod scope;
+pub mod source;
 pub mod stack;
+pub mod values;
 
+mod held;
+mod left;
 mod sites;
 
 pub use dwarf::DebugIndex;
 pub use functions::{Function, ModuleIndex};
 pub use hazards::KernelAbility;
+pub use held::lines_of;
 pub use sites::{ExitSite, Limits, Plan, PlanError, PlannedFunction, Skipped, only_inlined, plan};

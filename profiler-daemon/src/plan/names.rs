@@ -70,14 +70,17 @@ impl<'a> Matcher<'a> {
         }
     }
 
+    /// Whether a linkage name has to be made readable to tell whether it is matched, which takes long.
+    pub(super) fn may_match(&self, linkage: &[u8]) -> bool {
+        self.needle
+            .as_ref()
+            .is_none_or(|needle| needle.find(linkage).is_some())
+    }
+
     /// Whether and how a linkage name is matched.
     #[must_use]
     pub fn matches(&self, linkage: &[u8]) -> Option<Match> {
-        if self
-            .needle
-            .as_ref()
-            .is_some_and(|needle| needle.find(linkage).is_none())
-        {
+        if !self.may_match(linkage) {
             return None;
         }
         let linkage = String::from_utf8_lossy(linkage);

@@ -3,8 +3,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
+mod calls;
 mod dwarf;
 #[path = "../../../fuzz/src/run/elf_file.rs"]
 mod elf_file;
 mod plan;
+mod source;
 mod symbolize;

@@ -1,6 +1,8 @@
 //! Fixtures compiled from source by the tests, and what other tools say of them.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod listing;
+
 use profiler_daemon::plan::{ModuleIndex, elf::Bytes};
 use std::{
     collections::BTreeMap,

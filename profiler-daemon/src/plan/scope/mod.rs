@@ -1,29 +1,88 @@
 //! Scopes: what to look inside of. This is their value; [`parse`] reads their text.
 //!
-//! This version knows one step: a function's name and conditions on its calls' durations. The
-//! canonical text, which `Display` writes, is the shortest that parses to the same value.
+//! A scope is a path of steps. Each is a place and conditions: on the duration of its spans, where it has such, and on
+//! values. A step is observed only while those before it are open on the same thread. The canonical text, which
+//! `Display` writes, is the shortest that parses to the same value.
 
 mod error;
 mod parse;
 mod print;
+mod value;
 
 pub use error::ScopeError;
 pub use parse::{MAX_TEXT_BYTES, parse};
+pub use value::{Condition, Constant};
 
 /// What to look inside of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Scope {
-    /// The step inside which is looked; `None` (the empty text) for everything.
-    pub step: Option<Step>,
+    /// Outermost first; none (the empty text) for everything.
+    pub steps: Vec<Step>,
 }
 
-/// A place, and which of its spans qualify.
+/// Steps that a scope has at most.
+pub const MAX_STEPS: usize = 8;
+
+impl Scope {
+    /// The innermost step, whose spans or hits are what is looked at.
+    #[must_use]
+    pub fn last(&self) -> Option<&Step> {
+        self.steps.last()
+    }
+}
+
+/// A place, and which of its spans or hits qualify.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Step {
-    /// The function.
-    pub place: Name,
-    /// Conditions that all have to hold; two of them make a band.
+    /// Where it is.
+    pub place: Place,
+    /// Conditions on the duration that all have to hold; two of them make a band.
     pub predicates: Vec<Predicate>,
+    /// Conditions on values that all have to hold.
+    pub conditions: Vec<Condition>,
+}
+
+/// Where a step is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Place {
+    /// The functions of a name or glob.
+    Function(Name),
+    /// A line of a source file.
+    Line {
+        /// The last components of the file's path.
+        file: String,
+        /// Counted from 1.
+        line: u32,
+    },
+    /// The conditional branches of a line that go one way.
+    Branch {
+        /// As of [`Place::Line`].
+        file: String,
+        /// As of [`Place::Line`].
+        line: u32,
+        /// The jump is taken; else the code goes on behind it.
+        taken: bool,
+    },
+    /// Calls that are made at a line.
+    Call {
+        /// Who is called.
+        callee: Name,
+        /// As of [`Place::Line`].
+        file: String,
+        /// As of [`Place::Line`].
+        line: u32,
+    },
+}
+
+impl Place {
+    /// Whether it has a beginning and an end, and so a duration.
+    #[must_use]
+    pub fn has_spans(&self) -> bool {
+        match self {
+            Self::Function(_) | Self::Call { .. } => true,
+            Self::Line { .. } | Self::Branch { .. } => false,
+        }
+    }
 }
 
 /// A function's name as the user wrote it.

@@ -1,6 +1,9 @@
 //! The parser of scopes: hand-written, one character ahead, no recursion.
 
-use super::{Bound, Comparison, Name, Percentile, Predicate, Scope, ScopeError, Step};
+use super::{
+    Bound, Comparison, MAX_STEPS, Name, Percentile, Place, Predicate, Scope, ScopeError, Step,
+    value::Condition,
+};
 
 /// Longest text that is read; it bounds everything that comes of it.
 pub const MAX_TEXT_BYTES: usize = 4096;
@@ -32,19 +35,21 @@ pub fn parse(text: &str) -> Result<Scope, ScopeError> {
     if parser.rest().is_empty() {
         return Ok(Scope::default());
     }
-    let place = parser.name()?;
-    let mut predicates = Vec::new();
-    loop {
-        parser.skip_space();
-        match parser.peek() {
-            None => break,
-            Some('[') => predicates.push(parser.predicate()?),
-            Some(other) => return Err(parser.after_place(other)),
+    let mut steps = vec![parser.step()?];
+    while parser.peek().is_some() {
+        if !steps.iter().any(|step| step.place.has_spans()) {
+            return Err(parser.error(
+                "a line ends with the call that it is in: put that function before it, as in f/main.cc:1310/g",
+            ));
         }
+        if steps.len() == MAX_STEPS {
+            return Err(parser.error(format!("a scope has at most {MAX_STEPS} steps")));
+        }
+        parser.take("/");
+        parser.skip_space();
+        steps.push(parser.step()?);
     }
-    Ok(Scope {
-        step: Some(Step { place, predicates }),
-    })
+    Ok(Scope { steps })
 }
 
 /// Whether an exact name can be written without quotes.
@@ -99,6 +104,124 @@ impl<'a> Parser<'a> {
             offset,
             text: text.to_owned(),
         }
+    }
+
+    /// A place and its conditions, up to the `/` of the next step or the end.
+    fn step(&mut self) -> Result<Step, ScopeError> {
+        let place = self.place()?;
+        let mut predicates = Vec::new();
+        let mut conditions = Vec::new();
+        loop {
+            self.skip_space();
+            match self.peek() {
+                None | Some('/') => break,
+                Some('[') if place.has_spans() && self.is_of_duration() => {
+                    predicates.push(self.predicate()?);
+                }
+                Some('[') => conditions.push(self.condition()?),
+                Some(other) => return Err(self.after_place(other)),
+            }
+        }
+        Ok(Step {
+            place,
+            predicates,
+            conditions,
+        })
+    }
+
+    /// A function's name, a file and a line, a branch there, or calls made there.
+    fn place(&mut self) -> Result<Place, ScopeError> {
+        let name = self.name()?;
+        if self.is_at_line() {
+            let (file, line) = self.line(name)?;
+            let taken = match () {
+                () if self.take("!taken") => true,
+                () if self.take("!else") => false,
+                () if self.peek() == Some('!') => {
+                    return Err(self.error("a branch is !taken, or it is not: !else"));
+                }
+                () => return Ok(Place::Line { file, line }),
+            };
+            return Ok(Place::Branch { file, line, taken });
+        }
+        if self.peek() == Some('@') {
+            let at = self.at;
+            self.at += 1;
+            let file = self.name()?;
+            if !self.is_at_line() {
+                return Err(match file {
+                    Name::Exact(word) if word == "inlined" => Self::error_at(
+                        self.text,
+                        at,
+                        "inlined instances ('@inlined') are not supported in this version",
+                    ),
+                    _ => self.error("the calls made at a line are written f@main.cc:1312"),
+                });
+            }
+            let (file, line) = self.line(file)?;
+            return Ok(Place::Call {
+                callee: name,
+                file,
+                line,
+            });
+        }
+        Ok(Place::Function(name))
+    }
+
+    /// Whether a colon and a line's number follow.
+    fn is_at_line(&self) -> bool {
+        self.rest()
+            .strip_prefix(':')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    }
+
+    /// The line behind a file's name.
+    fn line(&mut self, file: Name) -> Result<(String, u32), ScopeError> {
+        let Name::Exact(file) = file else {
+            return Err(
+                self.error("a file's name has no '*' or '?'; in double quotes they stand for themselves")
+            );
+        };
+        self.at += 1;
+        let start = self.at;
+        let line = self.take_while(|c| c.is_ascii_digit()).parse().ok();
+        let Some(line) = line.filter(|line| *line > 0) else {
+            return Err(Self::error_at(self.text, start, "lines are counted from 1"));
+        };
+        Ok((file, line))
+    }
+
+    /// Whether the condition in the bracket that follows begins with a comparison: then it is one on the duration.
+    fn is_of_duration(&self) -> bool {
+        let inside = self.rest().trim_start_matches('[').trim_start();
+        inside.is_empty() || inside.starts_with(['<', '>', '=', '!', ']'])
+    }
+
+    /// `[` expression comparison constant `]`
+    fn condition(&mut self) -> Result<Condition, ScopeError> {
+        let open = self.at;
+        self.at += 1;
+        let mut depth = 0_usize;
+        let mut is_quoted = false;
+        let end = self.rest().char_indices().find_map(|(at, c)| {
+            match c {
+                '"' => is_quoted = !is_quoted,
+                _ if is_quoted => {}
+                '[' => depth += 1,
+                ']' if depth == 0 => return Some(at),
+                ']' => depth -= 1,
+                _ => {}
+            }
+            None
+        });
+        let Some(end) = end else {
+            return Err(Self::error_at(self.text, open, "this bracket is not closed"));
+        };
+        let inside = &self.rest()[..end];
+        let condition = Condition::parse(inside)
+            .map_err(|error| Self::error_at(self.text, self.at + error.offset, error.message))?;
+        self.at += end + 1;
+        Ok(condition)
     }
 
     /// A function's name, quoted or bare.
@@ -169,20 +292,18 @@ impl<'a> Parser<'a> {
     fn after_place(&self, c: char) -> ScopeError {
         let unsupported = |what: &str| self.error(format!("{what} not supported in this version"));
         match c {
-            '/' => unsupported("a second step ('/') is"),
-            '@' => unsupported("calls at a line and inlined instances ('@') are"),
-            '!' => unsupported("branches ('!taken', '!else') are"),
+            '@' => self.error("the calls made at a line are written f@main.cc:1312"),
+            '!' => self.error("a branch is one of a line, as in main.cc:1310!taken"),
             '+' => unsupported("addresses in a module ('+') are"),
             ':' => {
                 let after = self.rest()[1..].chars().next();
                 if after.is_some_and(|c| c.is_ascii_digit()) {
-                    unsupported("lines (FILE:LINE) are")
-                } else {
-                    let kind = self.text[..self.at].trim_start();
-                    match kind {
-                        "kernel" | "syscall" | "tracepoint" => unsupported(&format!("{kind}: places are")),
-                        _ => self.error("a single ':' is no part of a name; paths are separated by '::'"),
-                    }
+                    return self.error("one line is enough");
+                }
+                let kind = self.text[..self.at].trim_start();
+                match kind {
+                    "kernel" | "syscall" | "tracepoint" => unsupported(&format!("{kind}: places are")),
+                    _ => self.error("a single ':' is no part of a name; paths are separated by '::'"),
                 }
             }
             '<' | '>' | '=' => self.error("a condition goes in brackets, as in f[>= p95]"),
@@ -228,10 +349,6 @@ impl<'a> Parser<'a> {
             None => self.error("a comparison is missing: >=, >, <= or <"),
             Some('=' | '!') => self.error("a duration is compared by >=, >, <= or <"),
             Some(']') => self.error("this condition is empty; write for example [>= p95]"),
-            Some(c) if is_name_char(c) => self.error(
-                "conditions on values are not supported in this version; one on the duration begins with \
-                 >=, >, <= or <",
-            ),
             Some(_) => self.error("a comparison is expected: >=, >, <= or <"),
         })
     }

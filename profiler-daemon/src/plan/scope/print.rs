@@ -1,34 +1,71 @@
 //! The canonical text of a scope.
 
-use super::{Bound, Comparison, Name, Percentile, Predicate, Scope, Step, parse};
+use super::{Bound, Comparison, Name, Percentile, Place, Predicate, Scope, Step, parse};
 use std::fmt::{self, Display, Formatter, Write as _};
 
 impl Display for Scope {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.step.as_ref().map_or(Ok(()), |step| step.fmt(f))
+        for (index, step) in self.steps.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { "/" })?;
+            step.fmt(f)?;
+        }
+        Ok(())
     }
 }
 
 impl Display for Step {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         self.place.fmt(f)?;
-        self.predicates.iter().try_for_each(|predicate| predicate.fmt(f))
+        self.predicates
+            .iter()
+            .try_for_each(|predicate| predicate.fmt(f))?;
+        self.conditions.iter().try_for_each(|condition| condition.fmt(f))
     }
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Function(name) => name.fmt(f),
+            Self::Line { file, line } => at_line(f, file, *line),
+            Self::Branch { file, line, taken } => {
+                at_line(f, file, *line)?;
+                f.write_str(if *taken { "!taken" } else { "!else" })
+            }
+            Self::Call { callee, file, line } => {
+                callee.fmt(f)?;
+                f.write_char('@')?;
+                at_line(f, file, *line)
+            }
+        }
+    }
+}
+
+fn at_line(f: &mut Formatter<'_>, file: &str, line: u32) -> fmt::Result {
+    if parse::is_bare(file) {
+        f.write_str(file)?;
+    } else {
+        quoted(f, file)?;
+    }
+    write!(f, ":{line}")
+}
+
+/// Writes a text in double quotes.
+fn quoted(f: &mut Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_char('"')?;
+    for c in text.chars() {
+        if matches!(c, '"' | '\\') {
+            f.write_char('\\')?;
+        }
+        f.write_char(c)?;
+    }
+    f.write_char('"')
 }
 
 impl Display for Name {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exact(text) if !parse::is_bare(text) => {
-                f.write_char('"')?;
-                for c in text.chars() {
-                    if matches!(c, '"' | '\\') {
-                        f.write_char('\\')?;
-                    }
-                    f.write_char(c)?;
-                }
-                f.write_char('"')
-            }
+            Self::Exact(text) if !parse::is_bare(text) => quoted(f, text),
             Self::Exact(text) | Self::Glob(text) => f.write_str(text),
         }
     }

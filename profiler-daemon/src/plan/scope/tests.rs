@@ -1,8 +1,10 @@
+use std::iter;
+
 use super::*;
 use proptest::prelude::*;
 
 fn step(text: &str) -> Step {
-    parse(text).unwrap().step.unwrap()
+    parse(text).unwrap().steps.swap_remove(0)
 }
 
 fn fails(text: &str, offset: usize, message: &str) {
@@ -13,23 +15,79 @@ fn fails(text: &str, offset: usize, message: &str) {
 
 #[test]
 fn the_empty_text_is_everything() {
-    assert_eq!(parse("").unwrap(), Scope { step: None });
+    assert_eq!(parse("").unwrap(), Scope { steps: Vec::new() });
     assert_eq!(parse("  ").unwrap().to_string(), "");
 }
 
 #[test]
 fn names() {
-    assert_eq!(step("handle_request").place, Name::Exact("handle_request".into()));
+    let exact = |name: &str| Place::Function(Name::Exact(name.to_owned()));
+    assert_eq!(step("handle_request").place, exact("handle_request"));
+    assert_eq!(step("ns::Type::~Type").place, exact("ns::Type::~Type"));
     assert_eq!(
-        step("ns::Type::~Type").place,
-        Name::Exact("ns::Type::~Type".into())
+        step("parse_*").place,
+        Place::Function(Name::Glob("parse_*".into()))
     );
-    assert_eq!(step("parse_*").place, Name::Glob("parse_*".into()));
-    assert_eq!(step("\"parse_*\"").place, Name::Exact("parse_*".into()));
+    assert_eq!(step("\"parse_*\"").place, exact("parse_*"));
     assert_eq!(step("\"plain\"").to_string(), "plain");
+    assert_eq!(step(r#""<T as \"q\" \\>::f""#).place, exact(r#"<T as "q" \>::f"#));
+}
+
+#[test]
+fn lines() {
+    let line = |file: &str, line| Place::Line {
+        file: file.to_owned(),
+        line,
+    };
+    assert_eq!(step("main.cc:1310").place, line("main.cc", 1310));
+    assert_eq!(step("\"src/a.c\":1").place, line("src/a.c", 1));
+    assert_eq!(step("\"/src/a.c\":1").place, line("/src/a.c", 1));
+    assert_eq!(step("\"a b.c\":7").place, line("a b.c", 7));
+    assert_eq!(step("\"a b.c\":7").to_string(), "\"a b.c\":7");
+    let two = step("a.c:1[n>100] [ req->kind == READ ]");
+    assert_eq!(two.to_string(), "a.c:1[n > 100][req->kind == READ]");
+    assert!(two.predicates.is_empty());
+    assert_eq!(two.conditions[0].constant, Constant::Integer(100));
+    assert_eq!(two.conditions[1].constant, Constant::Name("READ".into()));
+    assert_eq!(step("a.c:1[a[3] != -0x10]").to_string(), "a.c:1[a[3] != -16]");
     assert_eq!(
-        step(r#""<T as \"q\" \\>::f""#).place,
-        Name::Exact(r#"<T as "q" \>::f"#.into())
+        step("a.c:1[x < 0.5][ok == true]").to_string(),
+        "a.c:1[x < 0.5][ok == true]"
+    );
+}
+
+#[test]
+fn paths() {
+    let text = "handle_request[>= p95]/main.cc:1310!taken[n > 100]/recv@main.cc:1312[n == 7][>= p50]";
+    let path = parse(text).unwrap();
+    assert_eq!(
+        path.steps[1].place,
+        Place::Branch {
+            file: "main.cc".into(),
+            line: 1310,
+            taken: true
+        }
+    );
+    assert_eq!(
+        path.steps[2].place,
+        Place::Call {
+            callee: Name::Exact("recv".into()),
+            file: "main.cc".into(),
+            line: 1312
+        }
+    );
+    assert_eq!(
+        path.to_string(),
+        "handle_request[>= p95]/main.cc:1310!taken[n > 100]/recv@main.cc:1312[>= p50][n == 7]"
+    );
+    assert_eq!(
+        parse(" f / g [n > 1] / \"a/b.c\":3!else ").unwrap().to_string(),
+        "f/g[n > 1]/\"a/b.c\":3!else"
+    );
+    assert_eq!(
+        parse("f[\"a]b\"::n > 1]/g").unwrap().steps.len(),
+        2,
+        "brackets within quotes are none"
     );
 }
 
@@ -51,13 +109,26 @@ fn predicates() {
 
 #[test]
 fn errors_point_at_the_character() {
-    fails("f/g", 1, "second step");
-    fails("f /g", 2, "second step");
-    fails("main.cc:1310", 7, "FILE:LINE");
-    fails("recv@main.cc:12", 4, "'@'");
+    fails("f/", 2, "missing");
+    fails("f//g", 2, "missing before this '/'");
+    fails("a.c:7/f", 5, "put that function before it");
+    fails("f/f/f/f/f/f/f/f/f", 15, "at most 8");
+    fails("a.c:1!token", 5, "!taken");
+    fails("f!taken", 1, "main.cc:1310!taken");
+    fails("f@inlined", 1, "inlined instances");
+    fails("f@main.cc", 9, "f@main.cc:1312");
+    fails("f@main.cc:0", 10, "counted from 1");
+    fails("main.cc:0", 8, "counted from 1");
+    fails("main.cc:1310:7", 12, "one line");
+    fails("*.cc:1310", 4, "file's name");
+    fails("a.c:1[>= p95]", 6, "no duration");
+    fails("a.c:1[n]", 7, "comparison");
+    fails("a.c:1[n > ]", 10, "number");
+    fails("a.c:1[n > 1", 5, "not closed");
     fails("kernel:vfs_read", 6, "kernel: places");
     fails("\"libfoo.so\"+0x12", 11, "addresses");
-    fails("f[n > 100]", 2, "values");
+    fails("f[n >]", 5, "number");
+    fails("f[n]", 3, "comparison");
     fails("f[>= p95", 1, "not closed");
     fails("f[>= p95]]", 9, "not opened");
     fails("f[>= p100]", 5, "below 100");
@@ -102,9 +173,53 @@ fn scopes() -> impl Strategy<Value = Scope> {
         (1u32..100_000_000).prop_map(|n| Bound::Percentile(Percentile::from_millionths(n).unwrap())),
     ];
     let predicate = (comparison, bound).prop_map(|(comparison, bound)| Predicate { comparison, bound });
-    let step = (prop_oneof![exact, glob], prop::collection::vec(predicate, 0..4))
-        .prop_map(|(place, predicates)| Step { place, predicates });
-    prop::option::of(step).prop_map(|step| Scope { step })
+    let name = prop_oneof![exact, glob].boxed();
+    let text = prop_oneof!["[a-z_]{1,5}(->[a-z]{1,3}|[.][a-z]{1,3}|\\[[0-9]{1,3}\\])?"];
+    let comparison = prop_oneof![
+        Just("=="),
+        Just("!="),
+        Just("<"),
+        Just("<="),
+        Just(">"),
+        Just(">=")
+    ];
+    let constant = prop_oneof![
+        any::<i64>().prop_map(|n| n.to_string()),
+        (any::<i32>(), 0..1000u32).prop_map(|(whole, part)| format!("{whole}.{part}")),
+        "[A-Z]{1,5}",
+        any::<bool>().prop_map(|b| b.to_string()),
+    ];
+    let condition = (text, comparison, constant).prop_map(|(left, comparison, right)| {
+        self::step(&format!("a.c:1[{left} {comparison} {right}]")).conditions[0].clone()
+    });
+    let conditions = prop::collection::vec(condition, 0..3).boxed();
+    let predicates = prop::collection::vec(predicate, 0..4).boxed();
+    let line = ("\\PC{1,20}", 1..u32::MAX);
+    let function = name.clone().prop_map(Place::Function);
+    let call = (name, line.clone()).prop_map(|(callee, (file, line))| Place::Call { callee, file, line });
+    let spans = prop_oneof![function, call].boxed();
+    let branch =
+        (line.clone(), any::<bool>()).prop_map(|((file, line), taken)| Place::Branch { file, line, taken });
+    let line = line.prop_map(|(file, line)| Place::Line { file, line });
+    let points = prop_oneof![line, branch];
+    let span = (spans, predicates, conditions.clone()).prop_map(|(place, predicates, conditions)| Step {
+        place,
+        predicates,
+        conditions,
+    });
+    let point = (points, conditions).prop_map(|(place, conditions)| Step {
+        place,
+        predicates: Vec::new(),
+        conditions,
+    });
+    let span = span.boxed();
+    let point = point.boxed();
+    let path = (
+        span.clone(),
+        prop::collection::vec(prop_oneof![span, point.clone()], 0..4),
+    )
+        .prop_map(|(first, others)| iter::once(first).chain(others).collect());
+    prop_oneof![path, point.prop_map(|only| vec![only]), Just(Vec::new())].prop_map(|steps| Scope { steps })
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 use object::{Object as _, ObjectSection as _};
 
 /// The sections of `dwarf`, in the order of their numbers.
-const DEBUG: [&str; 9] = [
+const DEBUG: [&str; 12] = [
     ".debug_info",
     ".debug_abbrev",
     ".debug_line",
@@ -13,6 +13,9 @@ const DEBUG: [&str; 9] = [
     ".debug_ranges",
     ".debug_addr",
     ".debug_str_offsets",
+    ".debug_loc",
+    ".debug_loclists",
+    ".debug_aranges",
 ];
 /// Every eighth byte of the text, from where it begins.
 const LOOKUPS: [u8; 2] = [7, 0xf8];

@@ -1,0 +1,98 @@
+//! One instruction to probe.
+
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+use profiler_common::instruction::Action;
+
+use super::{
+    action::entry_action,
+    code::mnemonic,
+    functions::ModuleIndex,
+    handling::{Handling, handling, is_16_bit_branch},
+    hazards::KernelAbility,
+};
+
+/// The longest instruction, in bytes.
+const MAX_BYTES: u64 = 15;
+
+/// An instruction, and what the kernel and programs can do with it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InstructionSite {
+    /// In the file's address space.
+    pub address: u64,
+    /// Where in the file it is.
+    pub file_offset: u64,
+    /// Its length in bytes.
+    pub length: u8,
+    /// Its name.
+    pub mnemonic: String,
+    /// What the kernel does with it under a uprobe; never [`Handling::Refused`].
+    pub handling: Handling,
+    /// What it does, for programs that can do it themselves.
+    pub action: Action,
+}
+
+impl InstructionSite {
+    /// The address behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.address.wrapping_add(self.length.into())
+    }
+
+    /// Whether a kernel would single-step it.
+    #[must_use]
+    pub fn is_single_stepped(&self, ability: KernelAbility) -> bool {
+        match self.handling {
+            Handling::Emulated => false,
+            Handling::LongNop => !ability.long_nops,
+            Handling::Stepped | Handling::Refused => true,
+        }
+    }
+}
+
+/// Why an instruction cannot be probed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Obstacle {
+    /// The kernel accepts no uprobe on it.
+    #[error("the kernel accepts no probe on the {mnemonic} at {address:#x}, because of its prefix")]
+    Refused {
+        /// In the file's address space.
+        address: u64,
+        /// Its name.
+        mnemonic: String,
+    },
+    /// There is no such code.
+    #[error("the instruction at {0:#x} is not in the file")]
+    NotInFile(u64),
+}
+
+/// The instruction at an address, which is known to be one's first; it ends at `end` at the latest.
+pub(super) fn instruction_at(
+    module: &ModuleIndex,
+    address: u64,
+    end: u64,
+) -> Result<(Instruction, InstructionSite), Obstacle> {
+    let missing = Obstacle::NotInFile(address);
+    let end = address.saturating_add(MAX_BYTES).min(end);
+    let (Some(bytes), Some(file_offset)) = (module.code(address..end), module.offset_of(address)) else {
+        return Err(missing);
+    };
+    let instruction = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
+    let length = u8::try_from(instruction.len()).unwrap_or(0);
+    if instruction.is_invalid() || length == 0 {
+        return Err(missing);
+    }
+    let mnemonic = mnemonic(&instruction);
+    let handling = handling(&instruction);
+    if handling == Handling::Refused || is_16_bit_branch(&instruction, &bytes[..length.into()]) {
+        return Err(Obstacle::Refused { address, mnemonic });
+    }
+    let site = InstructionSite {
+        address,
+        file_offset,
+        length,
+        mnemonic,
+        handling,
+        action: entry_action(&instruction),
+    };
+    Ok((instruction, site))
+}

@@ -1,0 +1,179 @@
+//! Which jumps back are those of loops: from where they lead, they are reached again. Others only undo the compiler's
+//! order of blocks.
+
+use iced_x86::{FlowControl, Instruction};
+
+use super::super::code::direct_target;
+
+/// The cycles of some code.
+pub(super) struct Cycles {
+    /// By instruction, in order of address: two of the same number reach each other.
+    components: Vec<(u64, u32)>,
+}
+
+impl Cycles {
+    /// Whether these two instructions reach each other.
+    pub fn join(&self, a: u64, b: u64) -> bool {
+        let component = |address: u64| {
+            let at = self
+                .components
+                .binary_search_by_key(&address, |(address, _)| *address)
+                .ok()?;
+            Some(self.components[at].1)
+        };
+        component(a).is_some() && component(a) == component(b)
+    }
+
+    /// Finds the cycles of instructions, which are in order of address.
+    pub fn of(instructions: &[Instruction]) -> Self {
+        let graph = Graph::of(instructions);
+        let numbers = graph.components();
+        let addresses = instructions.iter().map(Instruction::ip);
+        Self {
+            components: addresses.zip(numbers).collect(),
+        }
+    }
+}
+
+/// Up to two ways on from each instruction. The last node stands for wherever jumps through registers lead.
+struct Graph {
+    next: Vec<[Option<usize>; 2]>,
+    /// What nothing is seen to lead to: the cases of a `switch`, for one.
+    orphans: Vec<usize>,
+}
+
+impl Graph {
+    fn of(instructions: &[Instruction]) -> Self {
+        let position = |address: u64| instructions.binary_search_by_key(&address, Instruction::ip).ok();
+        let anywhere = instructions.len();
+        let mut reached = vec![false; instructions.len()];
+        let mut next = Vec::with_capacity(instructions.len() + 1);
+        for instruction in instructions {
+            let target = direct_target(instruction).and_then(position);
+            let after = position(instruction.next_ip());
+            let ways = match instruction.flow_control() {
+                FlowControl::Return | FlowControl::Exception => [None, None],
+                FlowControl::UnconditionalBranch => [target, None],
+                FlowControl::IndirectBranch => [Some(anywhere), None],
+                FlowControl::ConditionalBranch => [target, after],
+                // Calls return; what does not is followed by code that something else leads to.
+                _ => [after, None],
+            };
+            for way in ways.into_iter().flatten().filter(|&way| way != anywhere) {
+                reached[way] = true;
+            }
+            next.push(ways);
+        }
+        next.push([None, None]);
+        let orphans = (0..reached.len()).filter(|&at| !reached[at]).collect();
+        Self { next, orphans }
+    }
+
+    fn way(&self, node: usize, number: usize) -> Option<usize> {
+        if node + 1 == self.next.len() {
+            return self.orphans.get(number).copied();
+        }
+        self.next[node].iter().flatten().nth(number).copied()
+    }
+
+    /// Tarjan's strongly connected components, without recursion.
+    fn components(&self) -> Vec<u32> {
+        const NONE: usize = usize::MAX;
+        let count = self.next.len();
+        let (mut found, mut low) = (vec![NONE; count], vec![0usize; count]);
+        let mut component = vec![u32::MAX; count];
+        let (mut open, mut path): (Vec<usize>, Vec<(usize, usize)>) = (Vec::new(), Vec::new());
+        let (mut time, mut components) = (0, 0u32);
+        for start in 0..count {
+            if found[start] != NONE {
+                continue;
+            }
+            path.push((start, 0));
+            while let Some(&(node, way)) = path.last() {
+                if way == 0 && found[node] == NONE {
+                    (found[node], low[node]) = (time, time);
+                    time += 1;
+                    open.push(node);
+                }
+                if let Some(to) = self.way(node, way) {
+                    if let Some(top) = path.last_mut() {
+                        top.1 += 1;
+                    }
+                    if found[to] == NONE {
+                        path.push((to, 0));
+                    } else if component[to] == u32::MAX {
+                        low[node] = low[node].min(found[to]);
+                    }
+                    continue;
+                }
+                path.pop();
+                if let Some(&(before, _)) = path.last() {
+                    low[before] = low[before].min(low[node]);
+                }
+                if low[node] == found[node] {
+                    while let Some(member) = open.pop() {
+                        component[member] = components;
+                        if member == node {
+                            break;
+                        }
+                    }
+                    components += 1;
+                }
+            }
+        }
+        component
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::code::Code;
+    use proptest::prelude::*;
+
+    fn cycles(bytes: &[u8]) -> Cycles {
+        Cycles::of(Code::decode(bytes, 0x1000).unwrap().instructions())
+    }
+
+    #[test]
+    fn a_jump_back_is_a_loop_only_where_it_is_reached_again() {
+        // nop; dec eax; jnz to the dec; ret
+        let looped = cycles(&[0x90, 0xff, 0xc8, 0x75, 0xfc, 0xc3]);
+        assert!(looped.join(0x1003, 0x1001));
+        assert!(!looped.join(0x1003, 0x1000));
+        // test eax, eax; jz to the nop; ret; nop; jmp to the ret
+        let moved = cycles(&[0x85, 0xc0, 0x74, 0x01, 0xc3, 0x90, 0xeb, 0xfc]);
+        assert!(!moved.join(0x1006, 0x1004));
+        // The case of a switch: jmp rax; nop; jmp to the first.
+        let switched = cycles(&[0xff, 0xe0, 0x90, 0xeb, 0xfb]);
+        assert!(switched.join(0x1003, 0x1000));
+    }
+
+    proptest! {
+        #[test]
+        fn what_reaches_each_other_has_one_number(bytes in prop::collection::vec(any::<u8>(), 1..60)) {
+            let Ok(code) = Code::decode(&bytes, 0x1000) else { return Ok(()) };
+            let graph = Graph::of(code.instructions());
+            let reaches = |from: usize| {
+                let mut seen = vec![false; graph.next.len()];
+                let mut left = vec![from];
+                while let Some(node) = left.pop() {
+                    for to in (0..).map_while(|number| graph.way(node, number)) {
+                        if !std::mem::replace(&mut seen[to], true) {
+                            left.push(to);
+                        }
+                    }
+                }
+                seen
+            };
+            let reached: Vec<Vec<bool>> = (0..graph.next.len()).map(reaches).collect();
+            let numbers = graph.components();
+            for a in 0..numbers.len() {
+                for b in 0..numbers.len() {
+                    let together = a == b || (reached[a][b] && reached[b][a]);
+                    prop_assert_eq!(numbers[a] == numbers[b], together, "{} {}", a, b);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! A file's DWARF, a unit at a time, and what else of it is needed.
+
+use super::{entry_value::Calls, refusal::Refusal, thread_local::ThreadStorage};
+use crate::plan::elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES};
+use gimli::{BaseAddresses, Dwarf, DwarfSections, EndianSlice, LittleEndian, Unit, UnitHeader, UnitOffset};
+use object::{Object as _, ObjectSection as _, read::elf::ElfFile64};
+use std::{
+    borrow::Cow,
+    cell::{OnceCell, RefCell},
+    collections::HashMap,
+    ops::Range,
+    rc::Rc,
+};
+
+pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) type Header<'a> = UnitHeader<Slice<'a>>;
+
+/// Units whose headers are listed.
+const MAX_UNITS: usize = 1 << 22;
+/// Units that are kept parsed; then all are parsed anew.
+const MAX_CACHED_UNITS: usize = 64;
+/// Address ranges of units that are listed.
+const MAX_RANGES: usize = 1 << 20;
+
+/// What is read of a file, uncompressed. It outlives the [`DebugFile`] over it.
+pub struct DebugSections<'a> {
+    dwarf: DwarfSections<Cow<'a, [u8]>>,
+    pub(super) eh_frame: Cow<'a, [u8]>,
+    pub(super) eh_frame_hdr: Cow<'a, [u8]>,
+    pub(super) debug_frame: Cow<'a, [u8]>,
+    pub(super) bases: BaseAddresses,
+    pub(super) thread_storage: Option<ThreadStorage>,
+    pub(super) program: Elf<'a>,
+    pub(super) program_bytes: &'a [u8],
+}
+
+impl<'a> DebugSections<'a> {
+    /// Finds the sections: those that describe variables in `debug`, the others in `program`. Both are the same
+    /// file, unless its debug information was split off.
+    ///
+    /// # Errors
+    /// What is not x86-64 ELF, and what is damaged.
+    pub fn load(program: &'a [u8], debug: &'a [u8]) -> Result<Self, ElfError> {
+        let elf = Elf::parse(debug)?;
+        let mut left = MAX_UNCOMPRESSED_BYTES;
+        let dwarf = DwarfSections::load(|id| {
+            Ok::<_, ElfError>(elf.section(id.name(), &mut left).unwrap_or_default())
+        })?;
+        let elf = Elf::parse(program)?;
+        let mut section = |name: &str| elf.section(name, &mut left).unwrap_or_default();
+        let (eh_frame, eh_frame_hdr) = (section(".eh_frame"), section(".eh_frame_hdr"));
+        let debug_frame = section(".debug_frame");
+        let mut bases = BaseAddresses::default();
+        let file = ElfFile64::<object::LittleEndian>::parse(program)?;
+        for section in file.sections() {
+            let address = section.address();
+            match section.name_bytes() {
+                Ok(b".eh_frame") => bases = bases.set_eh_frame(address),
+                Ok(b".eh_frame_hdr") => bases = bases.set_eh_frame_hdr(address),
+                Ok(b".text") => bases = bases.set_text(address),
+                Ok(b".got") => bases = bases.set_got(address),
+                _ => {}
+            }
+        }
+        Ok(Self {
+            dwarf,
+            eh_frame,
+            eh_frame_hdr,
+            debug_frame,
+            bases,
+            thread_storage: ThreadStorage::of(&file),
+            program: elf,
+            program_bytes: program,
+        })
+    }
+}
+
+/// The functions of one unit that have code, by their ranges of addresses.
+pub(super) type Functions = Rc<[(Range<u64>, UnitOffset)]>;
+
+/// A file's debug information, read as it is asked for.
+pub struct DebugFile<'a> {
+    pub(super) dwarf: Dwarf<Slice<'a>>,
+    pub(super) sections: &'a DebugSections<'a>,
+    headers: OnceCell<Vec<Header<'a>>>,
+    ranges: OnceCell<Vec<(Range<u64>, usize)>>,
+    units: RefCell<HashMap<usize, Rc<Unit<Slice<'a>>>>>,
+    pub(super) functions: RefCell<HashMap<usize, Functions>>,
+    pub(super) calls: RefCell<HashMap<usize, Calls>>,
+    pub(super) prologue_ends: RefCell<HashMap<usize, Option<u64>>>,
+}
+
+impl<'a> DebugFile<'a> {
+    /// A file over its sections. Nothing is read yet.
+    #[must_use]
+    pub fn new(sections: &'a DebugSections<'a>) -> Self {
+        Self {
+            dwarf: sections
+                .dwarf
+                .borrow(|section| EndianSlice::new(section, LittleEndian)),
+            sections,
+            headers: OnceCell::new(),
+            ranges: OnceCell::new(),
+            units: RefCell::default(),
+            functions: RefCell::default(),
+            calls: RefCell::default(),
+            prologue_ends: RefCell::default(),
+        }
+    }
+
+    /// The headers of all units, in order of offset. Those behind a damaged one are not found.
+    pub(super) fn headers(&self) -> &[Header<'a>] {
+        self.headers.get_or_init(|| {
+            let mut headers = Vec::new();
+            let mut units = self.dwarf.units();
+            while let Ok(Some(header)) = units.next() {
+                if headers.len() == MAX_UNITS {
+                    break;
+                }
+                headers.push(header);
+            }
+            headers
+        })
+    }
+
+    /// The unit that begins at an offset into `.debug_info`.
+    pub(super) fn unit_at(&self, offset: usize) -> Result<Rc<Unit<Slice<'a>>>, Refusal> {
+        if let Some(unit) = self.units.borrow().get(&offset) {
+            return Ok(Rc::clone(unit));
+        }
+        let header = self.dwarf.unit_header(gimli::DebugInfoOffset(offset))?;
+        let unit = Rc::new(self.dwarf.unit(header)?);
+        let mut units = self.units.borrow_mut();
+        if units.len() >= MAX_CACHED_UNITS {
+            units.clear();
+        }
+        units.insert(offset, Rc::clone(&unit));
+        Ok(unit)
+    }
+
+    /// The unit that an offset into `.debug_info` lies in.
+    pub(super) fn unit_around(&self, offset: usize) -> Result<Rc<Unit<Slice<'a>>>, Refusal> {
+        let headers = self.headers();
+        let after = headers.partition_point(|header| start_of(header) <= offset);
+        let header = after.checked_sub(1).and_then(|index| headers.get(index));
+        let header = header.ok_or_else(|| Refusal::Damaged("a reference leads nowhere".into()))?;
+        self.unit_at(start_of(header))
+    }
+
+    /// The units that may have code at an address, those first that the file's own index names.
+    pub(super) fn units_of_code(&self, address: u64) -> Vec<usize> {
+        let mut found = self.indexed(address);
+        if found.is_empty() {
+            let ranges = self.ranges.get_or_init(|| self.all_ranges());
+            let holding = ranges.iter().filter(|(range, _)| range.contains(&address));
+            found.extend(holding.map(|(_, unit)| *unit));
+            found.dedup();
+        }
+        found
+    }
+
+    /// By `.debug_aranges`.
+    fn indexed(&self, address: u64) -> Vec<usize> {
+        let mut found = Vec::new();
+        let mut headers = self.dwarf.debug_aranges.headers();
+        while let Ok(Some(header)) = headers.next() {
+            let mut entries = header.entries();
+            while let Ok(Some(entry)) = entries.next() {
+                if entry.range().begin <= address && address < entry.range().end {
+                    found.push(header.debug_info_offset().0);
+                    break;
+                }
+            }
+        }
+        found
+    }
+
+    fn all_ranges(&self) -> Vec<(Range<u64>, usize)> {
+        let mut all = Vec::new();
+        for header in self.headers() {
+            let ranges = self
+                .dwarf
+                .unit(*header)
+                .and_then(|unit| self.dwarf.unit_ranges(&unit));
+            let Ok(mut ranges) = ranges else { continue };
+            while let Ok(Some(range)) = ranges.next() {
+                if all.len() == MAX_RANGES {
+                    return all;
+                }
+                if range.begin != 0 && range.begin < range.end {
+                    all.push((range.begin..range.end, start_of(header)));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Where a unit begins in `.debug_info`.
+pub(super) fn start_of(header: &Header<'_>) -> usize {
+    header.debug_info_offset().map_or(0, |offset| offset.0)
+}

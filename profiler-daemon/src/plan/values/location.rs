@@ -1,0 +1,138 @@
+//! Where a variable is at an address.
+
+use super::{
+    context::{Context, Location, Source},
+    entry::Entry,
+    file::{DebugFile, Slice},
+    refusal::{Refusal, optimized_out, unsupported},
+};
+use gimli::{AttributeValue, DwAt, Expression, Operation};
+use profiler_common::unwind::register::{RBP, RSP};
+
+impl<'a> DebugFile<'a> {
+    /// The expression that holds at an address, of an attribute that is one or a list of them.
+    pub(super) fn expression_at(
+        &self,
+        entry: &Entry<'a>,
+        name: DwAt,
+        address: u64,
+    ) -> Result<Option<Expression<Slice<'a>>>, Refusal> {
+        let value = match entry.value(name) {
+            None => return Ok(None),
+            Some(AttributeValue::Exprloc(expression)) => return Ok(Some(expression)),
+            // Before DWARF 4 an expression is a block.
+            Some(AttributeValue::Block(block)) => return Ok(Some(Expression(block))),
+            Some(value) => value,
+        };
+        let Some(mut list) = self.dwarf.attr_locations(&entry.unit, value)? else {
+            return unsupported("a location of an unknown form");
+        };
+        let mut found: Option<Expression<Slice<'a>>> = None;
+        while let Some(location) = list.next()? {
+            if location.range.begin <= address && address < location.range.end {
+                match &found {
+                    Some(found) if *found != location.data => {
+                        return unsupported("the debug information says two places at once");
+                    }
+                    _ => found = Some(location.data),
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Where a variable is, `size` bytes of it, or what it always is.
+    pub(super) fn location(
+        &self,
+        context: &Context<'_, 'a>,
+        variable: &Entry<'a>,
+        size: u64,
+        signed: bool,
+    ) -> Result<Location, Refusal> {
+        let has_location = variable.die.has_attr(gimli::DW_AT_location);
+        let located = if has_location {
+            Some(variable.clone())
+        } else if variable.die.has_attr(gimli::DW_AT_const_value) {
+            return constant(variable, size, signed);
+        } else {
+            self.through(variable, gimli::DW_AT_location)?
+        };
+        let Some(located) = located else {
+            return match self.through(variable, gimli::DW_AT_const_value)? {
+                Some(entry) => constant(&entry, size, signed),
+                None => optimized_out("the debug information has no place for it"),
+            };
+        };
+        let expression = self.expression_at(&located, gimli::DW_AT_location, context.address)?;
+        let Some(expression) = expression else {
+            return optimized_out("the debug information has no place for it at this instruction");
+        };
+        if expression.0.is_empty() {
+            return optimized_out("it is no longer kept at this instruction");
+        }
+        context.in_unit(&located).lower(expression)
+    }
+
+    /// Whether a variable is said to be at one place of the frame in all of its function: then it is not there yet
+    /// while the function begins.
+    pub(super) fn is_always_in_frame(variable: &Entry<'a>) -> Result<bool, Refusal> {
+        let expression = match variable.value(gimli::DW_AT_location) {
+            Some(AttributeValue::Exprloc(expression)) => expression,
+            Some(AttributeValue::Block(block)) => Expression(block),
+            _ => return Ok(false),
+        };
+        let mut operations = expression.operations(variable.unit.encoding());
+        while let Some(operation) = operations.next()? {
+            match operation {
+                Operation::FrameOffset { .. } | Operation::CallFrameCFA => return Ok(true),
+                Operation::RegisterOffset { register, .. }
+                    if register.0 == u16::from(RBP) || register.0 == u16::from(RSP) =>
+                {
+                    return Ok(true);
+                }
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// A constant, in as many bytes as its type has.
+fn constant(entry: &Entry<'_>, size: u64, signed: bool) -> Result<Location, Refusal> {
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    let attribute = entry.die.attr(gimli::DW_AT_const_value);
+    let raw = attribute.map(gimli::Attribute::raw_value);
+    // How many bytes the number was written in; a negative one is ambiguous in fewer than its type has.
+    let (word, width) = match raw {
+        Some(AttributeValue::Data1(word)) => (i128::from(word), 1),
+        Some(AttributeValue::Data2(word)) => (i128::from(word), 2),
+        Some(AttributeValue::Data4(word)) => (i128::from(word), 4),
+        Some(AttributeValue::Data8(word)) => (i128::from(word), 8),
+        Some(AttributeValue::Udata(word)) => (i128::from(word), 16),
+        Some(AttributeValue::Sdata(word)) => (i128::from(word), 16),
+        Some(AttributeValue::Block(bytes)) => {
+            return if bytes.len() == size {
+                Ok(Location::Whole(Source::Bytes(bytes.slice().to_vec())))
+            } else {
+                unsupported("a constant of another size than its type")
+            };
+        }
+        Some(AttributeValue::String(text)) => {
+            let mut bytes = text.slice().to_vec();
+            bytes.push(0);
+            return if bytes.len() == size {
+                Ok(Location::Whole(Source::Bytes(bytes)))
+            } else {
+                unsupported("a constant of another size than its type")
+            };
+        }
+        _ => return unsupported("a constant of an unknown form"),
+    };
+    if signed && width < size && word >> (8 * width - 1) != 0 && width < 16 {
+        return unsupported("a constant whose sign the debug information leaves open");
+    }
+    match word.to_le_bytes().get(..size) {
+        Some(bytes) => Ok(Location::Whole(Source::Bytes(bytes.to_vec()))),
+        None => unsupported("a constant of another size than its type"),
+    }
+}

@@ -1,0 +1,241 @@
+//! All of it together: an expression and an address to a plan and what its output means.
+
+use super::{
+    code::{Code, check_stack},
+    expression::{Expression, Root, register_name},
+    file::DebugFile,
+    path::{Lowering, Reached},
+    refusal::{Refusal, unsupported},
+    shape::{Budget, Form, Shape},
+    structure::in_bits,
+    text::{Content, Text, emit_counted, emit_terminated},
+};
+use profiler_common::values::{
+    Comparison, Instruction, Kind, MAX_BYTES, MAX_INSTRUCTIONS, Operation, ReadPlan,
+};
+use std::ops::Range;
+
+/// Where a value is to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Site {
+    /// The instruction, in the file's own address space.
+    pub address: u64,
+    /// What is added to the file's addresses in the process.
+    pub bias: u64,
+}
+
+/// How a value is read, and what the bytes mean.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lowered {
+    /// What the programs run.
+    pub plan: ReadPlan,
+    /// What the expression's type is.
+    pub shape: Shape,
+    /// How the output is laid out.
+    pub layout: Layout,
+    /// Bytes of the value that have none.
+    pub missing: Vec<Range<u64>>,
+}
+
+/// How a plan's output is laid out.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Layout {
+    /// The value's own bytes, cut to what a plan can read.
+    Object,
+    /// A pointer; then, unless it is null, text with its NUL, cut to the bytes given.
+    Terminated(usize),
+    /// A number of bytes; then as many of them as there is room for, which are text.
+    Characters,
+    /// A number of elements; then as many of them as there is room for.
+    Elements(Box<Shape>),
+}
+
+/// Lowers an expression for an address.
+///
+/// # Errors
+/// Says why there is no plan: no such variable (with the nearest names), optimized out, or unsupported, by which
+/// operation or type.
+pub fn lower(file: &DebugFile<'_>, site: Site, expression: &Expression) -> Result<Lowered, Refusal> {
+    if let (Root::Register(number), []) = (&expression.root, expression.steps.as_slice()) {
+        let mut instructions = Code::register(*number, 0).instructions().to_vec();
+        instructions.push(Instruction::new(Operation::Store).size(8));
+        return finish(
+            &instructions,
+            Shape::word(register_name(*number)),
+            Layout::Object,
+            Vec::new(),
+        );
+    }
+    let function = file.function(site.address);
+    let lowering = Lowering {
+        file,
+        site,
+        function: function.as_ref().ok(),
+    };
+    let reached = lowering
+        .reach(expression)
+        .map_err(|refusal| match (refusal, &function) {
+            // Without the function there is no telling what a name means.
+            (Refusal::NoVariable { .. }, Err(none)) => none.clone(),
+            (refusal, _) => refusal,
+        })?;
+    lowering.emit(&reached)
+}
+
+/// Lowers a condition: the plan rejects a hit unless the expression, a number, compares to a constant as asked.
+/// The constant is of the number's own kind: for floats and doubles, their bits.
+///
+/// # Errors
+/// As for [`lower`]; and where the expression is no number.
+pub fn require(
+    file: &DebugFile<'_>,
+    site: Site,
+    expression: &Expression,
+    comparison: Comparison,
+    constant: impl FnOnce(&Shape, Kind) -> Result<u64, Refusal>,
+) -> Result<ReadPlan, Refusal> {
+    let (mut code, shape) =
+        if let (Root::Register(number), []) = (&expression.root, expression.steps.as_slice()) {
+            (Code::register(*number, 0), Shape::word(register_name(*number)))
+        } else {
+            let function = file.function(site.address)?;
+            let lowering = Lowering {
+                file,
+                site,
+                function: Some(&function),
+            };
+            let reached = lowering.reach(expression)?;
+            lowering.scalar(&reached)?
+        };
+    let kind = match (&shape.form, shape.size) {
+        (Form::Integer { signed: true } | Form::Enumeration { signed: true, .. }, 1..=8) => Kind::Signed,
+        (
+            Form::Integer { signed: false }
+            | Form::Enumeration { signed: false, .. }
+            | Form::Boolean
+            | Form::Character
+            | Form::Pointer,
+            1..=8,
+        ) => Kind::Unsigned,
+        (Form::Float, 4) => Kind::Float,
+        (Form::Float, 8) => Kind::Double,
+        _ => return unsupported(format!("{} is no number to compare", shape.type_name)),
+    };
+    let constant = constant(&shape, kind)?;
+    code.push(Instruction::new(Operation::Constant).immediate(constant));
+    let mut require = Instruction::new(Operation::Require).size(kind as u8);
+    require.comparison = comparison as u8;
+    code.push(require);
+    plan(code.instructions())
+}
+
+impl<'a> Lowering<'_, 'a> {
+    /// The plan that reads what was reached.
+    fn emit(&self, reached: &Reached<'a>) -> Result<Lowered, Refusal> {
+        let mut instructions = Vec::new();
+        let mut shape = self.file.shape(reached.kind.as_ref(), &mut Budget::default());
+        if let Some(field) = &reached.bits {
+            shape = in_bits(shape, field);
+        }
+        for count in reached.counts.iter().rev() {
+            shape = shape.repeated(*count);
+        }
+        if let Form::Unsupported(reason) = &shape.form {
+            return unsupported(reason.clone());
+        }
+        let is_whole = reached.bits.is_none() && reached.counts.is_empty();
+        let kind = self.file.stripped(reached.kind.clone())?.filter(|_| is_whole);
+        let text = match &kind {
+            Some(kind) => self.file.text(kind)?,
+            None => None,
+        };
+        match text {
+            Some(Text::Terminated) => {
+                emit_terminated(&reached.place, &mut instructions)?;
+                finish(
+                    &instructions,
+                    shape,
+                    Layout::Terminated(MAX_BYTES - 8),
+                    Vec::new(),
+                )
+            }
+            Some(Text::Counted {
+                pointer,
+                length,
+                size,
+                content,
+            }) => {
+                emit_counted(&reached.place, (pointer, length, size), &mut instructions)?;
+                let layout = match content {
+                    Content::Characters => Layout::Characters,
+                    Content::Elements(element) => {
+                        let element = self.file.shape(Some(&element), &mut Budget::default());
+                        Layout::Elements(Box::new(element))
+                    }
+                };
+                finish(&instructions, shape, layout, Vec::new())
+            }
+            None => {
+                let size = shape.size.min(MAX_BYTES as u64);
+                let missing = reached.place.emit(size, &mut instructions)?;
+                finish(&instructions, shape, Layout::Object, missing)
+            }
+        }
+    }
+
+    /// Code that leaves a number, extended by its sign, and what it is.
+    fn scalar(&self, reached: &Reached<'a>) -> Result<(Code, Shape), Refusal> {
+        let shape = self.file.shape(reached.kind.as_ref(), &mut Budget::default());
+        if let Form::Unsupported(reason) = &shape.form {
+            return unsupported(reason.clone());
+        }
+        if !reached.counts.is_empty() {
+            return unsupported("several elements are no number to compare");
+        }
+        let signed = matches!(
+            shape.form,
+            Form::Integer { signed: true } | Form::Enumeration { signed: true, .. }
+        );
+        let Some((field, (shift, bits))) = reached.bits.as_ref().and_then(|field| Some((field, field.bits?)))
+        else {
+            let mut code = reached.place.value(shape.size)?;
+            if signed {
+                code.extend(shape.size * 8, true);
+            }
+            return Ok((code, shape));
+        };
+        // A load takes 1, 2, 4 or 8 bytes: more than the bits' own, where these are an odd number.
+        let size = field.bit_bytes().unwrap_or(0).next_power_of_two();
+        if field.bit_bytes() != Some(size) || size > 8 {
+            return unsupported("a comparison with a bit field across bytes");
+        }
+        let mut code = reached.place.value(size)?;
+        code.shift_right(shift.into());
+        code.extend(bits.into(), signed);
+        Ok((code, shape))
+    }
+}
+
+fn finish(
+    instructions: &[Instruction],
+    shape: Shape,
+    layout: Layout,
+    missing: Vec<Range<u64>>,
+) -> Result<Lowered, Refusal> {
+    Ok(Lowered {
+        plan: plan(instructions)?,
+        shape,
+        layout,
+        missing,
+    })
+}
+
+fn plan(instructions: &[Instruction]) -> Result<ReadPlan, Refusal> {
+    check_stack(instructions)?;
+    ReadPlan::new(instructions).ok_or_else(|| {
+        Refusal::Unsupported(format!(
+            "it takes {} instructions to read, of which a plan has {MAX_INSTRUCTIONS}",
+            instructions.len()
+        ))
+    })
+}

@@ -1,0 +1,63 @@
+//! From an expression and an address to a plan that reads it, and from what was read to a value.
+//!
+//! A variable's location is lowered once, for that address, to the bytecode of [`profiler_common::values`]. What
+//! cannot be read for certain is refused with the reason: a plausible wrong value is worse than none.
+//!
+//! | file | has |
+//! |---|---|
+//! | `expression.rs` | what is asked for |
+//! | `file.rs` | a file's DWARF, a unit at a time, and what else of it is needed |
+//! | `entry.rs` | its entries, and what they refer to |
+//! | `functions.rs` | which function and blocks an address is in |
+//! | `scope.rs` | which variable a name means there |
+//! | `globals.rs` | variables outside of functions |
+//! | `location.rs` | where a variable is at an address |
+//! | `context.rs` | where an expression is evaluated, and what it comes to |
+//! | `operations.rs` | DWARF expressions to bytecode |
+//! | `code.rs` | bytecode under construction |
+//! | `frame.rs` | the frame's base and the canonical frame address |
+//! | `entry_value.rs` | what a register held when the function was called |
+//! | `prologue.rs` | where arguments are before the function has stored them |
+//! | `thread_local.rs` | where thread-local variables are |
+//! | `types.rs` | types, a step at a time |
+//! | `shape.rs` | what bytes mean: types described in full, and owned |
+//! | `structure.rs` | the shapes of structures and of Rust's enums |
+//! | `place.rs` | a part of a variable, in memory or in pieces |
+//! | `text.rs` | strings and slices of the languages' libraries |
+//! | `path.rs` | from a variable to what is meant of it |
+//! | `lower.rs` | all of it together |
+//! | `render.rs` | bytes to a value |
+//! | `print.rs` | a value to text |
+
+pub mod expression;
+pub mod render;
+pub mod shape;
+
+mod code;
+mod context;
+mod entry;
+mod entry_value;
+mod file;
+mod frame;
+mod functions;
+mod globals;
+mod location;
+mod lower;
+mod operations;
+mod path;
+mod place;
+mod print;
+mod prologue;
+mod refusal;
+mod scope;
+mod structure;
+mod text;
+mod thread_local;
+mod types;
+
+pub use expression::{Expression, ExpressionError, parse};
+pub use file::{DebugFile, DebugSections};
+pub use lower::{Layout, Lowered, Site, lower, require};
+pub use refusal::Refusal;
+pub use render::{Reading, Value, render};
+pub use shape::Shape;

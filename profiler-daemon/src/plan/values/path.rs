@@ -1,0 +1,303 @@
+//! The way from a variable to what is meant of it, step by step.
+
+use super::{
+    context::{Context, Location, Source},
+    entry::Entry,
+    expression::{Expression, Root, Step},
+    file::DebugFile,
+    functions::Function,
+    lower::Site,
+    place::Place,
+    refusal::{Refusal, unsupported},
+    scope::nearest,
+    structure::Field,
+};
+use std::rc::Rc;
+
+/// References and pointers that a member is looked for behind.
+const MAX_BEHIND: usize = 4;
+
+/// What an expression has come to so far.
+pub(super) struct Reached<'a> {
+    pub place: Place,
+    pub kind: Option<Entry<'a>>,
+    /// The member that it is, where that has some bits only.
+    pub bits: Option<Field<'a>>,
+    /// Where it is an array of `kind`: elements in each dimension, the outermost first.
+    pub counts: Vec<u64>,
+}
+
+/// An expression at a site.
+pub(super) struct Lowering<'f, 'a> {
+    pub file: &'f DebugFile<'a>,
+    pub site: Site,
+    pub function: Option<&'f Function<'a>>,
+}
+
+impl<'a> Lowering<'_, 'a> {
+    fn context(&self, entry: &Entry<'a>) -> Context<'_, 'a> {
+        Context {
+            file: self.file,
+            unit: Rc::clone(&entry.unit),
+            function: self.function,
+            address: self.site.address,
+            bias: self.site.bias,
+            caller: None,
+            nesting: 0,
+        }
+    }
+
+    /// Where an expression leads.
+    pub fn reach(&self, expression: &Expression) -> Result<Reached<'a>, Refusal> {
+        let mut at = self.begin(&expression.root)?;
+        self.through_references(&mut at)?;
+        for step in &expression.steps {
+            if at.bits.is_some() {
+                return unsupported("a step into a bit field");
+            }
+            if !at.counts.is_empty() && !matches!(step, Step::Index(_) | Step::Range(..)) {
+                return unsupported("a step from several elements at once");
+            }
+            match step {
+                Step::Dereference => self.dereference(&mut at)?,
+                Step::Member(name) => self.step_to_member(&mut at, name)?,
+                Step::Index(index) => self.step_to_elements(&mut at, *index, None)?,
+                Step::Range(from, to) => self.step_to_elements(&mut at, *from, Some(to - from))?,
+            }
+            self.through_references(&mut at)?;
+        }
+        Ok(at)
+    }
+
+    fn begin(&self, root: &Root) -> Result<Reached<'a>, Refusal> {
+        let (global, path) = match root {
+            Root::Register(_) => return unsupported("a step into a register, which has no type"),
+            Root::Return => return self.returned(),
+            Root::Variable { global, path } => (*global, path),
+        };
+        if let (false, [name], Some(function)) = (global, path.as_slice(), self.function)
+            && let Some(variable) = self.file.local(function, self.site.address, name)?
+        {
+            return self.local(function, &variable);
+        }
+        let own = self.function.map(|function| &function.entry.unit);
+        match self.file.global(own, path, global)? {
+            Some(variable) => self.variable(&variable),
+            None => Err(self.file.no_variable(self.function, &path.join("::"))),
+        }
+    }
+
+    fn local(&self, function: &Function<'a>, variable: &Entry<'a>) -> Result<Reached<'a>, Refusal> {
+        let kind = self.file.type_of(variable)?;
+        let size = self.file.size_of(kind.as_ref())?;
+        let context = self.context(variable);
+        match self
+            .file
+            .before_it_is_stored(&context, function, variable, size)?
+        {
+            Some(place) => Ok(Reached {
+                place,
+                kind,
+                bits: None,
+                counts: Vec::new(),
+            }),
+            None => self.variable(variable),
+        }
+    }
+
+    fn variable(&self, variable: &Entry<'a>) -> Result<Reached<'a>, Refusal> {
+        let kind = self.file.type_of(variable)?;
+        let size = self.file.size_of(kind.as_ref())?;
+        let signed = self.file.is_signed(kind.as_ref());
+        let location = self
+            .file
+            .location(&self.context(variable), variable, size, signed)?;
+        Ok(Reached {
+            place: Place::new(location, size)?,
+            kind,
+            bits: None,
+            counts: Vec::new(),
+        })
+    }
+
+    /// What the function returns, at the instruction that does: in `rax`, as every ABI here has it for numbers and
+    /// pointers.
+    fn returned(&self) -> Result<Reached<'a>, Refusal> {
+        let Some(function) = self.function else {
+            return Err(Refusal::NoDebugInformation(self.site.address));
+        };
+        if !self.file.is_return(self.site.address) {
+            return unsupported("what a function returns is known at its return instructions only");
+        }
+        let Some(kind) = self.file.type_of(&function.entry)? else {
+            return unsupported("the function returns nothing");
+        };
+        let stripped = self.file.stripped(Some(kind.clone()))?;
+        let size = self.file.size_of(Some(&kind))?;
+        let is_number = stripped.as_ref().is_some_and(|kind| match kind.tag() {
+            gimli::DW_TAG_pointer_type
+            | gimli::DW_TAG_reference_type
+            | gimli::DW_TAG_rvalue_reference_type
+            | gimli::DW_TAG_enumeration_type => true,
+            gimli::DW_TAG_base_type => !matches!(
+                DebugFile::encoding(kind),
+                None | Some((gimli::DW_ATE_float | gimli::DW_ATE_complex_float, _))
+            ),
+            _ => false,
+        });
+        if !is_number || size > 8 {
+            let name = self.file.type_name(Some(&kind));
+            return unsupported(format!("{name} is not returned in a general register"));
+        }
+        Ok(Reached {
+            place: Place::new(Location::Whole(Source::Register(0)), size)?,
+            kind: Some(kind),
+            bits: None,
+            counts: Vec::new(),
+        })
+    }
+
+    /// C++ names what a reference leads to by the reference's own name.
+    fn through_references(&self, at: &mut Reached<'a>) -> Result<(), Refusal> {
+        for _ in 0..MAX_BEHIND {
+            match self.file.stripped(at.kind.clone())? {
+                Some(kind)
+                    if matches!(
+                        kind.tag(),
+                        gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type
+                    ) =>
+                {
+                    self.dereference(at)?;
+                }
+                _ => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    fn dereference(&self, at: &mut Reached<'a>) -> Result<(), Refusal> {
+        let kind = self.file.stripped(at.kind.clone())?;
+        let pointer = kind.filter(|kind| {
+            matches!(
+                kind.tag(),
+                gimli::DW_TAG_pointer_type
+                    | gimli::DW_TAG_reference_type
+                    | gimli::DW_TAG_rvalue_reference_type
+            )
+        });
+        let Some(pointer) = pointer else {
+            let name = self.file.type_name(at.kind.as_ref());
+            return unsupported(format!("{name} is no pointer"));
+        };
+        let target = self.file.type_of(&pointer)?;
+        at.place = match at.place.implicit_target() {
+            Some((entry, offset)) => self.implicit(entry, offset, target.as_ref())?,
+            None => Place::Memory(at.place.value(8)?),
+        };
+        at.kind = target;
+        Ok(())
+    }
+
+    /// What a pointer leads to that was optimized out itself.
+    fn implicit(&self, entry: usize, offset: i64, target: Option<&Entry<'a>>) -> Result<Place, Refusal> {
+        let variable = self.file.entry_at(entry)?;
+        let size = self.file.size_of(target)?;
+        let Ok(offset) = u64::try_from(offset) else {
+            return unsupported("a pointer that was optimized out, to before what it points to");
+        };
+        if self.file.type_of(&variable)?.is_some() {
+            return Ok(self.variable(&variable)?.place.part(offset, size));
+        }
+        // An entry without a type stands for bytes.
+        let whole = offset.saturating_add(size);
+        let location = self
+            .file
+            .location(&self.context(&variable), &variable, whole, false)?;
+        Ok(Place::new(location, whole)?.part(offset, size))
+    }
+
+    fn step_to_member(&self, at: &mut Reached<'a>, name: &str) -> Result<(), Refusal> {
+        for _ in 0..MAX_BEHIND {
+            let kind = self.file.stripped(at.kind.clone())?;
+            match kind {
+                Some(kind) if kind.tag() == gimli::DW_TAG_pointer_type => self.dereference(at)?,
+                Some(kind)
+                    if matches!(
+                        kind.tag(),
+                        gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
+                    ) =>
+                {
+                    let Some(field) = self.file.member(&kind, name)? else {
+                        return Err(self.no_member(&kind, name));
+                    };
+                    let offset = field.offset.clone()?;
+                    let size = match field.bit_bytes() {
+                        Some(size) => size,
+                        None => self.file.size_of(field.kind.as_ref())?,
+                    };
+                    at.place = at.place.part(offset, size);
+                    at.kind.clone_from(&field.kind);
+                    at.bits = field.bits.is_some().then_some(field);
+                    return Ok(());
+                }
+                _ => break,
+            }
+        }
+        let name = self.file.type_name(at.kind.as_ref());
+        unsupported(format!("{name} has no members"))
+    }
+
+    fn no_member(&self, kind: &Entry<'a>, name: &str) -> Refusal {
+        let of = self.file.type_name(Some(kind));
+        if matches!(DebugFile::variant_part(kind), Ok(Some(_))) {
+            return Refusal::Unsupported(format!("{of} has variants, which are read as a whole"));
+        }
+        if kind.flag(gimli::DW_AT_declaration) {
+            return Refusal::Unsupported(format!("{of} is only declared where the variable is"));
+        }
+        let fields = self.file.fields(kind).unwrap_or_default();
+        let members = fields.into_iter().filter_map(|field| field.name).collect();
+        Refusal::NoMember {
+            of,
+            name: name.into(),
+            members: nearest(name, members),
+        }
+    }
+
+    fn step_to_elements(&self, at: &mut Reached<'a>, first: u64, count: Option<u64>) -> Result<(), Refusal> {
+        let name = self.file.type_name(at.kind.as_ref());
+        let mut counts = std::mem::take(&mut at.counts);
+        if counts.is_empty() {
+            let kind = self.file.stripped(at.kind.clone())?;
+            match kind {
+                Some(kind) if kind.tag() == gimli::DW_TAG_pointer_type => self.dereference(at)?,
+                Some(kind) if kind.tag() == gimli::DW_TAG_array_type => {
+                    let array = self.file.array(&kind)?;
+                    at.kind = array.element;
+                    counts = array.counts;
+                }
+                _ => return unsupported(format!("elements of {name}, which is neither pointer nor array")),
+            }
+        }
+        if !counts.is_empty() {
+            // Arrays at the end of a structure may be declared with none or one.
+            let elements = counts.remove(0);
+            let end = first.saturating_add(count.unwrap_or(1));
+            if elements > 1 && end > elements {
+                return unsupported(format!("{name} has {elements} elements"));
+            }
+        }
+        let mut size = self.file.size_of(at.kind.as_ref())?;
+        for inner in &counts {
+            size = size.saturating_mul(*inner);
+        }
+        let whole = size.checked_mul(count.unwrap_or(1));
+        let (Some(offset), Some(whole)) = (size.checked_mul(first), whole) else {
+            return unsupported("an element beyond all memory");
+        };
+        at.place = at.place.part(offset, whole);
+        counts.splice(0..0, count);
+        at.counts = counts;
+        Ok(())
+    }
+}

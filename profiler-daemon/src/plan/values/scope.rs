@@ -1,0 +1,127 @@
+//! Which variable a name means at an address.
+
+use super::{
+    entry::Entry,
+    file::DebugFile,
+    functions::Function,
+    refusal::{Refusal, optimized_out},
+};
+
+/// Names that are offered where one is not found.
+const MAX_NEAREST: usize = 5;
+
+impl<'a> DebugFile<'a> {
+    /// The local variable or argument of a name: in the innermost block, or inlined call, that has one.
+    pub(super) fn local(
+        &self,
+        function: &Function<'a>,
+        address: u64,
+        name: &str,
+    ) -> Result<Option<Entry<'a>>, Refusal> {
+        for block in function.blocks.iter().rev() {
+            let mut found: Vec<Entry<'a>> = Self::variables(block)?;
+            found.retain(|variable| self.name(variable).as_deref() == Some(name));
+            // Of several of one name in one block, those that are not live here do not count.
+            if found.len() > 1 {
+                let live: Vec<Entry<'a>> = found
+                    .iter()
+                    .filter(|variable| self.is_live(variable, address))
+                    .cloned()
+                    .collect();
+                match live.len() {
+                    0 => {
+                        return optimized_out(
+                            "the debug information has no place for it at this instruction",
+                        );
+                    }
+                    1 => found = live,
+                    _ => {
+                        return Err(Refusal::Ambiguous {
+                            name: name.into(),
+                            candidates: live.iter().map(|variable| self.declared_at(variable)).collect(),
+                        });
+                    }
+                }
+            }
+            if let Some(variable) = found.pop() {
+                return Ok(Some(variable));
+            }
+            // What is optimized out altogether may be left out of the block, but not of what it is an instance of.
+            if let Some(origin) = self.origin(block)?
+                && Self::variables(&origin)?
+                    .iter()
+                    .any(|variable| self.name(variable).as_deref() == Some(name))
+            {
+                return optimized_out("the compiler left it out of this instance");
+            }
+        }
+        Ok(None)
+    }
+
+    /// The variables and arguments that a block declares itself.
+    pub(super) fn variables(block: &Entry<'a>) -> Result<Vec<Entry<'a>>, Refusal> {
+        let mut variables = block.children()?;
+        variables.retain(|child| {
+            matches!(
+                child.tag(),
+                gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter | gimli::DW_TAG_constant
+            )
+        });
+        Ok(variables)
+    }
+
+    fn is_live(&self, variable: &Entry<'a>, address: u64) -> bool {
+        variable.die.has_attr(gimli::DW_AT_const_value)
+            || matches!(
+                self.expression_at(variable, gimli::DW_AT_location, address),
+                Ok(Some(expression)) if !expression.0.is_empty()
+            )
+    }
+
+    fn declared_at(&self, variable: &Entry<'a>) -> String {
+        let line = self.through(variable, gimli::DW_AT_decl_line).ok().flatten();
+        match line.and_then(|entry| entry.number(gimli::DW_AT_decl_line)) {
+            Some(line) => format!("declared in line {line}"),
+            None => "declared in an unknown line".into(),
+        }
+    }
+
+    /// The refusal of a name that nothing has.
+    pub(super) fn no_variable(&self, function: Option<&Function<'a>>, name: &str) -> Refusal {
+        let mut names = Vec::new();
+        for block in function.iter().flat_map(|function| &function.blocks) {
+            let variables = Self::variables(block).unwrap_or_default();
+            names.extend(variables.iter().filter_map(|variable| self.name(variable)));
+        }
+        Refusal::NoVariable {
+            name: name.into(),
+            nearest: nearest(name, names),
+        }
+    }
+}
+
+/// Those of the names that are like one, the most alike first.
+pub(super) fn nearest(name: &str, mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names.dedup();
+    names.sort_by_key(|other| distance(name, other));
+    names.truncate(MAX_NEAREST);
+    names
+}
+
+/// Edits between two names, cut to what matters for an order.
+fn distance(a: &str, b: &str) -> usize {
+    const MAX: usize = 64;
+    let b: Vec<char> = b.chars().take(MAX).collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(MAX).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(x.to_lowercase().ne(y.to_lowercase()));
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
