@@ -7,6 +7,7 @@ mod build;
 mod names;
 mod record;
 mod sources;
+mod stacks;
 pub mod wrapper;
 
 use std::{
@@ -59,6 +60,13 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         return Ok(());
     }
     let (bytes, tools) = build::object(root, arguments.toolchain)?;
+    let shared = stacks::shared(&bytes)?;
+    if !shared.is_empty() {
+        return Err(Error::told(format!(
+            "functions of uprobe programs use 64 bytes of stack or more, which Linux 6.13 and later would share between \
+             threads: {shared:?}"
+        )));
+    }
     let record = Record::new(sources::sha256(root)?, &bytes, tools);
     let path = object_path(root);
     let directory = path.parent().unwrap_or(root);
@@ -121,6 +129,12 @@ mod tests {
     #[test]
     fn the_committed_object_is_current() {
         check(workspace::root()).unwrap();
+    }
+
+    #[test]
+    fn no_stack_of_the_committed_object_is_shared_between_threads() {
+        let bytes = fs::read(object_path(workspace::root())).unwrap();
+        assert_eq!(stacks::shared(&bytes).unwrap(), []);
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub fn difference(a: Estimate, b: Estimate) -> Estimate {
 
 /// Wilson's score interval ("Probable inference, the law of succession, and statistical
 /// inference", 1927).
-fn wilson(p: f64, n: f64, z: f64) -> (f64, f64) {
+pub(super) fn wilson(p: f64, n: f64, z: f64) -> (f64, f64) {
     let z2n = z * z / n;
     let middle = (p + z2n / 2.0) / (1.0 + z2n);
     let half = z / (1.0 + z2n) * (p * (1.0 - p) / n + z2n / (4.0 * n)).sqrt();

@@ -1,8 +1,9 @@
 //! Joins samples to the spans that they were taken in.
 //!
-//! A sample belongs to the outermost open span of the step on its thread. Whether that span is
-//! slow is known only when it has ended, so the sample waits for the span's end record. The ring
-//! buffer keeps order: a span's samples come before its end.
+//! A sample belongs to the outermost open span of the scope's last step on its thread, and with it to the innermost
+//! spans of the steps before that lie around it. It waits for the span of the last step that asks for a duration:
+//! whether that is slow is known only when it has ended. The ring buffer keeps order: a span's samples come before its
+//! end.
 
 use super::{
     calltree::NodeId,
@@ -38,11 +39,35 @@ pub struct Sample<'a> {
     pub spans: &'a [SpanRef],
 }
 
+/// A step as it is looked for among a thread's open spans.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Level {
+    /// Its probes.
+    pub probes: HashSet<ProbeId>,
+    /// Gates of lines that have to have been reached in its span.
+    pub gates: u32,
+}
+
+impl Level {
+    fn holds(&self, span: &SpanRef) -> bool {
+        self.probes.contains(&span.probe) && span.gates & self.gates == self.gates
+    }
+}
+
+impl<const N: usize> From<[ProbeId; N]> for Level {
+    fn from(probes: [ProbeId; N]) -> Self {
+        Self {
+            probes: HashSet::from(probes),
+            gates: 0,
+        }
+    }
+}
+
 /// Why a sample belongs to no span of the step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub enum Reason {
-    /// No span of the step was open.
+    /// No span of the step was open, or one around it was not as is asked.
     NoSpan = 0,
     /// Its span was abandoned, and so has no duration.
     Abandoned = 1,
@@ -91,10 +116,10 @@ struct Pending {
 /// A span's id on this host: its thread and its number there.
 type SpanKey = (u32, u64);
 
-/// Joins the samples of one step.
+/// Joins samples to the spans of one step.
 #[derive(Clone, Debug)]
 pub struct Joiner {
-    probes: HashSet<ProbeId>,
+    levels: Vec<Level>,
     pending: HashMap<SpanKey, Pending>,
     /// Entries of all tallies.
     stacks: usize,
@@ -103,17 +128,17 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    /// Joins to spans of these probes.
+    /// Joins to spans of the first of these steps what lies in those of the last.
     #[must_use]
-    pub fn new(probes: HashSet<ProbeId>) -> Self {
-        Self::with_limit(probes, MAX_PENDING)
+    pub fn new(levels: Vec<Level>) -> Self {
+        Self::with_limit(levels, MAX_PENDING)
     }
 
     /// As [`Self::new`], with another bound than [`MAX_PENDING`].
     #[must_use]
-    pub fn with_limit(probes: HashSet<ProbeId>, max_pending: usize) -> Self {
+    pub fn with_limit(levels: Vec<Level>, max_pending: usize) -> Self {
         Self {
-            probes,
+            levels,
             pending: HashMap::new(),
             stacks: 0,
             max_pending,
@@ -123,7 +148,7 @@ impl Joiner {
 
     /// Takes a sample.
     pub fn sample(&mut self, sample: &Sample<'_>) {
-        let Some(outermost) = sample.spans.iter().find(|span| self.probes.contains(&span.probe)) else {
+        let Some(outermost) = self.find(sample.spans) else {
             self.elsewhere[Reason::NoSpan as usize] += 1;
             return;
         };
@@ -160,6 +185,16 @@ impl Joiner {
         if self.stacks > self.max_pending {
             self.give_up_oldest();
         }
+    }
+
+    /// The span that a sample waits for.
+    fn find<'s>(&self, spans: &'s [SpanRef]) -> Option<&'s SpanRef> {
+        let (last, around) = self.levels.split_last()?;
+        let mut at = spans.iter().position(|span| last.holds(span))?;
+        for level in around.iter().rev() {
+            at = spans.get(..at)?.iter().rposition(|span| level.holds(span))?;
+        }
+        spans.get(at)
     }
 
     /// Takes a span's end; returns its samples, if any waited for it and it has a duration.

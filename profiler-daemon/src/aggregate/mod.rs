@@ -5,16 +5,18 @@
 //! and the records that it shares with the programs.
 //!
 //! The way of a sample, from the top: [`view`] owns one scope; [`calltree`] gives the stack a
-//! node; [`join`] holds the sample until its span has ended; [`matrix`] keeps its weight under
+//! node; [`join`] holds the sample until its span has ended, [`path`] until those around it have; [`matrix`] keeps its weight under
 //! (node, latency bucket); [`threshold`] turns predicates into the columns that are inside, using
 //! the calls' histogram ([`histogram`], aged by [`window`] and [`ewma`]); [`difference`] compares
-//! the two sides.
+//! the two sides. Calls that began with different values go apart into [`by_value`].
 
 pub mod age;
+pub mod by_value;
 pub mod calltree;
 pub mod decay;
 pub mod difference;
 pub mod ewma;
+pub mod explain;
 pub mod histogram;
 pub mod interval;
 pub mod join;
@@ -22,11 +24,14 @@ pub mod latency;
 pub mod matrix;
 pub mod matrix_age;
 pub mod number;
+pub mod path;
 pub mod picture;
 pub mod predicate;
 pub mod reading;
 pub mod reservoir;
 pub mod slots;
+pub mod slowest;
+pub mod slowest_open;
 pub mod summary;
 pub mod tally;
 pub mod threshold;
@@ -34,4 +39,4 @@ pub mod view;
 pub mod window;
 
 pub use age::Over;
-pub use view::ScopeAggregate;
+pub use view::{Nesting, ScopeAggregate};

@@ -5,9 +5,10 @@ use super::{
     calltree::{CallTree, FrameId, NodeId},
     difference::differences,
     histogram::Page,
-    join::{Awaited, Elsewhere, Ended, Joiner, Reason, Sample},
+    join::{Awaited, Elsewhere, Ended, Joiner, Level, Reason, Sample},
     latency::AgeConfig,
     matrix::{Cell, Sides},
+    path::{Dropped, Path},
     picture::{FlameSummary, NodeWeight, Picture},
     predicate::Predicate,
     reading::Reading,
@@ -15,10 +16,7 @@ use super::{
     threshold::{Band, Division, Side},
 };
 use profiler_common::{probe::ProbeId, record::SpanEnd};
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
 
 /// The seed of the selection of spans: any will do, and the same input gives the same picture.
 const SEED: u64 = 0x70_726f_6669_6c65;
@@ -31,6 +29,8 @@ pub struct ScopeAggregate {
     config: AgeConfig,
     tree: CallTree,
     joiner: Option<Joiner>,
+    /// What waits for spans around the step that divides.
+    path: Path<Ended>,
     predicates: Vec<Predicate>,
     readings: HashMap<ProbeId, Reading>,
     start: Box<dyn Age>,
@@ -39,15 +39,38 @@ pub struct ScopeAggregate {
     calls: Vec<(usize, u64)>,
 }
 
+/// The steps of a scope, as its samples are looked for in their spans.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Nesting {
+    /// From the step that divides (the last one that asks for a duration, or else the last one) to the last one.
+    pub levels: Vec<Level>,
+    /// The steps with spans before the one that divides, outermost first: their probes, and whether they ask for a
+    /// duration; and that one itself, which asks nothing here.
+    pub around: Vec<(Vec<ProbeId>, bool)>,
+}
+
+impl Nesting {
+    /// One step of these probes.
+    #[must_use]
+    pub fn of<const N: usize>(probes: [ProbeId; N]) -> Self {
+        Self {
+            levels: vec![Level::from(probes)],
+            around: vec![(probes.to_vec(), false)],
+        }
+    }
+}
+
 impl ScopeAggregate {
-    /// An aggregate of the spans of these probes (one step's), or with `None` of all samples.
+    /// An aggregate of the spans of these steps, or with `None` of all samples.
     /// It begins at `now_ns`, over [`Over::Start`] alone; [`Self::maintain`] adds the others.
     #[must_use]
-    pub fn new(probes: Option<HashSet<ProbeId>>, config: AgeConfig, now_ns: u64) -> Self {
+    pub fn new(nesting: Option<Nesting>, config: AgeConfig, now_ns: u64) -> Self {
+        let around = nesting.iter().flat_map(|nesting| nesting.around.iter().cloned());
         Self {
             config,
             tree: CallTree::new(),
-            joiner: probes.map(Joiner::new),
+            path: Path::new(around, samples_of),
+            joiner: nesting.map(|nesting| Joiner::new(nesting.levels)),
             predicates: Vec::new(),
             readings: HashMap::new(),
             start: age::new(Over::Start, config, now_ns, SEED),
@@ -71,6 +94,11 @@ impl ScopeAggregate {
     /// Replaces the predicates. The next picture is divided by them, from what was collected.
     pub fn set_predicates(&mut self, predicates: Vec<Predicate>) {
         self.predicates = predicates;
+    }
+
+    /// Sets what a step before the one that divides asks of its durations.
+    pub fn set_band(&mut self, step: usize, band: Band) {
+        self.path.set_band(step, band);
     }
 
     /// The node of a stack: symbolised frames, root first, and whether it reaches a known root.
@@ -108,16 +136,28 @@ impl ScopeAggregate {
     /// Takes a span's end, in the ring buffer's order.
     pub fn span_end(&mut self, end: &SpanEnd) {
         let Some(joiner) = &mut self.joiner else { return };
-        let ended = joiner.span_end(end);
+        let mut admitted = self.path.span_end(end);
+        if let Some(ended) = joiner.span_end(end) {
+            if self.path.is_joined(end.probe) {
+                self.path
+                    .wait(end.tgid, end.tid, u64::from(end.parent), end.end_ns, ended);
+            } else {
+                admitted.push(ended);
+            }
+        }
         self.count_elsewhere(end.end_ns);
-        let Some(Ended {
+        for ended in admitted {
+            self.add(ended);
+        }
+    }
+
+    /// Adds the samples of a span that ended as all around it ask.
+    fn add(&mut self, ended: Ended) {
+        let Ended {
             end_ns,
             bucket,
             leaves,
-        }) = ended
-        else {
-            return;
-        };
+        } = ended;
         let span = Arc::new(SampledSpan {
             end_ns,
             bucket,
@@ -174,6 +214,12 @@ impl ScopeAggregate {
         }
     }
 
+    /// As [`Self::expire`], for spans around those. See [`Path::expire`].
+    pub fn expire_around(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+        self.path.expire(now_ns, after_ns, is_gone);
+        self.count_elsewhere(now_ns);
+    }
+
     /// What divides the sides at `now_ns`; [`Division::slow_from_ns`] is the threshold to be kept
     /// current in the kernel. `None` over what is not maintained.
     #[must_use]
@@ -206,6 +252,7 @@ impl ScopeAggregate {
                 }) += cell;
             })
         });
+        let open = open + self.path.waiting();
         let differences = if difference {
             differences(&self.tree, band, &age.spans(now_ns))
         } else {
@@ -283,16 +330,25 @@ impl ScopeAggregate {
 
     fn count_elsewhere(&mut self, now_ns: u64) {
         let Some(joiner) = &mut self.joiner else { return };
-        for (reason, samples) in joiner
-            .take_elsewhere()
-            .into_iter()
-            .enumerate()
-            .filter(|(_, n)| *n > 0)
-        {
+        let mut elsewhere = joiner.take_elsewhere();
+        let Dropped {
+            outside,
+            abandoned,
+            expired,
+            join_full,
+        } = self.path.take_dropped();
+        elsewhere[Reason::NoSpan as usize] += outside;
+        elsewhere[Reason::Abandoned as usize] += abandoned;
+        elsewhere[Reason::Expired as usize] += expired + join_full;
+        for (reason, samples) in elsewhere.into_iter().enumerate().filter(|(_, n)| *n > 0) {
             let cell = Cell { weight: 0, samples };
             self.each_age(|age, tree| age.matrix_mut().add(now_ns, NodeId::NONE, reason, cell, tree));
         }
     }
+}
+
+fn samples_of(ended: &Ended) -> u64 {
+    ended.leaves.iter().map(|(_, cell)| cell.samples).sum()
 }
 
 fn weights(sides: &[Sides<u64>]) -> Vec<NodeWeight> {

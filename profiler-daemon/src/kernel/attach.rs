@@ -15,6 +15,8 @@ use profiler_common::{
 
 use super::{
     AttachKind, Engine, KernelError,
+    gates::Gates,
+    hits::LookSpec,
     perf::{self, PerfLinks},
 };
 
@@ -42,13 +44,20 @@ pub struct ProbeSpec {
     pub done_by_program: bool,
     /// The target may switch stacks.
     pub stacks_switch: bool,
+    /// Its step's place in a scope.
+    pub gates: Gates,
+    /// What is looked at where it begins.
+    pub look: Option<LookSpec>,
+    /// It is one call, whose instruction has this length; its exits are what is behind that. `None` for a function.
+    pub call_length: Option<u8>,
 }
 
-/// Live probes. They stay attached until [`Engine::detach`] takes this back.
+/// Live probes of functions or of single instructions. They stay attached until [`Engine::detach`] takes this back.
 pub struct Attachment {
-    probes: Vec<ProbeId>,
-    sites: Vec<u32>,
-    links: Links,
+    pub(super) probes: Vec<ProbeId>,
+    pub(super) sites: Vec<u32>,
+    pub(super) plans: Vec<(u32, u32)>,
+    pub(super) links: Links,
 }
 
 impl Attachment {
@@ -60,7 +69,7 @@ impl Attachment {
 }
 
 /// Links by which probes are attached; within each, entries before exits, the order of detaching.
-enum Links {
+pub(super) enum Links {
     Multi {
         entries: Vec<OwnedFd>,
         exits: Vec<OwnedFd>,
@@ -74,6 +83,7 @@ enum Links {
 /// The programs' names by role.
 const ENTRY: &str = "span_entry";
 const ENTRY_STEP: &str = "span_entry_step";
+const ENTRY_LOOK: &str = "span_entry_look";
 const RETURN: &str = "span_return";
 const RET: &str = "span_ret";
 pub(super) const RET_STEP: &str = "span_ret_step";
@@ -84,22 +94,21 @@ impl Engine {
     /// # Errors
     /// Where the kernel refuses a site, or slots run out; nothing stays attached.
     pub fn attach(&mut self, pid: u32, file: &Path, specs: &[ProbeSpec]) -> Result<Attachment, KernelError> {
-        let links = match self.ability.attach {
-            AttachKind::Multi => Links::Multi {
-                entries: Vec::new(),
-                exits: Vec::new(),
-            },
-            AttachKind::Perf => Links::Perf {
-                entries: Vec::new(),
-                exits: Vec::new(),
-            },
-        };
+        self.attach_all_or_none(|engine, attachment| engine.attach_all(pid, file, specs, attachment))
+    }
+
+    /// Gives what was attached; where that failed, nothing stays.
+    pub(super) fn attach_all_or_none(
+        &mut self,
+        attach: impl FnOnce(&mut Self, &mut Attachment) -> Result<(), KernelError>,
+    ) -> Result<Attachment, KernelError> {
         let mut attachment = Attachment {
             probes: Vec::new(),
             sites: Vec::new(),
-            links,
+            plans: Vec::new(),
+            links: self.no_links(),
         };
-        match self.attach_all(pid, file, specs, &mut attachment) {
+        match attach(self, &mut attachment) {
             Ok(()) => Ok(attachment),
             Err(error) => {
                 self.detach(attachment);
@@ -116,11 +125,12 @@ impl Engine {
         attachment: &mut Attachment,
     ) -> Result<(), KernelError> {
         // Sites by program: (file offset, cookie).
-        let (mut entries, mut entries_step) = (Vec::new(), Vec::new());
+        let (mut entries, mut entries_step, mut entries_look) = (Vec::new(), Vec::new(), Vec::new());
         let (mut returns, mut rets, mut rets_step) = (Vec::new(), Vec::new(), Vec::new());
         for spec in specs {
             let probe = self.open_slot()?;
             attachment.probes.push(probe);
+            self.counts.set_gates(probe, spec.gates);
             let switch = if spec.stacks_switch {
                 Cookie::STACKS_SWITCH
             } else {
@@ -131,19 +141,28 @@ impl Engine {
             } else {
                 0
             };
-            let flags = switch | by_return;
+            let call_site = match spec.call_length {
+                Some(_) => Cookie::CALL_SITE,
+                None => 0,
+            };
+            let flags = switch | by_return | call_site;
             let step = spec.done_by_program && self.ability.write_context;
-            let entry_step = step && can_be_done(&spec.entry_action);
+            let looks = spec.look.is_some();
+            if let Some(look) = &spec.look {
+                self.open_look(probe, spec.entry_offset, None, look, &mut attachment.plans)?;
+            }
+            let is_call = spec.call_length.is_some();
+            let entry_step = step && !looks && !is_call && can_be_done(&spec.entry_action);
             let site = if entry_step {
                 self.open_site(&spec.entry_action, &mut attachment.sites)?
             } else {
-                0
+                spec.call_length.map_or(0, u32::from)
             };
             let entry = (spec.entry_offset, Cookie::new(probe, site, flags).0);
-            if entry_step {
-                &mut entries_step
-            } else {
-                &mut entries
+            match (looks, entry_step) {
+                (true, _) => &mut entries_look,
+                (false, true) => &mut entries_step,
+                (false, false) => &mut entries,
             }
             .push(entry);
             if spec.exits.is_empty() {
@@ -172,18 +191,19 @@ impl Engine {
             (RET_STEP, rets_step, true),
             (ENTRY, entries, false),
             (ENTRY_STEP, entries_step, false),
+            (ENTRY_LOOK, entries_look, false),
         ] {
             if !sites.is_empty() {
                 self.attach_program(program, pid, file, &sites, is_exit, &mut attachment.links)?;
             }
         }
         for probe in &attachment.probes {
-            self.counts.forget_unmatched(*probe);
+            self.counts.set_unmatched(*probe, 0);
         }
         Ok(())
     }
 
-    fn attach_program(
+    pub(super) fn attach_program(
         &mut self,
         program: &'static str,
         pid: u32,
@@ -207,9 +227,55 @@ impl Engine {
         Ok(())
     }
 
+    /// Takes probes off the target; what they have counted can still be read until [`Self::detach`].
+    pub fn quiesce(&mut self, attachment: &mut Attachment) {
+        let links = std::mem::replace(&mut attachment.links, self.no_links());
+        // Ends that are seen while the entries are gone already are none that began too early.
+        let unmatched = |engine: &Self, probe| engine.counts.probe(probe).unmatched;
+        let before: Vec<u64> = attachment
+            .probes
+            .iter()
+            .map(|probe| unmatched(self, *probe))
+            .collect();
+        self.drop_links(links);
+        for (probe, unmatched) in attachment.probes.iter().zip(before) {
+            self.counts.set_unmatched(*probe, unmatched);
+        }
+    }
+
     /// Detaches probes and gives their slots back. Entries go first, so that spans still open can end.
     pub fn detach(&mut self, attachment: Attachment) {
-        let Attachment { probes, sites, links } = attachment;
+        let Attachment {
+            probes,
+            sites,
+            plans,
+            links,
+        } = attachment;
+        self.drop_links(links);
+        for probe in probes {
+            self.hits.close(probe);
+            self.close_slot(probe);
+        }
+        self.hits.give_back(&plans);
+        self.free_sites.extend(sites);
+    }
+
+    /// Links of the kind that this kernel has: none yet.
+    pub(super) fn no_links(&self) -> Links {
+        match self.ability.attach {
+            AttachKind::Multi => Links::Multi {
+                entries: Vec::new(),
+                exits: Vec::new(),
+            },
+            AttachKind::Perf => Links::Perf {
+                entries: Vec::new(),
+                exits: Vec::new(),
+            },
+        }
+    }
+
+    /// Detaches: entries before exits.
+    pub(super) fn drop_links(&mut self, links: Links) {
         match links {
             Links::Multi { entries, exits } => {
                 drop(entries);
@@ -221,14 +287,10 @@ impl Engine {
                 }
             }
         }
-        for probe in probes {
-            self.close_slot(probe);
-        }
-        self.free_sites.extend(sites);
     }
 
     /// Writes an action and remembers its site in `sites`.
-    fn open_site(&mut self, action: &Action, sites: &mut Vec<u32>) -> Result<u32, KernelError> {
+    pub(super) fn open_site(&mut self, action: &Action, sites: &mut Vec<u32>) -> Result<u32, KernelError> {
         let site = self
             .free_sites
             .pop()
@@ -245,7 +307,7 @@ impl Engine {
 }
 
 /// Whether programs can do an instruction.
-fn can_be_done(action: &Action) -> bool {
+pub(super) fn can_be_done(action: &Action) -> bool {
     action.operation != Operation::Leave as u8 && action.address != 0
 }
 

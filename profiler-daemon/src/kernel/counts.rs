@@ -18,7 +18,10 @@ use profiler_common::{
     probe::{ProbeId, ProbeSlot},
 };
 
-use super::KernelError;
+use super::{
+    KernelError,
+    gates::{Gate, Gates},
+};
 
 /// The counters of one probe.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -35,6 +38,10 @@ pub struct ProbeCounts {
     pub no_state: u64,
     /// Spans whose duration found no histogram page.
     pub no_page: u64,
+    /// Calls or hits while the gate of the step before was closed.
+    pub outside: u64,
+    /// Spans and hits that were too many in one span to wait for its duration.
+    pub join_limit: u64,
 }
 
 /// The maps that the programs count in.
@@ -62,13 +69,14 @@ impl Counts {
         word(&self.counters, counter as usize * 8).load(Ordering::Relaxed)
     }
 
-    /// Forgets ends without a beginning. Exits are attached first: until entries are, every call ends so.
-    pub fn forget_unmatched(&self, id: ProbeId) {
+    /// Sets the number of ends without a beginning. Exits are attached first and detached last: without entries, every
+    /// call ends so.
+    pub fn set_unmatched(&self, id: ProbeId, count: u64) {
         word(
             &self.probes,
             slot(id) + std::mem::offset_of!(ProbeSlot, unmatched),
         )
-        .store(0, Ordering::Relaxed);
+        .store(count, Ordering::Relaxed);
     }
 
     /// Makes a slot a probe's: its counters zero, its id live.
@@ -77,6 +85,14 @@ impl Counts {
         for offset in (0..std::mem::offset_of!(ProbeSlot, threshold_ns)).step_by(8) {
             word(&self.probes, base + offset).store(0, Ordering::Relaxed);
         }
+        for offset in [
+            std::mem::offset_of!(ProbeSlot, outside),
+            std::mem::offset_of!(ProbeSlot, join_limit),
+        ] {
+            word(&self.probes, base + offset).store(0, Ordering::Relaxed);
+        }
+        half(&self.probes, base + std::mem::offset_of!(ProbeSlot, flags)).store(0, Ordering::Relaxed);
+        self.set_gates(id, Gates::default());
         self.set_threshold(id, u64::MAX);
         half(&self.probes, base + std::mem::offset_of!(ProbeSlot, id)).store(id.0, Ordering::Release);
     }
@@ -114,6 +130,41 @@ impl Counts {
         .store(threshold_ns, Ordering::Relaxed);
     }
 
+    /// Says what the probe has to do with the steps before and after its own.
+    pub fn set_gates(&self, id: ProbeId, gates: Gates) {
+        let base = slot(id);
+        let Gates {
+            requires,
+            opens,
+            joined,
+        } = gates;
+        let since_ns = requires.map_or(0, Gate::since_ns);
+        let bits = |gate: Option<Gate>| gate.map_or(0, Gate::bits);
+        word(
+            &self.probes,
+            base + std::mem::offset_of!(ProbeSlot, gate_since_ns),
+        )
+        .store(since_ns, Ordering::Relaxed);
+        let flags = half(&self.probes, base + std::mem::offset_of!(ProbeSlot, flags));
+        let looks = flags.load(Ordering::Relaxed) & ProbeSlot::LOOKS;
+        flags.store(
+            looks | if joined { ProbeSlot::JOINED } else { 0 },
+            Ordering::Relaxed,
+        );
+        for (offset, value) in [
+            (std::mem::offset_of!(ProbeSlot, requires), bits(requires)),
+            (std::mem::offset_of!(ProbeSlot, opens), bits(opens)),
+        ] {
+            half(&self.probes, base + offset).store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Says that values are looked at where the probe's spans begin.
+    pub fn set_looks(&self, id: ProbeId) {
+        half(&self.probes, slot(id) + std::mem::offset_of!(ProbeSlot, flags))
+            .fetch_or(ProbeSlot::LOOKS, Ordering::Relaxed);
+    }
+
     /// The probe's counters.
     pub fn probe(&self, id: ProbeId) -> ProbeCounts {
         let base = slot(id);
@@ -125,6 +176,8 @@ impl Counts {
             unmatched: at(std::mem::offset_of!(ProbeSlot, unmatched)),
             no_state: at(std::mem::offset_of!(ProbeSlot, no_state)),
             no_page: at(std::mem::offset_of!(ProbeSlot, no_page)),
+            outside: at(std::mem::offset_of!(ProbeSlot, outside)),
+            join_limit: at(std::mem::offset_of!(ProbeSlot, join_limit)),
         }
     }
 
@@ -152,7 +205,7 @@ fn directory(base: usize, index: usize) -> usize {
 }
 
 /// A 64-bit word of mapped memory.
-fn word(memory: &MmapRaw, offset: usize) -> &AtomicU64 {
+pub(super) fn word(memory: &MmapRaw, offset: usize) -> &AtomicU64 {
     assert!(offset.is_multiple_of(8) && offset + 8 <= memory.len());
     // SAFETY: the offset is within the mapping and aligned (a mapping begins at a page); the mapping
     // lives as long as the reference, and both sides access it atomically.
@@ -160,13 +213,13 @@ fn word(memory: &MmapRaw, offset: usize) -> &AtomicU64 {
 }
 
 /// A 32-bit word of mapped memory.
-fn half(memory: &MmapRaw, offset: usize) -> &AtomicU32 {
+pub(super) fn half(memory: &MmapRaw, offset: usize) -> &AtomicU32 {
     assert!(offset.is_multiple_of(4) && offset + 4 <= memory.len());
     // SAFETY: as in `word`.
     unsafe { &*memory.as_ptr().add(offset).cast() }
 }
 
-fn map(ebpf: &Ebpf, name: &'static str, bytes: usize) -> Result<MmapRaw, KernelError> {
+pub(super) fn map(ebpf: &Ebpf, name: &'static str, bytes: usize) -> Result<MmapRaw, KernelError> {
     let Some(Map::Array(data)) = ebpf.map(name) else {
         return Err(KernelError::Missing(name));
     };

@@ -16,6 +16,8 @@ use profiler_common::{
 use super::{
     KernelError, ProbeCounts, Record, attach,
     counts::Counts,
+    gates::{GatePool, Gates},
+    hits::HitMaps,
     multi::MultiPrograms,
     object,
     sampler::{self, Sampler},
@@ -72,6 +74,8 @@ pub struct Engine {
     pub(super) multi: MultiPrograms,
     ring: RingBuf<MapData>,
     pub(super) counts: Counts,
+    pub(super) hits: HitMaps,
+    pub(super) gates: GatePool,
     pub(super) ability: Ability,
     sampler: Option<Sampler>,
     /// What an interrupt of the sampler takes; measured when it is first started.
@@ -93,6 +97,7 @@ impl Engine {
         let mut ebpf = object::load(&bytes, config)?;
         let mut multi = MultiPrograms::new(&bytes, &ebpf)?;
         let counts = Counts::new(&ebpf)?;
+        let hits = HitMaps::new(&ebpf)?;
         for (program, tracepoint) in [
             ("thread_exit", "sched_process_exit"),
             ("thread_exec", "sched_process_exec"),
@@ -122,6 +127,8 @@ impl Engine {
             multi,
             ring,
             counts,
+            hits,
+            gates: GatePool::default(),
             ability: Ability {
                 attach: links,
                 write_context,
@@ -195,6 +202,11 @@ impl Engine {
     /// Spans of this probe at least this long emit a record of their own; `u64::MAX` for none.
     pub fn set_threshold(&self, probe: ProbeId, threshold_ns: u64) {
         self.counts.set_threshold(probe, threshold_ns);
+    }
+
+    /// Says what a live probe has to do with the steps before and after its own, from now on.
+    pub fn set_gates(&self, probe: ProbeId, gates: Gates) {
+        self.counts.set_gates(probe, gates);
     }
 
     /// Samples these processes at a frequency; an empty list stops the sampler.

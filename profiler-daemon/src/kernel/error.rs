@@ -54,6 +54,12 @@ pub enum KernelError {
     /// All probe slots are in use.
     #[error("all {0} probe slots are in use: end another session first")]
     TooManyProbes(usize),
+    /// More values are to be read than can be.
+    #[error("at most {0} values can be read: print fewer, or end another session first")]
+    TooManyValues(usize),
+    /// All gates are in use.
+    #[error("all {0} gates between steps are in use: shorten a scope, or end another session first")]
+    TooManyGates(usize),
     /// All action slots are in use.
     #[error("all {0} site slots are in use: end another session first")]
     TooManySites(usize),

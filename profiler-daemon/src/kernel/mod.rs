@@ -8,6 +8,8 @@
 //! | `btf` | offsets of kernel structures |
 //! | `multi` | programs and links of the `uprobe_multi` kind |
 //! | `perf` | one perf event per site, where the kernel has no multi links |
+//! | `gates` | how a step of a scope is observed only inside the step before it |
+//! | `hits` | probes on single instructions, and what is read there |
 //! | `sampler` | the perf-event sampler |
 //! | `counts` | histograms and counters, read through shared memory |
 //! | `unwind_maps` | the tables that stacks are walked by |
@@ -20,6 +22,8 @@ mod capability;
 mod counts;
 mod engine;
 mod error;
+mod gates;
+mod hits;
 mod multi;
 mod object;
 mod perf;
@@ -33,5 +37,7 @@ pub use capability::{Missing, missing_capabilities};
 pub use counts::ProbeCounts;
 pub use engine::{Ability, AttachKind, Config, Engine};
 pub use error::KernelError;
-pub use ring::Record;
+pub use gates::{Gate, Gates};
+pub use hits::{HitCounts, HitSpec, LookSpec};
+pub use ring::{Hit, ReadValue, Record};
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

@@ -60,6 +60,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         instance_stack_offset,
         instance_return_offset,
         instance_next_offset,
+        fs_base_offset,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -74,6 +75,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         instance_stack_offset: btf.offset("return_instance", "stack")?,
         instance_return_offset: btf.offset("return_instance", "orig_ret_vaddr")?,
         instance_next_offset: btf.offset("return_instance", "next")?,
+        fs_base_offset: btf.offset("task_struct", "thread.fsbase")?,
     };
     Ok([
         sas_ss_sp_offset,
@@ -89,6 +91,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         instance_stack_offset,
         instance_return_offset,
         instance_next_offset,
+        fs_base_offset,
     ])
 }
 

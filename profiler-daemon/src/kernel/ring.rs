@@ -1,8 +1,10 @@
 //! Records of the ring buffer, parsed once into values that cannot be wrong.
 
 use profiler_common::{
+    hit::{HitHeader, ValueHeader},
     probe::ProbeId,
-    record::{SAMPLE, SPAN_END, SampleHeader, SpanEnd, SpanRef},
+    record::{HIT, SAMPLE, SPAN_END, SampleHeader, SpanEnd, SpanRef},
+    values::{MAX_BYTES, MAX_VALUES},
 };
 
 /// What the programs have to tell.
@@ -29,6 +31,40 @@ pub enum Record {
     },
     /// The end of a span that samples hit or that was slow.
     SpanEnd(SpanEnd),
+    /// A line was reached.
+    Hit(Hit),
+}
+
+/// A line that was reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hit {
+    /// The process, in the initial PID namespace.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Whose site it is.
+    pub probe: ProbeId,
+    /// `CLOCK_MONOTONIC`.
+    pub ts_ns: u64,
+    /// Number of the span that its step is observed inside of; 0 where there is none.
+    pub parent: u64,
+    /// It counts if its parent's duration is as asked.
+    pub joined: bool,
+    /// A span begins with it, whose number `parent` is.
+    pub is_entry: bool,
+    /// What was read there, in the order of the plans; fewer where the record had no more room.
+    pub values: Vec<ReadValue>,
+}
+
+/// What came of a value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReadValue {
+    /// A [`profiler_common::values::Outcome`] as a number.
+    pub outcome: u32,
+    /// The address that could not be read.
+    pub fault: u64,
+    /// What was read.
+    pub bytes: Vec<u8>,
 }
 
 impl Record {
@@ -67,13 +103,35 @@ impl Record {
                 sequence: reader.u64()?,
                 start_ns: reader.u64()?,
                 end_ns: reader.u64()?,
+                parent: reader.u32()?,
+                gates: reader.u32()?,
             })),
+            HIT => {
+                let (_kind, values) = (reader.u32()?, reader.u32()?);
+                let (tgid, tid, probe) = (reader.u32()?, reader.u32()?, ProbeId(reader.u32()?));
+                let (flags, ts_ns, parent) = (reader.u32()?, reader.u64()?, reader.u64()?);
+                if values as usize > MAX_VALUES {
+                    return None;
+                }
+                let values = (0..values).map(|_| reader.value()).collect::<Option<_>>()?;
+                Some(Self::Hit(Hit {
+                    tgid,
+                    tid,
+                    probe,
+                    ts_ns,
+                    parent,
+                    joined: flags & HitHeader::JOINED != 0,
+                    is_entry: flags & HitHeader::ENTRY != 0,
+                    values,
+                }))
+            }
             _ => None,
         }
     }
 }
 
-const _: () = assert!(size_of::<SampleHeader>() == 40 && size_of::<SpanEnd>() == 48);
+const _: () = assert!(size_of::<HitHeader>() == 40 && size_of::<ValueHeader>() == 16);
+const _: () = assert!(size_of::<SampleHeader>() == 40 && size_of::<SpanEnd>() == 56);
 
 struct Reader<'a>(&'a [u8]);
 
@@ -96,10 +154,24 @@ impl Reader<'_> {
         self.take().map(u64::from_ne_bytes)
     }
 
+    fn value(&mut self) -> Option<ReadValue> {
+        let (outcome, length, fault) = (self.u32()?, self.u32()? as usize, self.u64()?);
+        if length > MAX_BYTES {
+            return None;
+        }
+        let (padded, rest) = self.0.split_at_checked(length.next_multiple_of(8))?;
+        self.0 = rest;
+        Some(ReadValue {
+            outcome,
+            fault,
+            bytes: padded.get(..length)?.to_vec(),
+        })
+    }
+
     fn span(&mut self) -> Option<SpanRef> {
         Some(SpanRef {
             probe: ProbeId(self.u32()?),
-            reserved: self.u32()?,
+            gates: self.u32()?,
             sequence: self.u64()?,
             start_ns: self.u64()?,
         })

@@ -50,7 +50,7 @@ mod detached;
 mod elf;
 mod frame;
 mod grouping;
-mod home;
+pub(crate) mod home;
 mod inlined;
 mod kernel;
 mod lines;

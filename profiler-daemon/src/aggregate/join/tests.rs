@@ -6,7 +6,7 @@ const OTHER: ProbeId = ProbeId(8);
 fn span(probe: ProbeId, sequence: u64, start_ns: u64) -> SpanRef {
     SpanRef {
         probe,
-        reserved: 0,
+        gates: 0,
         sequence,
         start_ns,
     }
@@ -34,11 +34,13 @@ fn end(tid: u32, span: SpanRef, end_ns: u64, flags: u32) -> SpanEnd {
         sequence: span.sequence,
         start_ns: span.start_ns,
         end_ns,
+        parent: 0,
+        gates: 0,
     }
 }
 
 fn joiner() -> Joiner {
-    Joiner::new(HashSet::from([PROBE]))
+    Joiner::new(vec![Level::from([PROBE])])
 }
 
 #[test]
@@ -133,7 +135,7 @@ fn a_reused_thread_number_is_another_span() {
 
 #[test]
 fn gives_up_the_longest_unsampled_when_full() {
-    let mut joiner = Joiner::with_limit(HashSet::from([PROBE]), 16);
+    let mut joiner = Joiner::with_limit(vec![Level::from([PROBE])], 16);
     let busy = span(PROBE, 0, 100);
     for number in 0..1000u32 {
         joiner.sample(&sample(1, number.into(), 9, &[busy]));
@@ -157,7 +159,7 @@ fn gives_up_the_longest_unsampled_when_full() {
 
 #[test]
 fn one_span_beyond_the_bound_is_given_up() {
-    let mut joiner = Joiner::with_limit(HashSet::from([PROBE]), 100);
+    let mut joiner = Joiner::with_limit(vec![Level::from([PROBE])], 100);
     let long = span(PROBE, 0, 100);
     for node in 1..=10_000 {
         joiner.sample(&sample(1, node.into(), node, &[long]));

@@ -96,7 +96,7 @@ impl Model {
                 *sequence += 1;
                 spans.push(SpanRef {
                     probe,
-                    reserved: 0,
+                    gates: 0,
                     sequence: *sequence,
                     start_ns: now_ns,
                 });
@@ -145,6 +145,8 @@ impl Model {
                         sequence: span.sequence,
                         start_ns: span.start_ns,
                         end_ns: now_ns,
+                        parent: 0,
+                        gates: 0,
                     });
                 }
             }
@@ -203,7 +205,7 @@ impl Model {
 }
 
 fn aggregate() -> ScopeAggregate {
-    ScopeAggregate::new(Some(HashSet::from(PROBES)), AgeConfig::default(), 0)
+    ScopeAggregate::new(Some(Nesting::of(PROBES)), AgeConfig::default(), 0)
 }
 
 fn check(picture: &Picture, model: &Model, from_ns: u64, to_ns: u64) {
@@ -285,7 +287,7 @@ fn serve(aggregate: &mut ScopeAggregate, calls: std::ops::Range<u64>, start_ns: 
         let duration_ns = if slow { 100 * MS } else { 10 * MS };
         let span = SpanRef {
             probe: PROBES[0],
-            reserved: 0,
+            gates: 0,
             sequence: call,
             start_ns: start_ns + call * 100 * MS,
         };
@@ -309,6 +311,8 @@ fn serve(aggregate: &mut ScopeAggregate, calls: std::ops::Range<u64>, start_ns: 
             sequence: call,
             start_ns: span.start_ns,
             end_ns,
+            parent: 0,
+            gates: 0,
         });
         let slow_calls = call / 10 + 1;
         let counters = [
@@ -322,7 +326,7 @@ fn serve(aggregate: &mut ScopeAggregate, calls: std::ops::Range<u64>, start_ns: 
 #[test]
 fn pictures_age_with_their_calls() {
     let config = AgeConfig::default();
-    let mut aggregate = ScopeAggregate::new(Some(HashSet::from(PROBES)), config, 0);
+    let mut aggregate = ScopeAggregate::new(Some(Nesting::of(PROBES)), config, 0);
     assert_eq!(aggregate.picture(0, Over::Window, true), Picture::default());
     aggregate.maintain(Over::Window, 0);
     aggregate.maintain(Over::Ewma, 0);
@@ -418,7 +422,7 @@ fn elsewhere_ages_too() {
     let node = aggregate.intern(&[FrameId(1)], true);
     let spans = &[SpanRef {
         probe: STRANGER,
-        reserved: 0,
+        gates: 0,
         sequence: 1,
         start_ns: 0,
     }];

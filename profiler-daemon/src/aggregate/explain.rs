@@ -1,0 +1,380 @@
+//! What slow calls do that others do not: how well each thing that was noted of calls separates the two.
+//!
+//! A feature is something that happens in a call or does not (a branch is taken), or an amount that it has (the value of
+//! an argument, the time in what it calls). An amount becomes a statement, such as `n > 4096`, by a bound; the bound is
+//! chosen on every second call and judged on the others, so that it is not judged by what it was fitted to.
+//!
+//! How well a statement separates is the difference of two shares: that of slow calls of which it is true, less that of
+//! the others. Its interval is so wide that of all statements together one in twenty is outside of its own by chance
+//! (Bonferroni's correction), for many are looked at.
+
+use super::{
+    interval::{Estimate, difference, wilson},
+    reservoir::Random,
+};
+
+/// Calls that are kept, a uniform selection of all.
+pub const MAX_CALLS: usize = 8_192;
+
+/// Of one side, fewer calls than this say nothing.
+pub const FEW_CALLS: u64 = 5;
+
+/// Chance that any of the intervals misses.
+const ALPHA: f64 = 0.05;
+
+/// What was looked for in some of the calls.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Round {
+    /// The feature of each bit of [`Call::happened`].
+    pub flags: Vec<usize>,
+    /// The feature of each of [`Call::amounts`].
+    pub amounts: Vec<usize>,
+}
+
+/// A call that was looked at.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Call {
+    /// How long it took.
+    pub duration_ns: u64,
+    /// The round that it was looked at in.
+    pub round: u32,
+    /// What happened in it, by the bits of its round.
+    pub happened: u32,
+    /// Bits of which it is known whether they happened.
+    pub known: u32,
+    /// Amounts by the order of its round; not a number where unknown.
+    pub amounts: Box<[f64]>,
+}
+
+/// What a statement says of a call.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Statement {
+    /// It happened.
+    Happened,
+    /// The amount is greater.
+    Above(f64),
+    /// It is not greater.
+    AtMost(f64),
+    /// It is this one.
+    Is(f64),
+}
+
+/// What may be said of a feature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// That it happened.
+    Flag,
+    /// That there is much or little of it.
+    Amount,
+    /// As [`Self::Amount`], of a time: a bound has three significant digits.
+    Time,
+    /// Which one it is.
+    Choice,
+}
+
+/// Calls of one side that a statement was judged on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Share {
+    /// Of which it is true.
+    pub have: u64,
+    /// All.
+    pub of: u64,
+}
+
+/// The calls of one side.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Durations {
+    /// How many.
+    pub calls: u64,
+    /// How long they take on average; 0 where there are none.
+    pub mean_ns: f64,
+}
+
+/// How well a feature separates slow calls from others.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Finding {
+    /// Which one.
+    pub feature: usize,
+    /// The statement that separates best.
+    pub statement: Statement,
+    /// Slow calls.
+    pub slow: Share,
+    /// The others.
+    pub other: Share,
+    /// Share of slow calls less share of others.
+    pub difference: Estimate,
+    /// The amount on average, of slow calls and of others.
+    pub means: Option<(f64, f64)>,
+}
+
+impl Finding {
+    /// The difference that there is at least, whatever its sign; 0 where there may be none.
+    #[must_use]
+    pub fn certain(&self) -> f64 {
+        self.difference.low.max(-self.difference.high).max(0.0)
+    }
+}
+
+/// Calls, and what was noted of them.
+#[derive(Clone, Debug)]
+pub struct Study {
+    rounds: Vec<Round>,
+    calls: Vec<Call>,
+    seen: u64,
+    random: Random,
+}
+
+impl Default for Study {
+    fn default() -> Self {
+        Self {
+            rounds: Vec::new(),
+            calls: Vec::new(),
+            seen: 0,
+            random: Random::new(0),
+        }
+    }
+}
+
+impl Study {
+    /// Begins a round; its number. One that is as the one before is the same.
+    pub fn begin(&mut self, round: Round) -> u32 {
+        let at = self.rounds.iter().position(|known| *known == round);
+        let at = at.unwrap_or_else(|| {
+            self.rounds.push(round);
+            self.rounds.len() - 1
+        });
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    /// Takes a call (Vitter's algorithm R, as [`super::reservoir`]).
+    pub fn add(&mut self, call: Call) {
+        self.seen += 1;
+        if self.calls.len() < MAX_CALLS {
+            self.calls.push(call);
+            return;
+        }
+        let at = self.random.below(self.seen);
+        if let Some(place) = usize::try_from(at).ok().and_then(|at| self.calls.get_mut(at)) {
+            *place = call;
+        }
+    }
+
+    /// Calls that were looked at.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// Of the calls that are kept: how many are slow and how many are not, and how long each side's take on average.
+    #[must_use]
+    pub fn durations(&self, is_slow: impl Fn(u64) -> bool) -> [Durations; 2] {
+        let mut sides = [Durations::default(); 2];
+        for call in &self.calls {
+            let side = &mut sides[usize::from(!is_slow(call.duration_ns))];
+            side.calls += 1;
+            side.mean_ns += (call.duration_ns as f64 - side.mean_ns) / side.calls as f64;
+        }
+        sides
+    }
+
+    /// What separates calls that are slow from others, what does so most surely first. Features about which there are
+    /// too few calls are left out.
+    #[must_use]
+    pub fn findings(&self, kinds: &[Kind], is_slow: impl Fn(u64) -> bool) -> Vec<Finding> {
+        let columns = self.columns(kinds.len(), is_slow);
+        let judged: Vec<_> = columns
+            .iter()
+            .zip(kinds)
+            .enumerate()
+            .filter_map(|(feature, (column, kind))| Some((feature, column, column.judge(*kind)?)))
+            .collect();
+        let z = normal_quantile(ALPHA / judged.len().max(1) as f64);
+        let mut findings: Vec<Finding> = judged
+            .into_iter()
+            .map(|(feature, column, (statement, slow, other))| Finding {
+                feature,
+                statement,
+                slow,
+                other,
+                difference: difference(slow.estimate(z), other.estimate(z)),
+                means: matches!(kinds.get(feature), Some(Kind::Amount | Kind::Time)).then(|| column.means()),
+            })
+            .collect();
+        findings.sort_by(|a, b| {
+            let by_size = || b.difference.value.abs().total_cmp(&a.difference.value.abs());
+            b.certain().total_cmp(&a.certain()).then_with(by_size)
+        });
+        findings
+    }
+
+    fn columns(&self, features: usize, is_slow: impl Fn(u64) -> bool) -> Vec<Column> {
+        let mut columns = vec![Column::default(); features];
+        for call in &self.calls {
+            let Some(round) = usize::try_from(call.round)
+                .ok()
+                .and_then(|at| self.rounds.get(at))
+            else {
+                continue;
+            };
+            let slow = is_slow(call.duration_ns);
+            let flags = round.flags.iter().enumerate().map(|(bit, feature)| {
+                let bit = |bits: u32| bits >> bit & 1;
+                let known = bit(call.known) == 1;
+                (
+                    *feature,
+                    if known {
+                        f64::from(bit(call.happened))
+                    } else {
+                        f64::NAN
+                    },
+                )
+            });
+            let amounts = round.amounts.iter().copied().zip(call.amounts.iter().copied());
+            for (feature, value) in flags.chain(amounts) {
+                if let Some(column) = columns.get_mut(feature).filter(|_| !value.is_nan()) {
+                    let side = if slow { &mut column.slow } else { &mut column.other };
+                    side.push(value);
+                }
+            }
+        }
+        columns
+    }
+}
+
+impl Share {
+    fn of(side: &[f64], statement: Statement) -> Self {
+        Self {
+            have: side.iter().filter(|value| statement.holds(**value)).count() as u64,
+            of: side.len() as u64,
+        }
+    }
+
+    fn value(self) -> f64 {
+        self.have as f64 / self.of.max(1) as f64
+    }
+
+    fn estimate(self, z: f64) -> Estimate {
+        let value = self.value();
+        let (low, high) = wilson(value, self.of as f64, z);
+        Estimate { value, low, high }
+    }
+}
+
+impl Statement {
+    /// With a bound of three significant digits.
+    fn rounded(self) -> Self {
+        let round = |bound: f64| {
+            if bound == 0.0 {
+                return bound;
+            }
+            let unit = 10_f64.powf(bound.abs().log10().floor() - 2.0);
+            (bound / unit).round() * unit
+        };
+        match self {
+            Self::Above(bound) => Self::Above(round(bound)),
+            Self::AtMost(bound) => Self::AtMost(round(bound)),
+            other => other,
+        }
+    }
+
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::Happened => value > 0.0,
+            Self::Above(bound) => value > bound,
+            Self::AtMost(bound) => value <= bound,
+            #[expect(clippy::float_cmp, reason = "one of the very values")]
+            Self::Is(one) => value == one,
+        }
+    }
+}
+
+/// One feature's values, in the order of the calls.
+#[derive(Clone, Default)]
+struct Column {
+    slow: Vec<f64>,
+    other: Vec<f64>,
+}
+
+impl Column {
+    /// The statement that separates best, and on how many calls it was seen to; `None` where there are too few.
+    fn judge(&self, kind: Kind) -> Option<(Statement, Share, Share)> {
+        let few = |side: &[f64]| (side.len() as u64) < FEW_CALLS;
+        if kind == Kind::Flag {
+            if few(&self.slow) || few(&self.other) {
+                return None;
+            }
+            let shares = |side: &[f64]| Share::of(side, Statement::Happened);
+            return Some((Statement::Happened, shares(&self.slow), shares(&self.other)));
+        }
+        let half = |side: &[f64], rest| -> Vec<f64> { side.iter().skip(rest).step_by(2).copied().collect() };
+        let (slow, other) = (half(&self.slow, 1), half(&self.other, 1));
+        if few(&slow) || few(&other) {
+            return None;
+        }
+        let mut statement = choose(half(&self.slow, 0), half(&self.other, 0), kind)?;
+        if kind == Kind::Time {
+            statement = statement.rounded();
+        }
+        Some((
+            statement,
+            Share::of(&slow, statement),
+            Share::of(&other, statement),
+        ))
+    }
+
+    fn means(&self) -> (f64, f64) {
+        let mean = |side: &[f64]| side.iter().sum::<f64>() / side.len().max(1) as f64;
+        (mean(&self.slow), mean(&self.other))
+    }
+}
+
+/// The statement with the greatest difference of shares; `None` where all values are one.
+fn choose(mut slow: Vec<f64>, mut other: Vec<f64>, kind: Kind) -> Option<Statement> {
+    slow.sort_by(f64::total_cmp);
+    other.sort_by(f64::total_cmp);
+    let mut values: Vec<f64> = slow.iter().chain(&other).copied().collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    if values.len() < 2 {
+        return None;
+    }
+    let share_at_most =
+        |side: &[f64], value: f64| side.partition_point(|known| *known <= value) as f64 / side.len() as f64;
+    let share_below =
+        |side: &[f64], value: f64| side.partition_point(|known| *known < value) as f64 / side.len() as f64;
+    let mut best = (0.0, None);
+    // Above the greatest there is nothing.
+    let bounds = if kind == Kind::Choice {
+        &values[..]
+    } else {
+        &values[..values.len() - 1]
+    };
+    for &value in bounds {
+        let (statement, gain) = if kind == Kind::Choice {
+            let share = |side: &[f64]| share_at_most(side, value) - share_below(side, value);
+            (Statement::Is(value), share(&slow) - share(&other))
+        } else {
+            let gain = share_at_most(&slow, value) - share_at_most(&other, value);
+            if gain > 0.0 {
+                (Statement::AtMost(value), gain)
+            } else {
+                (Statement::Above(value), -gain)
+            }
+        };
+        if gain > best.0 {
+            best = (gain, Some(statement));
+        }
+    }
+    best.1
+}
+
+/// The two-sided quantile of the normal distribution (Abramowitz and Stegun 26.2.23, within 4.5e-4).
+fn normal_quantile(alpha: f64) -> f64 {
+    let t = (-2.0 * (alpha / 2.0).ln()).sqrt();
+    let above = 2.515_517 + t * (0.802_853 + t * 0.010_328);
+    let below = 1.0 + t * (1.432_788 + t * (0.189_269 + t * 0.001_308));
+    t - above / below
+}
+
+#[cfg(test)]
+mod tests;

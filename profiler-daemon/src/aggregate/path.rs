@@ -1,0 +1,197 @@
+//! What waits for the durations of the spans around it.
+//!
+//! A scope's step with a condition on durations admits what happens inside its spans only when they end as is asked.
+//! So what the steps behind it have seen waits for that end; there it is dropped, or handed on to the span that the
+//! ended one was inside of, or, where no further step asks for a duration, given out.
+//!
+//! The band that a step asks for is the present one: what has been given out or dropped stays so when it moves.
+
+use super::threshold::Band;
+use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
+use std::collections::HashMap;
+
+/// What may wait of one scope, at most. Beyond it nothing more is taken, counted.
+pub const MAX_WAITING: usize = 1 << 17;
+
+/// A span's id on this host: its thread, and its number there.
+type SpanKey = (u32, u64);
+
+/// One step that has spans.
+#[derive(Clone, Debug)]
+struct Step {
+    /// What is asked of its durations; `None` where nothing is.
+    band: Option<Band>,
+    /// A step before it asks for a duration.
+    is_joined: bool,
+}
+
+/// What waits for one span.
+#[derive(Clone, Debug)]
+struct Waiting<T> {
+    tgid: u32,
+    since_ns: u64,
+    items: Vec<T>,
+}
+
+/// What became of what is not given out, by weight.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Dropped {
+    /// A span around it has another duration than was asked for.
+    pub outside: u64,
+    /// A span around it was abandoned, and so has no duration.
+    pub abandoned: u64,
+    /// The end of a span around it never came.
+    pub expired: u64,
+    /// More was waiting than may.
+    pub join_full: u64,
+}
+
+/// The spans around what is looked at, and what waits for their ends.
+#[derive(Clone, Debug)]
+pub struct Path<T> {
+    steps: Vec<Step>,
+    step_of: HashMap<ProbeId, usize>,
+    waiting: HashMap<SpanKey, Waiting<T>>,
+    /// Things that wait.
+    count: usize,
+    /// What one of them weighs in the counts.
+    weigh: fn(&T) -> u64,
+    dropped: Dropped,
+}
+
+impl<T> Path<T> {
+    /// A path whose steps with spans are these, outermost first: their probes, and whether they ask for a duration.
+    /// `weigh` says how much of what is counted a thing is.
+    #[must_use]
+    pub fn new(steps: impl IntoIterator<Item = (Vec<ProbeId>, bool)>, weigh: fn(&T) -> u64) -> Self {
+        let mut path = Self {
+            steps: Vec::new(),
+            step_of: HashMap::new(),
+            waiting: HashMap::new(),
+            count: 0,
+            weigh,
+            dropped: Dropped::default(),
+        };
+        let mut is_joined = false;
+        for (number, (probes, asks)) in steps.into_iter().enumerate() {
+            path.step_of
+                .extend(probes.into_iter().map(|probe| (probe, number)));
+            path.steps.push(Step {
+                // Nothing is admitted before the band is known.
+                band: asks.then_some(NOTHING),
+                is_joined,
+            });
+            is_joined |= asks;
+        }
+        path
+    }
+
+    /// Sets what a step asks of its durations, if it does.
+    pub fn set_band(&mut self, step: usize, asked: Band) {
+        if let Some(Step { band: Some(band), .. }) = self.steps.get_mut(step) {
+            *band = asked;
+        }
+    }
+
+    /// Whether what such a probe sees waits for a span around it.
+    #[must_use]
+    pub fn is_joined(&self, probe: ProbeId) -> bool {
+        self.step(probe).is_some_and(|step| step.is_joined)
+    }
+
+    fn step(&self, probe: ProbeId) -> Option<&Step> {
+        self.steps.get(*self.step_of.get(&probe)?)
+    }
+
+    /// Takes something that happened inside a span of a thread.
+    pub fn wait(&mut self, tgid: u32, tid: u32, parent: u64, now_ns: u64, item: T) {
+        self.hand_on(tgid, (tid, parent), now_ns, vec![item]);
+    }
+
+    fn hand_on(&mut self, tgid: u32, parent: SpanKey, now_ns: u64, mut items: Vec<T>) {
+        let room = MAX_WAITING.saturating_sub(self.count);
+        if items.len() > room {
+            self.dropped.join_full += items.drain(room..).map(|item| (self.weigh)(&item)).sum::<u64>();
+        }
+        if items.is_empty() {
+            return;
+        }
+        self.count += items.len();
+        let waiting = self.waiting.entry(parent).or_insert_with(|| Waiting {
+            tgid,
+            since_ns: now_ns,
+            items: Vec::new(),
+        });
+        waiting.items.append(&mut items);
+    }
+
+    /// Takes the end of a span; gives what waited for it and waits for nothing more.
+    #[must_use]
+    pub fn span_end(&mut self, end: &SpanEnd) -> Vec<T> {
+        let Some(&Step { band, is_joined }) = self.step(end.probe) else {
+            return Vec::new();
+        };
+        let Some(Waiting { tgid, items, .. }) = self.waiting.remove(&(end.tid, end.sequence)) else {
+            return Vec::new();
+        };
+        let count: u64 = items.iter().map(self.weigh).sum();
+        self.count -= items.len();
+        if tgid != end.tgid {
+            // Of a thread that had this number before.
+            self.dropped.expired += count;
+            return Vec::new();
+        }
+        if end.flags & SpanEnd::ABANDONED != 0 {
+            self.dropped.abandoned += count;
+            return Vec::new();
+        }
+        let bucket = bucket_of(end.end_ns.saturating_sub(end.start_ns));
+        if band.is_some_and(|band| !band.contains(bucket)) {
+            self.dropped.outside += count;
+            return Vec::new();
+        }
+        if is_joined {
+            self.hand_on(tgid, (end.tid, u64::from(end.parent)), end.end_ns, items);
+            return Vec::new();
+        }
+        items
+    }
+
+    /// Gives up what has waited for `after_ns` and longer for a span of a thread that is gone.
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, mut is_gone: impl FnMut(u32, u32) -> bool) {
+        let (count, dropped, weigh) = (&mut self.count, &mut self.dropped, self.weigh);
+        let mut gone: HashMap<(u32, u32), bool> = HashMap::new();
+        self.waiting.retain(|(tid, _), waiting| {
+            let stays = now_ns.saturating_sub(waiting.since_ns) < after_ns
+                || !*gone
+                    .entry((waiting.tgid, *tid))
+                    .or_insert_with(|| is_gone(waiting.tgid, *tid));
+            if !stays {
+                *count -= waiting.items.len();
+                dropped.expired += waiting.items.iter().map(weigh).sum::<u64>();
+            }
+            stays
+        });
+    }
+
+    /// What waits, by weight.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let waiting = self.waiting.values().flat_map(|waiting| &waiting.items);
+        waiting.map(self.weigh).sum()
+    }
+
+    /// What was not given out since this was last asked.
+    pub fn take_dropped(&mut self) -> Dropped {
+        std::mem::take(&mut self.dropped)
+    }
+}
+
+/// No duration.
+const NOTHING: Band = Band {
+    from: usize::MAX,
+    to: 0,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+//! What is gathered of spans that have not ended: their samples' stacks, what was read where they began, and what
+//! happened inside. Whether a span is slow is known when it ends; until then all of it has to be kept.
+
+use super::calltree::FrameId;
+use profiler_common::probe::ProbeId;
+use std::collections::HashMap;
+
+/// Open spans of one thread that something is gathered of, at most; those that were first noted go, counted.
+pub const MAX_OPEN_OF_THREAD: usize = 64;
+
+/// Open spans of all threads, at most; beyond it those of the threads that were not seen for longest go, counted.
+pub const MAX_OPEN: usize = 65_536;
+
+/// Different stacks of one span; samples of further ones are only counted.
+pub const MAX_STACKS: usize = 64;
+
+/// Calls and hits inside one span that are kept; further ones are only counted.
+pub const MAX_CHILDREN: usize = 64;
+
+/// A call or hit inside a span.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Child {
+    /// Whose it is.
+    pub probe: ProbeId,
+    /// `CLOCK_MONOTONIC` at its beginning.
+    pub start_ns: u64,
+    /// How long it took; `None` of a hit.
+    pub duration_ns: Option<u64>,
+}
+
+/// A stack that samples of one span have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Stack {
+    /// Root first, functions alone: what makes two stacks the same.
+    functions: Box<[FrameId]>,
+    /// The same with the lines that ran.
+    lines: Box<[FrameId]>,
+    samples: u64,
+}
+
+/// What is known of one span beyond its end. `E` is what was read where it began.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gathered<E> {
+    /// What was read where it began.
+    pub entry: Option<E>,
+    /// Calls and hits inside.
+    pub children: Vec<Child>,
+    /// Those beyond [`MAX_CHILDREN`].
+    pub children_left_out: u64,
+    /// Samples taken in it.
+    pub samples: u64,
+    stacks: Vec<Stack>,
+}
+
+impl<E> Default for Gathered<E> {
+    fn default() -> Self {
+        Self {
+            entry: None,
+            children: Vec::new(),
+            children_left_out: 0,
+            samples: 0,
+            stacks: Vec::new(),
+        }
+    }
+}
+
+impl<E> Gathered<E> {
+    /// The stack of functions that most samples have, with the lines that ran in most of these, root first, and the
+    /// number of its samples; of equals the first seen. `None` without samples.
+    #[must_use]
+    pub fn most_sampled(&self) -> Option<(&[FrameId], u64)> {
+        let samples_of = |functions: &[FrameId]| -> u64 {
+            let same = self.stacks.iter().filter(|stack| *stack.functions == *functions);
+            same.map(|stack| stack.samples).sum()
+        };
+        let mut most: Option<(&Stack, u64)> = None;
+        for stack in &self.stacks {
+            let samples = samples_of(&stack.functions);
+            let (known, known_samples) = most.map_or((0, 0), |(known, samples)| (known.samples, samples));
+            let same = most.is_some_and(|(known, _)| known.functions == stack.functions);
+            if samples > known_samples || same && stack.samples > known {
+                most = Some((stack, samples));
+            }
+        }
+        most.map(|(stack, samples)| (&*stack.lines, samples))
+    }
+
+    fn add_child(&mut self, child: Child) {
+        if self.children.len() < MAX_CHILDREN {
+            self.children.push(child);
+        } else {
+            self.children_left_out += 1;
+        }
+    }
+
+    /// Whether its end is recorded in any case: a sample, a recorded beginning, and what waits inside ask for it.
+    fn asks_for_end(&self) -> bool {
+        self.samples > 0 || self.entry.is_some()
+    }
+}
+
+/// What became of what is not gathered.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LeftOut {
+    /// Open spans that were too many.
+    pub open_full: u64,
+    /// Samples whose stack was one too many of its span.
+    pub stacks_full: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Thread<E> {
+    latest_ns: u64,
+    /// By their number, in the order in which they were noted.
+    spans: Vec<(u64, Gathered<E>)>,
+}
+
+/// What is gathered of all open spans.
+#[derive(Clone, Debug)]
+pub struct OpenSpans<E> {
+    threads: HashMap<(u32, u32), Thread<E>>,
+    count: usize,
+    max_open: usize,
+    left_out: LeftOut,
+}
+
+impl<E> Default for OpenSpans<E> {
+    fn default() -> Self {
+        Self::with_limit(MAX_OPEN)
+    }
+}
+
+impl<E> OpenSpans<E> {
+    /// None, with another bound than [`MAX_OPEN`].
+    #[must_use]
+    pub fn with_limit(max_open: usize) -> Self {
+        Self {
+            threads: HashMap::new(),
+            count: 0,
+            max_open,
+            left_out: LeftOut::default(),
+        }
+    }
+
+    /// Takes a sample of a span of a thread (process, thread).
+    pub fn sample(
+        &mut self,
+        thread: (u32, u32),
+        sequence: u64,
+        ts_ns: u64,
+        functions: &[FrameId],
+        lines: &[FrameId],
+    ) {
+        let gathered = self.of(thread, sequence, ts_ns);
+        gathered.samples += 1;
+        let known = gathered.stacks.iter_mut();
+        let same = |stack: &&mut Stack| *stack.lines == *lines && *stack.functions == *functions;
+        if let Some(stack) = known.into_iter().find(same) {
+            stack.samples += 1;
+        } else if gathered.stacks.len() < MAX_STACKS {
+            gathered.stacks.push(Stack {
+                functions: functions.into(),
+                lines: lines.into(),
+                samples: 1,
+            });
+        } else {
+            self.left_out.stacks_full += 1;
+        }
+    }
+
+    /// Takes what was read where a span began.
+    pub fn entry(&mut self, thread: (u32, u32), sequence: u64, ts_ns: u64, entry: E) {
+        self.of(thread, sequence, ts_ns).entry = Some(entry);
+    }
+
+    /// Takes what happened inside a span.
+    pub fn child(&mut self, thread: (u32, u32), sequence: u64, child: Child) {
+        self.of(thread, sequence, child.start_ns).add_child(child);
+    }
+
+    /// Takes a call that ended inside a span, and what happened inside of the call.
+    pub fn call(&mut self, thread: (u32, u32), sequence: u64, parent: u64, call: Child) {
+        let inside = self.end(thread, sequence);
+        let gathered = self.of(thread, parent, call.start_ns);
+        gathered.add_child(call);
+        if let Some(inside) = inside {
+            gathered.children_left_out += inside.children_left_out;
+            inside
+                .children
+                .into_iter()
+                .for_each(|child| gathered.add_child(child));
+        }
+    }
+
+    /// What was gathered of a span that has ended.
+    pub fn end(&mut self, thread: (u32, u32), sequence: u64) -> Option<Gathered<E>> {
+        let known = self.threads.get_mut(&thread)?;
+        let at = known.spans.iter().rposition(|(number, _)| *number == sequence)?;
+        let (_, gathered) = known.spans.remove(at);
+        self.count -= 1;
+        if known.spans.is_empty() {
+            self.threads.remove(&thread);
+        }
+        Some(gathered)
+    }
+
+    /// What was not gathered so far.
+    #[must_use]
+    pub fn left_out(&self) -> LeftOut {
+        self.left_out
+    }
+
+    fn of(&mut self, thread: (u32, u32), sequence: u64, ts_ns: u64) -> &mut Gathered<E> {
+        if self.count >= self.max_open {
+            self.give_up_oldest(thread);
+        }
+        let known = self.threads.entry(thread).or_insert_with(|| Thread {
+            latest_ns: 0,
+            spans: Vec::new(),
+        });
+        known.latest_ns = known.latest_ns.max(ts_ns);
+        let at = known.spans.iter().rposition(|(number, _)| *number == sequence);
+        let at = at.unwrap_or_else(|| {
+            if known.spans.len() >= MAX_OPEN_OF_THREAD {
+                let (_, oldest) = known.spans.remove(0);
+                // Others may have ended long ago, too fast to be recorded.
+                self.left_out.open_full += u64::from(oldest.asks_for_end());
+                self.count -= 1;
+            }
+            self.count += 1;
+            known.spans.push((sequence, Gathered::default()));
+            known.spans.len() - 1
+        });
+        &mut known.spans[at].1
+    }
+
+    /// Gives up an eighth at a time, so that the sort is rare.
+    fn give_up_oldest(&mut self, but: (u32, u32)) {
+        let mut by_age: Vec<_> = self
+            .threads
+            .iter()
+            .map(|(&thread, known)| (known.latest_ns, thread))
+            .filter(|(_, thread)| *thread != but)
+            .collect();
+        by_age.sort_unstable();
+        for (_, thread) in by_age {
+            if self.count < self.max_open - self.max_open / 8 {
+                break;
+            }
+            if let Some(known) = self.threads.remove(&thread) {
+                self.count -= known.spans.len();
+                let lost = known.spans.iter().filter(|(_, span)| span.asks_for_end());
+                self.left_out.open_full += lost.count() as u64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const THREAD: (u32, u32) = (7, 8);
+
+    fn ids(ids: &[u32]) -> Vec<FrameId> {
+        ids.iter().copied().map(FrameId).collect()
+    }
+
+    fn child(start_ns: u64) -> Child {
+        Child {
+            probe: ProbeId(1),
+            start_ns,
+            duration_ns: None,
+        }
+    }
+
+    #[test]
+    fn the_function_that_most_samples_hit_is_shown_at_its_line() {
+        let mut open = OpenSpans::<()>::default();
+        let mut sample = |function: u32, line: u32| {
+            open.sample(THREAD, 3, 1, &ids(&[1, function]), &ids(&[11, line]));
+        };
+        // Three of one line, but four of another function.
+        let samples = [(2, 20), (2, 20), (2, 20), (3, 30), (3, 31), (3, 31), (3, 32)];
+        for (function, line) in samples {
+            sample(function, line);
+        }
+        assert_eq!(open.end(THREAD, 4), None);
+        let gathered = open.end(THREAD, 3).unwrap();
+        assert_eq!(gathered.most_sampled(), Some((&*ids(&[11, 31]), 4)));
+        assert_eq!(gathered.samples, 7);
+        assert_eq!(Gathered::<()>::default().most_sampled(), None);
+        assert_eq!(open.count, 0);
+    }
+
+    #[test]
+    fn what_is_inside_of_a_call_inside_is_inside() {
+        let mut open = OpenSpans::<u32>::default();
+        open.entry(THREAD, 1, 1, 99);
+        open.child(THREAD, 2, child(5));
+        open.call(
+            THREAD,
+            2,
+            1,
+            Child {
+                duration_ns: Some(9),
+                ..child(4)
+            },
+        );
+        let gathered = open.end(THREAD, 1).unwrap();
+        let starts: Vec<u64> = gathered.children.iter().map(|child| child.start_ns).collect();
+        assert_eq!((gathered.entry, starts), (Some(99), vec![4, 5]));
+        assert!(open.threads.is_empty());
+    }
+
+    #[test]
+    fn a_thousand_children_are_counted() {
+        let mut open = OpenSpans::<()>::default();
+        (0..1000).for_each(|n| open.child(THREAD, 2, child(n)));
+        open.call(THREAD, 2, 1, child(0));
+        let gathered = open.end(THREAD, 1).unwrap();
+        assert_eq!(gathered.children.len(), MAX_CHILDREN);
+        assert_eq!(gathered.children_left_out, 1001 - MAX_CHILDREN as u64);
+    }
+
+    #[test]
+    fn only_spans_whose_end_would_have_come_are_counted_as_lost() {
+        let mut open = OpenSpans::<()>::default();
+        (0..1000).for_each(|n| open.child(THREAD, n, child(n)));
+        assert_eq!(
+            (open.count, open.left_out()),
+            (MAX_OPEN_OF_THREAD, LeftOut::default())
+        );
+        (1000..2000).for_each(|n| open.entry(THREAD, n, n, ()));
+        assert_eq!(open.left_out().open_full, 1000 - MAX_OPEN_OF_THREAD as u64);
+    }
+
+    proptest! {
+        #[test]
+        fn it_stays_within_its_bounds(
+            events in prop::collection::vec((0u32..40, 0u64..100, 0u32..100, any::<bool>()), 0..2000),
+        ) {
+            let mut open = OpenSpans::<()>::with_limit(200);
+            for (now_ns, (thread, sequence, frame, ends)) in (0u64..).zip(events) {
+                let thread = (1, thread);
+                if ends {
+                    open.end(thread, sequence);
+                } else {
+                    open.sample(thread, sequence, now_ns, &ids(&[frame]), &ids(&[frame]));
+                }
+                let count = open.threads.values().map(|thread| thread.spans.len()).sum::<usize>();
+                prop_assert_eq!(count, open.count);
+                prop_assert!(count <= 200 + 1);
+                let longest = open.threads.values().map(|thread| thread.spans.len()).max();
+                prop_assert!(longest.unwrap_or(0) <= MAX_OPEN_OF_THREAD);
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Probes on single instructions: what is recorded where a line is reached.
+
+use std::{mem::offset_of, path::Path, sync::atomic::Ordering};
+
+use aya::Ebpf;
+use memmap2::MmapRaw;
+use profiler_common::{
+    hit::{HitSlot, MAX_READ_PLANS},
+    instruction::Action,
+    limits::MAX_PROBES,
+    probe::{Cookie, ProbeId},
+    values::{MAX_INSTRUCTIONS, MAX_VALUES, ReadPlan},
+};
+
+use super::{
+    Engine, KernelError,
+    attach::{Attachment, can_be_done},
+    counts::{half, map, word},
+    gates::{Gate, Gates},
+};
+
+/// The programs' names by role.
+const HIT: &str = "hit";
+const HIT_STEP: &str = "hit_step";
+
+/// An instruction to be probed.
+#[derive(Clone, Debug)]
+pub struct HitSpec {
+    /// File offset of the instruction.
+    pub offset: u64,
+    /// What it means.
+    pub action: Action,
+    /// Programs do the probed instruction themselves.
+    pub done_by_program: bool,
+    /// What is looked at there.
+    pub look: LookSpec,
+    /// The way that a conditional jump has to go for a hit: a condition's number; `None` for any instruction.
+    pub branch: Option<u8>,
+    /// Its step's place in a scope.
+    pub gates: Gates,
+}
+
+/// What is looked at where an instruction is reached, be it that a span begins there.
+#[derive(Clone, Default, Debug)]
+pub struct LookSpec {
+    /// What has to hold for a hit to be recorded, or a span to be opened.
+    pub required: Vec<ReadPlan>,
+    /// Values that are recorded, at most [`MAX_VALUES`].
+    pub values: Vec<ReadPlan>,
+    /// Time between two that are recorded, on average; 0 for no limit.
+    pub interval_ns: u64,
+    /// They are recorded, and not only counted or timed.
+    pub records: bool,
+}
+
+/// What came of a probe's hits: those that are neither rejected nor lost were recorded.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct HitCounts {
+    /// Times that the instruction was reached.
+    pub reached: u64,
+    /// Hits that a required value has rejected.
+    pub rejected: u64,
+    /// Hits beyond the limit.
+    pub limited: u64,
+    /// Hits whose thread's working memory could not be had.
+    pub no_state: u64,
+    /// Hits that found no room in the ring buffer, or left it to others.
+    pub ring_full: u64,
+    /// Hits at which another program had done the instruction already.
+    pub disturbed: u64,
+}
+
+/// The maps that say what is done at a hit, and which places in them are free.
+pub(super) struct HitMaps {
+    slots: MmapRaw,
+    plans: MmapRaw,
+    /// Read plans that are in use: first and number, by first.
+    used: Vec<(u32, u32)>,
+}
+
+impl HitMaps {
+    /// Maps them.
+    ///
+    /// # Errors
+    /// Where a map is missing or cannot be mapped.
+    pub fn new(ebpf: &Ebpf) -> Result<Self, KernelError> {
+        Ok(Self {
+            slots: map(ebpf, "HITS", MAX_PROBES as usize * size_of::<HitSlot>())?,
+            plans: map(
+                ebpf,
+                "READ_PLANS",
+                MAX_READ_PLANS as usize * size_of::<ReadPlan>(),
+            )?,
+            used: Vec::new(),
+        })
+    }
+
+    /// Writes plans to consecutive places; gives the first.
+    fn write_plans<'a>(
+        &mut self,
+        plans: impl ExactSizeIterator<Item = &'a ReadPlan>,
+    ) -> Result<(u32, u32), KernelError> {
+        let count = u32::try_from(plans.len()).unwrap_or(u32::MAX);
+        let first = self.take(count)?;
+        for (number, plan) in (first..).zip(plans) {
+            let base = number as usize * size_of::<ReadPlan>();
+            for (index, instruction) in plan.instructions.iter().enumerate() {
+                let at = base + index * size_of_val(instruction);
+                let head = u64::from_ne_bytes([
+                    instruction.operation,
+                    instruction.size,
+                    instruction.register,
+                    instruction.comparison,
+                    instruction.length.to_ne_bytes()[0],
+                    instruction.length.to_ne_bytes()[1],
+                    instruction.length.to_ne_bytes()[2],
+                    instruction.length.to_ne_bytes()[3],
+                ]);
+                word(&self.plans, at).store(head, Ordering::Relaxed);
+                word(&self.plans, at + 8).store(instruction.immediate, Ordering::Relaxed);
+            }
+        }
+        Ok((first, count))
+    }
+
+    /// Takes the first gap that is long enough.
+    fn take(&mut self, count: u32) -> Result<u32, KernelError> {
+        let mut first = 0;
+        let mut place = 0;
+        for &(used, length) in &self.used {
+            if used - first >= count {
+                break;
+            }
+            first = used + length;
+            place += 1;
+        }
+        if MAX_READ_PLANS - first < count {
+            return Err(KernelError::TooManyValues(MAX_READ_PLANS as usize));
+        }
+        self.used.insert(place, (first, count));
+        Ok(first)
+    }
+
+    pub(super) fn give_back(&mut self, plans: &[(u32, u32)]) {
+        self.used.retain(|used| !plans.contains(used));
+    }
+
+    /// Makes a slot a probe's.
+    fn open(&self, id: ProbeId, offset: u64, branch: Option<u8>, look: &LookSpec, first_plan: u32) {
+        let base = slot(id);
+        for offset in (0..size_of::<HitSlot>()).step_by(8) {
+            word(&self.slots, base + offset).store(0, Ordering::Relaxed);
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the place within a page; few values"
+        )]
+        for (field, value) in [
+            (offset_of!(HitSlot, first_plan), first_plan),
+            (offset_of!(HitSlot, required), look.required.len() as u32),
+            (offset_of!(HitSlot, values), look.values.len() as u32),
+            (offset_of!(HitSlot, page_offset), offset as u32 & PAGE_MASK),
+            (
+                offset_of!(HitSlot, flags),
+                if look.records { HitSlot::RECORD } else { 0 },
+            ),
+            (
+                offset_of!(HitSlot, branch),
+                branch.map_or(0, |number| u32::from(number) + 1),
+            ),
+        ] {
+            half(&self.slots, base + field).store(value, Ordering::Relaxed);
+        }
+        word(&self.slots, base + offset_of!(HitSlot, interval_ns)).store(look.interval_ns, Ordering::Relaxed);
+        half(&self.slots, base + offset_of!(HitSlot, id)).store(id.0, Ordering::Release);
+    }
+
+    pub(super) fn close(&self, id: ProbeId) {
+        half(&self.slots, slot(id) + offset_of!(HitSlot, id)).store(u32::MAX, Ordering::Release);
+    }
+}
+
+/// Place of an address within its page: the same in the file and in memory.
+const PAGE_MASK: u32 = 0xfff;
+
+const _: () = assert!(size_of::<ReadPlan>() == MAX_INSTRUCTIONS * 16);
+
+fn slot(id: ProbeId) -> usize {
+    id.index() as usize * size_of::<HitSlot>()
+}
+
+impl Engine {
+    /// Attaches probes to instructions of one file of one process; all or none. When this returns, every hit counts.
+    ///
+    /// # Errors
+    /// Where the kernel refuses a site, or slots run out; nothing stays attached.
+    pub fn attach_hits(
+        &mut self,
+        pid: u32,
+        file: &Path,
+        specs: &[HitSpec],
+    ) -> Result<Attachment, KernelError> {
+        self.attach_all_or_none(|engine, attachment| engine.attach_all_hits(pid, file, specs, attachment))
+    }
+
+    /// Says what is looked at where a probe's site is reached; until then nothing is recorded there.
+    pub(super) fn open_look(
+        &mut self,
+        probe: ProbeId,
+        offset: u64,
+        branch: Option<u8>,
+        look: &LookSpec,
+        plans: &mut Vec<(u32, u32)>,
+    ) -> Result<(), KernelError> {
+        if look.values.len() > MAX_VALUES || look.required.len() > MAX_VALUES {
+            return Err(KernelError::TooManyValues(MAX_VALUES));
+        }
+        let both: Vec<&ReadPlan> = look.required.iter().chain(&look.values).collect();
+        let written = self.hits.write_plans(both.into_iter())?;
+        plans.push(written);
+        self.hits.open(probe, offset, branch, look, written.0);
+        if !look.required.is_empty() {
+            self.counts.set_looks(probe);
+        }
+        Ok(())
+    }
+
+    fn attach_all_hits(
+        &mut self,
+        pid: u32,
+        file: &Path,
+        specs: &[HitSpec],
+        attachment: &mut Attachment,
+    ) -> Result<(), KernelError> {
+        // Sites by program: (file offset, cookie).
+        let (mut plain, mut step) = (Vec::new(), Vec::new());
+        for spec in specs {
+            let probe = self.open_slot()?;
+            attachment.probes.push(probe);
+            self.counts.set_gates(probe, spec.gates);
+            self.open_look(probe, spec.offset, spec.branch, &spec.look, &mut attachment.plans)?;
+            let by_program = spec.done_by_program && self.ability.write_context && can_be_done(&spec.action);
+            let site = if by_program {
+                self.open_site(&spec.action, &mut attachment.sites)?
+            } else {
+                0
+            };
+            let sites = if by_program { &mut step } else { &mut plain };
+            sites.push((spec.offset, Cookie::new(probe, site, 0).0));
+        }
+        for (program, sites) in [(HIT, plain), (HIT_STEP, step)] {
+            if !sites.is_empty() {
+                self.attach_program(program, pid, file, &sites, false, &mut attachment.links)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says whether a live probe's hits are recorded, or only counted.
+    pub fn set_records(&self, probe: ProbeId, records: bool) {
+        let flags = if records { HitSlot::RECORD } else { 0 };
+        half(&self.hits.slots, slot(probe) + offset_of!(HitSlot, flags)).store(flags, Ordering::Relaxed);
+    }
+
+    /// Says which gate a span opens whose beginning is recorded, beside that of its step.
+    pub fn open_where_recorded(&self, probe: ProbeId, gate: Option<Gate>) {
+        let gates = gate.map_or(0, Gate::bits);
+        half(&self.hits.slots, slot(probe) + offset_of!(HitSlot, opens)).store(gates, Ordering::Relaxed);
+    }
+
+    /// What came of a probe's hits.
+    #[must_use]
+    pub fn hit_counts(&self, probe: ProbeId) -> HitCounts {
+        let at = |offset: usize| word(&self.hits.slots, slot(probe) + offset).load(Ordering::Relaxed);
+        HitCounts {
+            reached: self.counts.probe(probe).entries,
+            rejected: at(offset_of!(HitSlot, rejected)),
+            limited: at(offset_of!(HitSlot, limited)),
+            no_state: at(offset_of!(HitSlot, no_state)),
+            ring_full: at(offset_of!(HitSlot, ring_full)),
+            disturbed: at(offset_of!(HitSlot, disturbed)),
+        }
+    }
+}
