@@ -184,6 +184,9 @@ fn spec(decision: &Decision, function: &plan::PlannedFunction) -> ProbeSpec {
         exits: exits.collect(),
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
+        gates: profiler_daemon::kernel::Gates::default(),
+        look: None,
+        call_length: None,
     }
 }
 

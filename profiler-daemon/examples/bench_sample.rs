@@ -69,6 +69,8 @@ async fn measure(handle: &Handle, pid: u32, duration: Duration) -> Measured {
         half_life_ns: 30_000_000_000,
         lease_ns: 900_000_000_000,
         exit_method: None,
+        capture: None,
+        explain: false,
     };
     let session = handle.create(CALLER, request).await.unwrap();
     let variant = FlameVariant {

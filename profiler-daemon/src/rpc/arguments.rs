@@ -1,16 +1,22 @@
 //! Requests, parsed once into values that cannot be wrong.
 
+use profiler_common::values::MAX_VALUES;
 use profiler_proto::v1;
 use tonic::{Request, transport::server::UdsConnectInfo};
 
 use crate::{
     aggregate::Over,
-    session::{Caller, ExitMethod, NewSession, Reason, SessionError, TargetSpec},
+    plan::values,
+    session::{
+        Caller, Capture, ExitMethod, NewSession, Purpose, Reason, ScopeEdit, SessionError, TargetSpec,
+    },
     symbolize::Grouping,
 };
 
 const DEFAULT_FREQUENCY_HZ: u32 = 99;
 const MAX_FREQUENCY_HZ: u32 = 10_000;
+const DEFAULT_HITS_PER_SECOND: u32 = 1_000;
+const MAX_HITS_PER_SECOND: u32 = 100_000;
 const MAX_NAME_BYTES: usize = 64;
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -31,7 +37,20 @@ pub fn caller<T>(request: &Request<T>) -> Result<Caller, SessionError> {
         })
 }
 
-fn invalid(message: impl Into<String>) -> SessionError {
+/// An edit of a scope.
+pub fn edit(edit: Option<v1::edit_scope_request::Edit>) -> Result<ScopeEdit, SessionError> {
+    use v1::edit_scope_request::Edit;
+    let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+    match edit {
+        Some(Edit::Append(text)) => Ok(ScopeEdit::Append(text)),
+        Some(Edit::Drop(steps)) => Ok(ScopeEdit::Drop(count(steps))),
+        Some(Edit::Undo(edits)) => Ok(ScopeEdit::Undo(count(edits))),
+        None => Err(invalid("an edit appends steps, drops some, or takes edits back")),
+    }
+}
+
+/// What is wrong with an argument.
+pub fn invalid(message: impl Into<String>) -> SessionError {
     SessionError::new(Reason::ArgumentInvalid, message)
 }
 
@@ -111,6 +130,9 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         lease,
         exit_method: _,
         symbols: _,
+        capture: wanted,
+        explain,
+        by,
     } = request;
     if frequency_hz > MAX_FREQUENCY_HZ {
         return Err(invalid(format!(
@@ -131,6 +153,61 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         half_life_ns: duration_ns("the half-life", half_life, 30 * SECOND_NS, SECOND_NS..=day)?,
         lease_ns: duration_ns("the lease", lease, 60 * SECOND_NS, SECOND_NS..=day)?,
         exit_method,
+        capture: recorded(wanted, by)?,
+        explain,
+    })
+}
+
+/// What is recorded, be it to be shown or to divide calls by.
+fn recorded(wanted: Option<v1::Capture>, by: String) -> Result<Option<Capture>, SessionError> {
+    if by.is_empty() {
+        return wanted.map(capture).transpose();
+    }
+    if wanted.is_some() {
+        return Err(invalid(
+            "a session records hits to be shown, or divides calls by a value: make two",
+        ));
+    }
+    Ok(Some(Capture {
+        print: vec![expression(by)?],
+        hits_per_second: MAX_HITS_PER_SECOND,
+        purpose: Purpose::Divided,
+    }))
+}
+
+fn expression(text: String) -> Result<values::Expression, SessionError> {
+    values::parse(&text).map_err(|error| {
+        SessionError::new(Reason::ExpressionInvalid, error.message.clone())
+            .with("expression", text)
+            .with("offset", error.offset.to_string())
+    })
+}
+
+/// What is recorded of each hit.
+fn capture(capture: v1::Capture) -> Result<Capture, SessionError> {
+    let v1::Capture {
+        print,
+        hits_per_second,
+    } = capture;
+    if print.len() > MAX_VALUES {
+        return Err(invalid(format!(
+            "at most {MAX_VALUES} values can be read at a place, not {}",
+            print.len()
+        )));
+    }
+    if hits_per_second > MAX_HITS_PER_SECOND {
+        return Err(invalid(format!(
+            "at most {MAX_HITS_PER_SECOND} hits a second can be recorded at a place"
+        )));
+    }
+    Ok(Capture {
+        print: print.into_iter().map(expression).collect::<Result<_, _>>()?,
+        hits_per_second: if hits_per_second == 0 {
+            DEFAULT_HITS_PER_SECOND
+        } else {
+            hits_per_second
+        },
+        purpose: Purpose::Shown,
     })
 }
 
@@ -181,6 +258,31 @@ mod tests {
         .unwrap();
         assert_eq!((session.frequency_hz, session.window_ns), (99, 10 * SECOND_NS));
         assert_eq!(session.target, TargetSpec::Pid(7));
+    }
+
+    #[test]
+    fn calls_are_divided_by_one_expression_or_hits_shown() {
+        let capture = recorded(None, "req->kind".to_owned()).unwrap().unwrap();
+        assert_eq!(
+            (
+                capture.divides_by().unwrap().to_string().as_str(),
+                capture.hits_per_second
+            ),
+            ("req->kind", 100_000)
+        );
+        let shown = recorded(Some(v1::Capture::default()), String::new())
+            .unwrap()
+            .unwrap();
+        assert_eq!(shown.divides_by(), None);
+        assert_eq!(recorded(None, String::new()), Ok(None));
+        let both = recorded(Some(v1::Capture::default()), "n".to_owned()).unwrap_err();
+        assert_eq!(both.reason, Reason::ArgumentInvalid);
+        let error = recorded(None, "req->".to_owned()).unwrap_err();
+        assert_eq!(error.reason, Reason::ExpressionInvalid);
+        assert_eq!(
+            error.metadata,
+            [("expression", "req->".to_owned()), ("offset", "5".to_owned())]
+        );
     }
 
     #[test]

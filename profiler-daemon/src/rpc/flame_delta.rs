@@ -108,7 +108,8 @@ fn grouping(by: Grouping) -> v1::Grouping {
     }
 }
 
-fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
+/// A frame by its number.
+pub fn frame((id, frame): (usize, &Frame)) -> v1::Frame {
     let Frame {
         function,
         file,

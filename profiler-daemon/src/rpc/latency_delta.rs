@@ -4,8 +4,11 @@ use std::collections::HashMap;
 
 use profiler_proto::v1;
 
-use super::convert;
-use crate::session::{FunctionLatency, LatencyPicture};
+use super::{convert, trace};
+use crate::{
+    plan::values::Reading,
+    session::{CallsByValue, FunctionLatency, LatencyPicture, ValueCalls},
+};
 
 /// What a client of one stream knows.
 #[derive(Default)]
@@ -14,6 +17,8 @@ pub struct LatencyDelta {
     dropped: u64,
     /// By function: the function as last sent.
     sent: HashMap<u32, FunctionLatency>,
+    /// By function: its calls by value as last sent.
+    sent_by: HashMap<u32, CallsByValue>,
     scope: String,
 }
 
@@ -28,6 +33,7 @@ impl LatencyDelta {
         let snapshot = self.last_seq.is_none() || *self.scope != *picture.scope;
         if snapshot {
             self.sent.clear();
+            self.sent_by.clear();
             self.scope = picture.scope.to_string();
         }
         self.last_seq = Some(picture.seq);
@@ -40,6 +46,15 @@ impl LatencyDelta {
         for function in &picture.functions {
             self.sent.insert(function.id, function.clone());
         }
+        let by = picture
+            .by
+            .iter()
+            .filter(|calls| self.sent_by.get(&calls.function) != Some(calls))
+            .map(by_value)
+            .collect();
+        for calls in &picture.by {
+            self.sent_by.insert(calls.function, calls.clone());
+        }
         v1::WatchLatencyResponse {
             seq: picture.seq,
             dropped: self.dropped,
@@ -50,6 +65,7 @@ impl LatencyDelta {
             cost: Some(convert::cost(picture.cost)),
             lost: convert::losses(&picture.lost),
             final_reason: picture.ended.clone().unwrap_or_default(),
+            by,
         }
     }
 }
@@ -90,6 +106,40 @@ fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::
                 duration_ns: call.duration_ns,
             })
             .collect(),
+    }
+}
+
+/// All of a function's calls by value: they are few enough.
+fn by_value(calls: &CallsByValue) -> v1::CallsByValue {
+    let CallsByValue {
+        function,
+        expression,
+        type_name,
+        calls,
+        values,
+        other,
+        not_divided,
+    } = calls;
+    v1::CallsByValue {
+        function: *function,
+        expression: expression.to_string(),
+        r#type: type_name.to_string(),
+        calls: *calls,
+        values: values
+            .iter()
+            .map(|(reading, calls)| value(Some(reading), calls))
+            .collect(),
+        other: Some(value(None, other)),
+        not_divided: convert::losses(not_divided),
+    }
+}
+
+fn value(reading: Option<&Reading>, calls: &ValueCalls) -> v1::ValueLatency {
+    let ValueCalls { summary, counts } = calls;
+    v1::ValueLatency {
+        value: reading.map(trace::reading),
+        summary: Some(convert::summary(summary)),
+        counts: Some(histogram(counts)),
     }
 }
 
@@ -152,6 +202,7 @@ mod tests {
             seq,
             scope: "f".into(),
             functions: Vec::new(),
+            by: Vec::new(),
             cost: crate::session::Cost::default(),
             lost: crate::session::Losses::new(),
             ended: None,

@@ -6,17 +6,24 @@
 //! | `targets`, `sessions`, `views` | one gRPC service each |
 //! | `arguments` | messages parsed once, into values that cannot be wrong |
 //! | `latency_delta`, `flame_delta` | what changed since the last message of a stream |
+//! | `source` | a function's source as a message |
+//! | `trace` | hits as messages |
+//! | `spans` | the slowest calls as messages |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
 
 mod arguments;
 mod convert;
+mod explain;
 mod flame_delta;
 mod latency_delta;
 mod server;
 mod sessions;
+mod source;
+mod spans;
 mod status;
 mod targets;
+mod trace;
 mod views;
 
 pub use server::{InProcess, ServerError, in_process, serve};

@@ -47,6 +47,21 @@ impl SessionService for Sessions {
         }))
     }
 
+    async fn edit_scope(
+        &self,
+        request: Request<v1::EditScopeRequest>,
+    ) -> Result<Response<v1::EditScopeResponse>, Status> {
+        let caller = arguments::caller(&request)?;
+        let v1::EditScopeRequest { name, edit } = request.into_inner();
+        let session = self
+            .0
+            .edit_scope(caller, arguments::name(name)?, arguments::edit(edit)?)
+            .await?;
+        Ok(Response::new(v1::EditScopeResponse {
+            session: Some(convert::session(session)),
+        }))
+    }
+
     async fn renew_session(
         &self,
         request: Request<v1::RenewSessionRequest>,

@@ -41,6 +41,7 @@ impl From<SessionError> for Status {
 fn describe(reason: Reason) -> (Code, &'static str) {
     match reason {
         Reason::ScopeInvalid => (Code::InvalidArgument, "SCOPE_INVALID"),
+        Reason::ScopeChanged => (Code::Aborted, "SCOPE_CHANGED"),
         Reason::ArgumentInvalid => (Code::InvalidArgument, "ARGUMENT_INVALID"),
         Reason::TargetNotFound => (Code::NotFound, "TARGET_NOT_FOUND"),
         Reason::TargetGone => (Code::NotFound, "TARGET_GONE"),
@@ -48,6 +49,11 @@ fn describe(reason: Reason) -> (Code, &'static str) {
         Reason::TargetIs32Bit => (Code::FailedPrecondition, "TARGET_IS_32_BIT"),
         Reason::TargetStripped => (Code::FailedPrecondition, "TARGET_STRIPPED"),
         Reason::FunctionNotFound => (Code::NotFound, "FUNCTION_NOT_FOUND"),
+        Reason::LineNotFound => (Code::NotFound, "LINE_NOT_FOUND"),
+        Reason::FileAmbiguous => (Code::NotFound, "FILE_AMBIGUOUS"),
+        Reason::ExpressionInvalid => (Code::InvalidArgument, "EXPRESSION_INVALID"),
+        Reason::ConditionRefused => (Code::FailedPrecondition, "CONDITION_REFUSED"),
+        Reason::ExpressionRefused => (Code::FailedPrecondition, "EXPRESSION_REFUSED"),
         Reason::FunctionOnlyInlined => (Code::FailedPrecondition, "FUNCTION_ONLY_INLINED"),
         Reason::FunctionIsIfunc => (Code::FailedPrecondition, "FUNCTION_IS_IFUNC"),
         Reason::FunctionNotProbeable => (Code::FailedPrecondition, "FUNCTION_NOT_PROBEABLE"),

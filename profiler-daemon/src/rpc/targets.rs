@@ -6,7 +6,7 @@ use futures_util::{Stream, stream};
 use profiler_proto::v1::{self, target_service_server::TargetService};
 use tonic::{Request, Response, Status};
 
-use super::{arguments, convert};
+use super::{arguments, convert, source};
 use crate::{
     session::{self, Caller, FunctionInfo, Reason, SessionError},
     target,
@@ -50,6 +50,42 @@ impl TargetService for Targets {
             .collect();
         Ok(Response::new(Box::pin(stream::iter(messages))))
     }
+
+    type SourceStream = Pin<Box<dyn Stream<Item = Result<v1::SourceResponse, Status>> + Send>>;
+
+    async fn source(
+        &self,
+        request: Request<v1::SourceRequest>,
+    ) -> Result<Response<Self::SourceStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let v1::SourceRequest { target, place } = request.into_inner();
+        let target = arguments::target(target)?;
+        let messages = blocking(move || sources(caller, &target, &place)).await?;
+        Ok(Response::new(Box::pin(stream::iter(
+            messages.into_iter().map(Ok),
+        ))))
+    }
+}
+
+fn sources(
+    caller: Caller,
+    target: &session::TargetSpec,
+    place: &str,
+) -> Result<Vec<v1::SourceResponse>, SessionError> {
+    let sources = session::sources(caller, target, place)?;
+    let mut text_left = source::MAX_TEXT_BYTES;
+    let mut messages: Vec<v1::SourceResponse> = sources
+        .views
+        .into_iter()
+        .map(|view| v1::SourceResponse {
+            function: Some(source::function(view, &mut text_left)),
+            left_out: 0,
+        })
+        .collect();
+    if let Some(last) = messages.last_mut() {
+        last.left_out = u32::try_from(sources.left_out).unwrap_or(u32::MAX);
+    }
+    Ok(messages)
 }
 
 fn convert_function(function: &FunctionInfo) -> v1::Function {

@@ -10,8 +10,8 @@ use profiler_proto::v1::{self, view_service_server::ViewService};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::{arguments, flame_delta::FlameDelta, latency_delta::LatencyDelta};
-use crate::session::{FlamePicture, FlameVariant, Handle, LatencyPicture};
+use super::{arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, trace};
+use crate::session::{ExplainPicture, FlamePicture, FlameVariant, Handle, LatencyPicture, SpansPicture};
 
 /// The service.
 pub struct Views(pub Handle);
@@ -22,6 +22,62 @@ type MessageStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 impl ViewService for Views {
     type WatchLatencyStream = MessageStream<v1::WatchLatencyResponse>;
     type WatchFlameStream = MessageStream<v1::WatchFlameResponse>;
+    type WatchTraceStream = MessageStream<v1::WatchTraceResponse>;
+    type WatchExplainStream = MessageStream<v1::WatchExplainResponse>;
+
+    async fn watch_explain(
+        &self,
+        request: Request<v1::WatchExplainRequest>,
+    ) -> Result<Response<Self::WatchExplainStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let v1::WatchExplainRequest { session, interval } = request.into_inner();
+        let interval_ns = arguments::interval_ns(interval)?;
+        let name = arguments::name(session)?;
+        let pictures = self.0.watch_explain(caller, name, interval_ns).await?;
+        Ok(Response::new(messages(pictures, |picture: &ExplainPicture| {
+            (explain::picture(picture), picture.ended.is_some())
+        })))
+    }
+    type WatchSpansStream = MessageStream<v1::WatchSpansResponse>;
+
+    async fn watch_trace(
+        &self,
+        request: Request<v1::WatchTraceRequest>,
+    ) -> Result<Response<Self::WatchTraceStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let name = arguments::name(request.into_inner().session)?;
+        let batches = self.0.watch_trace(caller, name).await?;
+        Ok(Response::new(Box::pin(stream::unfold(
+            Some(batches),
+            |state| async {
+                let mut batches = state?;
+                let batch = batches.recv().await?;
+                let last = batch.ended.is_some();
+                Some((Ok(trace::batch(&batch)), (!last).then_some(batches)))
+            },
+        ))))
+    }
+
+    async fn watch_spans(
+        &self,
+        request: Request<v1::WatchSpansRequest>,
+    ) -> Result<Response<Self::WatchSpansStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let v1::WatchSpansRequest {
+            session,
+            interval,
+            spans: wanted,
+        } = request.into_inner();
+        let interval_ns = arguments::interval_ns(interval)?;
+        let wanted = spans::wanted(wanted)?;
+        let name = arguments::name(session)?;
+        let pictures = self.0.watch_spans(caller, name, interval_ns, wanted).await?;
+        let mut stream = spans::Messages::default();
+        Ok(Response::new(messages(
+            pictures,
+            move |picture: &SpansPicture| (stream.next(picture), picture.ended.is_some()),
+        )))
+    }
 
     async fn watch_latency(
         &self,

@@ -6,7 +6,7 @@ use profiler_common::layout::midpoint_ns;
 
 use crate::{
     aggregate::histogram::Histogram,
-    kernel::{Engine, ExitSite, KernelError, ProbeSpec},
+    kernel::{Engine, ExitSite, Gates, KernelError, ProbeSpec},
 };
 use profiler_common::instruction::{Action, Operation};
 
@@ -62,6 +62,9 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
         exits,
         done_by_program: engine.ability().write_context,
         stacks_switch: false,
+        gates: Gates::default(),
+        look: None,
+        call_length: None,
     };
     let attachment = engine.attach(std::process::id(), Path::new("/proc/self/exe"), &[spec])?;
     for _ in 0..CALLS {

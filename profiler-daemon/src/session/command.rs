@@ -8,17 +8,26 @@ use std::{
     },
 };
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     error::{Reason, SessionError},
-    picture::{ExitMethod, FlamePicture, FlameVariant, LatencyPicture, SessionInfo},
+    picture::{ExitMethod, ExplainPicture, FlamePicture, FlameVariant, LatencyPicture, SessionInfo},
+    spans::SpansPicture,
+    trace::TraceBatch,
 };
 use super::{
     prepare::{self, Prepared},
     state::Terms,
 };
-use crate::{kernel::Ability, symbolize::SideLoaded};
+use crate::{
+    kernel::Ability,
+    plan::{scope::Scope, values::Expression},
+    symbolize::SideLoaded,
+};
+
+/// Times that an edit is made again because the scope was changed meanwhile.
+const MAX_RETRIES: usize = 8;
 
 /// Requests that may wait for the session task; more are refused.
 pub const MAX_QUEUED: usize = 256;
@@ -41,6 +50,37 @@ pub enum TargetSpec {
     Executable(String),
 }
 
+/// What is recorded of each hit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Capture {
+    /// Expressions whose values are read where a line is reached.
+    pub print: Vec<Expression>,
+    /// Hits recorded in a second at each place, at most.
+    pub hits_per_second: u32,
+    /// What becomes of them.
+    pub purpose: Purpose,
+}
+
+/// What becomes of the hits and calls that are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Purpose {
+    /// They are shown as they happen.
+    #[default]
+    Shown,
+    /// Calls are divided by the first value.
+    Divided,
+    /// What slow calls do that others do not is looked for.
+    Explained,
+}
+
+impl Capture {
+    /// The expression by whose value calls are divided, if they are.
+    #[must_use]
+    pub fn divides_by(&self) -> Option<&Expression> {
+        self.print.first().filter(|_| self.purpose == Purpose::Divided)
+    }
+}
+
 /// A new session.
 #[derive(Clone, Debug)]
 pub struct NewSession {
@@ -60,6 +100,73 @@ pub struct NewSession {
     pub lease_ns: u64,
     /// How the end of a span is seen; `None` for the safest.
     pub exit_method: Option<ExitMethod>,
+    /// What is recorded of each hit; `None` where they are only counted.
+    pub capture: Option<Capture>,
+    /// What slow calls do that others do not is looked for; the scope then stays as it is.
+    pub explain: bool,
+}
+
+/// A change of a scope.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ScopeEdit {
+    /// Another scope in its place.
+    Set(String),
+    /// Steps behind the last one.
+    Append(String),
+    /// So many steps less, from the end.
+    Drop(usize),
+    /// So many edits taken back.
+    Undo(usize),
+}
+
+/// What an edit of a session's scope begins with.
+#[derive(Clone, Debug)]
+pub(super) struct Editable {
+    pub target: TargetSpec,
+    pub exit_method: Option<ExitMethod>,
+    pub capture: Option<Capture>,
+    pub scope: Scope,
+    /// Texts of the scopes before, the latest last.
+    pub history: Vec<Arc<str>>,
+    /// Grows with each edit.
+    pub revision: u64,
+}
+
+impl ScopeEdit {
+    /// The scope's text after it, and the number of edits that it takes back.
+    fn apply(&self, editable: &Editable) -> Result<(String, usize), SessionError> {
+        let cannot = |message: String| Err(SessionError::new(Reason::ArgumentInvalid, message));
+        let steps = editable.scope.steps.len();
+        match self {
+            Self::Set(text) => Ok((text.clone(), 0)),
+            Self::Append(text) if text.trim().is_empty() => cannot("there is no step to append".to_owned()),
+            Self::Append(text) if steps == 0 => Ok((text.clone(), 0)),
+            Self::Append(text) => {
+                let text = text.trim();
+                let behind = text.strip_prefix('/').unwrap_or(text);
+                Ok((format!("{}/{behind}", editable.scope), 0))
+            }
+            Self::Drop(count) if *count > steps => cannot(format!(
+                "the scope has {steps} steps, not {count}: {}",
+                editable.scope
+            )),
+            Self::Drop(count) => {
+                let mut scope = editable.scope.clone();
+                scope.steps.truncate(steps - count);
+                Ok((scope.to_string(), 0))
+            }
+            Self::Undo(count) => {
+                let edits = editable.history.len();
+                match edits.checked_sub(*count).map(|at| &editable.history[at..]) {
+                    Some([text, ..]) => Ok((text.to_string(), *count)),
+                    Some([]) => Ok((editable.scope.to_string(), 0)),
+                    None => cannot(format!(
+                        "{edits} edits of this scope can be taken back, not {count}"
+                    )),
+                }
+            }
+        }
+    }
 }
 
 /// A reply that is on its way.
@@ -88,11 +195,14 @@ pub(super) enum Command {
     Target {
         caller: Caller,
         name: String,
-        reply: Reply<(TargetSpec, Option<ExitMethod>)>,
+        reply: Reply<Editable>,
     },
     Replace {
         caller: Caller,
         name: String,
+        /// The scope that it is prepared in the place of.
+        revision: u64,
+        edits_undone: usize,
         prepared: Box<Prepared>,
         reply: Reply<SessionInfo>,
     },
@@ -118,6 +228,24 @@ pub(super) enum Command {
         interval_ns: u64,
         variant: FlameVariant,
         reply: Reply<watch::Receiver<Option<Arc<FlamePicture>>>>,
+    },
+    WatchExplain {
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+        reply: Reply<watch::Receiver<Option<Arc<ExplainPicture>>>>,
+    },
+    WatchTrace {
+        caller: Caller,
+        name: String,
+        reply: Reply<mpsc::Receiver<TraceBatch>>,
+    },
+    WatchSpans {
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+        wanted: usize,
+        reply: Reply<watch::Receiver<Option<Arc<SpansPicture>>>>,
     },
     Stop {
         reply: oneshot::Sender<()>,
@@ -172,14 +300,17 @@ impl Handle {
             half_life_ns,
             lease_ns,
             exit_method,
+            capture,
+            explain,
         } = request;
-        let terms = Terms {
+        let mut terms = Terms {
             owner: caller,
             frequency_hz,
             window_ns,
             half_life_ns,
             lease_ns,
             exit_method,
+            capture: capture.clone(),
         };
         // Before anything is loaded: what is wrong with the request itself.
         let files = blocking(move || side_loaded(caller, &symbols)).await?;
@@ -190,7 +321,11 @@ impl Handle {
             blocking(move || looked_up.read())
         );
         let (ability, read) = (ability?, read?);
-        let prepared = Box::new(blocking(move || read.plan(ability, exit_method)).await?);
+        let prepared = blocking(move || read.plan(ability, exit_method, capture.as_ref(), explain));
+        let prepared = Box::new(prepared.await?);
+        if let Some(explain) = &prepared.explain {
+            terms.capture = Some(explain.capture.clone());
+        }
         if !files.is_empty() {
             self.ask(|reply| Command::SideLoad { files, reply }).await?;
         }
@@ -222,28 +357,64 @@ impl Handle {
         name: String,
         scope: String,
     ) -> Result<SessionInfo, SessionError> {
-        let of = name.clone();
-        let (target, exit_method) = self
-            .ask(|reply| Command::Target {
-                caller,
-                name: of,
-                reply,
-            })
-            .await?;
-        let ability = self.ask(|reply| Command::Ability { reply }).await?;
-        let prepared = blocking(move || {
-            prepare::look_up(caller, &target, &scope)?
-                .read()?
-                .plan(ability, exit_method)
-        });
-        let prepared = Box::new(prepared.await?);
-        self.ask(|reply| Command::Replace {
-            caller,
-            name,
-            prepared,
-            reply,
-        })
-        .await
+        self.edit_scope(caller, name, ScopeEdit::Set(scope)).await
+    }
+
+    /// Changes the scope of a running session.
+    ///
+    /// # Errors
+    /// As for [`Self::create`], or where there are not so many steps or edits; the session then goes on as it was.
+    pub async fn edit_scope(
+        &self,
+        caller: Caller,
+        name: String,
+        edit: ScopeEdit,
+    ) -> Result<SessionInfo, SessionError> {
+        let mut retries = 0..MAX_RETRIES;
+        loop {
+            let of = name.clone();
+            let editable = self
+                .ask(|reply| Command::Target {
+                    caller,
+                    name: of,
+                    reply,
+                })
+                .await?;
+            let (scope, edits_undone) = edit.apply(&editable)?;
+            let ability = self.ask(|reply| Command::Ability { reply }).await?;
+            let Editable {
+                target,
+                exit_method,
+                capture,
+                revision,
+                ..
+            } = editable;
+            let prepared = blocking(move || {
+                prepare::look_up(caller, &target, &scope)?.read()?.plan(
+                    ability,
+                    exit_method,
+                    capture.as_ref(),
+                    false,
+                )
+            });
+            let prepared = Box::new(prepared.await?);
+            let of = name.clone();
+            let replaced = self
+                .ask(|reply| Command::Replace {
+                    caller,
+                    name: of,
+                    revision,
+                    edits_undone,
+                    prepared,
+                    reply,
+                })
+                .await;
+            match replaced {
+                // Somebody else's edit came first: this one is made of what that has left.
+                Err(error) if error.reason == Reason::ScopeChanged && retries.next().is_some() => {}
+                replaced => return replaced,
+            }
+        }
     }
 
     /// Extends a session's lease; answers with its length in nanoseconds.
@@ -297,6 +468,59 @@ impl Handle {
             name,
             interval_ns,
             variant,
+            reply,
+        })
+        .await
+    }
+
+    /// What slow calls of a session do that others do not.
+    ///
+    /// # Errors
+    /// Where there is no such session, or it was not made for that.
+    pub async fn watch_explain(
+        &self,
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+    ) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
+        self.ask(|reply| Command::WatchExplain {
+            caller,
+            name,
+            interval_ns,
+            reply,
+        })
+        .await
+    }
+
+    /// What happens at a session's places as it happens.
+    ///
+    /// # Errors
+    /// Where there is no such session, or it records nothing.
+    pub async fn watch_trace(
+        &self,
+        caller: Caller,
+        name: String,
+    ) -> Result<mpsc::Receiver<TraceBatch>, SessionError> {
+        self.ask(|reply| Command::WatchTrace { caller, name, reply })
+            .await
+    }
+
+    /// Pictures of a session's slowest calls, so many of them. The sampler runs while one of these is open.
+    ///
+    /// # Errors
+    /// Where there is no such session, it has no calls, or the kernel refuses the sampler.
+    pub async fn watch_spans(
+        &self,
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+        wanted: usize,
+    ) -> Result<watch::Receiver<Option<Arc<SpansPicture>>>, SessionError> {
+        self.ask(|reply| Command::WatchSpans {
+            caller,
+            name,
+            interval_ns,
+            wanted,
             reply,
         })
         .await

@@ -19,6 +19,16 @@ pub enum Reason {
     TargetStripped,
     /// No function of that name. Metadata: `nearest`.
     FunctionNotFound,
+    /// No such source file or line, or the line has no code. Metadata: `nearest`.
+    LineNotFound,
+    /// Several source files have such a path. Metadata: `nearest`.
+    FileAmbiguous,
+    /// An expression is none. Metadata: `expression`, `offset`.
+    ExpressionInvalid,
+    /// A condition on a value cannot be decided.
+    ConditionRefused,
+    /// An expression can be read nowhere that it is asked for.
+    ExpressionRefused,
     /// The function has no code of its own: it is inlined everywhere.
     FunctionOnlyInlined,
     /// The function is an indirect one, chosen when the program is linked.
@@ -35,6 +45,8 @@ pub enum Reason {
     SessionExists,
     /// There is no session of that name.
     SessionNotFound,
+    /// The scope was changed by somebody else at the same time.
+    ScopeChanged,
     /// A bound of the daemon is reached.
     LimitReached,
     /// The daemon is stopping.

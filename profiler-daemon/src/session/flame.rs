@@ -7,20 +7,22 @@ use profiler_common::{probe::ProbeId, record::SpanEnd};
 use super::{
     functions::Functions,
     picture::{Cost, FlamePicture, FlameVariant},
+    population::Population,
     sampling::Sampling,
     symbols::{Dropped, Named},
     watchers::Watchers,
 };
 use crate::{
     aggregate::{
-        Over, ScopeAggregate, calltree::NodeId, join::Sample, latency::AgeConfig, predicate::Predicate,
+        Nesting, Over, ScopeAggregate, calltree::NodeId, join::Sample, latency::AgeConfig,
+        predicate::Predicate, threshold::Band,
     },
     kernel::Engine,
     symbolize::{Frame, Grouping},
 };
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
-const EXPIRE_AFTER_NS: u64 = 2_000_000_000;
+pub const EXPIRE_AFTER_NS: u64 = 2_000_000_000;
 
 /// The flame graph of one scope, of one kind of frame.
 pub struct Flame {
@@ -47,21 +49,29 @@ pub struct Moment<'a> {
     pub ended: Option<&'a str>,
 }
 
+/// Whether a thread has ended.
+pub fn is_gone(tgid: u32, tid: u32) -> bool {
+    !std::path::Path::new(&format!("/proc/{tgid}/task/{tid}")).exists()
+}
+
 impl Flame {
-    /// Begins now, without calls or samples; `functions` is `None` for all of the target's samples.
+    /// Begins now, without calls or samples. `spans` are the steps of the scope, and the functions and calls of the one
+    /// that divides; `None` for all of the target's samples.
     pub fn new(
         by: Grouping,
         engine: &Engine,
         dropped: Dropped,
-        functions: Option<&Functions>,
+        spans: Option<&(Nesting, &Functions, Population<'_>)>,
         predicates: Vec<Predicate>,
         ages: AgeConfig,
         now_ns: u64,
     ) -> Self {
-        let probes = functions.map(|functions| functions.probes().collect());
-        let mut aggregate = ScopeAggregate::new(probes, ages, now_ns);
-        for probe in functions.into_iter().flat_map(Functions::probes) {
-            aggregate.calls_before(probe, engine.histogram(probe));
+        let nesting = spans.map(|(nesting, ..)| nesting.clone());
+        let mut aggregate = ScopeAggregate::new(nesting, ages, now_ns);
+        if let Some((_, functions, population)) = spans {
+            for probe in functions.probes() {
+                aggregate.calls_before(probe, population.histogram(probe));
+            }
         }
         aggregate.set_predicates(predicates);
         Self {
@@ -129,14 +139,20 @@ impl Flame {
         self.aggregate.span_end(end);
     }
 
+    /// Sets what a step before the one that divides asks of its durations.
+    pub fn set_band(&mut self, step: usize, band: Band) {
+        self.aggregate.set_band(step, band);
+    }
+
     /// Reads the calls that the samples are drawn of.
-    pub fn read(&mut self, engine: &Engine, probes: impl Iterator<Item = ProbeId>, now_ns: u64) {
+    pub fn read(&mut self, population: Population<'_>, probes: impl Iterator<Item = ProbeId>, now_ns: u64) {
         for probe in probes {
-            self.aggregate.calls(now_ns, probe, engine.histogram(probe));
+            self.aggregate.calls(now_ns, probe, population.histogram(probe));
         }
         self.aggregate.expire(now_ns, EXPIRE_AFTER_NS, |awaited| {
-            !std::path::Path::new(&format!("/proc/{}/task/{}", awaited.tgid, awaited.tid)).exists()
+            is_gone(awaited.tgid, awaited.tid)
         });
+        self.aggregate.expire_around(now_ns, EXPIRE_AFTER_NS, is_gone);
     }
 
     /// Gives watchers their pictures.

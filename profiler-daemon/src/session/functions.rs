@@ -4,7 +4,10 @@ use std::{collections::HashMap, sync::Arc};
 
 use profiler_common::probe::ProbeId;
 
-use super::picture::{ExitMethod, FunctionInfo, FunctionLatency, Losses, SlowCall};
+use super::{
+    picture::{ExitMethod, FunctionInfo, FunctionLatency, Losses, SlowCall},
+    population::Population,
+};
 use crate::{
     aggregate::latency::{AgeConfig, Latency},
     kernel::Engine,
@@ -96,21 +99,26 @@ impl Functions {
         self.list.iter().any(|function| key(&function.info) == *wanted)
     }
 
+    /// Whether a probe is one of theirs.
+    pub fn has(&self, probe: ProbeId) -> bool {
+        self.by_probe.contains_key(&probe)
+    }
+
     /// Sets what the probes of each method add to a duration.
-    pub fn set_overhead(&mut self, of: impl Fn(ExitMethod) -> u64) {
+    pub fn set_overhead(&mut self, of: &impl Fn(ExitMethod) -> u64) {
         for function in &mut self.list {
             function.overhead_ns = of(function.method);
         }
     }
 
-    /// Reads what the programs have counted.
-    pub fn read(&mut self, engine: &Engine, now_ns: u64) {
+    /// Reads the calls that count.
+    pub fn read(&mut self, population: Population<'_>, now_ns: u64) {
         for function in &mut self.list {
             match function.probes.as_slice() {
-                [probe] => function.latency.update(now_ns, engine.histogram(*probe)),
+                [probe] => function.latency.update(now_ns, population.histogram(*probe)),
                 probes => {
                     let mut sums: HashMap<usize, u64> = HashMap::new();
-                    for (bucket, count) in probes.iter().flat_map(|probe| engine.histogram(*probe)) {
+                    for (bucket, count) in probes.iter().flat_map(|probe| population.histogram(*probe)) {
                         *sums.entry(bucket).or_default() += count;
                     }
                     function.latency.update(now_ns, sums)
@@ -143,6 +151,11 @@ impl Functions {
 }
 
 impl Function {
+    /// Its probes.
+    pub fn probes(&self) -> impl Iterator<Item = ProbeId> + '_ {
+        self.probes.iter().copied()
+    }
+
     /// The latency.
     pub fn latency(&self) -> &Latency {
         &self.latency
@@ -164,6 +177,7 @@ impl Function {
                 ("open_at_attach", counts.unmatched),
                 ("no_thread_state", counts.no_state),
                 ("no_histogram_page", counts.no_page),
+                ("join_limit", counts.join_limit),
             ] {
                 if count > 0 {
                     *lost.entry(reason).or_default() += count;

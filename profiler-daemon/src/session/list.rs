@@ -2,7 +2,7 @@
 
 use super::{
     command::{Caller, TargetSpec},
-    error::SessionError,
+    error::{Reason, SessionError},
     picture::FunctionInfo,
     prepare::look_up,
     refusal::plan_refusal,
@@ -10,6 +10,7 @@ use super::{
 use crate::plan::{
     self, DebugIndex, KernelAbility, Limits, ModuleIndex,
     hazards::{Hazards, exit_method},
+    scope::{Place, Step},
 };
 
 /// The functions of a process, or those of a name or glob, with what DWARF knows of them.
@@ -23,8 +24,17 @@ pub fn list_functions(
 ) -> Result<Vec<FunctionInfo>, SessionError> {
     let everything = pattern.is_empty();
     let read = look_up(caller, target, if everything { "*" } else { pattern })?.read()?;
-    let Some(step) = &read.looked_up.scope.step else {
-        return Ok(Vec::new());
+    let [
+        Step {
+            place: Place::Function(name),
+            ..
+        },
+    ] = read.looked_up.scope.steps.as_slice()
+    else {
+        return Err(SessionError::new(
+            Reason::ArgumentInvalid,
+            "functions are listed by name: `profiler source` shows those that contain a line",
+        ));
     };
     let (Some(process), Some(files)) = (read.looked_up.processes.first(), read.files.first()) else {
         return Ok(Vec::new());
@@ -32,7 +42,7 @@ pub fn list_functions(
     let mut listed = Vec::new();
     for file in files {
         let index = &file.known.index;
-        let matching = index.matching(&step.place);
+        let matching = index.matching(name);
         // Debug information is read of the files that have something to say only.
         let debug = if matching.is_empty() {
             DebugIndex::default()
@@ -62,14 +72,14 @@ pub fn list_functions(
         let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
         let decision = exit_method(&Hazards::default(), KernelAbility::default(), false, None);
         let planned = plan::plan(
-            &step.place,
+            name,
             &modules,
             &decision,
             KernelAbility::default(),
             Limits::default(),
         );
         if let Err(error) = planned {
-            return Err(plan_refusal(process, files, &step.place, error));
+            return Err(plan_refusal(process, files, name, error));
         }
     }
     Ok(listed)

@@ -9,13 +9,22 @@
 //! | `command` | what can be asked, and the handle that asks |
 //! | `files` | the files that a target has mapped |
 //! | `list` | the functions of a process |
+//! | `lines` | from a line and expressions to what is attached at it |
+//! | `source` | the source of functions, and what can be probed in it |
+//! | `source_text` | source files, read for who asks |
 //! | `refusal` | what planning, target or kernel refuse |
 //! | `prepare` | scope text and target become sites, before anything is attached |
 //! | `owner` | the thread: commands, ticks |
 //! | `running` | what is loaded while there are sessions |
 //! | `state` | one session: its probes, aggregates, watchers |
+//! | `steps` | the steps of a running scope, and how one is replaced by another |
+//! | `population` | the calls of a step that count |
 //! | `functions` | the functions of a session and their latency |
 //! | `flame` | what a flame graph is made of |
+//! | `explain` | what slow calls do that others do not |
+//! | `by_value` | calls by the value of an expression where they begin |
+//! | `trace` | hits and ended calls on their way to those who watch them |
+//! | `spans` | the slowest calls of the window |
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
 //! | `calibrate` | the probes' own share of a duration |
@@ -23,33 +32,50 @@
 //! | `picture` | what a view shows |
 //! | `cost` | what the daemon costs |
 
+mod by_value;
 mod calibrate;
 mod command;
 mod cost;
 mod error;
+mod explain;
 mod files;
 mod flame;
 mod functions;
+mod lines;
 mod list;
 mod owner;
 mod picture;
+mod population;
 mod prepare;
 mod refusal;
 mod running;
 mod sampling;
+mod source;
+mod source_text;
+mod spans;
 mod state;
+mod steps;
 mod symbols;
+mod trace;
 mod watchers;
 
 use std::{io, sync::mpsc};
 
-pub use command::{Caller, Handle, MAX_QUEUED, NewSession, TargetSpec};
+pub use by_value::{CallsByValue, ValueCalls};
+pub use command::{Caller, Capture, Handle, MAX_QUEUED, NewSession, Purpose, ScopeEdit, TargetSpec};
 pub use error::{Reason, SessionError};
+pub use explain::{Explained, What};
+pub use lines::TracedPlace;
 pub use list::list_functions;
 pub use picture::{
-    Cost, ExitMethod, FlamePicture, FlameVariant, FunctionInfo, FunctionLatency, LatencyPicture, Losses,
-    SessionInfo, SiteInfo, SlowCall,
+    Cost, ExitMethod, ExplainPicture, FlamePicture, FlameVariant, FunctionInfo, FunctionLatency,
+    LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
 };
+
+pub use source::{MarkedLine, SourceView, Sources, sources};
+pub use source_text::SourceText;
+pub use spans::{SlowSpan, SpanChild, SpansPicture};
+pub use trace::{TraceBatch, TracedHit, TracedValue};
 
 /// How the session task is set up.
 #[derive(Clone, Debug)]

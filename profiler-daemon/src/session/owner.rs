@@ -11,15 +11,17 @@ use std::{
 
 use super::{
     Config,
-    command::{Caller, Command},
+    command::{Caller, Command, Reply},
     cost::monotonic_ns,
     error::{Reason, SessionError},
-    picture::SessionInfo,
+    picture::{ExplainPicture, FlamePicture, FlameVariant, LatencyPicture, SessionInfo},
     prepare::Prepared,
     refusal::kernel_refusal,
     running::{MAX_RECORDS, OPENING_NS, Opening, Running, answer},
+    spans::SpansPicture,
     state::{Session, Terms},
     symbols::Symbols,
+    trace::TraceBatch,
 };
 use crate::{
     follow::Following,
@@ -111,14 +113,22 @@ impl Owner {
                 answer(reply, Ok(sessions.map(Session::info).collect()));
             }
             Command::Target { caller, name, reply } => {
-                answer(reply, self.session(caller, &name).map(|session| session.target()));
+                answer(
+                    reply,
+                    self.session(caller, &name).map(|session| session.editable()),
+                );
             }
             Command::Replace {
                 caller,
                 name,
+                revision,
+                edits_undone,
                 prepared,
                 reply,
-            } => answer(reply, self.replace(caller, &name, *prepared)),
+            } => answer(
+                reply,
+                self.replace(caller, &name, revision, edits_undone, *prepared),
+            ),
             Command::Renew { caller, name, reply } => {
                 let now_ns = monotonic_ns();
                 answer(
@@ -139,18 +149,7 @@ impl Owner {
                 interval_ns,
                 reply,
             } => {
-                let now_ns = monotonic_ns();
-                let watch = self.session(caller, &name).and_then(|session| {
-                    if !session.has_spans() {
-                        return Err(SessionError::new(
-                            Reason::ArgumentInvalid,
-                            format!("session `{name}` has no function to time: set a scope first"),
-                        ));
-                    }
-                    session.renew(now_ns);
-                    Ok(session.latency_watchers.add((), interval_ns, now_ns + FIRST_NS))
-                });
-                answer(reply, watch);
+                answer(reply, self.watch_latency(caller, &name, interval_ns));
             }
             Command::WatchFlame {
                 caller,
@@ -159,33 +158,173 @@ impl Owner {
                 variant,
                 reply,
             } => {
-                let now_ns = monotonic_ns();
-                let watch = self.session(caller, &name).map(|session| {
-                    session.renew(now_ns);
-                    session.flame_watchers.add(variant, interval_ns, now_ns)
-                });
-                if watch.is_ok()
-                    && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(&name))
-                {
-                    session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
-                    session.maintain(variant, now_ns);
-                }
-                let watch = watch.and_then(|watch| self.settle_sampler().map(|()| watch));
-                match (watch, &mut self.running, self.sessions.get(&name)) {
-                    (Ok(watch), Some(running), Some(session)) => {
-                        running.opening.push(Opening {
-                            pids: session.pids(),
-                            until_ns: now_ns + OPENING_NS,
-                            watch,
-                            reply,
-                        });
-                        running.open(now_ns);
-                    }
-                    (watch, ..) => answer(reply, watch),
-                }
+                self.watch_flame(caller, &name, interval_ns, variant, reply);
+            }
+            Command::WatchExplain {
+                caller,
+                name,
+                interval_ns,
+                reply,
+            } => {
+                answer(reply, self.watch_explain(caller, &name, interval_ns));
+            }
+            Command::WatchTrace { caller, name, reply } => {
+                answer(reply, self.watch_trace(caller, &name));
+            }
+            Command::WatchSpans {
+                caller,
+                name,
+                interval_ns,
+                wanted,
+                reply,
+            } => {
+                self.watch_spans(caller, &name, interval_ns, wanted, reply);
             }
             Command::Stop { .. } => unreachable!("`run` takes it"),
         }
+    }
+
+    fn watch_latency(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        interval_ns: u64,
+    ) -> Result<tokio::sync::watch::Receiver<Option<Arc<LatencyPicture>>>, SessionError> {
+        let now_ns = monotonic_ns();
+        let session = self.session(caller, name)?;
+        if !session.has_spans() {
+            return Err(SessionError::new(
+                Reason::ArgumentInvalid,
+                format!(
+                    "session `{name}` has nothing to time: its scope ends with a function or a call, as in f or f@main.cc:1312"
+                ),
+            ));
+        }
+        session.renew(now_ns);
+        Ok(session.latency_watchers.add((), interval_ns, now_ns + FIRST_NS))
+    }
+
+    fn watch_flame(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        interval_ns: u64,
+        variant: FlameVariant,
+        reply: Reply<tokio::sync::watch::Receiver<Option<Arc<FlamePicture>>>>,
+    ) {
+        let now_ns = monotonic_ns();
+        let watch = self.session(caller, name).and_then(|session| {
+            if session.is_of_line() {
+                return Err(SessionError::new(
+                    Reason::ArgumentInvalid,
+                    format!("session `{name}` is of a line, which no sample lies in: trace it"),
+                ));
+            }
+            session.renew(now_ns);
+            Ok(session.flame_watchers.add(variant, interval_ns, now_ns))
+        });
+        if watch.is_ok()
+            && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(name))
+        {
+            session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
+            session.maintain(variant, now_ns);
+        }
+        let watch = watch.and_then(|watch| self.settle_sampler().map(|()| watch));
+        match (watch, &mut self.running, self.sessions.get(name)) {
+            (Ok(watch), Some(running), Some(session)) => {
+                let (pids, until_ns) = (session.pids(), now_ns + OPENING_NS);
+                let open = move || answer(reply, Ok(watch));
+                running.opening.push(Opening::new(pids, until_ns, open));
+                running.open(now_ns);
+            }
+            (watch, ..) => answer(reply, watch),
+        }
+    }
+
+    fn watch_spans(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        interval_ns: u64,
+        wanted: usize,
+        reply: Reply<tokio::sync::watch::Receiver<Option<Arc<SpansPicture>>>>,
+    ) {
+        let now_ns = monotonic_ns();
+        let watch = self.session(caller, name).and_then(|session| {
+            if !session.has_calls() {
+                return Err(SessionError::new(
+                    Reason::ArgumentInvalid,
+                    format!(
+                        "session `{name}` has no calls: its scope has no function and no call, as in f or f@main.cc:1312"
+                    ),
+                ));
+            }
+            session.renew(now_ns);
+            // The first is due when there is something to show.
+            Ok(session
+                .spans_watchers
+                .add(wanted, interval_ns, now_ns + FIRST_NS))
+        });
+        if watch.is_ok()
+            && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(name))
+        {
+            session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
+            session.read(&running.engine, now_ns);
+        }
+        let watch = watch.and_then(|watch| self.settle_sampler().map(|()| watch));
+        match (watch, &mut self.running, self.sessions.get(name)) {
+            (Ok(watch), Some(running), Some(session)) => {
+                let (pids, until_ns) = (session.pids(), now_ns + OPENING_NS);
+                let sampled_from = session.spans_sampled_from();
+                let open = move || {
+                    sampled_from.set(monotonic_ns());
+                    answer(reply, Ok(watch));
+                };
+                running.opening.push(Opening::new(pids, until_ns, open));
+                running.open(now_ns);
+            }
+            (watch, ..) => answer(reply, watch),
+        }
+    }
+
+    fn watch_explain(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        interval_ns: u64,
+    ) -> Result<tokio::sync::watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
+        let now_ns = monotonic_ns();
+        let session = self.session(caller, name)?;
+        session.renew(now_ns);
+        session
+            .watch_explain(interval_ns, now_ns + FIRST_NS)
+            .ok_or_else(|| {
+                let message =
+                    format!("session `{name}` explains nothing: `profiler explain` makes one that does");
+                SessionError::new(Reason::ArgumentInvalid, message)
+            })
+    }
+
+    fn watch_trace(
+        &mut self,
+        caller: Caller,
+        name: &str,
+    ) -> Result<tokio::sync::mpsc::Receiver<TraceBatch>, SessionError> {
+        let now_ns = monotonic_ns();
+        let session = self.session(caller, name)?;
+        session.renew(now_ns);
+        let watch = session.watch_trace().ok_or_else(|| {
+            SessionError::new(
+                Reason::ArgumentInvalid,
+                format!(
+                    "session `{name}` records no hits: make one that does, by `profiler session new --trace`"
+                ),
+            )
+        });
+        if let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(name)) {
+            session.read(&running.engine, now_ns);
+        }
+        watch
     }
 
     /// The engine, loaded when first needed.
@@ -302,16 +441,31 @@ impl Owner {
         &mut self,
         caller: Caller,
         name: &str,
+        revision: u64,
+        edits_undone: usize,
         prepared: Prepared,
     ) -> Result<SessionInfo, SessionError> {
-        self.session(caller, name)?;
+        if self.session(caller, name)?.revision() != revision {
+            let message = "the scope is being changed by others too: try again";
+            return Err(SessionError::new(Reason::ScopeChanged, message));
+        }
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
             return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
         };
+        if session.explains() {
+            let message = "what is explained are the calls of one scope: make another session for another";
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        }
         let now_ns = monotonic_ns();
         session.renew(now_ns);
         session
-            .replace(&mut running.engine, running.symbols.dropped(), prepared, now_ns)
+            .edit(
+                &mut running.engine,
+                running.symbols.dropped(),
+                prepared,
+                edits_undone,
+                now_ns,
+            )
             .map_err(|error| kernel_refusal(&error))?;
         running.calibrate(session);
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
@@ -388,10 +542,14 @@ impl Owner {
         let mut watchers_left = false;
         for (name, session) in &mut self.sessions {
             session.read(&running.engine, now_ns);
+            session.turn(&mut running.engine, now_ns);
             let watched = session.samples();
             session.latency_watchers.sweep();
+            session.explain_watchers.sweep();
             session.flame_watchers.sweep();
+            session.spans_watchers.sweep();
             session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
+            session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
             watchers_left |= watched && !session.samples();
             if let Some(reason) = session.target_ended() {
                 over.push((name.clone(), reason));
@@ -425,6 +583,8 @@ impl Owner {
         {
             tracing::warn!(%error, "the sampler could not be stopped");
         }
+        // What is counted from here on would be shown nowhere.
+        session.quiesce(&mut running.engine);
         let now_ns = monotonic_ns();
         session.read(&running.engine, now_ns);
         running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
@@ -462,7 +622,7 @@ impl Owner {
         {
             for opening in running.opening {
                 // They still get the last picture.
-                answer(opening.reply, Ok(opening.watch));
+                (opening.open)();
             }
         }
     }

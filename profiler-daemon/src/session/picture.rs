@@ -2,8 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use super::by_value::CallsByValue;
+use super::explain::Explained;
 use crate::{
-    aggregate::{Over, latency::Summaries, picture::Picture},
+    aggregate::{Over, explain::Durations, latency::Summaries, picture::Picture},
     symbolize::{Frame, Grouping},
 };
 
@@ -138,10 +140,47 @@ pub struct LatencyPicture {
     pub scope: Arc<str>,
     /// Its functions.
     pub functions: Vec<FunctionLatency>,
+    /// Their calls by value, where the session divides them.
+    pub by: Vec<CallsByValue>,
     /// What the daemon costs.
     pub cost: Cost,
     /// Losses that belong to no single function.
     pub lost: Losses,
+    /// Why this is the last one.
+    pub ended: Option<String>,
+}
+
+/// What slow calls of a session do that others do not.
+#[derive(Clone, Debug)]
+pub struct ExplainPicture {
+    /// Number of the picture within its stream.
+    pub seq: u64,
+    /// Canonical text of the scope.
+    pub scope: Arc<str>,
+    /// Calls from which on are slow; `None` where there is no one duration, or not yet.
+    pub threshold_ns: Option<u64>,
+    /// There are too few calls for the percentile that is asked for.
+    pub warming: bool,
+    /// Calls that ended.
+    pub calls: u64,
+    /// Those of them that were looked at.
+    pub looked_at: u64,
+    /// Slow calls among those that were looked at and are kept.
+    pub slow: Durations,
+    /// The others.
+    pub other: Durations,
+    /// Branches, calls and values that are looked at.
+    pub features: usize,
+    /// Those of which there were enough calls.
+    pub judged: usize,
+    /// The surest first.
+    pub findings: Vec<Explained>,
+    /// What is not looked at, and why.
+    pub left_out: Vec<(String, String)>,
+    /// Losses by reason.
+    pub lost: Losses,
+    /// What the daemon costs.
+    pub cost: Cost,
     /// Why this is the last one.
     pub ended: Option<String>,
 }

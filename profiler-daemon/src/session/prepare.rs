@@ -9,18 +9,24 @@ use std::{
 use profiler_common::instruction::Action;
 
 use super::{
-    command::{Caller, TargetSpec},
+    by_value,
+    command::{Caller, Capture, Purpose, TargetSpec},
     error::{Reason, SessionError},
+    explain::{PreparedExplain, candidates},
     files::{Cache, TargetFile, read_process},
+    lines::{self, PreparedLine, Printed},
     picture::{ExitMethod, FunctionInfo, SiteInfo},
     refusal::{plan_refusal, target_refusal},
 };
 use crate::{
-    kernel::{Ability, ExitSite, ProbeSpec, missing_capabilities},
+    kernel::{Ability, AttachKind, ExitSite, Gates, LookSpec, ProbeSpec, missing_capabilities},
     plan::{
         self, KernelAbility, Limits, ModuleIndex, PlannedFunction,
+        calls::CallSite,
+        handling::Handling,
         hazards::{Decision, Hazards, Method, exit_method},
-        scope::{self, Scope},
+        scope::{self, Condition, Name, Place, Scope, Step},
+        values::DebugFile,
     },
     target::{self, Process},
 };
@@ -31,14 +37,28 @@ const MAX_PROCESSES: usize = 256;
 /// Warnings of one kind that are spelled out.
 const MAX_WARNINGS: usize = 5;
 
+/// Hits recorded in a second at each place, where nobody said how many.
+const HITS_PER_SECOND: u32 = 1_000;
+
 /// A scope that can be attached.
 pub struct Prepared {
     pub scope: Scope,
     /// Canonical text.
     pub text: String,
     pub processes: Vec<Process>,
-    pub files: Vec<PreparedFile>,
+    pub steps: Vec<PreparedStep>,
     pub warnings: Vec<String>,
+    /// What is looked at to tell slow calls of the last step from others.
+    pub explain: Option<PreparedExplain>,
+}
+
+/// The sites of one step.
+pub struct PreparedStep {
+    pub step: Step,
+    /// Of its spans.
+    pub files: Vec<PreparedFile>,
+    /// Of its lines.
+    pub lines: Vec<PreparedLines>,
 }
 
 /// The sites in one file of one process.
@@ -46,7 +66,23 @@ pub struct PreparedFile {
     pub pid: u32,
     /// A path that the kernel resolves to the mapped file, whatever its name is by now.
     pub path: PathBuf,
-    pub sites: Vec<(SiteInfo, ProbeSpec)>,
+    pub sites: Vec<PreparedSpan>,
+}
+
+/// A function or call to be probed.
+pub struct PreparedSpan {
+    pub site: SiteInfo,
+    pub spec: ProbeSpec,
+    /// What is shown of each.
+    pub printed: Arc<[Printed]>,
+}
+
+/// The addresses of a line in one file of one process.
+pub struct PreparedLines {
+    pub pid: u32,
+    /// As of [`PreparedFile::path`].
+    pub path: PathBuf,
+    pub lines: Vec<PreparedLine>,
 }
 
 /// A request whose scope parses and whose target may be looked at.
@@ -159,7 +195,7 @@ impl LookedUp {
     pub fn read(self) -> Result<Read, SessionError> {
         let mut cache = Cache::new();
         let mut files = Vec::new();
-        if self.scope.step.is_some() {
+        if !self.scope.steps.is_empty() {
             for process in &self.processes {
                 files.push(read_process(process, &mut cache)?);
             }
@@ -173,7 +209,13 @@ impl LookedUp {
 
 impl Read {
     /// Chooses the sites.
-    pub fn plan(self, ability: Ability, exit: Option<ExitMethod>) -> Result<Prepared, SessionError> {
+    pub fn plan(
+        self,
+        ability: Ability,
+        exit: Option<ExitMethod>,
+        capture: Option<&Capture>,
+        explain: bool,
+    ) -> Result<Prepared, SessionError> {
         let Self {
             looked_up:
                 LookedUp {
@@ -183,47 +225,325 @@ impl Read {
                 },
             files,
         } = self;
-        let mut prepared = Vec::new();
-        if let Some(step) = &scope.step {
-            for (process, files) in processes.iter().zip(&files) {
-                let chosen = exit.map(|method| match method {
-                    ExitMethod::Return => Method::Return,
-                    ExitMethod::Ret => Method::Ret,
-                });
-                let hazards = Hazards::of(
-                    files
-                        .iter()
-                        .map(|file| (file.shown.as_str(), &file.known.hazards)),
-                );
-                let kernel = KernelAbility {
-                    write_context: ability.write_context,
-                    long_nops: ability.long_nops,
+        // What is in the calls is looked for in one process: the others of a session run the same file.
+        let first = files.first().map_or(&[][..], Vec::as_slice);
+        let explained = if explain {
+            let (subjects, too_many) = candidates::subjects(first, &scope)?;
+            let (capture, features) = candidates::capture(&subjects)?;
+            Some(((subjects, too_many), capture, features))
+        } else {
+            None
+        };
+        let capture = explained.as_ref().map(|(_, capture, _)| capture).or(capture);
+        let divides_by = capture.and_then(Capture::divides_by);
+        if let Some(expression) = divides_by {
+            by_value::require_calls(&scope, expression)?;
+        }
+        let Some(last) = scope.last() else {
+            return Ok(Prepared {
+                scope,
+                text: String::new(),
+                processes,
+                steps: Vec::new(),
+                warnings,
+                explain: None,
+            });
+        };
+        if !last.place.has_spans() && capture.is_none() && scope.steps.len() == 1 {
+            return Err(SessionError::new(
+                Reason::ArgumentInvalid,
+                format!(
+                    "{} is a line, which has no duration: `profiler trace` shows when it is reached",
+                    last.place
+                ),
+            ));
+        }
+        let planner = Planner {
+            processes: &processes,
+            files: &files,
+            ability,
+            exit,
+            capture,
+        };
+        let steps = scope
+            .steps
+            .iter()
+            .map(|step| planner.step(step, &mut warnings))
+            .collect::<Result<Vec<_>, _>>()?;
+        let explain = explained
+            .as_ref()
+            .map(|((subjects, too_many), capture, features)| {
+                let only_counted = Planner {
+                    capture: None,
+                    ..planner
                 };
-                let decision = exit_method(&hazards, kernel, has_shadow_stack(process), chosen);
-                let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
-                let plan = plan::plan(&step.place, &modules, &decision, kernel, Limits::default())
-                    .map_err(|error| plan_refusal(process, files, &step.place, error))?;
-                warn(&mut warnings, &decision, &plan);
-                prepared.extend(by_file(process.pid(), files, &decision, plan.functions));
-            }
+                candidates::prepare(
+                    &only_counted,
+                    (subjects, *too_many),
+                    capture.clone(),
+                    features.clone(),
+                )
+            });
+        if let Some(expression) = divides_by {
+            by_value::require_readable(steps.last(), expression)?;
         }
         let text = scope.to_string();
         Ok(Prepared {
             scope,
             text,
             processes,
-            files: prepared,
+            steps,
             warnings,
+            explain,
         })
     }
 }
 
-fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan::Plan) {
-    let mut add = |warning: String| {
-        if !warnings.contains(&warning) {
-            warnings.push(warning);
+/// What all steps are planned with.
+pub(super) struct Planner<'a> {
+    processes: &'a [Process],
+    files: &'a [Vec<TargetFile>],
+    ability: Ability,
+    exit: Option<ExitMethod>,
+    capture: Option<&'a Capture>,
+}
+
+impl Planner<'_> {
+    /// Chooses the sites of a step.
+    pub(super) fn step(&self, step: &Step, warnings: &mut Vec<String>) -> Result<PreparedStep, SessionError> {
+        let mut prepared = PreparedStep {
+            step: step.clone(),
+            files: Vec::new(),
+            lines: Vec::new(),
+        };
+        match &step.place {
+            Place::Function(name) => {
+                prepared.files = self.functions(name, &step.conditions, warnings)?;
+            }
+            Place::Line { file, line } => {
+                prepared.lines = self
+                    .each(|files, capture| lines::plan_all(files, file, *line, &step.conditions, capture))?;
+            }
+            Place::Branch { file, line, taken } => {
+                prepared.lines = self.each(|files, capture| {
+                    lines::plan_branches(files, (file, *line, *taken), &step.conditions, capture)
+                })?;
+            }
+            Place::Call { callee, file, line } => {
+                prepared.files = self.calls(step, callee, (file, *line), warnings)?;
+            }
         }
+        Ok(prepared)
+    }
+
+    /// Plans hits in the files of each process.
+    fn each<'a>(
+        &'a self,
+        plan: impl Fn(
+            &'a [TargetFile],
+            &Capture,
+        ) -> Result<Vec<(&'a TargetFile, Vec<PreparedLine>)>, SessionError>,
+    ) -> Result<Vec<PreparedLines>, SessionError> {
+        let only_counted = Capture {
+            print: Vec::new(),
+            // Of those who ask for hits later.
+            hits_per_second: HITS_PER_SECOND,
+            purpose: Purpose::default(),
+        };
+        let capture = self.capture.unwrap_or(&only_counted);
+        let mut lines = Vec::new();
+        for (process, files) in self.processes.iter().zip(self.files) {
+            lines.extend(
+                plan(files, capture)?
+                    .into_iter()
+                    .map(|(file, lines)| PreparedLines {
+                        pid: process.pid(),
+                        path: file.path.clone(),
+                        lines,
+                    }),
+            );
+        }
+        Ok(lines)
+    }
+
+    /// The calls that are made at a line: each begins at the call and ends at the instruction behind.
+    fn calls(
+        &self,
+        step: &Step,
+        callee: &Name,
+        (file, line): (&str, u32),
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<PreparedFile>, SessionError> {
+        if self.ability.attach == AttachKind::Perf {
+            return Err(SessionError::new(
+                Reason::FunctionNotProbeable,
+                format!(
+                    "{}: calls made at a line are not seen to end before Linux 6.10",
+                    step.place
+                ),
+            ));
+        }
+        let mut prepared = Vec::new();
+        for (process, files) in self.processes.iter().zip(self.files) {
+            let decision = self.decision(process, files);
+            for (file, calls) in lines::plan_calls(files, (file, line), callee)? {
+                for left_out in &calls.left_out {
+                    warn_once(
+                        warnings,
+                        format!(
+                            "the call in {} at {:#x} is not probed: {}",
+                            left_out.function, left_out.address, left_out.reason
+                        ),
+                    );
+                }
+                let mut sites: Vec<_> = calls
+                    .sites
+                    .iter()
+                    .filter_map(|call| call_site(file, &decision, &step.place, call))
+                    .collect();
+                self.look(file, &step.conditions, &mut sites)?;
+                if !sites.is_empty() {
+                    prepared.push(PreparedFile {
+                        pid: process.pid(),
+                        path: file.path.clone(),
+                        sites,
+                    });
+                }
+            }
+        }
+        if prepared.is_empty() {
+            return Err(SessionError::new(
+                Reason::FunctionNotProbeable,
+                format!("{}: no such call returns to where it was made", step.place),
+            ));
+        }
+        Ok(prepared)
+    }
+
+    /// How the ends of a process's calls are seen.
+    fn decision(&self, process: &Process, files: &[TargetFile]) -> Decision {
+        let chosen = self.exit.map(|method| match method {
+            ExitMethod::Return => Method::Return,
+            ExitMethod::Ret => Method::Ret,
+        });
+        let hazards = Hazards::of(
+            files
+                .iter()
+                .map(|file| (file.shown.as_str(), &file.known.hazards)),
+        );
+        exit_method(&hazards, self.kernel(), has_shadow_stack(process), chosen)
+    }
+
+    fn kernel(&self) -> KernelAbility {
+        KernelAbility {
+            write_context: self.ability.write_context,
+            long_nops: self.ability.long_nops,
+        }
+    }
+
+    /// Says what is looked at where spans begin, if anything is.
+    fn look(
+        &self,
+        file: &TargetFile,
+        conditions: &[Condition],
+        sites: &mut [PreparedSpan],
+    ) -> Result<(), SessionError> {
+        if self.capture.is_none() && conditions.is_empty() {
+            return Ok(());
+        }
+        let prints = self.capture.is_some_and(|capture| !capture.print.is_empty());
+        if !prints && conditions.is_empty() {
+            for PreparedSpan { spec, .. } in sites {
+                spec.look = Some(LookSpec {
+                    interval_ns: self.capture.map_or(0, lines::interval_ns),
+                    ..LookSpec::default()
+                });
+            }
+            return Ok(());
+        }
+        let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
+        let sections = lines::sections(file, bytes)?;
+        let debug = DebugFile::new(&sections);
+        for PreparedSpan { site, spec, printed } in sites {
+            let address = site.function.address + u64::from(site.entry_offset);
+            let what = &site.function.name;
+            let look = lines::look_at(file, &debug, address, what, conditions, self.capture)?;
+            spec.look = Some(look.spec);
+            *printed = look.printed;
+        }
+        Ok(())
+    }
+
+    fn functions(
+        &self,
+        name: &Name,
+        conditions: &[Condition],
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<PreparedFile>, SessionError> {
+        let mut prepared = Vec::new();
+        for (process, files) in self.processes.iter().zip(self.files) {
+            let (kernel, decision) = (self.kernel(), self.decision(process, files));
+            let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
+            let plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
+                .map_err(|error| plan_refusal(process, files, name, error))?;
+            warn(warnings, &decision, &plan);
+            for (file, mut of_file) in by_file(process.pid(), files, &decision, plan.functions) {
+                self.look(file, conditions, &mut of_file.sites)?;
+                prepared.push(of_file);
+            }
+        }
+        Ok(prepared)
+    }
+}
+
+/// One call, and how it is timed; `None` where it never returns.
+fn call_site(file: &TargetFile, decision: &Decision, place: &Place, call: &CallSite) -> Option<PreparedSpan> {
+    let behind = call.behind.as_ref()?;
+    let info = FunctionInfo {
+        name: place.to_string(),
+        module: file.shown.clone(),
+        address: call.call.address,
+        size: call.call.length.into(),
+        ..FunctionInfo::default()
     };
+    let site = SiteInfo {
+        function: Arc::new(info),
+        entry_offset: 0,
+        entry_instruction: call.call.mnemonic.clone(),
+        exit_method: ExitMethod::Ret,
+        exits: 1,
+        entry_single_stepped: call.call.handling == Handling::Stepped,
+        exit_single_stepped: behind.handling == Handling::Stepped && !decision.done_by_program,
+    };
+    let spec = ProbeSpec {
+        entry_offset: call.call.file_offset,
+        entry_action: Action::LEAVE,
+        exits: vec![ExitSite {
+            offset: behind.file_offset,
+            action: at_address(file, behind.file_offset, behind.action),
+            may_stay_inside: false,
+        }],
+        done_by_program: decision.done_by_program,
+        stacks_switch: decision.stacks_switch,
+        gates: Gates::default(),
+        look: None,
+        call_length: Some(call.call.length),
+    };
+    Some(PreparedSpan {
+        site,
+        spec,
+        printed: Arc::default(),
+    })
+}
+
+fn warn_once(warnings: &mut Vec<String>, warning: String) {
+    if !warnings.contains(&warning) {
+        warnings.push(warning);
+    }
+}
+
+fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan::Plan) {
+    let mut add = |warning: String| warn_once(warnings, warning);
     for warning in &decision.warnings {
         add(warning.clone());
     }
@@ -258,12 +578,12 @@ fn entry_single_stepped(function: &PlannedFunction, decision: &Decision) -> bool
 }
 
 /// Groups planned functions by the file that they are in.
-fn by_file(
+fn by_file<'f>(
     pid: u32,
-    files: &[TargetFile],
+    files: &'f [TargetFile],
     decision: &Decision,
     functions: Vec<PlannedFunction>,
-) -> impl Iterator<Item = PreparedFile> {
+) -> impl Iterator<Item = (&'f TargetFile, PreparedFile)> {
     let mut prepared: Vec<PreparedFile> = files
         .iter()
         .map(|file| PreparedFile {
@@ -278,10 +598,13 @@ fn by_file(
         };
         into.sites.push(site(file, decision, function));
     }
-    prepared.into_iter().filter(|file| !file.sites.is_empty())
+    files
+        .iter()
+        .zip(prepared)
+        .filter(|(_, prepared)| !prepared.sites.is_empty())
 }
 
-fn site(file: &TargetFile, decision: &Decision, function: PlannedFunction) -> (SiteInfo, ProbeSpec) {
+fn site(file: &TargetFile, decision: &Decision, function: PlannedFunction) -> PreparedSpan {
     let exit_method = match function.method {
         Method::Return => ExitMethod::Return,
         Method::Ret => ExitMethod::Ret,
@@ -319,8 +642,15 @@ fn site(file: &TargetFile, decision: &Decision, function: PlannedFunction) -> (S
         exits,
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
+        gates: Gates::default(),
+        look: None,
+        call_length: None,
     };
-    (site, spec)
+    PreparedSpan {
+        site,
+        spec,
+        printed: Arc::default(),
+    }
 }
 
 /// Says where in the target an action's instruction lies. A file that is mapped twice leaves that open, and

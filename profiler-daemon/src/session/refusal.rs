@@ -71,7 +71,10 @@ pub fn plan_refusal(process: &Process, files: &[TargetFile], name: &Name, error:
 /// What the kernel refused, said to a client.
 pub fn kernel_refusal(error: &KernelError) -> SessionError {
     let reason = match error {
-        KernelError::TooManyProbes(_) | KernelError::TooManySites(_) => Reason::LimitReached,
+        KernelError::TooManyProbes(_)
+        | KernelError::TooManySites(_)
+        | KernelError::TooManyValues(_)
+        | KernelError::TooManyGates(_) => Reason::LimitReached,
         error if error.is_permission() => Reason::CapabilityMissing,
         error if error.is_gone() => Reason::TargetGone,
         _ => Reason::Kernel,

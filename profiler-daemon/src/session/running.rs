@@ -3,15 +3,9 @@
 use std::{collections::HashMap, sync::Arc};
 
 use profiler_common::record::SampleHeader;
-use tokio::sync::watch;
 
 use super::{
-    calibrate,
-    command::Reply,
-    error::SessionError,
-    picture::{ExitMethod, FlamePicture},
-    state::Session,
-    symbols::Symbols,
+    calibrate, command::Reply, error::SessionError, picture::ExitMethod, state::Session, symbols::Symbols,
 };
 use crate::{
     follow::Following,
@@ -48,13 +42,24 @@ pub struct Running {
     pub next_read_ns: u64,
 }
 
-/// A stream of flame graphs whose target is not sampled yet: the tables to walk its stacks by are being made.
+/// A stream that draws samples, whose target is not sampled yet: the tables to walk its stacks by are being made.
 pub struct Opening {
     pub pids: Vec<u32>,
     /// Then it opens all the same.
     pub until_ns: u64,
-    pub watch: watch::Receiver<Option<Arc<FlamePicture>>>,
-    pub reply: Reply<watch::Receiver<Option<Arc<FlamePicture>>>>,
+    /// Opens it.
+    pub open: Box<dyn FnOnce() + Send>,
+}
+
+impl Opening {
+    /// One that is opened by an answer.
+    pub fn new(pids: Vec<u32>, until_ns: u64, open: impl FnOnce() + Send + 'static) -> Self {
+        Self {
+            pids,
+            until_ns,
+            open: Box::new(open),
+        }
+    }
 }
 
 impl Running {
@@ -67,8 +72,8 @@ impl Running {
         let (waiting, opened): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.opening).into_iter().partition(waits);
         self.opening = waiting;
-        for Opening { watch, reply, .. } in opened {
-            answer(reply, Ok(watch));
+        for opening in opened {
+            (opening.open)();
         }
         if !self.opening.is_empty() {
             self.next_tick_ns = self.next_tick_ns.min(now_ns + OPENING_TICK_NS);

@@ -12,7 +12,7 @@ use std::{
 use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
 
 use crate::{
-    kernel::Record,
+    kernel::{Hit, Record},
     symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer},
 };
 
@@ -37,6 +37,8 @@ pub enum Named {
     },
     /// The end of a span.
     SpanEnd(SpanEnd),
+    /// A line was reached.
+    Hit(Hit),
 }
 
 /// Records that came together.
@@ -233,6 +235,7 @@ impl Walked {
 fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_ns: u64) -> Named {
     let (tgid, tid, ts_ns, weight_ns, spans, kernel, user, mut flags) = match record {
         Record::SpanEnd(end) => return Named::SpanEnd(end),
+        Record::Hit(hit) => return Named::Hit(hit),
         Record::Sample {
             tgid,
             tid,

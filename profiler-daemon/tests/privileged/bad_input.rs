@@ -91,6 +91,8 @@ fn a_process_that_is_not_there() {
         half_life_ns: 30_000_000_000,
         lease_ns: 60_000_000_000,
         exit_method: None,
+        capture: None,
+        explain: false,
     };
     let words = &["no process runs `no_such_program`", "`profiler ps`"];
     let none = Refusal::of(Code::NotFound, "TARGET_NOT_FOUND", words);
@@ -192,9 +194,10 @@ fn a_scope_that_is_none() {
         ("\"idle_fn", 0),
         ("idle fn", 5),
         ("<T as U>::f", 0),
-        ("a/b", 1),
+        ("a/", 2),
+        ("main.c:12/f", 9),
         ("kernel:do_exit", 6),
-        ("main.c:12", 6),
+        ("main.c:0", 7),
         ("läng?e(", 7),
     ] {
         let error = service.attach(target.pid(), scope).unwrap_err();

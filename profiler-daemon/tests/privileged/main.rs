@@ -8,18 +8,23 @@
 
 mod bad_input;
 mod bpf;
+mod by_value;
 mod counts;
 mod cycles;
+mod explain;
 mod fixture;
 mod gate;
 mod gone;
 mod harm;
+mod hits;
 mod killed;
 mod losses;
 mod many;
 mod memory;
+mod paths;
 mod percentiles;
 mod service;
+mod spans;
 mod stacks;
 mod stacks_churn;
 mod stacks_compiled;

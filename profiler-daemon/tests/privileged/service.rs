@@ -82,6 +82,8 @@ impl Service {
             half_life_ns: 30_000_000_000,
             lease_ns: 900_000_000_000,
             exit_method,
+            capture: None,
+            explain: false,
         };
         self.runtime.block_on(self.handle.create(ROOT, request))
     }

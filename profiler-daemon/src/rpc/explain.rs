@@ -1,0 +1,81 @@
+//! What slow calls do, on its way to the wire.
+
+use profiler_proto::v1;
+
+use super::convert;
+use crate::{
+    aggregate::{
+        explain::{Durations, Share},
+        interval::Estimate,
+    },
+    plan::scope::Place,
+    session::{ExplainPicture, Explained, What},
+};
+
+pub fn picture(picture: &ExplainPicture) -> v1::WatchExplainResponse {
+    v1::WatchExplainResponse {
+        seq: picture.seq,
+        scope: picture.scope.to_string(),
+        threshold_ns: picture.threshold_ns.unwrap_or(0),
+        warming: picture.warming,
+        calls: picture.calls,
+        looked_at: picture.looked_at,
+        slow: Some(side(picture.slow)),
+        other: Some(side(picture.other)),
+        features: u32::try_from(picture.features).unwrap_or(u32::MAX),
+        judged: u32::try_from(picture.judged).unwrap_or(u32::MAX),
+        findings: picture.findings.iter().map(finding).collect(),
+        not_looked_at: picture
+            .left_out
+            .iter()
+            .map(|(what, reason)| v1::NotLookedAt {
+                what: what.clone(),
+                reason: reason.clone(),
+            })
+            .collect(),
+        lost: convert::losses(&picture.lost),
+        cost: Some(convert::cost(picture.cost)),
+        r#final: picture.ended.is_some(),
+        final_reason: picture.ended.clone().unwrap_or_default(),
+    }
+}
+
+fn side(side: Durations) -> v1::CallsOfSide {
+    v1::CallsOfSide {
+        calls: side.calls,
+        mean_ns: side.mean_ns,
+    }
+}
+
+fn finding(finding: &Explained) -> v1::Finding {
+    let kind = match finding.what {
+        What::Value(..) => v1::finding::Kind::Value,
+        What::Place(Place::Call { .. } | Place::Function(_)) => v1::finding::Kind::Call,
+        What::Place(Place::Branch { .. } | Place::Line { .. }) => v1::finding::Kind::Branch,
+    };
+    v1::Finding {
+        kind: kind.into(),
+        text: finding.text.clone(),
+        slow: Some(share(finding.slow)),
+        other: Some(share(finding.other)),
+        difference: Some(interval(finding.difference)),
+        slow_mean: finding.means.map(|(slow, _)| slow),
+        other_mean: finding.means.map(|(_, other)| other),
+        next: finding.next.clone().unwrap_or_default(),
+    }
+}
+
+fn share(share: Share) -> v1::CallShare {
+    v1::CallShare {
+        have: share.have,
+        of: share.of,
+    }
+}
+
+fn interval(estimate: Estimate) -> v1::Interval {
+    v1::Interval {
+        value: estimate.value,
+        low: estimate.low,
+        high: estimate.high,
+    }
+}

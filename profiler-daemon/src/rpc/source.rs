@@ -1,0 +1,257 @@
+//! A function's source on its way to the wire.
+
+use std::{collections::BTreeMap, ops::Range};
+
+use profiler_proto::v1;
+
+use crate::{
+    plan::source::{Branch, Call, CallKind, FunctionSource, Instance, Line, MAX_LINES, Position, Variable},
+    session::{SourceText, SourceView},
+};
+
+/// Text of source files in the messages of one request, in bytes.
+pub const MAX_TEXT_BYTES: usize = 64 << 20;
+
+/// A message with one function. Of the source file's text no more goes into it than is left, which is then less.
+pub fn function(view: SourceView, text_left: &mut usize) -> v1::SourceFunction {
+    let SourceView {
+        module,
+        source,
+        text,
+        marked,
+        warnings,
+    } = view;
+    let FunctionSource {
+        name,
+        linkage_name,
+        address,
+        size,
+        ranges: code,
+        file,
+        line,
+        last_line,
+        md5: _,
+        instances,
+        lines,
+        variables,
+        missing,
+    } = source;
+    let mut lines = with_text(lines, text.as_deref(), (line, last_line), text_left);
+    if let Some(marked) = &marked {
+        for line in &mut lines {
+            let own = if line.file.is_empty() { &file } else { &line.file };
+            line.marked = line.line == marked.line && *own == marked.file;
+        }
+    }
+    let inlined = u32::try_from(instances.len()).unwrap_or(u32::MAX);
+    v1::SourceFunction {
+        function: Some(v1::Function {
+            name,
+            linkage_name,
+            file,
+            line,
+            module,
+            address,
+            size,
+            inlined,
+        }),
+        ranges: ranges(&code),
+        instances: instances.into_iter().map(instance).collect(),
+        last_line,
+        marked_line: marked.map_or(0, |marked| marked.line),
+        has_text: text.is_some(),
+        lines,
+        variables: variables.into_iter().map(variable).collect(),
+        missing,
+        warnings,
+    }
+}
+
+/// The lines that have something, and where there is a text, those between.
+fn with_text(
+    known: Vec<Line>,
+    text: Option<&SourceText>,
+    (first, last): (u32, u32),
+    text_left: &mut usize,
+) -> Vec<v1::SourceLine> {
+    let (own, others): (Vec<Line>, Vec<Line>) = known
+        .into_iter()
+        .partition(|line| line.file.is_empty() && line.line != 0);
+    let Some(text) = text else {
+        return own.into_iter().chain(others).map(self::line).collect();
+    };
+    let mut lines: BTreeMap<u32, v1::SourceLine> = (first.max(1)..=last.min(first.saturating_add(MAX_LINES)))
+        .map(|number| {
+            let line = v1::SourceLine {
+                line: number,
+                ..Default::default()
+            };
+            (number, line)
+        })
+        .collect();
+    lines.extend(own.into_iter().map(|line| (line.line, self::line(line))));
+    for (number, line) in &mut lines {
+        let text = text.line(*number).unwrap_or_default();
+        line.text = match text_left.checked_sub(text.len()) {
+            Some(left) => {
+                *text_left = left;
+                text
+            }
+            None => "…".to_owned(),
+        };
+    }
+    lines
+        .into_values()
+        .chain(others.into_iter().map(self::line))
+        .collect()
+}
+
+fn line(line: Line) -> v1::SourceLine {
+    let Line {
+        file,
+        line,
+        sites,
+        branches,
+        calls,
+        inlined,
+        variables,
+    } = line;
+    let numbers = |everywhere: bool| {
+        let chosen = variables
+            .iter()
+            .filter(|readable| readable.everywhere == everywhere);
+        chosen
+            .map(|readable| u32::try_from(readable.variable).unwrap_or(u32::MAX))
+            .collect()
+    };
+    v1::SourceLine {
+        file,
+        line,
+        text: String::new(),
+        sites,
+        branches: branches.into_iter().map(branch).collect(),
+        calls: calls.into_iter().map(call).collect(),
+        inlined: inlined.into_iter().map(instance).collect(),
+        variables: numbers(true),
+        variables_in_part: numbers(false),
+        marked: false,
+    }
+}
+
+fn ranges(ranges: &[Range<u64>]) -> Vec<v1::AddressRange> {
+    ranges
+        .iter()
+        .map(|range| v1::AddressRange {
+            begin: range.start,
+            end: range.end,
+        })
+        .collect()
+}
+
+fn position(position: Position) -> v1::SourcePosition {
+    let Position { address, file, line } = position;
+    v1::SourcePosition { address, file, line }
+}
+
+fn branch(branch: Branch) -> v1::SourceBranch {
+    let Branch {
+        address,
+        mnemonic,
+        taken,
+        otherwise,
+        is_loop,
+    } = branch;
+    v1::SourceBranch {
+        address,
+        mnemonic,
+        taken: Some(position(taken)),
+        otherwise: otherwise.map(position),
+        is_loop,
+    }
+}
+
+fn call(call: Call) -> v1::SourceCall {
+    let kind = match call.kind {
+        CallKind::Direct => v1::CallKind::Direct,
+        CallKind::Linkage => v1::CallKind::Plt,
+        CallKind::Indirect => v1::CallKind::Indirect,
+    };
+    v1::SourceCall {
+        address: call.address,
+        return_address: call.return_address.unwrap_or(0),
+        callee: call.callee,
+        callee_address: call.callee_address.unwrap_or(0),
+        kind: kind.into(),
+    }
+}
+
+fn instance(instance: Instance) -> v1::SourceInstance {
+    let Instance {
+        name,
+        call_file,
+        call_line,
+        ranges: code,
+    } = instance;
+    v1::SourceInstance {
+        function: name,
+        call_file,
+        call_line,
+        ranges: ranges(&code),
+    }
+}
+
+fn variable(variable: Variable) -> v1::SourceVariable {
+    let Variable {
+        name,
+        type_name,
+        parameter,
+        line,
+        inlined_from,
+        ranges: code,
+    } = variable;
+    v1::SourceVariable {
+        name,
+        r#type: type_name,
+        parameter,
+        line,
+        inlined_from: inlined_from.unwrap_or_default(),
+        ranges: ranges(&code),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::MarkedLine;
+
+    #[test]
+    fn a_line_is_marked_by_its_file_too() {
+        let line = |file: &str, line| Line {
+            file: file.to_owned(),
+            line,
+            ..Line::default()
+        };
+        let marked_of = |file: &str| {
+            let view = SourceView {
+                module: "/bin/a".to_owned(),
+                source: FunctionSource {
+                    file: "/src/a.c".to_owned(),
+                    line: 10,
+                    last_line: 20,
+                    lines: vec![line("", 13), line("/src/a.inc", 13), line("", 0)],
+                    ..FunctionSource::default()
+                },
+                text: None,
+                marked: Some(MarkedLine {
+                    file: file.to_owned(),
+                    line: 13,
+                }),
+                warnings: Vec::new(),
+            };
+            let lines = function(view, &mut 0).lines;
+            lines.iter().map(|line| line.marked).collect::<Vec<_>>()
+        };
+        assert_eq!(marked_of("/src/a.c"), [true, false, false]);
+        assert_eq!(marked_of("/src/a.inc"), [false, true, false]);
+    }
+}

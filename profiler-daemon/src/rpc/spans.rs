@@ -1,0 +1,121 @@
+//! The slowest calls on their way to the wire: whole pictures, with the frames that their stacks are made of.
+
+use std::collections::BTreeSet;
+
+use profiler_proto::v1;
+
+use super::{arguments, convert, flame_delta, trace};
+use crate::{
+    aggregate::{calltree::FrameId, slowest::MAX_SHOWN},
+    session::{SessionError, SlowSpan, SpanChild, SpansPicture},
+};
+
+/// Spans in a message, where nobody said how many.
+const DEFAULT_SPANS: usize = 10;
+
+/// How many spans are asked for.
+pub fn wanted(spans: u32) -> Result<usize, SessionError> {
+    match usize::try_from(spans) {
+        Ok(0) => Ok(DEFAULT_SPANS),
+        Ok(spans) if spans <= MAX_SHOWN => Ok(spans),
+        _ => Err(arguments::invalid(format!(
+            "at most {MAX_SHOWN} spans are shown, not {spans}"
+        ))),
+    }
+}
+
+/// Makes the messages of one stream.
+#[derive(Default)]
+pub struct Messages {
+    latest: Option<u64>,
+    dropped: u64,
+}
+
+impl Messages {
+    /// The message of a picture.
+    pub fn next(&mut self, picture: &SpansPicture) -> v1::WatchSpansResponse {
+        let expected = self.latest.map_or(picture.seq, |latest| latest + 1);
+        self.dropped += picture.seq.saturating_sub(expected);
+        self.latest = Some(picture.seq);
+        let used: BTreeSet<FrameId> = picture
+            .spans
+            .iter()
+            .flat_map(|span| span.stack.iter().copied())
+            .collect();
+        let frame = |id: &FrameId| {
+            let at = id.0 as usize;
+            Some(flame_delta::frame((at, picture.frames.get(at)?)))
+        };
+        v1::WatchSpansResponse {
+            seq: picture.seq,
+            dropped: self.dropped,
+            r#final: picture.ended.is_some(),
+            final_reason: picture.ended.clone().unwrap_or_default(),
+            scope: picture.scope.to_string(),
+            spans: picture.spans.iter().map(|span| message(span)).collect(),
+            frames: used.iter().filter_map(frame).collect(),
+            calls: picture.calls,
+            window_ns: picture.window_ns,
+            threshold_ns: picture.threshold_ns,
+            lost: convert::losses(&picture.lost),
+            cost: Some(convert::cost(picture.cost)),
+        }
+    }
+}
+
+fn message(span: &SlowSpan) -> v1::Span {
+    let SlowSpan {
+        start_ns,
+        pid,
+        tid,
+        function,
+        duration_ns,
+        values,
+        children,
+        children_left_out,
+        sampled,
+        samples,
+        stack,
+        stack_samples,
+    } = span;
+    v1::Span {
+        ts_ns: *start_ns,
+        pid: *pid,
+        tid: *tid,
+        function: Some(convert::function(function)),
+        duration_ns: *duration_ns,
+        values: values.iter().flatten().map(trace::value).collect(),
+        values_missing: values.is_none(),
+        children: children.iter().map(child).collect(),
+        children_left_out: *children_left_out,
+        not_sampled: !sampled,
+        samples: *samples,
+        stack_samples: *stack_samples,
+        stack: stack.iter().map(|frame| frame.0).collect(),
+    }
+}
+
+fn child(child: &SpanChild) -> v1::SpanChild {
+    let SpanChild {
+        place,
+        offset_ns,
+        duration_ns,
+    } = child;
+    v1::SpanChild {
+        place: place.to_string(),
+        offset_ns: *offset_ns,
+        duration_ns: *duration_ns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_of_spans_is_within_its_bound() {
+        assert_eq!(wanted(0).unwrap(), DEFAULT_SPANS);
+        assert_eq!(wanted(100).unwrap(), 100);
+        assert!(wanted(101).unwrap_err().message.contains("at most 100"));
+    }
+}

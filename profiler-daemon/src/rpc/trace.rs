@@ -1,0 +1,141 @@
+//! A trace on its way to the wire.
+
+use profiler_proto::v1;
+use serde_json::{Value as Json, json};
+
+use super::convert;
+use crate::{
+    plan::values::{Reading, Value},
+    session::{TraceBatch, TracedHit, TracedPlace, TracedValue},
+};
+
+/// Integers beyond it are strings in JSON: not every reader has more than doubles.
+const EXACT: u128 = 1 << 53;
+
+pub fn batch(batch: &TraceBatch) -> v1::WatchTraceResponse {
+    v1::WatchTraceResponse {
+        seq: batch.seq,
+        places: batch.places.iter().map(|place| traced_place(place)).collect(),
+        hits: batch.hits.iter().map(hit).collect(),
+        reached: batch.reached,
+        rejected: batch.rejected,
+        lost: convert::losses(&batch.lost),
+        r#final: batch.ended.is_some(),
+        final_reason: batch.ended.clone().unwrap_or_default(),
+        cost: Some(convert::cost(batch.cost)),
+    }
+}
+
+fn traced_place(place: &TracedPlace) -> v1::TracedPlace {
+    let TracedPlace {
+        function,
+        file,
+        line,
+        module,
+        address,
+    } = place;
+    v1::TracedPlace {
+        function: function.clone(),
+        file: file.clone(),
+        line: *line,
+        module: module.clone(),
+        address: *address,
+    }
+}
+
+fn hit(hit: &TracedHit) -> v1::Hit {
+    v1::Hit {
+        ts_ns: hit.ts_ns,
+        pid: hit.pid,
+        tid: hit.tid,
+        place: hit.place,
+        duration_ns: hit.duration_ns,
+        values: hit.values.iter().map(value).collect(),
+    }
+}
+
+/// A value.
+pub fn value(traced: &TracedValue) -> v1::HitValue {
+    v1::HitValue {
+        expression: traced.expression.to_string(),
+        r#type: traced.type_name.to_string(),
+        ..reading(&traced.reading)
+    }
+}
+
+/// A value without its expression and type.
+pub fn reading(reading: &Reading) -> v1::HitValue {
+    let (state, json, text, reason) = match reading {
+        Reading::Ok(value) => (
+            v1::ValueState::Ok,
+            as_json(value).to_string(),
+            value.to_string(),
+            String::new(),
+        ),
+        Reading::OptimizedOut(reason) => (
+            v1::ValueState::OptimizedOut,
+            String::new(),
+            String::new(),
+            reason.clone(),
+        ),
+        Reading::Unreadable(reason) => (
+            v1::ValueState::Unreadable,
+            String::new(),
+            String::new(),
+            reason.clone(),
+        ),
+        Reading::Unsupported(reason) => (
+            v1::ValueState::Unsupported,
+            String::new(),
+            String::new(),
+            reason.clone(),
+        ),
+    };
+    v1::HitValue {
+        state: state.into(),
+        json,
+        text,
+        reason,
+        ..Default::default()
+    }
+}
+
+fn integer(negative: bool, magnitude: u128) -> Json {
+    if magnitude > EXACT {
+        return Json::String(format!("{}{magnitude}", if negative { "-" } else { "" }));
+    }
+    let magnitude = i64::try_from(magnitude).unwrap_or(i64::MAX);
+    json!(if negative { -magnitude } else { magnitude })
+}
+
+fn as_json(value: &Value) -> Json {
+    match value {
+        Value::Signed(number) | Value::Enumerator { number, name: None } => {
+            integer(*number < 0, number.unsigned_abs())
+        }
+        Value::Unsigned(number) => integer(false, *number),
+        Value::Boolean(value) => json!(value),
+        Value::Character(character) => json!(character.to_string()),
+        Value::Float(number) if number.is_finite() => json!(number),
+        Value::Float(number) => json!(number.to_string()),
+        Value::Pointer(address) => json!(format!("{address:#x}")),
+        Value::Enumerator { name: Some(name), .. } => json!(name),
+        Value::Text { bytes, .. } => json!(String::from_utf8_lossy(bytes)),
+        Value::Structure(members) => Json::Object(
+            members
+                .iter()
+                .map(|(name, reading)| (name.clone(), reading_json(reading)))
+                .collect(),
+        ),
+        Value::Sequence { elements, .. } => elements.iter().map(reading_json).collect(),
+        Value::Variant { name, value } => json!({ name: reading_json(value) }),
+    }
+}
+
+/// A part of a value: what could not be read of it is null.
+fn reading_json(reading: &Reading) -> Json {
+    match reading {
+        Reading::Ok(value) => as_json(value),
+        _ => Json::Null,
+    }
+}

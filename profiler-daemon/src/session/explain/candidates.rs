@@ -1,0 +1,362 @@
+//! What may separate slow calls of a function from others, before anything is attached: the values of its parameters,
+//! the branches in it, and the calls that it makes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Constants, Feature, FunctionKey, PreparedExplain, PreparedPlace, What};
+use crate::{
+    aggregate::explain::Kind,
+    plan::{
+        lines_of,
+        names::Match,
+        scope::{Comparison, Name, Place, Predicate, Scope, Step},
+        source::{self, FunctionSource},
+        values::{self, DebugFile, Expression, Shape, Site, shape::Form},
+    },
+    session::{
+        command::{Capture, Purpose},
+        error::{Reason, SessionError},
+        files::TargetFile,
+        lines::sections,
+        prepare::{Planner, PreparedStep},
+    },
+};
+
+/// Calls that are looked at in a second, of each function.
+const CALLS_PER_SECOND: u32 = 2_000;
+
+/// Functions that are looked into.
+const MAX_FUNCTIONS: usize = 16;
+
+/// Values that are read where a call begins.
+const MAX_VALUES: usize = profiler_common::values::MAX_VALUES;
+
+/// Branches, each way for itself, and calls that are looked at; those beyond are counted.
+const MAX_PLACES: usize = 128;
+
+/// Components of a file's path that are tried until it is unambiguous.
+const MAX_COMPONENTS: usize = 4;
+
+/// A function that is looked into.
+pub struct Subject<'f> {
+    file: &'f TargetFile,
+    source: FunctionSource,
+}
+
+/// The functions that a scope ends with, and the number of those that are too many.
+///
+/// # Errors
+/// Where it does not end with a function that is asked for a duration.
+pub fn subjects<'f>(
+    files: &'f [TargetFile],
+    scope: &Scope,
+) -> Result<(Vec<Subject<'f>>, usize), SessionError> {
+    let refuse = |message: &str| Err(SessionError::new(Reason::ArgumentInvalid, message));
+    let Some((last, before)) = scope.steps.split_last() else {
+        return refuse("there is no call to explain: name a function, as in 'f[>= p95]'");
+    };
+    let Place::Function(name) = &last.place else {
+        return refuse("only calls of a function can be explained, as in 'f[>= p95]'");
+    };
+    if last.predicates.is_empty() {
+        return refuse("which calls are slow? Say it by a condition on their duration, as in 'f[>= p95]'");
+    }
+    let keeps_above = |predicate: &Predicate| {
+        matches!(
+            predicate.comparison,
+            Comparison::Greater | Comparison::GreaterOrEqual
+        )
+    };
+    if !last.predicates.iter().any(keeps_above) {
+        return refuse("slow calls are explained: ask for those above a duration, as in 'f[>= p95]'");
+    }
+    if before.iter().any(|step| !step.predicates.is_empty()) {
+        return refuse("only the last step may ask for a duration: its calls are compared");
+    }
+    let (mut subjects, mut beyond) = (Vec::new(), 0);
+    let matching: Vec<Vec<(usize, Match)>> =
+        files.iter().map(|file| file.known.index.matching(name)).collect();
+    let full =
+        matches!(name, Name::Exact(_)) && matching.iter().flatten().any(|(_, kind)| *kind == Match::Full);
+    for (file, matching) in files.iter().zip(matching) {
+        let matching = matching
+            .into_iter()
+            .filter(|(_, kind)| !full || *kind == Match::Full);
+        let mut numbers: Vec<usize> = matching.map(|(number, _)| number).collect();
+        beyond += numbers.len().saturating_sub(MAX_FUNCTIONS - subjects.len());
+        numbers.truncate(MAX_FUNCTIONS - subjects.len());
+        if !numbers.is_empty() && file.known.index.has_debug_info() {
+            let sources = source::functions(&file.known.index, &numbers);
+            subjects.extend(sources.into_iter().map(|source| Subject { file, source }));
+        }
+    }
+    Ok((subjects, beyond))
+}
+
+/// What is read where the calls begin: the parameters that are numbers, and the numbers that they point to.
+///
+/// # Errors
+/// Where the debug information cannot be read.
+pub fn capture(subjects: &[Subject<'_>]) -> Result<(Capture, Vec<Feature>), SessionError> {
+    let mut features: Vec<Feature> = Vec::new();
+    let mut add = |expression: &str, form: &Form| {
+        let (Some(kind), Ok(parsed)) = (kind_of(form), values::parse(expression)) else {
+            return;
+        };
+        let what = What::Value(parsed, constants_of(form));
+        if features.len() < MAX_VALUES && !features.iter().any(|known| known.what == what) {
+            features.push(Feature { what, kind });
+        }
+    };
+    for Subject { file, source } in subjects {
+        let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
+        let sections = sections(file, bytes)?;
+        let debug = DebugFile::new(&sections);
+        // Of the shapes alone: where the file lies in the target does not matter.
+        let site = Site {
+            address: source.address,
+            bias: 0,
+        };
+        let shape = |expression: &str| -> Option<Shape> {
+            let expression = values::parse(expression).ok()?;
+            Some(values::lower(&debug, site, &expression).ok()?.shape)
+        };
+        let parameters = || {
+            let own = |variable: &&source::Variable| variable.parameter && variable.inlined_from.is_none();
+            source
+                .variables
+                .iter()
+                .filter(own)
+                .map(|variable| variable.name.as_str())
+        };
+        for name in parameters() {
+            if let Some(shape) = shape(name) {
+                add(name, &shape.form);
+            }
+        }
+        for name in parameters() {
+            let behind = shape(&format!("*{name}"));
+            if let Some(Form::Structure(members)) = behind.map(|shape| shape.form) {
+                for member in members.iter().filter(|member| !member.name.is_empty()) {
+                    add(&format!("{name}->{}", member.name), &member.shape.form);
+                }
+            }
+        }
+    }
+    let expressions = features.iter().filter_map(|feature| match &feature.what {
+        What::Value(expression, _) => Some(expression.clone()),
+        What::Place(_) => None,
+    });
+    let capture = Capture {
+        print: expressions.collect::<Vec<Expression>>(),
+        hits_per_second: CALLS_PER_SECOND,
+        purpose: Purpose::Explained,
+    };
+    Ok((capture, features))
+}
+
+/// What may be said of a value.
+fn kind_of(form: &Form) -> Option<Kind> {
+    match form {
+        Form::Integer { .. } | Form::Float => Some(Kind::Amount),
+        Form::Boolean | Form::Enumeration { .. } | Form::Pointer => Some(Kind::Choice),
+        Form::Bits { of, .. } => kind_of(&of.form),
+        _ => None,
+    }
+}
+
+/// How such a value is written.
+fn constants_of(form: &Form) -> Constants {
+    match form {
+        Form::Boolean => Constants::Booleans,
+        Form::Pointer => Constants::Pointers,
+        Form::Enumeration { names, .. } => Constants::Names(names.clone()),
+        Form::Bits { of, .. } => constants_of(&of.form),
+        _ => Constants::Numbers,
+    }
+}
+
+/// The branches in the functions and the calls that they make, ready to be attached.
+pub fn prepare(
+    planner: &Planner<'_>,
+    (subjects, too_many): (&[Subject<'_>], usize),
+    capture: Capture,
+    mut features: Vec<Feature>,
+) -> PreparedExplain {
+    let mut places = Vec::new();
+    let mut left_out: BTreeMap<String, String> = BTreeMap::new();
+    let mut beyond = 0;
+    for (place, paths) in wanted(subjects) {
+        if places.len() >= MAX_PLACES {
+            beyond += 1;
+            continue;
+        }
+        match attempt(planner, subjects, &place, &paths) {
+            Ok(step) => {
+                let kind = if step.step.place.has_spans() {
+                    Kind::Time
+                } else {
+                    Kind::Flag
+                };
+                let what = What::Place(step.step.place.clone());
+                places.push(PreparedPlace {
+                    feature: features.len(),
+                    functions: functions_of(subjects, &step),
+                    step,
+                });
+                features.push(Feature { what, kind });
+            }
+            Err(error) => {
+                left_out.insert(place.to_string(), error.message);
+            }
+        }
+    }
+    if subjects.is_empty() {
+        let reason = "there is no debug information: build it with `-g`";
+        left_out.insert("branches, calls and values".to_owned(), reason.to_owned());
+    }
+    if too_many > 0 {
+        let reason = format!("more than {MAX_FUNCTIONS} are not looked into");
+        left_out.insert(format!("{too_many} functions"), reason);
+    }
+    if beyond > 0 {
+        let reason = format!("more than {MAX_PLACES} are not looked at");
+        left_out.insert(format!("{beyond} branches and calls"), reason);
+    }
+    PreparedExplain {
+        capture,
+        features,
+        places,
+        left_out: left_out.into_iter().collect(),
+    }
+}
+
+/// The functions that have sites of a step.
+fn functions_of(subjects: &[Subject<'_>], step: &PreparedStep) -> Vec<FunctionKey> {
+    let lines = step.lines.iter().flat_map(|lines| &lines.lines);
+    let spans = step.files.iter().flat_map(|file| &file.sites);
+    let sites: Vec<(&str, u64)> = lines
+        .map(|line| (line.place.module.as_str(), line.place.address))
+        .chain(spans.map(|span| (span.site.function.module.as_str(), span.site.function.address)))
+        .collect();
+    let has = |Subject { file, source }: &&Subject<'_>| {
+        sites.iter().any(|&(module, address)| {
+            file.shown == module && source.ranges.iter().any(|range| range.contains(&address))
+        })
+    };
+    let with_sites = subjects.iter().filter(has);
+    with_sites
+        .map(|subject| (subject.file.shown.clone(), subject.source.address))
+        .collect()
+}
+
+/// The places in the functions by what they are called, each with the paths of its file.
+fn wanted(subjects: &[Subject<'_>]) -> Vec<(Place, BTreeSet<String>)> {
+    let mut wanted: Vec<(Place, BTreeSet<String>)> = Vec::new();
+    for Subject { file, source } in subjects {
+        let calls = || {
+            let all = source.lines.iter().flat_map(|line| &line.calls);
+            all.filter(|call| call.return_address.is_some())
+        };
+        let branches = || {
+            let all = source.lines.iter().flat_map(|line| &line.branches);
+            all.filter(|branch| branch.otherwise.is_some())
+        };
+        let addresses: Vec<u64> = calls()
+            .map(|call| call.address)
+            .chain(branches().map(|branch| branch.address))
+            .collect();
+        // A scope names what is inlined by where it is written.
+        let lines = lines_of(&file.known.index, &addresses);
+        let mut add = |address: u64, place: &dyn Fn(String, u32) -> Place| {
+            let Some((path, line)) = lines.get(&address) else {
+                return;
+            };
+            let place = place(tail(path, 1), *line);
+            match wanted.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, paths)) => _ = paths.insert(path.clone()),
+                None => wanted.push((place, BTreeSet::from([path.clone()]))),
+            }
+        };
+        for branch in branches() {
+            for taken in [true, false] {
+                add(branch.address, &|file, line| Place::Branch { file, line, taken });
+            }
+        }
+        for call in calls() {
+            let callee = if call.callee.is_empty() {
+                Name::Glob("*".to_owned())
+            } else {
+                Name::Exact(call.callee.clone())
+            };
+            add(call.address, &|file, line| Place::Call {
+                callee: callee.clone(),
+                file,
+                line,
+            });
+        }
+    }
+    wanted
+}
+
+/// The last components of a path.
+fn tail(path: &str, components: usize) -> String {
+    let parts: Vec<&str> = path.rsplit('/').take(components).collect();
+    parts.into_iter().rev().collect::<Vec<_>>().join("/")
+}
+
+/// Plans a place, its file named by as few components as are needed; only what lies in the functions themselves.
+fn attempt(
+    planner: &Planner<'_>,
+    subjects: &[Subject<'_>],
+    place: &Place,
+    paths: &BTreeSet<String>,
+) -> Result<PreparedStep, SessionError> {
+    let mut result = Err(SessionError::new(Reason::LineNotFound, "its file is not known"));
+    for (path, components) in paths
+        .iter()
+        .flat_map(|path| (1..=MAX_COMPONENTS).map(move |count| (path, count)))
+    {
+        let mut place = place.clone();
+        match &mut place {
+            Place::Branch { file, .. } | Place::Call { file, .. } | Place::Line { file, .. } => {
+                *file = tail(path, components);
+            }
+            Place::Function(_) => {}
+        }
+        let step = Step {
+            place,
+            predicates: Vec::new(),
+            conditions: Vec::new(),
+        };
+        result = planner.step(&step, &mut Vec::new());
+        match &result {
+            Err(error) if error.reason == Reason::FileAmbiguous => {}
+            _ => break,
+        }
+    }
+    let mut step = result?;
+    let inside = |module: &str, address: u64| {
+        subjects.iter().any(|Subject { file, source }| {
+            file.shown == module && source.ranges.iter().any(|range| range.contains(&address))
+        })
+    };
+    for lines in &mut step.lines {
+        lines
+            .lines
+            .retain(|line| inside(&line.place.module, line.place.address));
+    }
+    for file in &mut step.files {
+        file.sites
+            .retain(|span| inside(&span.site.function.module, span.site.function.address));
+    }
+    step.lines.retain(|lines| !lines.lines.is_empty());
+    step.files.retain(|file| !file.sites.is_empty());
+    if step.lines.is_empty() && step.files.is_empty() {
+        return Err(SessionError::new(
+            Reason::LineNotFound,
+            "none of its instructions lies in the function itself",
+        ));
+    }
+    Ok(step)
+}

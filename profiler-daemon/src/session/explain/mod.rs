@@ -1,0 +1,564 @@
+//! What slow calls of a function do that others do not.
+//!
+//! Some of the calls are looked at: those whose beginnings are recorded, up to a limit. Each opens a gate, behind which
+//! the branches and the calls in it are observed. What happens in a call is a bit of its frame that its end brings along:
+//! a branch that is taken a thousand times in a call costs no record. Bits are few, so that places take turns.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `candidates` | what may separate slow calls from others, before anything is attached |
+//! | `statement` | a finding in words, and as the next step of the scope |
+
+pub mod candidates;
+mod statement;
+
+use std::collections::{HashMap, HashSet};
+
+use profiler_common::{limits::MAX_JOINED, probe::ProbeId, record::SpanEnd};
+
+use super::{command::Capture, cost::monotonic_ns, prepare::PreparedStep, trace::TracedValue};
+use crate::{
+    aggregate::{
+        explain::{Call, Durations, Finding, Kind, Round, Share, Study},
+        interval::Estimate,
+    },
+    kernel::{Attachment, Engine, Gate, Gates, HitSpec, KernelError, LookSpec, ProbeSpec},
+    plan::{
+        scope::{Place, Scope},
+        values::{Expression, Reading, Value},
+    },
+};
+
+/// Branches that are looked at at a time: of the gates that all sessions share.
+const MAX_FLAGS: usize = 20;
+
+/// Calls that are looked at at a time.
+const MAX_TIMED: usize = 16;
+
+/// Gates that are left to others.
+const GATES_FOR_OTHERS: u32 = 8;
+
+/// How long a turn takes where there are several, at least and at most.
+const TURN_NS: u64 = 1_000_000_000;
+const MAX_TURN_NS: u64 = 60_000_000_000;
+
+/// So many times as long as a slow call, and as attaching took.
+const CALLS_OF_A_TURN: u64 = 4;
+const TURNS_OF_ATTACHING: u64 = 10;
+
+/// Of a call that was jumped over.
+const UNKNOWN_NS: u64 = u64::MAX;
+
+/// Calls whose own calls are kept until they end.
+const MAX_OPEN: usize = 16_384;
+
+/// Something that may separate slow calls from others.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Feature {
+    /// What it is.
+    pub what: What,
+    /// What may be said of it.
+    pub kind: Kind,
+}
+
+/// What a feature is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// A value where the call begins, and how such are written.
+    Value(Expression, Constants),
+    /// A branch that is taken, or the time in calls that are made at a line.
+    Place(Place),
+}
+
+/// How a value is written in a condition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Constants {
+    /// As a number.
+    Numbers,
+    /// As `true` or `false`.
+    Booleans,
+    /// Null or not.
+    Pointers,
+    /// By its name, if it has one.
+    Names(Vec<(i128, String)>),
+}
+
+/// A function by the path of its file and its address there.
+pub type FunctionKey = (String, u64);
+
+/// What is to be looked at.
+pub struct PreparedExplain {
+    /// What is read where calls begin: the features before those of places, in the same order.
+    pub capture: Capture,
+    /// All.
+    pub features: Vec<Feature>,
+    /// Those that have places.
+    pub places: Vec<PreparedPlace>,
+    /// What is not looked at, and why.
+    pub left_out: Vec<(String, String)>,
+}
+
+/// Where a feature is seen.
+pub struct PreparedPlace {
+    /// Which one, as an index of all.
+    pub feature: usize,
+    /// The functions that it is in: calls of others say nothing of it.
+    pub functions: Vec<FunctionKey>,
+    /// Its sites.
+    pub step: PreparedStep,
+}
+
+/// A finding, for those who look.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Explained {
+    /// What kind of thing it is about.
+    pub what: What,
+    /// In words of a scope.
+    pub text: String,
+    /// Slow calls of which it is true.
+    pub slow: Share,
+    /// Other calls of which it is true.
+    pub other: Share,
+    /// Share of slow calls less share of others.
+    pub difference: Estimate,
+    /// The amount on average, of slow calls and of others.
+    pub means: Option<(f64, f64)>,
+    /// The scope that looks only at such calls; `None` where the statement is no step of one.
+    pub next: Option<String>,
+}
+
+/// What is attached for this turn.
+#[derive(Default)]
+struct Turn {
+    attachments: Vec<Attachment>,
+    /// The gate of each flag.
+    flags: Vec<Gate>,
+    /// What each probe times, as an index of the round's amounts.
+    timed: HashMap<ProbeId, usize>,
+    /// Of each function, by its probe, the flags that are in it and the amounts that are not.
+    seen: HashMap<ProbeId, (u32, Vec<usize>)>,
+    round: u32,
+    /// Amounts of the round.
+    amounts: usize,
+    /// All is attached that there is.
+    is_all: bool,
+    /// Calls that began before were not looked at in full. None are yet if it is `None`.
+    since_ns: Option<u64>,
+    /// How long it took to attach.
+    attach_ns: u64,
+}
+
+/// A running explanation.
+pub struct Explain {
+    features: Vec<Feature>,
+    places: Vec<PreparedPlace>,
+    left_out: Vec<(String, String)>,
+    /// Values among the features.
+    values: usize,
+    /// Opened by each call that is looked at.
+    looked_at: Gate,
+    /// The functions' own probes.
+    probes: HashMap<ProbeId, FunctionKey>,
+    turn: Turn,
+    /// The place that the next turn begins with.
+    next_place: usize,
+    /// The round of calls of which only the values are known.
+    bare_round: u32,
+    /// Calls within calls that have not ended: what is timed, and how long it took.
+    inside: HashMap<(u32, u32), Vec<(usize, u64)>>,
+    /// Calls in which more was called than is recorded, and those of which records were lost.
+    beyond_limit: u64,
+    lost_inside: u64,
+    study: Study,
+}
+
+impl Explain {
+    /// Begins to look at the calls that these probes see.
+    ///
+    /// # Errors
+    /// Where no gate is left for it.
+    pub fn begin(
+        engine: &mut Engine,
+        prepared: PreparedExplain,
+        probes: HashMap<ProbeId, FunctionKey>,
+    ) -> Result<Self, KernelError> {
+        let looked_at = engine.take_gate(monotonic_ns())?;
+        let values = prepared.capture.print.len();
+        let mut study = Study::default();
+        let bare_round = study.begin(Round {
+            flags: Vec::new(),
+            amounts: (0..values).collect(),
+        });
+        let mut explain = Self {
+            features: prepared.features,
+            places: prepared.places,
+            left_out: prepared.left_out,
+            values,
+            looked_at,
+            probes,
+            turn: Turn::default(),
+            next_place: 0,
+            bare_round,
+            inside: HashMap::new(),
+            beyond_limit: 0,
+            lost_inside: 0,
+            study,
+        };
+        explain.next_turn(engine);
+        for probe in explain.probes.keys() {
+            engine.open_where_recorded(*probe, Some(looked_at));
+        }
+        Ok(explain)
+    }
+
+    /// Takes everything off the target.
+    pub fn end(&mut self, engine: &mut Engine) {
+        for probe in self.probes.keys() {
+            engine.open_where_recorded(*probe, None);
+        }
+        self.end_turn(engine);
+        engine.give_back_gate(self.looked_at);
+    }
+
+    /// Turns to other places if it is time: long enough for calls that take `slow_ns`, and for what turning costs.
+    pub fn turn(&mut self, engine: &mut Engine, now_ns: u64, slow_ns: Option<u64>) {
+        if self.turn.is_all {
+            return;
+        }
+        let turn_ns = slow_ns
+            .map_or(0, |slow_ns| slow_ns.saturating_mul(CALLS_OF_A_TURN))
+            .max(self.turn.attach_ns.saturating_mul(TURNS_OF_ATTACHING))
+            .clamp(TURN_NS, MAX_TURN_NS);
+        let since_ns = self.turn.since_ns.unwrap_or(0);
+        if now_ns.saturating_sub(since_ns) >= turn_ns {
+            self.end_turn(engine);
+            self.next_turn(engine);
+        }
+    }
+
+    fn end_turn(&mut self, engine: &mut Engine) {
+        let turn = std::mem::take(&mut self.turn);
+        for attachment in turn.attachments {
+            engine.detach(attachment);
+        }
+        for gate in turn.flags {
+            engine.give_back_gate(gate);
+        }
+        self.inside.clear();
+    }
+
+    /// Attaches as much as there is room for, from the next place on. What cannot be attached is left out from then on.
+    fn next_turn(&mut self, engine: &mut Engine) {
+        let began_ns = monotonic_ns();
+        let mut turn = Turn::default();
+        let mut round = Round {
+            flags: Vec::new(),
+            amounts: (0..self.values).collect(),
+        };
+        let chosen = self.choose(engine, &mut turn, &mut round, began_ns);
+        let attached = self.attach(engine, &mut turn, &round, &chosen);
+        for (&probe, function) in &self.probes {
+            let is_in = |place: &&usize| self.places[**place].functions.contains(function);
+            let mut flags = 0;
+            let mut elsewhere = Vec::new();
+            let (mut flag, mut amount) = (0, self.values);
+            for place in &chosen {
+                let here = is_in(&place);
+                if self.places[*place].step.step.place.has_spans() {
+                    if !here {
+                        elsewhere.push(amount);
+                    }
+                    amount += 1;
+                } else {
+                    flags |= u32::from(here) << flag;
+                    flag += 1;
+                }
+            }
+            turn.seen.insert(probe, (flags, elsewhere));
+        }
+        turn.is_all = chosen.len() == self.places.len();
+        turn.amounts = round.amounts.len();
+        turn.round = self.study.begin(round);
+        let now_ns = monotonic_ns();
+        turn.attach_ns = now_ns.saturating_sub(began_ns);
+        turn.since_ns = Some(now_ns);
+        self.turn = turn;
+        self.next_place += chosen.len();
+        if let Err(error) = attached {
+            tracing::warn!(%error, "not everything is looked at");
+            self.end_turn(engine);
+            let reason = error.to_string();
+            let mut number = 0;
+            let features = &self.features;
+            let left_out = &mut self.left_out;
+            self.places.retain(|place| {
+                let stays = !chosen.contains(&number);
+                number += 1;
+                if !stays && let Some(What::Place(place)) = features.get(place.feature).map(|it| &it.what) {
+                    left_out.push((place.to_string(), reason.clone()));
+                }
+                stays
+            });
+            self.next_place = 0;
+        }
+        self.next_place %= self.places.len().max(1);
+    }
+
+    /// The places that there is room for, with a gate for each flag.
+    fn choose(&self, engine: &mut Engine, turn: &mut Turn, round: &mut Round, now_ns: u64) -> Vec<usize> {
+        let count = self.places.len();
+        let mut chosen = Vec::new();
+        let mut timed = 0;
+        for ahead in 0..count {
+            let number = (self.next_place + ahead) % count;
+            let place = &self.places[number];
+            if place.step.step.place.has_spans() {
+                if timed == MAX_TIMED {
+                    break;
+                }
+                timed += 1;
+                round.amounts.push(place.feature);
+            } else {
+                if turn.flags.len() == MAX_FLAGS || engine.gates_left() <= GATES_FOR_OTHERS {
+                    break;
+                }
+                let Ok(gate) = engine.take_gate(now_ns) else { break };
+                turn.flags.push(gate);
+                round.flags.push(place.feature);
+            }
+            chosen.push(number);
+        }
+        chosen
+    }
+
+    /// Attaches them, one link for many sites: by process and file. Of a process that is gone there is nothing to see.
+    fn attach(
+        &self,
+        engine: &mut Engine,
+        turn: &mut Turn,
+        round: &Round,
+        chosen: &[usize],
+    ) -> Result<(), KernelError> {
+        let gates = |opens, joined| Gates {
+            requires: Some(self.looked_at),
+            opens,
+            joined,
+        };
+        let mut hits: HashMap<_, Vec<HitSpec>> = HashMap::new();
+        let mut spans: HashMap<_, Vec<(ProbeSpec, usize)>> = HashMap::new();
+        let mut opens = turn.flags.iter().copied();
+        for number in chosen {
+            let place = &self.places[*number];
+            if place.step.step.place.has_spans() {
+                let amount = round.amounts.iter().position(|feature| *feature == place.feature);
+                for file in &place.step.files {
+                    let specs = spans.entry((file.pid, &file.path)).or_default();
+                    specs.extend(file.sites.iter().map(|site| {
+                        let mut spec = site.spec.clone();
+                        spec.look = None;
+                        spec.gates = gates(None, true);
+                        (spec, amount.unwrap_or(usize::MAX))
+                    }));
+                }
+            } else {
+                let gate = opens.next();
+                for lines in &place.step.lines {
+                    let specs = hits.entry((lines.pid, &lines.path)).or_default();
+                    specs.extend(lines.lines.iter().map(|line| {
+                        let mut spec = line.spec.clone();
+                        spec.look = LookSpec::default();
+                        spec.gates = gates(gate, false);
+                        spec
+                    }));
+                }
+            }
+        }
+        for ((pid, path), specs) in spans {
+            let (specs, amounts): (Vec<_>, Vec<_>) = specs.into_iter().unzip();
+            if let Some(attachment) = unless_gone(engine.attach(pid, path, &specs))? {
+                turn.timed
+                    .extend(attachment.probes().iter().copied().zip(amounts));
+                turn.attachments.push(attachment);
+            }
+        }
+        for ((pid, path), specs) in hits {
+            let attached = unless_gone(engine.attach_hits(pid, path, &specs))?;
+            turn.attachments.extend(attached);
+        }
+        Ok(())
+    }
+
+    /// Takes the end of a span if it is one of a call within the calls.
+    pub fn take_inside(&mut self, end: &SpanEnd) -> bool {
+        let Some(&amount) = self.turn.timed.get(&end.probe) else {
+            return false;
+        };
+        if end.flags & SpanEnd::JOINED == 0 {
+            return true;
+        }
+        if self.inside.len() >= MAX_OPEN {
+            // The calls that they were in are told by their number of records.
+            self.inside.clear();
+        }
+        let duration_ns = if end.flags & SpanEnd::ABANDONED == 0 {
+            end.end_ns.saturating_sub(end.start_ns)
+        } else {
+            UNKNOWN_NS
+        };
+        let parent = (end.tid, end.parent);
+        self.inside.entry(parent).or_default().push((amount, duration_ns));
+        true
+    }
+
+    /// Takes the end of a call; with what was read where it began, if it is one that is looked at.
+    pub fn take_call(&mut self, end: &SpanEnd, values: Option<&[TracedValue]>) {
+        if !self.probes.contains_key(&end.probe) {
+            return;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "numbers of spans have 32 bits in frames"
+        )]
+        let inside = self.inside.remove(&(end.tid, end.sequence as u32));
+        let Some(values) = values else { return };
+        let inside = inside.unwrap_or_default();
+        let mut amounts: Vec<f64> = values.iter().map(|value| number(&value.reading)).collect();
+        amounts.resize(self.values, f64::NAN);
+        let (mut round, mut happened, mut known) = (self.bare_round, 0, 0);
+        let in_full = self
+            .turn
+            .since_ns
+            .is_some_and(|since_ns| end.start_ns >= since_ns);
+        if in_full && end.gates & self.looked_at.bits() != 0 {
+            round = self.turn.round;
+            for (bit, gate) in self.turn.flags.iter().enumerate() {
+                happened |= u32::from(end.gates & gate.bits() != 0) << bit;
+            }
+            let (flags, elsewhere) = self.turn.seen.get(&end.probe).cloned().unwrap_or_default();
+            known = flags;
+            // Beyond the limit there may be more of any kind; so there may where records were lost.
+            let beyond_limit = end.inside() >= MAX_JOINED;
+            let all_known = !beyond_limit && end.inside() as usize == inside.len();
+            self.beyond_limit += u64::from(beyond_limit);
+            self.lost_inside += u64::from(!beyond_limit && !all_known);
+            amounts.resize(self.turn.amounts, if all_known { 0.0 } else { f64::NAN });
+            for (amount, duration_ns) in inside {
+                if let Some(sum) = amounts.get_mut(amount) {
+                    *sum += if duration_ns == UNKNOWN_NS {
+                        f64::NAN
+                    } else {
+                        duration_ns as f64
+                    };
+                }
+            }
+            for amount in elsewhere {
+                if let Some(sum) = amounts.get_mut(amount) {
+                    *sum = f64::NAN;
+                }
+            }
+        }
+        self.study.add(Call {
+            duration_ns: end.end_ns.saturating_sub(end.start_ns),
+            round,
+            happened,
+            known,
+            amounts: amounts.into(),
+        });
+    }
+
+    /// Calls of which it is not known how long what they called took, by reason.
+    pub fn unknown(&self) -> [(&'static str, u64); 2] {
+        [
+            ("join_limit", self.beyond_limit),
+            ("inside_lost", self.lost_inside),
+        ]
+    }
+
+    /// Calls that were looked at.
+    pub fn calls(&self) -> u64 {
+        self.study.seen()
+    }
+
+    /// Of the calls that are kept: slow ones and others.
+    pub fn durations(&self, is_slow: impl Fn(u64) -> bool) -> [Durations; 2] {
+        self.study.durations(is_slow)
+    }
+
+    /// What separates slow calls from others, the surest first; with the number of things that could be judged.
+    pub fn findings(&self, scope: &Scope, is_slow: impl Fn(u64) -> bool) -> (Vec<Explained>, usize) {
+        let kinds: Vec<Kind> = self.features.iter().map(|feature| feature.kind).collect();
+        let mut findings = self.study.findings(&kinds, is_slow);
+        let judged = findings.len();
+        // That others go the other way at a branch says the same once more.
+        let ways = |finding: &Finding| match self.features.get(finding.feature).map(|feature| &feature.what) {
+            Some(What::Place(Place::Branch { file, line, .. })) => Some((file.clone(), *line)),
+            _ => None,
+        };
+        let said: HashSet<_> = findings
+            .iter()
+            .filter(|finding| finding.difference.low > 0.0)
+            .filter_map(ways)
+            .collect();
+        findings.retain(|finding| {
+            finding.difference.value >= 0.0 || ways(finding).is_none_or(|way| !said.contains(&way))
+        });
+        let explained = findings.into_iter().filter_map(|finding| {
+            let feature = self.features.get(finding.feature)?;
+            let (text, next) = statement::of(&feature.what, finding.statement, scope);
+            Some(Explained {
+                what: feature.what.clone(),
+                text,
+                slow: finding.slow,
+                other: finding.other,
+                difference: finding.difference,
+                means: finding.means,
+                // Of what the others do there is no reason to look at slow calls.
+                next: next.filter(|_| finding.difference.value > 0.0),
+            })
+        });
+        (explained.collect(), judged)
+    }
+
+    /// Things that are looked at.
+    pub fn features(&self) -> usize {
+        self.features.len()
+    }
+
+    /// What is not looked at, and why.
+    pub fn left_out(&self) -> &[(String, String)] {
+        &self.left_out
+    }
+}
+
+/// What was attached; `None` where the process is gone.
+fn unless_gone(attached: Result<Attachment, KernelError>) -> Result<Option<Attachment>, KernelError> {
+    match attached {
+        Err(error) if error.is_gone() => Ok(None),
+        attached => attached.map(Some),
+    }
+}
+
+/// Whole numbers beyond it are not told apart by a double.
+const EXACT: u128 = 1 << 53;
+
+/// A value as a number; not a number of what cannot be had or compared.
+fn number(reading: &Reading) -> f64 {
+    let Reading::Ok(value) = reading else {
+        return f64::NAN;
+    };
+    match value {
+        Value::Signed(number) | Value::Enumerator { number, .. } if number.unsigned_abs() <= EXACT => {
+            *number as f64
+        }
+        Value::Unsigned(number) if *number <= EXACT => *number as f64,
+        Value::Boolean(value) => f64::from(u8::from(*value)),
+        Value::Float(number) => *number,
+        // Null or not.
+        Value::Pointer(address)
+        | Value::Text {
+            pointer: Some(address),
+            ..
+        } => f64::from(u8::from(*address != 0)),
+        _ => f64::NAN,
+    }
+}

@@ -1,0 +1,189 @@
+//! A finding in words of a scope, and the scope that looks only at such calls.
+
+use profiler_common::values;
+
+use super::{Constants, What};
+use crate::{
+    aggregate::explain::Statement,
+    plan::scope::{Bound, Comparison, Condition, Constant, MAX_STEPS, Predicate, Scope, Step},
+};
+
+/// What is said of a feature, and the scope that it leads to; `None` where no scope says it.
+pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<String>) {
+    match what {
+        What::Value(expression, constants) => {
+            let (comparison, constant) = match statement {
+                Statement::Above(bound) => (values::Comparison::Greater, number(bound)),
+                Statement::AtMost(bound) => (values::Comparison::LessOrEqual, number(bound)),
+                Statement::Is(one) => is(one, constants),
+                Statement::Happened => return (expression.to_string(), None),
+            };
+            let condition = Condition {
+                expression: expression.clone(),
+                comparison,
+                constant,
+            };
+            let bracketed = condition.to_string();
+            let text = bracketed
+                .strip_prefix('[')
+                .and_then(|text| text.strip_suffix(']'));
+            let text = text.unwrap_or(&bracketed).to_owned();
+            let mut next = scope.clone();
+            if let Some(last) = next.steps.last_mut() {
+                last.conditions.push(condition);
+            }
+            (text, Some(next.to_string()))
+        }
+        What::Place(place) => {
+            let mut step = Step {
+                place: place.clone(),
+                predicates: Vec::new(),
+                conditions: Vec::new(),
+            };
+            let mut is_step = true;
+            match statement {
+                Statement::Above(bound) if bound > 0.0 => {
+                    step.predicates.push(duration(Comparison::Greater, bound));
+                }
+                Statement::AtMost(0.0) => {
+                    return (format!("no {}", Scope { steps: vec![step] }), None);
+                }
+                Statement::AtMost(bound) => {
+                    // Calls in which it was never called are among these.
+                    step.predicates.push(duration(Comparison::LessOrEqual, bound));
+                    is_step = false;
+                }
+                _ => {}
+            }
+            let mut next = scope.clone();
+            next.steps.push(step.clone());
+            let is_step = is_step && next.steps.len() <= MAX_STEPS;
+            let text = Scope { steps: vec![step] }.to_string();
+            (text, is_step.then(|| next.to_string()))
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a duration, rounded to a whole number"
+)]
+fn duration(comparison: Comparison, bound_ns: f64) -> Predicate {
+    Predicate {
+        comparison,
+        bound: Bound::Duration(bound_ns.max(0.0).round() as u64),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a whole number")]
+fn number(number: f64) -> Constant {
+    if number.fract() == 0.0 {
+        Constant::Integer(number as i128)
+    } else {
+        Constant::Decimal(number.to_string())
+    }
+}
+
+/// That a value is this one.
+fn is(one: f64, constants: &Constants) -> (values::Comparison, Constant) {
+    let constant = match constants {
+        Constants::Numbers => number(one),
+        Constants::Booleans => Constant::Boolean(one != 0.0),
+        // Null or not is all that was noted.
+        Constants::Pointers if one != 0.0 => return (values::Comparison::NotEqual, Constant::Integer(0)),
+        Constants::Pointers => Constant::Integer(0),
+        Constants::Names(names) => {
+            let named = names
+                .iter()
+                .find(|(value, _)| number(*value as f64) == number(one));
+            named.map_or_else(|| number(one), |(_, name)| Constant::Name(name.clone()))
+        }
+    };
+    (values::Comparison::Equal, constant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{scope, values};
+
+    fn said(what: &What, statement: Statement) -> (String, Option<String>) {
+        of(what, statement, &scope::parse("f[>= p95]").unwrap())
+    }
+
+    fn place(text: &str) -> What {
+        What::Place(scope::parse(text).unwrap().steps.remove(0).place)
+    }
+
+    #[test]
+    fn what_is_said_can_be_looked_at() {
+        let value = |constants| What::Value(values::parse("req->n").unwrap(), constants);
+        let n = value(Constants::Numbers);
+        let names = vec![(1, "RED".to_owned()), (2, "GREEN".to_owned())];
+        for (what, statement, text, next) in [
+            (
+                n.clone(),
+                Statement::Above(4096.0),
+                "req->n > 4096",
+                "f[>= p95][req->n > 4096]",
+            ),
+            (
+                n.clone(),
+                Statement::AtMost(-1.5),
+                "req->n <= -1.5",
+                "f[>= p95][req->n <= -1.5]",
+            ),
+            (n, Statement::Is(2.0), "req->n == 2", "f[>= p95][req->n == 2]"),
+            (
+                value(Constants::Pointers),
+                Statement::Is(1.0),
+                "req->n != 0",
+                "f[>= p95][req->n != 0]",
+            ),
+            (
+                value(Constants::Booleans),
+                Statement::Is(1.0),
+                "req->n == true",
+                "f[>= p95][req->n == true]",
+            ),
+            (
+                value(Constants::Names(names)),
+                Statement::Is(2.0),
+                "req->n == GREEN",
+                "f[>= p95][req->n == GREEN]",
+            ),
+            (
+                place("main.c:12!taken"),
+                Statement::Happened,
+                "main.c:12!taken",
+                "f[>= p95]/main.c:12!taken",
+            ),
+            (
+                place("recv@main.c:12"),
+                Statement::Above(3_200_000.0),
+                "recv@main.c:12[> 3.2ms]",
+                "f[>= p95]/recv@main.c:12[> 3.2ms]",
+            ),
+            (
+                place("recv@main.c:12"),
+                Statement::Above(0.0),
+                "recv@main.c:12",
+                "f[>= p95]/recv@main.c:12",
+            ),
+        ] {
+            let said = said(&what, statement);
+            assert_eq!((said.0.as_str(), said.1.as_deref()), (text, Some(next)));
+            let parsed = scope::parse(next).unwrap();
+            assert_eq!(parsed.to_string(), next);
+        }
+    }
+
+    #[test]
+    fn little_time_in_a_call_is_no_step() {
+        let (text, next) = said(&place("recv@main.c:12"), Statement::AtMost(1000.0));
+        assert_eq!((text.as_str(), next), ("recv@main.c:12[<= 1us]", None));
+        let (text, next) = said(&place("recv@main.c:12"), Statement::AtMost(0.0));
+        assert_eq!((text.as_str(), next), ("no recv@main.c:12", None));
+    }
+}

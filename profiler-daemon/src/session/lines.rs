@@ -1,0 +1,380 @@
+//! From a line and expressions to what is attached at it.
+
+use std::sync::Arc;
+
+use profiler_common::{
+    instruction::Action,
+    values::{Comparison, Kind, ReadPlan},
+};
+
+use super::{
+    command::Capture,
+    error::{Reason, SessionError},
+    files::TargetFile,
+};
+use crate::{
+    kernel::{Gates, HitSpec, LookSpec},
+    plan::{
+        branches::{self, BranchError},
+        calls::{self, CallError, FoundCalls},
+        lines::{self, LineError, LineSite},
+        scope::{Condition, Constant, Name},
+        values::{self, DebugFile, DebugSections, Lowered, Refusal, Shape, Site, shape::Form},
+    },
+};
+
+/// A place whose hits are recorded.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TracedPlace {
+    /// The function that it is, or that it is in; empty where it is not known.
+    pub function: String,
+    /// Source file of a line; empty of a function.
+    pub file: String,
+    /// Line in it; 0 of a function.
+    pub line: u32,
+    /// Path of the ELF file.
+    pub module: String,
+    /// Virtual address in the ELF file.
+    pub address: u64,
+}
+
+/// An expression at a place: how it is read there, or why it is not.
+pub struct Printed {
+    pub expression: Arc<str>,
+    pub lowered: Result<Arc<Lowered>, Refusal>,
+}
+
+/// What is attached at one address of a line.
+pub struct PreparedLine {
+    pub place: Arc<TracedPlace>,
+    pub printed: Arc<[Printed]>,
+    pub spec: HitSpec,
+}
+
+/// What is looked at where one instruction is reached.
+pub struct Look {
+    pub spec: LookSpec,
+    /// What is shown of it.
+    pub printed: Arc<[Printed]>,
+}
+
+/// How conditions are decided and values read at an address; `what` is at it.
+pub fn look_at(
+    file: &TargetFile,
+    debug: &DebugFile<'_>,
+    address: u64,
+    what: &str,
+    conditions: &[Condition],
+    capture: Option<&Capture>,
+) -> Result<Look, SessionError> {
+    let offset = file.known.index.offset_of(address).ok_or_else(|| {
+        SessionError::new(
+            Reason::LineNotFound,
+            format!("the code of {what} is not in {}", file.shown),
+        )
+    })?;
+    let mut live = file.module.addresses_of(offset);
+    // Where a file is mapped twice, its own variables are in two places.
+    let bias = match (live.next(), live.next()) {
+        (Some(live), None) => Ok(live.wrapping_sub(address)),
+        _ => Err(Refusal::Unsupported(format!("{} is mapped twice", file.shown))),
+    };
+    let site = bias.map(|bias| Site { address, bias });
+    let printed: Arc<[Printed]> = capture
+        .map_or(&[][..], |capture| &capture.print)
+        .iter()
+        .map(|expression| Printed {
+            expression: expression.to_string().into(),
+            lowered: site
+                .clone()
+                .and_then(|site| values::lower(debug, site, expression))
+                .map(Arc::new),
+        })
+        .collect();
+    let required = conditions
+        .iter()
+        .map(|condition| require(debug, site.clone()?, condition))
+        .collect::<Result<Vec<ReadPlan>, Refusal>>()
+        .map_err(|refusal| {
+            // Before anything is attached: a condition that cannot be decided would reject every hit.
+            SessionError::new(
+                Reason::ConditionRefused,
+                format!("a condition at {what}: {refusal}"),
+            )
+        })?;
+    let values = printed
+        .iter()
+        .filter_map(|printed| printed.lowered.as_ref().ok())
+        .map(|lowered| lowered.plan)
+        .collect();
+    let spec = LookSpec {
+        required,
+        values,
+        interval_ns: capture.map_or(0, interval_ns),
+        records: false,
+    };
+    Ok(Look { spec, printed })
+}
+
+/// Time between two hits at a limit.
+pub fn interval_ns(capture: &Capture) -> u64 {
+    1_000_000_000 / u64::from(capture.hits_per_second.max(1))
+}
+
+fn at(
+    file: &TargetFile,
+    debug: &DebugFile<'_>,
+    path: &str,
+    line: u32,
+    site: LineSite,
+    conditions: &[Condition],
+    capture: &Capture,
+) -> Result<PreparedLine, SessionError> {
+    let index = &file.known.index;
+    let what = format!("line {line} of {path}");
+    let Look { spec: look, printed } = look_at(file, debug, site.address, &what, conditions, Some(capture))?;
+    let function = index
+        .function_at(site.address)
+        .map_or_else(String::new, |function| function.name().into_owned());
+    Ok(PreparedLine {
+        place: Arc::new(TracedPlace {
+            function,
+            file: path.to_owned(),
+            line,
+            module: file.shown.clone(),
+            address: site.address,
+        }),
+        spec: HitSpec {
+            // `look_at` has found it.
+            offset: index.offset_of(site.address).unwrap_or_default(),
+            // Left to the kernel, which emulates or single-steps it.
+            action: Action::LEAVE,
+            done_by_program: false,
+            look,
+            branch: None,
+            gates: Gates::default(),
+        },
+        printed,
+    })
+}
+
+/// Lowers a condition, its constant as the value's own kind of number.
+fn require(debug: &DebugFile<'_>, site: Site, condition: &Condition) -> Result<ReadPlan, Refusal> {
+    let Condition {
+        expression,
+        comparison,
+        constant,
+    } = condition;
+    values::require(debug, site, expression, *comparison, |shape, kind| {
+        number(shape, kind, *comparison, constant)
+    })
+}
+
+/// A constant as a number of a kind.
+fn number(shape: &Shape, kind: Kind, comparison: Comparison, constant: &Constant) -> Result<u64, Refusal> {
+    let cannot = || Refusal::Unsupported(format!("{} cannot be compared with {constant}", shape.type_name));
+    let float = |text: &str| text.parse::<f64>().map_err(|_| cannot());
+    match (constant, kind) {
+        (Constant::Name(name), Kind::Signed | Kind::Unsigned) => match &shape.form {
+            Form::Enumeration { names, .. } => names
+                .iter()
+                .find(|(_, known)| known == name || name.rsplit("::").next() == Some(known.as_str()))
+                .and_then(|(number, _)| i64::try_from(*number).ok())
+                .map(i64::cast_unsigned)
+                .ok_or_else(|| Refusal::Unsupported(format!("{} has no enumerator {name}", shape.type_name))),
+            _ => Err(cannot()),
+        },
+        (Constant::Boolean(value), Kind::Unsigned) => Ok(u64::from(*value)),
+        (Constant::Integer(value), Kind::Signed) => i64::try_from(*value)
+            .map(i64::cast_unsigned)
+            .map_err(|_| cannot()),
+        (Constant::Integer(value), Kind::Unsigned) => match u64::try_from(*value) {
+            Ok(value) => Ok(value),
+            // Less than any: what is asked is known without looking, and surely not meant.
+            Err(_) if matches!(comparison, Comparison::NotEqual) => Err(cannot()),
+            Err(_) => Err(cannot()),
+        },
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "the nearest one is what the language would take"
+        )]
+        (Constant::Integer(value), Kind::Double) => Ok((*value as f64).to_bits()),
+        #[expect(clippy::cast_precision_loss, reason = "as above")]
+        (Constant::Integer(value), Kind::Float) => Ok(u64::from((*value as f32).to_bits())),
+        (Constant::Decimal(text), Kind::Double) => float(text).map(f64::to_bits),
+        #[expect(clippy::cast_possible_truncation, reason = "as above")]
+        (Constant::Decimal(text), Kind::Float) => {
+            float(text).map(|value| u64::from((value as f32).to_bits()))
+        }
+        _ => Err(cannot()),
+    }
+}
+
+/// What all files say of a line, by file; where none has anything, why the one that comes nearest has not. That a file's
+/// name means several goes before everything. An error has a weight by how much it says, see [`line_weight`].
+pub fn in_files<'f, T, E>(
+    files: &'f [TargetFile],
+    mut find: impl FnMut(&'f TargetFile) -> Result<Result<T, E>, SessionError>,
+    weight: impl Fn(&E) -> u8,
+    refusal: impl Fn(&E) -> SessionError,
+) -> Result<Vec<(&'f TargetFile, T)>, SessionError> {
+    let mut found = Vec::new();
+    let mut worst: Option<E> = None;
+    for file in files.iter().filter(|file| file.known.index.has_debug_info()) {
+        match find(file)? {
+            Ok(of_file) => found.push((file, of_file)),
+            Err(error) if worst.as_ref().is_none_or(|worst| weight(&error) > weight(worst)) => {
+                worst = Some(error);
+            }
+            Err(_) => {}
+        }
+    }
+    match worst {
+        Some(error) if found.is_empty() || weight(&error) == AMBIGUOUS => Err(refusal(&error)),
+        None if found.is_empty() => Err(line_refusal(&LineError::NoLines)),
+        _ => Ok(found),
+    }
+}
+
+/// How much an error says: what another file cannot have does not matter.
+pub fn line_weight(error: &LineError) -> u8 {
+    match error {
+        LineError::Elf(_) => 0,
+        LineError::NoLines => 1,
+        LineError::NoSuchFile(_) => 2,
+        LineError::NoCode { .. } => 3,
+        LineError::TooMany { .. } => 4,
+        LineError::Ambiguous { .. } => AMBIGUOUS,
+    }
+}
+
+/// The weight of [`LineError::Ambiguous`].
+const AMBIGUOUS: u8 = 5;
+
+/// The weight of an error that is of a line which has code.
+const OF_CODE: u8 = u8::MAX;
+
+/// Why there is no such line.
+pub fn line_refusal(error: &LineError) -> SessionError {
+    let message = error.to_string();
+    match error {
+        LineError::Ambiguous { paths, .. } => {
+            SessionError::new(Reason::FileAmbiguous, message).with("nearest", paths.join(","))
+        }
+        LineError::NoLines => SessionError::new(
+            Reason::LineNotFound,
+            "the target's files have no debug information that tells lines: build it with `-g`, or ask for a function",
+        ),
+        LineError::TooMany { .. } => SessionError::new(Reason::LimitReached, message),
+        LineError::NoCode { nearest, .. } => {
+            SessionError::new(Reason::LineNotFound, message).with("nearest", listed(nearest))
+        }
+        LineError::NoSuchFile(_) | LineError::Elf(_) => SessionError::new(Reason::LineNotFound, message),
+    }
+}
+
+fn listed(lines: &[u64]) -> String {
+    let lines: Vec<String> = lines.iter().map(u64::to_string).collect();
+    lines.join(",")
+}
+
+/// The line's addresses in all files.
+///
+/// # Errors
+/// Where there are none, with the nearest lines; where a condition cannot be decided.
+pub fn plan_all<'f>(
+    files: &'f [TargetFile],
+    path: &str,
+    line: u32,
+    conditions: &[Condition],
+    capture: &Capture,
+) -> Result<Vec<(&'f TargetFile, Vec<PreparedLine>)>, SessionError> {
+    let plan = |file: &'f TargetFile| {
+        let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
+        let found = match lines::find(bytes, path, line.into()) {
+            Ok(found) => found,
+            Err(error) => return Ok(Err(error)),
+        };
+        let sections = sections(file, bytes)?;
+        let debug = DebugFile::new(&sections);
+        let at_site = |site: &LineSite| at(file, &debug, &found.file, line, *site, conditions, capture);
+        Ok(Ok(found.sites.iter().map(at_site).collect::<Result<_, _>>()?))
+    };
+    in_files(files, plan, line_weight, line_refusal)
+}
+
+/// The branches of a line in all files that go one way.
+///
+/// # Errors
+/// Where there are none, with the nearest lines; where a condition on values cannot be decided.
+pub fn plan_branches<'f>(
+    files: &'f [TargetFile],
+    (path, line, taken): (&str, u32, bool),
+    conditions: &[Condition],
+    capture: &Capture,
+) -> Result<Vec<(&'f TargetFile, Vec<PreparedLine>)>, SessionError> {
+    let plan = |file: &'f TargetFile| {
+        let branches = match branches::find(&file.known.index, path, line.into()) {
+            Ok(branches) => branches,
+            Err(error) => return Ok(Err(error)),
+        };
+        let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
+        let sections = sections(file, bytes)?;
+        let debug = DebugFile::new(&sections);
+        let mut prepared = Vec::new();
+        for site in &branches.sites {
+            let address = site.jump.address;
+            let at_jump = LineSite { address };
+            let mut line = at(file, &debug, &branches.file, line, at_jump, conditions, capture)?;
+            let condition = if taken {
+                site.condition
+            } else {
+                site.condition.opposite()
+            };
+            line.spec.branch = Some(condition.number());
+            prepared.push(line);
+        }
+        Ok(Ok(prepared))
+    };
+    let weight = |error: &BranchError| match error {
+        BranchError::Line(error) => line_weight(error),
+        _ => OF_CODE,
+    };
+    in_files(files, plan, weight, |error| match error {
+        BranchError::Line(error) => line_refusal(error),
+        error => {
+            let nearest = match error {
+                BranchError::NoBranches { nearest, .. } => listed(nearest),
+                _ => String::new(),
+            };
+            SessionError::new(Reason::LineNotFound, error.to_string()).with("nearest", nearest)
+        }
+    })
+}
+
+/// The calls of a line in all files, by file.
+///
+/// # Errors
+/// Where there are none, with what is there instead.
+pub fn plan_calls<'f>(
+    files: &'f [TargetFile],
+    (path, line): (&str, u32),
+    callee: &Name,
+) -> Result<Vec<(&'f TargetFile, FoundCalls)>, SessionError> {
+    let plan = |file: &'f TargetFile| Ok(calls::find(&file.known.index, path, line.into(), callee));
+    let weight = |error: &CallError| match error {
+        CallError::Line(error) => line_weight(error),
+        _ => OF_CODE,
+    };
+    in_files(files, plan, weight, |error| match error {
+        CallError::Line(error) => line_refusal(error),
+        CallError::Inlined { .. } => SessionError::new(Reason::FunctionOnlyInlined, error.to_string()),
+        _ => SessionError::new(Reason::FunctionNotFound, error.to_string()),
+    })
+}
+
+/// The file's debug information.
+pub fn sections<'b>(file: &TargetFile, bytes: &'b [u8]) -> Result<DebugSections<'b>, SessionError> {
+    DebugSections::load(bytes, bytes)
+        .map_err(|error| SessionError::new(Reason::Kernel, format!("{}: {error}", file.shown)))
+}

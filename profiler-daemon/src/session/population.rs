@@ -1,0 +1,47 @@
+//! The calls of a step that count: all that the programs have counted, or only those in spans whose duration is as
+//! asked.
+
+use std::collections::{BTreeMap, HashMap};
+
+use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
+
+use crate::kernel::Engine;
+
+/// Calls that were found to count when the spans around them had ended, by probe and bucket.
+#[derive(Default)]
+pub struct JoinedCalls(HashMap<ProbeId, BTreeMap<usize, u64>>);
+
+impl JoinedCalls {
+    /// Adds a call.
+    pub fn add(&mut self, end: &SpanEnd) {
+        let bucket = bucket_of(end.end_ns.saturating_sub(end.start_ns));
+        *self.0.entry(end.probe).or_default().entry(bucket).or_default() += 1;
+    }
+
+    /// Forgets probes that are gone.
+    pub fn retain(&mut self, is_live: impl Fn(ProbeId) -> bool) {
+        self.0.retain(|probe, _| is_live(*probe));
+    }
+}
+
+/// Where the calls of a step are counted.
+#[derive(Clone, Copy)]
+pub enum Population<'a> {
+    /// By the programs.
+    Counted(&'a Engine),
+    /// At the ends of spans around them.
+    Joined(&'a JoinedCalls),
+}
+
+impl<'a> Population<'a> {
+    /// A probe's calls by the bucket of their duration, since it was attached.
+    pub fn histogram(self, probe: ProbeId) -> Box<dyn Iterator<Item = (usize, u64)> + 'a> {
+        match self {
+            Self::Counted(engine) => Box::new(engine.histogram(probe)),
+            Self::Joined(calls) => {
+                let calls = calls.0.get(&probe).into_iter().flatten();
+                Box::new(calls.map(|(bucket, count)| (*bucket, *count)))
+            }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The part of a scope that matters to its slowest calls: whose they are, and what is inside.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use profiler_common::probe::ProbeId;
+
+use super::super::{
+    lines::Printed,
+    picture::{FunctionInfo, Losses},
+    steps::{RunningStep, Steps},
+};
+use crate::kernel::Engine;
+
+/// Whose calls are shown, and how.
+pub struct Shown {
+    pub function: Arc<FunctionInfo>,
+    pub printed: Arc<[Printed]>,
+}
+
+/// The part of a scope that matters here.
+pub struct Layout {
+    /// Number of the step whose calls are shown.
+    pub(super) step: usize,
+    pub(super) shown: HashMap<ProbeId, Shown>,
+    /// The probes of the steps behind, each with its place.
+    pub(super) behind: HashMap<ProbeId, Arc<str>>,
+    /// Those of them that are lines.
+    pub(super) lines: Vec<ProbeId>,
+    /// Gates that the lines behind open, up to the next step with spans.
+    pub(super) gates: u32,
+}
+
+impl Layout {
+    /// That of a scope whose step of a number is shown.
+    pub fn of(steps: &Steps, number: usize) -> Option<Self> {
+        let step = steps.get(number)?;
+        let functions = step.functions.iter().flat_map(|function| {
+            let probes = function.probes();
+            probes.map(|probe| (probe, &function.info))
+        });
+        let shown = functions.map(|(probe, function)| {
+            let (function, printed) = (Arc::clone(function), step.printed(probe));
+            (probe, Shown { function, printed })
+        });
+        let mut layout = Self {
+            step: number,
+            shown: shown.collect(),
+            behind: HashMap::new(),
+            lines: Vec::new(),
+            gates: 0,
+        };
+        let behind = || steps.iter().skip(number + 1);
+        let has_spans = |step: &&RunningStep| step.step.place.has_spans();
+        for step in behind().take_while(|step| !has_spans(step)) {
+            layout.gates |= step.gate_bits();
+        }
+        for step in behind() {
+            let place: Arc<str> = step.step.place.to_string().into();
+            for function in step.functions.iter() {
+                let name: Arc<str> = function.info.name.as_str().into();
+                layout
+                    .behind
+                    .extend(function.probes().map(|probe| (probe, Arc::clone(&name))));
+            }
+            for (probe, ..) in step.lines() {
+                layout.behind.insert(probe, Arc::clone(&place));
+                layout.lines.push(probe);
+            }
+        }
+        Some(layout)
+    }
+
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let keys = |layout: &Self| -> (BTreeSet<ProbeId>, BTreeSet<ProbeId>) {
+            let behind = layout.behind.keys().copied().collect();
+            (layout.shown.keys().copied().collect(), behind)
+        };
+        self.gates == other.gates && keys(self) == keys(other)
+    }
+
+    /// Has recorded what is shown of calls; or no more than the session itself asks for. `captures`: it has values read,
+    /// or hits recorded.
+    pub fn set_records(&self, engine: &Engine, steps: &Steps, captures: bool, on: bool) {
+        let is_of_last = |probe: ProbeId| {
+            steps.last().is_some_and(|last| {
+                last.functions.has(probe) || last.lines().any(|(known, ..)| known == probe)
+            })
+        };
+        let asked = |probe: ProbeId| on || captures && is_of_last(probe);
+        for probe in &self.lines {
+            engine.set_records(*probe, asked(*probe));
+        }
+        if captures {
+            for probe in self.shown.keys() {
+                engine.set_records(*probe, asked(*probe));
+            }
+        }
+    }
+
+    /// Number of the step whose calls are shown.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// The probes of the calls that are shown.
+    pub fn probes(&self) -> impl Iterator<Item = ProbeId> + '_ {
+        self.shown.keys().copied()
+    }
+}
+
+/// What the programs could not record of a layout's calls, and of what is inside, by reason.
+pub fn program_losses(engine: &Engine, layout: &Layout) -> Losses {
+    let mut lost = Losses::new();
+    let mut add = |reason: &'static str, count: u64| {
+        if count > 0 {
+            *lost.entry(reason).or_default() += count;
+        }
+    };
+    for (probe, shown) in &layout.shown {
+        if !shown.printed.is_empty() {
+            let hits = engine.hit_counts(*probe);
+            add("values_rate_limit", hits.limited);
+            add("values_ring_full", hits.ring_full);
+        }
+    }
+    for probe in &layout.lines {
+        let hits = engine.hit_counts(*probe);
+        add("inside_rate_limit", hits.limited);
+        add("inside_ring_full", hits.ring_full);
+    }
+    for probe in layout.behind.keys() {
+        add("join_limit", engine.probe_counts(*probe).join_limit);
+    }
+    lost
+}

@@ -1,0 +1,103 @@
+//! What is shown of the slowest calls at one moment.
+
+use std::sync::Arc;
+
+use super::super::{
+    flame::Moment,
+    picture::{Cost, FunctionInfo, Losses},
+    trace::TracedValue,
+};
+use crate::{aggregate::calltree::FrameId, symbolize::Frame};
+
+/// A call or hit inside a call.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpanChild {
+    /// The step as it was asked for; of a glob the function.
+    pub place: Arc<str>,
+    /// From the beginning of the call that it is inside of.
+    pub offset_ns: u64,
+    /// `None` of a hit.
+    pub duration_ns: Option<u64>,
+}
+
+/// One of the slowest calls.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SlowSpan {
+    /// `CLOCK_MONOTONIC` at its beginning.
+    pub start_ns: u64,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// Whose call it was.
+    pub function: Arc<FunctionInfo>,
+    /// How long it took.
+    pub duration_ns: u64,
+    /// What was read where it began; `None` where values were asked for and none were read of this call.
+    pub values: Option<Vec<TracedValue>>,
+    /// What happened inside, in the order in which it began.
+    pub children: Vec<SpanChild>,
+    /// What happened inside beyond that.
+    pub children_left_out: u64,
+    /// The target was sampled when it began.
+    pub sampled: bool,
+    /// Samples that were taken in it.
+    pub samples: u64,
+    /// The stack that most of them have, root first, with the lines that ran; empty without samples.
+    pub stack: Box<[FrameId]>,
+    /// Samples with that stack.
+    pub stack_samples: u64,
+}
+
+/// The slowest calls of a session.
+#[derive(Clone, Debug)]
+pub struct SpansPicture {
+    /// Number of the picture within its stream.
+    pub seq: u64,
+    /// Canonical text of the scope.
+    pub scope: Arc<str>,
+    /// Slowest first.
+    pub spans: Vec<Arc<SlowSpan>>,
+    /// Frames by number; only ever appended to.
+    pub frames: Arc<Vec<Frame>>,
+    /// Calls that ended in the window.
+    pub calls: u64,
+    /// Length of the window.
+    pub window_ns: u64,
+    /// Ends of calls that take at least this long are recorded.
+    pub threshold_ns: u64,
+    /// What was left out, by reason.
+    pub lost: Losses,
+    /// What the daemon costs.
+    pub cost: Cost,
+    /// Why this is the last one.
+    pub ended: Option<String>,
+}
+
+impl SpansPicture {
+    /// One of a scope without calls.
+    pub(in crate::session) fn without(window_ns: u64, moment: &Moment<'_>) -> Self {
+        Self {
+            seq: 0,
+            scope: Arc::clone(moment.scope),
+            spans: Vec::new(),
+            frames: Arc::clone(moment.frames),
+            calls: 0,
+            window_ns,
+            threshold_ns: 0,
+            lost: Losses::new(),
+            cost: moment.cost,
+            ended: moment.ended.map(str::to_owned),
+        }
+    }
+
+    /// It as one of a stream, which wants so many of the slowest.
+    pub(in crate::session) fn of_stream(&self, wanted: usize, seq: u64) -> Self {
+        let spans = self.spans.iter().take(wanted).cloned().collect();
+        Self {
+            seq,
+            spans,
+            ..self.clone()
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The slowest calls of a session: what begins and ends with those who watch them, and the programs' limits.
+
+use super::{
+    super::{
+        flame::Moment,
+        picture::Losses,
+        sampling::Sampling,
+        spans::{self, Layout, SampledFrom, Spans, SpansPicture},
+        symbols::Dropped,
+    },
+    Session, join_losses, span_losses,
+};
+use crate::{aggregate::histogram::Histogram, kernel::Engine};
+
+impl Session {
+    /// Whether there are calls whose slowest can be shown.
+    pub fn has_calls(&self) -> bool {
+        self.divider().is_some()
+    }
+
+    /// Begins and ends the look at the slowest calls with its watchers.
+    pub fn settle_spans(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
+        let wanted = self.spans_watchers.variants().max();
+        match (wanted, &mut self.spans) {
+            (Some(wanted), Some(spans)) => spans.want(wanted),
+            (Some(wanted), None) => {
+                self.begin_spans(engine, dropped, wanted);
+                self.set_bands();
+            }
+            (None, Some(_)) => {
+                self.end_spans(engine);
+                self.read(engine, now_ns);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// To say since when the target is sampled for the slowest calls.
+    pub fn spans_sampled_from(&self) -> SampledFrom {
+        let spans = self.spans.as_ref();
+        spans.map(Spans::sampled_from).unwrap_or_default()
+    }
+
+    fn begin_spans(&mut self, engine: &Engine, dropped: Dropped, wanted: usize) {
+        let layout = self.divider().and_then(|step| Layout::of(&self.steps, step));
+        let Some(layout) = layout else { return };
+        layout.set_records(engine, &self.steps, self.capture.is_some(), true);
+        let lost = self.spans_losses(engine, dropped, &layout);
+        self.spans = Some(Spans::new(layout, wanted, self.ages.window.window_ns, lost));
+    }
+
+    fn end_spans(&mut self, engine: &Engine) {
+        if let Some(spans) = self.spans.take() {
+            let layout = spans.layout();
+            layout.set_records(engine, &self.steps, self.capture.is_some(), false);
+            for probe in layout.probes() {
+                engine.set_threshold(probe, u64::MAX);
+            }
+        }
+    }
+
+    /// Goes on with another scope.
+    pub(super) fn renew_spans(&mut self, engine: &Engine, dropped: Dropped) {
+        let Some(wanted) = self.spans_watchers.variants().max() else {
+            return;
+        };
+        let layout = self.divider().and_then(|step| Layout::of(&self.steps, step));
+        if let (Some(layout), Some(spans)) = (layout, &mut self.spans)
+            && spans.goes_on(layout)
+        {
+            let captures = self.capture.is_some();
+            spans.layout().set_records(engine, &self.steps, captures, true);
+            return;
+        }
+        // The probes before are gone, or have been set anew.
+        let before = self.spans.take();
+        self.begin_spans(engine, dropped, wanted);
+        if let (Some(before), Some(spans)) = (before, &mut self.spans) {
+            spans.is_sampled_as(&before);
+        }
+        self.set_bands();
+    }
+
+    /// The slowest calls at one moment.
+    pub(super) fn spans_picture(&self, engine: &Engine, moment: &Moment<'_>) -> SpansPicture {
+        let Some(spans) = &self.spans else {
+            return SpansPicture::without(self.ages.window.window_ns, moment);
+        };
+        let calls = self.calls_of(spans.layout().step(), moment.now_ns).total();
+        let lost = self.spans_losses(engine, moment.dropped, spans.layout());
+        spans.picture(calls, moment, lost)
+    }
+
+    /// What is lost of the calls that a layout shows, by reason.
+    fn spans_losses(&self, engine: &Engine, dropped: Dropped, layout: &Layout) -> Losses {
+        let mut lost = Sampling::now(engine, dropped).losses();
+        lost.extend(span_losses(engine));
+        lost.extend(join_losses(self.dropped));
+        lost.extend(spans::program_losses(engine, layout));
+        lost
+    }
+
+    /// All calls of the step whose slowest are shown, in the window.
+    fn calls_of(&self, step: usize, now_ns: u64) -> Histogram<u64> {
+        let mut calls = Histogram::new();
+        for function in self.steps.get(step).iter().flat_map(|step| step.functions.iter()) {
+            calls.merge(&function.latency().window(now_ns));
+        }
+        calls
+    }
+
+    /// Sets from which duration on the ends of calls are recorded: of the last step for what is slow by its scope, of the
+    /// step whose slowest are watched for these; of both, the lower.
+    pub(super) fn set_thresholds(&mut self, engine: &Engine, slow_from_ns: Option<u64>, now_ns: u64) {
+        let shown = self.spans.as_ref().map(|spans| spans.layout().step());
+        let shown_from_ns = shown.map(|step| (step, self.shown_from_ns(step, now_ns)));
+        let last_number = self.steps.iter().len().saturating_sub(1);
+        let mut thresholds: Vec<(usize, u64)> = shown_from_ns.into_iter().collect();
+        match (slow_from_ns, thresholds.first_mut()) {
+            (Some(slow_ns), Some((step, ns))) if *step == last_number => *ns = slow_ns.min(*ns),
+            (Some(slow_ns), _) => thresholds.push((last_number, slow_ns)),
+            (None, _) => {}
+        }
+        for (number, threshold_ns) in thresholds {
+            let step = self.steps.get(number);
+            for probe in step.iter().flat_map(|step| step.functions.probes()) {
+                engine.set_threshold(probe, threshold_ns);
+            }
+        }
+    }
+
+    /// The duration from which on the ends of a step's calls are needed to show the slowest.
+    fn shown_from_ns(&mut self, step: usize, now_ns: u64) -> u64 {
+        let calls = self.calls_of(step, now_ns);
+        let spans = self.spans.as_mut();
+        spans.map_or(u64::MAX, |spans| spans.threshold_ns(&calls, now_ns))
+    }
+}

@@ -1,0 +1,419 @@
+//! The steps of a running scope: what each has attached, and how one is replaced by another.
+
+use std::{collections::HashSet, sync::Arc};
+
+use profiler_common::probe::ProbeId;
+
+use super::{
+    functions::{Functions, Key, key},
+    lines::{Printed, TracedPlace},
+    picture::SiteInfo,
+    prepare::{PreparedFile, PreparedLines, PreparedSpan, PreparedStep},
+};
+use crate::{
+    aggregate::latency::AgeConfig,
+    kernel::{Attachment, Engine, Gate, Gates, KernelError},
+    plan::scope::{Place, Step},
+};
+
+/// Live probes of spans, and the functions that they are for.
+struct AttachedSpans {
+    attachment: Attachment,
+    functions: Vec<Key>,
+    /// What is shown of each probe's spans.
+    printed: Vec<Arc<[Printed]>>,
+}
+
+/// Live probes of lines.
+struct AttachedLines {
+    attachment: Attachment,
+    lines: Vec<(Arc<TracedPlace>, Arc<[Printed]>)>,
+}
+
+/// One step.
+pub struct RunningStep {
+    /// As it was asked for.
+    pub step: Step,
+    /// Whose spans are seen; none of a line.
+    pub functions: Functions,
+    /// How they are seen.
+    pub sites: Vec<SiteInfo>,
+    spans: Vec<AttachedSpans>,
+    lines: Vec<AttachedLines>,
+    /// What it opens, where a step follows.
+    gate: Option<Gate>,
+}
+
+impl RunningStep {
+    /// The bits of the gate that it opens.
+    pub fn gate_bits(&self) -> u32 {
+        self.gate.map_or(0, Gate::bits)
+    }
+
+    /// Its lines, each with its probe.
+    pub fn lines(&self) -> impl Iterator<Item = (ProbeId, &Arc<TracedPlace>, &Arc<[Printed]>)> {
+        self.lines.iter().flat_map(|attached| {
+            let probes = attached.attachment.probes().iter();
+            probes
+                .zip(&attached.lines)
+                .map(|(probe, (place, printed))| (*probe, place, printed))
+        })
+    }
+
+    /// What is shown of a probe's spans.
+    pub fn printed(&self, probe: ProbeId) -> Arc<[Printed]> {
+        self.spans
+            .iter()
+            .flat_map(|attached| attached.attachment.probes().iter().zip(&attached.printed))
+            .find(|(known, _)| **known == probe)
+            .map_or_else(Arc::default, |(_, printed)| Arc::clone(printed))
+    }
+
+    fn probes(&self) -> impl Iterator<Item = ProbeId> + '_ {
+        self.functions
+            .probes()
+            .chain(self.lines().map(|(probe, ..)| probe))
+    }
+
+    /// Probes of functions that are wanted no longer, attached because others of their file are.
+    fn leftovers(&self) -> impl Iterator<Item = ProbeId> + '_ {
+        let attached = self.spans.iter().flat_map(|spans| spans.attachment.probes());
+        attached.copied().filter(|probe| !self.functions.has(*probe))
+    }
+
+    /// Whether it asks for a duration.
+    pub fn asks(&self) -> bool {
+        !self.step.predicates.is_empty()
+    }
+}
+
+/// All of a scope's, outermost first.
+#[derive(Default)]
+pub struct Steps {
+    list: Vec<RunningStep>,
+}
+
+/// A span's site, and what is shown of each span.
+type FreshSpan = (SiteInfo, Arc<[Printed]>);
+
+/// What was attached for one step and belongs to nobody yet.
+#[derive(Default)]
+struct Fresh {
+    spans: Vec<(Attachment, Vec<FreshSpan>)>,
+    lines: Vec<AttachedLines>,
+}
+
+impl Steps {
+    /// All steps.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &RunningStep> + ExactSizeIterator {
+        self.list.iter()
+    }
+
+    /// All steps, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RunningStep> {
+        self.list.iter_mut()
+    }
+
+    /// The innermost.
+    pub fn last(&self) -> Option<&RunningStep> {
+        self.list.last()
+    }
+
+    /// The innermost, to be changed.
+    pub fn last_mut(&mut self) -> Option<&mut RunningStep> {
+        self.list.last_mut()
+    }
+
+    /// The step of a number.
+    pub fn get(&self, number: usize) -> Option<&RunningStep> {
+        self.list.get(number)
+    }
+
+    /// Whether a step before this one asks for a duration: what it sees waits for that.
+    pub fn is_joined(&self, number: usize) -> bool {
+        self.list.iter().take(number).any(RunningStep::asks)
+    }
+
+    /// Puts prepared steps in the place of these. What did not change keeps its probes and counts: the steps up to the
+    /// first that differs, and of that one the functions that both have.
+    ///
+    /// # Errors
+    /// Where something cannot be attached; then everything is as it was.
+    pub fn replace(
+        &mut self,
+        engine: &mut Engine,
+        prepared: Vec<PreparedStep>,
+        records: bool,
+        ages: AgeConfig,
+        now_ns: u64,
+    ) -> Result<(), KernelError> {
+        let kept = self.kept(&prepared);
+        let mut gates: Vec<Option<Gate>> = Vec::new();
+        let mut taken = Vec::new();
+        for number in 0..prepared.len() {
+            let known = self
+                .list
+                .get(number)
+                .filter(|_| number < kept)
+                .and_then(|step| step.gate);
+            let is_last = number + 1 == prepared.len();
+            // What lies behind a line is told by its gate, be it only for samples.
+            let opens = !is_last || number > 0 && !prepared[number].step.place.has_spans();
+            gates.push(match known {
+                _ if !opens => None,
+                Some(gate) => Some(gate),
+                None => match engine.take_gate(now_ns) {
+                    Ok(gate) => {
+                        taken.push(gate);
+                        Some(gate)
+                    }
+                    Err(error) => {
+                        give_back(engine, taken);
+                        return Err(error);
+                    }
+                },
+            });
+        }
+        let mut joined = false;
+        let gates_of: Vec<Gates> = prepared
+            .iter()
+            .enumerate()
+            .map(|(number, prepared)| {
+                let gates = Gates {
+                    requires: number.checked_sub(1).and_then(|before| gates[before]),
+                    opens: gates[number],
+                    joined,
+                };
+                joined |= !prepared.step.predicates.is_empty();
+                gates
+            })
+            .collect();
+        let fresh = match self.attach(engine, &prepared, kept, &gates_of, records) {
+            Ok(fresh) => fresh,
+            Err(error) => {
+                give_back(engine, taken);
+                return Err(error);
+            }
+        };
+        // Nothing can fail from here on.
+        let before: Vec<Gate> = self.list.iter().filter_map(|step| step.gate).collect();
+        for step in self.list.drain(kept..) {
+            detach(engine, step);
+        }
+        for (number, (prepared, fresh)) in prepared.into_iter().zip(fresh).enumerate() {
+            self.settle(engine, number, prepared, fresh, ages, now_ns);
+        }
+        let count = self.list.len();
+        for (number, (step, gates)) in self.list.iter_mut().zip(gates_of).enumerate() {
+            step.gate = gates.opens;
+            for probe in step.leftovers() {
+                engine.set_gates(probe, Gates::default());
+                engine.set_threshold(probe, u64::MAX);
+                engine.set_records(probe, false);
+            }
+            for probe in step.probes() {
+                engine.set_gates(probe, gates);
+                engine.set_threshold(probe, u64::MAX);
+            }
+            for probe in step.probes() {
+                engine.set_records(probe, records && number + 1 == count);
+            }
+        }
+        for gate in before {
+            if !self.list.iter().any(|step| step.gate == Some(gate)) {
+                engine.give_back_gate(gate);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many of the steps have something that the prepared ones have too.
+    fn kept(&self, prepared: &[PreparedStep]) -> usize {
+        let mut kept = 0;
+        for (known, new) in self.list.iter().zip(prepared) {
+            let (known, new) = (&known.step, &new.step);
+            let are_functions =
+                matches!(known.place, Place::Function(_)) && matches!(new.place, Place::Function(_));
+            if known.conditions != new.conditions || known.place != new.place && !are_functions {
+                break;
+            }
+            kept += 1;
+            if known != new {
+                break;
+            }
+        }
+        kept
+    }
+
+    /// Attaches what is not there yet, all or nothing.
+    fn attach(
+        &self,
+        engine: &mut Engine,
+        prepared: &[PreparedStep],
+        kept: usize,
+        gates: &[Gates],
+        records: bool,
+    ) -> Result<Vec<Fresh>, KernelError> {
+        let mut all: Vec<Fresh> = Vec::new();
+        let count = prepared.len();
+        for (number, (prepared, gates)) in prepared.iter().zip(gates).enumerate() {
+            let known = self.list.get(number).filter(|_| number < kept);
+            let mut fresh = Fresh::default();
+            let records = records && number + 1 == count;
+            let attached = attach_step(engine, prepared, known, (*gates, records), &mut fresh);
+            all.push(fresh);
+            if let Err(error) = attached {
+                for Fresh { spans, lines } in all {
+                    for (attachment, _) in spans {
+                        engine.detach(attachment);
+                    }
+                    for lines in lines {
+                        engine.detach(lines.attachment);
+                    }
+                }
+                return Err(error);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes one step what was prepared.
+    fn settle(
+        &mut self,
+        engine: &mut Engine,
+        number: usize,
+        prepared: PreparedStep,
+        fresh: Fresh,
+        ages: AgeConfig,
+        now_ns: u64,
+    ) {
+        let PreparedStep { step, files, .. } = prepared;
+        if number == self.list.len() {
+            self.list.push(RunningStep {
+                step: step.clone(),
+                functions: Functions::default(),
+                sites: Vec::new(),
+                spans: Vec::new(),
+                lines: Vec::new(),
+                gate: None,
+            });
+        }
+        let running = &mut self.list[number];
+        running.step = step;
+        for (attachment, sites) in fresh.spans {
+            for (probe, (site, _)) in attachment.probes().iter().zip(&sites) {
+                running
+                    .functions
+                    .add(&site.function, site.exit_method, *probe, ages, now_ns);
+            }
+            running.spans.push(AttachedSpans {
+                attachment,
+                functions: sites.iter().map(|(site, _)| key(&site.function)).collect(),
+                printed: sites.into_iter().map(|(_, printed)| printed).collect(),
+            });
+        }
+        running.lines.extend(fresh.lines);
+        let sites = files.into_iter().flat_map(|file| file.sites);
+        running.sites = sites.map(|span| span.site).collect();
+        let wanted: HashSet<Key> = running.sites.iter().map(|site| key(&site.function)).collect();
+        running.functions.retain(|function| wanted.contains(function));
+        let (kept, unused): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut running.spans)
+                .into_iter()
+                .partition(|attached| {
+                    let mut functions = attached.functions.iter();
+                    functions.any(|function| wanted.contains(function))
+                });
+        running.spans = kept;
+        for attached in unused {
+            engine.detach(attached.attachment);
+        }
+    }
+
+    /// Takes all probes off the target; what they have counted stays.
+    pub fn quiesce(&mut self, engine: &mut Engine) {
+        for step in &mut self.list {
+            for attached in &mut step.spans {
+                engine.quiesce(&mut attached.attachment);
+            }
+            for attached in &mut step.lines {
+                engine.quiesce(&mut attached.attachment);
+            }
+        }
+    }
+
+    /// Detaches everything.
+    pub fn detach(&mut self, engine: &mut Engine) {
+        for step in self.list.drain(..) {
+            let gate = step.gate;
+            detach(engine, step);
+            if let Some(gate) = gate {
+                engine.give_back_gate(gate);
+            }
+        }
+    }
+}
+
+fn give_back(engine: &mut Engine, gates: Vec<Gate>) {
+    for gate in gates {
+        engine.give_back_gate(gate);
+    }
+}
+
+fn detach(engine: &mut Engine, step: RunningStep) {
+    for attached in step.spans {
+        engine.detach(attached.attachment);
+    }
+    for attached in step.lines {
+        engine.detach(attached.attachment);
+    }
+}
+
+fn attach_step(
+    engine: &mut Engine,
+    prepared: &PreparedStep,
+    known: Option<&RunningStep>,
+    (gates, records): (Gates, bool),
+    fresh: &mut Fresh,
+) -> Result<(), KernelError> {
+    for PreparedFile { pid, path, sites } in &prepared.files {
+        let (mut infos, mut specs) = (Vec::new(), Vec::new());
+        for PreparedSpan { site, spec, printed } in sites {
+            if known.is_some_and(|known| known.functions.contains(&key(&site.function))) {
+                continue;
+            }
+            let mut spec = spec.clone();
+            spec.gates = gates;
+            if let Some(look) = &mut spec.look {
+                look.records = records;
+            }
+            infos.push((site.clone(), Arc::clone(printed)));
+            specs.push(spec);
+        }
+        if !specs.is_empty() {
+            let attachment = engine.attach(*pid, path, &specs)?;
+            fresh.spans.push((attachment, infos));
+        }
+    }
+    if known.is_some_and(|known| !known.lines.is_empty()) {
+        return Ok(());
+    }
+    for PreparedLines { pid, path, lines } in &prepared.lines {
+        let specs: Vec<_> = lines
+            .iter()
+            .map(|line| {
+                let mut spec = line.spec.clone();
+                spec.gates = gates;
+                spec.look.records = records;
+                spec
+            })
+            .collect();
+        let attachment = engine.attach_hits(*pid, path, &specs)?;
+        let lines = lines
+            .iter()
+            .map(|line| (Arc::clone(&line.place), Arc::clone(&line.printed)))
+            .collect();
+        fresh.lines.push(AttachedLines { attachment, lines });
+    }
+    Ok(())
+}

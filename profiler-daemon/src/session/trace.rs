@@ -1,0 +1,431 @@
+//! Hits and ended calls on their way to those who watch them, each once and in order.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use profiler_common::{
+    probe::ProbeId,
+    record::SpanEnd,
+    values::{MAX_BYTES, OUTPUT_BYTES, State},
+};
+use tokio::sync::mpsc;
+
+use super::{
+    lines::{Printed, TracedPlace},
+    picture::{Cost, Losses},
+};
+use crate::{
+    aggregate::path::Dropped,
+    kernel::{Engine, Hit, ReadValue},
+    plan::values::{self, Reading, Refusal},
+};
+
+/// Batches that may wait for a client; it misses those beyond, counted.
+const MAX_WAITING: usize = 64;
+
+/// Calls that may be open with what was read where they began; those beyond are counted as `too_many_open`.
+const MAX_ENTERED: usize = 65_536;
+
+/// So many open calls are not searched for those of threads that are gone.
+const FEW_ENTERED: usize = 4_096;
+
+/// Hits in one batch; those beyond are counted as `batch_full`.
+const MAX_BATCH: usize = 65_536;
+
+/// A value at a hit.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TracedValue {
+    /// The expression, as it was understood.
+    pub expression: Arc<str>,
+    /// The type's name; empty where it is not known.
+    pub type_name: Arc<str>,
+    /// What came of it.
+    pub reading: Reading,
+}
+
+/// A line that was reached, or a call that ended.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TracedHit {
+    /// `CLOCK_MONOTONIC`: when the line was reached, or the call began.
+    pub ts_ns: u64,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The place, as an index of all of the trace's.
+    pub place: u32,
+    /// Of a call.
+    pub duration_ns: Option<u64>,
+    /// In the order in which they were asked for.
+    pub values: Vec<TracedValue>,
+}
+
+/// What happened since the batch before.
+#[derive(Clone, Debug)]
+pub struct TraceBatch {
+    /// Number of the batch within its stream.
+    pub seq: u64,
+    /// Places that are new to the stream.
+    pub places: Vec<Arc<TracedPlace>>,
+    /// In the order in which they were seen.
+    pub hits: Arc<Vec<TracedHit>>,
+    /// Hits at the places since they were attached.
+    pub reached: u64,
+    /// Those that a condition on values rejected.
+    pub rejected: u64,
+    /// Those that are not shown, by reason.
+    pub lost: Losses,
+    /// What the daemon costs.
+    pub cost: Cost,
+    /// Why this is the last one.
+    pub ended: Option<String>,
+}
+
+/// What becomes of hits and calls because of the spans around them.
+#[derive(Clone, Copy, Debug)]
+pub struct Around {
+    /// What was not inside such spans as the scope asks for.
+    pub dropped: Dropped,
+    /// What is in spans that are still open.
+    pub waiting: u64,
+}
+
+struct Watcher {
+    batches: mpsc::Sender<TraceBatch>,
+    seq: u64,
+    places_sent: usize,
+    /// Hits that it was too slow for.
+    slow: u64,
+}
+
+/// A call that began and was recorded.
+struct Entered {
+    tgid: u32,
+    probe: ProbeId,
+    values: Vec<TracedValue>,
+}
+
+/// A line's probe, or a function's.
+struct Line {
+    place: u32,
+    printed: Arc<[Printed]>,
+}
+
+/// The values of a hit.
+pub fn read(printed: &[Printed], hit: &Hit) -> Vec<TracedValue> {
+    let mut read = hit.values.iter();
+    printed
+        .iter()
+        .map(|printed| match &printed.lowered {
+            Err(refusal) => TracedValue {
+                expression: Arc::clone(&printed.expression),
+                type_name: "".into(),
+                reading: refused(refusal),
+            },
+            Ok(lowered) => TracedValue {
+                expression: Arc::clone(&printed.expression),
+                type_name: lowered.shape.type_name.as_str().into(),
+                reading: read.next().map_or_else(
+                    || Reading::Unsupported("the record of the hit has no more room".to_owned()),
+                    |value| values::render(lowered, &state(value)),
+                ),
+            },
+        })
+        .collect()
+}
+
+/// What a session records, and who gets it.
+#[derive(Default)]
+pub struct Trace {
+    places: Vec<Arc<TracedPlace>>,
+    lines: HashMap<ProbeId, Line>,
+    calls: HashMap<ProbeId, Line>,
+    /// What was read where calls began that have not ended, by thread and number.
+    entered: HashMap<(u32, u64), Entered>,
+    hits: Vec<TracedHit>,
+    batch_full: u64,
+    /// Calls whose duration is not as asked.
+    calls_outside: u64,
+    /// Calls that were jumped over.
+    calls_abandoned: u64,
+    /// Calls whose end never came.
+    calls_lost: u64,
+    /// Calls that were open when there was no more room for them.
+    calls_full: u64,
+    watchers: Vec<Watcher>,
+}
+
+impl Trace {
+    /// Adds a line's probe.
+    pub fn add_line(&mut self, probe: ProbeId, place: &Arc<TracedPlace>, printed: Arc<[Printed]>) {
+        let place = self.place(place);
+        self.lines.insert(probe, Line { place, printed });
+    }
+
+    /// Adds a function's probe.
+    pub fn add_call(&mut self, probe: ProbeId, place: &Arc<TracedPlace>, printed: Arc<[Printed]>) {
+        let place = self.place(place);
+        self.calls.insert(probe, Line { place, printed });
+    }
+
+    fn place(&mut self, wanted: &Arc<TracedPlace>) -> u32 {
+        let at = self
+            .places
+            .iter()
+            .position(|place| place == wanted)
+            .unwrap_or_else(|| {
+                self.places.push(Arc::clone(wanted));
+                self.places.len() - 1
+            });
+        u32::try_from(at).unwrap_or(u32::MAX)
+    }
+
+    /// Forgets probes that are gone, and what they counted; whether there were any. Places stay: hits that were sent
+    /// name them.
+    pub fn retain(&mut self, is_live: impl Fn(ProbeId) -> bool) -> bool {
+        let before = self.lines.len() + self.calls.len();
+        self.lines.retain(|probe, _| is_live(*probe));
+        self.calls.retain(|probe, _| is_live(*probe));
+        if self.lines.len() + self.calls.len() == before {
+            return false;
+        }
+        self.entered.retain(|_, entered| is_live(entered.probe));
+        self.calls_outside = 0;
+        self.calls_abandoned = 0;
+        self.calls_lost = 0;
+        self.calls_full = 0;
+        true
+    }
+
+    /// Opens a stream.
+    pub fn watch(&mut self) -> mpsc::Receiver<TraceBatch> {
+        let (batches, receiver) = mpsc::channel(MAX_WAITING);
+        self.watchers.push(Watcher {
+            batches,
+            seq: 0,
+            places_sent: 0,
+            slow: 0,
+        });
+        receiver
+    }
+
+    /// Number of open streams.
+    pub fn watchers(&self) -> usize {
+        self.watchers.len()
+    }
+
+    /// Forgets streams that nobody reads any more.
+    pub fn sweep(&mut self) {
+        self.watchers.retain(|watcher| !watcher.batches.is_closed());
+    }
+
+    /// Whether a probe is of one of its lines.
+    pub fn has_line(&self, probe: ProbeId) -> bool {
+        self.lines.contains_key(&probe)
+    }
+
+    /// Takes a hit, if it is of one of its lines.
+    pub fn take_hit(&mut self, hit: &Hit) {
+        let Some(line) = self.lines.get(&hit.probe) else {
+            return;
+        };
+        let (place, values) = (line.place, read(&line.printed, hit));
+        self.push(TracedHit {
+            ts_ns: hit.ts_ns,
+            pid: hit.tgid,
+            tid: hit.tid,
+            place,
+            duration_ns: None,
+            values,
+        });
+    }
+
+    /// Takes what was read where a call began, if it is of one of its functions.
+    pub fn take_entry(&mut self, hit: &Hit) {
+        let Some(call) = self.calls.get(&hit.probe) else {
+            return;
+        };
+        if self.entered.len() >= MAX_ENTERED {
+            self.calls_full += 1;
+            return;
+        }
+        let entered = Entered {
+            tgid: hit.tgid,
+            probe: hit.probe,
+            values: read(&call.printed, hit),
+        };
+        self.entered.insert((hit.tid, hit.parent), entered);
+    }
+
+    /// What was read where a call began that ends; `None` where that was not recorded, or it has no duration.
+    pub fn leave(&mut self, end: &SpanEnd) -> Option<Vec<TracedValue>> {
+        if !self.calls.contains_key(&end.probe) {
+            return None;
+        }
+        let entered = self.entered.remove(&(end.tid, end.sequence))?;
+        if end.flags & SpanEnd::ABANDONED != 0 {
+            self.calls_abandoned += 1;
+            return None;
+        }
+        Some(entered.values)
+    }
+
+    /// Takes a call that ended, if its duration is one that is looked for.
+    pub fn take_call(
+        &mut self,
+        end: &SpanEnd,
+        values: Vec<TracedValue>,
+        is_inside: impl FnOnce(u64) -> bool,
+    ) {
+        let Some(&Line { place, .. }) = self.calls.get(&end.probe) else {
+            return;
+        };
+        let duration_ns = end.end_ns.saturating_sub(end.start_ns);
+        if !is_inside(duration_ns) {
+            self.calls_outside += 1;
+            return;
+        }
+        self.push(TracedHit {
+            ts_ns: end.start_ns,
+            pid: end.tgid,
+            tid: end.tid,
+            place,
+            duration_ns: Some(duration_ns),
+            values,
+        });
+    }
+
+    /// Forgets calls of threads that are gone: their ends were lost.
+    pub fn expire(&mut self, is_gone: impl Fn(u32, u32) -> bool) {
+        if self.entered.len() < FEW_ENTERED {
+            return;
+        }
+        let before = self.entered.len();
+        let mut gone: HashMap<(u32, u32), bool> = HashMap::new();
+        self.entered.retain(|(tid, _), entered| {
+            let thread = (entered.tgid, *tid);
+            !*gone.entry(thread).or_insert_with(|| is_gone(entered.tgid, *tid))
+        });
+        self.calls_lost += (before - self.entered.len()) as u64;
+    }
+
+    fn push(&mut self, hit: TracedHit) {
+        if self.hits.len() >= MAX_BATCH {
+            self.batch_full += 1;
+            return;
+        }
+        self.hits.push(hit);
+    }
+
+    /// Hands over what there is, to those who have not heard of the places yet in any case; `ended` says why it is the
+    /// last.
+    pub fn publish(&mut self, engine: &Engine, around: Around, cost: Cost, ended: Option<&str>) {
+        if self.watchers.is_empty() {
+            return;
+        }
+        let hits = Arc::new(std::mem::take(&mut self.hits));
+        let (mut reached, mut rejected) = (0, 0);
+        let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for probe in self.lines.keys() {
+            let counts = engine.hit_counts(*probe);
+            reached += counts.reached;
+            rejected += counts.rejected;
+            for (reason, count) in [
+                ("rate_limit", counts.limited),
+                ("ring_full", counts.ring_full),
+                ("no_thread_state", counts.no_state),
+                ("disturbed", counts.disturbed),
+                ("join_limit", engine.probe_counts(*probe).join_limit),
+            ] {
+                if count > 0 {
+                    *lost.entry(reason).or_default() += count;
+                }
+            }
+        }
+        let Around { dropped, waiting } = around;
+        for probe in self.calls.keys() {
+            let (hits, calls) = (engine.hit_counts(*probe), engine.probe_counts(*probe));
+            reached += calls.entries + hits.rejected + hits.disturbed;
+            rejected += hits.rejected;
+            for (reason, count) in [
+                ("rate_limit", hits.limited),
+                ("ring_full", hits.ring_full),
+                ("no_thread_state", hits.no_state + calls.no_state),
+                ("disturbed", hits.disturbed),
+                ("too_deep", calls.too_deep),
+                ("join_limit", calls.join_limit),
+            ] {
+                if count > 0 {
+                    *lost.entry(reason).or_default() += count;
+                }
+            }
+        }
+        rejected += dropped.outside + self.calls_outside;
+        for (reason, count) in [
+            ("abandoned", self.calls_abandoned),
+            ("end_lost", self.calls_lost),
+            ("too_many_open", self.calls_full),
+            ("join_abandoned", dropped.abandoned),
+            ("join_expired", dropped.expired),
+            ("join_full", dropped.join_full),
+            ("join_open", waiting),
+        ] {
+            if count > 0 {
+                lost.insert(reason, count);
+            }
+        }
+        if ended.is_some() && !self.entered.is_empty() {
+            lost.insert("open", self.entered.len() as u64);
+        }
+        if self.batch_full > 0 {
+            lost.insert("batch_full", self.batch_full);
+        }
+        for watcher in &mut self.watchers {
+            let places = self
+                .places
+                .get(watcher.places_sent..)
+                .unwrap_or_default()
+                .to_vec();
+            let mut lost = lost.clone();
+            if watcher.slow > 0 {
+                lost.insert("slow_client", watcher.slow);
+            }
+            let batch = TraceBatch {
+                seq: watcher.seq,
+                places,
+                hits: Arc::clone(&hits),
+                reached,
+                rejected,
+                lost,
+                cost,
+                ended: ended.map(str::to_owned),
+            };
+            if watcher.batches.try_send(batch).is_ok() {
+                watcher.seq += 1;
+                watcher.places_sent = self.places.len();
+            } else {
+                watcher.slow += hits.len() as u64;
+            }
+        }
+    }
+}
+
+/// What the interpreter ended with.
+fn state(value: &ReadValue) -> State {
+    let mut state = State::START;
+    state.outcome = u8::try_from(value.outcome).unwrap_or(u8::MAX);
+    state.fault = value.fault;
+    let length = value.bytes.len().min(MAX_BYTES);
+    state.output[..length].copy_from_slice(&value.bytes[..length]);
+    state.length = u32::try_from(length).unwrap_or(0);
+    state
+}
+
+const _: () = assert!(MAX_BYTES <= OUTPUT_BYTES);
+
+/// Why nothing is read, as a reading.
+fn refused(refusal: &Refusal) -> Reading {
+    Reading::from(refusal.clone())
+}

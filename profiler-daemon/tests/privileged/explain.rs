@@ -1,0 +1,158 @@
+//! What slow calls do that others do not, against a target that says why its calls are slow.
+
+use profiler_daemon::session::{
+    ExplainPicture, Explained, NewSession, SessionError, SessionInfo, TargetSpec,
+};
+
+use super::{
+    fixture::{Fixture, spec},
+    service::{Ends, ROOT, Service},
+};
+
+impl Ends for ExplainPicture {
+    fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
+    }
+}
+
+/// The number of the source line that has this comment.
+fn line(comment: &str) -> usize {
+    let source = include_str!("../fixtures/engine/explain.c");
+    let at = source
+        .lines()
+        .position(|line| line.contains(&format!("/* {comment} */")));
+    at.unwrap() + 1
+}
+
+fn explain(service: &Service, pid: u32, scope: &str) -> Result<SessionInfo, SessionError> {
+    let request = NewSession {
+        name: String::new(),
+        target: TargetSpec::Pid(pid),
+        scope: scope.to_owned(),
+        frequency_hz: 99,
+        window_ns: 10_000_000_000,
+        half_life_ns: 30_000_000_000,
+        lease_ns: 900_000_000_000,
+        exit_method: None,
+        capture: None,
+        explain: true,
+    };
+    service.runtime.block_on(service.handle.create(ROOT, request))
+}
+
+/// The finding that begins so.
+fn find<'p>(picture: &'p ExplainPicture, text: &str) -> &'p Explained {
+    let found = picture
+        .findings
+        .iter()
+        .find(|finding| finding.text.starts_with(text));
+    found.unwrap_or_else(|| panic!("nothing is said of {text}: {:#?}", picture.findings))
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_reason_is_found_and_chance_is_not() {
+    let service = Service::start();
+    let spec = spec("explain");
+    let mut target = Fixture::start("explain", &spec.args);
+    target.prefer();
+    let session = explain(&service, target.pid(), "handle[> 1500us]").unwrap();
+    let watching = service
+        .handle
+        .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
+    let mut pictures = service.runtime.block_on(watching).unwrap();
+    target.say("go");
+    let (large, checked) = loop {
+        let line = target.line();
+        if let Some(counts) = line.strip_prefix("large ") {
+            let (large, checked) = counts.trim().split_once(" checked ").unwrap();
+            break (large.parse::<u64>().unwrap(), checked.parse::<u64>().unwrap());
+        }
+        assert!(!line.is_empty(), "it ended early:\n{}", target.output);
+    };
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    println!("{picture:#?}");
+    let calls = spec.truth["handle"].calls;
+    assert_eq!(picture.calls, calls);
+    assert_eq!(picture.lost.values().sum::<u64>(), 0, "{:?}", picture.lost);
+    // Fewer calls come in a second than are looked at.
+    assert_eq!(picture.looked_at, calls);
+    assert_eq!(picture.slow.calls + picture.other.calls, calls);
+
+    // Either way at a branch is counted to the call.
+    let counted = |comment: &str, count: u64| {
+        let both = ["taken", "else"].map(|way| {
+            let place = format!("explain.c:{}!{way}", line(comment));
+            let found = picture.findings.iter().find(|finding| finding.text == place);
+            found.map(|finding| {
+                assert_eq!(finding.slow.of + finding.other.of, calls, "{place}");
+                finding.slow.have + finding.other.have
+            })
+        });
+        let counts: Vec<u64> = both.into_iter().flatten().collect();
+        assert!(!counts.is_empty(), "{comment}");
+        assert!(
+            counts.iter().all(|ours| *ours == count || *ours == calls - count),
+            "{comment}: {counts:?} of {calls}, the target's own {count}"
+        );
+    };
+    counted("the branch", large);
+    counted("the check", checked);
+
+    // The reason, in all of its forms.
+    let branch = find(&picture, &format!("explain.c:{}!", line("the branch")));
+    assert!(branch.difference.low > 0.5, "{branch:?}");
+    let next = branch.next.clone().unwrap();
+    let size = find(&picture, "request->size");
+    assert!(size.difference.low > 0.5, "{size:?}");
+    let bound: u32 = size
+        .text
+        .strip_prefix("request->size > ")
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((49_000..=50_000).contains(&bound), "{size:?}");
+    if !session.perf_links {
+        let call = find(&picture, &format!("compress@explain.c:{}", line("the call")));
+        assert!(call.difference.low > 0.5, "{call:?}");
+        let (slow_ns, other_ns) = call.means.unwrap();
+        assert!(slow_ns > 2_000_000.0 && other_ns < slow_ns / 2.0, "{call:?}");
+    }
+    // Chance.
+    for text in ["request->kind", "retry"] {
+        let chance = find(&picture, text);
+        assert!(chance.difference.low < 0.1, "{chance:?}");
+    }
+    // What is offered can be looked at.
+    let attached = service.attach(target.pid(), &next).unwrap();
+    assert_eq!(attached.scope, next);
+    service.end(&attached);
+    target.say("exit");
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn only_calls_of_a_function_with_a_duration_are_explained() {
+    let service = Service::start();
+    let target = Fixture::start("explain", &["1".to_owned()]);
+    for (scope, words) in [
+        ("handle", "which calls are slow"),
+        ("", "name a function"),
+        ("explain.c:30", "only calls of a function"),
+        ("handle[> 1ms]/compress[> 1ms]", "only the last step"),
+        ("handel[> 1ms]", "handel"),
+    ] {
+        let error = explain(&service, target.pid(), scope).unwrap_err();
+        assert!(error.message.contains(words), "{scope}: {}", error.message);
+    }
+    let session = explain(&service, target.pid(), "handle[> 1ms]").unwrap();
+    let edit = service
+        .handle
+        .set_scope(ROOT, session.name.clone(), "handle[> 2ms]".to_owned());
+    let refused = service.runtime.block_on(edit).unwrap_err();
+    assert!(refused.message.contains("another session"), "{}", refused.message);
+    service.end(&session);
+    assert_eq!(target.finish().status, Some(0));
+}
