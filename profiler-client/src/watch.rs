@@ -31,6 +31,33 @@ impl Message for v1::WatchLatencyResponse {
     }
 }
 
+impl Message for v1::WatchTraceResponse {
+    fn is_final(&self) -> bool {
+        self.r#final
+    }
+    fn final_reason(&self) -> &str {
+        &self.final_reason
+    }
+}
+
+impl Message for v1::WatchExplainResponse {
+    fn is_final(&self) -> bool {
+        self.r#final
+    }
+    fn final_reason(&self) -> &str {
+        &self.final_reason
+    }
+}
+
+impl Message for v1::WatchSpansResponse {
+    fn is_final(&self) -> bool {
+        self.r#final
+    }
+    fn final_reason(&self) -> &str {
+        &self.final_reason
+    }
+}
+
 impl Message for v1::WatchFlameResponse {
     fn is_final(&self) -> bool {
         self.r#final

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests, which clippy does not see")]
 
 mod fake;
+mod spans;
+mod trace;
 
 use std::{
     fs,
@@ -11,6 +13,7 @@ use std::{
 };
 
 use fake::{Fake, Script};
+use profiler_proto::v1::edit_scope_request::Edit;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -78,6 +81,78 @@ fn processes_and_functions_are_listed() {
         serde_json::json!({"type": "function", "schema": 1, "name": "handle", "linkage_name": "_Zhandle",
             "file": "src/server.cc", "line": 12, "module": "/usr/bin/server", "address": 4108, "size": 100,
             "inlined": 0})
+    );
+}
+
+#[test]
+fn source_shows_what_can_be_probed() {
+    let fake = Fake::start(Script::default());
+    let output = run(&fake, &["source", "-p", "7", "handle"]);
+    assert_status(&output, 0);
+    assert_eq!(
+        stdout(&output),
+        "handle  src/server.cc:12–14\n  \
+           /usr/bin/server+0x100c, 100 bytes\n   \
+            12 ●    int handle(int fd) {\n\
+         ▶  13 ●?→    return read(fd) > 0; // \\u{1b}[31m  ?14 →read\n   \
+            14      }\n  \
+           variables, and the lines at which they can be read\n    \
+             fd  int  13\n\n  \
+           ● begins here (2…9, *: in so many places)   ? branch, to the line it takes   → call (→* indirect)\n"
+    );
+    assert!(
+        stderr(&output).contains("profiler: warning: src/server.cc is newer")
+            && stderr(&output).contains("2 more functions match"),
+        "{}",
+        stderr(&output)
+    );
+    let coloured = run(&fake, &["source", "-p", "7", "handle", "--color", "always"]);
+    assert!(stdout(&coloured).contains("\x1b[1m") && !stdout(&coloured).contains("\x1b[31m"));
+    assert_status(&run(&fake, &["source", "-p", "404", "handle"]), 3);
+    assert_status(&run(&fake, &["source", "-p", "403", "handle"]), 4);
+    assert_status(&run(&fake, &["source", "-p", "7"]), 2);
+    assert_status(&run(&fake, &["source", "-p", "7", "f[>= p195]"]), 2);
+    for (place, words) in [
+        ("handel", "candle"),
+        ("server.cc:1", "the nearest that have: 12"),
+        ("mod.rs:1", "a/mod.rs or b/mod.rs"),
+    ] {
+        let output = run(&fake, &["source", "-p", "7", place]);
+        assert_status(&output, 3);
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn source_as_json_is_a_function_and_its_lines() {
+    let fake = Fake::start(Script::default());
+    let output = run(&fake, &["source", "-p", "7", "handle", "--json"]);
+    assert_status(&output, 0);
+    let objects: Vec<Value> = stdout(&output)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(objects.len(), 4);
+    assert_eq!(
+        objects[0],
+        serde_json::json!({"type": "source", "schema": 1, "function": "handle", "linkage_name": "_Zhandle",
+            "file": "src/server.cc", "line": 12, "last_line": 14, "marked_line": 13, "has_text": true,
+            "module": "/usr/bin/server", "address": 4108, "size": 100, "ranges": [[4108, 4208]], "instances": [],
+            "variables": [{"name": "fd", "type": "int", "kind": "parameter", "line": 12, "inlined_from": null,
+                "ranges": [[4108, 4120]], "lines": [13]}],
+            "missing": [], "warnings": ["src/server.cc is newer than the program"]})
+    );
+    assert_eq!(
+        objects[2],
+        serde_json::json!({"type": "line", "schema": 1, "function": "handle", "module": "/usr/bin/server",
+            "address": 4108, "file": "src/server.cc", "line": 13, "marked": true,
+            "text": "  return read(fd) > 0; // \x1b[31m", "sites": [4112],
+            "branches": [{"address": 4124, "instruction": "jle",
+                "taken": {"address": 4130, "file": "src/server.cc", "line": 14},
+                "else": {"address": 4126, "file": "src/server.cc", "line": 13}, "loop": false}],
+            "calls": [{"address": 4116, "return_address": 4121, "callee": "read", "callee_address": null,
+                "kind": "plt", "tail": false}],
+            "inlined": [], "variables": [{"name": "fd", "type": "int", "everywhere": true}]})
     );
 }
 
@@ -408,6 +483,15 @@ fn sessions_are_made_listed_edited_and_ended() {
     );
     let output = run(&fake, &["scope", "set", "mine", "handle[>= p99]"]);
     assert_eq!(stdout(&output), "handle[>= p99]\n");
+    for edit in [
+        &["scope", "append", "mine", "a.c:7/g"][..],
+        &["scope", "drop", "mine"],
+        &["scope", "drop", "mine", "2"],
+        &["scope", "undo", "mine"],
+    ] {
+        assert_eq!(stdout(&run(&fake, edit)), "handle\n");
+    }
+    assert_status(&run(&fake, &["scope", "drop", "mine", "0"]), 2);
     assert_status(&run(&fake, &["session", "end", "mine"]), 0);
     let seen = fake.seen.lock().unwrap();
     assert_eq!(
@@ -418,6 +502,16 @@ fn sessions_are_made_listed_edited_and_ended() {
         (999, 600)
     );
     assert_eq!(seen.ended, ["mine"]);
+    let edits: Vec<_> = seen.edits.iter().map(|edit| edit.edit.clone().unwrap()).collect();
+    assert_eq!(
+        edits,
+        [
+            Edit::Append("a.c:7/g".to_owned()),
+            Edit::Drop(1),
+            Edit::Drop(2),
+            Edit::Undo(1)
+        ]
+    );
 }
 
 #[test]
@@ -430,6 +524,42 @@ fn a_joined_session_is_left_running() {
     assert_status(&output, 0);
     assert!(stdout(&output).lines().last().unwrap().contains("\"final\":true"));
     assert!(fake.seen.lock().unwrap().ended.is_empty());
+}
+
+#[test]
+fn a_session_can_record_hits_for_those_who_join() {
+    let fake = Fake::start(Script::default());
+    let new = [
+        "session",
+        "new",
+        "-p",
+        "1",
+        "server.cc:12",
+        "--print",
+        "n",
+        "--limit",
+        "7",
+    ];
+    assert_status(&run(&fake, &new), 0);
+    assert_status(
+        &run(&fake, &["session", "new", "-p", "1", "handle", "--trace"]),
+        0,
+    );
+    let joined = ["trace", "--session", "web", "--duration", "0.2"];
+    assert_status(&run(&fake, &joined), 0);
+    for excluded in [["--print", "n"], ["--limit", "7"], ["-p", "1"]] {
+        assert_status(&run(&fake, &[&joined[..], &excluded].concat()), 2);
+    }
+    let seen = fake.seen.lock().unwrap();
+    let captures: Vec<_> = seen.created.iter().map(|new| new.capture.clone()).collect();
+    let capture = |print: &[&str], hits_per_second| {
+        Some(profiler_proto::v1::Capture {
+            print: print.iter().map(|text| (*text).to_owned()).collect(),
+            hits_per_second,
+        })
+    };
+    assert_eq!(captures, [capture(&["n"], 7), capture(&[], 1000)]);
+    assert!(seen.ended.is_empty());
 }
 
 #[test]
@@ -449,6 +579,7 @@ fn every_help_has_units_examples_and_exit_statuses() {
         &["ps"],
         &["functions"],
         &["latency"],
+        &["trace"],
         &["flame"],
         &["session"],
         &["session", "new"],

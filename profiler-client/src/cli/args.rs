@@ -12,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::{
     duration::{self, Span},
     help,
+    print_list::{self, PrintList},
 };
 
 /// Look inside a running program: sample all of it, or only its slow calls, while it runs.
@@ -32,12 +33,24 @@ pub enum Verb {
     /// List the functions of a process: name, file:line, size in bytes, inlined instances
     #[command(after_help = help::FUNCTIONS)]
     Functions(FunctionsArgs),
+    /// Show a function's source and what can be probed in it: lines, branches, calls, variables
+    #[command(after_help = help::SOURCE)]
+    Source(SourceArgs),
     /// Show the live latency of calls: since the start, in a sliding window, and as a moving average
     #[command(after_help = help::LATENCY)]
     Latency(LatencyArgs),
+    /// Show each hit of a line, or each call of a function, as it happens, with values of variables
+    #[command(after_help = help::TRACE)]
+    Trace(TraceArgs),
+    /// Show the slowest calls of the last seconds: values, what was inside, and the stack most often seen
+    #[command(after_help = help::SPANS)]
+    Spans(SpansArgs),
     /// Draw where the time goes, in all of the process or only inside (slow) calls of a function
     #[command(after_help = help::FLAME)]
     Flame(FlameArgs),
+    /// Say what slow calls of a function do that the others do not: branches, calls, values
+    #[command(after_help = help::EXPLAIN)]
+    Explain(ExplainArgs),
     /// Make, list and end sessions of a daemon, which outlive a single command
     #[command(after_help = help::SESSION)]
     Session(SessionArgs),
@@ -185,6 +198,26 @@ pub struct FunctionsArgs {
     pub host: HostArgs,
 }
 
+/// `profiler source`.
+#[derive(Args, Debug)]
+pub struct SourceArgs {
+    /// Function, glob (* and ?), or FILE:LINE, the file by the last components of its path
+    #[arg(value_name = "FUNCTION|FILE:LINE")]
+    pub place: String,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// One JSON object a line: a function, then its lines
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
 /// `profiler latency`.
 #[derive(Args, Debug)]
 pub struct LatencyArgs {
@@ -194,8 +227,12 @@ pub struct LatencyArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Show a running session instead of making one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "by", "window", "half_life", "exit"])]
     pub session: Option<String>,
+    /// Divide the calls by the value that this expression has where they begin, such as n or req->kind:
+    /// a histogram for each value, besides that of all. Each call is recorded, which costs the target more
+    #[arg(long, value_name = "EXPR", value_parser = print_list::parse_one)]
+    pub by: Option<String>,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
@@ -226,6 +263,125 @@ pub enum BarsOver {
     Window,
     /// The whole run.
     Start,
+}
+
+/// `profiler trace`.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// Line (FILE:LINE, the file by the last components of its path), function, glob, or scope
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Show a running session that records hits (`session new --trace`) instead of making one
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "exit"])]
+    pub session: Option<String>,
+    /// Expressions to read at each hit, such as n,req->len; at most 16. Commas within brackets or double
+    /// quotes do not separate. Repeatable
+    #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
+    pub print: Vec<PrintList>,
+    /// Hits shown in a second at each place; the rest is counted
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+    /// How long to run, in seconds or with a unit [default: until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
+    /// ret = a probe on each return instruction
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub exit: Exit,
+    /// One JSON object a line: hits, then a summary; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `profiler explain`.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// Scope whose last step is a function that is asked for a duration, e.g. 'handle_request[>= p95]'
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// How long to look, in seconds or with a unit; Ctrl-C ends it before
+    #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "10")]
+    pub duration: Span,
+    /// Findings to show, the surest first
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub number: u32,
+    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
+    /// ret = a probe on each return instruction
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub exit: Exit,
+    /// One JSON object at the end; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `profiler spans`.
+#[derive(Args, Debug)]
+pub struct SpansArgs {
+    /// Function, glob, or scope, e.g. 'handle_request[>= p95]/main.cc:1310'; not with --session
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Show a running session instead of making one
+    #[arg(long, value_name = "NAME",
+          conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "window", "exit", "frequency", "symbols"])]
+    pub session: Option<String>,
+    /// How many calls to show
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub number: u32,
+    /// Expressions to read where each call begins, such as n,req->len; at most 16. Commas within brackets or
+    /// double quotes do not separate. Repeatable
+    #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
+    pub print: Vec<PrintList>,
+    /// Calls in a second whose values are read, with --print; others have none
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+    /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// Length of the sliding window, in seconds or with a unit (90s, 2m), at least 1 [default: 10]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub window: Option<Span>,
+    /// Samples per second and CPU, in Hz [default: 99]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub frequency: Option<u32>,
+    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
+    /// ret = a probe on each return instruction
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub exit: Exit,
+    /// File with symbols or debug information, or folder of such, for programs and libraries that were
+    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
+    /// runs, as root or its own user
+    #[arg(long, value_name = "PATH")]
+    pub symbols: Vec<PathBuf>,
+    /// One JSON object a line at the end: calls, slowest first, then a summary; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
 }
 
 /// `profiler flame`.
@@ -327,6 +483,20 @@ pub struct SessionNewArgs {
     /// How the session is made.
     #[command(flatten)]
     pub making: SessionMakingArgs,
+    /// Record hits and calls of the scope's last step, for `trace --session`
+    #[arg(long)]
+    pub trace: bool,
+    /// Expressions to read at each hit, such as n,req->len; at most 16. Commas within brackets or double
+    /// quotes do not separate. Repeatable; implies --trace
+    #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
+    pub print: Vec<PrintList>,
+    /// Hits recorded in a second at each place; the rest is counted
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+    /// Divide the calls of the scope's last step by the value that this expression has where they begin,
+    /// for `latency --session`
+    #[arg(long, value_name = "EXPR", conflicts_with_all = ["trace", "print", "limit"], value_parser = print_list::parse_one)]
+    pub by: Option<String>,
     /// File with symbols or debug information, or folder of such, for programs and libraries that were
     /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
     /// runs, as root or its own user
@@ -378,6 +548,40 @@ pub enum ScopeVerb {
     /// Replace a session's scope; what old and new share keeps its counts
     #[command(after_help = help::SCOPE)]
     Set(ScopeSetArgs),
+    /// Look further inside: put steps behind the last one
+    #[command(after_help = help::SCOPE)]
+    Append(ScopeAppendArgs),
+    /// Take steps away from the end
+    #[command(after_help = help::SCOPE)]
+    Drop(ScopeCountArgs),
+    /// Take edits back, whoever made them
+    #[command(after_help = help::SCOPE)]
+    Undo(ScopeCountArgs),
+}
+
+/// `profiler scope append`.
+#[derive(Args, Debug)]
+pub struct ScopeAppendArgs {
+    /// The session
+    pub name: String,
+    /// Steps, separated by `/`
+    pub steps: String,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `profiler scope drop` and `profiler scope undo`.
+#[derive(Args, Debug)]
+pub struct ScopeCountArgs {
+    /// The session
+    pub name: String,
+    /// How many
+    #[arg(default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: u32,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
 }
 
 /// `profiler scope set`.

@@ -119,11 +119,8 @@ impl From<Status> for Failure {
         let field = |name: &str| info.metadata.get(name).map_or("", String::as_str);
         let mut message = sentence(status.code(), status.message());
         match info.reason.as_str() {
-            "SCOPE_INVALID" => {
-                if let Ok(offset) = field("offset").parse() {
-                    message.push_str(&caret(field("scope"), offset));
-                }
-            }
+            "SCOPE_INVALID" => message.push_str(&caret(field("scope"), field("offset"))),
+            "EXPRESSION_INVALID" => message.push_str(&caret(field("expression"), field("offset"))),
             "CAPABILITY_MISSING" => {
                 let capability = field("capability");
                 if !message.contains(capability) {
@@ -150,13 +147,15 @@ impl From<Status> for Failure {
 /// The exit status for a reason that the daemon gives.
 fn status_of_reason(reason: &str, code: Code) -> ExitStatus {
     match reason {
-        "SCOPE_INVALID" | "PREDICATE_WITHOUT_SPAN" => ExitStatus::Usage,
+        "SCOPE_INVALID" | "EXPRESSION_INVALID" | "PREDICATE_WITHOUT_SPAN" => ExitStatus::Usage,
         "TARGET_NOT_FOUND"
         | "TARGET_GONE"
         | "TARGET_IS_KERNEL_THREAD"
         | "TARGET_IS_32_BIT"
         | "TARGET_STRIPPED"
         | "FUNCTION_NOT_FOUND"
+        | "LINE_NOT_FOUND"
+        | "FILE_AMBIGUOUS"
         | "FUNCTION_ONLY_INLINED"
         | "FUNCTION_IS_IFUNC"
         | "SESSION_NOT_FOUND" => ExitStatus::NotFound,
@@ -185,8 +184,11 @@ fn sentence(code: Code, message: &str) -> String {
     }
 }
 
-/// The scope, and below it a mark at the byte `offset`.
-fn caret(scope: &str, offset: usize) -> String {
+/// A scope or expression, and below it a mark at the byte `offset`; nothing without an offset.
+fn caret(scope: &str, offset: &str) -> String {
+    let Ok(offset) = offset.parse::<usize>() else {
+        return String::new();
+    };
     let mut offset = offset.min(scope.len());
     while !scope.is_char_boundary(offset) {
         offset -= 1;
@@ -254,6 +256,21 @@ mod tests {
         assert_eq!(
             failure.message,
             "There is no percentile p195.\n  handle[>= p195]\n            ^"
+        );
+    }
+
+    #[test]
+    fn a_malformed_expression_is_pointed_at() {
+        let failure = Failure::from(status(
+            Code::InvalidArgument,
+            "EXPRESSION_INVALID",
+            "A name is expected after `->`.",
+            &[("expression", "req->"), ("offset", "5")],
+        ));
+        assert_eq!(failure.status, ExitStatus::Usage);
+        assert_eq!(
+            failure.message,
+            "A name is expected after `->`.\n  req->\n       ^"
         );
     }
 

@@ -21,7 +21,10 @@ pub const ROOT: &str = help!(
     "Examples:
   profiler ps server                              which PID is it
   profiler functions -p 4211 'handle_*'           what can be looked at
+  profiler source -p 4211 handle_request          ... and inside one function
   profiler latency -p 4211 handle_request         how long its calls take, live
+  profiler trace -p 4211 main.cc:1310 --print n   what n is each time that this line is reached
+  profiler spans -p 4211 handle_request           its slowest calls, and where they were
   profiler flame -p 4211 -o all.svg               where the time goes
   profiler flame -p 4211 'handle_request[>= p95]' -o slow.svg
                                                   ... in the slowest 5% of its calls
@@ -46,18 +49,71 @@ pub const FUNCTIONS: &str = help!(
 Sizes are bytes. A size of 0 with inlined instances: the function exists only inlined."
 );
 
+/// `profiler source --help`.
+pub const SOURCE: &str = help!(
+    "Examples:
+  profiler source -p 4211 handle_request
+  profiler source -p 4211 src/server.cc:1310              the functions that contain this line
+  profiler source -p 4211 handle_request --json | jq -r 'select(.type == \"line\").calls[].callee'
+
+The source file is read where the target sees it, else where the service does. Without it, and without
+debug information, what is left is shown: calls and branches by address. A name with other
+characters than letters, digits, _ $ . ~ :: * ? goes in double quotes."
+);
+
 /// `profiler latency --help`.
 pub const LATENCY: &str = help!(
     "Examples:
   profiler latency -p 4211 handle_request
   profiler latency -p 4211 'parse_*' --duration 30
   profiler latency -p 4211 'handle_request[>= 5ms]'         lists the slowest calls too
+  profiler latency -p 4211 handle_request --by 'req->kind'  a histogram for each kind too
   profiler latency -p 4211 handle_request --json --duration 10 | jq .window.p95_ns
 
 In a terminal: a live histogram. Piped: a line for each update and function, then a table.
 A scope is a function's name or a glob; names with other characters than
 letters, digits, _ $ . ~ :: * ? go in double quotes. Ctrl-C ends the run and prints the result;
 a second one aborts."
+);
+
+/// `profiler trace --help`.
+pub const TRACE: &str = help!(
+    "Examples:
+  profiler trace -p 4211 main.cc:1310 --print n,req->len
+  profiler trace -p 4211 handle_request --duration 10           its calls, each with its duration
+  profiler trace -p 4211 main.cc:1310 --print 'a[0..4]' --print '*p' --limit 100000
+  profiler trace -p 4211 main.cc:1310 --print n --json | jq .values.n.value
+
+Expressions: n, req->len, p.x.y, *p, a[3], s[0..4], ::global, $rdi. `profiler source` lists the
+variables of a function. A value that cannot be read says why. The last line on stderr says how many
+hits were not shown. Ctrl-C ends the run; a second one aborts."
+);
+
+/// `profiler explain --help`.
+pub const EXPLAIN: &str = help!(
+    "Examples:
+  profiler explain -p 4211 'handle_request[>= p95]'
+  profiler explain -p 4211 'handle_request[> 5ms]' --duration 60 -n 20
+  profiler explain -p 4211 'handle_request[>= p95]' --json | jq -r '.findings[0].next'
+
+Shares are of slow calls and of the others; \"at least\" is the difference between them that is
+certain, chance left aside (95% for all findings together). Needs debug information. Up to 2,000 calls
+a second are looked at; branches and calls take turns where there are many."
+);
+
+/// `profiler spans --help`.
+pub const SPANS: &str = help!(
+    "Examples:
+  profiler spans -p 4211 handle_request                          the ten slowest of the last ten seconds
+  profiler spans -p 4211 handle_request -n 3 --print n,req->len --duration 30
+  profiler spans -p 4211 'handle_request[>= p95]/recv@main.cc:1312'   ... each with its calls of recv
+  profiler spans --session web --json --duration 10 | jq -c '[.duration_ns, .stack[-1].function]'
+
+Shown are calls of the last step that asks for a duration, or else of the last that has one; what the steps
+behind it saw is inside. A line behind: only calls in which it was reached. The stack is that which most
+samples of the call have; a short call may have none, more samples are taken with -F.
+In a terminal the list is redrawn; piped, it is printed at the end. Ctrl-C ends the run and prints the
+result; a second one aborts."
 );
 
 /// `profiler flame --help`.
@@ -81,7 +137,11 @@ pub const SESSION: &str = help!(
     "Examples:
   profiler session new -p 4211 --name web 'handle_request[>= p95]'
   profiler flame --session web --duration 10 -o slow.svg
-  profiler scope set web 'handle_request[>= p99]'
+  profiler scope append web 'main.cc:1310/recv'
+  profiler session new -p 4211 --name hits main.cc:1310 --print n,req->len
+  profiler trace --session hits --duration 10
+  profiler session new -p 4211 --name kinds handle_request --by 'req->kind'
+  profiler latency --session kinds --duration 10
   profiler session list
   profiler session end web
 
@@ -92,5 +152,11 @@ Sessions live in a daemon (profilerd). One that nobody watches ends when its lea
 pub const SCOPE: &str = help!(
     "Examples:
   profiler scope set web 'handle_request[>= p99]'     move the percentile, keep what was counted
-  profiler scope set web ''                           back to everything"
+  profiler scope append web 'main.cc:1310/recv'       look further inside
+  profiler scope drop web 2                           without the last two steps
+  profiler scope undo web                             as it was before
+  profiler scope set web ''                           back to everything
+
+A step is observed only while those before it are open on the same thread. What does not change
+keeps its probes and counts. Each prints the scope as it is now."
 );

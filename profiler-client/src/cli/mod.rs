@@ -4,6 +4,7 @@ pub mod args;
 pub mod duration;
 pub mod exit;
 mod help;
+pub mod print_list;
 pub mod request;
 pub mod validate;
 

@@ -43,10 +43,27 @@ pub enum Request {
         /// NDJSON.
         json: bool,
     },
+    /// `source`.
+    Source {
+        /// What to look at.
+        target: v1::Target,
+        /// Function, glob or `FILE:LINE`.
+        place: String,
+        /// NDJSON.
+        json: bool,
+        /// When to colour.
+        color: Color,
+    },
     /// `latency`.
     Latency(Latency),
+    /// `trace`.
+    Trace(Trace),
+    /// `spans`.
+    Spans(Spans),
     /// `flame`.
     Flame(Flame),
+    /// `explain`.
+    Explain(Explain),
     /// `session new`.
     SessionNew {
         /// What to create.
@@ -64,13 +81,26 @@ pub enum Request {
         /// Its name.
         name: String,
     },
-    /// `scope set`.
-    ScopeSet {
+    /// `scope set`, `append`, `drop`, `undo`.
+    ScopeEdit {
         /// The session's name.
         name: String,
-        /// Scope text.
-        scope: String,
+        /// The change.
+        edit: ScopeEdit,
     },
+}
+
+/// A change of a session's scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScopeEdit {
+    /// Another scope in its place.
+    Set(String),
+    /// Steps behind the last one.
+    Append(String),
+    /// So many steps less, from the end.
+    Drop(u32),
+    /// So many edits taken back.
+    Undo(u32),
 }
 
 /// A validated `latency`.
@@ -84,6 +114,49 @@ pub struct Latency {
     pub interval: Duration,
     /// Histogram that the bars show.
     pub bars: BarsOver,
+    /// NDJSON.
+    pub json: bool,
+    /// When to colour.
+    pub color: Color,
+}
+
+/// A validated `trace`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trace {
+    /// Where the session comes from.
+    pub session: SessionChoice,
+    /// `None`: until stopped.
+    pub duration: Option<Duration>,
+    /// NDJSON.
+    pub json: bool,
+    /// When to colour.
+    pub color: Color,
+}
+
+/// A validated `explain`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explain {
+    /// Made for this command.
+    pub session: SessionChoice,
+    /// How long to look.
+    pub duration: Duration,
+    /// Findings to show.
+    pub number: usize,
+    /// NDJSON.
+    pub json: bool,
+    /// When to colour.
+    pub color: Color,
+}
+
+/// A validated `spans`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spans {
+    /// Where the session comes from.
+    pub session: SessionChoice,
+    /// How many calls are shown.
+    pub number: u32,
+    /// `None`: until stopped.
+    pub duration: Option<Duration>,
     /// NDJSON.
     pub json: bool,
     /// When to colour.

@@ -9,12 +9,15 @@ use profiler_proto::v1;
 
 use super::{
     args::{
-        BarsOver, By, Cli, Exit, FlameArgs, Format, HostArgs, LatencyArgs, Over, ScopeVerb,
-        SessionMakingArgs, SessionNewArgs, SessionVerb, TargetArgs, Verb,
+        BarsOver, By, Cli, Exit, ExplainArgs, FlameArgs, Format, HostArgs, LatencyArgs, Over, ScopeVerb,
+        SessionMakingArgs, SessionNewArgs, SessionVerb, SpansArgs, TargetArgs, TraceArgs, Verb,
     },
     duration::to_proto,
     exit::Failure,
-    request::{Flame, FlameFormat, Host, Latency, Request, SessionChoice, Sides},
+    print_list,
+    request::{
+        Explain, Flame, FlameFormat, Host, Latency, Request, ScopeEdit, SessionChoice, Sides, Spans, Trace,
+    },
 };
 
 /// How long a session that a command made for itself outlives its last stream: long enough for a
@@ -43,13 +46,34 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
                 json: args.json,
             },
         ),
+        Verb::Source(args) => (
+            host(args.host)?,
+            Request::Source {
+                target: target(args.target)?,
+                place: place(args.place)?,
+                json: args.json,
+                color: args.color,
+            },
+        ),
         Verb::Latency(mut args) => (
             host(std::mem::take(&mut args.host))?,
             Request::Latency(latency(args)?),
         ),
+        Verb::Trace(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::Trace(trace(args)?),
+        ),
+        Verb::Spans(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::Spans(spans(args)?),
+        ),
         Verb::Flame(mut args) => (
             host(std::mem::take(&mut args.host))?,
             Request::Flame(flame(args)?),
+        ),
+        Verb::Explain(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::Explain(explain(args)?),
         ),
         Verb::Session(args) => match args.verb {
             SessionVerb::New(mut args) => (host(std::mem::take(&mut args.host))?, session_new(args)?),
@@ -59,9 +83,30 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         Verb::Scope(args) => match args.verb {
             ScopeVerb::Set(args) => (
                 host(args.host)?,
-                Request::ScopeSet {
+                Request::ScopeEdit {
                     name: args.name,
-                    scope: args.scope,
+                    edit: ScopeEdit::Set(args.scope),
+                },
+            ),
+            ScopeVerb::Append(args) => (
+                host(args.host)?,
+                Request::ScopeEdit {
+                    name: args.name,
+                    edit: ScopeEdit::Append(args.steps),
+                },
+            ),
+            ScopeVerb::Drop(args) => (
+                host(args.host)?,
+                Request::ScopeEdit {
+                    name: args.name,
+                    edit: ScopeEdit::Drop(args.count),
+                },
+            ),
+            ScopeVerb::Undo(args) => (
+                host(args.host)?,
+                Request::ScopeEdit {
+                    name: args.name,
+                    edit: ScopeEdit::Undo(args.count),
                 },
             ),
         },
@@ -96,6 +141,15 @@ fn target(args: TargetArgs) -> Result<v1::Target, Failure> {
     Ok(v1::Target { target: Some(target) })
 }
 
+fn place(text: String) -> Result<String, Failure> {
+    if text.trim().is_empty() {
+        return Err(Failure::usage(
+            "Say what to show: a function or FILE:LINE, e.g. `profiler source -p PID main.cc:1310`.",
+        ));
+    }
+    Ok(text)
+}
+
 fn create(
     target: v1::Target,
     making: &SessionMakingArgs,
@@ -118,6 +172,9 @@ fn create(
         lease: Some(to_proto(lease)),
         exit_method: exit_method.into(),
         symbols: Vec::new(),
+        capture: None,
+        explain: false,
+        by: String::new(),
     })
 }
 
@@ -129,19 +186,104 @@ fn latency(args: LatencyArgs) -> Result<Latency, Failure> {
                 "Say which calls to time: a function, a glob or a scope, e.g. `profiler latency -p PID 'handle_*'`.",
             ));
         }
-        None => SessionChoice::Make(create(
-            target(args.target)?,
-            &args.making,
-            args.scope,
-            None,
-            OWN_LEASE,
-        )),
+        None => {
+            let mut create = create(target(args.target)?, &args.making, args.scope, None, OWN_LEASE);
+            create.by = args.by.unwrap_or_default();
+            SessionChoice::Make(create)
+        }
     };
     Ok(Latency {
         session,
         duration: args.duration.map(|span| span.0),
         interval: args.interval.0,
         bars: args.over.unwrap_or(BarsOver::Window),
+        json: args.json,
+        color: args.color,
+    })
+}
+
+fn trace(args: TraceArgs) -> Result<Trace, Failure> {
+    if let Some(name) = args.session {
+        return Ok(Trace {
+            session: SessionChoice::Join(name),
+            duration: args.duration.map(|span| span.0),
+            json: args.json,
+            color: args.color,
+        });
+    }
+    if args.scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) {
+        return Err(Failure::usage(
+            "Say what to trace: a line or a function, e.g. `profiler trace -p PID main.cc:1310 --print n`.",
+        ));
+    }
+    let print = print_list::join(args.print)?;
+    let making = SessionMakingArgs {
+        exit: args.exit,
+        ..SessionMakingArgs::default()
+    };
+    let mut create = create(target(args.target)?, &making, args.scope, None, OWN_LEASE);
+    create.capture = Some(v1::Capture {
+        print,
+        hits_per_second: args.limit,
+    });
+    Ok(Trace {
+        session: SessionChoice::Make(create),
+        duration: args.duration.map(|span| span.0),
+        json: args.json,
+        color: args.color,
+    })
+}
+
+fn explain(args: ExplainArgs) -> Result<Explain, Failure> {
+    if args.scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) {
+        return Err(Failure::usage(
+            "Say which calls are slow: e.g. `profiler explain -p PID 'handle_request[>= p95]'`.",
+        ));
+    }
+    let making = SessionMakingArgs {
+        exit: args.exit,
+        ..SessionMakingArgs::default()
+    };
+    let mut create = create(target(args.target)?, &making, args.scope, None, OWN_LEASE);
+    create.explain = true;
+    Ok(Explain {
+        session: SessionChoice::Make(create),
+        duration: args.duration.0,
+        number: usize::try_from(args.number).unwrap_or(usize::MAX),
+        json: args.json,
+        color: args.color,
+    })
+}
+
+fn spans(args: SpansArgs) -> Result<Spans, Failure> {
+    let session = match args.session {
+        Some(name) => SessionChoice::Join(name),
+        None if args.scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) => {
+            return Err(Failure::usage(
+                "Say whose slowest calls to show: a function, a glob or a scope, e.g. `profiler spans -p PID handle_request`.",
+            ));
+        }
+        None => {
+            let making = SessionMakingArgs {
+                window: args.window,
+                exit: args.exit,
+                ..SessionMakingArgs::default()
+            };
+            let target = target(args.target)?;
+            let mut create = create(target, &making, args.scope, args.frequency, OWN_LEASE);
+            create.symbols = absolute(&args.symbols)?;
+            let print = print_list::join(args.print)?;
+            create.capture = (!print.is_empty()).then_some(v1::Capture {
+                print,
+                hits_per_second: args.limit,
+            });
+            SessionChoice::Make(create)
+        }
+    };
+    Ok(Spans {
+        session,
+        number: args.number,
+        duration: args.duration.map(|span| span.0),
         json: args.json,
         color: args.color,
     })
@@ -207,8 +349,20 @@ fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
         args.frequency,
         args.lease.0,
     );
+    if args.by.is_some() && create.scope.trim().is_empty() {
+        return Err(Failure::usage(
+            "Say whose calls to divide: a function, a glob or a scope, e.g. `profiler session new -p PID f --by n`.",
+        ));
+    }
+    create.by = args.by.unwrap_or_default();
     create.name = args.name.unwrap_or_default();
     create.symbols = absolute(&args.symbols)?;
+    if args.trace || !args.print.is_empty() {
+        create.capture = Some(v1::Capture {
+            print: print_list::join(args.print)?,
+            hits_per_second: args.limit,
+        });
+    }
     Ok(Request::SessionNew {
         create,
         json: args.json,
@@ -258,7 +412,7 @@ pub fn require_predicate(sides: Sides, scope: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Whether a bracket opens outside of double quotes: all that telling sides apart needs here; the
+/// Whether a bracket with a condition on a duration opens outside of double quotes: all that telling sides apart needs here; the
 /// daemon parses the scope.
 fn has_predicate(scope: &str) -> bool {
     let mut quoted = false;
@@ -269,7 +423,7 @@ fn has_predicate(scope: &str) -> bool {
                 chars.next();
             }
             '"' => quoted = !quoted,
-            '[' if !quoted => return true,
+            '[' if !quoted && chars.as_str().trim_start().starts_with(['<', '>']) => return true,
             _ => {}
         }
     }
@@ -341,10 +495,135 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_says_what_to_capture() {
+        let line = [
+            "trace", "-p", "7", "a.c:3", "--print", "n,a[1,2]", "--print", "*p", "--exit", "ret",
+        ];
+        let (_, Request::Trace(trace)) = parse(&line).unwrap() else {
+            panic!("not a trace")
+        };
+        let SessionChoice::Make(create) = trace.session else {
+            panic!("no session of its own")
+        };
+        assert_eq!(
+            (create.scope.as_str(), create.exit_method()),
+            ("a.c:3", v1::ExitMethod::Ret)
+        );
+        assert_eq!(
+            create.capture,
+            Some(v1::Capture {
+                print: vec!["n".into(), "a[1,2]".into(), "*p".into()],
+                hits_per_second: 1000,
+            })
+        );
+        assert_eq!(create.name, "");
+    }
+
+    #[test]
+    fn calls_are_divided_by_an_expression() {
+        let (_, Request::Latency(latency)) =
+            parse(&["latency", "-p", "7", "f", "--by", "req->kind"]).unwrap()
+        else {
+            panic!("not a latency")
+        };
+        let SessionChoice::Make(create) = latency.session else {
+            panic!("no session of its own")
+        };
+        assert_eq!((create.by.as_str(), &create.capture), ("req->kind", &None));
+        let (_, Request::SessionNew { create, .. }) =
+            parse(&["session", "new", "-p", "7", "f", "--by", "n"]).unwrap()
+        else {
+            panic!("not a session")
+        };
+        assert_eq!((create.by.as_str(), &create.capture), ("n", &None));
+    }
+
+    #[test]
+    fn spans_read_values_only_where_they_are_asked_for() {
+        let created = |line: &[&str]| {
+            let (_, Request::Spans(spans)) = parse(line).unwrap() else {
+                panic!("no spans")
+            };
+            let SessionChoice::Make(create) = spans.session else {
+                panic!("no session of its own")
+            };
+            (spans.number, create)
+        };
+        let (number, create) = created(&["spans", "-p", "7", "f", "--window", "3"]);
+        assert_eq!((number, &create.capture), (10, &None));
+        assert_eq!(create.window.map(|window| window.seconds), Some(3));
+        let (number, create) = created(&["spans", "-p", "7", "f", "-n", "3", "--print", "n,m", "-F", "999"]);
+        assert_eq!((number, create.frequency_hz), (3, 999));
+        assert_eq!(
+            create.capture,
+            Some(v1::Capture {
+                print: vec!["n".into(), "m".into()],
+                hits_per_second: 10_000,
+            })
+        );
+    }
+
+    #[test]
     fn flags_that_do_not_go_together_are_refused() {
         for (line, words) in [
             (&["latency", "f"][..], "-p PID"),
             (&["latency", "-p", "7"], "which calls"),
+            (&["trace", "-p", "7"], "what to trace"),
+            (&["trace", "-p", "7", " "], "what to trace"),
+            (&["trace", "f"], "-p PID"),
+            (&["trace", "-p", "7", "f", "--limit", "0"], "0 is not in"),
+            (
+                &["trace", "-p", "7", "f", "--limit", "100001"],
+                "100001 is not in",
+            ),
+            (
+                &["trace", "-p", "7", "f", "--session", "web"],
+                "cannot be used with",
+            ),
+            (
+                &["trace", "-p", "7", "f", "--print", "n,,m"],
+                "no expression before the comma at byte 2",
+            ),
+            (
+                &[
+                    "trace",
+                    "-p",
+                    "7",
+                    "f",
+                    "--print",
+                    "a,b,c,d,e,f,g,h,i",
+                    "--print",
+                    "a,b,c,d,e,f,g,h",
+                ],
+                "17 expressions; at most 16",
+            ),
+            (&["latency", "-p", "7", "f", "--by", "n,m"], "one expression"),
+            (
+                &["latency", "--session", "web", "--by", "n"],
+                "cannot be used with",
+            ),
+            (
+                &["session", "new", "-p", "7", "--by", "n"],
+                "whose calls to divide",
+            ),
+            (
+                &["session", "new", "-p", "7", "f", "--by", "n", "--print", "m"],
+                "cannot be used with",
+            ),
+            (
+                &["session", "new", "-p", "7", "f", "--by", "n", "--limit", "5"],
+                "cannot be used with",
+            ),
+            (&["source", "f"], "-p PID"),
+            (&["spans", "-p", "7"], "whose slowest calls"),
+            (&["spans", "f"], "-p PID"),
+            (&["spans", "-p", "7", "f", "-n", "0"], "0 is not in"),
+            (&["spans", "-p", "7", "f", "-n", "101"], "101 is not in"),
+            (
+                &["spans", "--session", "web", "--print", "n"],
+                "cannot be used with",
+            ),
+            (&["source", "-p", "7", ""], "a function or FILE:LINE"),
             (&["latency", "-p", "0", "f"], "0 is not in"),
             (&["latency", "-p", "server", "f"], "`profiler ps server` shows"),
             (&["latency", "-p", "7", "--exe", "x", "f"], "cannot be used with"),

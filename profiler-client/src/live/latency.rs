@@ -1,22 +1,25 @@
 //! `latency` in a terminal.
 
-use std::{env, time::Duration};
+use std::time::Duration;
 
 use profiler_proto::v1;
 
 use super::{
     bars,
     line::{Line, Style},
-    screen::Screen,
+    screen::{Screen, is_coloured},
 };
 use crate::{
     cli::{
         args::{BarsOver, Color},
         exit::Failure,
     },
-    render::{escape::terminal, text, units},
+    render::{by_value, escape::terminal, text, units},
     state::latency::{FunctionState, LatencyState},
 };
+
+/// Bars of a histogram, at most.
+const MAX_BARS: usize = 24;
 
 /// The live part of the screen.
 #[derive(Debug)]
@@ -31,11 +34,7 @@ impl Latency {
     /// Nothing drawn yet.
     #[must_use]
     pub fn new(session: &v1::Session, target: String, bars: BarsOver, color: Color) -> Self {
-        let coloured = match color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-        };
+        let coloured = is_coloured(color, true);
         // The decision is made here; crossterm would look at NO_COLOR again.
         crossterm::style::force_color_output(coloured);
         Self {
@@ -98,7 +97,15 @@ impl Latency {
         );
 
         // Title lines, the daemon's cost and two empty lines besides the bars.
-        let room = rows.saturating_sub(below.len() + 6).clamp(3, 24);
+        let room = rows.saturating_sub(below.len() + 6);
+        if let Some(by) = &function.by {
+            // At most half of the room, and what the bars cannot fill.
+            let most = (room / 2).max(room.saturating_sub(MAX_BARS));
+            let mut values = by_value::lines(by, columns, most.saturating_sub(1));
+            values.push(Line::default());
+            below.splice(0..0, values);
+        }
+        let room = rows.saturating_sub(below.len() + 6).clamp(3, MAX_BARS);
         let (counts, summary, of) = match self.bars {
             BarsOver::Window => (&function.window_counts, &function.window, "in the window"),
             BarsOver::Start => (
@@ -146,6 +153,9 @@ fn method(site: &v1::Site) -> String {
     words.join(", ")
 }
 
+/// Lines that a function's calls by value need: its name, a heading, a value, and what is not shown.
+const LEAST_LINES: usize = 5;
+
 /// A table of functions, those that take the most time first.
 fn several(state: &LatencyState, columns: usize, rows: usize) -> Vec<Line> {
     let mut functions: Vec<&FunctionState> = state.functions.values().collect();
@@ -190,14 +200,14 @@ fn several(state: &LatencyState, columns: usize, rows: usize) -> Vec<Line> {
         format!("{:<widest$}  in the window", table[0]),
     )];
     let names = text::distinct(shown.iter().map(|function| &function.function), text::name);
-    for ((function, numbers), name) in shown.iter().zip(&table[1..]).zip(names) {
+    for ((function, numbers), name) in shown.iter().zip(&table[1..]).zip(&names) {
         lines.push(
             Line::of(Style::Plain, format!("{numbers:<widest$}  "))
                 .and(
                     Style::Bar,
                     format!("{:<spark$}  ", bars::spark(&function.window_counts, spark)),
                 )
-                .and(Style::Strong, name),
+                .and(Style::Strong, name.as_str()),
         );
     }
     if functions.len() > shown.len() {
@@ -222,13 +232,26 @@ fn several(state: &LatencyState, columns: usize, rows: usize) -> Vec<Line> {
         },
         format!("  abandoned {}  {}", units::count(abandoned), text::losses(&lost)),
     ));
+    for (function, name) in shown.iter().zip(names) {
+        let Some(by) = &function.by else { continue };
+        // Of the screen, but for the title, the daemon's cost and the cursor's line.
+        let room = rows.saturating_sub(lines.len() + 3);
+        if room < LEAST_LINES || by.values.is_empty() {
+            break;
+        }
+        lines.push(Line::of(Style::Strong, format!("  {name}")));
+        lines.extend(by_value::lines(by, columns, room - 1));
+    }
     lines
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::text::tests::sample;
+    use crate::{
+        render::text::tests::sample,
+        state::by_value::{ByValue, tests::sample as by_value_sample},
+    };
 
     fn screen() -> Latency {
         let session = v1::Session {
@@ -271,6 +294,33 @@ mod tests {
     fn it_fits_a_small_terminal() {
         drawn(&sample(), 60, 20);
         drawn(&sample(), 200, 100);
+    }
+
+    /// The sample, its calls divided.
+    fn divided() -> LatencyState {
+        let mut state = sample();
+        let by = ByValue::read(by_value_sample(1)).unwrap();
+        state.functions.get_mut(&1).unwrap().by = Some(by);
+        state
+    }
+
+    #[test]
+    fn values_are_below_the_bars_and_fit() {
+        let text = drawn(&divided(), 120, 40);
+        let (bars, values, table) = (text.find('█'), text.find("by req->kind"), text.find("p99.9"));
+        assert!(bars < values && values < table, "{text}");
+        assert!(text.contains("RED") && text.contains("(other)"), "{text}");
+        let mut many = divided();
+        let by = many.functions.get_mut(&1).unwrap().by.as_mut().unwrap();
+        by.values = vec![by.values[0].clone(); 64];
+        for rows in 19..60 {
+            assert!(drawn(&many, 100, rows).contains("more"));
+        }
+        many.functions.insert(2, many.functions[&1].clone());
+        for rows in 8..60 {
+            drawn(&many, 100, rows);
+        }
+        assert_eq!(drawn(&many, 100, 150).matches("by req->kind").count(), 2);
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Line {
     }
 
     /// Its text alone.
-    #[cfg(test)]
+    #[must_use]
     pub fn text(&self) -> String {
         self.0.iter().map(|(_, text)| text.as_str()).collect()
     }

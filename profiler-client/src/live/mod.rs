@@ -2,7 +2,7 @@
 
 mod bars;
 mod latency;
-mod line;
-mod screen;
+pub mod line;
+pub mod screen;
 
 pub use latency::Latency;

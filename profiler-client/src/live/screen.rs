@@ -13,7 +13,10 @@ use crossterm::{
 };
 
 use super::line::{Line, Style};
-use crate::{cli::exit::Failure, output};
+use crate::{
+    cli::{args::Color as When, exit::Failure},
+    output,
+};
 
 /// The part of the screen, just above the cursor.
 #[derive(Debug)]
@@ -78,28 +81,57 @@ impl Screen {
         queue!(bytes, Clear(ClearType::FromCursorDown))?;
         for line in lines {
             for (style, text) in &line.0 {
-                self.piece(&mut bytes, *style, text)?;
+                piece(&mut bytes, self.colour, *style, text)?;
             }
             queue!(bytes, Print("\r\n"))?;
         }
         queue!(bytes, EndSynchronizedUpdate)?;
         Ok(bytes)
     }
+}
 
-    fn piece(&self, bytes: &mut Vec<u8>, style: Style, text: &str) -> io::Result<()> {
-        if !self.colour || style == Style::Plain {
-            return queue!(bytes, Print(text));
-        }
-        match style {
-            Style::Strong => queue!(bytes, SetAttribute(Attribute::Bold))?,
-            Style::Faint => queue!(bytes, SetAttribute(Attribute::Dim))?,
-            Style::Bar => queue!(bytes, SetForegroundColor(Color::DarkCyan))?,
-            Style::SlowBar => queue!(bytes, SetForegroundColor(Color::DarkYellow))?,
-            Style::Warning => queue!(bytes, SetForegroundColor(Color::Red))?,
-            Style::Plain => {}
-        }
-        queue!(bytes, Print(text), ResetColor, SetAttribute(Attribute::Reset))
+fn piece(bytes: &mut Vec<u8>, colour: bool, style: Style, text: &str) -> io::Result<()> {
+    if !colour || style == Style::Plain || text.is_empty() {
+        return queue!(bytes, Print(text));
     }
+    match style {
+        Style::Strong => queue!(bytes, SetAttribute(Attribute::Bold))?,
+        Style::Faint => queue!(bytes, SetAttribute(Attribute::Dim))?,
+        Style::Bar => queue!(bytes, SetForegroundColor(Color::DarkCyan))?,
+        Style::SlowBar => queue!(bytes, SetForegroundColor(Color::DarkYellow))?,
+        Style::Warning => queue!(bytes, SetForegroundColor(Color::Red))?,
+        Style::Plain => {}
+    }
+    queue!(bytes, Print(text), ResetColor, SetAttribute(Attribute::Reset))
+}
+
+/// Whether to colour what is written to standard output, which is a terminal or not.
+#[must_use]
+pub fn is_coloured(color: When, terminal: bool) -> bool {
+    match color {
+        When::Always => true,
+        When::Never => false,
+        When::Auto => terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+    }
+}
+
+/// Writes lines to standard output, to stay there.
+///
+/// # Errors
+///
+/// Where they cannot be written.
+pub fn print(lines: &[Line], colour: bool) -> Result<(), Failure> {
+    // The decision was made; crossterm would look at NO_COLOR again.
+    crossterm::style::force_color_output(colour);
+    let mut bytes = Vec::new();
+    for line in lines {
+        for (style, text) in &line.0 {
+            piece(&mut bytes, colour, *style, text)
+                .map_err(|error| Failure::failed(format!("Cannot draw: {error}.")))?;
+        }
+        bytes.push(b'\n');
+    }
+    output::stdout(bytes)
 }
 
 #[cfg(test)]

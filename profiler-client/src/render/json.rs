@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Version of the objects' shape.
-const SCHEMA: u64 = 1;
+pub(super) const SCHEMA: u64 = 1;
 
 /// Integers beyond this do not survive a reader that keeps numbers as doubles.
 const EXACT: u64 = 1 << 53;
@@ -36,9 +36,9 @@ pub fn latency(state: &LatencyState, is_final: bool) -> String {
                 "module": function.function.module,
                 "address": integer(function.function.address),
                 "final": is_final,
-                "since_start": summary(&function.since_start),
-                "window": summary(&function.window),
-                "ewma": summary(&function.ewma),
+                "since_start": numbers(&function.since_start),
+                "window": numbers(&function.window),
+                "ewma": numbers(&function.ewma),
                 "open": integer(function.open),
                 "abandoned": integer(function.abandoned),
                 "overhead_ns": integer(function.overhead_ns),
@@ -157,12 +157,13 @@ pub fn session(session: &v1::Session) -> String {
     lines
 }
 
-fn line(lines: &mut String, object: &Value) {
+pub(super) fn line(lines: &mut String, object: &Value) {
     lines.push_str(&object.to_string());
     lines.push('\n');
 }
 
-fn summary(summary: &v1::Summary) -> Value {
+/// A histogram in numbers.
+pub(super) fn numbers(summary: &v1::Summary) -> Value {
     if summary.count > 0.0 {
         json!({
             "count": number(summary.count),
@@ -202,7 +203,7 @@ fn frame(frame: &v1::Frame) -> Value {
     })
 }
 
-fn counts(lost: &BTreeMap<String, u64>) -> Value {
+pub(super) fn counts(lost: &BTreeMap<String, u64>) -> Value {
     Value::Object(
         lost.iter()
             .map(|(reason, &n)| (reason.clone(), integer(n)))
@@ -210,12 +211,12 @@ fn counts(lost: &BTreeMap<String, u64>) -> Value {
     )
 }
 
-fn known(text: &str) -> Value {
+pub(super) fn known(text: &str) -> Value {
     if text.is_empty() { Value::Null } else { text.into() }
 }
 
 /// An integer, as a string where a double could not hold it.
-fn integer(value: u64) -> Value {
+pub(super) fn integer(value: u64) -> Value {
     if value > EXACT {
         value.to_string().into()
     } else {

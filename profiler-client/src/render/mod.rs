@@ -1,10 +1,21 @@
 //! One renderer a file: state in, bytes or text out. None of them does I/O.
 
+pub mod by_value;
+pub mod by_value_json;
 pub mod escape;
+pub mod explain;
+pub mod explain_json;
 pub mod folded;
 pub mod json;
+pub mod source;
+pub mod source_json;
+pub mod source_names;
+pub mod spans;
+pub mod spans_json;
 pub mod svg;
 pub mod text;
 pub mod threshold;
+pub mod trace;
+pub mod trace_json;
 pub mod tree;
 pub mod units;

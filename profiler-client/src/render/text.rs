@@ -7,8 +7,11 @@ use std::{
 
 use profiler_proto::v1;
 
-use super::{escape::terminal, units};
-use crate::state::latency::{FunctionState, LatencyState};
+use super::{by_value, escape::terminal, units};
+use crate::{
+    live::line::Line,
+    state::latency::{FunctionState, LatencyState},
+};
 
 /// A line for each function, of its window; of several functions, for those that were called in it.
 #[must_use]
@@ -88,6 +91,13 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
         for line in slowest(function, 5) {
             text.push_str(&line);
             text.push('\n');
+        }
+        if let Some(by) = &function.by {
+            let lines = by_value::lines(by, usize::MAX, usize::MAX);
+            for line in lines.iter().map(Line::text).chain(by_value::reasons(by)) {
+                text.push_str(&line);
+                text.push('\n');
+            }
         }
     }
     if !not_called.is_empty() {

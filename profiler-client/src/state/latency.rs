@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use profiler_proto::v1;
 
-use super::{Malformed, histogram::Counts};
+use super::{Malformed, by_value::ByValue, histogram::Counts};
 
 /// A latency view: snapshot and deltas applied.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,6 +48,8 @@ pub struct FunctionState {
     pub overhead_ns: u64,
     /// Slowest recent calls, slowest first.
     pub slowest: Vec<v1::SlowCall>,
+    /// Its calls by value, where the session divides them.
+    pub by: Option<ByValue>,
 }
 
 impl LatencyState {
@@ -67,6 +69,7 @@ impl LatencyState {
             cost,
             lost,
             final_reason: _,
+            by,
         } = message;
         if snapshot {
             self.functions.clear();
@@ -78,6 +81,12 @@ impl LatencyState {
             let id = function.id;
             // In a snapshot this is a new entry, in a delta the one that the counts add to.
             self.functions.entry(id).or_default().apply(function)?;
+        }
+        for by in by {
+            let function = self.functions.get_mut(&by.function);
+            function
+                .ok_or(Malformed("calls by value of a function that it has not named"))?
+                .by = Some(ByValue::read(by)?);
         }
         if !scope.is_empty() || snapshot {
             self.scope = scope;
@@ -215,6 +224,41 @@ mod tests {
     #[test]
     fn a_delta_before_the_snapshot_is_refused() {
         LatencyState::default().apply(message(false, 1)).unwrap_err();
+    }
+
+    #[test]
+    fn calls_by_value_replace_those_before() {
+        let by = |calls| v1::CallsByValue {
+            function: 3,
+            calls,
+            ..Default::default()
+        };
+        let mut state = LatencyState::default();
+        state
+            .apply(v1::WatchLatencyResponse {
+                by: vec![by(1)],
+                ..message(true, 5)
+            })
+            .unwrap();
+        state.apply(message(false, 2)).unwrap();
+        let calls = |state: &LatencyState| state.functions[&3].by.as_ref().map(|by| by.calls);
+        assert_eq!(calls(&state), Some(1), "what did not change is not sent again");
+        state
+            .apply(v1::WatchLatencyResponse {
+                by: vec![by(4)],
+                ..message(false, 2)
+            })
+            .unwrap();
+        assert_eq!(calls(&state), Some(4));
+        state.apply(message(true, 2)).unwrap();
+        assert_eq!(calls(&state), None);
+        let of_nothing = v1::CallsByValue { function: 4, ..by(1) };
+        state
+            .apply(v1::WatchLatencyResponse {
+                by: vec![of_nothing],
+                ..message(false, 2)
+            })
+            .unwrap_err();
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! What the client knows of a view: snapshots and deltas applied, nothing else.
 
+pub mod by_value;
 pub mod flame;
 pub mod histogram;
 pub mod latency;
 pub mod rename;
+pub mod spans;
+pub mod trace;
 pub mod tree;
 pub mod unresolved;
 

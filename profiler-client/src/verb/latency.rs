@@ -16,7 +16,7 @@ use crate::{
     connect::{MAX_MESSAGE_BYTES, connect},
     live,
     output::{self, warnings},
-    render::{json, text},
+    render::{by_value_json, json, text},
     state::latency::LatencyState,
     stop::Stop,
     watch::{Ended, Message as _, Run, ended_by_itself},
@@ -99,9 +99,14 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     }
 }
 
+/// The objects of an update.
+fn objects(state: &LatencyState, is_final: bool) -> String {
+    json::latency(state, is_final) + &by_value_json::latency_by(state, is_final)
+}
+
 fn update(show: &mut Show, state: &LatencyState, began: Instant) -> Result<(), Failure> {
     match show {
-        Show::Json => output::stdout(json::latency(state, false)),
+        Show::Json => output::stdout(objects(state, false)),
         Show::Lines => output::stdout(text::update(state, began.elapsed())),
         Show::Live(screen) => screen.draw(state, began.elapsed()),
     }
@@ -112,7 +117,7 @@ fn finish(show: &mut Show, state: &LatencyState, began: Instant) -> Result<(), F
         return Ok(());
     }
     match show {
-        Show::Json => output::stdout(json::latency(state, true)),
+        Show::Json => output::stdout(objects(state, true)),
         Show::Lines => output::stdout(text::result(state, began.elapsed())),
         Show::Live(screen) => screen.draw(state, began.elapsed()),
     }

@@ -1,11 +1,15 @@
 //! The verbs.
 
+mod explain;
 mod flame;
 mod functions;
 mod latency;
 mod processes;
 mod sessions;
+mod source;
+mod spans;
 mod target;
+mod trace;
 
 use std::future::Future;
 
@@ -26,8 +30,11 @@ use crate::{
 pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
     let stop = &mut stop;
     match request {
-        // These two end by themselves when asked to stop, with a result.
+        // These end by themselves when asked to stop, with a result.
         Request::Latency(request) => latency::run(&host, request, stop.clone(), owned).await,
+        Request::Trace(request) => trace::run(&host, request, stop.clone(), owned).await,
+        Request::Explain(request) => explain::run(&host, request, stop.clone(), owned).await,
+        Request::Spans(request) => spans::run(&host, request, stop.clone(), owned).await,
         Request::Flame(request) => flame::run(&host, request, stop.clone(), owned).await,
         Request::Ps { pattern, json } => interruptible(stop, processes::list(&host, pattern, json)).await,
         Request::Functions {
@@ -35,13 +42,19 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
             pattern,
             json,
         } => interruptible(stop, functions::list(&host, target, pattern, json)).await,
+        Request::Source {
+            target,
+            place,
+            json,
+            color,
+        } => interruptible(stop, source::show(&host, target, place, json, color)).await,
         Request::SessionNew { create, json } => {
             interruptible(stop, sessions::new(&host, &create, json)).await
         }
         Request::SessionList { json } => interruptible(stop, sessions::list(&host, json)).await,
         Request::SessionEnd { name } => interruptible(stop, sessions::end(&host, name)).await,
-        Request::ScopeSet { name, scope } => {
-            interruptible(stop, sessions::set_scope(&host, name, scope)).await
+        Request::ScopeEdit { name, edit } => {
+            interruptible(stop, sessions::edit_scope(&host, name, edit)).await
         }
     }
 }

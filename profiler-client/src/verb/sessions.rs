@@ -5,7 +5,10 @@ use tonic::transport::Channel;
 
 use crate::{
     attached,
-    cli::{exit::Failure, request::Host},
+    cli::{
+        exit::Failure,
+        request::{Host, ScopeEdit},
+    },
     connect::{connect, require_daemon},
     output,
     render::{escape::terminal, json, text},
@@ -61,14 +64,28 @@ pub async fn end(host: &Host, name: String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `scope set`: prints the scope as the daemon understood it.
-pub async fn set_scope(host: &Host, name: String, scope: String) -> Result<(), Failure> {
+/// `scope set`, `append`, `drop`, `undo`: prints the scope as the daemon understood it.
+pub async fn edit_scope(host: &Host, name: String, edit: ScopeEdit) -> Result<(), Failure> {
     let mut client = sessions_of(host).await?;
-    let response = client
-        .set_scope(v1::SetScopeRequest { name, scope })
-        .await?
-        .into_inner();
-    let session = response.session.unwrap_or_default();
+    let edit = match edit {
+        ScopeEdit::Set(scope) => {
+            let request = v1::SetScopeRequest { name, scope };
+            let response = client.set_scope(request).await?.into_inner();
+            return edited(response.session);
+        }
+        ScopeEdit::Append(steps) => v1::edit_scope_request::Edit::Append(steps),
+        ScopeEdit::Drop(steps) => v1::edit_scope_request::Edit::Drop(steps),
+        ScopeEdit::Undo(edits) => v1::edit_scope_request::Edit::Undo(edits),
+    };
+    let request = v1::EditScopeRequest {
+        name,
+        edit: Some(edit),
+    };
+    edited(client.edit_scope(request).await?.into_inner().session)
+}
+
+fn edited(session: Option<v1::Session>) -> Result<(), Failure> {
+    let session = session.unwrap_or_default();
     output::warnings(&session.warnings);
     output::stdout(format!("{}\n", terminal(&session.scope)))
 }

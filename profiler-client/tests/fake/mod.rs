@@ -2,6 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test's part, which clippy does not see")]
 
+mod source;
+mod spans;
+mod trace;
 mod views;
 
 use std::{
@@ -25,7 +28,12 @@ use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
 use tonic::{Code, Request, Response, Status, transport::Server};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
-use self::views::{flame, function, latency};
+use self::{
+    source::source,
+    spans::spans,
+    trace::trace,
+    views::{flame, function, latency},
+};
 
 /// Sent between the updates of a stream.
 const UPDATE: Duration = Duration::from_millis(50);
@@ -48,6 +56,8 @@ pub struct Seen {
     pub ended: Vec<String>,
     pub flames: Vec<v1::WatchFlameRequest>,
     pub scopes: Vec<v1::SetScopeRequest>,
+    /// Edits of scopes.
+    pub edits: Vec<v1::EditScopeRequest>,
 }
 
 /// The daemon, until dropped.
@@ -166,6 +176,12 @@ fn check(target: Option<&v1::Target>, scope: &str) -> Result<(), Status> {
             "No function matches `handel`.",
             &[("nearest", "handle,candle")],
         )),
+        (_, "server.cc:1") => Err(refuse(
+            Code::NotFound,
+            "LINE_NOT_FOUND",
+            "line 1 of /src/server.cc has no code; the nearest that have: 12, 13",
+            &[("nearest", "12,13")],
+        )),
         (_, "*") => Err(refuse(
             Code::ResourceExhausted,
             "TOO_MANY_FUNCTIONS",
@@ -173,6 +189,19 @@ fn check(target: Option<&v1::Target>, scope: &str) -> Result<(), Status> {
             &[],
         )),
         _ => Ok(()),
+    }
+}
+
+/// The expressions that the tests provoke errors with.
+fn readable(capture: Option<&v1::Capture>) -> Result<(), Status> {
+    match capture.and_then(|capture| capture.print.iter().find(|text| text.ends_with("->"))) {
+        Some(text) => Err(refuse(
+            Code::InvalidArgument,
+            "EXPRESSION_INVALID",
+            "a name is expected after `->`",
+            &[("expression", text), ("offset", &text.len().to_string())],
+        )),
+        None => Ok(()),
     }
 }
 
@@ -218,6 +247,37 @@ impl target::TargetService for Service {
         let message = v1::ListFunctionsResponse { functions };
         Ok(Response::new(Box::pin(tokio_stream::iter([Ok(message)]))))
     }
+
+    type SourceStream = Streamed<v1::SourceResponse>;
+
+    async fn source(
+        &self,
+        request: Request<v1::SourceRequest>,
+    ) -> Result<Response<Self::SourceStream>, Status> {
+        let request = request.into_inner();
+        check(request.target.as_ref(), &request.place)?;
+        if request.place == "server.cc:1" {
+            return Err(refuse(
+                Code::NotFound,
+                "LINE_NOT_FOUND",
+                "line 1 of /src/server.cc has no code; the nearest that have: 12",
+                &[("nearest", "12")],
+            ));
+        }
+        if request.place == "mod.rs:1" {
+            return Err(refuse(
+                Code::NotFound,
+                "FILE_AMBIGUOUS",
+                "mod.rs could be a/mod.rs or b/mod.rs: write more of the path",
+                &[("nearest", "a/mod.rs,b/mod.rs")],
+            ));
+        }
+        let message = v1::SourceResponse {
+            function: Some(source()),
+            left_out: 2,
+        };
+        Ok(Response::new(Box::pin(tokio_stream::iter([Ok(message)]))))
+    }
 }
 
 #[tonic::async_trait]
@@ -228,6 +288,7 @@ impl session::SessionService for Service {
     ) -> Result<Response<v1::CreateSessionResponse>, Status> {
         let request = request.into_inner();
         check(request.target.as_ref(), &request.scope)?;
+        readable(request.capture.as_ref())?;
         let name = if request.name.is_empty() {
             "s1".to_owned()
         } else {
@@ -284,6 +345,22 @@ impl session::SessionService for Service {
         };
         self.seen.lock().unwrap().scopes.push(request);
         Ok(Response::new(v1::SetScopeResponse {
+            session: Some(session),
+        }))
+    }
+
+    async fn edit_scope(
+        &self,
+        request: Request<v1::EditScopeRequest>,
+    ) -> Result<Response<v1::EditScopeResponse>, Status> {
+        let request = request.into_inner();
+        let session = v1::Session {
+            name: request.name.clone(),
+            scope: "handle".to_owned(),
+            ..Default::default()
+        };
+        self.seen.lock().unwrap().edits.push(request);
+        Ok(Response::new(v1::EditScopeResponse {
             session: Some(session),
         }))
     }
@@ -348,6 +425,42 @@ impl view::ViewService for Service {
         };
         Ok(Response::new(self.play(&request.session, view)))
     }
+
+    type WatchExplainStream = Streamed<v1::WatchExplainResponse>;
+
+    async fn watch_explain(
+        &self,
+        request: Request<v1::WatchExplainRequest>,
+    ) -> Result<Response<Self::WatchExplainStream>, Status> {
+        Ok(Response::new(self.play(&request.into_inner().session, explained)))
+    }
+
+    type WatchSpansStream = Streamed<v1::WatchSpansResponse>;
+
+    async fn watch_spans(
+        &self,
+        request: Request<v1::WatchSpansRequest>,
+    ) -> Result<Response<Self::WatchSpansStream>, Status> {
+        let request = request.into_inner();
+        let view = move |update, why: Option<&str>| spans(request.spans, update, why);
+        Ok(Response::new(self.play(&request.session, view)))
+    }
+
+    type WatchTraceStream = Streamed<v1::WatchTraceResponse>;
+
+    async fn watch_trace(
+        &self,
+        request: Request<v1::WatchTraceRequest>,
+    ) -> Result<Response<Self::WatchTraceStream>, Status> {
+        let session = request.into_inner().session;
+        let scope = {
+            let seen = self.seen.lock().unwrap();
+            seen.created.last().map(|create| create.scope.clone())
+        };
+        let scope = scope.unwrap_or_default();
+        let view = move |update, why: Option<&str>| trace(&scope, update, why);
+        Ok(Response::new(self.play(&session, view)))
+    }
 }
 
 impl Service {
@@ -391,5 +504,37 @@ impl Service {
             }
         });
         Box::pin(ReceiverStream::new(receiver))
+    }
+}
+
+/// What slow calls do: one branch.
+fn explained(update: usize, why: Option<&str>) -> v1::WatchExplainResponse {
+    let share = |have, of| Some(v1::CallShare { have, of });
+    let side = |calls, mean_ns| Some(v1::CallsOfSide { calls, mean_ns });
+    v1::WatchExplainResponse {
+        seq: update as u64,
+        scope: "handle[>= p95]".to_owned(),
+        threshold_ns: 4_710_000,
+        calls: 900,
+        looked_at: 842,
+        slow: side(42, 12_100_000.0),
+        other: side(800, 1_300_000.0),
+        features: 2,
+        findings: vec![v1::Finding {
+            kind: v1::finding::Kind::Branch.into(),
+            text: "main.cc:1310!taken".to_owned(),
+            slow: share(42, 42),
+            other: share(4, 800),
+            difference: Some(v1::Interval {
+                value: 0.995,
+                low: 0.85,
+                high: 1.0,
+            }),
+            next: "handle[>= p95]/main.cc:1310!taken".to_owned(),
+            ..v1::Finding::default()
+        }],
+        r#final: why.is_some(),
+        final_reason: why.unwrap_or_default().to_owned(),
+        ..v1::WatchExplainResponse::default()
     }
 }

@@ -9,9 +9,11 @@
 #[expect(dead_code, reason = "the engine's tests look at more of what is held")]
 #[path = "../../../profiler-daemon/tests/privileged/bpf.rs"]
 mod bpf;
+mod by_value;
 mod command;
 mod daemon;
 mod ends;
+mod explain;
 mod files;
 #[expect(dead_code, reason = "the engine's tests need more of a target")]
 #[path = "../../../profiler-daemon/tests/privileged/fixture.rs"]
@@ -20,5 +22,8 @@ mod grouping;
 mod node;
 mod service;
 mod sessions;
+mod source;
+mod spans;
+mod trace;
 mod users;
 mod verbs;

@@ -1,0 +1,299 @@
+//! What slow calls do that others do not, for people: a line each.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use profiler_proto::v1;
+
+use super::{escape::terminal, trace::reasons, units};
+use crate::live::line::{Line, Style};
+
+/// Something that is true of less than this share more, or less, of slow calls than of others explains little.
+const WORTH_SAYING: f64 = 0.01;
+
+/// The difference that there is at least, whatever its sign.
+#[must_use]
+pub fn certain(finding: &v1::Finding) -> f64 {
+    let v1::Interval { low, high, .. } = finding.difference.unwrap_or_default();
+    low.max(-high).max(0.0)
+}
+
+/// The findings that say something, the surest first.
+pub fn worth_saying(explained: &v1::WatchExplainResponse) -> impl Iterator<Item = &v1::Finding> {
+    let findings = explained.findings.iter();
+    findings.filter(|finding| certain(finding) >= WORTH_SAYING)
+}
+
+/// The table.
+#[must_use]
+pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> Vec<Line> {
+    let (slow, other) = (
+        explained.slow.unwrap_or_default(),
+        explained.other.unwrap_or_default(),
+    );
+    if explained.warming || slow.calls == 0 || other.calls == 0 {
+        let why = if explained.warming {
+            "too few calls for the percentile"
+        } else if explained.looked_at == 0 {
+            "no call has ended"
+        } else {
+            "all calls that were looked at are on one side"
+        };
+        return vec![Line::of(
+            Style::Warning,
+            format!("nothing to compare: {why} (--duration makes it longer)"),
+        )];
+    }
+    let from = match explained.threshold_ns {
+        0 => String::new(),
+        ns => format!(" (from {})", units::duration(ns as f64)),
+    };
+    let mut lines = vec![
+        Line::of(
+            Style::Strong,
+            format!(
+                "{} slow calls{from} of {} on average, {} others of {}",
+                units::count(slow.calls),
+                units::duration(slow.mean_ns),
+                units::count(other.calls),
+                units::duration(other.mean_ns),
+            ),
+        ),
+        Line::default(),
+    ];
+    let all = worth_saying(explained).count();
+    if all == 0 {
+        lines.push(Line::of(
+            Style::Plain,
+            format!(
+                "none of {} branches, calls and values tells slow calls from others",
+                explained.judged
+            ),
+        ));
+        return lines;
+    }
+    lines.push(Line::of(Style::Faint, "   slow  others  at least"));
+    for finding in worth_saying(explained).take(number) {
+        lines.push(line(finding));
+    }
+    if all > number {
+        let more = units::count((all - number) as u64);
+        lines.push(Line::of(Style::Faint, format!("{more} more: -n shows them")));
+    }
+    if let Some(next) = worth_saying(explained).find(|finding| !finding.next.is_empty()) {
+        lines.push(Line::default());
+        lines.push(
+            Line::of(Style::Faint, "look at those: ")
+                .and(Style::Plain, format!("'{}'", terminal(&next.next))),
+        );
+    }
+    lines
+}
+
+fn line(finding: &v1::Finding) -> Line {
+    let share = |share: Option<v1::CallShare>| {
+        let share = share.unwrap_or_default();
+        units::percent(units::ratio(share.have, share.of))
+    };
+    let more = finding.difference.unwrap_or_default().value >= 0.0;
+    let sign = if more { '+' } else { '-' };
+    let head = format!(
+        "{:>7} {:>7} {:>9}   ",
+        share(finding.slow),
+        share(finding.other),
+        format!("{sign}{}", units::percent(certain(finding))),
+    );
+    let line = Line::of(Style::Plain, head).and(Style::Strong, terminal(&finding.text));
+    let (Some(slow), Some(other)) = (finding.slow_mean, finding.other_mean) else {
+        return line;
+    };
+    let (slow, other) = if finding.kind() == v1::finding::Kind::Call {
+        (units::duration(slow), units::duration(other))
+    } else {
+        (mean(slow), mean(other))
+    };
+    line.and(Style::Faint, format!("   mean {slow}, of others {other}"))
+}
+
+/// A mean of values, which may be negative.
+fn mean(value: f64) -> String {
+    let sign = if value < 0.0 { "-" } else { "" };
+    format!("{sign}{}", units::number(value.abs()))
+}
+
+/// How far it is.
+#[must_use]
+pub fn progress(explained: &v1::WatchExplainResponse, elapsed: Duration) -> String {
+    format!(
+        "{:.0} s, looked at {} of {} calls, {} of them slow",
+        elapsed.as_secs_f64(),
+        units::count(explained.looked_at),
+        units::count(explained.calls.max(explained.looked_at)),
+        units::count(explained.slow.unwrap_or_default().calls),
+    )
+}
+
+/// What was looked at, and what was not.
+#[must_use]
+pub fn summary(explained: &v1::WatchExplainResponse, elapsed: Duration) -> String {
+    let mut text = format!(
+        "{:.1} s, looked at {} of {} calls and at {} branches, calls and values in them",
+        elapsed.as_secs_f64(),
+        units::count(explained.looked_at),
+        units::count(explained.calls.max(explained.looked_at)),
+        explained.features,
+    );
+    if explained.judged < explained.features {
+        text.push_str(&format!(
+            "; {} of them in too few calls to be judged (--duration makes it longer)",
+            explained.features - explained.judged
+        ));
+    }
+    let mut left_out: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for v1::NotLookedAt { what, reason } in &explained.not_looked_at {
+        left_out.entry(reason).or_default().push(what);
+    }
+    for (reason, what) in left_out {
+        let others = match what.len() {
+            1 => String::new(),
+            count => format!(" and {} more", count - 1),
+        };
+        text.push_str(&format!(
+            "; not looked at: {}{others} ({})",
+            terminal(what.first().unwrap_or(&"")),
+            terminal(reason)
+        ));
+    }
+    let lost: BTreeMap<String, u64> = explained.lost.clone().into_iter().collect();
+    if let Some(reasons) = reasons(&lost) {
+        text.push_str(&format!("; lost: {reasons}"));
+    }
+    text
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn finding(text: &str, slow: (u64, u64), low: f64) -> v1::Finding {
+        v1::Finding {
+            kind: v1::finding::Kind::Branch.into(),
+            text: text.to_owned(),
+            slow: Some(v1::CallShare {
+                have: slow.0,
+                of: slow.1,
+            }),
+            other: Some(v1::CallShare { have: 4, of: 800 }),
+            difference: Some(v1::Interval {
+                value: low + 0.05,
+                low,
+                high: low + 0.1,
+            }),
+            slow_mean: None,
+            other_mean: None,
+            next: format!("f[>= p95]/{text}"),
+        }
+    }
+
+    pub(crate) fn response() -> v1::WatchExplainResponse {
+        v1::WatchExplainResponse {
+            scope: "f[>= p95]".to_owned(),
+            threshold_ns: 4_710_000,
+            calls: 900,
+            looked_at: 842,
+            slow: Some(v1::CallsOfSide {
+                calls: 42,
+                mean_ns: 12_100_000.0,
+            }),
+            other: Some(v1::CallsOfSide {
+                calls: 800,
+                mean_ns: 1_300_000.0,
+            }),
+            features: 12,
+            judged: 12,
+            findings: vec![
+                finding("main.cc:1310!taken", (42, 42), 0.85),
+                v1::Finding {
+                    kind: v1::finding::Kind::Call.into(),
+                    slow_mean: Some(3_920_000.0),
+                    other_mean: Some(21_000.0),
+                    ..finding("recv@main.cc:1312[> 3.2ms]", (20, 21), 0.7)
+                },
+                finding("main.cc:1400!taken", (3, 42), -0.04),
+            ],
+            ..v1::WatchExplainResponse::default()
+        }
+    }
+
+    fn text(lines: &[Line]) -> String {
+        let text = |line: &Line| line.0.iter().map(|(_, text)| text.as_str()).collect::<String>();
+        lines.iter().map(text).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn what_is_certain_is_shown_with_the_scope_that_looks_at_it() {
+        assert_eq!(
+            text(&explained(&response(), 10)),
+            "42 slow calls (from 4.71 ms) of 12.1 ms on average, 800 others of 1.30 ms\n\
+             \n\
+             \x20  slow  others  at least\n\
+             \x20  100%    0.5%    +85.0%   main.cc:1310!taken\n\
+             \x20 95.2%    0.5%    +70.0%   recv@main.cc:1312[> 3.2ms]   mean 3.92 ms, of others 21.0 µs\n\
+             \n\
+             look at those: 'f[>= p95]/main.cc:1310!taken'"
+        );
+    }
+
+    #[test]
+    fn findings_beyond_the_number_are_counted() {
+        let text = text(&explained(&response(), 1));
+        assert!(text.contains("\n1 more: -n shows them\n"), "{text}");
+        assert!(!text.contains("recv"), "{text}");
+    }
+
+    #[test]
+    fn without_two_sides_there_is_nothing_to_compare() {
+        for (change, why) in [
+            (
+                v1::WatchExplainResponse {
+                    warming: true,
+                    ..response()
+                },
+                "too few calls",
+            ),
+            (
+                v1::WatchExplainResponse {
+                    slow: None,
+                    looked_at: 0,
+                    ..response()
+                },
+                "no call has ended",
+            ),
+            (
+                v1::WatchExplainResponse {
+                    other: None,
+                    ..response()
+                },
+                "on one side",
+            ),
+        ] {
+            let text = text(&explained(&change, 10));
+            assert!(text.contains(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_looked_at_is_said_by_reason() {
+        let not = |what: &str| v1::NotLookedAt {
+            what: what.to_owned(),
+            reason: "in place of a return".to_owned(),
+        };
+        let mut response = response();
+        response.not_looked_at = vec![not("g@f.c:3"), not("h@f.c:4")];
+        let text = summary(&response, Duration::from_secs(10));
+        assert_eq!(
+            text,
+            "10.0 s, looked at 842 of 900 calls and at 12 branches, calls and values in them; \
+             not looked at: g@f.c:3 and 1 more (in place of a return)"
+        );
+    }
+}

@@ -1,0 +1,401 @@
+//! The slowest calls for people: each a few lines.
+
+use std::time::Duration;
+
+use profiler_proto::v1;
+
+use super::{escape::terminal, text, trace, units};
+use crate::{
+    live::line::{Line, Style},
+    state::spans::SpansState,
+};
+
+/// How much is said of each call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Detail {
+    /// Lines of what is inside, at most.
+    pub children: usize,
+    /// Lines of its stack, at most.
+    pub frames: usize,
+}
+
+impl Detail {
+    /// Everything.
+    pub const FULL: Self = Self {
+        children: usize::MAX,
+        frames: usize::MAX,
+    };
+
+    /// What there is room for, in so many lines for so many calls.
+    #[must_use]
+    pub fn fitting(rows: usize, spans: usize) -> Self {
+        let each = rows / spans.max(1);
+        // A line for the call itself, one that the stack begins with.
+        let room = each.saturating_sub(2);
+        Self {
+            children: room / 2,
+            frames: room - room / 2,
+        }
+    }
+}
+
+/// All of them. `origin_ns` is the time that theirs are counted from.
+#[must_use]
+pub fn spans(state: &SpansState, origin_ns: u64, detail: Detail) -> Vec<Line> {
+    let mut lines = Vec::new();
+    let last = state.spans.len().to_string().len();
+    for (number, span) in state.spans.iter().enumerate() {
+        let number = format!("#{}", number + 1);
+        lines.push(head(
+            span,
+            &format!("{number:<width$}", width = last + 1),
+            origin_ns,
+        ));
+        lines.extend(children(span, detail.children));
+        lines.extend(stack(state, span, detail.frames));
+    }
+    if state.spans.is_empty() {
+        let why = if state.calls == 0 {
+            "no call has ended in the window"
+        } else {
+            "none of the calls in the window is as asked"
+        };
+        lines.push(Line::of(Style::Faint, format!("  {why}")));
+    }
+    lines
+}
+
+fn head(span: &v1::Span, number: &str, origin_ns: u64) -> Line {
+    let since_ns = i128::from(span.ts_ns) - i128::from(origin_ns);
+    let name = span.function.as_ref().map_or("", |function| &function.name);
+    let mut line = Line::of(Style::Faint, format!("{number} "))
+        .and(
+            Style::Strong,
+            format!("{:>8}", units::duration(span.duration_ns as f64)),
+        )
+        .and(Style::Plain, format!("  {}", terminal(name)))
+        .and(
+            Style::Faint,
+            format!("  at {:.6} s  thread {}", since_ns as f64 / 1e9, span.tid),
+        );
+    if span.values_missing {
+        line = line.and(Style::Warning, "  <no values were read>");
+    }
+    for (at, value) in span.values.iter().enumerate() {
+        line = trace::with_value(line, value, if at == 0 { "  " } else { " " });
+    }
+    line
+}
+
+fn children(span: &v1::Span, most: usize) -> Vec<Line> {
+    let all = span.children.len() as u64 + span.children_left_out;
+    if all == 0 || most == 0 {
+        return Vec::new();
+    }
+    // The last line says how many there are more.
+    let cut = most < usize::try_from(all).unwrap_or(usize::MAX);
+    let shown = if cut { most - 1 } else { most };
+    let mut lines: Vec<Line> = span
+        .children
+        .iter()
+        .take(shown)
+        .map(|child| {
+            let offset = format!("+{}", units::duration(child.offset_ns as f64));
+            let duration = child
+                .duration_ns
+                .map_or_else(String::new, |ns| format!("  {}", units::duration(ns as f64)));
+            Line::of(Style::Faint, format!("{offset:>10}  "))
+                .and(Style::Plain, format!("{}{duration}", terminal(&child.place)))
+        })
+        .collect();
+    let more = all - lines.len() as u64;
+    if more > 0 {
+        lines.push(Line::of(
+            Style::Faint,
+            format!("… and {} more", units::count(more)),
+        ));
+    }
+    indented(lines, "inside:")
+}
+
+fn indented(lines: Vec<Line>, title: &str) -> Vec<Line> {
+    let titled = |(at, line): (usize, Line)| {
+        let title = if at == 0 { title } else { "" };
+        let mut pieces = vec![(Style::Faint, format!("    {title:<8}"))];
+        pieces.extend(line.0);
+        Line(pieces)
+    };
+    lines.into_iter().enumerate().map(titled).collect()
+}
+
+fn stack(state: &SpansState, span: &v1::Span, most: usize) -> Vec<Line> {
+    if span.samples == 0 {
+        let none = Line::of(
+            Style::Faint,
+            if span.not_sampled {
+                "it began before the target was sampled"
+            } else {
+                "no sample hit it"
+            },
+        );
+        return if most == 0 {
+            Vec::new()
+        } else {
+            indented(vec![none], "stack:")
+        };
+    }
+    let of = format!(
+        "{} of {} sample{}",
+        units::count(span.stack_samples),
+        units::count(span.samples),
+        if span.samples == 1 { "" } else { "s" }
+    );
+    let mut lines = indented(vec![Line::of(Style::Faint, of)], "stack:");
+    let frames: Vec<&v1::Frame> = state.stack(span).rev().collect();
+    // Who calls it is the same for most calls; JSON has it.
+    let name = span.function.as_ref().map_or("", |function| &function.name);
+    let own = frames.iter().rposition(|frame| frame.function == name);
+    let within = own.map_or(frames.len(), |own| own + 1);
+    let shown = if frames.len() > most {
+        within.min(most.saturating_sub(1))
+    } else {
+        within
+    };
+    for frame in frames.iter().take(shown) {
+        let mut line = Line::of(Style::Plain, format!("        {}", terminal(&frame.function)));
+        if !frame.file.is_empty() {
+            let file = frame.file.rsplit('/').next().unwrap_or(&frame.file);
+            let place = match frame.line {
+                0 => format!("  {}", terminal(file)),
+                number => format!("  {}:{number}", terminal(file)),
+            };
+            line = line.and(Style::Faint, place);
+        }
+        lines.push(line);
+    }
+    if frames.len() > shown && most > 0 {
+        let more = frames.len() - shown;
+        let callers = match (shown == within, more) {
+            (false, _) => "more",
+            (true, 1) => "caller",
+            (true, _) => "callers",
+        };
+        lines.push(Line::of(Style::Faint, format!("        … and {more} {callers}")));
+    }
+    lines
+}
+
+/// What is drawn in a terminal while the run goes on: as much as there is room for.
+#[must_use]
+pub fn screen(state: &SpansState, target: &str, origin_ns: u64, elapsed: Duration, rows: usize) -> Vec<Line> {
+    let seconds = elapsed.as_secs();
+    let mut lines = vec![Line::of(Style::Strong, terminal(&state.scope).into_owned()).and(
+        Style::Faint,
+        format!("  {target}  {}:{:02}", seconds / 60, seconds % 60),
+    )];
+    let mut foot = vec![Line::of(Style::Faint, format!("  {}", of_calls(state)))];
+    if let Some(reasons) = trace::reasons(&state.lost) {
+        foot.push(Line::of(Style::Warning, format!("  left out: {reasons}")));
+    }
+    if let Some(cost) = &state.cost {
+        foot.push(Line::of(Style::Faint, format!("  {}", text::cost(cost))));
+    }
+    let room = rows.saturating_sub(lines.len() + foot.len());
+    let body = spans(state, origin_ns, Detail::fitting(room, state.spans.len()));
+    lines.extend(body.into_iter().take(room));
+    lines.extend(foot);
+    lines
+}
+
+fn of_calls(state: &SpansState) -> String {
+    let calls = state.calls;
+    format!(
+        "the {} slowest of {} call{} in the last {}",
+        state.spans.len(),
+        units::count(calls),
+        if calls == 1 { "" } else { "s" },
+        window(state.window_ns),
+    )
+}
+
+/// A window's length, which is a round number of seconds as a rule.
+fn window(ns: u64) -> String {
+    if ns.is_multiple_of(1_000_000_000) {
+        format!("{} s", ns / 1_000_000_000)
+    } else {
+        units::duration(ns as f64)
+    }
+}
+
+/// The run in a line: of how many calls these are the slowest, and what was left out.
+#[must_use]
+pub fn summary(state: &SpansState, elapsed: Duration) -> String {
+    let mut text = format!("{:.1} s, {}", elapsed.as_secs_f64(), of_calls(state));
+    if let Some(reasons) = trace::reasons(&state.lost) {
+        text.push_str(&format!("; left out: {reasons}"));
+    }
+    text
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::render::trace::tests::value;
+    use proptest::prelude::*;
+
+    /// A call with all that can be known of one, and one without.
+    pub fn sample() -> SpansState {
+        let frame = |id, function: &str, file: &str, line| v1::Frame {
+            id,
+            function: function.into(),
+            file: file.into(),
+            line,
+            module: "server".into(),
+            ..Default::default()
+        };
+        let child = |place: &str, offset_ns, duration_ns| v1::SpanChild {
+            place: place.into(),
+            offset_ns,
+            duration_ns,
+        };
+        let function = Some(v1::Function {
+            name: "handle_request".into(),
+            module: "/usr/bin/server".into(),
+            address: 0x2000,
+            ..Default::default()
+        });
+        let mut state = SpansState::default();
+        let message = v1::WatchSpansResponse {
+            scope: "handle_request/main.cc:1310/recv@main.cc:1312".into(),
+            spans: vec![
+                v1::Span {
+                    ts_ns: 5_041_337_000,
+                    pid: 7,
+                    tid: 4631,
+                    function: function.clone(),
+                    duration_ns: 31_000_000,
+                    values: vec![value("n", v1::ValueState::Ok, "7", "7")],
+                    children: vec![
+                        child("main.cc:1310", 12_000, None),
+                        child("recv@main.cc:1312", 1_200_000, Some(3_100_000)),
+                    ],
+                    samples: 12,
+                    stack_samples: 9,
+                    stack: vec![1, 3, 2],
+                    ..Default::default()
+                },
+                v1::Span {
+                    ts_ns: 2_000_000_000,
+                    pid: 7,
+                    tid: 4632,
+                    function,
+                    duration_ns: 900_000,
+                    values_missing: true,
+                    children_left_out: 3,
+                    not_sampled: true,
+                    ..Default::default()
+                },
+            ],
+            frames: vec![
+                frame(1, "main", "", 0),
+                frame(2, "compress\x1b[2J", "/src/zlib.c", 210),
+                frame(3, "handle_request", "/src/server.c", 55),
+            ],
+            calls: 12_345,
+            window_ns: 10_000_000_000,
+            threshold_ns: 900_000,
+            lost: [("slow_end_yielded".to_owned(), 1024)].into(),
+            ..Default::default()
+        };
+        state.apply(message).unwrap();
+        state
+    }
+
+    fn texts(lines: &[Line]) -> Vec<String> {
+        lines.iter().map(Line::text).collect()
+    }
+
+    #[test]
+    fn a_call_is_a_few_lines() {
+        assert_eq!(
+            texts(&spans(&sample(), 3_000_000_000, Detail::FULL)),
+            [
+                "#1  31.0 ms  handle_request  at 2.041337 s  thread 4631  n=7",
+                "    inside:   +12.0 µs  main.cc:1310",
+                "              +1.20 ms  recv@main.cc:1312  3.10 ms",
+                "    stack:  9 of 12 samples",
+                "        compress\\u{1b}[2J  zlib.c:210",
+                "        handle_request  server.c:55",
+                "        … and 1 caller",
+                "#2   900 µs  handle_request  at -1.000000 s  thread 4632  <no values were read>",
+                "    inside: … and 3 more",
+                "    stack:  it began before the target was sampled",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_screen_has_no_more_lines_than_there_are() {
+        for rows in 4..40 {
+            let lines = screen(&sample(), "pid 7 (server)", 0, Duration::from_secs(72), rows);
+            assert!(lines.len() <= rows, "{rows}: {lines:?}");
+            let text = texts(&lines).join("\n");
+            assert!(text.contains("pid 7 (server)  1:12"), "{text}");
+            assert!(
+                text.contains("the 2 slowest of 12,345 calls in the last 10 s"),
+                "{text}"
+            );
+            assert_eq!(rows >= 6, text.contains("#2 "), "{rows}\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_summary_says_what_was_left_out() {
+        let mut state = sample();
+        assert_eq!(
+            summary(&state, Duration::from_secs(3)),
+            "3.0 s, the 2 slowest of 12,345 calls in the last 10 s; left out: slow_end_yielded 1,024"
+        );
+        state.lost.clear();
+        (state.calls, state.window_ns) = (1, 1_500_000_000);
+        state.spans.truncate(1);
+        assert_eq!(
+            summary(&state, Duration::from_secs(3)),
+            "3.0 s, the 1 slowest of 1 call in the last 1.50 s"
+        );
+    }
+
+    #[test]
+    fn nothing_is_said_to_be_nothing() {
+        let mut state = SpansState::default();
+        assert!(texts(&spans(&state, 0, Detail::FULL))[0].contains("no call has ended"));
+        state.calls = 5;
+        assert!(texts(&spans(&state, 0, Detail::FULL))[0].contains("is as asked"));
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_text_moves_no_cursor(text in any::<String>()) {
+            let mut state = sample();
+            let message = v1::WatchSpansResponse {
+                scope: text.clone(),
+                spans: vec![v1::Span {
+                    function: Some(v1::Function { name: text.clone(), ..Default::default() }),
+                    values: vec![value(&text, v1::ValueState::Ok, &text, &text)],
+                    children: vec![v1::SpanChild { place: text.clone(), ..Default::default() }],
+                    samples: 1,
+                    stack: vec![0],
+                    ..Default::default()
+                }],
+                frames: vec![v1::Frame { function: text.clone(), file: text.clone(), line: 1, ..Default::default() }],
+                lost: [(text.clone(), 1)].into(),
+                ..Default::default()
+            };
+            state.apply(message).unwrap();
+            for line in screen(&state, "", 0, Duration::ZERO, 40) {
+                prop_assert!(!line.text().contains(char::is_control));
+            }
+            prop_assert!(!summary(&state, Duration::ZERO).contains(char::is_control));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The slowest calls as NDJSON.
+
+use std::collections::BTreeMap;
+
+use profiler_proto::v1;
+use serde_json::{Value, json};
+
+use super::{
+    json::{SCHEMA, integer, known, line},
+    trace_json::push_values,
+};
+use crate::state::spans::SpansState;
+
+/// A `span` object for each, and the `summary`.
+#[must_use]
+pub fn spans(state: &SpansState) -> String {
+    let mut lines = String::new();
+    for span in &state.spans {
+        object(&mut lines, state, span);
+    }
+    let lost: BTreeMap<&str, Value> = state
+        .lost
+        .iter()
+        .map(|(reason, &count)| (reason.as_str(), integer(count)))
+        .collect();
+    line(
+        &mut lines,
+        &json!({
+            "type": "summary",
+            "schema": SCHEMA,
+            "spans": state.spans.len(),
+            "calls": integer(state.calls),
+            "window_ns": integer(state.window_ns),
+            "threshold_ns": integer(state.threshold_ns),
+            "lost": lost,
+        }),
+    );
+    lines
+}
+
+fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
+    let function = span.function.clone().unwrap_or_default();
+    let head = json!({
+        "type": "span",
+        "schema": SCHEMA,
+        "ts_ns": integer(span.ts_ns),
+        "pid": span.pid,
+        "tid": span.tid,
+        "function": function.name,
+        "module": known(&function.module),
+        "address": integer(function.address),
+        "duration_ns": integer(span.duration_ns),
+    });
+    let head = head.to_string();
+    lines.push_str(head.strip_suffix('}').unwrap_or(&head));
+    lines.push_str(",\"values\":");
+    if span.values_missing {
+        lines.push_str("null");
+    } else {
+        push_values(lines, &span.values);
+    }
+    let child = |child: &v1::SpanChild| {
+        json!({
+            "place": child.place,
+            "offset_ns": integer(child.offset_ns),
+            "duration_ns": child.duration_ns.map_or(Value::Null, integer),
+        })
+    };
+    let frame = |frame: &v1::Frame| {
+        json!({
+            "function": frame.function,
+            "file": known(&frame.file),
+            "line": if frame.line == 0 { Value::Null } else { frame.line.into() },
+            "module": known(&frame.module),
+            "inlined": frame.inlined,
+        })
+    };
+    let tail = json!({
+        "children": span.children.iter().map(child).collect::<Vec<_>>(),
+        "children_left_out": integer(span.children_left_out),
+        "stack": state.stack(span).map(frame).collect::<Vec<_>>(),
+        "sampled": !span.not_sampled,
+        "samples": integer(span.samples),
+        "stack_samples": integer(span.stack_samples),
+    });
+    let tail = tail.to_string();
+    lines.push(',');
+    lines.push_str(tail.strip_prefix('{').unwrap_or(&tail));
+    lines.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::spans::tests::sample;
+
+    fn objects(text: &str) -> Vec<Value> {
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_span_has_the_promised_keys() {
+        let objects = objects(&spans(&sample()));
+        assert_eq!(objects.len(), 3);
+        let keys: Vec<&str> = objects[0]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
+        assert_eq!(
+            keys,
+            [
+                "type",
+                "schema",
+                "ts_ns",
+                "pid",
+                "tid",
+                "function",
+                "module",
+                "address",
+                "duration_ns",
+                "values",
+                "children",
+                "children_left_out",
+                "stack",
+                "sampled",
+                "samples",
+                "stack_samples"
+            ]
+        );
+        assert_eq!(
+            objects[0]["values"],
+            json!({"n": {"state": "ok", "value": 7, "type": "int"}})
+        );
+        assert_eq!(
+            objects[0]["children"],
+            json!([
+                {"place": "main.cc:1310", "offset_ns": 12_000, "duration_ns": null},
+                {"place": "recv@main.cc:1312", "offset_ns": 1_200_000, "duration_ns": 3_100_000},
+            ])
+        );
+        assert_eq!(
+            objects[0]["stack"][2],
+            json!({"function": "compress\x1b[2J", "file": "/src/zlib.c", "line": 210, "module": "server", "inlined": false})
+        );
+        assert_eq!(objects[0]["stack"][0]["line"], Value::Null);
+        assert_eq!(
+            (
+                &objects[1]["values"],
+                &objects[1]["stack"],
+                &objects[1]["children_left_out"]
+            ),
+            (&Value::Null, &json!([]), &json!(3))
+        );
+        assert_eq!(
+            objects[2],
+            json!({"type": "summary", "schema": 1, "spans": 2, "calls": 12_345, "window_ns": 10_000_000_000_u64,
+                "threshold_ns": 900_000, "lost": {"slow_end_yielded": 1024}})
+        );
+    }
+}

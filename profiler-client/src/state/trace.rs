@@ -1,0 +1,133 @@
+//! A trace as the client knows it: its places and counts. Hits are passed on, not kept.
+
+use std::collections::BTreeMap;
+
+use profiler_proto::v1;
+
+use super::Malformed;
+
+/// Places that are kept. It is far beyond the probes that a daemon grants.
+const MAX_PLACES: usize = 1 << 20;
+
+/// How long before a run began a hit may have happened that belongs to it: calls that were already open, in nanoseconds.
+const EARLIER_NS: u64 = 10_000_000_000;
+
+/// What a stream has said so far.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TraceState {
+    /// What [`v1::Hit::place`] counts in.
+    pub places: Vec<v1::TracedPlace>,
+    /// Hits that have arrived here.
+    pub shown: u64,
+    /// Hits at the places.
+    pub reached: u64,
+    /// Hits among them that a condition on values ruled out.
+    pub rejected: u64,
+    /// Hits among them that are not shown, by reason.
+    pub lost: BTreeMap<String, u64>,
+    /// A message has arrived.
+    pub started: bool,
+}
+
+impl TraceState {
+    /// Applies one message of the stream; its hits, each at one of the places.
+    ///
+    /// # Errors
+    ///
+    /// Where the message contradicts the protocol.
+    pub fn apply(&mut self, message: v1::WatchTraceResponse) -> Result<Vec<v1::Hit>, Malformed> {
+        let v1::WatchTraceResponse {
+            seq: _,
+            places,
+            hits,
+            reached,
+            rejected,
+            lost,
+            r#final: _,
+            final_reason: _,
+            cost: _,
+        } = message;
+        if places.len() > MAX_PLACES - self.places.len() {
+            return Err(Malformed("more than a million places"));
+        }
+        self.places.extend(places);
+        if hits.iter().any(|hit| self.place(hit).is_none()) {
+            return Err(Malformed("a hit at a place that it has not named"));
+        }
+        self.started = true;
+        self.shown = self.shown.saturating_add(hits.len() as u64);
+        self.reached = reached;
+        self.rejected = rejected;
+        self.lost = lost.into_iter().collect();
+        Ok(hits)
+    }
+
+    /// Where a hit was.
+    #[must_use]
+    pub fn place(&self, hit: &v1::Hit) -> Option<&v1::TracedPlace> {
+        self.places.get(usize::try_from(hit.place).ok()?)
+    }
+}
+
+/// When a run began on the clock that its hits carry: that of this process, unless the first hit cannot have happened
+/// by it (in a container with a time namespace the clock is another than the kernel's). All are nanoseconds.
+#[must_use]
+pub fn origin_ns(began_ns: u64, now_ns: u64, first_hit_ns: u64) -> u64 {
+    if (began_ns.saturating_sub(EARLIER_NS)..=now_ns).contains(&first_hit_ns) {
+        began_ns
+    } else {
+        first_hit_ns.saturating_sub(now_ns.saturating_sub(began_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(places: usize, hits: &[u32]) -> v1::WatchTraceResponse {
+        v1::WatchTraceResponse {
+            places: vec![v1::TracedPlace::default(); places],
+            hits: hits
+                .iter()
+                .map(|&place| v1::Hit {
+                    place,
+                    ..Default::default()
+                })
+                .collect(),
+            reached: 9,
+            lost: [("rate_limit".to_owned(), 4)].into(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn places_are_added_and_counts_replaced() {
+        let mut state = TraceState::default();
+        assert_eq!(state.apply(message(1, &[0, 0])).unwrap().len(), 2);
+        assert_eq!(state.apply(message(1, &[1, 0])).unwrap().len(), 2);
+        assert_eq!((state.places.len(), state.shown, state.reached), (2, 4, 9));
+        assert_eq!(state.lost["rate_limit"], 4);
+    }
+
+    #[test]
+    fn a_hit_at_no_place_is_refused() {
+        let mut state = TraceState::default();
+        for (places, place) in [(0, 0), (1, 1), (0, u32::MAX)] {
+            assert!(state.apply(message(places, &[place])).is_err());
+        }
+        assert!(!state.started);
+    }
+
+    #[test]
+    fn the_clock_is_ours_unless_it_cannot_be() {
+        const S: u64 = 1_000_000_000;
+        assert_eq!(origin_ns(100 * S, 102 * S, 101 * S), 100 * S);
+        assert_eq!(
+            origin_ns(100 * S, 102 * S, 99 * S),
+            100 * S,
+            "a call that was open"
+        );
+        assert_eq!(origin_ns(100 * S, 102 * S, 500 * S), 498 * S);
+        assert_eq!(origin_ns(100 * S, 102 * S, 1), 0);
+    }
+}

@@ -1,0 +1,86 @@
+//! `profiler explain`.
+
+use std::{
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
+
+use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use tokio::time::Instant;
+
+use super::interruptible;
+use crate::{
+    attached::{Attached, Owned},
+    cli::{
+        exit::Failure,
+        request::{Explain, Host},
+    },
+    connect::{MAX_MESSAGE_BYTES, connect},
+    live::screen,
+    output::{self, Progress, note, warnings},
+    render::{explain, explain_json},
+    stop::Stop,
+    watch::{Ended, Run, ended_by_itself},
+};
+
+/// Time between looks at how far it is.
+const INTERVAL: Duration = Duration::from_secs(2);
+
+/// Runs it.
+pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
+    let (attached, stream, again) = interruptible(&mut stop, async {
+        let connection = connect(host).await?;
+        let attached = Attached::open(&connection, &request.session, &owned).await?;
+        let mut client =
+            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let watch = v1::WatchExplainRequest {
+            session: attached.session.name.clone(),
+            interval: Some(prost_types::Duration {
+                seconds: i64::try_from(INTERVAL.as_secs()).unwrap_or(1),
+                nanos: 0,
+            }),
+        };
+        let stream = client.watch_explain(watch.clone()).await?.into_inner();
+        let again = async move || Ok(client.watch_explain(watch).await?.into_inner());
+        Ok((attached, stream, again))
+    })
+    .await?;
+    warnings(&attached.session.warnings);
+
+    let began = Instant::now();
+    let run = Run {
+        deadline: Some(began + request.duration),
+        stop,
+        owned,
+        own: attached.own,
+    };
+    let mut last: Option<v1::WatchExplainResponse> = None;
+    let mut progress = Progress::default();
+    let ended = run
+        .watch(stream, again, |message: v1::WatchExplainResponse| {
+            progress.show(&explain::progress(&message, began.elapsed()));
+            last = Some(message);
+            Ok(())
+        })
+        .await?;
+    drop(progress);
+
+    if let Some(last) = &last {
+        if request.json {
+            output::stdout(explain_json::explained(last, request.number))?;
+        } else {
+            let colour = screen::is_coloured(request.color, io::stdout().is_terminal());
+            screen::print(&explain::explained(last, request.number), colour)?;
+            note(&explain::summary(last, began.elapsed()));
+        }
+    }
+    match ended {
+        Ended::Asked if last.is_some() => Ok(()),
+        Ended::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
+        Ended::ByItself(reason) => {
+            note(&ended_by_itself(&reason));
+            Ok(())
+        }
+        Ended::Broken(failure) => Err(failure),
+    }
+}

@@ -1,0 +1,69 @@
+//! `profiler source`.
+
+use std::io::IsTerminal as _;
+
+use profiler_proto::v1::{self, target_service_client::TargetServiceClient};
+
+use crate::{
+    cli::{
+        args::Color,
+        exit::{ExitStatus, Failure},
+        request::Host,
+    },
+    connect::{MAX_MESSAGE_BYTES, connect},
+    live::screen::{self, Screen},
+    output,
+    render::{escape::terminal, source, source_json},
+};
+
+/// Shows functions as they arrive.
+pub async fn show(
+    host: &Host,
+    target: v1::Target,
+    place: String,
+    json: bool,
+    color: Color,
+) -> Result<(), Failure> {
+    let connection = connect(host).await?;
+    let mut client =
+        TargetServiceClient::new(connection.channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let request = v1::SourceRequest {
+        target: Some(target),
+        place: place.clone(),
+    };
+    let mut stream = client.source(request).await?.into_inner();
+    let width = std::io::stdout().is_terminal().then(|| Screen::size().0);
+    let colour = screen::is_coloured(color, width.is_some());
+    let mut marks = source::Marks::default();
+    let mut left_out = 0;
+    let mut any = false;
+    while let Some(message) = stream.message().await? {
+        left_out += message.left_out;
+        let Some(function) = message.function else {
+            continue;
+        };
+        if json {
+            output::stdout(source_json::function(&function))?;
+        } else {
+            if any {
+                output::stdout("\n")?;
+            }
+            output::warnings(&function.warnings);
+            screen::print(&source::function(&function, width, &mut marks), colour)?;
+        }
+        any = true;
+    }
+    if !any {
+        return Err(Failure {
+            status: ExitStatus::NotFound,
+            message: format!("Nothing is known of `{}`.", terminal(&place)),
+        });
+    }
+    if !json {
+        screen::print(&source::legend(marks, width), colour)?;
+    }
+    if left_out > 0 {
+        output::note(&format!("{left_out} more functions match: narrow it down."));
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! `profiler trace`.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
+
+use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use rustix::time::{ClockId, clock_gettime};
+use tokio::time::Instant;
+
+use super::interruptible;
+use crate::{
+    attached::{Attached, Owned},
+    cli::{
+        exit::Failure,
+        request::{Host, Trace},
+    },
+    connect::{MAX_MESSAGE_BYTES, connect},
+    live::screen,
+    output::{self, note, warnings},
+    render::{trace, trace_json},
+    state::trace::{TraceState, origin_ns},
+    stop::Stop,
+    watch::{Ended, Run, ended_by_itself},
+};
+
+/// Time between notes of losses.
+const BETWEEN_NOTES: Duration = Duration::from_secs(1);
+
+/// How hits are shown.
+enum Show {
+    Json,
+    Lines { colour: bool },
+}
+
+/// Runs it.
+pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
+    let (attached, stream, again, began_ns) = interruptible(&mut stop, async {
+        let connection = connect(host).await?;
+        let attached = Attached::open(&connection, &request.session, &owned).await?;
+        let mut client =
+            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let watch = v1::WatchTraceRequest {
+            session: attached.session.name.clone(),
+            interval: None,
+        };
+        let began_ns = monotonic_ns();
+        let stream = client.watch_trace(watch.clone()).await?.into_inner();
+        let again = async move || Ok(client.watch_trace(watch).await?.into_inner());
+        Ok((attached, stream, again, began_ns))
+    })
+    .await?;
+    warnings(&attached.session.warnings);
+
+    let show = if request.json {
+        Show::Json
+    } else {
+        Show::Lines {
+            colour: screen::is_coloured(request.color, io::stdout().is_terminal()),
+        }
+    };
+    let began = Instant::now();
+    let run = Run {
+        deadline: request.duration.map(|duration| began + duration),
+        stop,
+        owned,
+        own: attached.own,
+    };
+    let mut state = TraceState::default();
+    let mut losses = io::stderr().is_terminal().then(|| Losses::since(began));
+    let mut origin = None;
+    let ended = run
+        .watch(stream, again, |message: v1::WatchTraceResponse| {
+            let hits = state
+                .apply(message)
+                .map_err(|error| Failure::failed(error.to_string()))?;
+            if let Some(first) = hits.first() {
+                let origin = *origin.get_or_insert_with(|| {
+                    let origin = origin_ns(began_ns, monotonic_ns(), first.ts_ns);
+                    // A line may be reached between its probe and this stream; a call may have begun before both.
+                    if first.duration_ns.is_none() {
+                        origin.min(first.ts_ns)
+                    } else {
+                        origin
+                    }
+                });
+                match show {
+                    Show::Json => output::stdout(trace_json::hits(&state, &hits))?,
+                    Show::Lines { colour } => screen::print(&trace::hits(&state, &hits, origin), colour)?,
+                }
+            }
+            if let Some(news) = losses
+                .as_mut()
+                .and_then(|losses| losses.news(&state.lost, Instant::now()))
+            {
+                note(&news);
+            }
+            Ok(())
+        })
+        .await?;
+
+    if state.started {
+        match show {
+            Show::Json => output::stdout(trace_json::summary(&state))?,
+            Show::Lines { .. } => note(&trace::summary(&state, began.elapsed())),
+        }
+    }
+    match ended {
+        Ended::Asked if state.started => Ok(()),
+        Ended::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
+        Ended::ByItself(reason) => {
+            note(&ended_by_itself(&reason));
+            Ok(())
+        }
+        Ended::Broken(failure) => Err(failure),
+    }
+}
+
+/// The clock that hits carry.
+pub(super) fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// What has been said of hits that are not shown.
+struct Losses {
+    said: BTreeMap<String, u64>,
+    at: Instant,
+}
+
+impl Losses {
+    fn since(began: Instant) -> Self {
+        Self {
+            said: BTreeMap::new(),
+            at: began,
+        }
+    }
+
+    /// What was lost since the last time, if that is long enough ago.
+    fn news(&mut self, lost: &BTreeMap<String, u64>, now: Instant) -> Option<String> {
+        if now.saturating_duration_since(self.at) < BETWEEN_NOTES {
+            return None;
+        }
+        let more: BTreeMap<String, u64> = lost
+            .iter()
+            .map(|(reason, &count)| {
+                let said = self.said.get(reason).copied().unwrap_or(0);
+                (reason.clone(), count.saturating_sub(said))
+            })
+            .collect();
+        self.at = now;
+        let reasons = trace::reasons(&more)?;
+        self.said.clone_from(lost);
+        Some(format!("hits not shown: {reasons}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_said_once_a_second_at_most_and_once_each() {
+        let began = Instant::now();
+        let mut losses = Losses::since(began);
+        let lost = |count| BTreeMap::from([("rate_limit".to_owned(), count)]);
+        let mut at = |ms, count| losses.news(&lost(count), began + Duration::from_millis(ms));
+        assert_eq!(at(999, 5), None);
+        assert_eq!(at(1000, 7).unwrap(), "hits not shown: rate_limit 7");
+        assert_eq!(at(1500, 9000), None);
+        assert_eq!(at(2000, 9007).unwrap(), "hits not shown: rate_limit 9,000");
+        assert_eq!(at(3000, 9007), None);
+        assert_eq!(at(3500, 9008), None, "too soon");
+        assert_eq!(at(4000, 9009).unwrap(), "hits not shown: rate_limit 2");
+    }
+}

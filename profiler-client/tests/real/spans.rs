@@ -1,0 +1,165 @@
+//! `profiler spans` on a real target, whose slow calls are known by their number.
+
+use serde_json::{Value, json};
+
+use super::{
+    command::{Running, objects, profiler, run, through},
+    daemon::Daemon,
+    fixture::Fixture,
+};
+
+/// Calls of `slowpath` that take the slow way.
+fn is_slow(number: u64) -> bool {
+    [16, 33, 49].contains(&(number % 50))
+}
+
+/// Looks at a target from before its first call to after its last one.
+fn watched(calls: u32, arguments: &[&str]) -> super::command::Ended {
+    let mut target = Fixture::start("slowpath", &[calls.to_string()]);
+    let daemon = Daemon::start();
+    let number = target.pid().to_string();
+    let command = Running::start(through(
+        &daemon.socket,
+        &[&["spans", "-p", &number], arguments].concat(),
+    ));
+    // A session that is watched is attached.
+    while daemon
+        .sessions()
+        .first()
+        .is_none_or(|session| session["watchers"] != 1)
+    {}
+    let truth = target.run();
+    assert_eq!(truth["f"].calls, u64::from(calls));
+    // The target is there until the end: what it has mapped gives addresses their names.
+    command.interrupt();
+    let ended = command.end().status(0);
+    assert_eq!(target.finish().status, Some(0));
+    assert_eq!(daemon.sessions(), Vec::<Value>::new());
+    assert_eq!(daemon.stop(), Some(0));
+    ended
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_slowest_calls_are_objects_and_a_summary() {
+    let scope = "f[> 15ms]/slow_inner";
+    let command = watched(
+        200,
+        &[
+            scope, "--print", "i", "-n", "50", "-F", "999", "--window", "60", "--json",
+        ],
+    );
+    let mut objects = command.objects();
+    let summary = objects.pop().unwrap();
+    assert_eq!(
+        (
+            &summary["type"],
+            &summary["spans"],
+            &summary["calls"],
+            &summary["lost"]
+        ),
+        (&json!("summary"), &json!(objects.len()), &json!(200), &json!({}))
+    );
+    let durations: Vec<u64> = objects
+        .iter()
+        .map(|span| span["duration_ns"].as_u64().unwrap())
+        .collect();
+    assert!(durations.is_sorted_by(|one, other| one >= other), "{durations:?}");
+    let mut slow: Vec<u64> = Vec::new();
+    for span in &objects {
+        assert_eq!((&span["type"], &span["function"]), (&json!("span"), &json!("f")));
+        let number = span["values"]["i"]["value"].as_u64().unwrap();
+        if !is_slow(number) {
+            // It had to wait for a CPU.
+            assert_eq!(span["children"], json!([]));
+            continue;
+        }
+        slow.push(number);
+        let [child] = span["children"].as_array().unwrap().as_slice() else {
+            panic!("{span}")
+        };
+        assert_eq!(child["place"], "slow_inner");
+        assert!(child["duration_ns"].as_u64().unwrap() >= 15_000_000, "{span}");
+    }
+    slow.sort_unstable();
+    let truth: Vec<u64> = (0..200).filter(|number| is_slow(*number)).collect();
+    assert_eq!(slow, truth);
+    let sampled = objects
+        .iter()
+        .find(|span| span["samples"].as_u64() > Some(2))
+        .unwrap();
+    let stack: Vec<&str> = sampled["stack"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|frame| frame["function"].as_str().unwrap())
+        .collect();
+    assert!(stack.contains(&"f") && stack.contains(&"slow_inner"), "{stack:?}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_table_has_them_too_and_the_last_line_says_of_how_many() {
+    let command = watched(100, &["f", "-n", "3", "--window", "60"]);
+    let text = command.stdout();
+    for number in 1..=3 {
+        assert!(text.contains(&format!("#{number} ")), "{text}");
+    }
+    assert!(!text.contains("#4"), "{text}");
+    assert!(
+        command
+            .stderr()
+            .contains(" s, the 3 slowest of 100 calls in the last 60 s"),
+        "{}",
+        command.stderr()
+    );
+    println!("{text}\n{}", command.stderr());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_running_session_is_looked_at_and_goes_on() {
+    let mut target = Fixture::start("slowpath", &[]);
+    let daemon = Daemon::start();
+    let pid = target.pid().to_string();
+    let new = ["session", "new", "-p", &pid, "--name", "web", "f[> 15ms]"];
+    run(through(&daemon.socket, &new)).status(0);
+    target.say("go");
+    let arguments = ["spans", "--session", "web", "--duration", "3", "--json"];
+    let command = run(through(&daemon.socket, &arguments)).status(0);
+    let seen = objects(command.stdout());
+    assert!(seen.len() > 1, "{seen:?}");
+    for span in &seen[..seen.len() - 1] {
+        assert!(span["duration_ns"].as_u64().unwrap() >= 14_000_000, "{span}");
+        assert_eq!(span["values"], json!({}));
+    }
+    let sessions = daemon.sessions();
+    assert_eq!((sessions.len(), &sessions[0]["name"]), (1, &json!("web")));
+    assert_eq!(daemon.stop(), Some(0));
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_has_no_duration_is_refused_with_the_reason() {
+    let target = Fixture::start("slowpath", &["1".to_owned()]);
+    let pid = target.pid().to_string();
+    let refused = |scope: &str| run(profiler(&["spans", "-p", &pid, scope]));
+    refused("slowpath.c:35")
+        .status(2)
+        .says("is a line, which has no duration");
+    refused("nosuch").status(3).says("nosuch");
+    refused("f[>=").status(2).says("^");
+    run(profiler(&[
+        "spans",
+        "-p",
+        &pid,
+        "f",
+        "--print",
+        "nosuch",
+        "--duration",
+        "0.2",
+    ]))
+    .status(0);
+    assert_eq!(target.finish().status, Some(0));
+}

@@ -1,0 +1,392 @@
+//! `profiler trace` on a real target, held against what the target says of each hit itself.
+
+use serde_json::{Value, json};
+
+use super::{
+    bpf,
+    command::{Ended, Running, objects, profiler, run, through},
+    daemon::Daemon,
+    fixture::Fixture,
+};
+
+/// The same program at each level of optimization.
+const LEVELS: [&str; 3] = ["hits_o0", "hits_o1", "hits_o2"];
+
+/// The probed line, as a place.
+fn place() -> String {
+    let text = include_str!("../../../profiler-daemon/tests/fixtures/engine/hits.c");
+    let line = text.lines().position(|line| line.contains("/* probed */"));
+    format!("hits.c:{}", line.unwrap() + 1)
+}
+
+/// What came of a trace of all that a target did.
+struct Traced {
+    command: Ended,
+    /// What the target says of each hit.
+    told: Vec<Value>,
+}
+
+/// Runs a target to its end, traced from before its first hit to after its last one.
+fn traced(name: &str, hits: u32, tells: bool, arguments: &[&str]) -> Traced {
+    let mut given = vec![hits.to_string()];
+    given.extend(tells.then(|| "tell".to_owned()));
+    let mut target = Fixture::start(name, &given);
+    let pid = target.pid();
+    let daemon = Daemon::start();
+    let number = pid.to_string();
+    let command = Running::start(through(
+        &daemon.socket,
+        &[&["trace", "-p", &number], arguments].concat(),
+    ));
+    // A session that is watched is attached.
+    while daemon
+        .sessions()
+        .first()
+        .is_none_or(|session| session["watchers"] != 1)
+    {}
+    let truth = target.run();
+    assert_eq!(truth["serve"].calls, u64::from(hits));
+    // The end of the target ends the trace, once all has been read.
+    let ended = target.finish();
+    assert_eq!(ended.status, Some(0));
+    let command = command.end().status(0).says(" ended");
+    let told = ended.output.lines().filter_map(|line| line.strip_prefix("hit "));
+    let told = told.map(|text| serde_json::from_str(text).unwrap()).collect();
+    assert_eq!(daemon.sessions(), Vec::<Value>::new());
+    assert_eq!(daemon.stop(), Some(0));
+    Traced { command, told }
+}
+
+/// Hits, and the summary behind them, whose counts add up.
+#[track_caller]
+fn accounted(command: &Ended, reached: u64) -> (Vec<Value>, Value) {
+    let mut hits = command.objects();
+    let summary = hits.pop().unwrap();
+    assert!(hits.iter().all(|hit| hit["type"] == "hit"));
+    let lost = summary["lost"].as_object().unwrap().values();
+    let lost: u64 = lost.map(|count| count.as_u64().unwrap()).sum();
+    let rejected = summary["rejected"].as_u64().unwrap();
+    assert_eq!(
+        (&summary["type"], &summary["hits"], &summary["reached"]),
+        (&json!("summary"), &json!(hits.len()), &json!(reached)),
+        "{summary}"
+    );
+    assert_eq!(hits.len() as u64 + rejected + lost, reached, "{summary}");
+    (hits, summary)
+}
+
+fn ok(value: Value) -> impl Fn(&Value, &str) {
+    move |read, what| {
+        assert_eq!(
+            (&read["state"], &read["value"]),
+            (&json!("ok"), &value),
+            "{what}: {read}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_values_of_a_line_are_the_targets() {
+    for level in LEVELS {
+        let print = "n,request->kind,request->name,request->cost,*request";
+        let Traced { command, told } = traced(
+            level,
+            300,
+            true,
+            &[&place(), "--print", print, "--json", "--limit", "100000"],
+        );
+        let (hits, summary) = accounted(&command, 300);
+        assert_eq!((hits.len(), &summary["lost"]), (300, &json!({})), "{level}");
+        for (hit, told) in hits.iter().zip(&told) {
+            let values = &hit["values"];
+            ok(told["n"].clone())(&values["n"], level);
+            ok(told["kind"].clone())(&values["request->kind"], level);
+            ok(told["name"].clone())(&values["request->name"], level);
+            ok(told["cost"].clone())(&values["request->cost"], level);
+            let whole = &values["*request"];
+            assert_eq!(
+                (&whole["value"]["kind"], &whole["value"]["cost"], &whole["type"]),
+                (&told["kind"], &told["cost"], &json!("request")),
+                "{level}: {whole}"
+            );
+            assert_eq!(
+                (&values["n"]["type"], &values["request->cost"]["type"]),
+                (&json!("int"), &json!("double"))
+            );
+            let at = hit["ts_ns"].as_u64().unwrap();
+            let during = told["before_ns"].as_u64().unwrap()..=told["after_ns"].as_u64().unwrap();
+            assert!(during.contains(&at), "{level}: {at} is not in {during:?}");
+            assert_eq!((&hit["function"], &hit["pid"]), (&json!("serve"), &hit["tid"]));
+            let site = hit["site"].as_str().unwrap();
+            assert!(site.ends_with(&format!("engine/{}", place())), "{site}");
+            assert!(hit["module"].as_str().unwrap().ends_with(level) && hit.get("duration_ns").is_none());
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_hit_is_a_line_of_text() {
+    let print = ["--print", "n,request->name", "--print", "request->cost"];
+    let Traced { command, told } = traced("hits_o2", 50, true, &[&[&*place()][..], &print].concat());
+    let lines: Vec<&str> = command.stdout().lines().collect();
+    assert_eq!(lines.len(), 50);
+    let mut before = 0.0;
+    for (line, told) in lines.iter().zip(&told) {
+        let (time, rest) = line.trim_start().split_once(" s ").unwrap();
+        let time: f64 = time.parse().unwrap();
+        assert!(time >= before, "{line}");
+        before = time;
+        let (n, cost, name) = (&told["n"], told["cost"].as_f64().unwrap(), &told["name"]);
+        assert!(
+            rest.ends_with(&format!(
+                "  serve {}  n={n} request->name={name} request->cost={cost}",
+                place()
+            )),
+            "{line}"
+        );
+    }
+    println!("{}\n{}", lines[49], command.stderr());
+    command.says("50 hits shown of 50 (0 rejected)\n");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_condition_is_decided_before_a_hit_is_recorded() {
+    let scope = format!("{}[n >= 100][request->kind == 3]", place());
+    let Traced { command, told } = traced(
+        "hits_o2",
+        400,
+        true,
+        &[&scope, "--print", "n", "--json", "--limit", "100000"],
+    );
+    let (hits, summary) = accounted(&command, 400);
+    let expected: Vec<&Value> = told
+        .iter()
+        .filter(|told| told["n"].as_u64() >= Some(100) && told["kind"] == 3)
+        .map(|told| &told["n"])
+        .collect();
+    let seen: Vec<&Value> = hits.iter().map(|hit| &hit["values"]["n"]["value"]).collect();
+    assert_eq!(seen, expected);
+    assert_eq!(summary["rejected"], 400 - expected.len());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_the_limit_leaves_out_is_counted() {
+    let Traced { command, .. } = traced("hits_o2", 50_000, false, &[&place(), "--json", "--limit", "100"]);
+    let (hits, summary) = accounted(&command, 50_000);
+    // A tenth of a second's worth at once, then a hundred a second.
+    let times: Vec<u64> = hits.iter().map(|hit| hit["ts_ns"].as_u64().unwrap()).collect();
+    let most = 12 + (times[times.len() - 1] - times[0]) / 10_000_000;
+    assert!((10..=most).contains(&(hits.len() as u64)), "{summary}");
+    assert_eq!(summary["lost"], json!({"rate_limit": 50_000 - hits.len()}));
+    assert_eq!(summary["rejected"], 0);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn calls_of_a_function_have_durations() {
+    for level in LEVELS {
+        let Traced { command, told } = traced(level, 300, true, &["serve", "--json", "--limit", "100000"]);
+        let (hits, _) = accounted(&command, 300);
+        assert_eq!(hits.len(), 300, "{level}");
+        for (hit, told) in hits.iter().zip(&told) {
+            let clock = |name: &str| told[name].as_u64().unwrap();
+            let (began, duration) = (
+                hit["ts_ns"].as_u64().unwrap(),
+                hit["duration_ns"].as_u64().unwrap(),
+            );
+            assert!(
+                (clock("before_ns")..=clock("began_ns")).contains(&began)
+                    && (clock("ended_ns")..=clock("after_ns")).contains(&(began + duration)),
+                "{level}: {hit} {told}"
+            );
+            assert_eq!(
+                (&hit["site"], &hit["file"], &hit["line"], &hit["values"]),
+                (&json!("serve"), &Value::Null, &Value::Null, &json!({}))
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_cannot_be_traced_is_refused_with_a_reason() {
+    let target = Fixture::start("hits_o2", &["1".to_owned()]);
+    let pid = target.pid().to_string();
+    let traced = |arguments: &[&str]| run(profiler(&[&["trace", "-p", &pid], arguments].concat()));
+    let place = place();
+    traced(&["hits.c:1"])
+        .status(3)
+        .says("has no code; the nearest that have");
+    traced(&["nosuch.c:1"])
+        .status(3)
+        .says("no source file is called nosuch.c");
+    traced(&["serv"]).status(3).says("serve");
+    traced(&[&place, "--print", "n,request->"])
+        .status(2)
+        .says("\n  request->\n           ^");
+    traced(&[&place, "--print", "request->>kind"])
+        .status(2)
+        .says("\n  request->>kind\n           ^");
+    traced(&[&format!("{place}[n >")]).status(2).says("^");
+    traced(&[&format!("{place}[>= p95]")]).status(2).says("^");
+    traced(&["serve[nosuch == 1]"])
+        .status(1)
+        .says("no variable nosuch is visible here");
+    let (_, line) = place.split_once(':').unwrap();
+    let path = format!("\"engine/hits.c\":{line}");
+    traced(&[&path, "--duration", "0.1"])
+        .status(0)
+        .says("0 hits shown of 0 (0 rejected)");
+    for verb in ["latency", "flame"] {
+        run(profiler(&[verb, "-p", &pid, &place]))
+            .status(2)
+            .says("is a line, which has no duration");
+    }
+    // What is printed may be missing; a condition that cannot be decided would reject every hit.
+    traced(&[&format!("{place}[nosuch == 1]")])
+        .status(1)
+        .says("no variable nosuch is visible here");
+    bpf::wait_until_unchanged(target.pid());
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_value_that_there_is_not_is_said_to_be_missing() {
+    let Traced { command, .. } = traced(
+        "hits_o2",
+        10,
+        false,
+        &[&place(), "--print", "nosuch,n,twice,request->nosuch", "--json"],
+    );
+    let (hits, _) = accounted(&command, 10);
+    for (number, hit) in hits.iter().enumerate() {
+        let values = &hit["values"];
+        ok(json!(number))(&values["n"], "n");
+        for missing in ["nosuch", "request->nosuch"] {
+            assert_eq!(values[missing]["state"], "unsupported", "{hit}");
+            assert!(
+                values[missing]["reason"].as_str().unwrap().contains("nosuch"),
+                "{hit}"
+            );
+        }
+        // At this level it has a register of its own, or none.
+        match values["twice"]["state"].as_str() {
+            Some("ok") => assert_eq!(values["twice"]["value"], 2 * number),
+            other => assert_eq!(other, Some("optimized_out"), "{hit}"),
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn ctrl_c_ends_a_trace_and_leaves_the_target_unharmed() {
+    let mut target = Fixture::start("slowpath", &[]);
+    target.say("go");
+    let pid = target.pid().to_string();
+    let mut command = Running::start(profiler(&["trace", "-p", &pid, "f", "--json"]));
+    for _ in 0..20 {
+        assert_eq!(objects(&command.line())[0]["function"], "f");
+    }
+    command.interrupt();
+    let ended = command.end().status(0);
+    assert_eq!(ended.objects().last().unwrap()["type"], "summary");
+    super::verbs::unharmed(target);
+}
+
+/// A target that reaches the line until it is killed, once it is attached.
+fn endless() -> (Fixture, String) {
+    let mut target = Fixture::start("hits_o2", &["2000000000".to_owned()]);
+    target.say("go");
+    let pid = target.pid().to_string();
+    (target, pid)
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_run_that_is_ended_accounts_for_every_hit() {
+    let (_target, pid) = endless();
+    for _ in 0..5 {
+        let command = run(profiler(&[
+            "trace",
+            "-p",
+            &pid,
+            &place(),
+            "--json",
+            "--limit",
+            "100000",
+            "--duration",
+            "0.3",
+        ]));
+        let command = command.status(0);
+        let reached = command.objects().last().unwrap()["reached"].as_u64().unwrap();
+        accounted(&command, reached);
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn calls_are_limited_and_accounted_for() {
+    for scope in ["serve", "serve[> 1ms]", "serve[>= p95]"] {
+        let (_target, pid) = endless();
+        let command = run(profiler(&[
+            "trace",
+            "-p",
+            &pid,
+            scope,
+            "--json",
+            "--limit",
+            "100",
+            "--duration",
+            "1",
+        ]));
+        let command = command.status(0);
+        let reached = command.objects().last().unwrap()["reached"].as_u64().unwrap();
+        let (hits, summary) = accounted(&command, reached);
+        assert!(hits.len() < 300, "{scope}: {summary}");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn no_part_of_a_scope_is_left_out_in_silence() {
+    let (_target, pid) = endless();
+    let line = place();
+    let traced = |scope: &str| {
+        let arguments = [
+            "trace",
+            "-p",
+            &pid,
+            scope,
+            "--json",
+            "--limit",
+            "10",
+            "--duration",
+            "0.3",
+        ];
+        let ended = run(profiler(&arguments));
+        let status = i32::from(!ended.stderr().is_empty() && ended.stdout().is_empty());
+        (status, ended)
+    };
+    for scope in [
+        format!("fflush/{line}"),
+        format!("nosuch/{line}"),
+        format!("{line}!taken"),
+        format!("say@{line}"),
+    ] {
+        let (status, ended) = traced(&scope);
+        let hits = ended.stdout().lines().count().saturating_sub(1);
+        assert!(
+            status != 0 || hits == 0,
+            "{scope}: {hits} hits though none can be meant"
+        );
+        assert!(
+            status != 0 || scope.starts_with("fflush"),
+            "{scope}: accepted without a word"
+        );
+    }
+}
