@@ -5,7 +5,7 @@ use profiler_daemon::session::{
 };
 
 use super::{
-    fixture::{Fixture, spec},
+    fixture::{Fixture, small_scale, spec},
     service::{Ends, ROOT, Service},
 };
 
@@ -100,29 +100,34 @@ fn the_reason_is_found_and_chance_is_not() {
     counted("the branch", large);
     counted("the check", checked);
 
-    // The reason, in all of its forms.
+    // The reason, in all of its forms. Of a few hundred calls on a slow machine, a number are slow for its own reasons.
+    let (certain, chance_at_most, least_bound) = if small_scale() {
+        (0.25, 0.2, 40_000)
+    } else {
+        (0.5, 0.1, 45_000)
+    };
     let branch = find(&picture, &format!("explain.c:{}!", line("the branch")));
-    assert!(branch.difference.low > 0.5, "{branch:?}");
+    assert!(branch.difference.low > certain, "{branch:?}");
     let next = branch.next.clone().unwrap();
     let size = find(&picture, "request->size");
-    assert!(size.difference.low > 0.5, "{size:?}");
+    assert!(size.difference.low > certain, "{size:?}");
     let bound: u32 = size
         .text
         .strip_prefix("request->size > ")
         .unwrap()
         .parse()
         .unwrap();
-    assert!((49_000..=50_000).contains(&bound), "{size:?}");
+    assert!((least_bound..=50_000).contains(&bound), "{size:?}");
     if !session.perf_links {
         let call = find(&picture, &format!("compress@explain.c:{}", line("the call")));
-        assert!(call.difference.low > 0.5, "{call:?}");
+        assert!(call.difference.low > certain, "{call:?}");
         let (slow_ns, other_ns) = call.means.unwrap();
         assert!(slow_ns > 2_000_000.0 && other_ns < slow_ns / 2.0, "{call:?}");
     }
     // Chance.
     for text in ["request->kind", "retry"] {
         let chance = find(&picture, text);
-        assert!(chance.difference.low < 0.1, "{chance:?}");
+        assert!(chance.difference.low < chance_at_most, "{chance:?}");
     }
     // What is offered can be looked at.
     let attached = service.attach(target.pid(), &next).unwrap();
