@@ -198,6 +198,7 @@ pub fn build_suite() -> Result<PathBuf> {
     command.args([
         "test",
         "--no-run",
+        "--profile=emulated",
         "--message-format=json",
         "-p",
         "profiler-daemon",

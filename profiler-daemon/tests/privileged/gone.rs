@@ -40,7 +40,8 @@ const CALLS: u64 = 100;
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn profiler_test_called() {
-    std::hint::black_box(());
+    // An entry that can be probed, however it is compiled.
+    std::hint::black_box(&mut 0_u32);
 }
 
 /// Nothing of a session is left: neither its name nor what it held in the kernel.

@@ -6,7 +6,7 @@ use profiler_daemon::session::FlamePicture;
 use tokio::sync::watch;
 
 use super::{
-    fixture::{Fixture, small_scale},
+    fixture::Fixture,
     service::{Service, Side, time_under},
 };
 
@@ -15,10 +15,8 @@ const FREQUENCY_HZ: u32 = 999;
 /// is named with it.
 const NAMED_MS: u64 = 150;
 
-/// Samples that are judged of each piece of code.
-fn enough() -> u64 {
-    if small_scale() { 100 } else { 300 }
-}
+/// Samples that are judged of each piece of code: many times those that come before it is known.
+const ENOUGH: u64 = 300;
 
 struct Compiled {
     service: Service,
@@ -85,9 +83,8 @@ impl Compiled {
     /// Waits until enough has been sampled in code of a name that has settled, and for nothing to be on its way.
     fn until_settled(&mut self, name: &str) -> Seen {
         let stack = format!("settled;{name} caller;{name} leaf");
-        self.service.until(&mut self.pictures, |picture| {
-            of(&seen(picture), &stack) >= enough()
-        });
+        self.service
+            .until(&mut self.pictures, |picture| of(&seen(picture), &stack) >= ENOUGH);
         self.target.say("stop");
         assert_eq!(self.target.line(), "stopped");
         let mut before = None;
