@@ -14,11 +14,6 @@ use report::{Outcome, Report};
 /// A machine emulates every instruction of the suite; this is several times what it takes.
 const VM_LIMIT: Duration = Duration::from_mins(20);
 
-/// Tests of sampled stacks take an emulated machine minutes, and what differs between kernels is how return probes are
-/// noted: the oldest kernel runs them, and `cargo xtask vm` any.
-const STACKS: &str = "stacks";
-const STACKS_ON: &str = "6.1";
-
 /// What `cargo xtask test` can do.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -133,10 +128,6 @@ fn machine(kernel: &str, object: Option<PathBuf>) -> Outcome {
             program: vm::build_suite()?,
             object,
             ignored: true,
-            skip: (kernel != STACKS_ON)
-                .then(|| STACKS.to_owned())
-                .into_iter()
-                .collect(),
         };
         vm::run(&[kernel.to_owned()], &suite, None, VM_LIMIT)
     };

@@ -95,13 +95,11 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             program: program.clone(),
             object: arguments.object.clone(),
             ignored: false,
-            skip: Vec::new(),
         },
         None => Suite {
             program: build_suite()?,
             object: arguments.object.clone(),
             ignored: true,
-            skip: Vec::new(),
         },
     };
     let limit = Duration::from_secs(arguments.timeout);
@@ -130,8 +128,6 @@ pub struct Suite {
     pub object: Option<PathBuf>,
     /// Whether its tests are ignored by default.
     pub ignored: bool,
-    /// Tests whose names contain one of these are left out.
-    pub skip: Vec<String>,
 }
 
 /// Boots one machine after the other: two at once would share what two CPUs give, and distort every timing.
@@ -232,12 +228,6 @@ fn make_image(suite: &Suite, filter: Option<&str>) -> Result<PathBuf> {
     let mut arguments = vec!["--test-threads=1".to_owned()];
     arguments.extend(suite.ignored.then(|| "--ignored".to_owned()));
     arguments.extend(filter.map(str::to_owned));
-    arguments.extend(
-        suite
-            .skip
-            .iter()
-            .flat_map(|name| ["--skip".to_owned(), name.clone()]),
-    );
     let mut environment = vec![
         ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
         ("RUST_BACKTRACE".to_owned(), "1".to_owned()),
