@@ -78,16 +78,19 @@ pub(super) fn shown(value: &v1::HitValue) -> Result<String, String> {
     }
 }
 
-/// A place by its function and line; by its address where it has neither.
+/// A place by its function, and by its line or address where it is no call of that.
 fn place(place: &v1::TracedPlace) -> String {
-    let mut text = match place.function.as_str() {
-        "" => format!("{}+{:#x}", terminal(last(&place.module)), place.address),
-        function => terminal(function).into_owned(),
+    let function = terminal(&place.function);
+    let within = if place.file.is_empty() {
+        format!("{}+{:#x}", terminal(last(&place.module)), place.address)
+    } else {
+        format!("{}:{}", terminal(last(&place.file)), place.line)
     };
-    if !place.file.is_empty() {
-        text.push_str(&format!(" {}:{}", terminal(last(&place.file)), place.line));
+    match (place.function.as_str(), place.site == place.function) {
+        ("", _) => within,
+        (_, true) => function.into_owned(),
+        (_, false) => format!("{function} {within}"),
     }
-    text
 }
 
 /// The last component of a path.
@@ -158,6 +161,7 @@ pub(crate) mod tests {
         let message = v1::WatchTraceResponse {
             places: vec![
                 v1::TracedPlace {
+                    site: "/src/main.cc:1310".into(),
                     function: "parse".into(),
                     file: "/src/main.cc".into(),
                     line: 1310,
@@ -165,6 +169,7 @@ pub(crate) mod tests {
                     address: 0x1234,
                 },
                 v1::TracedPlace {
+                    site: "handle_request".into(),
                     function: "handle_request".into(),
                     module: "/usr/bin/server".into(),
                     address: 0x2000,
@@ -222,13 +227,16 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_place_without_names_has_an_address() {
-        let nameless = v1::TracedPlace {
+    fn an_address_has_the_function_that_it_is_in() {
+        let mut address = v1::TracedPlace {
+            site: "/usr/lib/libfoo.so+0x1a2b".into(),
             module: "/usr/lib/libfoo.so".into(),
             address: 0x1a2b,
             ..Default::default()
         };
-        assert_eq!(place(&nameless), "libfoo.so+0x1a2b");
+        assert_eq!(place(&address), "libfoo.so+0x1a2b");
+        address.function = "parse".into();
+        assert_eq!(place(&address), "parse libfoo.so+0x1a2b");
     }
 
     #[test]
@@ -251,7 +259,7 @@ pub(crate) mod tests {
         fn hostile_text_moves_no_cursor(text in any::<String>(), state in -1..6_i32) {
             let (mut trace, mut seen) = sample();
             for place in &mut trace.places {
-                (place.function, place.file) = (text.clone(), text.clone());
+                (place.function, place.file, place.site) = (text.clone(), text.clone(), text.clone());
             }
             seen[0].values = vec![v1::HitValue {
                 expression: text.clone(),

@@ -51,7 +51,7 @@ fn object(lines: &mut String, hit: &v1::Hit, place: &v1::TracedPlace) {
         "ts_ns": integer(hit.ts_ns),
         "tid": hit.tid,
         "pid": hit.pid,
-        "site": if is_line { format!("{}:{}", place.file, place.line) } else { place.function.clone() },
+        "site": place.site,
         "function": known(&place.function),
         "file": known(&place.file),
         "line": if is_line { place.line.into() } else { Value::Null },

@@ -49,6 +49,12 @@ fn hit(update: usize, of_call: bool) -> v1::Hit {
 pub fn trace(scope: &str, update: usize, why: Option<&str>) -> v1::WatchTraceResponse {
     let is_line = scope.contains(':');
     let place = v1::TracedPlace {
+        site: if is_line {
+            "/src/server.cc:13"
+        } else {
+            "handle<\x1b[31m>"
+        }
+        .into(),
         function: "handle<\x1b[31m>".into(),
         file: if is_line { "/src/server.cc" } else { "" }.into(),
         line: if is_line { 13 } else { 0 },

@@ -125,6 +125,65 @@ fn the_values_of_a_line_are_the_targets() {
     }
 }
 
+/// The address in the file at which the probed line begins.
+fn address(level: &str) -> u64 {
+    let target = Fixture::start(level, &["0".to_owned()]);
+    let pid = target.pid().to_string();
+    let lines = run(profiler(&["source", "-p", &pid, &place(), "--json"]))
+        .status(0)
+        .objects();
+    let line = lines.iter().find(|line| line["marked"] == true).unwrap();
+    let [site] = line["sites"].as_array().unwrap().as_slice() else {
+        panic!("not one place: {line}");
+    };
+    target.finish();
+    site.as_u64().unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn an_address_is_hit_as_often_as_its_line() {
+    for level in LEVELS {
+        let address = address(level);
+        let site = format!("{level}+{address:#x}");
+        let Traced { command, told } = traced(
+            level,
+            300,
+            true,
+            &[&site, "--print", "n", "--json", "--limit", "100000"],
+        );
+        let (hits, _) = accounted(&command, 300);
+        assert_eq!(hits.len(), 300, "{level}");
+        for (hit, told) in hits.iter().zip(&told) {
+            ok(told["n"].clone())(&hit["values"]["n"], level);
+            assert!(
+                hit["site"].as_str().unwrap().ends_with(&format!("/{site}")),
+                "{hit}"
+            );
+            assert_eq!((&hit["file"], &hit["line"]), (&Value::Null, &Value::Null));
+            assert_eq!(
+                (&hit["function"], &hit["address"]),
+                (&json!("serve"), &json!(address))
+            );
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn an_address_that_is_none_is_refused() {
+    let target = Fixture::start("hits_o0", &["0".to_owned()]);
+    let pid = target.pid().to_string();
+    let traced = |place: &str| run(profiler(&["trace", "-p", &pid, place])).status(3);
+    traced("hits_o0+0x10").says("0x10 is not in its code");
+    traced("nosuch.so+0x1000")
+        .says("no file mapped that is called nosuch.so")
+        .says("/hits_o0");
+    traced(&format!("hits_o0+{:#x}", address("hits_o0") + 1))
+        .says("inside an instruction; the nearest that begin: ");
+    target.finish();
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_hit_is_a_line_of_text() {

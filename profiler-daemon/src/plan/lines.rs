@@ -220,7 +220,8 @@ fn read_units(dwarf: &Dwarf<Slice<'_>>, file: &str, line: u64) -> Result<(String
 }
 
 /// Whether a path ends with these components.
-fn ends_with(path: &str, end: &str) -> bool {
+#[must_use]
+pub fn ends_with(path: &str, end: &str) -> bool {
     path.strip_suffix(end)
         .is_some_and(|before| before.is_empty() || before.ends_with('/') || end.starts_with('/'))
 }

@@ -4,6 +4,7 @@
 //! it gives errors, never panics, and nothing is allocated beyond what the input's own size allows.
 
 pub mod action;
+pub mod addresses;
 pub mod branches;
 pub mod calls;
 pub mod code;

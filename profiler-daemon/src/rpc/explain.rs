@@ -51,7 +51,9 @@ fn finding(finding: &Explained) -> v1::Finding {
     let kind = match finding.what {
         What::Value(..) => v1::finding::Kind::Value,
         What::Place(Place::Call { .. } | Place::Function(_)) => v1::finding::Kind::Call,
-        What::Place(Place::Branch { .. } | Place::Line { .. }) => v1::finding::Kind::Branch,
+        What::Place(Place::Branch { .. } | Place::Line { .. } | Place::Address { .. }) => {
+            v1::finding::Kind::Branch
+        }
     };
     v1::Finding {
         kind: kind.into(),

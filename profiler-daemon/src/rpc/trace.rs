@@ -28,6 +28,7 @@ pub fn batch(batch: &TraceBatch) -> v1::WatchTraceResponse {
 
 fn traced_place(place: &TracedPlace) -> v1::TracedPlace {
     let TracedPlace {
+        site,
         function,
         file,
         line,
@@ -40,6 +41,7 @@ fn traced_place(place: &TracedPlace) -> v1::TracedPlace {
         line: *line,
         module: module.clone(),
         address: *address,
+        site: site.clone(),
     }
 }
 

@@ -297,8 +297,9 @@ pub fn require_calls(scope: &Scope, expression: &Expression) -> Result<(), Sessi
     let message = match scope.last() {
         Some(step) if step.place.has_spans() => return Ok(()),
         Some(step) => format!(
-            "{} is a line, which has no duration: calls are divided by {expression}, of a function or at a line, as f or f@main.cc:1312",
-            step.place
+            "{} is {}, which has no duration: calls are divided by {expression}, of a function or at a line, as f or f@main.cc:1312",
+            step.place,
+            step.place.noun()
         ),
         None => format!("the scope is empty: say whose calls are divided by {expression}"),
     };

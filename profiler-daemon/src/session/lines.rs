@@ -15,6 +15,7 @@ use super::{
 use crate::{
     kernel::{Gates, HitSpec, LookSpec},
     plan::{
+        addresses,
         branches::{self, BranchError},
         calls::{self, CallError, FoundCalls},
         lines::{self, LineError, LineSite},
@@ -26,11 +27,13 @@ use crate::{
 /// A place whose hits are recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TracedPlace {
+    /// What it is: the file and line, the function whose calls they are, or the module and address.
+    pub site: String,
     /// The function that it is, or that it is in; empty where it is not known.
     pub function: String,
-    /// Source file of a line; empty of a function.
+    /// Source file of a line; empty of a function and an address.
     pub file: String,
-    /// Line in it; 0 of a function.
+    /// Line in it; 0 where there is no file.
     pub line: u32,
     /// Path of the ELF file.
     pub module: String,
@@ -124,20 +127,26 @@ pub fn interval_ns(capture: &Capture) -> u64 {
 fn at(
     file: &TargetFile,
     debug: &DebugFile<'_>,
-    path: &str,
-    line: u32,
+    (path, line): (&str, u32),
     site: LineSite,
     conditions: &[Condition],
     capture: &Capture,
 ) -> Result<PreparedLine, SessionError> {
     let index = &file.known.index;
-    let what = format!("line {line} of {path}");
+    let what = match path {
+        "" => format!("{:#x} of {}", site.address, file.shown),
+        path => format!("line {line} of {path}"),
+    };
     let Look { spec: look, printed } = look_at(file, debug, site.address, &what, conditions, Some(capture))?;
     let function = index
         .function_at(site.address)
         .map_or_else(String::new, |function| function.name().into_owned());
     Ok(PreparedLine {
         place: Arc::new(TracedPlace {
+            site: match path {
+                "" => format!("{}+{:#x}", file.shown, site.address),
+                path => format!("{path}:{line}"),
+            },
             function,
             file: path.to_owned(),
             line,
@@ -297,7 +306,7 @@ pub fn plan_all<'f>(
         };
         let sections = sections(file, bytes)?;
         let debug = DebugFile::new(&sections);
-        let at_site = |site: &LineSite| at(file, &debug, &found.file, line, *site, conditions, capture);
+        let at_site = |site: &LineSite| at(file, &debug, (&found.file, line), *site, conditions, capture);
         Ok(Ok(found.sites.iter().map(at_site).collect::<Result<_, _>>()?))
     };
     in_files(files, plan, line_weight, line_refusal)
@@ -325,7 +334,7 @@ pub fn plan_branches<'f>(
         for site in &branches.sites {
             let address = site.jump.address;
             let at_jump = LineSite { address };
-            let mut line = at(file, &debug, &branches.file, line, at_jump, conditions, capture)?;
+            let mut line = at(file, &debug, (&branches.file, line), at_jump, conditions, capture)?;
             let condition = if taken {
                 site.condition
             } else {
@@ -350,6 +359,46 @@ pub fn plan_branches<'f>(
             SessionError::new(Reason::LineNotFound, error.to_string()).with("nearest", nearest)
         }
     })
+}
+
+/// The instruction at an address of a file.
+///
+/// # Errors
+/// Where none begins there, or no file or several are called so; where a condition on values cannot be decided.
+pub fn plan_address<'f>(
+    files: &'f [TargetFile],
+    (module, address): (&str, u64),
+    conditions: &[Condition],
+    capture: &Capture,
+) -> Result<Vec<(&'f TargetFile, Vec<PreparedLine>)>, SessionError> {
+    let mut called: Vec<&TargetFile> = files
+        .iter()
+        .filter(|file| lines::ends_with(&file.shown, module))
+        .collect();
+    let file = match (called.pop(), called.is_empty()) {
+        (Some(file), true) => file,
+        (Some(last), false) => {
+            let mut paths: Vec<&str> = called.iter().map(|file| file.shown.as_str()).collect();
+            paths.push(&last.shown);
+            let message = format!("{module} could be {}: write more of the path", paths.join(" or "));
+            return Err(SessionError::new(Reason::FileAmbiguous, message).with("nearest", paths.join(",")));
+        }
+        (None, _) => {
+            let paths: Vec<&str> = files.iter().map(|file| file.shown.as_str()).collect();
+            let message = format!("the target has no file mapped that is called {module}");
+            return Err(SessionError::new(Reason::LineNotFound, message).with("nearest", paths.join(",")));
+        }
+    };
+    let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
+    let sections = sections(file, bytes)?;
+    let debug = DebugFile::new(&sections);
+    let site = addresses::find(&file.known.index, &debug, address)
+        .map_err(|error| SessionError::new(Reason::LineNotFound, format!("{}: {error}", file.shown)))?;
+    let site = LineSite {
+        address: site.address,
+    };
+    let prepared = at(file, &debug, ("", 0), site, conditions, capture)?;
+    Ok(vec![(file, vec![prepared])])
 }
 
 /// The calls of a line in all files, by file.

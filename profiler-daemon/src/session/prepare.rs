@@ -253,8 +253,9 @@ impl Read {
             return Err(SessionError::new(
                 Reason::ArgumentInvalid,
                 format!(
-                    "{} is a line, which has no duration: `profiler trace` shows when it is reached",
-                    last.place
+                    "{} is {}, which has no duration: `profiler trace` shows when it is reached",
+                    last.place,
+                    last.place.noun()
                 ),
             ));
         }
@@ -327,6 +328,11 @@ impl Planner<'_> {
             Place::Branch { file, line, taken } => {
                 prepared.lines = self.each(|files, capture| {
                     lines::plan_branches(files, (file, *line, *taken), &step.conditions, capture)
+                })?;
+            }
+            Place::Address { module, address } => {
+                prepared.lines = self.each(|files, capture| {
+                    lines::plan_address(files, (module, *address), &step.conditions, capture)
                 })?;
             }
             Place::Call { callee, file, line } => {

@@ -356,6 +356,7 @@ impl Session {
         for function in last.functions.iter() {
             let info = &function.info;
             let place = Arc::new(TracedPlace {
+                site: info.name.clone(),
                 function: info.name.clone(),
                 file: String::new(),
                 line: 0,

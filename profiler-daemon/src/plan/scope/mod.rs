@@ -72,15 +72,33 @@ pub enum Place {
         /// As of [`Place::Line`].
         line: u32,
     },
+    /// The instruction at an address.
+    Address {
+        /// The last components of the path of an executable or library.
+        module: String,
+        /// In the file's address space.
+        address: u64,
+    },
 }
 
 impl Place {
+    /// What it is, in words.
+    #[must_use]
+    pub fn noun(&self) -> &'static str {
+        match self {
+            Self::Function(_) => "a function",
+            Self::Line { .. } | Self::Branch { .. } => "a line",
+            Self::Call { .. } => "a call",
+            Self::Address { .. } => "an address",
+        }
+    }
+
     /// Whether it has a beginning and an end, and so a duration.
     #[must_use]
     pub fn has_spans(&self) -> bool {
         match self {
             Self::Function(_) | Self::Call { .. } => true,
-            Self::Line { .. } | Self::Branch { .. } => false,
+            Self::Line { .. } | Self::Branch { .. } | Self::Address { .. } => false,
         }
     }
 }

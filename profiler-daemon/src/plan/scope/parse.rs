@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Scope, ScopeError> {
     while parser.peek().is_some() {
         if !steps.iter().any(|step| step.place.has_spans()) {
             return Err(parser.error(
-                "a line ends with the call that it is in: put that function before it, as in f/main.cc:1310/g",
+                "a line or address ends with the call that it is in: put that function before it, as in f/main.cc:1310/g",
             ));
         }
         if steps.len() == MAX_STEPS {
@@ -165,7 +165,31 @@ impl<'a> Parser<'a> {
                 line,
             });
         }
+        if self.peek() == Some('+') {
+            return self.address(name);
+        }
         Ok(Place::Function(name))
+    }
+
+    /// The address behind a module's name.
+    fn address(&mut self, module: Name) -> Result<Place, ScopeError> {
+        let Name::Exact(module) = module else {
+            return Err(
+                self.error("a file's name has no '*' or '?'; in double quotes they stand for themselves")
+            );
+        };
+        self.at += 1;
+        let start = self.at;
+        let number = self.take_while(|c| c.is_ascii_alphanumeric());
+        let address = match number.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => number.parse(),
+        };
+        let Ok(address) = address else {
+            let message = "an address in the file is expected, as in libfoo.so+0x1a2b";
+            return Err(Self::error_at(self.text, start, message));
+        };
+        Ok(Place::Address { module, address })
     }
 
     /// Whether a colon and a line's number follow.
@@ -294,7 +318,7 @@ impl<'a> Parser<'a> {
         match c {
             '@' => self.error("the calls made at a line are written f@main.cc:1312"),
             '!' => self.error("a branch is one of a line, as in main.cc:1310!taken"),
-            '+' => unsupported("addresses in a module ('+') are"),
+            '+' => self.error("an address is one in a file, as in libfoo.so+0x1a2b"),
             ':' => {
                 let after = self.rest()[1..].chars().next();
                 if after.is_some_and(|c| c.is_ascii_digit()) {

@@ -37,17 +37,25 @@ impl Display for Place {
                 f.write_char('@')?;
                 at_line(f, file, *line)
             }
+            Self::Address { module, address } => {
+                path(f, module)?;
+                write!(f, "+{address:#x}")
+            }
         }
     }
 }
 
 fn at_line(f: &mut Formatter<'_>, file: &str, line: u32) -> fmt::Result {
-    if parse::is_bare(file) {
-        f.write_str(file)?;
-    } else {
-        quoted(f, file)?;
-    }
+    path(f, file)?;
     write!(f, ":{line}")
+}
+
+fn path(f: &mut Formatter<'_>, path: &str) -> fmt::Result {
+    if parse::is_bare(path) {
+        f.write_str(path)
+    } else {
+        quoted(f, path)
+    }
 }
 
 /// Writes a text in double quotes.

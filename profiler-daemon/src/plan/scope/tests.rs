@@ -57,6 +57,29 @@ fn lines() {
 }
 
 #[test]
+fn addresses() {
+    let address = |module: &str, address| Place::Address {
+        module: module.to_owned(),
+        address,
+    };
+    assert_eq!(step("libfoo.so+0x1a2b").place, address("libfoo.so", 0x1a2b));
+    assert_eq!(step("shop+4480").to_string(), "shop+0x1180");
+    assert_eq!(
+        step("\"libstdc++.so.6\"+0x10[n > 1]").to_string(),
+        "\"libstdc++.so.6\"+0x10[n > 1]"
+    );
+    assert_eq!(
+        step("f/\"a/b\"+0x10/g").place,
+        Place::Function(Name::Exact("f".into()))
+    );
+    fails("shop+0x", 5, "as in libfoo.so+0x1a2b");
+    fails("shop+main", 5, "as in libfoo.so+0x1a2b");
+    fails("sh*+0x10", 3, "no '*'");
+    fails("shop+0x10000000000000000", 5, "an address in the file");
+    fails("shop+0x10/f", 9, "put that function before it");
+}
+
+#[test]
 fn paths() {
     let text = "handle_request[>= p95]/main.cc:1310!taken[n > 100]/recv@main.cc:1312[n == 7][>= p50]";
     let path = parse(text).unwrap();
@@ -126,7 +149,6 @@ fn errors_point_at_the_character() {
     fails("a.c:1[n > ]", 10, "number");
     fails("a.c:1[n > 1", 5, "not closed");
     fails("kernel:vfs_read", 6, "kernel: places");
-    fails("\"libfoo.so\"+0x12", 11, "addresses");
     fails("f[n >]", 5, "number");
     fails("f[n]", 3, "comparison");
     fails("f[>= p95", 1, "not closed");
@@ -201,7 +223,9 @@ fn scopes() -> impl Strategy<Value = Scope> {
     let branch =
         (line.clone(), any::<bool>()).prop_map(|((file, line), taken)| Place::Branch { file, line, taken });
     let line = line.prop_map(|(file, line)| Place::Line { file, line });
-    let points = prop_oneof![line, branch];
+    let address =
+        ("\\PC{1,20}", any::<u64>()).prop_map(|(module, address)| Place::Address { module, address });
+    let points = prop_oneof![line, branch, address];
     let span = (spans, predicates, conditions.clone()).prop_map(|(place, predicates, conditions)| Step {
         place,
         predicates,

@@ -12,7 +12,7 @@ use gimli::{
     UnwindContext, UnwindOffset, UnwindSection, UnwindTableRow,
 };
 use profiler_common::unwind::register::{RBP, RIP, RSP};
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 /// How the caller's registers are had at an address.
 pub(super) struct Unwinding {
@@ -32,6 +32,28 @@ enum Section {
 impl<'a> DebugFile<'a> {
     /// The unwind rules at an address.
     pub(super) fn unwinding(&self, address: u64) -> Option<Unwinding> {
+        let (entry, section) = self.unwound(address)?;
+        let sections = self.sections;
+        match section {
+            Section::EhFrame => {
+                let eh_frame = EhFrame::new(&sections.eh_frame, LittleEndian);
+                rows(&eh_frame, self, &entry, address, section)
+            }
+            Section::DebugFrame => {
+                let debug_frame = DebugFrame::new(&sections.debug_frame, LittleEndian);
+                rows(&debug_frame, self, &entry, address, section)
+            }
+        }
+    }
+
+    /// The code that shares unwind information with an address: its function, or the piece of one that it is in.
+    pub fn unwound_code(&self, address: u64) -> Option<Range<u64>> {
+        let (entry, _) = self.unwound(address)?;
+        Some(entry.initial_address()..entry.end_address())
+    }
+
+    /// The entry of unwind information that an address has.
+    fn unwound(&self, address: u64) -> Option<(FrameDescriptionEntry<Slice<'a>>, Section)> {
         let sections = self.sections;
         let eh_frame = EhFrame::new(&sections.eh_frame, LittleEndian);
         let by_table = || {
@@ -44,13 +66,11 @@ impl<'a> DebugFile<'a> {
                 })
                 .ok()
         };
-        let eh_entry = by_table().or_else(|| find(&eh_frame, self, address));
-        if let Some(entry) = eh_entry {
-            return rows(&eh_frame, self, &entry, address, Section::EhFrame);
+        if let Some(entry) = by_table().or_else(|| find(&eh_frame, self, address)) {
+            return Some((entry, Section::EhFrame));
         }
         let debug_frame = DebugFrame::new(&sections.debug_frame, LittleEndian);
-        let entry = find(&debug_frame, self, address)?;
-        rows(&debug_frame, self, &entry, address, Section::DebugFrame)
+        Some((find(&debug_frame, self, address)?, Section::DebugFrame))
     }
 
     /// The canonical frame address: what the stack pointer was before the call.

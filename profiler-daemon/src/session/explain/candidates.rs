@@ -322,7 +322,7 @@ fn attempt(
             Place::Branch { file, .. } | Place::Call { file, .. } | Place::Line { file, .. } => {
                 *file = tail(path, components);
             }
-            Place::Function(_) => {}
+            Place::Function(_) | Place::Address { .. } => {}
         }
         let step = Step {
             place,
