@@ -8,7 +8,10 @@ use super::{
     escape::terminal,
     source_names::{cut, short},
 };
-use crate::live::line::{Line, Style};
+use crate::{
+    live::line::{Line, Style},
+    render::units,
+};
 
 /// Columns of a tab.
 const TAB: usize = 4;
@@ -31,6 +34,7 @@ pub struct Marks {
     call: bool,
     tail: bool,
     inlined: bool,
+    counted: bool,
 }
 
 /// A function's lines. `width` is that of the terminal, where there is one.
@@ -82,6 +86,7 @@ pub fn legend(marks: Marks, width: Option<usize>) -> Vec<Line> {
         (marks.call, "→ call (→* indirect)"),
         (marks.tail, "⇒ call in place of a return"),
         (marks.inlined, "+ inlined"),
+        (marks.counted, "# times, since a running session probes it"),
     ];
     let used: Vec<&str> = entries
         .into_iter()
@@ -241,6 +246,16 @@ fn notes(line: &v1::SourceLine, marks: &mut Marks) -> Vec<String> {
     for instance in &line.inlined {
         marks.inlined = true;
         add(format!("+{}", terminal(&short(&instance.function))));
+    }
+    for counted in &line.counts {
+        marks.counted = true;
+        let of = match counted.kind() {
+            v1::SourceCountKind::Taken => " taken",
+            v1::SourceCountKind::Else => " else",
+            v1::SourceCountKind::Calls => " calls",
+            v1::SourceCountKind::Reached | v1::SourceCountKind::Unspecified => "",
+        };
+        add(format!("#{}{of}", units::count(counted.count)));
     }
     let times = |(note, times): (String, usize)| match times {
         1 => note,

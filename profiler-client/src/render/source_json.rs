@@ -71,7 +71,12 @@ fn line(line: &v1::SourceLine, source: &v1::SourceFunction, function: &v1::Funct
         "calls": line.calls.iter().map(call).collect::<Vec<_>>(),
         "inlined": line.inlined.iter().map(|of| instance(of, &function.file)).collect::<Vec<_>>(),
         "variables": readable,
+        "counts": line.counts.iter().map(count).collect::<Vec<_>>(),
     })
+}
+
+fn count(count: &v1::SourceCount) -> Value {
+    json!({"session": count.session, "step": count.step, "count": integer(count.count)})
 }
 
 fn number(line: u32) -> Value {

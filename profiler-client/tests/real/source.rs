@@ -1,10 +1,12 @@
 //! `profiler source` on a real target.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     command::{profiler, run},
+    daemon::Daemon,
     fixture::Fixture,
+    trace,
 };
 
 /// The line of the fixture's source with a word.
@@ -67,4 +69,57 @@ fn the_source_of_a_function_is_shown() {
         .status(2)
         .says("a condition has no meaning here");
     assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_sessions_count_is_shown_where_it_is() {
+    let mut target = Fixture::start("hits_o1", &["300".to_owned(), "tell".to_owned()]);
+    let pid = target.pid().to_string();
+    let daemon = Daemon::start();
+    let place = trace::place();
+    let some = format!("{place}[n >= 100]");
+    for (name, scope) in [("calls", "serve"), ("line", &place), ("some", &some)] {
+        let new = ["session", "new", "-p", &pid, scope, "--name", name, "--trace"];
+        daemon.profiler(&new).status(0);
+    }
+    target.run();
+    let objects = daemon
+        .profiler(&["source", "-p", &pid, "serve", "--json"])
+        .status(0)
+        .objects();
+    let text = daemon.profiler(&["source", "-p", &pid, "serve"]).status(0);
+    let told = target.finish().output;
+    let told = told.lines().filter_map(|line| line.strip_prefix("hit "));
+    let many = told
+        .map(|hit| serde_json::from_str::<Value>(hit).unwrap())
+        .filter(|hit| hit["n"].as_i64().unwrap() >= 100)
+        .count();
+    assert!(many > 0 && many < 300, "{many}");
+    let (_, number) = place.split_once(':').unwrap();
+    assert_eq!(
+        line(&objects, number.parse().unwrap())["counts"],
+        json!([
+            {"session": "line", "step": place, "count": 300},
+            {"session": "some", "step": some, "count": many},
+        ])
+    );
+    let first = objects[0]["line"].as_u64().unwrap();
+    assert_eq!(
+        line(&objects, first)["counts"],
+        json!([{"session": "calls", "step": "serve", "count": 300}])
+    );
+    println!("{}", text.stdout());
+    let notes = format!("#300 #{many}");
+    assert!(text.stdout().contains(&notes) && text.stdout().contains("#300 calls"));
+    // Nobody counts for another command.
+    let alone = Fixture::start("hits_o1", &["0".to_owned()]);
+    let pid = alone.pid().to_string();
+    let objects = daemon
+        .profiler(&["source", "-p", &pid, "serve", "--json"])
+        .status(0)
+        .objects();
+    assert_eq!(line(&objects, first)["counts"], json!([]));
+    alone.finish();
+    assert_eq!(daemon.stop(), Some(0));
 }

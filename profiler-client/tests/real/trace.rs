@@ -13,7 +13,7 @@ use super::{
 const LEVELS: [&str; 3] = ["hits_o0", "hits_o1", "hits_o2"];
 
 /// The probed line, as a place.
-fn place() -> String {
+pub fn place() -> String {
     let text = include_str!("../../../profiler-daemon/tests/fixtures/engine/hits.c");
     let line = text.lines().position(|line| line.contains("/* probed */"));
     format!("hits.c:{}", line.unwrap() + 1)

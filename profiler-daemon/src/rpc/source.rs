@@ -6,14 +6,15 @@ use profiler_proto::v1;
 
 use crate::{
     plan::source::{Branch, Call, CallKind, FunctionSource, Instance, Line, MAX_LINES, Position, Variable},
-    session::{SourceText, SourceView},
+    session::{CountKind, Counted, SourceText, SourceView},
 };
 
 /// Text of source files in the messages of one request, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 << 20;
 
-/// A message with one function. Of the source file's text no more goes into it than is left, which is then less.
-pub fn function(view: SourceView, text_left: &mut usize) -> v1::SourceFunction {
+/// A message with one function, and what was counted in it. Of the source file's text no more goes into it than is left,
+/// which is then less.
+pub fn function(view: SourceView, counted: &[Counted], text_left: &mut usize) -> v1::SourceFunction {
     let SourceView {
         module,
         source,
@@ -43,6 +44,8 @@ pub fn function(view: SourceView, text_left: &mut usize) -> v1::SourceFunction {
             line.marked = line.line == marked.line && *own == marked.file;
         }
     }
+    let counted = counted.iter().filter(|counted| counted.module == module);
+    counted.for_each(|counted| count(&mut lines, counted, (address, line)));
     let inlined = u32::try_from(instances.len()).unwrap_or(u32::MAX);
     v1::SourceFunction {
         function: Some(v1::Function {
@@ -64,6 +67,40 @@ pub fn function(view: SourceView, text_left: &mut usize) -> v1::SourceFunction {
         variables: variables.into_iter().map(variable).collect(),
         missing,
         warnings,
+    }
+}
+
+/// Adds what was counted to the line that it was counted at; of the function's calls to that of its beginning.
+fn count(lines: &mut [v1::SourceLine], counted: &Counted, (function, first): (u64, u32)) {
+    let address = counted.address;
+    let is_at = |line: &v1::SourceLine| match counted.kind {
+        CountKind::Reached => line.sites.contains(&address),
+        CountKind::Taken | CountKind::Else => line.branches.iter().any(|branch| branch.address == address),
+        CountKind::Calls if address == function => line.file.is_empty() && line.line == first,
+        CountKind::Calls => line.calls.iter().any(|call| call.address == address),
+    };
+    let Some(line) = lines.iter_mut().find(|line| is_at(line)) else {
+        return;
+    };
+    let kind = match counted.kind {
+        CountKind::Reached => v1::SourceCountKind::Reached,
+        CountKind::Taken => v1::SourceCountKind::Taken,
+        CountKind::Else => v1::SourceCountKind::Else,
+        CountKind::Calls => v1::SourceCountKind::Calls,
+    };
+    // A line's places are one step's.
+    let known = line
+        .counts
+        .iter_mut()
+        .find(|known| known.session == counted.session && known.step == counted.step);
+    match known {
+        Some(known) => known.count += counted.count,
+        None => line.counts.push(v1::SourceCount {
+            session: counted.session.clone(),
+            step: counted.step.clone(),
+            kind: kind.into(),
+            count: counted.count,
+        }),
     }
 }
 
@@ -135,6 +172,7 @@ fn line(line: Line) -> v1::SourceLine {
         variables: numbers(true),
         variables_in_part: numbers(false),
         marked: false,
+        counts: Vec::new(),
     }
 }
 
@@ -248,7 +286,7 @@ mod tests {
                 }),
                 warnings: Vec::new(),
             };
-            let lines = function(view, &mut 0).lines;
+            let lines = function(view, &[], &mut 0).lines;
             lines.iter().map(|line| line.marked).collect::<Vec<_>>()
         };
         assert_eq!(marked_of("/src/a.c"), [true, false, false]);

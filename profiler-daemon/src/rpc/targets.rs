@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::{arguments, convert, source};
 use crate::{
-    session::{self, Caller, FunctionInfo, Reason, SessionError},
+    session::{self, Caller, Counted, FunctionInfo, Reason, SessionError, Sources},
     target,
 };
 
@@ -16,7 +16,10 @@ use crate::{
 const FUNCTIONS_PER_MESSAGE: usize = 1000;
 
 /// The service.
-pub struct Targets;
+pub struct Targets {
+    /// What running sessions count is asked of it.
+    pub handle: session::Handle,
+}
 
 #[tonic::async_trait]
 impl TargetService for Targets {
@@ -60,32 +63,29 @@ impl TargetService for Targets {
         let caller = arguments::caller(&request)?;
         let v1::SourceRequest { target, place } = request.into_inner();
         let target = arguments::target(target)?;
-        let messages = blocking(move || sources(caller, &target, &place)).await?;
+        let sources = blocking(move || session::sources(caller, &target, &place)).await?;
+        let counted = self.handle.counted(caller, sources.pids.clone()).await?;
+        let messages = messages(sources, &counted);
         Ok(Response::new(Box::pin(stream::iter(
             messages.into_iter().map(Ok),
         ))))
     }
 }
 
-fn sources(
-    caller: Caller,
-    target: &session::TargetSpec,
-    place: &str,
-) -> Result<Vec<v1::SourceResponse>, SessionError> {
-    let sources = session::sources(caller, target, place)?;
+fn messages(sources: Sources, counted: &[Counted]) -> Vec<v1::SourceResponse> {
     let mut text_left = source::MAX_TEXT_BYTES;
     let mut messages: Vec<v1::SourceResponse> = sources
         .views
         .into_iter()
         .map(|view| v1::SourceResponse {
-            function: Some(source::function(view, &mut text_left)),
+            function: Some(source::function(view, counted, &mut text_left)),
             left_out: 0,
         })
         .collect();
     if let Some(last) = messages.last_mut() {
         last.left_out = u32::try_from(sources.left_out).unwrap_or(u32::MAX);
     }
-    Ok(messages)
+    messages
 }
 
 fn convert_function(function: &FunctionInfo) -> v1::Function {

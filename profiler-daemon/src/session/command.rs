@@ -11,6 +11,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
+    counted::Counted,
     error::{Reason, SessionError},
     picture::{ExitMethod, ExplainPicture, FlamePicture, FlameVariant, LatencyPicture, SessionInfo},
     spans::SpansPicture,
@@ -192,6 +193,11 @@ pub(super) enum Command {
         caller: Caller,
         reply: Reply<Vec<SessionInfo>>,
     },
+    Counted {
+        caller: Caller,
+        pids: Vec<u32>,
+        reply: Reply<Vec<Counted>>,
+    },
     Target {
         caller: Caller,
         name: String,
@@ -345,6 +351,14 @@ impl Handle {
     /// Where the task is stopping or overloaded.
     pub async fn list(&self, caller: Caller) -> Result<Vec<SessionInfo>, SessionError> {
         self.ask(|reply| Command::List { caller, reply }).await
+    }
+
+    /// What sessions that the caller may use have counted at places of some processes.
+    ///
+    /// # Errors
+    /// Where the task is stopping or overloaded.
+    pub async fn counted(&self, caller: Caller, pids: Vec<u32>) -> Result<Vec<Counted>, SessionError> {
+        self.ask(|reply| Command::Counted { caller, pids, reply }).await
     }
 
     /// Replaces the scope of a running session.

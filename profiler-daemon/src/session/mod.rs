@@ -18,6 +18,7 @@
 //! | `running` | what is loaded while there are sessions |
 //! | `state` | one session: its probes, aggregates, watchers |
 //! | `steps` | the steps of a running scope, and how one is replaced by another |
+//! | `counted` | how often the places of running sessions were reached |
 //! | `population` | the calls of a step that count |
 //! | `functions` | the functions of a session and their latency |
 //! | `flame` | what a flame graph is made of |
@@ -36,6 +37,7 @@ mod by_value;
 mod calibrate;
 mod command;
 mod cost;
+mod counted;
 mod error;
 mod explain;
 mod files;
@@ -63,6 +65,7 @@ use std::{io, sync::mpsc};
 
 pub use by_value::{CallsByValue, ValueCalls};
 pub use command::{Caller, Capture, Handle, MAX_QUEUED, NewSession, Purpose, ScopeEdit, TargetSpec};
+pub use counted::{CountKind, Counted};
 pub use error::{Reason, SessionError};
 pub use explain::{Explained, What};
 pub use lines::TracedPlace;

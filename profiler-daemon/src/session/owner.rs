@@ -13,6 +13,7 @@ use super::{
     Config,
     command::{Caller, Command, Reply},
     cost::monotonic_ns,
+    counted::Counted,
     error::{Reason, SessionError},
     picture::{ExplainPicture, FlamePicture, FlameVariant, LatencyPicture, SessionInfo},
     prepare::Prepared,
@@ -112,6 +113,7 @@ impl Owner {
                 let sessions = self.sessions.values().filter(|session| session.may_use(caller));
                 answer(reply, Ok(sessions.map(Session::info).collect()));
             }
+            Command::Counted { caller, pids, reply } => answer(reply, Ok(self.counted(caller, &pids))),
             Command::Target { caller, name, reply } => {
                 answer(
                     reply,
@@ -182,6 +184,17 @@ impl Owner {
             }
             Command::Stop { .. } => unreachable!("`run` takes it"),
         }
+    }
+
+    fn counted(&self, caller: Caller, pids: &[u32]) -> Vec<Counted> {
+        let Some(running) = &self.running else {
+            return Vec::new();
+        };
+        let sessions = self.sessions.values();
+        sessions
+            .filter(|session| session.may_use(caller) && session.pids().iter().any(|pid| pids.contains(pid)))
+            .flat_map(|session| session.counted(&running.engine))
+            .collect()
     }
 
     fn watch_latency(

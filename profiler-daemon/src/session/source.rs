@@ -1,6 +1,6 @@
 //! The source of a process's functions, and what can be probed in it; nothing is attached.
 
-use std::{collections::HashMap, fs, io, path::Path, rc::Rc, time::SystemTime};
+use std::{collections::HashMap, fs, io, path::Path, sync::Arc, time::SystemTime};
 
 use super::{
     command::{Caller, TargetSpec},
@@ -36,7 +36,7 @@ pub struct SourceView {
     /// What is known of the function.
     pub source: FunctionSource,
     /// Its file's text, where it could be read.
-    pub text: Option<Rc<SourceText>>,
+    pub text: Option<Arc<SourceText>>,
     /// The line that was asked for, where not a function was.
     pub marked: Option<MarkedLine>,
     /// What may be wrong.
@@ -55,6 +55,8 @@ pub struct MarkedLine {
 /// The functions that a place means.
 #[derive(Clone, Debug)]
 pub struct Sources {
+    /// The target's processes.
+    pub pids: Vec<u32>,
     /// By file and address; those that exist only inlined come last.
     pub views: Vec<SourceView>,
     /// Functions beyond them.
@@ -79,6 +81,7 @@ pub fn sources(caller: Caller, target: &TargetSpec, place: &str) -> Result<Sourc
     let read = look_up(caller, target, name)?.read()?;
     let Some(files) = read.files.first() else {
         return Ok(Sources {
+            pids: Vec::new(),
             views: Vec::new(),
             left_out: 0,
         });
@@ -94,7 +97,12 @@ pub fn sources(caller: Caller, target: &TargetSpec, place: &str) -> Result<Sourc
         read: HashMap::new(),
     };
     let views = found.into_iter().map(|found| view(found, &mut texts)).collect();
-    Ok(Sources { views, left_out })
+    let pids = read.looked_up.processes.iter().map(Process::pid).collect();
+    Ok(Sources {
+        pids,
+        views,
+        left_out,
+    })
 }
 
 /// The file systems that a process's source files are looked for in. Its root is opened with our rights; what is below
@@ -199,16 +207,16 @@ struct Texts {
     caller: Caller,
     home: Home,
     bytes_left: u64,
-    read: HashMap<String, Result<Rc<SourceText>, String>>,
+    read: HashMap<String, Result<Arc<SourceText>, String>>,
 }
 
 impl Texts {
-    fn of(&mut self, path: &str) -> Result<Rc<SourceText>, String> {
+    fn of(&mut self, path: &str) -> Result<Arc<SourceText>, String> {
         if let Some(known) = self.read.get(path) {
             return known.clone();
         }
         let read = SourceText::read(self.caller, &self.home, path, self.bytes_left)
-            .map(Rc::new)
+            .map(Arc::new)
             .map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => {
                     format!("the source file {path} is not there, or you may not read it")

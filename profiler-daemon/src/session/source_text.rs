@@ -1,10 +1,10 @@
 //! Source files, read for who asks and with no more rights than theirs: which file is read, the target says.
 
 use std::{
-    cell::OnceCell,
     fs::File,
     io::{self, Read as _},
     path::Path,
+    sync::OnceLock,
     thread,
     time::SystemTime,
 };
@@ -36,7 +36,7 @@ pub struct SourceText {
     bytes: Vec<u8>,
     /// Where each line begins.
     starts: Vec<u32>,
-    md5: OnceCell<[u8; 16]>,
+    md5: OnceLock<[u8; 16]>,
     /// When the file was last written to.
     pub modified: Option<SystemTime>,
 }
@@ -86,7 +86,7 @@ impl SourceText {
         Self {
             bytes,
             starts,
-            md5: OnceCell::new(),
+            md5: OnceLock::new(),
             modified,
         }
     }

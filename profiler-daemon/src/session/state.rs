@@ -509,6 +509,11 @@ impl Session {
         }
     }
 
+    /// The steps of its scope.
+    pub fn steps(&self) -> &Steps {
+        &self.steps
+    }
+
     /// Its processes.
     pub fn pids(&self) -> Vec<u32> {
         self.processes.iter().map(Process::pid).collect()
