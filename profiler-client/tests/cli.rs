@@ -94,11 +94,12 @@ fn source_shows_what_can_be_probed() {
         "handle  src/server.cc:12–14\n  \
            /usr/bin/server+0x100c, 100 bytes\n   \
             12 ●    int handle(int fd) {\n\
-         ▶  13 ●?→    return read(fd) > 0; // \\u{1b}[31m  ?14 →read\n   \
+         ▶  13 ●?→    return read(fd) > 0; // \\u{1b}[31m  ?14 →read #1,234 else\n   \
             14      }\n  \
            variables, and the lines at which they can be read\n    \
              fd  int  13\n\n  \
-           ● begins here (2…9, *: in so many places)   ? branch, to the line it takes   → call (→* indirect)\n"
+           ● begins here (2…9, *: in so many places)   ? branch, to the line it takes   → call (→* indirect)\n  \
+           # times, since a running session probes it\n"
     );
     assert!(
         stderr(&output).contains("profiler: warning: src/server.cc is newer")
@@ -152,7 +153,8 @@ fn source_as_json_is_a_function_and_its_lines() {
                 "else": {"address": 4126, "file": "src/server.cc", "line": 13}, "loop": false}],
             "calls": [{"address": 4116, "return_address": 4121, "callee": "read", "callee_address": null,
                 "kind": "plt", "tail": false}],
-            "inlined": [], "variables": [{"name": "fd", "type": "int", "everywhere": true}]})
+            "inlined": [], "variables": [{"name": "fd", "type": "int", "everywhere": true}],
+            "counts": [{"session": "web", "step": "server.cc:13!else", "count": 1234}]})
     );
 }
 

@@ -34,6 +34,12 @@ pub fn source() -> v1::SourceFunction {
             },
             v1::SourceLine {
                 marked: true,
+                counts: vec![v1::SourceCount {
+                    session: "web".into(),
+                    step: "server.cc:13!else".into(),
+                    kind: v1::SourceCountKind::Else.into(),
+                    count: 1234,
+                }],
                 sites: vec![4112],
                 branches: vec![v1::SourceBranch {
                     address: 4124,
