@@ -137,6 +137,66 @@ fn the_reason_is_found_and_chance_is_not() {
     assert_eq!(target.finish().status, Some(0));
 }
 
+/// The number of the source line of `reasons` that has this comment.
+fn reason_line(comment: &str) -> usize {
+    let source = include_str!("../fixtures/engine/reasons.c");
+    let at = source
+        .lines()
+        .position(|line| line.contains(&format!("/* {comment} */")));
+    at.unwrap() + 1
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_one_reason_comes_first() {
+    let service = Service::start();
+    let [_, calls] = spec("reasons").args.try_into().unwrap();
+    for reason in ["branch", "value", "callee", "lock"] {
+        let mut target = Fixture::start("reasons", &[reason.to_owned(), calls.clone()]);
+        target.prefer();
+        let session = explain(&service, target.pid(), &format!("{reason}[> 1500us]")).unwrap();
+        let watching = service
+            .handle
+            .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
+        let mut pictures = service.runtime.block_on(watching).unwrap();
+        target.run();
+        service.end(&session);
+        let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+        println!(
+            "{reason}: {} slow, {} others",
+            picture.slow.calls, picture.other.calls
+        );
+        for finding in picture.findings.iter().take(4) {
+            println!("  {} from {}", finding.text, finding.difference.low);
+        }
+        assert_eq!(target.finish().status, Some(0));
+        // What a call takes at its line is not seen before Linux 6.10.
+        if session.perf_links && matches!(reason, "callee" | "lock") {
+            continue;
+        }
+        let line = reason_line(reason);
+        let texts: &[String] = &match reason {
+            "branch" => vec![format!("reasons.c:{line}!"), format!("work@reasons.c:{line}")],
+            "value" => vec![format!("work@reasons.c:{line}"), "request->size > ".to_owned()],
+            "callee" => vec![format!("other@reasons.c:{line}")],
+            _ => vec![format!("pthread_mutex_lock@reasons.c:{line}")],
+        };
+        // All ways to put it come before anything else.
+        let first: Vec<&str> = picture
+            .findings
+            .iter()
+            .take(texts.len())
+            .map(|finding| finding.text.as_str())
+            .collect();
+        let are_said = texts
+            .iter()
+            .filter(|text| first.iter().any(|first| first.starts_with(text.as_str())));
+        let seen = are_said.count();
+        let wanted = if session.perf_links { 1 } else { texts.len() };
+        assert!(seen >= wanted, "{reason}: {first:?}");
+    }
+}
+
 #[test]
 #[ignore = "needs root"]
 fn only_calls_of_a_function_with_a_duration_are_explained() {
