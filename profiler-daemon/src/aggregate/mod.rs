@@ -17,6 +17,7 @@ pub mod decay;
 pub mod difference;
 pub mod ewma;
 pub mod explain;
+pub mod gone;
 pub mod histogram;
 pub mod interval;
 pub mod join;

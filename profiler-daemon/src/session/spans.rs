@@ -224,6 +224,11 @@ impl Spans {
         });
     }
 
+    /// Gives up what was gathered of spans of threads that have been gone for `after_ns`.
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+        self.open.expire(now_ns, after_ns, is_gone);
+    }
+
     /// Sets what is asked of durations.
     pub fn set_band(&mut self, band: Band) {
         self.band = band;
@@ -251,11 +256,13 @@ impl Spans {
     pub fn picture(&self, calls: u64, moment: &Moment<'_>, lost: Losses) -> SpansPicture {
         let LeftOut {
             open_full,
+            open_expired,
             stacks_full,
         } = self.open.left_out();
         let mut lost = since(lost, &self.lost_before);
         for (reason, count) in [
             ("open_full", open_full),
+            ("open_expired", open_expired),
             ("stacks_full", stacks_full),
             ("kept_full", self.slowest.left_out()),
         ] {
