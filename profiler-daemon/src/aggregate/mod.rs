@@ -37,6 +37,7 @@ pub mod summary;
 pub mod tally;
 pub mod threshold;
 pub mod view;
+pub mod watched;
 pub mod window;
 
 pub use age::Over;

@@ -22,7 +22,7 @@ use super::{
     },
     population::{JoinedCalls, Population},
     prepare::Prepared,
-    spans::{self, Spans, SpansPicture},
+    spans::{self, SampledFrom, Spans, SpansPicture},
     steps::{RunningStep, Steps},
     symbols::{Dropped, Named, NamedBatch},
     trace::{Around, Trace, TraceBatch, TracedValue},
@@ -106,6 +106,7 @@ pub struct Session {
     slow_from_ns: u64,
     /// The slowest calls, while they are watched.
     spans: Option<Spans>,
+    sampled_from: SampledFrom,
     warnings: Vec<String>,
     perf_links: bool,
     pub frequency_hz: u32,
@@ -175,6 +176,7 @@ impl Session {
             traced: Band::ALL,
             slow_from_ns: u64::MAX,
             spans: None,
+            sampled_from: SampledFrom::default(),
             warnings: Vec::new(),
             perf_links: engine.ability().attach == crate::kernel::AttachKind::Perf,
             frequency_hz: terms.frequency_hz,
@@ -288,7 +290,7 @@ impl Session {
             self.flames.insert(by, flame);
         }
         self.set_bands();
-        self.renew_spans(engine, dropped);
+        self.renew_spans(engine, dropped, now_ns);
         Ok(())
     }
 
@@ -713,7 +715,7 @@ impl Session {
                 .note_slow(end.probe, call, self.ages.window.window_ns);
         }
         if let Some(spans) = &mut self.spans {
-            spans.call(end, before);
+            spans.call(end, before, self.sampled_from);
         }
         let traced = self.traced;
         // Nobody would fetch what is recorded for the slowest calls alone.

@@ -382,7 +382,11 @@ fn calls_from_before_their_step_was_the_last_one_are_not_recorded() {
 #[ignore = "needs root"]
 fn so_are_those_that_waited_for_a_duration() {
     let header = include_str!("../fixtures/engine/fixture.h");
-    let at = header.lines().position(|line| line.contains("clock_gettime(")).unwrap() + 1;
+    let at = header
+        .lines()
+        .position(|line| line.contains("clock_gettime("))
+        .unwrap()
+        + 1;
     let scope = format!("outer[> 1us]/inner/clock_gettime@fixture.h:{at}");
     let (picture, _) = edited(&scope, ScopeEdit::Drop(1));
     assert_eq!(&*picture.scope, "outer[> 1us]/inner");
