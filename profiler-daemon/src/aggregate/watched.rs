@@ -11,7 +11,7 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub struct Watched {
     reading: Reading,
-    since_ns: Option<u64>,
+    since_ns: u64,
     calls: Window,
     /// Those that were below the limit.
     below: Window,
@@ -24,29 +24,27 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// None yet.
+    /// Those from now on; `before` are all calls so far, by bucket. No end is recorded before there is a limit.
     #[must_use]
-    pub fn new(config: WindowConfig, now_ns: u64) -> Self {
+    pub fn new(config: WindowConfig, now_ns: u64, before: impl IntoIterator<Item = (usize, u64)>) -> Self {
         let window = || Window::new(config, now_ns);
+        let mut reading = Reading::new();
+        reading.advance(before, &mut Vec::new());
         Self {
-            reading: Reading::new(),
-            since_ns: None,
+            reading,
+            since_ns: now_ns,
             calls: window(),
             below: window(),
             recorded: window(),
             just_recorded: Histogram::new(),
-            limit: 0,
+            limit: usize::MAX,
         }
     }
 
-    /// Takes all calls so far as read at `now_ns`, by bucket. Those of the first reading were not watched.
+    /// Takes all calls so far as read at `now_ns`, by bucket.
     pub fn read(&mut self, now_ns: u64, cumulative: impl IntoIterator<Item = (usize, u64)>) {
         let mut calls = Vec::new();
         self.reading.advance(cumulative, &mut calls);
-        if self.since_ns.is_none() {
-            self.since_ns = Some(now_ns);
-            calls.clear();
-        }
         self.calls.record(now_ns, &calls);
         calls.retain(|(bucket, _)| *bucket < self.limit);
         self.below.record(now_ns, &calls);
@@ -67,13 +65,12 @@ impl Watched {
     /// How long the calls have been watched.
     #[must_use]
     pub fn watched_ns(&self, now_ns: u64) -> u64 {
-        self.since_ns
-            .map_or(0, |since_ns| now_ns.saturating_sub(since_ns))
+        now_ns.saturating_sub(self.since_ns)
     }
 
-    /// Since when the calls are watched; `None` before the first reading.
+    /// Since when the calls are watched.
     #[must_use]
-    pub fn since_ns(&self) -> Option<u64> {
+    pub fn since_ns(&self) -> u64 {
         self.since_ns
     }
 
@@ -106,9 +103,8 @@ mod tests {
 
     #[test]
     fn calls_are_those_since_they_are_watched() {
-        let mut watched = Watched::new(CONFIG, 5000);
-        assert_eq!((watched.watched_ns(5000), watched.since_ns()), (0, None));
-        watched.read(5000, [(10, 900)]);
+        let mut watched = Watched::new(CONFIG, 5000, [(10, 900)]);
+        assert_eq!((watched.watched_ns(5000), watched.since_ns()), (0, 5000));
         assert_eq!((watched.calls(5000), watched.watched_ns(5300)), (0, 300));
         watched.read(5300, [(10, 903), (20, 1)]);
         assert_eq!(watched.calls(5300), 4);
@@ -118,8 +114,11 @@ mod tests {
 
     #[test]
     fn what_was_below_the_limit_and_not_recorded_is_told() {
-        let mut watched = Watched::new(CONFIG, 0);
-        watched.read(0, []);
+        let mut watched = Watched::new(CONFIG, 0, []);
+        watched.read(50, [(11, 1)]);
+        assert_eq!(watched.below_limit(50, &(11..12)), 1);
+        let mut watched = Watched::new(CONFIG, 0, []);
+        watched.set_limit(0);
         // Without a limit each is recorded.
         watched.read(100, [(10, 5)]);
         assert_eq!(watched.below_limit(100, &(0..100)), 0);
@@ -138,8 +137,7 @@ mod tests {
 
     #[test]
     fn more_ends_than_calls_are_no_harm() {
-        let mut watched = Watched::new(CONFIG, 0);
-        watched.read(0, []);
+        let mut watched = Watched::new(CONFIG, 0, []);
         watched.set_limit(20);
         watched.recorded_below(10);
         watched.recorded_below(10);

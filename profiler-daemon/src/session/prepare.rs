@@ -356,9 +356,9 @@ impl Planner<'_> {
         let mut lines = Vec::new();
         for (process, files) in self.processes.iter().zip(self.files) {
             lines.extend(plan(files, capture)?.into_iter().map(|(file, mut lines)| {
-                lines
-                    .iter_mut()
-                    .for_each(|line| line.find_cost(file, self.kernel()));
+                for line in &mut lines {
+                    line.find_cost(file, self.kernel());
+                }
                 PreparedLines {
                     pid: process.pid(),
                     path: file.path.clone(),

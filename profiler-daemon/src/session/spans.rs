@@ -26,7 +26,7 @@ use crate::{
     aggregate::{
         histogram::Histogram,
         slots::WindowConfig,
-        slowest::{RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
+        slowest::{MAX_SHOWN, RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
         slowest_open::{Child, Gathered, LeftOut, OpenSpans},
         threshold::Band,
         watched::Watched,
@@ -66,6 +66,9 @@ impl SampledFrom {
 pub struct Spans {
     layout: Layout,
     open: OpenSpans<Hit>,
+    /// So many are shown.
+    wanted: usize,
+    /// As many as may be shown: more may be wanted later.
     slowest: Slowest<Arc<SlowSpan>>,
     watched: Watched,
     window_ns: u64,
@@ -80,20 +83,21 @@ pub struct Spans {
 }
 
 impl Spans {
-    /// None yet.
+    /// None yet: `before` are all calls so far.
     pub fn new(
         layout: Layout,
         wanted: usize,
         window: WindowConfig,
-        lost_before: Losses,
+        (before, lost_before): (&Histogram<u64>, Losses),
         now_ns: u64,
     ) -> Self {
         let window_ns = window.window_ns;
         Self {
             layout,
             open: OpenSpans::default(),
-            slowest: Slowest::new(wanted, window_ns),
-            watched: Watched::new(window, now_ns),
+            wanted: wanted.clamp(1, MAX_SHOWN),
+            slowest: Slowest::new(MAX_SHOWN, window_ns),
+            watched: Watched::new(window, now_ns, before.iter()),
             window_ns,
             band: Band::ALL,
             threshold_ns: 0,
@@ -122,9 +126,7 @@ impl Spans {
 
     /// Changes how many are wanted.
     pub fn want(&mut self, wanted: usize) {
-        if self.slowest.wanted() != wanted {
-            self.slowest.want(wanted);
-        }
+        self.wanted = wanted.clamp(1, MAX_SHOWN);
     }
 
     /// Takes a sample.
@@ -196,7 +198,8 @@ impl Spans {
         };
         let duration_ns = end.end_ns.saturating_sub(end.start_ns);
         let bucket = bucket_of(duration_ns);
-        if end.flags & SpanEnd::ABANDONED != 0 {
+        // What ended before they were watched is on its way still.
+        if end.flags & SpanEnd::ABANDONED != 0 || end.end_ns < self.watched.since_ns() {
             return;
         }
         if end.flags & SpanEnd::SLOW == 0 {
@@ -218,10 +221,7 @@ impl Spans {
         };
         let behind = &self.layout.behind;
         // Samples from before it was watched were not looked at.
-        let watched = self
-            .watched
-            .since_ns()
-            .is_some_and(|since_ns| end.start_ns >= since_ns);
+        let watched = end.start_ns >= self.watched.since_ns();
         let sampled = watched && sampled_from.covers(end.start_ns);
         self.slowest.take(rank, || {
             let before = *before.unwrap_or_default();
@@ -259,15 +259,16 @@ impl Spans {
         let share = (self.reached + 1.0) / (self.ended + 1.0);
         self.ended *= REMEMBERED;
         self.reached *= REMEMBERED;
-        let wanted = self.slowest.wanted();
+        let wanted = self.wanted;
         let recorded = (wanted * RECORDED_PER_SHOWN) as f64 / share;
         let threshold_ns = record_from_ns(calls, self.band, recorded);
-        self.threshold_ns = if self.slowest.top(now_ns).count() < wanted && threshold_ns < u64::MAX {
-            // Calls that take nearly the same need not lie evenly in their bucket.
-            lowest_ns(bucket_of(threshold_ns))
-        } else {
-            threshold_ns
-        };
+        self.threshold_ns =
+            if self.slowest.top(now_ns).take(wanted).count() < wanted && threshold_ns < u64::MAX {
+                // Calls that take nearly the same need not lie evenly in their bucket.
+                lowest_ns(bucket_of(threshold_ns))
+            } else {
+                threshold_ns
+            };
         self.threshold_ns
     }
 
@@ -290,7 +291,7 @@ impl Spans {
                 lost.insert(reason, count);
             }
         }
-        let spans = self.slowest.top(moment.now_ns);
+        let spans = self.slowest.top(moment.now_ns).take(self.wanted);
         SpansPicture {
             spans: spans.map(|(_, span)| Arc::clone(span)).collect(),
             calls: self.watched.calls(moment.now_ns),
@@ -304,7 +305,7 @@ impl Spans {
     /// Calls that may be missing among the slowest, because their ends were not recorded: they are slower than one that
     /// is there, or there would be room for them.
     fn below_limit(&self, now_ns: u64) -> u64 {
-        let last = self.slowest.top(now_ns).nth(self.slowest.wanted() - 1);
+        let last = self.slowest.top(now_ns).nth(self.wanted - 1);
         let from = last.map_or(0, |(rank, _)| bucket_of(rank.duration_ns) + 1);
         let Band { from: asked, to } = self.band;
         let missing: Range<usize> = from.max(asked)..to;
@@ -328,15 +329,16 @@ fn slow_span(
 ) -> SlowSpan {
     let (stack, stack_samples) = before.most_sampled().unwrap_or_default();
     let stack = stack.into();
-    let values = match &before.entry {
+    // Of a span whose end was lost, and that had the same number, nothing is told.
+    let is_own = |since_ns: u64| since_ns >= end.start_ns;
+    let values = match before.entry.as_ref().filter(|hit| is_own(hit.ts_ns)) {
         Some(hit) => Some(trace::read(&shown.printed, hit)),
         None => shown.printed.is_empty().then(Vec::new),
     };
     let mut children: Vec<SpanChild> = before
         .children
         .iter()
-        // Of a span whose end was lost, and that had the same number.
-        .filter(|child| child.start_ns >= end.start_ns)
+        .filter(|child| is_own(child.start_ns))
         .filter_map(|child| {
             Some(SpanChild {
                 place: Arc::clone(behind.get(&child.probe)?),

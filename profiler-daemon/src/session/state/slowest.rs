@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        cost::monotonic_ns,
         flame::Moment,
         picture::Losses,
         sampling::Sampling,
@@ -49,8 +50,13 @@ impl Session {
         let layout = self.divider().and_then(|step| Layout::of(&self.steps, step));
         let Some(layout) = layout else { return };
         layout.set_records(engine, &self.steps, self.capture.is_some(), true);
+        self.read(engine, now_ns);
+        let [_, calls] = self.calls_of(layout.step(), now_ns);
         let lost = self.spans_losses(engine, dropped, &layout);
-        self.spans = Some(Spans::new(layout, wanted, self.ages.window, lost, now_ns));
+        // Behind the reading: each call that is shown is one of those that are counted.
+        let since_ns = monotonic_ns();
+        let before = (&calls, lost);
+        self.spans = Some(Spans::new(layout, wanted, self.ages.window, before, since_ns));
     }
 
     fn end_spans(&mut self, engine: &Engine) {
