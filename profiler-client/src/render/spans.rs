@@ -132,7 +132,9 @@ fn stack(state: &SpansState, span: &v1::Span, most: usize) -> Vec<Line> {
     if span.samples == 0 {
         let none = Line::of(
             Style::Faint,
-            if span.not_sampled {
+            if state.not_sampled {
+                "the target is not sampled"
+            } else if span.not_sampled {
                 "it began before the target was sampled"
             } else {
                 "no sample hit it"
@@ -214,7 +216,12 @@ fn of_calls(state: &SpansState) -> String {
         state.spans.len(),
         units::count(calls),
         if calls == 1 { "" } else { "s" },
-        window(state.window_ns),
+        // What was before is not among them.
+        if state.watched_ns < state.window_ns {
+            units::duration(state.watched_ns as f64)
+        } else {
+            window(state.window_ns)
+        },
     )
 }
 
@@ -303,6 +310,7 @@ pub(crate) mod tests {
             ],
             calls: 12_345,
             window_ns: 10_000_000_000,
+            watched_ns: 72_000_000_000,
             threshold_ns: 900_000,
             lost: [("slow_end_yielded".to_owned(), 1024)].into(),
             ..Default::default()
@@ -363,6 +371,29 @@ pub(crate) mod tests {
             summary(&state, Duration::from_secs(3)),
             "3.0 s, the 1 slowest of 1 call in the last 1.50 s"
         );
+    }
+
+    #[test]
+    fn calls_are_those_that_were_watched() {
+        let mut state = sample();
+        state.watched_ns = 2_500_000_000;
+        let text = summary(&state, Duration::from_secs(3));
+        assert!(
+            text.starts_with("3.0 s, the 2 slowest of 12,345 calls in the last 2.50 s;"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_target_that_is_not_sampled_is_said_to_be() {
+        let mut state = sample();
+        state.not_sampled = true;
+        let lines = texts(&spans(&state, 0, Detail::FULL));
+        assert!(
+            lines.contains(&"    stack:  9 of 12 samples".to_owned()),
+            "{lines:?}"
+        );
+        assert_eq!(lines.last().unwrap(), "    stack:  the target is not sampled");
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub fn spans(state: &SpansState) -> String {
             "spans": state.spans.len(),
             "calls": integer(state.calls),
             "window_ns": integer(state.window_ns),
+            "watched_ns": integer(state.watched_ns),
+            "sampled": !state.not_sampled,
             "threshold_ns": integer(state.threshold_ns),
             "lost": lost,
         }),
@@ -158,7 +160,7 @@ mod tests {
         assert_eq!(
             objects[2],
             json!({"type": "summary", "schema": 1, "spans": 2, "calls": 12_345, "window_ns": 10_000_000_000_u64,
-                "threshold_ns": 900_000, "lost": {"slow_end_yielded": 1024}})
+                "watched_ns": 72_000_000_000_u64, "sampled": true, "threshold_ns": 900_000, "lost": {"slow_end_yielded": 1024}})
         );
     }
 }

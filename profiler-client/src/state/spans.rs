@@ -15,10 +15,14 @@ pub struct SpansState {
     pub spans: Vec<v1::Span>,
     /// The frames of their stacks, by id.
     frames: HashMap<u32, v1::Frame>,
-    /// Calls that ended in the window.
+    /// Calls that ended in the window, and while they were watched.
     pub calls: u64,
     /// Length of the window.
     pub window_ns: u64,
+    /// How long they have been watched.
+    pub watched_ns: u64,
+    /// The target is not sampled.
+    pub not_sampled: bool,
     /// Ends of calls that take at least this long are recorded.
     pub threshold_ns: u64,
     /// What was left out, by reason.
@@ -51,6 +55,8 @@ impl SpansState {
             threshold_ns,
             lost,
             cost,
+            watched_ns,
+            not_sampled,
         } = message;
         let frames: HashMap<u32, v1::Frame> = frames.into_iter().map(|frame| (frame.id, frame)).collect();
         if spans.iter().any(|span| span.function.is_none()) {
@@ -66,6 +72,8 @@ impl SpansState {
             frames,
             calls,
             window_ns,
+            watched_ns,
+            not_sampled,
             threshold_ns,
             lost: lost.into_iter().collect(),
             cost,

@@ -55,6 +55,7 @@ pub fn spans(wanted: u32, update: usize, why: Option<&str>) -> v1::WatchSpansRes
         frames: vec![frame(4, "main"), frame(9, "compress")],
         calls: 1000 * (update as u64 + 1),
         window_ns: 10_000_000_000,
+        watched_ns: 12_000_000_000,
         threshold_ns: 900_000,
         lost: [("slow_end_yielded".to_owned(), 5)].into(),
         r#final: why.is_some(),

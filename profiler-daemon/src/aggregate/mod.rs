@@ -17,6 +17,7 @@ pub mod decay;
 pub mod difference;
 pub mod ewma;
 pub mod explain;
+pub mod gone;
 pub mod histogram;
 pub mod interval;
 pub mod join;
@@ -36,6 +37,7 @@ pub mod summary;
 pub mod tally;
 pub mod threshold;
 pub mod view;
+pub mod watched;
 pub mod window;
 
 pub use age::Over;

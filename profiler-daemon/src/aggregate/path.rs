@@ -6,11 +6,12 @@
 //!
 //! The band that a step asks for is the present one: what has been given out or dropped stays so when it moves.
 
-use super::threshold::Band;
+use super::{gone::GoneThreads, threshold::Band};
 use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
 use std::collections::HashMap;
 
-/// What may wait of one scope, at most. Beyond it nothing more is taken, counted.
+/// What may wait of one scope, at most. Beyond it what has waited for longest is given up, counted: the end that it waits
+/// for may have been lost.
 pub const MAX_WAITING: usize = 1 << 17;
 
 /// A span's id on this host: its thread, and its number there.
@@ -40,7 +41,7 @@ pub struct Dropped {
     pub outside: u64,
     /// A span around it was abandoned, and so has no duration.
     pub abandoned: u64,
-    /// The end of a span around it never came.
+    /// The end of a span around it never came, and its thread is gone.
     pub expired: u64,
     /// More was waiting than may.
     pub join_full: u64,
@@ -57,6 +58,8 @@ pub struct Path<T> {
     /// What one of them weighs in the counts.
     weigh: fn(&T) -> u64,
     dropped: Dropped,
+    gone: GoneThreads,
+    max_waiting: usize,
 }
 
 impl<T> Path<T> {
@@ -71,6 +74,8 @@ impl<T> Path<T> {
             count: 0,
             weigh,
             dropped: Dropped::default(),
+            gone: GoneThreads::default(),
+            max_waiting: MAX_WAITING,
         };
         let mut is_joined = false;
         for (number, (probes, asks)) in steps.into_iter().enumerate() {
@@ -109,12 +114,14 @@ impl<T> Path<T> {
     }
 
     fn hand_on(&mut self, tgid: u32, parent: SpanKey, now_ns: u64, mut items: Vec<T>) {
-        let room = MAX_WAITING.saturating_sub(self.count);
-        if items.len() > room {
-            self.dropped.join_full += items.drain(room..).map(|item| (self.weigh)(&item)).sum::<u64>();
-        }
         if items.is_empty() {
             return;
+        }
+        if self.count + items.len() > self.max_waiting {
+            self.give_up_oldest(parent);
+            let room = self.max_waiting.saturating_sub(self.count);
+            let most = items.len().min(room);
+            self.dropped.join_full += items.drain(most..).map(|item| (self.weigh)(&item)).sum::<u64>();
         }
         self.count += items.len();
         let waiting = self.waiting.entry(parent).or_insert_with(|| Waiting {
@@ -123,6 +130,26 @@ impl<T> Path<T> {
             items: Vec::new(),
         });
         waiting.items.append(&mut items);
+    }
+
+    /// Gives up an eighth at a time, so that the sort is rare; nothing of the span that more is taken of.
+    fn give_up_oldest(&mut self, but: SpanKey) {
+        let mut by_age: Vec<(u64, SpanKey)> = self
+            .waiting
+            .iter()
+            .map(|(&span, waiting)| (waiting.since_ns, span))
+            .filter(|(_, span)| *span != but)
+            .collect();
+        by_age.sort_unstable();
+        for (_, span) in by_age {
+            if self.count <= self.max_waiting - self.max_waiting / 8 {
+                break;
+            }
+            if let Some(Waiting { items, .. }) = self.waiting.remove(&span) {
+                self.count -= items.len();
+                self.dropped.join_full += items.iter().map(self.weigh).sum::<u64>();
+            }
+        }
     }
 
     /// Takes the end of a span; gives what waited for it and waits for nothing more.
@@ -157,15 +184,18 @@ impl<T> Path<T> {
         items
     }
 
-    /// Gives up what has waited for `after_ns` and longer for a span of a thread that is gone.
-    pub fn expire(&mut self, now_ns: u64, after_ns: u64, mut is_gone: impl FnMut(u32, u32) -> bool) {
+    /// Gives up what waits for a span of a thread that has been gone for `after_ns`: its end was lost, or is none.
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+        let is_long = |waiting: &Waiting<T>| now_ns.saturating_sub(waiting.since_ns) >= after_ns;
+        let waiting = self.waiting.iter().filter(|(_, waiting)| is_long(waiting));
+        let threads = waiting.map(|((tid, _), waiting)| (waiting.tgid, *tid));
+        let gone = self.gone.look(threads, now_ns, after_ns, is_gone);
+        if gone.is_empty() {
+            return;
+        }
         let (count, dropped, weigh) = (&mut self.count, &mut self.dropped, self.weigh);
-        let mut gone: HashMap<(u32, u32), bool> = HashMap::new();
         self.waiting.retain(|(tid, _), waiting| {
-            let stays = now_ns.saturating_sub(waiting.since_ns) < after_ns
-                || !*gone
-                    .entry((waiting.tgid, *tid))
-                    .or_insert_with(|| is_gone(waiting.tgid, *tid));
+            let stays = !gone.contains(&(waiting.tgid, *tid));
             if !stays {
                 *count -= waiting.items.len();
                 dropped.expired += waiting.items.iter().map(weigh).sum::<u64>();

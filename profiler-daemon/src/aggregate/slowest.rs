@@ -80,17 +80,6 @@ impl<T> Slowest<T> {
         }
     }
 
-    /// Spans that are wanted.
-    #[must_use]
-    pub fn wanted(&self) -> usize {
-        self.wanted
-    }
-
-    /// Changes how many are wanted; spans that were let go before do not come back.
-    pub fn want(&mut self, wanted: usize) {
-        self.wanted = wanted.clamp(1, MAX_SHOWN);
-    }
-
     /// Takes a span that has ended; what is known of it is asked for only if it is kept.
     pub fn take(&mut self, rank: Rank, known: impl FnOnce() -> T) {
         let at = self.kept.partition_point(|kept| kept.rank.is_before(&rank));
@@ -110,8 +99,7 @@ impl<T> Slowest<T> {
             }
             kept.beaten_by < wanted
         });
-        // Those before it stay where they are, but for such as a smaller number of wanted ones has let go.
-        let at = self.kept.partition_point(|kept| kept.rank.is_before(&rank));
+        // Those before it have stayed where they are.
         if at >= self.max_kept {
             self.left_out += 1;
             return;

@@ -1,7 +1,7 @@
 //! What is gathered of spans that have not ended: their samples' stacks, what was read where they began, and what
 //! happened inside. Whether a span is slow is known when it ends; until then all of it has to be kept.
 
-use super::calltree::FrameId;
+use super::{calltree::FrameId, gone::GoneThreads};
 use profiler_common::probe::ProbeId;
 use std::collections::HashMap;
 
@@ -104,6 +104,8 @@ impl<E> Gathered<E> {
 pub struct LeftOut {
     /// Open spans that were too many.
     pub open_full: u64,
+    /// Open spans whose end never came, and whose threads are gone.
+    pub open_expired: u64,
     /// Samples whose stack was one too many of its span.
     pub stacks_full: u64,
 }
@@ -122,6 +124,7 @@ pub struct OpenSpans<E> {
     count: usize,
     max_open: usize,
     left_out: LeftOut,
+    gone: GoneThreads,
 }
 
 impl<E> Default for OpenSpans<E> {
@@ -139,6 +142,7 @@ impl<E> OpenSpans<E> {
             count: 0,
             max_open,
             left_out: LeftOut::default(),
+            gone: GoneThreads::default(),
         }
     }
 
@@ -204,6 +208,16 @@ impl<E> OpenSpans<E> {
         Some(gathered)
     }
 
+    /// Gives up the open spans of threads that nothing has come of for `after_ns`, and that have been gone for as long.
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+        let threads = self.threads.iter();
+        let silent = threads.filter(|(_, known)| now_ns.saturating_sub(known.latest_ns) >= after_ns);
+        let silent = silent.map(|(thread, _)| *thread);
+        for thread in self.gone.look(silent, now_ns, after_ns, is_gone) {
+            self.left_out.open_expired += self.give_up(thread);
+        }
+    }
+
     /// What was not gathered so far.
     #[must_use]
     pub fn left_out(&self) -> LeftOut {
@@ -247,12 +261,18 @@ impl<E> OpenSpans<E> {
             if self.count < self.max_open - self.max_open / 8 {
                 break;
             }
-            if let Some(known) = self.threads.remove(&thread) {
-                self.count -= known.spans.len();
-                let lost = known.spans.iter().filter(|(_, span)| span.asks_for_end());
-                self.left_out.open_full += lost.count() as u64;
-            }
+            self.left_out.open_full += self.give_up(thread);
         }
+    }
+
+    /// Gives up a thread's; says how many of them have ends that would have come.
+    fn give_up(&mut self, thread: (u32, u32)) -> u64 {
+        let Some(known) = self.threads.remove(&thread) else {
+            return 0;
+        };
+        self.count -= known.spans.len();
+        let lost = known.spans.iter().filter(|(_, span)| span.asks_for_end());
+        lost.count() as u64
     }
 }
 
@@ -334,6 +354,22 @@ mod tests {
         );
         (1000..2000).for_each(|n| open.entry(THREAD, n, n, ()));
         assert_eq!(open.left_out().open_full, 1000 - MAX_OPEN_OF_THREAD as u64);
+    }
+
+    #[test]
+    fn spans_of_a_thread_that_is_gone_are_given_up() {
+        let mut open = OpenSpans::<()>::default();
+        open.entry(THREAD, 1, 100, ());
+        open.child(THREAD, 2, child(100));
+        open.entry((7, 9), 1, 100, ());
+        let is_gone = |_, tid| tid == THREAD.1;
+        for now_ns in [150, 200, 299] {
+            open.expire(now_ns, 100, is_gone);
+            assert_eq!((open.count, open.left_out()), (3, LeftOut::default()));
+        }
+        open.expire(300, 100, is_gone);
+        assert_eq!((open.count, open.left_out().open_expired), (1, 1));
+        assert!(open.end((7, 9), 1).is_some());
     }
 
     proptest! {

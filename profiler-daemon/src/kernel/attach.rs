@@ -307,7 +307,8 @@ impl Engine {
 }
 
 /// Whether programs can do an instruction.
-pub(super) fn can_be_done(action: &Action) -> bool {
+#[must_use]
+pub fn can_be_done(action: &Action) -> bool {
     action.operation != Operation::Leave as u8 && action.address != 0
 }
 

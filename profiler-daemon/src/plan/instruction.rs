@@ -32,6 +32,17 @@ pub struct InstructionSite {
 }
 
 impl InstructionSite {
+    /// The instruction at an address, which is known to be one's first.
+    ///
+    /// # Errors
+    /// Where there is none, or none that can be probed.
+    pub fn find(module: &ModuleIndex, address: u64) -> Result<Self, Obstacle> {
+        let end = module.function_at(address).map_or(u64::MAX, |function| {
+            function.address().saturating_add(function.size())
+        });
+        Ok(instruction_at(module, address, end)?.1)
+    }
+
     /// The address behind it.
     #[must_use]
     pub fn end(&self) -> u64 {

@@ -56,6 +56,8 @@ impl Messages {
             frames: used.iter().filter_map(frame).collect(),
             calls: picture.calls,
             window_ns: picture.window_ns,
+            watched_ns: picture.watched_ns,
+            not_sampled: !picture.sampled,
             threshold_ns: picture.threshold_ns,
             lost: convert::losses(&picture.lost),
             cost: Some(convert::cost(picture.cost)),

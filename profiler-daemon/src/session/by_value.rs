@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use profiler_common::probe::ProbeId;
+use profiler_common::{probe::ProbeId, record::SpanEnd};
 
 use super::{
     error::{Reason, SessionError},
@@ -34,6 +34,9 @@ const MAX_ROWS: usize = 1024;
 
 /// The reason of calls that have not ended.
 const OPEN: &str = "open";
+
+/// The reason of calls of which nothing was read, as their step was not the last one when they began.
+const NOT_RECORDED: &str = "not_recorded";
 
 /// The reason of calls whose records are on their way.
 const UNDER_WAY: &str = "under_way";
@@ -104,10 +107,12 @@ struct Divided {
     is_joined: bool,
     /// A call whose conditions could not be decided was not opened, but may have been one.
     has_conditions: bool,
-    /// Calls that began, or were under way, while its step was not the last.
-    skipped: u64,
-    /// Calls that had begun when its step stopped being the last.
-    stopped_at: Option<u64>,
+    is_of_last: bool,
+    /// When its step became the last one, if it has not been since it was attached: of calls that began before, nothing
+    /// was read.
+    since_ns: u64,
+    /// Calls that ended, or were under way, while its step was not the last.
+    not_recorded: u64,
 }
 
 /// The calls of a session by value.
@@ -128,22 +133,21 @@ impl ByValues {
     }
 
     /// Says whose calls are divided by now, those of the last step, and forgets probes that are gone. One that is live
-    /// though not of the last step keeps what it has: it may be of the last step again. Whether a step before the last
-    /// asks for a duration does not change while its probes live.
+    /// though not of the last step keeps what it has: it may be of the last step again. `was_live` says of a probe that
+    /// it was there before this became the last step. Whether a step before the last asks for a duration does not change
+    /// while its probes live.
     pub fn settle(
         &mut self,
         counted: Counted<'_>,
-        last: Option<&RunningStep>,
-        is_joined: bool,
+        (last, is_joined): (Option<&RunningStep>, bool),
+        was_live: impl Fn(ProbeId) -> bool,
         is_live: impl Fn(ProbeId) -> bool,
+        now_ns: u64,
     ) {
         self.by_probe.retain(|probe, _| is_live(*probe));
         self.rows = self.by_probe.values().map(|divided| divided.calls.len()).sum();
         for (probe, divided) in &mut self.by_probe {
-            let is_of_last = last.is_some_and(|last| last.functions.has(*probe));
-            if !is_of_last && divided.stopped_at.is_none() {
-                divided.stop(counted, *probe);
-            }
+            divided.is_of_last &= last.is_some_and(|last| last.functions.has(*probe));
         }
         let Some(last) = last else { return };
         for probe in last.functions.probes() {
@@ -151,9 +155,20 @@ impl ByValues {
                 .by_probe
                 .entry(probe)
                 .or_insert_with(|| Divided::new(last, probe, is_joined));
-            if let Some(begun) = divided.stopped_at.take() {
-                divided.skipped += divided.begun(counted, probe).saturating_sub(begun);
+            if !divided.is_of_last && was_live(probe) {
+                divided.skip(counted, probe, now_ns);
             }
+            divided.is_of_last = true;
+        }
+    }
+
+    /// Takes a call that ended, and is found to be one that counts, though nothing was read where it began.
+    pub fn take_unread(&mut self, end: &SpanEnd) {
+        if let Some(divided) = self.by_probe.get_mut(&end.probe)
+            && divided.is_joined
+            && end.start_ns < divided.since_ns
+        {
+            divided.not_recorded += 1;
         }
     }
 
@@ -219,21 +234,24 @@ impl Divided {
                 .into(),
             is_joined,
             has_conditions: !last.step.conditions.is_empty(),
-            skipped: 0,
-            stopped_at: None,
+            is_of_last: false,
+            since_ns: 0,
+            not_recorded: 0,
         }
     }
 
-    /// From now on nothing of its calls is taken: what has not been by now never will.
-    fn stop(&mut self, counted: Counted<'_>, probe: ProbeId) {
+    /// From now on its calls are divided: what has begun by now, and has not been, never will.
+    fn skip(&mut self, counted: Counted<'_>, probe: ProbeId, now_ns: u64) {
         let reasons = self.reasons(counted, probe);
-        let begun = self.begun(counted, probe);
-        self.skipped += not_divided(begun, self.calls.total(), reasons, UNDER_WAY)
+        let definite = reasons
             .into_iter()
-            .filter(|(reason, _)| [OPEN, UNDER_WAY].contains(reason))
-            .map(|(_, count)| count)
-            .sum::<u64>();
-        self.stopped_at = Some(begun);
+            .filter(|(reason, _)| ![OPEN, NOT_RECORDED].contains(reason));
+        let begun = self.begun(counted, probe);
+        self.not_recorded = not_divided(begun, self.calls.total(), definite, NOT_RECORDED)
+            .into_iter()
+            .find(|(reason, _)| *reason == NOT_RECORDED)
+            .map_or(0, |(_, count)| count);
+        self.since_ns = now_ns;
     }
 
     /// The calls to be accounted for: of a step before which a duration is asked for, those that were found to be inside.
@@ -266,7 +284,7 @@ impl Divided {
         reasons.extend([
             ("ring_full", hits.ring_full),
             ("rate_limit", hits.limited),
-            ("not_recorded", self.skipped),
+            (NOT_RECORDED, self.not_recorded),
         ]);
         reasons
     }

@@ -15,9 +15,10 @@ use super::{
 use crate::{
     kernel::{Gates, HitSpec, LookSpec},
     plan::{
-        addresses,
+        KernelAbility, addresses,
         branches::{self, BranchError},
         calls::{self, CallError, FoundCalls},
+        instruction::InstructionSite,
         lines::{self, LineError, LineSite},
         scope::{Condition, Constant, Name},
         values::{self, DebugFile, DebugSections, Lowered, Refusal, Shape, Site, shape::Form},
@@ -52,6 +53,19 @@ pub struct PreparedLine {
     pub place: Arc<TracedPlace>,
     pub printed: Arc<[Printed]>,
     pub spec: HitSpec,
+    /// The instruction there, if the kernel has to single-step it.
+    pub single_stepped: Option<String>,
+}
+
+impl PreparedLine {
+    /// Finds out whether the kernel has to single-step it.
+    pub fn find_cost(&mut self, file: &TargetFile, kernel: KernelAbility) {
+        // One that cannot be probed at all is refused where it is attached.
+        let site = InstructionSite::find(&file.known.index, self.place.address).ok();
+        self.single_stepped = site
+            .filter(|site| site.is_single_stepped(kernel))
+            .map(|site| site.mnemonic);
+    }
 }
 
 /// What is looked at where one instruction is reached.
@@ -164,6 +178,7 @@ fn at(
             gates: Gates::default(),
         },
         printed,
+        single_stepped: None,
     })
 }
 

@@ -288,11 +288,7 @@ impl Owner {
         match (watch, &mut self.running, self.sessions.get(name)) {
             (Ok(watch), Some(running), Some(session)) => {
                 let (pids, until_ns) = (session.pids(), now_ns + OPENING_NS);
-                let sampled_from = session.spans_sampled_from();
-                let open = move || {
-                    sampled_from.set(monotonic_ns());
-                    answer(reply, Ok(watch));
-                };
+                let open = move || answer(reply, Ok(watch));
                 running.opening.push(Opening::new(pids, until_ns, open));
                 running.open(now_ns);
             }
@@ -506,10 +502,12 @@ impl Owner {
                 .map_err(|error| kernel_refusal(&error))?;
         }
         let frequency_hz = sampled().map(|session| session.frequency_hz).max().unwrap_or(0);
-        running
-            .engine
-            .sample(&pids, frequency_hz)
-            .map_err(|error| kernel_refusal(&error))
+        let sampled = running.engine.sample(&pids, frequency_hz);
+        let (pids, now_ns) = (if sampled.is_ok() { &*pids } else { &[] }, monotonic_ns());
+        for session in self.sessions.values_mut() {
+            session.note_sampled(pids, now_ns);
+        }
+        sampled.map_err(|error| kernel_refusal(&error))
     }
 
     fn tick(&mut self, now_ns: u64) {

@@ -14,16 +14,17 @@ use super::{
     error::{Reason, SessionError},
     explain::{PreparedExplain, candidates},
     files::{Cache, TargetFile, read_process},
+    functions::key,
     lines::{self, PreparedLine, Printed},
     picture::{ExitMethod, FunctionInfo, SiteInfo},
     refusal::{plan_refusal, target_refusal},
 };
 use crate::{
-    kernel::{Ability, AttachKind, ExitSite, Gates, LookSpec, ProbeSpec, missing_capabilities},
+    kernel::{Ability, AttachKind, ExitSite, Gates, LookSpec, ProbeSpec, can_be_done, missing_capabilities},
     plan::{
         self, KernelAbility, Limits, ModuleIndex, PlannedFunction,
         calls::CallSite,
-        handling::Handling,
+        entry::EntryPoint,
         hazards::{Decision, Hazards, Method, exit_method},
         scope::{self, Condition, Name, Place, Scope, Step},
         values::DebugFile,
@@ -339,6 +340,7 @@ impl Planner<'_> {
                 prepared.files = self.calls(step, callee, (file, *line), warnings)?;
             }
         }
+        warn_of_lines(warnings, &step.place, &prepared.lines);
         Ok(prepared)
     }
 
@@ -359,15 +361,16 @@ impl Planner<'_> {
         let capture = self.capture.unwrap_or(&only_counted);
         let mut lines = Vec::new();
         for (process, files) in self.processes.iter().zip(self.files) {
-            lines.extend(
-                plan(files, capture)?
-                    .into_iter()
-                    .map(|(file, lines)| PreparedLines {
-                        pid: process.pid(),
-                        path: file.path.clone(),
-                        lines,
-                    }),
-            );
+            lines.extend(plan(files, capture)?.into_iter().map(|(file, mut lines)| {
+                for line in &mut lines {
+                    line.find_cost(file, self.kernel());
+                }
+                PreparedLines {
+                    pid: process.pid(),
+                    path: file.path.clone(),
+                    lines,
+                }
+            }));
         }
         Ok(lines)
     }
@@ -405,7 +408,7 @@ impl Planner<'_> {
                 let mut sites: Vec<_> = calls
                     .sites
                     .iter()
-                    .filter_map(|call| call_site(file, &decision, &step.place, call))
+                    .filter_map(|call| call_site(file, &decision, self.kernel(), &step.place, call))
                     .collect();
                 self.look(file, &step.conditions, &mut sites)?;
                 if !sites.is_empty() {
@@ -447,6 +450,11 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether anything is looked at where spans begin: a condition, a value, or that they begin.
+    fn looks(&self, conditions: &[Condition]) -> bool {
+        self.capture.is_some() || !conditions.is_empty()
+    }
+
     /// Says what is looked at where spans begin, if anything is.
     fn look(
         &self,
@@ -454,7 +462,7 @@ impl Planner<'_> {
         conditions: &[Condition],
         sites: &mut [PreparedSpan],
     ) -> Result<(), SessionError> {
-        if self.capture.is_none() && conditions.is_empty() {
+        if !self.looks(conditions) {
             return Ok(());
         }
         let prints = self.capture.is_some_and(|capture| !capture.print.is_empty());
@@ -493,18 +501,27 @@ impl Planner<'_> {
             let plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
                 .map_err(|error| plan_refusal(process, files, name, error))?;
             warn(warnings, &decision, &plan);
-            for (file, mut of_file) in by_file(process.pid(), files, &decision, plan.functions) {
+            let looks = self.looks(conditions);
+            for (file, mut of_file) in by_file(process.pid(), files, &decision, looks, plan.functions) {
                 self.look(file, conditions, &mut of_file.sites)?;
                 prepared.push(of_file);
             }
         }
+        warn_of_entries(warnings, self.looks(conditions), &prepared);
         Ok(prepared)
     }
 }
 
 /// One call, and how it is timed; `None` where it never returns.
-fn call_site(file: &TargetFile, decision: &Decision, place: &Place, call: &CallSite) -> Option<PreparedSpan> {
+fn call_site(
+    file: &TargetFile,
+    decision: &Decision,
+    kernel: KernelAbility,
+    place: &Place,
+    call: &CallSite,
+) -> Option<PreparedSpan> {
     let behind = call.behind.as_ref()?;
+    let behind_action = at_address(file, behind.file_offset, behind.action);
     let info = FunctionInfo {
         name: place.to_string(),
         module: file.shown.clone(),
@@ -518,15 +535,16 @@ fn call_site(file: &TargetFile, decision: &Decision, place: &Place, call: &CallS
         entry_instruction: call.call.mnemonic.clone(),
         exit_method: ExitMethod::Ret,
         exits: 1,
-        entry_single_stepped: call.call.handling == Handling::Stepped,
-        exit_single_stepped: behind.handling == Handling::Stepped && !decision.done_by_program,
+        entry_single_stepped: call.call.is_single_stepped(kernel),
+        exit_single_stepped: behind.is_single_stepped(kernel)
+            && !(decision.done_by_program && can_be_done(&behind_action)),
     };
     let spec = ProbeSpec {
         entry_offset: call.call.file_offset,
         entry_action: Action::LEAVE,
         exits: vec![ExitSite {
             offset: behind.file_offset,
-            action: at_address(file, behind.file_offset, behind.action),
+            action: behind_action,
             may_stay_inside: false,
         }],
         done_by_program: decision.done_by_program,
@@ -562,25 +580,72 @@ fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan::Plan) {
             plan.skipped.len() - MAX_WARNINGS
         ));
     }
-    let stepped: Vec<&PlannedFunction> = plan
-        .functions
-        .iter()
-        .filter(|function| entry_single_stepped(function, decision))
-        .collect();
-    if let Some(first) = stepped.first() {
-        let others = match stepped.len() {
-            1 => String::new(),
-            count => format!(" and of {} more", count - 1),
-        };
-        add(format!(
-            "the entry of {}{others} ({}) is single-stepped by the kernel: a call costs about ten times as much",
-            first.name, first.entry.mnemonic
-        ));
-    }
 }
 
-fn entry_single_stepped(function: &PlannedFunction, decision: &Decision) -> bool {
-    function.entry.single_stepped && !(decision.done_by_program && function.entry.action != Action::LEAVE)
+/// Names the cost of entries that the kernel has to single-step, for what is attached at them.
+fn warn_of_entries(warnings: &mut Vec<String>, looks: bool, prepared: &[PreparedFile]) {
+    let sites = prepared.iter().flat_map(|file| &file.sites);
+    let stepped: Vec<&PreparedSpan> = sites.filter(|span| span.site.entry_single_stepped).collect();
+    let Some(PreparedSpan { site, spec, .. }) = stepped.first() else {
+        return;
+    };
+    // A function is in several processes, or files.
+    let mut functions: Vec<_> = stepped.iter().map(|span| key(&span.site.function)).collect();
+    functions.sort_unstable();
+    functions.dedup();
+    let others = match functions.len() {
+        1 => String::new(),
+        count => format!(" and of {} more", count - 1),
+    };
+    // Where the programs do instructions themselves, they do not where they have more to do.
+    let why = if looks && spec.done_by_program {
+        ", as it is looked at there"
+    } else {
+        ""
+    };
+    warn_once(
+        warnings,
+        format!(
+            "the entry of {}{others} ({}) is single-stepped by the kernel{why}: a call costs about ten times as much",
+            site.function.name, site.entry_instruction
+        ),
+    );
+}
+
+/// Names the cost of the places of a step that the kernel has to single-step.
+fn warn_of_lines(warnings: &mut Vec<String>, place: &Place, prepared: &[PreparedLines]) {
+    let lines = || prepared.iter().flat_map(|file| &file.lines);
+    let mut stepped = lines().filter_map(|line| line.single_stepped.as_deref());
+    let Some(mnemonic) = stepped.next() else { return };
+    let of = match (1 + stepped.count(), lines().count()) {
+        (_, 1) => String::new(),
+        (stepped, all) => format!(" at {stepped} of {all} addresses"),
+    };
+    warn_once(
+        warnings,
+        format!(
+            "{place} ({mnemonic}) is single-stepped by the kernel{of}: reaching it costs about ten times as much"
+        ),
+    );
+}
+
+/// Who does the instruction that a call's entry is probed at, and so what that costs.
+struct EntryDecision {
+    /// The instruction, if the program does it.
+    action: Action,
+    /// The kernel has to single-step it.
+    single_stepped: bool,
+}
+
+impl EntryDecision {
+    /// `looks` says that more is done there than to take the time: the program leaves the instruction to the kernel then.
+    fn of(entry: &EntryPoint, action: Action, done_by_program: bool, looks: bool) -> Self {
+        let by_program = done_by_program && !looks && can_be_done(&action);
+        Self {
+            action: if by_program { action } else { Action::LEAVE },
+            single_stepped: entry.single_stepped && !by_program,
+        }
+    }
 }
 
 /// Groups planned functions by the file that they are in.
@@ -588,6 +653,7 @@ fn by_file<'f>(
     pid: u32,
     files: &'f [TargetFile],
     decision: &Decision,
+    looks: bool,
     functions: Vec<PlannedFunction>,
 ) -> impl Iterator<Item = (&'f TargetFile, PreparedFile)> {
     let mut prepared: Vec<PreparedFile> = files
@@ -602,7 +668,7 @@ fn by_file<'f>(
         let (Some(file), Some(into)) = (files.get(function.module), prepared.get_mut(function.module)) else {
             continue;
         };
-        into.sites.push(site(file, decision, function));
+        into.sites.push(site(file, decision, looks, function));
     }
     files
         .iter()
@@ -610,12 +676,13 @@ fn by_file<'f>(
         .filter(|(_, prepared)| !prepared.sites.is_empty())
 }
 
-fn site(file: &TargetFile, decision: &Decision, function: PlannedFunction) -> PreparedSpan {
+fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFunction) -> PreparedSpan {
     let exit_method = match function.method {
         Method::Return => ExitMethod::Return,
         Method::Ret => ExitMethod::Ret,
     };
-    let entry_single_stepped = entry_single_stepped(&function, decision);
+    let action = at_address(file, function.entry_offset, function.entry.action);
+    let entry = EntryDecision::of(&function.entry, action, decision.done_by_program, looks);
     let info = FunctionInfo {
         name: function.name,
         linkage_name: function.linkage_name,
@@ -630,7 +697,7 @@ fn site(file: &TargetFile, decision: &Decision, function: PlannedFunction) -> Pr
         entry_instruction: function.entry.mnemonic,
         exit_method,
         exits: u32::try_from(function.exits.len().max(1)).unwrap_or(u32::MAX),
-        entry_single_stepped,
+        entry_single_stepped: entry.single_stepped,
         exit_single_stepped: exit_method == ExitMethod::Ret && !decision.done_by_program,
     };
     let exits = function
@@ -644,7 +711,7 @@ fn site(file: &TargetFile, decision: &Decision, function: PlannedFunction) -> Pr
         .collect();
     let spec = ProbeSpec {
         entry_offset: function.entry_offset,
-        entry_action: at_address(file, function.entry_offset, function.entry.action),
+        entry_action: entry.action,
         exits,
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
@@ -679,4 +746,45 @@ fn has_shadow_stack(process: &Process) -> bool {
                 .is_some_and(|on| on.contains("shstk"))
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_common::instruction::Operation;
+
+    use super::*;
+
+    fn entry(single_stepped: bool) -> EntryPoint {
+        EntryPoint {
+            delta: 0,
+            mnemonic: "mov".into(),
+            single_stepped,
+            action: skip(0),
+        }
+    }
+
+    fn skip(address: u64) -> Action {
+        Action {
+            operation: Operation::Skip as u8,
+            address,
+            ..Action::LEAVE
+        }
+    }
+
+    #[test]
+    fn an_entry_costs_what_is_attached_there() {
+        let cost = |stepped, action, by_program, looks| {
+            let decision = EntryDecision::of(&entry(stepped), action, by_program, looks);
+            (decision.action == action, decision.single_stepped)
+        };
+        let known = skip(0x1000);
+        assert_eq!(cost(true, known, true, false), (true, false));
+        assert_eq!(cost(true, known, false, false), (false, true));
+        // What is read or recorded there leaves the instruction to the kernel.
+        assert_eq!(cost(true, known, true, true), (false, true));
+        assert_eq!(cost(false, known, true, true), (false, false));
+        // So does a file that is mapped twice.
+        assert_eq!(cost(true, skip(0), true, false), (false, true));
+        assert_eq!(cost(true, Action::LEAVE, true, false), (true, true));
+    }
 }

@@ -8,13 +8,7 @@
 mod layout;
 mod picture;
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use profiler_common::{
     layout::{bucket_of, lowest_ns},
@@ -31,9 +25,11 @@ use super::{flame::Moment, picture::Losses, symbols::Named, trace};
 use crate::{
     aggregate::{
         histogram::Histogram,
-        slowest::{RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
+        slots::WindowConfig,
+        slowest::{MAX_SHOWN, RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
         slowest_open::{Child, Gathered, LeftOut, OpenSpans},
         threshold::Band,
+        watched::Watched,
     },
     kernel::Hit,
     symbolize::Grouping,
@@ -45,20 +41,24 @@ const REMEMBERED: f64 = 0.95;
 /// What was gathered of a span before its end.
 pub type Before = Box<Gathered<Hit>>;
 
-/// Since when a target is sampled, which begins when the tables to walk its stacks by are there.
-#[derive(Clone)]
-pub struct SampledFrom(Arc<AtomicU64>);
-
-impl Default for SampledFrom {
-    fn default() -> Self {
-        Self(Arc::new(AtomicU64::new(u64::MAX)))
-    }
-}
+/// Since when a session's target is sampled for it, which begins when the tables to walk its stacks by are there.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SampledFrom(Option<u64>);
 
 impl SampledFrom {
-    /// It is sampled by now.
-    pub fn set(&self, now_ns: u64) {
-        self.0.fetch_min(now_ns, Ordering::Relaxed);
+    /// Says whether it is sampled from now on; if it was before, it goes on.
+    pub fn set(&mut self, is_sampled: bool, now_ns: u64) {
+        self.0 = is_sampled.then(|| self.0.unwrap_or(now_ns));
+    }
+
+    /// Whether it is sampled.
+    pub fn is_sampled(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether samples would have hit what began then.
+    fn covers(self, start_ns: u64) -> bool {
+        self.0.is_some_and(|from_ns| start_ns >= from_ns)
     }
 }
 
@@ -66,7 +66,11 @@ impl SampledFrom {
 pub struct Spans {
     layout: Layout,
     open: OpenSpans<Hit>,
+    /// So many are shown.
+    wanted: usize,
+    /// As many as may be shown: more may be wanted later.
     slowest: Slowest<Arc<SlowSpan>>,
+    watched: Watched,
     window_ns: u64,
     /// What is asked of durations.
     band: Band,
@@ -76,34 +80,31 @@ pub struct Spans {
     reached: f64,
     /// What had been lost before it began.
     lost_before: Losses,
-    sampled_from: SampledFrom,
 }
 
 impl Spans {
-    /// None yet.
-    pub fn new(layout: Layout, wanted: usize, window_ns: u64, lost_before: Losses) -> Self {
+    /// None yet: `before` are all calls so far.
+    pub fn new(
+        layout: Layout,
+        wanted: usize,
+        window: WindowConfig,
+        (before, lost_before): (&Histogram<u64>, Losses),
+        now_ns: u64,
+    ) -> Self {
+        let window_ns = window.window_ns;
         Self {
             layout,
             open: OpenSpans::default(),
-            slowest: Slowest::new(wanted, window_ns),
+            wanted: wanted.clamp(1, MAX_SHOWN),
+            slowest: Slowest::new(MAX_SHOWN, window_ns),
+            watched: Watched::new(window, now_ns, before.iter()),
             window_ns,
             band: Band::ALL,
             threshold_ns: 0,
             ended: 0.0,
             reached: 0.0,
             lost_before,
-            sampled_from: SampledFrom::default(),
         }
-    }
-
-    /// Takes over since when its target is sampled.
-    pub fn is_sampled_as(&mut self, other: &Self) {
-        self.sampled_from = other.sampled_from();
-    }
-
-    /// Since when its target is sampled; others may say so.
-    pub fn sampled_from(&self) -> SampledFrom {
-        self.sampled_from.clone()
     }
 
     /// The frames that its stacks are made of: functions tell stacks apart, lines are shown.
@@ -125,9 +126,7 @@ impl Spans {
 
     /// Changes how many are wanted.
     pub fn want(&mut self, wanted: usize) {
-        if self.slowest.wanted() != wanted {
-            self.slowest.want(wanted);
-        }
+        self.wanted = wanted.clamp(1, MAX_SHOWN);
     }
 
     /// Takes a sample.
@@ -193,12 +192,20 @@ impl Spans {
     }
 
     /// Takes a call that ended and counts, be it that this was found out only now.
-    pub fn call(&mut self, end: &SpanEnd, before: Option<Before>) {
+    pub fn call(&mut self, end: &SpanEnd, before: Option<Before>, sampled_from: SampledFrom) {
         let Some(shown) = self.layout.shown.get(&end.probe) else {
             return;
         };
         let duration_ns = end.end_ns.saturating_sub(end.start_ns);
-        if end.flags & SpanEnd::ABANDONED != 0 || !self.band.contains(bucket_of(duration_ns)) {
+        let bucket = bucket_of(duration_ns);
+        // What ended before they were watched is on its way still.
+        if end.flags & SpanEnd::ABANDONED != 0 || end.end_ns < self.watched.since_ns() {
+            return;
+        }
+        if end.flags & SpanEnd::SLOW == 0 {
+            self.watched.recorded_below(bucket);
+        }
+        if !self.band.contains(bucket) {
             return;
         }
         self.ended += 1.0;
@@ -213,7 +220,9 @@ impl Spans {
             sequence: end.sequence,
         };
         let behind = &self.layout.behind;
-        let sampled = end.start_ns >= self.sampled_from.0.load(Ordering::Relaxed);
+        // Samples from before it was watched were not looked at.
+        let watched = end.start_ns >= self.watched.since_ns();
+        let sampled = watched && sampled_from.covers(end.start_ns);
         self.slowest.take(rank, || {
             let before = *before.unwrap_or_default();
             let sampled = sampled || before.samples > 0;
@@ -224,9 +233,24 @@ impl Spans {
         });
     }
 
+    /// Gives up what was gathered of spans of threads that have been gone for `after_ns`.
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+        self.open.expire(now_ns, after_ns, is_gone);
+    }
+
     /// Sets what is asked of durations.
     pub fn set_band(&mut self, band: Band) {
         self.band = band;
+    }
+
+    /// Takes all calls so far, as they were read.
+    pub fn read(&mut self, calls: &Histogram<u64>, now_ns: u64) {
+        self.watched.read(now_ns, calls.iter());
+    }
+
+    /// Says from which duration on ends are recorded by now.
+    pub fn set_limit(&mut self, from_ns: u64) {
+        self.watched.set_limit(bucket_of(from_ns));
     }
 
     /// The duration from which on the ends of calls are to be recorded, by all calls of the window.
@@ -235,42 +259,57 @@ impl Spans {
         let share = (self.reached + 1.0) / (self.ended + 1.0);
         self.ended *= REMEMBERED;
         self.reached *= REMEMBERED;
-        let wanted = self.slowest.wanted();
+        let wanted = self.wanted;
         let recorded = (wanted * RECORDED_PER_SHOWN) as f64 / share;
         let threshold_ns = record_from_ns(calls, self.band, recorded);
-        self.threshold_ns = if self.slowest.top(now_ns).count() < wanted && threshold_ns < u64::MAX {
-            // Calls that take nearly the same need not lie evenly in their bucket.
-            lowest_ns(bucket_of(threshold_ns))
-        } else {
-            threshold_ns
-        };
+        self.threshold_ns =
+            if self.slowest.top(now_ns).take(wanted).count() < wanted && threshold_ns < u64::MAX {
+                // Calls that take nearly the same need not lie evenly in their bucket.
+                lowest_ns(bucket_of(threshold_ns))
+            } else {
+                threshold_ns
+            };
         self.threshold_ns
     }
 
     /// The slowest at one moment. `lost` is what the session has lost.
-    pub fn picture(&self, calls: u64, moment: &Moment<'_>, lost: Losses) -> SpansPicture {
+    pub fn picture(&self, moment: &Moment<'_>, sampled_from: SampledFrom, lost: Losses) -> SpansPicture {
         let LeftOut {
             open_full,
+            open_expired,
             stacks_full,
         } = self.open.left_out();
         let mut lost = since(lost, &self.lost_before);
         for (reason, count) in [
             ("open_full", open_full),
+            ("open_expired", open_expired),
             ("stacks_full", stacks_full),
             ("kept_full", self.slowest.left_out()),
+            ("below_limit", self.below_limit(moment.now_ns)),
         ] {
             if count > 0 {
                 lost.insert(reason, count);
             }
         }
-        let spans = self.slowest.top(moment.now_ns);
+        let spans = self.slowest.top(moment.now_ns).take(self.wanted);
         SpansPicture {
             spans: spans.map(|(_, span)| Arc::clone(span)).collect(),
-            calls,
+            calls: self.watched.calls(moment.now_ns),
+            watched_ns: self.watched.watched_ns(moment.now_ns),
             threshold_ns: self.threshold_ns,
             lost,
-            ..SpansPicture::without(self.window_ns, moment)
+            ..SpansPicture::without(self.window_ns, sampled_from, moment)
         }
+    }
+
+    /// Calls that may be missing among the slowest, because their ends were not recorded: they are slower than one that
+    /// is there, or there would be room for them.
+    fn below_limit(&self, now_ns: u64) -> u64 {
+        let last = self.slowest.top(now_ns).nth(self.wanted - 1);
+        let from = last.map_or(0, |(rank, _)| bucket_of(rank.duration_ns) + 1);
+        let Band { from: asked, to } = self.band;
+        let missing: Range<usize> = from.max(asked)..to;
+        self.watched.below_limit(now_ns, &missing)
     }
 }
 
@@ -290,15 +329,16 @@ fn slow_span(
 ) -> SlowSpan {
     let (stack, stack_samples) = before.most_sampled().unwrap_or_default();
     let stack = stack.into();
-    let values = match &before.entry {
+    // Of a span whose end was lost, and that had the same number, nothing is told.
+    let is_own = |since_ns: u64| since_ns >= end.start_ns;
+    let values = match before.entry.as_ref().filter(|hit| is_own(hit.ts_ns)) {
         Some(hit) => Some(trace::read(&shown.printed, hit)),
         None => shown.printed.is_empty().then(Vec::new),
     };
     let mut children: Vec<SpanChild> = before
         .children
         .iter()
-        // Of a span whose end was lost, and that had the same number.
-        .filter(|child| child.start_ns >= end.start_ns)
+        .filter(|child| is_own(child.start_ns))
         .filter_map(|child| {
             Some(SpanChild {
                 place: Arc::clone(behind.get(&child.probe)?),

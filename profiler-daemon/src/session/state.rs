@@ -12,7 +12,7 @@ use profiler_common::{counter::Counter, layout::bucket_of, probe::ProbeId, recor
 use super::{
     by_value::{ByValues, CallsByValue, Counted},
     command::{Caller, Capture, Editable, Purpose, TargetSpec},
-    cost::Meter,
+    cost::{Meter, monotonic_ns},
     explain::{Explain, PreparedExplain},
     flame::{EXPIRE_AFTER_NS, Flame, Moment, is_gone},
     lines::TracedPlace,
@@ -22,7 +22,7 @@ use super::{
     },
     population::{JoinedCalls, Population},
     prepare::Prepared,
-    spans::{self, Spans, SpansPicture},
+    spans::{self, SampledFrom, Spans, SpansPicture},
     steps::{RunningStep, Steps},
     symbols::{Dropped, Named, NamedBatch},
     trace::{Around, Trace, TraceBatch, TracedValue},
@@ -106,6 +106,7 @@ pub struct Session {
     slow_from_ns: u64,
     /// The slowest calls, while they are watched.
     spans: Option<Spans>,
+    sampled_from: SampledFrom,
     warnings: Vec<String>,
     perf_links: bool,
     pub frequency_hz: u32,
@@ -175,6 +176,7 @@ impl Session {
             traced: Band::ALL,
             slow_from_ns: u64::MAX,
             spans: None,
+            sampled_from: SampledFrom::default(),
             warnings: Vec::new(),
             perf_links: engine.ability().attach == crate::kernel::AttachKind::Perf,
             frequency_hz: terms.frequency_hz,
@@ -243,6 +245,7 @@ impl Session {
             explain: _,
         } = prepared;
         let (nesting, asks) = (self.nesting(), self.asked());
+        let before: HashSet<_> = self.probes().collect();
         self.steps
             .replace(engine, steps, self.capture.is_some(), self.ages, now_ns)?;
         if self.processes.is_empty() {
@@ -267,9 +270,14 @@ impl Session {
                 engine,
                 joined: &self.joined_calls,
             };
-            by.settle(counted, self.steps.last(), is_joined, |probe| {
-                live.contains(&probe)
-            });
+            by.settle(
+                counted,
+                (self.steps.last(), is_joined),
+                |probe| before.contains(&probe),
+                |probe| live.contains(&probe),
+                // Not when the edit was asked for: by now all that begins is recorded.
+                monotonic_ns(),
+            );
         }
         let same = nesting == self.nesting();
         for (by, mut flame) in std::mem::take(&mut self.flames) {
@@ -282,7 +290,7 @@ impl Session {
             self.flames.insert(by, flame);
         }
         self.set_bands();
-        self.renew_spans(engine, dropped);
+        self.renew_spans(engine, dropped, now_ns);
         Ok(())
     }
 
@@ -713,12 +721,15 @@ impl Session {
                 .note_slow(end.probe, call, self.ages.window.window_ns);
         }
         if let Some(spans) = &mut self.spans {
-            spans.call(end, before);
+            spans.call(end, before, self.sampled_from);
         }
         let traced = self.traced;
         // Nobody would fetch what is recorded for the slowest calls alone.
         let is_traced = self.spans.is_none() || self.by.is_some() || self.trace.watchers() > 0;
         let Some(values) = values.filter(|_| is_traced) else {
+            if let Some(by) = &mut self.by {
+                by.take_unread(end);
+            }
             return;
         };
         if let Some(by) = &mut self.by {
@@ -776,7 +787,10 @@ impl Session {
             }
         }
         self.path.expire(now_ns, EXPIRE_AFTER_NS, is_gone);
-        self.trace.expire(is_gone);
+        self.trace.expire(now_ns, EXPIRE_AFTER_NS, is_gone);
+        if let Some(spans) = &mut self.spans {
+            spans.expire(now_ns, EXPIRE_AFTER_NS, is_gone);
+        }
         let dropped = self.path.take_dropped();
         self.drop_joined(dropped);
         let Some(last) = self.steps.last() else { return };

@@ -17,7 +17,7 @@ use super::{
     picture::{Cost, Losses},
 };
 use crate::{
-    aggregate::path::Dropped,
+    aggregate::{gone::GoneThreads, path::Dropped},
     kernel::{Engine, Hit, ReadValue},
     plan::values::{self, Reading, Refusal},
 };
@@ -27,9 +27,6 @@ const MAX_WAITING: usize = 64;
 
 /// Calls that may be open with what was read where they began; those beyond are counted as `too_many_open`.
 const MAX_ENTERED: usize = 65_536;
-
-/// So many open calls are not searched for those of threads that are gone.
-const FEW_ENTERED: usize = 4_096;
 
 /// Hits in one batch; those beyond are counted as `batch_full`.
 const MAX_BATCH: usize = 65_536;
@@ -104,7 +101,16 @@ struct Watcher {
 struct Entered {
     tgid: u32,
     probe: ProbeId,
+    ts_ns: u64,
     values: Vec<TracedValue>,
+}
+
+impl Entered {
+    /// Whether it is the beginning of this call, and not that of one whose end was lost: the numbers of a thread that is
+    /// gone come again.
+    fn is_of(&self, end: &SpanEnd) -> bool {
+        (self.tgid, self.probe) == (end.tgid, end.probe) && self.ts_ns >= end.start_ns
+    }
 }
 
 /// A line's probe, or a function's.
@@ -144,6 +150,7 @@ pub struct Trace {
     calls: HashMap<ProbeId, Line>,
     /// What was read where calls began that have not ended, by thread and number.
     entered: HashMap<(u32, u64), Entered>,
+    gone: GoneThreads,
     hits: Vec<TracedHit>,
     batch_full: u64,
     /// Calls whose duration is not as asked.
@@ -254,6 +261,7 @@ impl Trace {
         let entered = Entered {
             tgid: hit.tgid,
             probe: hit.probe,
+            ts_ns: hit.ts_ns,
             values: read(&call.printed, hit),
         };
         self.entered.insert((hit.tid, hit.parent), entered);
@@ -265,6 +273,10 @@ impl Trace {
             return None;
         }
         let entered = self.entered.remove(&(end.tid, end.sequence))?;
+        if !entered.is_of(end) {
+            self.calls_lost += 1;
+            return None;
+        }
         if end.flags & SpanEnd::ABANDONED != 0 {
             self.calls_abandoned += 1;
             return None;
@@ -297,17 +309,18 @@ impl Trace {
         });
     }
 
-    /// Forgets calls of threads that are gone: their ends were lost.
-    pub fn expire(&mut self, is_gone: impl Fn(u32, u32) -> bool) {
-        if self.entered.len() < FEW_ENTERED {
+    /// Forgets calls of threads that have been gone for `after_ns`: their ends were lost.
+    pub fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl FnMut(u32, u32) -> bool) {
+        let entered = self.entered.iter();
+        let old = entered.filter(|(_, entered)| now_ns.saturating_sub(entered.ts_ns) >= after_ns);
+        let threads = old.map(|((tid, _), entered)| (entered.tgid, *tid));
+        let gone = self.gone.look(threads, now_ns, after_ns, is_gone);
+        if gone.is_empty() {
             return;
         }
         let before = self.entered.len();
-        let mut gone: HashMap<(u32, u32), bool> = HashMap::new();
-        self.entered.retain(|(tid, _), entered| {
-            let thread = (entered.tgid, *tid);
-            !*gone.entry(thread).or_insert_with(|| is_gone(entered.tgid, *tid))
-        });
+        self.entered
+            .retain(|(tid, _), entered| !gone.contains(&(entered.tgid, *tid)));
         self.calls_lost += (before - self.entered.len()) as u64;
     }
 

@@ -325,6 +325,77 @@ fn an_edit_and_its_undoing_keep_what_was_divided() {
     assert_eq!(target.finish().status, Some(0));
 }
 
+/// The calls of a target that runs while a session's scope is edited, by a global variable, which can be read anywhere:
+/// the last picture, and the number of calls of `outer`.
+fn edited(scope: &str, edit: ScopeEdit) -> (Arc<LatencyPicture>, u64) {
+    let service = Service::start();
+    let mut target = Fixture::start("paths", &["5000".to_owned()]);
+    let session = attach(&service, target.pid(), scope, "marked").unwrap();
+    let mut pictures = service.watch_latency(&session);
+    target.say("go");
+    let calls = |picture: &LatencyPicture| picture.by.first().map_or(0, |by| by.calls);
+    service.until(&mut pictures, |picture| calls(picture) > 20);
+    let editing = service.handle.edit_scope(ROOT, session.name.clone(), edit);
+    let scope = service.runtime.block_on(editing).unwrap().scope;
+    service.until(&mut pictures, |picture| {
+        *picture.scope == *scope && calls(picture) > 20
+    });
+    let outer = target.truth()["outer"].calls;
+    let picture = service.last_latency(&session);
+    assert_eq!(target.finish().status, Some(0));
+    (picture, outer)
+}
+
+/// Whether some calls began before their step became the last one, and none of what came later is lost.
+fn assert_not_recorded(by: &CallsByValue) {
+    let count = |reason: &str| by.not_divided.get(reason).copied().unwrap_or(0);
+    assert!(count("not_recorded") > 0, "{:?}", by.not_divided);
+    assert_eq!(
+        (count("end_lost"), count("under_way")),
+        (0, 0),
+        "{:?}",
+        by.not_divided
+    );
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_step_that_is_appended_is_divided_from_its_first_call() {
+    let (picture, _) = edited("outer", ScopeEdit::Append("inner".into()));
+    assert_eq!(&*picture.scope, "outer/inner");
+    let (_, by) = accounted(&picture);
+    assert_eq!(by.calls, ended(&picture.functions[0]));
+    assert!(by.not_divided.is_empty(), "{:?}", by.not_divided);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn calls_from_before_their_step_was_the_last_one_are_not_recorded() {
+    let (picture, outer) = edited("outer/inner", ScopeEdit::Drop(1));
+    assert_eq!(&*picture.scope, "outer");
+    let (_, by) = accounted(&picture);
+    assert_eq!(by.calls, outer);
+    assert_not_recorded(by);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn so_are_those_that_waited_for_a_duration() {
+    let header = include_str!("../fixtures/engine/fixture.h");
+    let at = header
+        .lines()
+        .position(|line| line.contains("clock_gettime("))
+        .unwrap()
+        + 1;
+    let scope = format!("outer[> 1us]/inner/clock_gettime@fixture.h:{at}");
+    let (picture, _) = edited(&scope, ScopeEdit::Drop(1));
+    assert_eq!(&*picture.scope, "outer[> 1us]/inner");
+    let (rows, by) = accounted(&picture);
+    assert_eq!(by.calls, ended(&picture.functions[0]));
+    assert!(rows.values().map(total).sum::<u64>() > 20);
+    assert_not_recorded(by);
+}
+
 #[test]
 #[ignore = "needs root"]
 fn what_cannot_be_divided_is_refused_with_a_reason() {

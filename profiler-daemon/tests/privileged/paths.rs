@@ -237,6 +237,29 @@ fn edits_of_a_running_scope_lose_no_calls() {
 
 #[test]
 #[ignore = "needs root"]
+fn what_the_kernel_single_steps_is_warned_of() {
+    let service = Service::start();
+    let target = Fixture::start("paths", &spec("paths").args);
+    let warnings = |text: &str| service.attach(target.pid(), &scope(text)).unwrap().warnings;
+    // It adds to memory, which no kernel emulates.
+    let of_line = warnings("outer/MARKED/inner");
+    assert!(
+        of_line.iter().any(|warning| {
+            warning.starts_with(&scope("MARKED (add) is single-stepped by the kernel"))
+                && warning.ends_with("reaching it costs about ten times as much")
+        }),
+        "{of_line:?}"
+    );
+    let of_function = warnings("outer/inner");
+    assert!(
+        !of_function.iter().any(|warning| warning.contains("reaching it")),
+        "{of_function:?}"
+    );
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn two_who_edit_at_once_both_get_their_steps() {
     let service = Service::start();
     let target = Fixture::start("paths", &spec("paths").args);

@@ -1,6 +1,10 @@
 //! The slowest calls against what the target's own clock says, and against what it did in each.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use profiler_daemon::{
     plan::values::{self, Reading},
@@ -329,11 +333,15 @@ fn an_edit_of_the_scope_goes_on_with_what_it_shows() {
     for (now, before) in same.spans.iter().zip(&three.spans) {
         assert!(now.duration_ns >= before.duration_ns, "{same:?} {three:?}");
     }
+    assert!(same.watched_ns > three.watched_ns);
+    let before = Instant::now();
     edit("slow_inner");
     let others = service.until(&mut pictures, |picture| {
         &*picture.scope == "slow_inner" && !picture.spans.is_empty()
     });
     assert!(others.spans.iter().all(|span| span.function.name == "slow_inner"));
+    assert!(Duration::from_nanos(others.watched_ns) <= before.elapsed());
+    assert!(others.watched_ns > 0 && others.calls > 0);
     let line = "slowpath.c:35".to_owned();
     assert!(
         service
@@ -341,11 +349,18 @@ fn an_edit_of_the_scope_goes_on_with_what_it_shows() {
             .block_on(service.handle.set_scope(ROOT, session.name.clone(), line))
             .is_ok()
     );
-    service.until(&mut pictures, |picture| picture.spans.is_empty());
+    let empty = service.until(&mut pictures, |picture| picture.spans.is_empty());
+    assert_eq!((empty.watched_ns, empty.calls), (0, 0));
     let watching = service
         .handle
         .watch_spans(ROOT, session.name.clone(), 100_000_000, 1);
     let refused = service.runtime.block_on(watching).unwrap_err();
     assert!(refused.message.contains("has no calls"), "{refused}");
+    // The target has been sampled all the while.
+    edit("f");
+    let again = service.until(&mut pictures, |picture| {
+        &*picture.scope == "f" && picture.spans.len() == 3 && picture.spans.iter().all(|span| span.sampled)
+    });
+    assert!(again.sampled);
     service.end(&session);
 }

@@ -88,19 +88,43 @@ fn a_thread_that_is_gone_waits_no_longer() {
     path.expire(150, 100, |_, _| true);
     assert_eq!(path.waiting(), 2);
     path.expire(200, 100, |_, tid| tid == 2);
+    path.expire(299, 100, |_, tid| tid == 2);
+    assert_eq!((path.waiting(), path.take_dropped().expired), (2, 0));
+    path.expire(300, 100, |_, tid| tid == 2);
     assert_eq!((path.waiting(), path.take_dropped().expired), (1, 1));
+}
+
+#[test]
+fn the_last_end_of_a_thread_may_come_after_it_is_gone() {
+    let mut path = path(&[true]);
+    path.wait(1, 2, 7, 0, 1);
+    // A call that took long, and its thread went right after it.
+    path.expire(1_000_000, 100, |_, _| true);
+    assert_eq!(path.span_end(&end(0, 7, 0, 200)), [1]);
+    assert_eq!(path.take_dropped(), Dropped::default());
 }
 
 #[test]
 fn no_more_waits_than_may() {
     let mut path = path(&[true]);
-    for item in 0..MAX_WAITING as u64 + 5 {
-        path.wait(1, 2, item % 9, 0, item);
+    path.max_waiting = 80;
+    for item in 0..85 {
+        path.wait(1, 2, 7, 0, item);
     }
-    assert_eq!(
-        (path.waiting(), path.take_dropped().join_full),
-        (MAX_WAITING as u64, 5)
-    );
+    assert_eq!((path.waiting(), path.take_dropped().join_full), (80, 5));
+}
+
+#[test]
+fn lost_ends_do_not_stand_in_the_way_of_what_comes() {
+    let mut path = path(&[true]);
+    path.max_waiting = 80;
+    for sequence in 0..1000 {
+        path.wait(1, 2, sequence, sequence, sequence);
+        assert!(path.waiting() <= 80);
+    }
+    assert_eq!(path.waiting() + path.take_dropped().join_full, 1000);
+    assert_eq!(path.span_end(&end(0, 999, 0, 200)), [999]);
+    assert!(path.span_end(&end(0, 1, 0, 200)).is_empty());
 }
 
 proptest! {

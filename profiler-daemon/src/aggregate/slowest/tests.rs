@@ -68,20 +68,6 @@ proptest! {
     }
 
     #[test]
-    fn fewer_wanted_later_are_the_first_of_more(spans in spans(), fewer in 1usize..5) {
-        let mut slowest = Slowest::new(10, WINDOW_NS);
-        let (before, after) = spans.split_at(spans.len() / 2);
-        for span in before {
-            slowest.take(*span, || span.sequence);
-        }
-        slowest.want(fewer);
-        for span in after {
-            slowest.take(*span, || span.sequence);
-        }
-        prop_assert_eq!(shown(&slowest, 0), naive(&spans, fewer, 0));
-    }
-
-    #[test]
     fn about_as_many_are_recorded_as_asked_for(
         durations in prop::collection::vec(1u64..1 << 40, 1..500), asked in 1usize..100,
     ) {

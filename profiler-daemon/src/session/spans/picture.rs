@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use super::super::{
-    flame::Moment,
-    picture::{Cost, FunctionInfo, Losses},
-    trace::TracedValue,
+use super::{
+    super::{
+        flame::Moment,
+        picture::{Cost, FunctionInfo, Losses},
+        trace::TracedValue,
+    },
+    SampledFrom,
 };
 use crate::{aggregate::calltree::FrameId, symbolize::Frame};
 
@@ -60,10 +63,14 @@ pub struct SpansPicture {
     pub spans: Vec<Arc<SlowSpan>>,
     /// Frames by number; only ever appended to.
     pub frames: Arc<Vec<Frame>>,
-    /// Calls that ended in the window.
+    /// Calls that ended in the window, and while they were watched.
     pub calls: u64,
     /// Length of the window.
     pub window_ns: u64,
+    /// How long they have been watched: since the first stream was opened, or the scope was edited to show other calls.
+    pub watched_ns: u64,
+    /// The target is sampled for them.
+    pub sampled: bool,
     /// Ends of calls that take at least this long are recorded.
     pub threshold_ns: u64,
     /// What was left out, by reason.
@@ -76,7 +83,11 @@ pub struct SpansPicture {
 
 impl SpansPicture {
     /// One of a scope without calls.
-    pub(in crate::session) fn without(window_ns: u64, moment: &Moment<'_>) -> Self {
+    pub(in crate::session) fn without(
+        window_ns: u64,
+        sampled_from: SampledFrom,
+        moment: &Moment<'_>,
+    ) -> Self {
         Self {
             seq: 0,
             scope: Arc::clone(moment.scope),
@@ -84,6 +95,8 @@ impl SpansPicture {
             frames: Arc::clone(moment.frames),
             calls: 0,
             window_ns,
+            watched_ns: 0,
+            sampled: sampled_from.is_sampled(),
             threshold_ns: 0,
             lost: Losses::new(),
             cost: moment.cost,

@@ -2,10 +2,11 @@
 
 use super::{
     super::{
+        cost::monotonic_ns,
         flame::Moment,
         picture::Losses,
         sampling::Sampling,
-        spans::{self, Layout, SampledFrom, Spans, SpansPicture},
+        spans::{self, Layout, Spans, SpansPicture},
         symbols::Dropped,
     },
     Session, join_losses, span_losses,
@@ -24,7 +25,7 @@ impl Session {
         match (wanted, &mut self.spans) {
             (Some(wanted), Some(spans)) => spans.want(wanted),
             (Some(wanted), None) => {
-                self.begin_spans(engine, dropped, wanted);
+                self.begin_spans(engine, dropped, wanted, now_ns);
                 self.set_bands();
             }
             (None, Some(_)) => {
@@ -35,18 +36,27 @@ impl Session {
         }
     }
 
-    /// To say since when the target is sampled for the slowest calls.
-    pub fn spans_sampled_from(&self) -> SampledFrom {
-        let spans = self.spans.as_ref();
-        spans.map(Spans::sampled_from).unwrap_or_default()
+    /// Says which processes are sampled from now on.
+    pub fn note_sampled(&mut self, pids: &[u32], now_ns: u64) {
+        let mut missing = self
+            .processes
+            .iter()
+            .filter(|process| !pids.contains(&process.pid()) && process.is_alive());
+        let is_sampled = self.samples() && missing.next().is_none();
+        self.sampled_from.set(is_sampled, now_ns);
     }
 
-    fn begin_spans(&mut self, engine: &Engine, dropped: Dropped, wanted: usize) {
+    fn begin_spans(&mut self, engine: &Engine, dropped: Dropped, wanted: usize, now_ns: u64) {
         let layout = self.divider().and_then(|step| Layout::of(&self.steps, step));
         let Some(layout) = layout else { return };
         layout.set_records(engine, &self.steps, self.capture.is_some(), true);
+        self.read(engine, now_ns);
+        let [_, calls] = self.calls_of(layout.step(), now_ns);
         let lost = self.spans_losses(engine, dropped, &layout);
-        self.spans = Some(Spans::new(layout, wanted, self.ages.window.window_ns, lost));
+        // Behind the reading: each call that is shown is one of those that are counted.
+        let since_ns = monotonic_ns();
+        let before = (&calls, lost);
+        self.spans = Some(Spans::new(layout, wanted, self.ages.window, before, since_ns));
     }
 
     fn end_spans(&mut self, engine: &Engine) {
@@ -60,7 +70,7 @@ impl Session {
     }
 
     /// Goes on with another scope.
-    pub(super) fn renew_spans(&mut self, engine: &Engine, dropped: Dropped) {
+    pub(super) fn renew_spans(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
         let Some(wanted) = self.spans_watchers.variants().max() else {
             return;
         };
@@ -73,22 +83,18 @@ impl Session {
             return;
         }
         // The probes before are gone, or have been set anew.
-        let before = self.spans.take();
-        self.begin_spans(engine, dropped, wanted);
-        if let (Some(before), Some(spans)) = (before, &mut self.spans) {
-            spans.is_sampled_as(&before);
-        }
+        self.spans = None;
+        self.begin_spans(engine, dropped, wanted, now_ns);
         self.set_bands();
     }
 
     /// The slowest calls at one moment.
     pub(super) fn spans_picture(&self, engine: &Engine, moment: &Moment<'_>) -> SpansPicture {
         let Some(spans) = &self.spans else {
-            return SpansPicture::without(self.ages.window.window_ns, moment);
+            return SpansPicture::without(self.ages.window.window_ns, self.sampled_from, moment);
         };
-        let calls = self.calls_of(spans.layout().step(), moment.now_ns).total();
         let lost = self.spans_losses(engine, moment.dropped, spans.layout());
-        spans.picture(calls, moment, lost)
+        spans.picture(moment, self.sampled_from, lost)
     }
 
     /// What is lost of the calls that a layout shows, by reason.
@@ -100,13 +106,14 @@ impl Session {
         lost
     }
 
-    /// All calls of the step whose slowest are shown, in the window.
-    fn calls_of(&self, step: usize, now_ns: u64) -> Histogram<u64> {
-        let mut calls = Histogram::new();
+    /// All calls of the step whose slowest are shown: in the window, and since the start.
+    fn calls_of(&self, step: usize, now_ns: u64) -> [Histogram<u64>; 2] {
+        let (mut window, mut since_start) = (Histogram::new(), Histogram::new());
         for function in self.steps.get(step).iter().flat_map(|step| step.functions.iter()) {
-            calls.merge(&function.latency().window(now_ns));
+            window.merge(&function.latency().window(now_ns));
+            since_start.merge(function.latency().since_start());
         }
-        calls
+        [window, since_start]
     }
 
     /// Sets from which duration on the ends of calls are recorded: of the last step for what is slow by its scope, of the
@@ -126,13 +133,19 @@ impl Session {
             for probe in step.iter().flat_map(|step| step.functions.probes()) {
                 engine.set_threshold(probe, threshold_ns);
             }
+            if let Some(spans) = self.spans.as_mut().filter(|_| shown == Some(number)) {
+                spans.set_limit(threshold_ns);
+            }
         }
     }
 
     /// The duration from which on the ends of a step's calls are needed to show the slowest.
     fn shown_from_ns(&mut self, step: usize, now_ns: u64) -> u64 {
-        let calls = self.calls_of(step, now_ns);
+        let [window, since_start] = self.calls_of(step, now_ns);
         let spans = self.spans.as_mut();
-        spans.map_or(u64::MAX, |spans| spans.threshold_ns(&calls, now_ns))
+        spans.map_or(u64::MAX, |spans| {
+            spans.read(&since_start, now_ns);
+            spans.threshold_ns(&window, now_ns)
+        })
     }
 }
