@@ -91,11 +91,8 @@ static int spaces(const char *text) {
     return count;
 }
 
-int main(void) {
-    puts("ready");
-    fflush(stdout);
-    getchar();
-    int primes = 0; /* from here on there are probes */
+__attribute__((noinline)) static int work(void) {
+    int primes = 0;
     for (int n = 0; n < 60; n++) {
         primes += is_prime(n);
         sink += steps(n + 1);
@@ -104,6 +101,14 @@ int main(void) {
         if (skipped(n) % 5 == 0)
             sink += spaces("how many are there");
     }
+    return primes;
+}
+
+int main(void) {
+    puts("ready");
+    fflush(stdout);
+    getchar();
+    int primes = work(); /* from here on there are probes */
     printf("%d primes, %ld\n", primes, sink);
     return 0;
 }

@@ -1,11 +1,19 @@
-//! Lines and branches of a program that counts them itself: `profiler trace` against gcov, in the same run.
+//! Lines and branches counted by `profiler trace`, against gcov in the same run, and against gdb.
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
+    fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::Arc,
 };
 
+use profiler_daemon::plan::{
+    ModuleIndex,
+    branches::{self, BranchError},
+    lines::{self, LineError},
+};
 use serde_json::Value;
 
 use super::{
@@ -27,21 +35,17 @@ fn output(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-/// Compiles the program with counters; as an executable in the directory.
-fn compile(directory: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+/// gcc, in a directory.
+fn gcc(directory: &Path, flags: &[&str]) -> Command {
+    let mut gcc = Command::new("gcc");
+    gcc.current_dir(directory).arg("-g").args(flags);
+    gcc
+}
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/real")
-        .join(SOURCE);
-    let executable = directory.join("covered");
-    let gcc = || {
-        let mut gcc = Command::new("gcc");
-        gcc.current_dir(directory).args(["-O0", "-g", "--coverage"]);
-        gcc
-    };
-    // In two steps, for the names of the files that the counters go to.
-    output(gcc().args(["-c", "-o", "covered.o"]).arg(source));
-    output(gcc().arg("-o").arg(&executable).arg("covered.o"));
-    executable
+        .join(SOURCE)
 }
 
 /// What gcov has of a line.
@@ -262,27 +266,11 @@ impl Traces {
     }
 }
 
-#[test]
-#[ignore = "needs root"]
-fn lines_and_branches_are_counted_as_the_program_counts_them() {
-    let directory = tempfile::tempdir().unwrap();
-    let executable = compile(directory.path());
-    let mut target = Fixture::start(executable.to_str().unwrap(), &[]);
-    let pid = target.pid().to_string();
-    let lines = probed(&pid);
-
-    let of_line = lines.iter().flat_map(|(line, probed)| {
-        let ways = (probed.conditional > 0).then_some(["!taken", "!else"]);
-        let ways = ways.into_iter().flatten().map(move |way| format!("{line}{way}"));
-        (probed.sites > 0)
-            .then(|| line.to_string())
-            .into_iter()
-            .chain(ways)
-    });
-    let places: Vec<String> = of_line.collect();
+/// Runs the program to its end; how often each place was reached.
+fn reached(mut target: Fixture, places: Vec<String>) -> BTreeMap<String, u64> {
     let most = places.len().to_string();
     let daemon = Daemon::with(&["--max-sessions", &most]);
-    let traces = Traces::start(&daemon, &pid, places);
+    let traces = Traces::start(&daemon, &target.pid().to_string(), places);
     target.say("go");
     let ended = target.finish();
     assert_eq!(
@@ -291,6 +279,157 @@ fn lines_and_branches_are_counted_as_the_program_counts_them() {
     );
     let reached = traces.end();
     assert_eq!(daemon.stop(), Some(0));
-    let counted = counted(directory.path());
-    counted.compare(&lines, &reached);
+    reached
+}
+
+#[test]
+#[ignore = "needs root"]
+fn lines_and_branches_are_counted_as_the_program_counts_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let executable = directory.join("covered");
+    let gcc = || gcc(directory, &["-O0", "--coverage"]);
+    // In two steps, for the names of the files that the counters go to.
+    output(gcc().args(["-c", "-o", "covered.o"]).arg(source()));
+    output(gcc().arg("-o").arg(&executable).arg("covered.o"));
+    let target = Fixture::start(executable.to_str().unwrap(), &[]);
+    let lines = probed(&target.pid().to_string());
+    let of_line = lines.iter().flat_map(|(line, probed)| {
+        let ways = (probed.conditional > 0).then_some(["!taken", "!else"]);
+        let ways = ways.into_iter().flatten().map(move |way| format!("{line}{way}"));
+        let itself = (probed.sites > 0).then(|| line.to_string());
+        itself.into_iter().chain(ways)
+    });
+    let reached = reached(target, of_line.collect());
+    counted(directory).compare(&lines, &reached);
+}
+
+/// A breakpoint, and what its hits count for.
+struct Breakpoint {
+    address: u64,
+    /// At a jump: when it is a hit.
+    condition: Option<String>,
+    place: String,
+}
+
+/// When a conditional jump is taken, in gdb's words, by its name.
+fn taken_if(mnemonic: &str) -> String {
+    let flag = |bit: u32| format!("(((int)$eflags >> {bit}) & 1)");
+    let (carry, parity, zero, sign, overflow) = (flag(0), flag(2), flag(6), flag(7), flag(11));
+    match mnemonic {
+        "jo" => overflow,
+        "jno" => format!("!{overflow}"),
+        "jb" => carry,
+        "jae" => format!("!{carry}"),
+        "je" => zero,
+        "jne" => format!("!{zero}"),
+        "jbe" => format!("({carry} || {zero})"),
+        "ja" => format!("!({carry} || {zero})"),
+        "js" => sign,
+        "jns" => format!("!{sign}"),
+        "jp" => parity,
+        "jnp" => format!("!{parity}"),
+        "jl" => format!("{sign} != {overflow}"),
+        "jge" => format!("{sign} == {overflow}"),
+        "jle" => format!("({zero} || {sign} != {overflow})"),
+        "jg" => format!("!({zero} || {sign} != {overflow})"),
+        other => panic!("{other} is no conditional jump"),
+    }
+}
+
+/// Where the program's lines begin to run, and where its branches go each way.
+fn breakpoints(executable: &Path) -> Vec<Breakpoint> {
+    let text = include_str!("covered.c");
+    let bytes = fs::read(executable).unwrap();
+    let module = ModuleIndex::new(Arc::new(bytes.clone())).unwrap();
+    let main = text.lines().position(|line| line.contains("int main")).unwrap() as u64;
+    let mut breakpoints = Vec::new();
+    // What is behind has run in part before there are probes.
+    for line in 1..=main {
+        let sites = match lines::find(&bytes, SOURCE, line) {
+            Ok(found) => found.sites,
+            Err(LineError::NoCode { .. }) => Vec::new(),
+            Err(error) => panic!("{error}"),
+        };
+        breakpoints.extend(sites.into_iter().map(|site| Breakpoint {
+            address: site.address,
+            condition: None,
+            place: line.to_string(),
+        }));
+        let sites = match branches::find(&module, SOURCE, line) {
+            Ok(found) => {
+                assert_eq!((found.left_out.len(), found.missing.len()), (0, 0), "{line}");
+                found.sites
+            }
+            Err(BranchError::NoBranches { .. } | BranchError::Line(LineError::NoCode { .. })) => Vec::new(),
+            Err(error) => panic!("{error}"),
+        };
+        breakpoints.extend(sites.into_iter().flat_map(|site| {
+            let taken = taken_if(&site.jump.mnemonic);
+            [("!taken", taken.clone()), ("!else", format!("!({taken})"))].map(|(way, condition)| Breakpoint {
+                address: site.jump.address,
+                condition: Some(condition),
+                place: format!("{line}{way}"),
+            })
+        }));
+    }
+    breakpoints
+}
+
+/// How often gdb hits each place.
+fn hit_by_gdb(directory: &Path, executable: &Path, breakpoints: &[Breakpoint]) -> BTreeMap<String, u64> {
+    let mut script = String::from("import gdb\n");
+    for breakpoint in breakpoints {
+        let condition = breakpoint.condition.as_ref();
+        let condition = condition.map_or(String::new(), |condition| format!(" if {condition}"));
+        let address = breakpoint.address;
+        // Writing to a String cannot fail.
+        let _ = writeln!(script, "gdb.execute('break *{address:#x}{condition}')");
+    }
+    script += "for breakpoint in gdb.breakpoints(): breakpoint.ignore_count = 1 << 30\n\
+        gdb.execute('run < input')\n\
+        for breakpoint in gdb.breakpoints(): print('hit', breakpoint.number, breakpoint.hit_count)\n";
+    fs::write(directory.join("count.py"), script).unwrap();
+    fs::write(directory.join("input"), "go\n").unwrap();
+    let mut gdb = Command::new("gdb");
+    gdb.current_dir(directory)
+        .args(["-batch", "-nx", "-iex", "set debuginfod enabled off"])
+        .args(["-x", "count.py"])
+        .arg(executable);
+    let answer = String::from_utf8(output(&mut gdb)).unwrap();
+    assert!(answer.contains("17 primes, 9868"), "{answer}");
+    let mut hits = BTreeMap::new();
+    for hit in answer.lines().filter_map(|line| line.strip_prefix("hit ")) {
+        let (number, count) = hit.split_once(' ').unwrap();
+        let place = &breakpoints[number.parse::<usize>().unwrap() - 1].place;
+        *hits.entry(place.clone()).or_default() += count.parse::<u64>().unwrap();
+    }
+    hits
+}
+
+#[test]
+#[ignore = "needs root"]
+fn optimized_lines_and_branches_are_counted_as_gdb_counts_them() {
+    for level in ["-O1", "-O2", "-O3"] {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let executable = directory.join("covered");
+        // Addresses are those of the file.
+        output(
+            gcc(directory, &[level, "-no-pie", "-o"])
+                .arg(&executable)
+                .arg(source()),
+        );
+        let breakpoints = breakpoints(&executable);
+        let theirs = hit_by_gdb(directory, &executable, &breakpoints);
+        let target = Fixture::start(executable.to_str().unwrap(), &[]);
+        let ours = reached(target, theirs.keys().cloned().collect());
+        let (places, hits): (usize, u64) = (breakpoints.len(), theirs.values().sum());
+        println!(
+            "{level}: {} lines and ways, {places} addresses, {hits} hits",
+            theirs.len()
+        );
+        assert_eq!(ours, theirs, "{level}");
+        assert!(theirs.len() > 60 && hits > 10_000, "{level}");
+    }
 }
