@@ -9,6 +9,7 @@ use profiler_daemon::plan::{
     lines,
     scope::Name,
     source::{self, CallKind, FunctionSource, Line},
+    values::{self, DebugFile, DebugSections, Refusal, Site},
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -328,6 +329,44 @@ fn variables_are_located_where_gdb_has_them() {
     }
     println!("{compared} ranges");
     assert!(compared > 20, "{compared}");
+}
+
+#[test]
+fn what_is_said_to_be_readable_is_visible_there() {
+    for (build, file, fixture) in builds() {
+        let bytes = std::fs::read(&fixture.path).unwrap();
+        let sections = DebugSections::load(&bytes, &bytes).unwrap();
+        let debug = DebugFile::new(&sections);
+        let mut count = 0;
+        for function in own_functions(&fixture, file) {
+            let own = function
+                .variables
+                .iter()
+                .filter(|variable| variable.inlined_from.is_none());
+            for variable in own {
+                let Ok(expression) = values::parse(&variable.name) else {
+                    continue;
+                };
+                for address in variable
+                    .ranges
+                    .iter()
+                    .flat_map(|range| [range.start, range.end - 1])
+                {
+                    let site = Site { address, bias: 0 };
+                    let lowered = values::lower(&debug, site, &expression);
+                    assert!(
+                        !matches!(lowered, Err(Refusal::NoVariable { .. })),
+                        "{build} {} {} at {address:#x}: {lowered:?}",
+                        function.name,
+                        variable.name
+                    );
+                    count += 1;
+                }
+            }
+        }
+        println!("{build}: {count} places");
+        assert!(count > 10, "{build}: {count}");
+    }
 }
 
 #[test]

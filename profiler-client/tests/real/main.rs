@@ -11,6 +11,7 @@
 mod bpf;
 mod by_value;
 mod command;
+mod covered;
 mod daemon;
 mod ends;
 mod explain;

@@ -33,6 +33,25 @@ impl Ranges {
         after > 0 && self.0[after - 1].end > address
     }
 
+    /// What both of them hold.
+    pub fn within(&self, other: &Self) -> Self {
+        let (mut own, mut others) = (self.0.iter().peekable(), other.0.iter().peekable());
+        let mut both = Vec::new();
+        while let (Some(a), Some(b)) = (own.peek(), others.peek()) {
+            let (start, end) = (a.start.max(b.start), a.end.min(b.end));
+            if start < end {
+                both.push(start..end);
+            }
+            // What ends first holds nothing of what is behind.
+            if a.end < b.end {
+                own.next();
+            } else {
+                others.next();
+            }
+        }
+        Self(both)
+    }
+
     pub fn into_vec(self) -> Vec<Range<u64>> {
         self.0
     }
@@ -56,6 +75,14 @@ mod tests {
             let set = Ranges::new(a.clone());
             let holds = |ranges: &[Range<u64>], at: u64| ranges.iter().any(|range| range.contains(&at));
             prop_assert_eq!(set.contains(probe), holds(&a, probe));
+        }
+
+        #[test]
+        fn what_is_within_is_in_both(a in any_ranges(), b in any_ranges(), probe in 0..60u64) {
+            let (a, b) = (Ranges::new(a), Ranges::new(b));
+            let both = a.within(&b);
+            prop_assert_eq!(both.contains(probe), a.contains(probe) && b.contains(probe));
+            prop_assert!(both.0.is_sorted_by(|before, after| before.end < after.start));
         }
     }
 }

@@ -6,6 +6,7 @@ use gimli::AttributeValue;
 
 use super::{
     super::dwarf::{global, reference},
+    ranges::Ranges,
     scopes::{Body, Declaration},
     types::Types,
     units::{Entry, Reader, Slice},
@@ -27,7 +28,7 @@ pub struct Variable {
     pub line: u32,
     /// The inlined function that it belongs to, where it does not belong to the function itself.
     pub inlined_from: Option<String>,
-    /// Addresses at which it has a location or is a known constant, in order and apart; none where it is optimised
+    /// Addresses in its block at which it has a location or is a known constant, in order and apart; none where it is optimised
     /// out.
     pub ranges: Vec<Range<u64>>,
 }
@@ -71,7 +72,8 @@ pub(super) fn variable(
         Located::Everywhere => around(),
         Located::Nowhere if has_constant => around(),
         Located::Nowhere => Vec::new(),
-        Located::In(ranges) => ranges,
+        // Compilers let a location go on behind the block, where the name means nothing, or something else.
+        Located::In(ranges) => Ranges::new(ranges).within(&Ranges::new(around())).into_vec(),
     };
     Some(Variable {
         name: reader.budget.text(name),
