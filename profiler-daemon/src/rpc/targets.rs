@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::{arguments, convert, source};
 use crate::{
-    session::{self, Caller, FunctionInfo, Reason, SessionError},
+    session::{self, Caller, FunctionInfo, Library, Reason, SessionError},
     target,
 };
 
@@ -16,7 +16,7 @@ use crate::{
 const FUNCTIONS_PER_MESSAGE: usize = 1000;
 
 /// The service.
-pub struct Targets;
+pub struct Targets(pub Library);
 
 #[tonic::async_trait]
 impl TargetService for Targets {
@@ -39,7 +39,9 @@ impl TargetService for Targets {
         let caller = arguments::caller(&request)?;
         let v1::ListFunctionsRequest { target, pattern } = request.into_inner();
         let target = arguments::target(target)?;
-        let functions = blocking(move || session::list_functions(caller, &target, &pattern)).await?;
+        let library = self.0.clone();
+        let functions =
+            blocking(move || session::list_functions(&library, caller, &target, &pattern)).await?;
         let messages: Vec<_> = functions
             .chunks(FUNCTIONS_PER_MESSAGE)
             .map(|chunk| {
@@ -60,7 +62,8 @@ impl TargetService for Targets {
         let caller = arguments::caller(&request)?;
         let v1::SourceRequest { target, place } = request.into_inner();
         let target = arguments::target(target)?;
-        let messages = blocking(move || sources(caller, &target, &place)).await?;
+        let library = self.0.clone();
+        let messages = blocking(move || sources(&library, caller, &target, &place)).await?;
         Ok(Response::new(Box::pin(stream::iter(
             messages.into_iter().map(Ok),
         ))))
@@ -68,11 +71,12 @@ impl TargetService for Targets {
 }
 
 fn sources(
+    library: &Library,
     caller: Caller,
     target: &session::TargetSpec,
     place: &str,
 ) -> Result<Vec<v1::SourceResponse>, SessionError> {
-    let sources = session::sources(caller, target, place)?;
+    let sources = session::sources(library, caller, target, place)?;
     let mut text_left = source::MAX_TEXT_BYTES;
     let mut messages: Vec<v1::SourceResponse> = sources
         .views
