@@ -225,8 +225,8 @@ impl<'d, 'a> Reader<'d, 'a> {
         (self.elf, self.relocations.get_or_init(|| self.elf.relocations()))
     }
 
-    /// The numbers of the units that hold these addresses: by the table of them that the file has, else by what the
-    /// units say.
+    /// The numbers of the units that hold these addresses: by the table of them that the file has, else by its
+    /// outline.
     pub fn holding(&self, addresses: &[u64]) -> HashMap<u64, usize> {
         let mut missing: BTreeSet<u64> = addresses.iter().copied().collect();
         let mut found = self.by_table(&mut missing);
