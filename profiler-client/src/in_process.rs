@@ -11,10 +11,12 @@ use crate::cli::exit::Failure;
 ///
 /// Where it cannot run.
 pub async fn start() -> Result<Channel, Failure> {
-    let service = rpc::in_process(session::Config::default())
-        .await
-        .map_err(|error| {
-            Failure::failed(format!("Cannot start the service within this process: {error}."))
-        })?;
+    let config = session::Config {
+        cache: session::default_cache(),
+        ..session::Config::default()
+    };
+    let service = rpc::in_process(config).await.map_err(|error| {
+        Failure::failed(format!("Cannot start the service within this process: {error}."))
+    })?;
     Ok(service.channel())
 }

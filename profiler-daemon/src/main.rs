@@ -42,6 +42,11 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_sessions: usize,
 
+    /// Folder for outlines of large debug information, so that each build is read once; `/var/cache/profiler` for root,
+    /// else `profiler` in `$XDG_CACHE_HOME` or `~/.cache`.
+    #[arg(long, value_name = "PATH", env = "PROFILER_CACHE")]
+    cache: Option<PathBuf>,
+
     /// Let the eBPF programs log; costs time at every message.
     #[arg(long)]
     kernel_log: bool,
@@ -92,6 +97,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             ..kernel::Config::default()
         },
         max_sessions: arguments.max_sessions,
+        cache: arguments.cache.clone().or_else(session::default_cache),
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -256,9 +256,9 @@ fn lines_alone_are_enough() {
 fn code_that_was_dropped_is_not_found() {
     let file = "calls.rs";
     let fixture = compile("rustc", file, &["--edition=2024", "-g", "-Copt-level=0"]);
-    let bytes = std::fs::read(&fixture.path).unwrap();
     // A line of the standard library with code in many functions, most of which are not called.
-    let call = (245..256).filter_map(|line| lines::find(&bytes, "core/src/ops/function.rs", line).ok());
+    let call =
+        (245..256).filter_map(|line| lines::find(&fixture.index, "core/src/ops/function.rs", line).ok());
     let sites: Vec<u64> = call
         .flat_map(|found| found.sites)
         .map(|site| site.address)

@@ -55,6 +55,14 @@ fn declarations_agree_with_gdb() {
             compared += 1;
         }
         assert!(compared >= 5, "{compared} functions of {source} compared");
+        // Functions that are looked up by themselves are described as among all.
+        for (at, function) in fixture.index.functions().enumerate() {
+            let alone = profiler_daemon::plan::source::debugged(&fixture.index, &[at]);
+            let address = function.address();
+            let among_all = debug.functions.get(&address).cloned();
+            let name = function.name();
+            assert_eq!(alone.get(&address).cloned(), among_all, "{name} of {source}");
+        }
         assert_eq!(debug.skipped_units, 0);
     }
 }
@@ -62,9 +70,8 @@ fn declarations_agree_with_gdb() {
 #[test]
 fn what_is_only_inlined_is_said() {
     let fixture = compile("gcc", "shapes.c", &["-O2", "-g"]);
-    let debug = DebugIndex::new((**fixture.index.bytes()).as_ref()).unwrap();
     let name = Name::Exact("always_inlined".into());
-    let Some(PlanError::OnlyInlined { instances, .. }) = only_inlined(&name, &[&debug]) else {
+    let Some(PlanError::OnlyInlined { instances, .. }) = only_inlined(&name, &[&fixture.index]) else {
         panic!()
     };
     let text = run(Command::new("readelf")
@@ -72,7 +79,7 @@ fn what_is_only_inlined_is_said() {
         .arg(&fixture.path));
     let entries = text.matches("(DW_TAG_inlined_subroutine)").count() as u64;
     assert!((2..=entries).contains(&instances), "{instances} of {entries}");
-    assert!(only_inlined(&Name::Exact("leaf".into()), &[&debug]).is_none());
+    assert!(only_inlined(&Name::Exact("leaf".into()), &[&fixture.index]).is_none());
 }
 
 #[test]

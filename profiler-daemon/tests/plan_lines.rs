@@ -52,14 +52,13 @@ fn lines_agree_with_gdb() {
         ("rustc", "shapes.rs", &["--edition=2021", "-g", "-Copt-level=2"]),
     ] {
         let fixture = compile(compiler, source, flags);
-        let bytes = std::fs::read(&fixture.path).unwrap();
         let text = std::fs::read_to_string(plan_support::source(source)).unwrap();
         let count = text.lines().count() as u64;
         let gdb = by_gdb(&fixture.path, source, count);
         let (mut with_code, mut places) = (0, 0);
         for line in 1..=count {
             let theirs = gdb.get(&line).cloned().unwrap_or_default();
-            let ours: BTreeSet<u64> = match lines::find(&bytes, source, line) {
+            let ours: BTreeSet<u64> = match lines::find(&fixture.index, source, line) {
                 Ok(found) => found.sites.iter().map(|site| site.address).collect(),
                 Err(LineError::NoCode { .. }) => BTreeSet::new(),
                 Err(error) => panic!("{source}:{line}: {error}"),
@@ -85,18 +84,19 @@ fn lines_agree_with_gdb() {
 #[test]
 fn what_has_no_code_is_said() {
     let fixture = compile("gcc", "shapes.c", &["-O0", "-g"]);
-    let bytes = std::fs::read(&fixture.path).unwrap();
-    let Err(LineError::NoCode { file, nearest, .. }) = lines::find(&bytes, "shapes.c", 1) else {
+    let Err(LineError::NoCode { file, nearest, .. }) = lines::find(&fixture.index, "shapes.c", 1) else {
         panic!()
     };
     assert!(file.ends_with("/shapes.c"), "{file}");
     assert_eq!(nearest.len(), 1, "{nearest:?}");
-    assert!(lines::find(&bytes, "shapes.c", nearest[0]).is_ok());
+    assert!(lines::find(&fixture.index, "shapes.c", nearest[0]).is_ok());
     assert_eq!(
-        lines::find(&bytes, "apes.c", 1),
+        lines::find(&fixture.index, "apes.c", 1),
         Err(LineError::NoSuchFile("apes.c".to_owned()))
     );
     let stripped = compile("gcc", "shapes.c", &["-O0"]);
-    let bytes = std::fs::read(&stripped.path).unwrap();
-    assert_eq!(lines::find(&bytes, "shapes.c", 1), Err(LineError::NoLines));
+    assert_eq!(
+        lines::find(&stripped.index, "shapes.c", 1),
+        Err(LineError::NoLines)
+    );
 }

@@ -105,11 +105,10 @@ fn holds(function: &FunctionSource, address: u64) -> bool {
 #[test]
 fn lines_begin_where_they_do_in_the_whole_file() {
     for (build, file, fixture) in builds() {
-        let bytes = std::fs::read(&fixture.path).unwrap();
         let mut places = 0;
         for function in own_functions(&fixture, file) {
             for number in function.line..=function.last_line {
-                let all = match lines::find(&bytes, file, number.into()) {
+                let all = match lines::find(&fixture.index, file, number.into()) {
                     Ok(found) => found.sites.iter().map(|site| site.address).collect(),
                     Err(lines::LineError::NoCode { .. }) => Vec::new(),
                     Err(error) => panic!("{build} {number}: {error}"),

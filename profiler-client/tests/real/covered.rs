@@ -341,12 +341,12 @@ fn taken_if(mnemonic: &str) -> String {
 fn breakpoints(executable: &Path) -> Vec<Breakpoint> {
     let text = include_str!("covered.c");
     let bytes = fs::read(executable).unwrap();
-    let module = ModuleIndex::new(Arc::new(bytes.clone())).unwrap();
+    let module = ModuleIndex::new(Arc::new(bytes)).unwrap();
     let main = text.lines().position(|line| line.contains("int main")).unwrap() as u64;
     let mut breakpoints = Vec::new();
     // What is behind has run in part before there are probes.
     for line in 1..=main {
-        let sites = match lines::find(&bytes, SOURCE, line) {
+        let sites = match lines::find(&module, SOURCE, line) {
             Ok(found) => found.sites,
             Err(LineError::NoCode { .. }) => Vec::new(),
             Err(error) => panic!("{error}"),

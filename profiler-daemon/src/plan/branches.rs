@@ -137,7 +137,7 @@ fn no_branches(file: &str, line: u64, nearest: &[u64]) -> String {
 /// # Errors
 /// See [`BranchError`].
 pub fn find(module: &ModuleIndex, file: &str, line: u64) -> Result<FoundBranches, BranchError> {
-    let code = lines::code(module.data(), file, line)?;
+    let code = lines::code(module, file, line)?;
     let found = with_dwarf(module, |reader| {
         let mut search = Search {
             module,

@@ -83,7 +83,7 @@ pub struct FoundCalls {
 /// # Errors
 /// See [`CallError`].
 pub fn find(module: &ModuleIndex, file: &str, line: u64, callee: &Name) -> Result<FoundCalls, CallError> {
-    let code = match lines::code(module.data(), file, line) {
+    let code = match lines::code(module, file, line) {
         Ok(code) => code,
         // All of a line's code may be that of what is inlined there.
         Err(LineError::NoCode { file, line, nearest }) => {

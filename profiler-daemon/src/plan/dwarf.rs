@@ -12,7 +12,7 @@ use gimli::{
 };
 use std::{
     borrow::Cow,
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     rc::Rc,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -184,38 +184,40 @@ impl DebugIndex {
         entries.dedup();
         let text = dwarf.debug_info.reader().len().saturating_mul(TEXT_PER_BYTE);
         let text_left = Left::new(text.min(MAX_TEXT_BYTES));
-        let declared = declarations(dwarf, &headers, &entries, &text_left);
-        let of = |entry: usize| declared.get(&entry).cloned().unwrap_or_default();
+        let declarations = Declarations::read(dwarf, &headers, &entries, &text_left);
         // The same function of a header is described once in each unit that includes it.
-        let mut instances: HashMap<Declared, u64> = HashMap::new();
+        let mut instances = vec![0_u64; declarations.all.len()];
         for (entry, count) in counts {
-            *instances.entry(of(entry)).or_default() += count;
+            instances[declarations.number(entry)] += count;
         }
-        let mut with_code = HashSet::new();
-        let mut functions: HashMap<u64, Debugged> = HashMap::with_capacity(concrete.len());
+        let mut with_code = vec![false; declarations.all.len()];
+        let mut functions: HashMap<u64, Debugged> = HashMap::new();
         for (address, entry) in concrete {
-            let declared = of(entry);
-            let inlined = instances.get(&declared).copied().unwrap_or(0);
-            let source = declared.source.clone();
-            functions.entry(address).or_insert(Debugged { source, inlined });
-            with_code.insert(declared);
+            let number = declarations.number(entry);
+            with_code[number] = true;
+            functions.entry(address).or_insert_with(|| Debugged {
+                source: declarations.all[number].source.clone(),
+                inlined: instances[number],
+            });
         }
-        instances.retain(|declared, _| !with_code.contains(declared));
-        let only = instances.into_iter().filter_map(|(declared, instances)| {
-            let Declared {
-                name,
-                linkage_name,
-                source,
-            } = declared;
-            let name = name.or_else(|| linkage_name.clone())?;
-            Some(InlinedOnly {
-                name,
-                linkage_name,
-                source,
-                instances,
+        let only = declarations.all.into_iter().zip(instances).zip(with_code);
+        let only = only.filter(|((_, instances), with_code)| *instances > 0 && !with_code);
+        let mut inlined_only: Vec<InlinedOnly> = only
+            .filter_map(|((declared, instances), _)| {
+                let Declared {
+                    name,
+                    linkage_name,
+                    source,
+                } = declared;
+                let name = name.or_else(|| linkage_name.clone())?;
+                Some(InlinedOnly {
+                    name,
+                    linkage_name,
+                    source,
+                    instances,
+                })
             })
-        });
-        let mut inlined_only: Vec<InlinedOnly> = only.collect();
+            .collect();
         inlined_only.sort_by(|a, b| {
             (&a.name, &a.source.file, a.source.line).cmp(&(&b.name, &b.source.file, b.source.line))
         });
@@ -304,34 +306,72 @@ pub(super) fn reference(unit: &Unit<Slice<'_>>, value: AttributeValue<Slice<'_>>
     }
 }
 
-/// What entries declare. `entries` is sorted, `headers` in order of offset.
-fn declarations(
-    dwarf: &Dwarf<Slice<'_>>,
-    headers: &[UnitHeader<Slice<'_>>],
-    entries: &[usize],
-    text_left: &Left,
-) -> HashMap<usize, Declared> {
-    // All entries are different.
-    let work = Left::new(usize::MAX);
-    // Entries of one unit are looked up together, so that its header is read once.
-    let mut groups: Vec<&[usize]> = Vec::new();
-    let mut rest = entries;
-    while let Some(&first) = rest.first() {
-        let unit = unit_of(headers, first);
-        let count = rest.partition_point(|&entry| unit_of(headers, entry) == unit);
-        groups.push(&rest[..count]);
-        rest = &rest[count..];
-    }
-    let parts = each(&groups, Vec::new, |found: &mut Vec<(usize, Declared)>, group| {
-        let mut units = Units::new(dwarf, headers, &work);
-        for &entry in *group {
-            let declared = follow(&mut units, entry);
-            if text_left.take(declared.text_bytes()) {
-                found.push((entry, declared));
-            }
+/// What entries declare: each declaration once, as thousands of entries may have the same.
+struct Declarations {
+    /// The first says nothing.
+    all: Vec<Declared>,
+    /// The numbers of those of entries.
+    of: HashMap<usize, usize>,
+}
+
+impl Declarations {
+    /// `entries` is sorted, `headers` in order of offset.
+    fn read(
+        dwarf: &Dwarf<Slice<'_>>,
+        headers: &[UnitHeader<Slice<'_>>],
+        entries: &[usize],
+        text_left: &Left,
+    ) -> Self {
+        // All entries are different.
+        let work = Left::new(usize::MAX);
+        // Entries of one unit are looked up together, so that its header is read once.
+        let mut groups: Vec<&[usize]> = Vec::new();
+        let mut rest = entries;
+        while let Some(&first) = rest.first() {
+            let unit = unit_of(headers, first);
+            let count = rest.partition_point(|&entry| unit_of(headers, entry) == unit);
+            groups.push(&rest[..count]);
+            rest = &rest[count..];
         }
-    });
-    parts.into_iter().flatten().collect()
+        type Part = (HashMap<Declared, usize>, Vec<(usize, usize)>);
+        let parts = each(&groups, Part::default, |(known, of), group| {
+            let mut units = Units::new(dwarf, headers, &work);
+            for &entry in *group {
+                let declared = follow(&mut units, entry);
+                if text_left.take(declared.text_bytes()) {
+                    of.push((entry, number_of(known, declared)));
+                }
+            }
+        });
+        let mut known = HashMap::from([(Declared::default(), 0)]);
+        let mut of = HashMap::with_capacity(entries.len());
+        for (of_part, entries) in parts {
+            let mut numbers = vec![0; of_part.len()];
+            for (declared, number) in of_part {
+                numbers[number] = number_of(&mut known, declared);
+            }
+            of.extend(
+                entries
+                    .into_iter()
+                    .map(|(entry, number)| (entry, numbers[number])),
+            );
+        }
+        let mut all = vec![Declared::default(); known.len()];
+        for (declared, number) in known {
+            all[number] = declared;
+        }
+        Self { all, of }
+    }
+
+    fn number(&self, entry: usize) -> usize {
+        self.of.get(&entry).copied().unwrap_or(0)
+    }
+}
+
+/// The number of a declaration, which is the next where it is new.
+fn number_of(known: &mut HashMap<Declared, usize>, declared: Declared) -> usize {
+    let next = known.len();
+    *known.entry(declared).or_insert(next)
 }
 
 pub(super) fn unit_of(headers: &[UnitHeader<Slice<'_>>], entry: usize) -> Option<usize> {

@@ -5,9 +5,10 @@
 use super::{
     demangle::{self, CloneKind, display_name, split_clone, without_version},
     elf::{Bytes, Elf, ElfError, RawSymbol, Segment, offset_of},
+    outline::{self, Outline, Outlines, Part},
 };
 use object::elf;
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 /// Longest linkage name that is looked at.
 const MAX_LINKAGE_BYTES: usize = 64 * 1024;
@@ -66,6 +67,7 @@ pub struct ModuleIndex {
     stripped: bool,
     has_debug_info: bool,
     build_id: Option<Box<[u8]>>,
+    outlines: outline::Lazy,
 }
 
 impl ModuleIndex {
@@ -119,7 +121,29 @@ impl ModuleIndex {
             stripped,
             has_debug_info,
             build_id,
+            outlines: outline::Lazy::default(),
         })
+    }
+
+    /// Takes the outlines of its units from where such are kept.
+    #[must_use]
+    pub fn with_outlines(mut self, outlines: Arc<dyn Outlines>) -> Self {
+        self.outlines = outline::Lazy::kept_in(outlines);
+        self
+    }
+
+    /// Which of its units have what. It is made, by reading debug information once, when it is first asked for.
+    #[must_use]
+    pub fn outline(&self, part: Part) -> Outline {
+        self.outlines.get(part, &|| Outline::of_file(self.data(), part))
+    }
+
+    /// Bytes of memory that it takes, apart from the file's own.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        (self.symbols.capacity() + self.others.capacity()) * size_of::<Symbol>()
+            + self.functions.capacity() * size_of::<u32>()
+            + self.cold.capacity() * size_of::<ColdPiece>()
     }
 
     /// The file's bytes.

@@ -11,7 +11,9 @@ use gimli::{Dwarf, EndianSlice, LineRow, LittleEndian, Section as _, Unit, UnitH
 use super::{
     dwarf::{each, file_path, lines_left, text},
     elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES},
+    functions::ModuleIndex,
     left::Left,
+    outline::Part,
 };
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -119,8 +121,8 @@ pub(super) struct LineCode {
 ///
 /// # Errors
 /// See [`LineError`].
-pub fn find(bytes: &[u8], file: &str, line: u64) -> Result<FoundLine, LineError> {
-    let (path, found) = read(bytes, file, line)?;
+pub fn find(module: &ModuleIndex, file: &str, line: u64) -> Result<FoundLine, LineError> {
+    let (path, found) = read(module, file, line)?;
     if found.sites.is_empty() {
         return Err(without_code(path, line, &found));
     }
@@ -134,8 +136,8 @@ pub fn find(bytes: &[u8], file: &str, line: u64) -> Result<FoundLine, LineError>
 }
 
 /// Finds the code of a line: also that of rows which are no statement.
-pub(super) fn code(bytes: &[u8], file: &str, line: u64) -> Result<LineCode, LineError> {
-    let (path, mut found) = read(bytes, file, line)?;
+pub(super) fn code(module: &ModuleIndex, file: &str, line: u64) -> Result<LineCode, LineError> {
+    let (path, mut found) = read(module, file, line)?;
     if found.code.is_empty() && found.sites.is_empty() {
         return Err(without_code(path, line, &found));
     }
@@ -160,28 +162,47 @@ fn without_code(file: String, line: u64, found: &Found) -> LineError {
     }
 }
 
-/// Looks for a line in all units; with the file's whole path.
-fn read(bytes: &[u8], file: &str, line: u64) -> Result<(String, Found), LineError> {
-    let elf = Elf::parse(bytes)?;
+/// Looks for a line in the units that have the file; with the file's whole path.
+fn read(module: &ModuleIndex, file: &str, line: u64) -> Result<(String, Found), LineError> {
+    let outline = module.outline(Part::Places);
+    if !outline.has_lines() {
+        return Err(LineError::NoLines);
+    }
+    let with_file = outline.with_file(last_component(file));
+    if with_file.as_ref().is_some_and(Vec::is_empty) {
+        return Err(LineError::NoSuchFile(file.to_owned()));
+    }
+    let elf = Elf::parse(module.data())?;
     let mut left = MAX_UNCOMPRESSED_BYTES;
     let sections: gimli::DwarfSections<Cow<'_, [u8]>> = gimli::DwarfSections::load(|id| {
         Ok::<_, ElfError>(elf.section(id.name(), &mut left).unwrap_or_default())
     })?;
     let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
-    read_units(&dwarf, file, line)
-}
-
-fn read_units(dwarf: &Dwarf<Slice<'_>>, file: &str, line: u64) -> Result<(String, Found), LineError> {
     let mut headers: Vec<UnitHeader<Slice<'_>>> = Vec::new();
     let mut units = dwarf.units();
     // What follows a damaged unit cannot be found.
     while let Ok(Some(header)) = units.next() {
         headers.push(header);
     }
+    if let Some(numbers) = with_file {
+        headers = numbers
+            .into_iter()
+            .filter_map(|number| headers.get(number).copied())
+            .collect();
+    }
+    read_units(&dwarf, &headers, file, line)
+}
+
+fn read_units(
+    dwarf: &Dwarf<Slice<'_>>,
+    headers: &[UnitHeader<Slice<'_>>],
+    file: &str,
+    line: u64,
+) -> Result<(String, Found), LineError> {
     let headers_left = lines_left(dwarf);
     let rows = dwarf.debug_line.reader().len().saturating_mul(ROWS_PER_BYTE);
     let rows_left = Left::new(rows);
-    let parts = each(&headers, Found::default, |found, header| {
+    let parts = each(headers, Found::default, |found, header| {
         if headers_left.is_short() || rows_left.is_short() {
             return;
         }
@@ -217,6 +238,10 @@ fn read_units(dwarf: &Dwarf<Slice<'_>>, file: &str, line: u64) -> Result<(String
         });
     }
     Ok((path, all))
+}
+
+fn last_component(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Whether a path ends with these components.
@@ -263,8 +288,7 @@ fn scan(
         let name = header
             .file(number)
             .and_then(|entry| text(dwarf, unit, entry.path_name()));
-        let last = file.rsplit('/').next().unwrap_or(file);
-        if !name.is_some_and(|name| ends_with(&name, last)) {
+        if !name.is_some_and(|name| ends_with(&name, last_component(file))) {
             continue;
         }
         let Some(path) = file_path(dwarf, unit, number).map(|path| plain(&path)) else {

@@ -222,6 +222,19 @@ fn component_starts(path: &str) -> impl Iterator<Item = usize> {
     })
 }
 
+impl Name {
+    /// The name that a function has for itself, of which debug information speaks; `None` where it can be written in
+    /// other ways as well.
+    pub(super) fn own(&self) -> Option<&str> {
+        let Self::Exact(name) = self else { return None };
+        let own = own_name(name);
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        // Rust's names may end in a hash.
+        let is_hash = own.len() == 17 && own.starts_with('h');
+        (!own.is_empty() && own.chars().all(word) && !is_hash && own != "operator").then_some(own)
+    }
+}
+
 /// The last component of a path.
 fn own_name(path: &str) -> &str {
     component_starts(path).last().map_or(path, |start| &path[start..])

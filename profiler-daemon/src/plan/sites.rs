@@ -2,13 +2,13 @@
 
 use super::{
     code::{Code, CodeError},
-    dwarf::DebugIndex,
     entry::{EntryPoint, entry_point},
     exits::exit_points,
     functions::{Function, ModuleIndex},
     hazards::{Decision, KernelAbility, Method},
-    names::{Match, Matcher},
+    names::Match,
     scope::Name,
+    source,
 };
 use profiler_common::instruction::Action;
 use std::fmt::Write as _;
@@ -220,25 +220,17 @@ pub fn plan(
 }
 
 /// Whether a name that no function has is that of functions which exist only inlined: what to say
-/// instead of [`PlanError::NoSuchFunction`], for those who have read the DWARF.
+/// instead of [`PlanError::NoSuchFunction`]. It reads debug information.
 #[must_use]
-pub fn only_inlined(name: &Name, debug: &[&DebugIndex]) -> Option<PlanError> {
-    let matcher = Matcher::new(name);
-    let mut found = debug
-        .iter()
-        .flat_map(|index| &index.inlined_only)
-        .filter(|function| {
-            let linkage = function.linkage_name.as_deref().unwrap_or(&function.name);
-            matcher.matches(linkage.as_bytes()).is_some()
-        });
-    let first = found.next()?;
-    let instances = found.fold(first.instances, |sum, function| {
-        sum.saturating_add(function.instances)
-    });
-    Some(PlanError::OnlyInlined {
-        name: first.name.clone(),
-        instances,
-    })
+pub fn only_inlined(name: &Name, modules: &[&ModuleIndex]) -> Option<PlanError> {
+    if modules.iter().any(|module| !module.matching(name).is_empty()) {
+        return None;
+    }
+    let with_debug = modules.iter().filter(|module| module.has_debug_info());
+    let mut found = with_debug.filter_map(|module| source::inlined_count(module, name));
+    let (name, first) = found.next()?;
+    let instances = found.fold(first, |sum, (_, count)| sum.saturating_add(count));
+    Some(PlanError::OnlyInlined { name, instances })
 }
 
 fn missing(name: &Name, modules: &[&ModuleIndex]) -> PlanError {

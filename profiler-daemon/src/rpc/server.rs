@@ -67,9 +67,7 @@ async fn router(handle: &Handle) -> Result<Router, ServerError> {
         .add_service(reflection)
         .add_service(SessionServiceServer::new(Sessions(handle.clone())))
         .add_service(ViewServiceServer::new(Views(handle.clone())))
-        .add_service(TargetServiceServer::new(Targets {
-            handle: handle.clone(),
-        })))
+        .add_service(TargetServiceServer::new(Targets(handle.clone()))))
 }
 
 /// Listens on a Unix socket until `stop` completes; then refuses new requests and lets streams end.

@@ -8,7 +8,7 @@ use tonic::{Request, Response, Status};
 
 use super::{arguments, convert, source};
 use crate::{
-    session::{self, Caller, Counted, FunctionInfo, Reason, SessionError, Sources},
+    session::{self, Caller, Counted, FunctionInfo, Handle, Reason, SessionError, Sources},
     target,
 };
 
@@ -16,10 +16,7 @@ use crate::{
 const FUNCTIONS_PER_MESSAGE: usize = 1000;
 
 /// The service.
-pub struct Targets {
-    /// What running sessions count is asked of it.
-    pub handle: session::Handle,
-}
+pub struct Targets(pub Handle);
 
 #[tonic::async_trait]
 impl TargetService for Targets {
@@ -42,7 +39,9 @@ impl TargetService for Targets {
         let caller = arguments::caller(&request)?;
         let v1::ListFunctionsRequest { target, pattern } = request.into_inner();
         let target = arguments::target(target)?;
-        let functions = blocking(move || session::list_functions(caller, &target, &pattern)).await?;
+        let library = self.0.library().clone();
+        let functions =
+            blocking(move || session::list_functions(&library, caller, &target, &pattern)).await?;
         let messages: Vec<_> = functions
             .chunks(FUNCTIONS_PER_MESSAGE)
             .map(|chunk| {
@@ -63,8 +62,9 @@ impl TargetService for Targets {
         let caller = arguments::caller(&request)?;
         let v1::SourceRequest { target, place } = request.into_inner();
         let target = arguments::target(target)?;
-        let sources = blocking(move || session::sources(caller, &target, &place)).await?;
-        let counted = self.handle.counted(caller, sources.pids.clone()).await?;
+        let library = self.0.library().clone();
+        let sources = blocking(move || session::sources(&library, caller, &target, &place)).await?;
+        let counted = self.0.counted(caller, sources.pids.clone()).await?;
         let messages = messages(sources, &counted);
         Ok(Response::new(Box::pin(stream::iter(
             messages.into_iter().map(Ok),

@@ -18,6 +18,7 @@ use super::{
     trace::TraceBatch,
 };
 use super::{
+    library::Library,
     prepare::{self, Prepared},
     state::Terms,
 };
@@ -262,9 +263,16 @@ pub(super) enum Command {
 #[derive(Clone)]
 pub struct Handle {
     pub(super) commands: SyncSender<Command>,
+    pub(super) library: Library,
 }
 
 impl Handle {
+    /// What is known of files.
+    #[must_use]
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
     async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, SessionError> {
         let (reply, answer) = oneshot::channel();
         self.commands
@@ -321,10 +329,11 @@ impl Handle {
         // Before anything is loaded: what is wrong with the request itself.
         let files = blocking(move || side_loaded(caller, &symbols)).await?;
         let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
+        let library = self.library.clone();
         // The programs load while the files are read.
         let (ability, read) = tokio::join!(
             self.ask(|reply| Command::Ability { reply }),
-            blocking(move || looked_up.read())
+            blocking(move || looked_up.read(&library))
         );
         let (ability, read) = (ability?, read?);
         let prepared = blocking(move || read.plan(ability, exit_method, capture.as_ref(), explain));
@@ -403,8 +412,9 @@ impl Handle {
                 revision,
                 ..
             } = editable;
+            let library = self.library.clone();
             let prepared = blocking(move || {
-                prepare::look_up(caller, &target, &scope)?.read()?.plan(
+                prepare::look_up(caller, &target, &scope)?.read(&library)?.plan(
                     ability,
                     exit_method,
                     capture.as_ref(),

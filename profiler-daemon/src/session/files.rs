@@ -1,14 +1,18 @@
 //! The files that a target has mapped, with their functions.
 
-use std::{collections::HashMap, fs::File, path::PathBuf, sync::Arc};
+use std::{fs::File, path::PathBuf, sync::Arc};
 
 use super::{
     error::{Reason, SessionError},
+    library::Library,
     refusal::gone_or,
 };
 use crate::{
     plan::{DebugIndex, ModuleIndex, elf::Bytes, hazards::ModuleHazards},
-    target::{self, Module, Process, contents::Contents},
+    target::{
+        self, Module, Process,
+        contents::{Contents, FileKey},
+    },
 };
 
 /// A file that a process has mapped.
@@ -23,13 +27,12 @@ pub struct TargetFile {
 pub struct KnownFile {
     pub index: ModuleIndex,
     pub hazards: ModuleHazards,
+    /// Bytes of the file that had to be copied.
+    copied: usize,
 }
 
-/// Files by device and inode, so that one that many processes map is read once.
-pub type Cache = HashMap<((u32, u32), u64), Arc<KnownFile>>;
-
-/// Reads the symbols of everything that a process has mapped.
-pub fn read_process(process: &Process, cache: &mut Cache) -> Result<Vec<TargetFile>, SessionError> {
+/// Reads the symbols of everything that a process has mapped, as far as they are not known.
+pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFile>, SessionError> {
     let pid = process.pid();
     let mappings =
         target::executable_mappings(pid).map_err(|error| gone_or(process, "reading its maps", &error))?;
@@ -37,13 +40,13 @@ pub fn read_process(process: &Process, cache: &mut Cache) -> Result<Vec<TargetFi
     for module in target::modules(&mappings) {
         let shown = module.path.display().to_string();
         let opened = module.open(pid).and_then(|(file, path)| {
-            let key = (module.device, module.inode);
-            if let Some(known) = cache.get(&key) {
-                return Ok((Some(Arc::clone(known)), path));
+            let key = (FileKey::of(&file.metadata()?), shown.clone());
+            if let Some(known) = library.get(&key) {
+                return Ok((Some(known), path));
             }
-            let known = know(&shown, &file)?.map(Arc::new);
+            let known = know(&shown, &file, &key.0, library)?.map(Arc::new);
             if let Some(known) = &known {
-                cache.insert(key, Arc::clone(known));
+                library.keep(key, known);
             }
             Ok((known, path))
         });
@@ -68,12 +71,30 @@ pub fn read_process(process: &Process, cache: &mut Cache) -> Result<Vec<TargetFi
     Ok(files)
 }
 
-fn know(shown: &str, file: &File) -> std::io::Result<Option<KnownFile>> {
-    let bytes: Bytes = Arc::new(Contents::of(file)?);
+fn know(shown: &str, file: &File, key: &FileKey, library: &Library) -> std::io::Result<Option<KnownFile>> {
+    let contents = Contents::of(file)?;
+    let copied = match &contents {
+        Contents::Mapped(_) => 0,
+        Contents::Copied(bytes) => bytes.len(),
+    };
+    let bytes: Bytes = Arc::new(contents);
     let hazards = ModuleHazards::scan(shown, (*bytes).as_ref());
     let index = ModuleIndex::new(Arc::clone(&bytes));
     match (index, hazards) {
-        (Ok(index), Ok(hazards)) => Ok(Some(KnownFile { index, hazards })),
+        (Ok(index), Ok(hazards)) => {
+            // What others may write to can be another file's by the time that it is read.
+            let folder = library.outlines().filter(|_| copied == 0);
+            let place = folder.and_then(|folder| folder.place(index.build_id(), key));
+            let index = match place {
+                Some(place) => index.with_outlines(place),
+                None => index,
+            };
+            Ok(Some(KnownFile {
+                index,
+                hazards,
+                copied,
+            }))
+        }
         (Err(error), _) | (_, Err(error)) => {
             tracing::debug!(module = shown, %error, "not indexed");
             Ok(None)
@@ -82,6 +103,11 @@ fn know(shown: &str, file: &File) -> std::io::Result<Option<KnownFile>> {
 }
 
 impl KnownFile {
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        self.copied + self.index.memory()
+    }
+
     /// What the file's DWARF says of its functions; nothing where it has none, or it is damaged.
     pub fn debug(&self) -> DebugIndex {
         if !self.index.has_debug_info() {

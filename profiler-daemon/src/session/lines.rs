@@ -314,13 +314,12 @@ pub fn plan_all<'f>(
     capture: &Capture,
 ) -> Result<Vec<(&'f TargetFile, Vec<PreparedLine>)>, SessionError> {
     let plan = |file: &'f TargetFile| {
-        let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
-        let found = match lines::find(bytes, path, line.into()) {
+        let found = match lines::find(&file.known.index, path, line.into()) {
             Ok(found) => found,
             Err(error) => return Ok(Err(error)),
         };
-        let sections = sections(file, bytes)?;
-        let debug = DebugFile::new(&sections);
+        let sections = sections(file)?;
+        let debug = debug(file, &sections);
         let at_site = |site: &LineSite| at(file, &debug, (&found.file, line), *site, conditions, capture);
         Ok(Ok(found.sites.iter().map(at_site).collect::<Result<_, _>>()?))
     };
@@ -342,9 +341,8 @@ pub fn plan_branches<'f>(
             Ok(branches) => branches,
             Err(error) => return Ok(Err(error)),
         };
-        let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
-        let sections = sections(file, bytes)?;
-        let debug = DebugFile::new(&sections);
+        let sections = sections(file)?;
+        let debug = debug(file, &sections);
         let mut prepared = Vec::new();
         for site in &branches.sites {
             let address = site.jump.address;
@@ -404,9 +402,8 @@ pub fn plan_address<'f>(
             return Err(SessionError::new(Reason::LineNotFound, message).with("nearest", paths.join(",")));
         }
     };
-    let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
-    let sections = sections(file, bytes)?;
-    let debug = DebugFile::new(&sections);
+    let sections = sections(file)?;
+    let debug = debug(file, &sections);
     let site = addresses::find(&file.known.index, &debug, address)
         .map_err(|error| SessionError::new(Reason::LineNotFound, format!("{}: {error}", file.shown)))?;
     let site = LineSite {
@@ -437,8 +434,14 @@ pub fn plan_calls<'f>(
     })
 }
 
-/// The file's debug information.
-pub fn sections<'b>(file: &TargetFile, bytes: &'b [u8]) -> Result<DebugSections<'b>, SessionError> {
+/// The sections of the file's debug information.
+pub fn sections(file: &TargetFile) -> Result<DebugSections<'_>, SessionError> {
+    let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
     DebugSections::load(bytes, bytes)
         .map_err(|error| SessionError::new(Reason::Kernel, format!("{}: {error}", file.shown)))
+}
+
+/// The file's debug information over its sections.
+pub fn debug<'a>(file: &'a TargetFile, sections: &'a DebugSections<'a>) -> DebugFile<'a> {
+    DebugFile::new(sections).of_module(&file.known.index)
 }

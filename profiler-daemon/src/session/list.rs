@@ -1,29 +1,37 @@
 //! The functions of a process; nothing is attached.
 
+use std::collections::HashMap;
+
 use super::{
     command::{Caller, TargetSpec},
     error::{Reason, SessionError},
+    library::Library,
     picture::FunctionInfo,
     prepare::look_up,
     refusal::plan_refusal,
 };
 use crate::plan::{
-    self, DebugIndex, KernelAbility, Limits, ModuleIndex,
+    self, KernelAbility, Limits, ModuleIndex,
     hazards::{Hazards, exit_method},
     scope::{Place, Step},
+    source,
 };
+
+/// Functions that are looked up one by one in a file.
+const MAX_LOOKED_UP: usize = 256;
 
 /// The functions of a process, or those of a name or glob, with what DWARF knows of them.
 ///
 /// # Errors
 /// Where the pattern is no name, the target may not be looked at, or nothing matches.
 pub fn list_functions(
+    library: &Library,
     caller: Caller,
     target: &TargetSpec,
     pattern: &str,
 ) -> Result<Vec<FunctionInfo>, SessionError> {
     let everything = pattern.is_empty();
-    let read = look_up(caller, target, if everything { "*" } else { pattern })?.read()?;
+    let read = look_up(caller, target, if everything { "*" } else { pattern })?.read(library)?;
     let [
         Step {
             place: Place::Function(name),
@@ -43,19 +51,18 @@ pub fn list_functions(
     for file in files {
         let index = &file.known.index;
         let matching = index.matching(name);
-        // Debug information is read of the files that have something to say only.
-        let debug = if matching.is_empty() {
-            DebugIndex::default()
-        } else {
-            file.known.debug()
+        // Debug information is read of the files that have something to say only, and all of it only where much is asked.
+        let debug = match matching.len() {
+            0 => HashMap::new(),
+            1..=MAX_LOOKED_UP if index.has_debug_info() => {
+                let numbers: Vec<usize> = matching.iter().map(|(at, _)| *at).collect();
+                source::debugged(index, &numbers)
+            }
+            _ => file.known.debug().functions,
         };
         for (at, _) in matching {
             let function = index.function(at);
-            let known = debug
-                .functions
-                .get(&function.address())
-                .cloned()
-                .unwrap_or_default();
+            let known = debug.get(&function.address()).cloned().unwrap_or_default();
             listed.push(FunctionInfo {
                 name: function.name().into_owned(),
                 linkage_name: function.linkage_name().into_owned(),

@@ -43,8 +43,10 @@ mod explain;
 mod files;
 mod flame;
 mod functions;
+mod library;
 mod lines;
 mod list;
+mod outlines;
 mod owner;
 mod picture;
 mod population;
@@ -61,13 +63,14 @@ mod symbols;
 mod trace;
 mod watchers;
 
-use std::{io, sync::mpsc};
+use std::{io, path::PathBuf, sync::mpsc};
 
 pub use by_value::{CallsByValue, ValueCalls};
 pub use command::{Caller, Capture, Handle, MAX_QUEUED, NewSession, Purpose, ScopeEdit, TargetSpec};
 pub use counted::{CountKind, Counted};
 pub use error::{Reason, SessionError};
 pub use explain::{Explained, What};
+pub use library::Library;
 pub use lines::TracedPlace;
 pub use list::list_functions;
 pub use picture::{
@@ -87,6 +90,8 @@ pub struct Config {
     pub engine: crate::kernel::Config,
     /// Sessions that may exist at once.
     pub max_sessions: usize,
+    /// Where outlines of debug information are kept, if they are: [`default_cache`].
+    pub cache: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -94,8 +99,15 @@ impl Default for Config {
         Self {
             engine: crate::kernel::Config::default(),
             max_sessions: 64,
+            cache: None,
         }
     }
+}
+
+/// The folder in which our own user keeps what can be made anew.
+#[must_use]
+pub fn default_cache() -> Option<PathBuf> {
+    outlines::Folder::default_path()
 }
 
 /// Starts the session task.
@@ -104,8 +116,9 @@ impl Default for Config {
 /// Where a thread cannot be made.
 pub fn start(config: Config) -> io::Result<Handle> {
     let (commands, inbox) = mpsc::sync_channel(MAX_QUEUED);
+    let library = Library::new(config.cache.clone());
     std::thread::Builder::new()
         .name("sessions".to_owned())
         .spawn(move || owner::Owner::new(config, inbox).run())?;
-    Ok(Handle { commands })
+    Ok(Handle { commands, library })
 }

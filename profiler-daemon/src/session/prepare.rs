@@ -13,8 +13,9 @@ use super::{
     command::{Caller, Capture, Purpose, TargetSpec},
     error::{Reason, SessionError},
     explain::{PreparedExplain, candidates},
-    files::{Cache, TargetFile, read_process},
+    files::{TargetFile, read_process},
     functions::key,
+    library::Library,
     lines::{self, PreparedLine, Printed},
     picture::{ExitMethod, FunctionInfo, SiteInfo},
     refusal::{plan_refusal, target_refusal},
@@ -27,7 +28,6 @@ use crate::{
         entry::EntryPoint,
         hazards::{Decision, Hazards, Method, exit_method},
         scope::{self, Condition, Name, Place, Scope, Step},
-        values::DebugFile,
     },
     target::{self, Process},
 };
@@ -193,12 +193,11 @@ pub fn authorise(caller: Caller, process: &Process) -> Result<(), SessionError> 
 
 impl LookedUp {
     /// Reads the symbols of everything that the target has mapped.
-    pub fn read(self) -> Result<Read, SessionError> {
-        let mut cache = Cache::new();
+    pub fn read(self, library: &Library) -> Result<Read, SessionError> {
         let mut files = Vec::new();
         if !self.scope.steps.is_empty() {
             for process in &self.processes {
-                files.push(read_process(process, &mut cache)?);
+                files.push(read_process(process, library)?);
             }
         }
         Ok(Read {
@@ -475,9 +474,8 @@ impl Planner<'_> {
             }
             return Ok(());
         }
-        let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
-        let sections = lines::sections(file, bytes)?;
-        let debug = DebugFile::new(&sections);
+        let sections = lines::sections(file)?;
+        let debug = lines::debug(file, &sections);
         for PreparedSpan { site, spec, printed } in sites {
             let address = site.function.address + u64::from(site.entry_offset);
             let what = &site.function.name;

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     kernel::KernelError,
-    plan::{DebugIndex, PlanError, only_inlined, scope::Name},
+    plan::{ModuleIndex, PlanError, only_inlined, scope::Name},
     target::{Process, TargetError},
 };
 
@@ -40,8 +40,8 @@ pub fn gone_or(process: &Process, what: &str, error: &std::io::Error) -> Session
 pub fn plan_refusal(process: &Process, files: &[TargetFile], name: &Name, error: PlanError) -> SessionError {
     let error = match error {
         PlanError::NoSuchFunction { .. } => {
-            let debug: Vec<DebugIndex> = files.iter().map(|file| file.known.debug()).collect();
-            only_inlined(name, &debug.iter().collect::<Vec<_>>()).unwrap_or(error)
+            let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
+            only_inlined(name, &modules).unwrap_or(error)
         }
         error => error,
     };

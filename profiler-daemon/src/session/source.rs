@@ -6,6 +6,7 @@ use super::{
     command::{Caller, TargetSpec},
     error::{Reason, SessionError},
     files::TargetFile,
+    library::Library,
     lines::{in_files, line_refusal, line_weight},
     prepare::{Read, look_up},
     refusal::plan_refusal,
@@ -67,7 +68,12 @@ pub struct Sources {
 ///
 /// # Errors
 /// Where the place is neither, the target may not be looked at, or there is no such function or line.
-pub fn sources(caller: Caller, target: &TargetSpec, place: &str) -> Result<Sources, SessionError> {
+pub fn sources(
+    library: &Library,
+    caller: Caller,
+    target: &TargetSpec,
+    place: &str,
+) -> Result<Sources, SessionError> {
     let parsed = source::parse(place).map_err(|error| {
         SessionError::new(Reason::ScopeInvalid, error.message.clone())
             .with("scope", error.text.clone())
@@ -78,7 +84,7 @@ pub fn sources(caller: Caller, target: &TargetSpec, place: &str) -> Result<Sourc
         Place::Function(_) => place,
         Place::Line { .. } => "*",
     };
-    let read = look_up(caller, target, name)?.read()?;
+    let read = look_up(caller, target, name)?.read(library)?;
     let Some(files) = read.files.first() else {
         return Ok(Sources {
             pids: Vec::new(),

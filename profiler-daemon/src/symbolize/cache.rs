@@ -3,14 +3,14 @@
 use std::{collections::HashMap, fs::File, io};
 
 use super::{
-    elf::{Elf, FileKey},
+    elf::Elf,
     frame::Frames,
     home::Home,
     module::{Module, Resolved},
     sideload::SideLoaded,
     vdso::Vdso,
 };
-use crate::target::Mapping;
+use crate::target::{Mapping, contents::FileKey};
 
 /// Most modules that are kept.
 const MODULES_MAX: usize = 256;
@@ -57,7 +57,7 @@ impl Modules {
         let elf = Elf::open(file)?;
         let build = elf
             .build_id()
-            .map(|build| (build.to_vec(), key.length(), key.owner));
+            .map(|build| (build.to_vec(), key.length, key.owner));
         if let Some(&id) = build.as_ref().and_then(|build| self.by_build.get(build)) {
             self.by_file.insert(key, id);
             return Ok(id);

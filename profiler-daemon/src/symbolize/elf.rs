@@ -1,11 +1,6 @@
 //! The bytes of one ELF file, and where in them everything is.
 
-use std::{
-    fs::{File, Metadata},
-    io,
-    ops::Range,
-    os::unix::fs::MetadataExt as _,
-};
+use std::{fs::File, io, ops::Range, os::unix::fs::MetadataExt as _};
 
 use gimli::{EndianSlice, LittleEndian};
 use object::{
@@ -26,35 +21,6 @@ const SEGMENTS_MAX: usize = 256;
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 /// The parsed headers of a file.
 pub(super) type Parsed<'a> = ElfFile64<'a, Endianness>;
-
-/// What tells one state of a file from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct FileKey {
-    device: u64,
-    inode: u64,
-    length: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-    /// Whose the file is: a build-id is believed only among files of one owner.
-    pub owner: u32,
-}
-
-impl FileKey {
-    pub fn of(file: &Metadata) -> Self {
-        Self {
-            device: file.dev(),
-            inode: file.ino(),
-            length: file.size(),
-            modified: (file.mtime(), file.mtime_nsec()),
-            changed: (file.ctime(), file.ctime_nsec()),
-            owner: file.uid(),
-        }
-    }
-
-    pub fn length(&self) -> u64 {
-        self.length
-    }
-}
 
 /// Bytes of a file that stay.
 enum Backing {

@@ -19,6 +19,35 @@ const MAGIC: [u8; 4] = *b"\x7fELF";
 /// Permission of others than the owner to write.
 const OTHERS_WRITE: u32 = 0o022;
 
+/// What tells one state of a file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileKey {
+    device: u64,
+    inode: u64,
+    /// Its size in bytes.
+    pub length: u64,
+    /// When it was last written to: seconds, and nanoseconds beyond.
+    pub modified: (i64, i64),
+    changed: (i64, i64),
+    /// Whose the file is: a build-id is believed only among files of one owner.
+    pub owner: u32,
+}
+
+impl FileKey {
+    /// Of a file as it is now.
+    #[must_use]
+    pub fn of(file: &Metadata) -> Self {
+        Self {
+            device: file.dev(),
+            inode: file.ino(),
+            length: file.size(),
+            modified: (file.mtime(), file.mtime_nsec()),
+            changed: (file.ctime(), file.ctime_nsec()),
+            owner: file.uid(),
+        }
+    }
+}
+
 /// An ELF file's bytes.
 pub enum Contents {
     /// Mapped.

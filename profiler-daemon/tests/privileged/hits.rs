@@ -1,12 +1,12 @@
 //! Lines that are reached: counted to the hit, values those that the target has, conditions decided in the kernel.
 
-use std::{path::PathBuf, time::Instant};
+use std::{path::PathBuf, sync::Arc, time::Instant};
 
 use profiler_common::{instruction::Action, values::Comparison};
 use profiler_daemon::{
     kernel::{Attachment, Config, Engine, Gates, Hit, HitSpec, LookSpec, Record},
     plan::{
-        lines,
+        ModuleIndex, lines,
         values::{self, DebugFile, DebugSections, Lowered, Site},
     },
 };
@@ -38,7 +38,8 @@ impl Target {
     fn spec(&self, required: &[(&str, Comparison, u64)], expressions: &[&str]) -> (HitSpec, Vec<Lowered>) {
         let bytes = std::fs::read(&self.path).unwrap();
         let line = SOURCE.lines().position(|line| line.contains("probed")).unwrap() + 1;
-        let found = lines::find(&bytes, "hits.c", line as u64).unwrap();
+        let index = ModuleIndex::new(Arc::new(bytes.clone())).unwrap();
+        let found = lines::find(&index, "hits.c", line as u64).unwrap();
         let [site] = found.sites.as_slice() else {
             panic!("{found:?}");
         };

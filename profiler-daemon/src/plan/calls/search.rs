@@ -245,7 +245,7 @@ pub(super) fn inlined_nearby(
 ) -> Option<CallError> {
     let mut starts: BTreeSet<u64> = BTreeSet::new();
     for &other in nearest {
-        let code = lines::code(module.data(), file, other);
+        let code = lines::code(module, file, other);
         starts.extend(code.iter().flat_map(|code| &code.rows).map(|row| row.start));
     }
     let starts: Vec<u64> = starts.into_iter().collect();

@@ -9,11 +9,12 @@ use gimli::{EndianSlice, LittleEndian, UnitOffset};
 
 use super::{
     super::{
-        dwarf::{Declared, Units, each, follow, global, origin},
+        dwarf::{Debugged, Declared, Units, each, follow, global, origin, unit_of},
         elf::Elf,
         functions::ModuleIndex,
         lines::{self, LineError},
         names::Matcher,
+        outline::{Part, without_arguments},
         scope::Name,
     },
     budget::Budget,
@@ -27,6 +28,8 @@ use super::{
 
 /// Inlined instances of one function that are described.
 pub const MAX_INSTANCES: usize = 1_000;
+/// Entries of functions that may be inlined, of which instances are counted.
+const MAX_ABSTRACTS: usize = 1 << 18;
 /// Functions that are told apart, and those of which instances are looked for.
 const MAX_OWNERS: usize = 1_000;
 /// Instances that are looked through for those of different functions.
@@ -69,7 +72,7 @@ pub fn functions(module: &ModuleIndex, numbers: &[usize]) -> Vec<FunctionSource>
 /// # Errors
 /// Where there is no such line; see [`LineError`].
 pub fn line(module: &ModuleIndex, file: &str, line: u64, limit: usize) -> Result<(String, Found), LineError> {
-    let found = lines::find(module.data(), file, line)?;
+    let found = lines::find(module, file, line)?;
     let addresses: Vec<u64> = found.sites.iter().map(|site| site.address).collect();
     let described = holding(module, &addresses, (&found.file, line), limit);
     Ok((found.file, described))
@@ -97,18 +100,20 @@ fn holding(module: &ModuleIndex, addresses: &[u64], line: (&str, u64), limit: us
     described.unwrap_or_default()
 }
 
-/// Describes functions that exist only inlined, up to a number. It reads all of the debug information: nothing says
-/// where they are.
+/// Describes functions that exist only inlined, up to a number.
 #[must_use]
 pub fn inlined(module: &ModuleIndex, name: &Name, limit: usize) -> Found {
     let described = with_dwarf(module, |reader| {
-        let origins = abstracts(reader, name);
-        if origins.is_empty() {
-            return Found::default();
-        }
+        let known = abstracts_of(reader, name, MAX_INSTANCES)
+            .into_iter()
+            .map(|(offset, declared)| {
+                let name = shown_name(&declared);
+                (offset, Rc::new(Known { declared, name }))
+            });
+        let known: HashMap<usize, Rc<Known>> = known.collect();
         let mut owners = Owners::default();
-        for (origin, number, offset) in instances(reader, &origins) {
-            owners.instance(&origins[&origin], (number, offset));
+        for (origin, number, offset) in instances(reader, &known.keys().copied().collect()) {
+            owners.instance(&known[&origin], (number, offset));
         }
         owners.describe(module, reader, limit)
     });
@@ -127,7 +132,7 @@ pub(in crate::plan) fn with_dwarf<T>(
     dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
     let headers = headers(&dwarf);
     let budget = Budget::new();
-    Some(work(&mut Reader::new(&elf, &dwarf, &headers, &budget)))
+    Some(work(&mut Reader::new(module, &elf, &dwarf, &headers, &budget)))
 }
 
 /// The unit and the entry of the functions at these addresses.
@@ -322,22 +327,26 @@ impl Owners {
     }
 }
 
-/// Functions of a name that may be inlined, by the offset of the entry that instances refer to.
-fn abstracts(reader: &Reader<'_, '_>, name: &Name) -> HashMap<usize, Rc<Known>> {
-    let numbers: Vec<usize> = (0..reader.headers.len()).collect();
+/// Functions that may be inlined, of those units that can describe them, up to a number: by the offset of the entry that
+/// instances refer to.
+fn abstracts(
+    reader: &Reader<'_, '_>,
+    numbers: &[usize],
+    limit: usize,
+    is_wanted: impl Fn(&Declared) -> bool + Sync,
+) -> HashMap<usize, Declared> {
     let (dwarf, headers, budget) = (reader.dwarf, reader.headers, reader.budget);
-    let matcher = Matcher::new(name);
     let parts = each(
-        &numbers,
+        numbers,
         Vec::new,
         |found: &mut Vec<(usize, Declared)>, &number| {
-            let Ok(unit) = dwarf.unit(headers[number]) else {
+            let Some(Ok(unit)) = headers.get(number).map(|header| dwarf.unit(*header)) else {
                 return;
             };
             let mut units = Units::new(dwarf, headers, &budget.work);
             let mut scan = || -> gimli::Result<()> {
                 let mut entries = unit.entries_raw(None)?;
-                while !entries.is_empty() && found.len() < MAX_INSTANCES && !budget.work.is_short() {
+                while !entries.is_empty() && found.len() < limit && !budget.work.is_short() {
                     let offset = entries.next_offset();
                     let Some(abbreviation) = entries.read_abbreviation()? else {
                         continue;
@@ -354,10 +363,7 @@ fn abstracts(reader: &Reader<'_, '_>, name: &Name) -> HashMap<usize, Rc<Known>> 
                         continue;
                     };
                     let declared = follow(&mut units, offset.0);
-                    let linkage = declared.linkage_name.as_deref().or(declared.name.as_deref());
-                    if linkage.is_some_and(|linkage| matcher.matches(linkage.as_bytes()).is_some())
-                        && budget.text.take(declared.text_bytes())
-                    {
+                    if is_wanted(&declared) && budget.text.take(declared.text_bytes()) {
                         found.push((offset.0, declared));
                     }
                 }
@@ -367,29 +373,46 @@ fn abstracts(reader: &Reader<'_, '_>, name: &Name) -> HashMap<usize, Rc<Known>> 
             let _ = scan();
         },
     );
-    let known = parts.into_iter().flatten().map(|(offset, declared)| {
-        let name = shown_name(&declared);
-        (offset, Rc::new(Known { declared, name }))
-    });
-    known.take(MAX_INSTANCES).collect()
+    parts.into_iter().flatten().take(limit).collect()
 }
 
-/// The inlined instances of some functions: what is inlined, and unit and entry of the instance.
-fn instances(
+/// Functions of a name that may be inlined.
+fn abstracts_of(reader: &Reader<'_, '_>, name: &Name, limit: usize) -> HashMap<usize, Declared> {
+    let outline = reader.module.outline(Part::Names);
+    let numbers = name.own().and_then(|own| outline.with_inlined(own));
+    let numbers = numbers.unwrap_or_else(|| (0..reader.headers.len()).collect());
+    let matcher = Matcher::new(name);
+    abstracts(reader, &numbers, limit, |declared| {
+        let linkage = declared.linkage_name.as_deref().or(declared.name.as_deref());
+        linkage.is_some_and(|linkage| matcher.matches(linkage.as_bytes()).is_some())
+    })
+}
+
+/// Visits the inlined instances of functions, which are given by their entries: what is inlined, unit and entry.
+fn each_instance<S: Send>(
     reader: &Reader<'_, '_>,
-    origins: &HashMap<usize, Rc<Known>>,
-) -> Vec<(usize, usize, UnitOffset)> {
-    let numbers: Vec<usize> = (0..reader.headers.len()).collect();
+    origins: &HashSet<usize>,
+    state: impl Fn() -> S + Sync,
+    visit: impl Fn(&mut S, (usize, usize, UnitOffset)) + Sync,
+) -> Vec<S> {
     let (dwarf, headers) = (reader.dwarf, reader.headers);
-    // Rc's are not shared among cores.
-    let wanted: HashSet<usize> = origins.keys().copied().collect();
-    let parts = each(&numbers, Vec::new, |found: &mut Vec<_>, &number| {
-        let Ok(unit) = dwarf.unit(headers[number]) else {
+    // A function is inlined into its own unit, or into those that refer to others.
+    let numbers = match reader.module.outline(Part::Names).with_foreign() {
+        Some(mut numbers) => {
+            numbers.extend(origins.iter().filter_map(|&origin| unit_of(headers, origin)));
+            numbers.sort_unstable();
+            numbers.dedup();
+            numbers
+        }
+        None => (0..headers.len()).collect(),
+    };
+    each(&numbers, state, |state, &number| {
+        let Some(Ok(unit)) = headers.get(number).map(|header| dwarf.unit(*header)) else {
             return;
         };
         let mut scan = || -> gimli::Result<()> {
             let mut entries = unit.entries_raw(None)?;
-            while !entries.is_empty() && found.len() < MAX_FOUND {
+            while !entries.is_empty() {
                 let offset = entries.next_offset();
                 let Some(abbreviation) = entries.read_abbreviation()? else {
                     continue;
@@ -400,16 +423,115 @@ fn instances(
                 }
                 let entry = unit.entry(offset)?;
                 if let Some(origin) = origin(&unit, &entry).or_else(|| global(&unit, &entry))
-                    && wanted.contains(&origin)
+                    && origins.contains(&origin)
                 {
-                    found.push((origin, number, offset));
+                    visit(state, (origin, number, offset));
                 }
             }
             Ok(())
         };
         let _ = scan();
+    })
+}
+
+/// The inlined instances of some functions: what is inlined, and unit and entry of the instance.
+fn instances(reader: &Reader<'_, '_>, origins: &HashSet<usize>) -> Vec<(usize, usize, UnitOffset)> {
+    let parts = each_instance(reader, origins, Vec::new, |found, instance| {
+        if found.len() < MAX_FOUND {
+            found.push(instance);
+        }
     });
     let mut found: Vec<_> = parts.into_iter().flatten().collect();
     found.sort_unstable();
     found
+}
+
+/// How often functions are inlined, by the entry that instances refer to.
+fn instance_counts(reader: &Reader<'_, '_>, origins: &HashSet<usize>) -> HashMap<usize, u64> {
+    let parts = each_instance(
+        reader,
+        origins,
+        HashMap::<usize, u64>::new,
+        |counts, (origin, _, _)| {
+            *counts.entry(origin).or_default() += 1;
+        },
+    );
+    let mut counts: HashMap<usize, u64> = HashMap::new();
+    for (origin, count) in parts.into_iter().flatten() {
+        *counts.entry(origin).or_default() += count;
+    }
+    counts
+}
+
+/// The name of functions that exist only inlined, and the number of their instances; `None` where there is none of this
+/// name.
+#[must_use]
+pub fn inlined_count(module: &ModuleIndex, name: &Name) -> Option<(String, u64)> {
+    with_dwarf(module, |reader| {
+        let abstracts = abstracts_of(reader, name, MAX_ABSTRACTS);
+        let counts = instance_counts(reader, &abstracts.keys().copied().collect());
+        let of = |origin| {
+            let declared: &Declared = abstracts.get(origin)?;
+            declared.name.as_ref().or(declared.linkage_name.as_ref())
+        };
+        let first = counts.keys().filter_map(of).min()?;
+        Some((first.clone(), counts.values().sum()))
+    })
+    .flatten()
+}
+
+/// What debug information says of functions, by address: as [`super::super::DebugIndex`] has it, but of few functions and
+/// so of few units.
+#[must_use]
+pub fn debugged(module: &ModuleIndex, numbers: &[usize]) -> HashMap<u64, Debugged> {
+    let of_dwarf = |reader: &mut Reader<'_, '_>| {
+        let with_code = numbers.iter().filter(|&&at| at < module.len());
+        let addresses: Vec<u64> = with_code.map(|&at| module.function(at).address()).collect();
+        let mut declared: HashMap<u64, Declared> = HashMap::new();
+        for (address, entry) in entries(reader, &addresses) {
+            declared.insert(address, described(reader, entry).unwrap_or_default());
+        }
+        let wanted: HashSet<&Declared> = declared.values().collect();
+        let outline = reader.module.outline(Part::Names);
+        let mut units: Option<BTreeSet<usize>> = Some(BTreeSet::new());
+        for declared in &wanted {
+            let name = declared.name.as_deref().map(without_arguments);
+            if let Some(name) = name.or(declared.linkage_name.as_deref()) {
+                units = units.zip(outline.with_inlined(name)).map(|(mut units, of_name)| {
+                    units.extend(of_name);
+                    units
+                });
+            }
+        }
+        let units: Vec<usize> = match units {
+            Some(units) => units.into_iter().collect(),
+            None => (0..reader.headers.len()).collect(),
+        };
+        let abstracts = abstracts(reader, &units, MAX_ABSTRACTS, |declared| {
+            wanted.contains(declared)
+        });
+        let mut counts: HashMap<&Declared, u64> = HashMap::new();
+        for (origin, count) in instance_counts(reader, &abstracts.keys().copied().collect()) {
+            if let Some(declared) = abstracts.get(&origin) {
+                *counts.entry(declared).or_default() += count;
+            }
+        }
+        let debugged = declared.iter().map(|(&address, declared)| {
+            let debugged = Debugged {
+                source: declared.source.clone(),
+                inlined: counts.get(declared).copied().unwrap_or(0),
+            };
+            (address, debugged)
+        });
+        debugged.collect()
+    };
+    with_dwarf(module, of_dwarf).unwrap_or_default()
+}
+
+/// What the entry of a function declares, as its instances have it.
+fn described(reader: &mut Reader<'_, '_>, (number, offset): (usize, UnitOffset)) -> Option<Declared> {
+    let unit = reader.unit(number)?;
+    let entry = unit.entry(offset).ok()?;
+    let described = origin(&unit, &entry).or_else(|| global(&unit, &entry))?;
+    Some(reader.known(described).declared.clone())
 }

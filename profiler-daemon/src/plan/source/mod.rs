@@ -37,7 +37,7 @@ pub(super) mod units;
 mod variables;
 pub(super) mod whole;
 
-pub use find::{Found, MAX_INSTANCES, at_addresses, functions, inlined, line};
+pub use find::{Found, MAX_INSTANCES, at_addresses, debugged, functions, inlined, inlined_count, line};
 pub use flow::{Call, CallKind};
 pub use model::{Branch, FunctionSource, Instance, Line, Position, Readable};
 pub use part::MAX_LINES;

@@ -15,9 +15,11 @@ use gimli::{
 
 use super::{
     super::{
-        dwarf::{Declared, Units, each, follow, steps_of, unit_of},
+        dwarf::{Declared, Units, follow, unit_of},
         elf::{Elf, MAX_UNCOMPRESSED_BYTES, Relocation},
+        functions::ModuleIndex,
         left::Left,
+        outline::Part,
     },
     budget::Budget,
     rows::{Files, UnitRows},
@@ -133,6 +135,7 @@ pub(in crate::plan) struct Reader<'d, 'a> {
     pub headers: &'d [UnitHeader<Slice<'a>>],
     pub budget: &'d Budget,
     pub files: Files,
+    pub module: &'d ModuleIndex,
     elf: &'d Elf<'a>,
     units: Units<'d, 'a>,
     /// By offset.
@@ -144,6 +147,7 @@ pub(in crate::plan) struct Reader<'d, 'a> {
 
 impl<'d, 'a> Reader<'d, 'a> {
     pub fn new(
+        module: &'d ModuleIndex,
         elf: &'d Elf<'a>,
         dwarf: &'d Dwarf<Slice<'a>>,
         headers: &'d [UnitHeader<Slice<'a>>],
@@ -154,6 +158,7 @@ impl<'d, 'a> Reader<'d, 'a> {
             headers,
             budget,
             files: Files::new(),
+            module,
             elf,
             units: Units::new(dwarf, headers, &budget.work),
             known: HashMap::new(),
@@ -220,37 +225,20 @@ impl<'d, 'a> Reader<'d, 'a> {
         (self.elf, self.relocations.get_or_init(|| self.elf.relocations()))
     }
 
-    /// The numbers of the units that hold these addresses: by the table of them that the file has, else by what the
-    /// units say.
+    /// The numbers of the units that hold these addresses: by the table of them that the file has, else by its
+    /// outline.
     pub fn holding(&self, addresses: &[u64]) -> HashMap<u64, usize> {
         let mut missing: BTreeSet<u64> = addresses.iter().copied().collect();
         let mut found = self.by_table(&mut missing);
         if missing.is_empty() {
             return found;
         }
-        let numbers: Vec<usize> = (0..self.headers.len()).collect();
-        // The cores share what nobody writes to. Each finds the first of its units that holds an address.
-        let (dwarf, headers, left) = (self.dwarf, self.headers, &self.budget.steps);
-        let state = || (missing.clone(), Vec::new());
-        let parts = each(&numbers, state, |(missing, held), &number| {
-            if missing.is_empty() || left.is_short() {
-                return;
+        for (range, number) in self.module.outline(Part::Places).ranges() {
+            if missing.is_empty() || !self.budget.steps.take(1) {
+                break;
             }
-            let Ok(unit) = dwarf.unit(headers[number]) else {
-                return;
-            };
-            left.take(steps_of(&unit));
-            let Ok(root) = unit.entry(unit.header.root_offset()) else {
-                return;
-            };
-            each_range(dwarf, &unit, &root, left, |range| {
-                held.extend(take(missing, range).into_iter().map(|address| (address, number)));
-                !missing.is_empty()
-            });
-        });
-        for (address, number) in parts.into_iter().flat_map(|(_, held)| held) {
-            let known = found.entry(address).or_insert(number);
-            *known = number.min(*known);
+            let held = take(&mut missing, range);
+            found.extend(held.into_iter().map(|address| (address, number)));
         }
         found
     }

@@ -1,7 +1,11 @@
 //! A file's DWARF, a unit at a time, and what else of it is needed.
 
 use super::{entry_value::Calls, refusal::Refusal, thread_local::ThreadStorage};
-use crate::plan::elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES};
+use crate::plan::{
+    elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES},
+    functions::ModuleIndex,
+    outline::{self, Outline, Part},
+};
 use gimli::{BaseAddresses, Dwarf, DwarfSections, EndianSlice, LittleEndian, Unit, UnitHeader, UnitOffset};
 use object::{Object as _, ObjectSection as _, read::elf::ElfFile64};
 use std::{
@@ -19,8 +23,6 @@ pub(super) type Header<'a> = UnitHeader<Slice<'a>>;
 const MAX_UNITS: usize = 1 << 22;
 /// Units that are kept parsed; then all are parsed anew.
 const MAX_CACHED_UNITS: usize = 64;
-/// Address ranges of units that are listed.
-const MAX_RANGES: usize = 1 << 20;
 
 /// What is read of a file, uncompressed. It outlives the [`DebugFile`] over it.
 pub struct DebugSections<'a> {
@@ -83,7 +85,9 @@ pub struct DebugFile<'a> {
     pub(super) dwarf: Dwarf<Slice<'a>>,
     pub(super) sections: &'a DebugSections<'a>,
     headers: OnceCell<Vec<Header<'a>>>,
-    ranges: OnceCell<Vec<(Range<u64>, usize)>>,
+    /// The file's symbols, which keep its outline.
+    module: Option<&'a ModuleIndex>,
+    outlines: outline::Lazy,
     units: RefCell<HashMap<usize, Rc<Unit<Slice<'a>>>>>,
     pub(super) functions: RefCell<HashMap<usize, Functions>>,
     pub(super) calls: RefCell<HashMap<usize, Calls>>,
@@ -100,11 +104,27 @@ impl<'a> DebugFile<'a> {
                 .borrow(|section| EndianSlice::new(section, LittleEndian)),
             sections,
             headers: OnceCell::new(),
-            ranges: OnceCell::new(),
+            module: None,
+            outlines: outline::Lazy::default(),
             units: RefCell::default(),
             functions: RefCell::default(),
             calls: RefCell::default(),
             prologue_ends: RefCell::default(),
+        }
+    }
+
+    /// Takes the outline of its units from the file that has its code.
+    #[must_use]
+    pub fn of_module(mut self, module: &'a ModuleIndex) -> Self {
+        self.module = Some(module);
+        self
+    }
+
+    /// Which units have what.
+    pub(super) fn outline(&self, part: Part) -> Outline {
+        match self.module {
+            Some(module) => module.outline(part),
+            None => self.outlines.get(part, &|| Outline::of(&self.dwarf, part)),
         }
     }
 
@@ -151,9 +171,10 @@ impl<'a> DebugFile<'a> {
     pub(super) fn units_of_code(&self, address: u64) -> Vec<usize> {
         let mut found = self.indexed(address);
         if found.is_empty() {
-            let ranges = self.ranges.get_or_init(|| self.all_ranges());
-            let holding = ranges.iter().filter(|(range, _)| range.contains(&address));
-            found.extend(holding.map(|(_, unit)| *unit));
+            let headers = self.headers();
+            let outline = self.outline(Part::Places);
+            let holding = outline.ranges().filter(|(range, _)| range.contains(&address));
+            found.extend(holding.filter_map(|(_, unit)| headers.get(unit).map(start_of)));
             found.dedup();
         }
         found
@@ -173,26 +194,6 @@ impl<'a> DebugFile<'a> {
             }
         }
         found
-    }
-
-    fn all_ranges(&self) -> Vec<(Range<u64>, usize)> {
-        let mut all = Vec::new();
-        for header in self.headers() {
-            let ranges = self
-                .dwarf
-                .unit(*header)
-                .and_then(|unit| self.dwarf.unit_ranges(&unit));
-            let Ok(mut ranges) = ranges else { continue };
-            while let Ok(Some(range)) = ranges.next() {
-                if all.len() == MAX_RANGES {
-                    return all;
-                }
-                if range.begin != 0 && range.begin < range.end {
-                    all.push((range.begin..range.end, start_of(header)));
-                }
-            }
-        }
-        all
     }
 }
 

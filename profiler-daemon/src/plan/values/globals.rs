@@ -1,11 +1,12 @@
 //! Variables outside of functions, by the names that their users know: in the function's own unit first, then in the
-//! others, each read only when it is its turn.
+//! others that have one of that name.
 
 use super::{
     entry::Entry,
     file::{DebugFile, Slice, start_of},
     refusal::Refusal,
 };
+use crate::plan::outline::Part;
 use gimli::Unit;
 use std::rc::Rc;
 
@@ -39,7 +40,16 @@ impl<'a> DebugFile<'a> {
         let own = own.and_then(|unit| unit.header.debug_info_offset());
         let mut found = Vec::new();
         let mut left = MAX_SEARCHED_BYTES;
-        for header in self.headers() {
+        let headers = self.headers();
+        let numbers = match path
+            .last()
+            .map(|name| self.outline(Part::Names).with_variable(name))
+        {
+            Some(Some(numbers)) => numbers,
+            // Any may have it.
+            _ => (0..headers.len()).collect(),
+        };
+        for header in numbers.into_iter().filter_map(|number| headers.get(number)) {
             if Some(start_of(header)) == own.map(|offset| offset.0) {
                 continue;
             }

@@ -11,13 +11,13 @@ use crate::{
         names::Match,
         scope::{Comparison, Name, Place, Predicate, Scope, Step},
         source::{self, FunctionSource},
-        values::{self, DebugFile, Expression, Shape, Site, shape::Form},
+        values::{self, Expression, Shape, Site, shape::Form},
     },
     session::{
         command::{Capture, Purpose},
         error::{Reason, SessionError},
         files::TargetFile,
-        lines::sections,
+        lines,
         prepare::{Planner, PreparedStep},
     },
 };
@@ -109,9 +109,8 @@ pub fn capture(subjects: &[Subject<'_>]) -> Result<(Capture, Vec<Feature>), Sess
         }
     };
     for Subject { file, source } in subjects {
-        let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
-        let sections = sections(file, bytes)?;
-        let debug = DebugFile::new(&sections);
+        let sections = lines::sections(file)?;
+        let debug = lines::debug(file, &sections);
         // Of the shapes alone: where the file lies in the target does not matter.
         let site = Site {
             address: source.address,
