@@ -547,6 +547,10 @@ fn a_session_can_record_hits_for_those_who_join() {
         &run(&fake, &["session", "new", "-p", "1", "handle", "--trace"]),
         0,
     );
+    assert_status(
+        &run(&fake, &["session", "new", "-p", "1", "handle", "--stack"]),
+        0,
+    );
     let joined = ["trace", "--session", "web", "--duration", "0.2"];
     assert_status(&run(&fake, &joined), 0);
     for excluded in [["--print", "n"], ["--limit", "7"], ["-p", "1"]] {
@@ -554,13 +558,21 @@ fn a_session_can_record_hits_for_those_who_join() {
     }
     let seen = fake.seen.lock().unwrap();
     let captures: Vec<_> = seen.created.iter().map(|new| new.capture.clone()).collect();
-    let capture = |print: &[&str], hits_per_second| {
+    let capture = |print: &[&str], hits_per_second, stack| {
         Some(profiler_proto::v1::Capture {
             print: print.iter().map(|text| (*text).to_owned()).collect(),
             hits_per_second,
+            stack,
         })
     };
-    assert_eq!(captures, [capture(&["n"], 7), capture(&[], 1000)]);
+    assert_eq!(
+        captures,
+        [
+            capture(&["n"], 7, false),
+            capture(&[], 1000, false),
+            capture(&[], 1000, true)
+        ]
+    );
     assert!(seen.ended.is_empty());
 }
 

@@ -35,7 +35,7 @@ pub struct HitSlot {
     pub disturbed: u64,
     /// Place of the instruction within its page.
     pub page_offset: u32,
-    /// [`HitSlot::RECORD`].
+    /// [`HitSlot::RECORD`] and [`HitSlot::STACK`].
     pub flags: u32,
     /// The way that a conditional jump at the site has to go for a hit: 0 for any, else 1 + the number of the condition
     /// that has to hold.
@@ -47,6 +47,8 @@ pub struct HitSlot {
 impl HitSlot {
     /// Hits are recorded, and not only counted.
     pub const RECORD: u32 = 1;
+    /// With the thread's stack.
+    pub const STACK: u32 = 2;
 }
 
 assert_layout!(HitSlot, size 88,
@@ -74,7 +76,7 @@ pub struct HitHeader {
     pub tid: u32,
     /// Whose site it is.
     pub probe: ProbeId,
-    /// [`HitHeader::JOINED`].
+    /// [`HitHeader::JOINED`] and others.
     pub flags: u32,
     /// `CLOCK_MONOTONIC`.
     pub ts_ns: u64,
@@ -87,6 +89,8 @@ impl HitHeader {
     pub const JOINED: u32 = 1;
     /// A span begins with it, whose number `parent` is.
     pub const ENTRY: u32 = 2;
+    /// The thread's stack is in the record before, of the same thread and time.
+    pub const STACK: u32 = 4;
 }
 
 assert_layout!(HitHeader, size 40,

@@ -8,6 +8,8 @@ pub const SAMPLE: u32 = 1;
 pub const SPAN_END: u32 = 2;
 /// [`crate::hit::HitHeader::kind`].
 pub const HIT: u32 = 3;
+/// [`StackHeader::kind`].
+pub const STACK: u32 = 4;
 
 /// A sample: this header, then `spans` × [`SpanRef`] (outermost first), then `kernel_frames`
 /// and `user_frames` addresses of 8 bytes each, innermost first.
@@ -60,6 +62,27 @@ impl SampleHeader {
 assert_layout!(SampleHeader, size 40,
     kind at 0, cpu at 4, tgid at 8, tid at 12, ts_ns at 16, weight_ns at 24, spans at 32,
     kernel_frames at 34, user_frames at 36, flags at 38);
+
+/// The stack of a thread at a hit: this header, then `frames` addresses as a sample's user addresses are. The hit's
+/// record follows, that of the same thread and time; without it the hit was lost.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct StackHeader {
+    /// [`STACK`].
+    pub kind: u32,
+    /// The process (thread group), in the initial PID namespace.
+    pub tgid: u32,
+    /// The thread, in the initial PID namespace.
+    pub tid: u32,
+    /// Number of addresses.
+    pub frames: u16,
+    /// Those of [`SampleHeader::flags`] that begin with `USER_`.
+    pub flags: u16,
+    /// `CLOCK_MONOTONIC`: [`crate::hit::HitHeader::ts_ns`].
+    pub ts_ns: u64,
+}
+
+assert_layout!(StackHeader, size 24, kind at 0, tgid at 4, tid at 8, frames at 12, flags at 14, ts_ns at 16);
 
 /// A span that was open when a sample was taken. With the sample's thread, `sequence` is its id.
 #[repr(C)]

@@ -25,7 +25,7 @@ use profiler_common::{
 use crate::{
     atomic,
     emit::{BPF_RB_NO_WAKEUP, Fill},
-    gate,
+    gate, hit_stack,
     maps::{self, HITS, READ_PLANS, READINGS, RING},
     plain::set,
     registers::Registers,
@@ -63,6 +63,9 @@ pub struct Reading {
     length: u32,
     /// Values in it.
     values: u32,
+    /// [`HitHeader::STACK`] where the thread's stack was taken, else 0.
+    has_stack: u32,
+    unused: u32,
     thread_pointer: u64,
     registers: [u64; REGISTERS],
     state: State,
@@ -95,7 +98,9 @@ pub fn take(ctx: *mut c_void, cookie: Cookie) {
             }
         }
         atomic::add(&raw mut (*probe).entries, 1);
-        let reads = (*slot).required > 0 || (*slot).flags & HitSlot::RECORD != 0 && (*slot).values > 0;
+        let records = (*slot).flags & HitSlot::RECORD != 0;
+        let takes = (*slot).values > 0 || (*slot).flags & HitSlot::STACK != 0;
+        let reads = (*slot).required > 0 || records && takes;
         if reads && (instruction_pointer as u32 ^ (*slot).page_offset) & PAGE_MASK != 0 {
             atomic::add(&raw mut (*slot).disturbed, 1);
             return;
@@ -134,9 +139,27 @@ unsafe fn look(
             }
         }
         open(probe, parent);
-        if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) {
+        if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) && take_stack(ctx, reading, slot) {
             write(reading, slot, probe, parent, cookie);
         }
+    }
+}
+
+/// Takes the thread's stack if it is to be recorded. Whether the hit may be recorded; if not, it is counted why.
+#[inline(always)]
+unsafe fn take_stack(ctx: *mut c_void, reading: *mut Reading, slot: *mut HitSlot) -> bool {
+    // SAFETY: live map values.
+    unsafe {
+        set!((*reading).has_stack, 0);
+        if (*slot).flags & HitSlot::STACK == 0 {
+            return true;
+        }
+        if !hit_stack::take(ctx) {
+            atomic::add(&raw mut (*slot).no_state, 1);
+            return false;
+        }
+        set!((*reading).has_stack, HitHeader::STACK);
+        true
     }
 }
 
@@ -169,7 +192,7 @@ unsafe fn write(
     // SAFETY: live map values; `parent` may be null.
     unsafe {
         let header = (&raw mut (*reading).record).cast::<HitHeader>();
-        set!((*header).flags, 0);
+        set!((*header).flags, (*reading).has_stack);
         set!((*header).parent, 0);
         if !parent.is_null() {
             set!((*header).parent, u64::from((*parent).sequence));
@@ -177,7 +200,7 @@ unsafe fn write(
                 if !gate::join(probe, parent) {
                     return;
                 }
-                set!((*header).flags, HitHeader::JOINED);
+                set!((*header).flags, (*reading).has_stack | HitHeader::JOINED);
             }
         }
         if (*slot).values > 0 {
@@ -265,8 +288,11 @@ unsafe fn write_entry(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
             return;
         }
         begin(reading, Registers::new(ctx));
+        if !take_stack(ctx, reading, slot) {
+            return;
+        }
         let header = (&raw mut (*reading).record).cast::<HitHeader>();
-        set!((*header).flags, HitHeader::ENTRY);
+        set!((*header).flags, (*reading).has_stack | HitHeader::ENTRY);
         set!((*header).parent, u64::from(sequence));
         if (*slot).values > 0 {
             let first = (*slot).first_plan.wrapping_add((*slot).required);
@@ -604,7 +630,12 @@ unsafe fn emit(reading: *mut Reading, slot: *mut HitSlot, cookie: Cookie) {
         set!((*header).tgid, (ids >> 32) as u32);
         set!((*header).tid, ids as u32);
         set!((*header).probe, cookie.probe());
-        set!((*header).ts_ns, bpf_ktime_get_ns());
+        let ts_ns = bpf_ktime_get_ns();
+        set!((*header).ts_ns, ts_ns);
+        if (*reading).has_stack != 0 && !hit_stack::send(ts_ns) {
+            atomic::add(&raw mut (*slot).ring_full, 1);
+            return;
+        }
         let mut length = u64::from((*reading).length);
         core::arch::asm!("if {0} <= 4608 goto +1", "{0} = 4608", inout(reg) length);
         let failed = bpf_ringbuf_output(maps::handle(&RING), header.cast(), length, BPF_RB_NO_WAKEUP);

@@ -20,6 +20,7 @@ mod emit;
 mod gate;
 mod histogram;
 mod hit;
+mod hit_stack;
 mod maps;
 mod pending;
 mod plain;

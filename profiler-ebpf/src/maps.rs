@@ -23,7 +23,7 @@ use profiler_common::{
     values::ReadPlan,
 };
 
-use crate::{hit::Reading, sample::Scratch};
+use crate::{hit::Reading, hit_stack::TakenStack, sample::Scratch};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -58,6 +58,10 @@ pub static READ_PLANS: Array<ReadPlan, { MAX_READ_PLANS as usize }, MMAPABLE> = 
 /// The working memory of a thread at a site where values are read.
 #[btf_map]
 pub static READINGS: TaskStorage<Reading> = TaskStorage::new();
+
+/// The working memory of a thread at a site where its stack is taken.
+#[btf_map]
+pub static TAKEN_STACKS: TaskStorage<TakenStack> = TaskStorage::new();
 
 /// Processes to sample, and how.
 #[btf_map]

@@ -15,7 +15,7 @@ use profiler_common::{
 
 use crate::{
     emit::{self, Fill},
-    maps::{self, RING, SCRATCH, TARGETS},
+    maps::{self, RING, SCRATCH, TARGETS, UNWIND_RECENT},
     registers::Registers,
     span,
     stack::{self, Part},
@@ -92,7 +92,7 @@ pub fn take(ctx: *mut c_void) {
     // SAFETY: as above; the scratch is this CPU's, and nothing interrupts the sampler.
     let user = unsafe {
         let out = out.add(mask(offset));
-        match unwind::walk(tgid, &raw mut (*scratch).walk, out, kernel > 0) {
+        match walk_by_tables(tgid, &raw mut (*scratch).walk, out, kernel > 0) {
             Some(walked) => walked,
             None => walk_by_kernel(ctx, out),
         }
@@ -132,6 +132,21 @@ pub fn take(ctx: *mut c_void) {
         let program_ns = unsafe { bpf_ktime_get_ns() }.wrapping_sub(ts_ns);
         let sampling_ns = program_ns.wrapping_add(sampling.interrupt_ns);
         for_each_span(state, out, depth, sampling_ns, count_hit);
+    }
+}
+
+/// The way by tables, where there are some.
+///
+/// # Safety
+/// `out` has room for [`unwind::WALK_BYTES`], and `walk` is the scratch of this CPU's sampler.
+#[inline(always)]
+unsafe fn walk_by_tables(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) -> Option<Walked> {
+    let recent = UNWIND_RECENT.get_ptr_mut(0)?.cast();
+    // SAFETY: the caller's.
+    unsafe {
+        unwind::start(tgid, walk, |walk| unwind::begin_at_interrupt(walk, in_kernel))?;
+        unwind::run(walk, recent, out);
+        Some(unwind::walked(walk))
     }
 }
 

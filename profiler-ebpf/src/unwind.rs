@@ -1,4 +1,4 @@
-//! Walking a user's stack by the daemon's tables. Only the sampler may: the walk's state is its scratch.
+//! Walking a user's stack by the daemon's tables. The walk's state is the sampler's scratch, or the probed thread's own.
 
 mod begin;
 mod lookup;
@@ -15,8 +15,10 @@ use profiler_common::{
     },
 };
 
+pub use begin::{begin_at_interrupt, begin_at_probe};
+
 use crate::{
-    maps::{UNWIND_PROCESSES, UNWIND_RECENT, UNWIND_RULES},
+    maps::{UNWIND_PROCESSES, UNWIND_RULES},
     pending::{self, Pending},
     plain::{copy, set},
     task,
@@ -82,16 +84,26 @@ pub struct Walked {
     pub flags: u16,
 }
 
-/// Walks the current thread's user stack; `None` where the daemon has given no tables for its process.
+/// Forgets what the walk before found.
 ///
 /// # Safety
-/// `out` has room for [`WALK_BYTES`], and `walk` is the scratch of this CPU's sampler.
+/// `walk` is a live map value, and nobody else's meanwhile.
 #[inline(always)]
-pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) -> Option<Walked> {
+pub unsafe fn forget(walk: *mut Walk) {
+    // SAFETY: the caller's.
+    unsafe { set!((*walk).frames, 0) };
+}
+
+/// Sets a walk to the frame that `begin` sets; `None` where that gives up, or where the daemon has given no tables for
+/// the process.
+///
+/// # Safety
+/// `walk` is a live map value, and nobody else's meanwhile.
+#[inline(always)]
+pub unsafe fn start(tgid: u32, walk: *mut Walk, begin: impl FnOnce(*mut Walk) -> Option<()>) -> Option<()> {
     // SAFETY: the value is copied at once.
     let process = unsafe { UNWIND_PROCESSES.get(&tgid).copied() }?;
-    let recent = UNWIND_RECENT.get_ptr_mut(0)?.cast::<Recent>();
-    // SAFETY: the caller's scratch is a live map value that nothing else uses meanwhile.
+    // SAFETY: the caller's.
     unsafe {
         set!((*walk).process.first_mapping, process.first_mapping);
         set!((*walk).process.mappings, process.mappings);
@@ -103,20 +115,55 @@ pub unsafe fn walk(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) ->
         set!((*walk).frames, 0);
         set!((*walk).flags, 0);
         set!((*walk).lost, 0);
-        begin::begin(walk, in_kernel)?;
-        let mut cursor = Cursor { walk, recent, out };
+    }
+    begin(walk)
+}
+
+/// Walks the current thread's user stack from where the walk was set to.
+///
+/// # Safety
+/// `out` has room for [`WALK_BYTES`], `walk` is as it was started, and `recent` is the one of this CPU's sampler, or null.
+#[inline(always)]
+pub unsafe fn run(walk: *mut Walk, recent: *mut Recent, out: *mut u8) {
+    let mut cursor = Cursor { walk, recent, out };
+    // SAFETY: the callback takes a `Cursor`, which outlives the call.
+    unsafe {
         bpf_loop(
             MAX_USER_FRAMES as u32,
             walk_one as *mut c_void,
             (&raw mut cursor).cast(),
             0,
         );
+    }
+}
+
+/// What a walk found.
+///
+/// # Safety
+/// `walk` is a live map value, and nobody else's meanwhile.
+#[inline(always)]
+pub unsafe fn walked(walk: *const Walk) -> Walked {
+    // SAFETY: the caller's.
+    unsafe {
         let flags = (*walk).flags as u16;
         let cut = (*walk).frames as usize >= MAX_USER_FRAMES && flags & SampleHeader::USER_COMPLETE == 0;
-        Some(Walked {
+        Walked {
             frames: (*walk).frames as usize,
             flags: flags | if cut { SampleHeader::USER_TRUNCATED } else { 0 },
-        })
+        }
+    }
+}
+
+/// Whether the tables of the process are still those that a walk went by.
+///
+/// # Safety
+/// `walk` is a live map value, and nobody else's meanwhile.
+#[inline(always)]
+pub unsafe fn is_current(tgid: u32, walk: *mut Walk) -> bool {
+    // SAFETY: the caller's; the value is copied at once.
+    unsafe {
+        let generation = UNWIND_PROCESSES.get(&tgid).map(|process| process.generation);
+        generation == Some((*walk).process.generation)
     }
 }
 

@@ -274,7 +274,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Show a running session that records hits (`session new --trace`) instead of making one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "exit"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "stack", "exit"])]
     pub session: Option<String>,
     /// Expressions to read at each hit, such as n,req->len; at most 16. Commas within brackets or double
     /// quotes do not separate. Repeatable
@@ -283,6 +283,9 @@ pub struct TraceArgs {
     /// Hits shown in a second at each place; the rest is counted
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
+    /// Show the stack of the thread with each hit: at the line, or where the call begins
+    #[arg(long)]
+    pub stack: bool,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
@@ -493,9 +496,12 @@ pub struct SessionNewArgs {
     /// Hits recorded in a second at each place; the rest is counted
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
+    /// Record the stack of the thread with each hit; implies --trace
+    #[arg(long)]
+    pub stack: bool,
     /// Divide the calls of the scope's last step by the value that this expression has where they begin,
     /// for `latency --session`
-    #[arg(long, value_name = "EXPR", conflicts_with_all = ["trace", "print", "limit"], value_parser = print_list::parse_one)]
+    #[arg(long, value_name = "EXPR", conflicts_with_all = ["trace", "print", "limit", "stack"], value_parser = print_list::parse_one)]
     pub by: Option<String>,
     /// File with symbols or debug information, or folder of such, for programs and libraries that were
     /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it

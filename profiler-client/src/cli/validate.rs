@@ -225,6 +225,7 @@ fn trace(args: TraceArgs) -> Result<Trace, Failure> {
     create.capture = Some(v1::Capture {
         print,
         hits_per_second: args.limit,
+        stack: args.stack,
     });
     Ok(Trace {
         session: SessionChoice::Make(create),
@@ -276,6 +277,7 @@ fn spans(args: SpansArgs) -> Result<Spans, Failure> {
             create.capture = (!print.is_empty()).then_some(v1::Capture {
                 print,
                 hits_per_second: args.limit,
+                stack: false,
             });
             SessionChoice::Make(create)
         }
@@ -357,10 +359,11 @@ fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
     create.by = args.by.unwrap_or_default();
     create.name = args.name.unwrap_or_default();
     create.symbols = absolute(&args.symbols)?;
-    if args.trace || !args.print.is_empty() {
+    if args.trace || args.stack || !args.print.is_empty() {
         create.capture = Some(v1::Capture {
             print: print_list::join(args.print)?,
             hits_per_second: args.limit,
+            stack: args.stack,
         });
     }
     Ok(Request::SessionNew {
@@ -497,7 +500,7 @@ mod tests {
     #[test]
     fn a_trace_says_what_to_capture() {
         let line = [
-            "trace", "-p", "7", "a.c:3", "--print", "n,a[1,2]", "--print", "*p", "--exit", "ret",
+            "trace", "-p", "7", "a.c:3", "--print", "n,a[1,2]", "--print", "*p", "--exit", "ret", "--stack",
         ];
         let (_, Request::Trace(trace)) = parse(&line).unwrap() else {
             panic!("not a trace")
@@ -514,6 +517,7 @@ mod tests {
             Some(v1::Capture {
                 print: vec!["n".into(), "a[1,2]".into(), "*p".into()],
                 hits_per_second: 1000,
+                stack: true,
             })
         );
         assert_eq!(create.name, "");
@@ -559,6 +563,7 @@ mod tests {
             Some(v1::Capture {
                 print: vec!["n".into(), "m".into()],
                 hits_per_second: 10_000,
+                stack: false,
             })
         );
     }

@@ -164,16 +164,7 @@ fn stack(state: &SpansState, span: &v1::Span, most: usize) -> Vec<Line> {
         within
     };
     for frame in frames.iter().take(shown) {
-        let mut line = Line::of(Style::Plain, format!("        {}", terminal(&frame.function)));
-        if !frame.file.is_empty() {
-            let file = frame.file.rsplit('/').next().unwrap_or(&frame.file);
-            let place = match frame.line {
-                0 => format!("  {}", terminal(file)),
-                number => format!("  {}:{number}", terminal(file)),
-            };
-            line = line.and(Style::Faint, place);
-        }
-        lines.push(line);
+        lines.push(trace::frame(frame));
     }
     if frames.len() > shown && most > 0 {
         let more = frames.len() - shown;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     json::{SCHEMA, integer, known, line},
-    trace_json::push_values,
+    trace_json::{frame, push_values},
 };
 use crate::state::spans::SpansState;
 
@@ -66,15 +66,6 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
             "place": child.place,
             "offset_ns": integer(child.offset_ns),
             "duration_ns": child.duration_ns.map_or(Value::Null, integer),
-        })
-    };
-    let frame = |frame: &v1::Frame| {
-        json!({
-            "function": frame.function,
-            "file": known(&frame.file),
-            "line": if frame.line == 0 { Value::Null } else { frame.line.into() },
-            "module": known(&frame.module),
-            "inlined": frame.inlined,
         })
     };
     let tail = json!({

@@ -1,4 +1,4 @@
-//! Hits for people: a line each.
+//! Hits for people: a line each, and the stack below it where there is one.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const MAX_PLACE_COLUMNS: usize = 48;
 /// Columns of a duration.
 const DURATION_COLUMNS: usize = 8;
 
-/// A line for each hit. `origin_ns` is the time that theirs are counted from.
+/// A line for each hit, and one for each frame of its stack, innermost first. `origin_ns` is the time that theirs are counted from.
 #[must_use]
 pub fn hits(state: &TraceState, hits: &[v1::Hit], origin_ns: u64) -> Vec<Line> {
     let places: Vec<String> = state.places.iter().map(place).collect();
@@ -27,9 +27,36 @@ pub fn hits(state: &TraceState, hits: &[v1::Hit], origin_ns: u64) -> Vec<Line> {
         .max()
         .unwrap_or(0);
     let named = |hit: &v1::Hit| places.get(usize::try_from(hit.place).ok()?);
-    hits.iter()
-        .filter_map(|hit| Some(line(hit, named(hit)?, columns, origin_ns)))
-        .collect()
+    let mut lines = Vec::new();
+    for hit in hits {
+        if let Some(place) = named(hit) {
+            lines.push(line(hit, place, columns, origin_ns));
+            if let Some(stack) = &hit.stack {
+                lines.extend(state.frames(stack).rev().map(frame));
+                if !stack.complete {
+                    lines.push(Line::of(Style::Warning, "        … incomplete"));
+                }
+            }
+        }
+    }
+    lines
+}
+
+/// A frame of a stack.
+#[must_use]
+pub(super) fn frame(frame: &v1::Frame) -> Line {
+    let line = Line::of(Style::Plain, format!("        {}", terminal(&frame.function)));
+    if frame.file.is_empty() {
+        return line;
+    }
+    let file = terminal(last(&frame.file));
+    line.and(
+        Style::Faint,
+        match frame.line {
+            0 => format!("  {file}"),
+            number => format!("  {file}:{number}"),
+        },
+    )
 }
 
 fn line(hit: &v1::Hit, place: &str, columns: usize, origin_ns: u64) -> Line {
@@ -102,12 +129,11 @@ fn last(path: &str) -> &str {
 #[must_use]
 pub fn summary(state: &TraceState, elapsed: std::time::Duration) -> String {
     let TraceState {
-        places: _,
         shown,
         reached,
         rejected,
         lost,
-        started: _,
+        ..
     } = state;
     let mut text = format!(
         "{:.1} s, {} {} shown of {} ({} rejected)",
@@ -191,6 +217,7 @@ pub(crate) mod tests {
                         value("q", Unsupported, "", ""),
                         value("r", Unspecified, "8", "8"),
                     ],
+                    stack: None,
                 },
                 v1::Hit {
                     ts_ns: 2_000_000_000,
@@ -199,6 +226,26 @@ pub(crate) mod tests {
                     place: 1,
                     duration_ns: Some(165_000),
                     values: Vec::new(),
+                    stack: Some(v1::Stack {
+                        frames: vec![9, 4],
+                        complete: false,
+                    }),
+                },
+            ],
+            frames: vec![
+                v1::Frame {
+                    id: 4,
+                    function: "handle_request".into(),
+                    file: "/src/main.cc".into(),
+                    line: 40,
+                    module: "/usr/bin/server".into(),
+                    inlined: true,
+                    ..Default::default()
+                },
+                v1::Frame {
+                    id: 9,
+                    function: "serve\x1b[2J".into(),
+                    ..Default::default()
                 },
             ],
             reached: 56_789,
@@ -222,6 +269,9 @@ pub(crate) mod tests {
                 "   2.000001 s     4631  parse main.cc:1310  n=7 s=\"a\\u{1b}[2Jb\" m=<optimized out> \
                  p=<unreadable: why\\u{1b}[2J> q=<unsupported: why\\u{1b}[2J> r=<unsupported: why\\u{1b}[2J>",
                 "  -1.000000 s     4632  handle_request        165 µs",
+                "        handle_request  main.cc:40",
+                "        serve\\u{1b}[2J",
+                "        … incomplete",
             ]
         );
     }

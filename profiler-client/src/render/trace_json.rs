@@ -14,7 +14,7 @@ pub fn hits(state: &TraceState, hits: &[v1::Hit]) -> String {
     let mut lines = String::new();
     for hit in hits {
         if let Some(place) = state.place(hit) {
-            object(&mut lines, hit, place);
+            object(&mut lines, state, hit, place);
         }
     }
     lines
@@ -43,7 +43,7 @@ pub fn summary(state: &TraceState) -> String {
     lines
 }
 
-fn object(lines: &mut String, hit: &v1::Hit, place: &v1::TracedPlace) {
+fn object(lines: &mut String, state: &TraceState, hit: &v1::Hit, place: &v1::TracedPlace) {
     let is_line = !place.file.is_empty();
     let mut head = json!({
         "type": "hit",
@@ -66,7 +66,26 @@ fn object(lines: &mut String, hit: &v1::Hit, place: &v1::TracedPlace) {
     lines.push_str(head.strip_suffix('}').unwrap_or(&head));
     lines.push_str(",\"values\":");
     push_values(lines, &hit.values);
+    if let Some(stack) = &hit.stack {
+        let frames: Vec<Value> = state.frames(stack).map(frame).collect();
+        lines.push_str(&format!(
+            ",\"stack\":{},\"complete\":{}",
+            Value::from(frames),
+            stack.complete
+        ));
+    }
     lines.push_str("}\n");
+}
+
+/// A frame of a stack, at the line that ran.
+pub(super) fn frame(frame: &v1::Frame) -> Value {
+    json!({
+        "function": frame.function,
+        "file": known(&frame.file),
+        "line": if frame.line == 0 { Value::Null } else { frame.line.into() },
+        "module": known(&frame.module),
+        "inlined": frame.inlined,
+    })
 }
 
 /// An object with a key for each value.
@@ -164,8 +183,19 @@ mod tests {
             "type", "schema", "ts_ns", "tid", "pid", "site", "function", "file", "line", "module", "address",
         ];
         assert_eq!(keys(&objects[0]), [promised.as_slice(), &["values"]].concat());
-        promised.extend(["duration_ns", "values"]);
+        promised.extend(["duration_ns", "values", "stack", "complete"]);
         assert_eq!(keys(&objects[1]), promised);
+        assert_eq!(
+            (&objects[1]["stack"], &objects[1]["complete"]),
+            (
+                &json!([
+                    {"function": "serve\x1b[2J", "file": null, "line": null, "module": null, "inlined": false},
+                    {"function": "handle_request", "file": "/src/main.cc", "line": 40, "module": "/usr/bin/server",
+                        "inlined": true},
+                ]),
+                &json!(false)
+            )
+        );
         assert_eq!(objects[0]["site"], "/src/main.cc:1310");
         assert_eq!(
             (&objects[1]["site"], &objects[1]["file"], &objects[1]["line"]),

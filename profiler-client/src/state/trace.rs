@@ -1,6 +1,6 @@
 //! A trace as the client knows it: its places and counts. Hits are passed on, not kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use profiler_proto::v1;
 
@@ -8,6 +8,9 @@ use super::Malformed;
 
 /// Places that are kept. It is far beyond the probes that a daemon grants.
 const MAX_PLACES: usize = 1 << 20;
+
+/// Frames that are kept, as many as a daemon makes.
+const MAX_FRAMES: usize = 1 << 20;
 
 /// How long before a run began a hit may have happened that belongs to it: calls that were already open, in nanoseconds.
 const EARLIER_NS: u64 = 10_000_000_000;
@@ -17,6 +20,8 @@ const EARLIER_NS: u64 = 10_000_000_000;
 pub struct TraceState {
     /// What [`v1::Hit::place`] counts in.
     pub places: Vec<v1::TracedPlace>,
+    /// The frames of stacks, by id.
+    frames: HashMap<u32, v1::Frame>,
     /// Hits that have arrived here.
     pub shown: u64,
     /// Hits at the places.
@@ -46,13 +51,23 @@ impl TraceState {
             r#final: _,
             final_reason: _,
             cost: _,
+            frames,
         } = message;
         if places.len() > MAX_PLACES - self.places.len() {
             return Err(Malformed("more than a million places"));
         }
+        if frames.len() > MAX_FRAMES - self.frames.len() {
+            return Err(Malformed("more than a million frames"));
+        }
         self.places.extend(places);
+        self.frames
+            .extend(frames.into_iter().map(|frame| (frame.id, frame)));
         if hits.iter().any(|hit| self.place(hit).is_none()) {
             return Err(Malformed("a hit at a place that it has not named"));
+        }
+        let mut stacks = hits.iter().filter_map(|hit| hit.stack.as_ref());
+        if stacks.any(|stack| stack.frames.iter().any(|id| !self.frames.contains_key(id))) {
+            return Err(Malformed("a stack with a frame that it has not named"));
         }
         self.started = true;
         self.shown = self.shown.saturating_add(hits.len() as u64);
@@ -66,6 +81,12 @@ impl TraceState {
     #[must_use]
     pub fn place(&self, hit: &v1::Hit) -> Option<&v1::TracedPlace> {
         self.places.get(usize::try_from(hit.place).ok()?)
+    }
+
+    /// The frames of a stack, root first.
+    #[must_use]
+    pub fn frames<'a>(&'a self, stack: &'a v1::Stack) -> impl DoubleEndedIterator<Item = &'a v1::Frame> {
+        stack.frames.iter().filter_map(|id| self.frames.get(id))
     }
 }
 
@@ -116,6 +137,32 @@ mod tests {
             assert!(state.apply(message(places, &[place])).is_err());
         }
         assert!(!state.started);
+    }
+
+    #[test]
+    fn a_stack_is_made_of_frames_that_were_named() {
+        let mut state = TraceState::default();
+        let with_stack = |named: &[u32], frames: &[u32]| {
+            let mut message = message(1, &[0]);
+            message.frames = named
+                .iter()
+                .map(|&id| v1::Frame {
+                    id,
+                    ..Default::default()
+                })
+                .collect();
+            message.hits[0].stack = Some(v1::Stack {
+                frames: frames.to_vec(),
+                complete: true,
+            });
+            message
+        };
+        assert!(state.apply(with_stack(&[3], &[3, 5])).is_err());
+        state.apply(with_stack(&[5], &[3])).unwrap();
+        let hits = state.apply(with_stack(&[], &[5, 3, 5])).unwrap();
+        let stack = hits[0].stack.as_ref().unwrap();
+        let ids: Vec<u32> = state.frames(stack).map(|frame| frame.id).collect();
+        assert_eq!(ids, [5, 3, 5]);
     }
 
     #[test]

@@ -453,12 +453,12 @@ impl view::ViewService for Service {
         request: Request<v1::WatchTraceRequest>,
     ) -> Result<Response<Self::WatchTraceStream>, Status> {
         let session = request.into_inner().session;
-        let scope = {
+        let created = {
             let seen = self.seen.lock().unwrap();
-            seen.created.last().map(|create| create.scope.clone())
+            seen.created.last().cloned().unwrap_or_default()
         };
-        let scope = scope.unwrap_or_default();
-        let view = move |update, why: Option<&str>| trace(&scope, update, why);
+        let with_stack = created.capture.is_some_and(|capture| capture.stack);
+        let view = move |update, why: Option<&str>| trace(&created.scope, with_stack, update, why);
         Ok(Response::new(self.play(&session, view)))
     }
 }

@@ -22,7 +22,7 @@ fn value(expression: &str, state: ValueState, json: &str, text: &str) -> v1::Hit
     }
 }
 
-fn hit(update: usize, of_call: bool) -> v1::Hit {
+fn hit(update: usize, of_call: bool, with_stack: bool) -> v1::Hit {
     v1::Hit {
         ts_ns: 1_000_000_000 + update as u64 * 50_000_000,
         pid: 7,
@@ -42,11 +42,28 @@ fn hit(update: usize, of_call: bool) -> v1::Hit {
             value("p", ValueState::Unreadable, "", ""),
             value("q", ValueState::Unsupported, "", ""),
         ],
+        stack: with_stack.then(|| v1::Stack {
+            frames: vec![1, 2],
+            complete: of_call,
+        }),
     }
 }
 
-/// The trace after a number of updates; why it is the last one. A scope with a colon is of a line, another of calls.
-pub fn trace(scope: &str, update: usize, why: Option<&str>) -> v1::WatchTraceResponse {
+fn frame(id: u32, function: &str, line: u32) -> v1::Frame {
+    v1::Frame {
+        id,
+        function: function.into(),
+        file: "/src/server.cc".into(),
+        line,
+        module: "/usr/bin/server".into(),
+        inlined: id == 2,
+        ..Default::default()
+    }
+}
+
+/// The trace after a number of updates; why it is the last one. A scope with a colon is of a line, another of calls;
+/// stacks of a line are incomplete.
+pub fn trace(scope: &str, with_stack: bool, update: usize, why: Option<&str>) -> v1::WatchTraceResponse {
     let is_line = scope.contains(':');
     let place = v1::TracedPlace {
         site: if is_line {
@@ -65,12 +82,17 @@ pub fn trace(scope: &str, update: usize, why: Option<&str>) -> v1::WatchTraceRes
     v1::WatchTraceResponse {
         seq: update as u64,
         places: if update == 0 { vec![place] } else { Vec::new() },
-        hits: vec![hit(update, !is_line); usize::try_from(HITS).unwrap()],
+        hits: vec![hit(update, !is_line, with_stack); usize::try_from(HITS).unwrap()],
         reached: messages * (HITS + LOST + 1),
         rejected: messages,
         lost: [("rate_limit".to_owned(), messages * LOST)].into(),
         r#final: why.is_some(),
         final_reason: why.unwrap_or("").into(),
         cost: None,
+        frames: if with_stack && update == 0 {
+            vec![frame(1, "main\x1b[2J", 40), frame(2, "handle", 13)]
+        } else {
+            Vec::new()
+        },
     }
 }

@@ -449,3 +449,95 @@ fn no_part_of_a_scope_is_left_out_in_silence() {
         );
     }
 }
+
+/// The chain of the fixture of that name, root first, below `main`.
+const CHAIN: [(&str, bool); 5] = [
+    ("outermost", false),
+    ("compare", false),
+    ("outer", false),
+    ("inlined", true),
+    ("reached", false),
+];
+
+/// Number of the line with a mark.
+fn chain_line(mark: &str) -> u32 {
+    let text = include_str!("../../../profiler-daemon/tests/fixtures/engine/chain.c");
+    let mark = format!("/* line of {mark} */");
+    let at = text.lines().position(|line| line.contains(&mark)).unwrap();
+    u32::try_from(at).unwrap() + 1
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_hit_has_the_stack_that_leads_to_it() {
+    let daemon = Daemon::start();
+    let place = format!("chain.c:{}", chain_line("reached"));
+    for json in [true, false] {
+        let mut target = Fixture::start("chain", &["100".to_owned()]);
+        let number = target.pid().to_string();
+        // A session of its own, then one that goes on.
+        let arguments: &[&str] = if json {
+            &["trace", "-p", &number, &place, "--stack", "--json"]
+        } else {
+            let new = [
+                "session", "new", "-p", &number, &place, "--stack", "--name", "chain",
+            ];
+            run(through(&daemon.socket, &new)).status(0);
+            &["trace", "--session", "chain"]
+        };
+        let command = Running::start(through(&daemon.socket, arguments));
+        while daemon
+            .sessions()
+            .first()
+            .is_none_or(|session| session["watchers"] != 1)
+        {}
+        target.run();
+        assert_eq!(target.finish().status, Some(0));
+        let command = command.end().status(0);
+        if json {
+            let (hits, summary) = accounted(&command, 100);
+            assert_eq!((hits.len(), &summary["lost"]), (100, &json!({})));
+            for hit in hits {
+                assert_eq!(hit["complete"], true, "{hit}");
+                let frames = hit["stack"].as_array().unwrap();
+                let seen: Vec<(&str, bool, u64)> = frames
+                    .iter()
+                    .filter(|frame| CHAIN.iter().any(|(name, _)| frame["function"] == *name))
+                    .map(|frame| {
+                        assert!(frame["file"].as_str().unwrap().ends_with("/chain.c"), "{frame}");
+                        assert!(frame["module"].as_str().unwrap().ends_with("chain"), "{frame}");
+                        (
+                            frame["function"].as_str().unwrap(),
+                            frame["inlined"].as_bool().unwrap(),
+                            frame["line"].as_u64().unwrap(),
+                        )
+                    })
+                    .collect();
+                let expected = CHAIN.map(|(name, inlined)| (name, inlined, u64::from(chain_line(name))));
+                assert_eq!(seen, expected);
+                assert_eq!(frames[0]["function"], "_start");
+            }
+        } else {
+            let text = command.stdout();
+            let lines: Vec<&str> = text.lines().collect();
+            let heads = lines
+                .iter()
+                .filter(|line| line.ends_with(&format!("  reached {place}")));
+            assert_eq!(heads.count(), 100, "{text}");
+            let frames: Vec<String> = CHAIN
+                .iter()
+                .rev()
+                .map(|(name, _)| format!("        {name}  chain.c:{}", chain_line(name)))
+                .collect();
+            // Innermost first; the C library is between the second and the third from the root.
+            assert_eq!(lines[1..5], frames[..4]);
+            assert!(
+                text.contains(&frames[4]) && text.contains("        _start"),
+                "{text}"
+            );
+            assert!(!text.contains("incomplete"), "{text}");
+            command.says("100 hits shown of 100 (0 rejected)\n");
+        }
+    }
+    assert_eq!(daemon.stop(), Some(0));
+}

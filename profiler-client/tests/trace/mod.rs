@@ -76,6 +76,7 @@ fn a_hit_is_a_line_with_its_values() {
         Some(v1::Capture {
             print: vec!["n".into(), "req->path".into(), "a[1,2]".into()],
             hits_per_second: 50,
+            stack: false,
         })
     );
 }
@@ -136,6 +137,52 @@ fn hits_as_json_and_a_summary() {
     assert_eq!(
         (&hit["site"], &hit["file"], &hit["duration_ns"]),
         (&json!("handle<\x1b[31m>"), &Value::Null, &json!(165_000))
+    );
+}
+
+#[test]
+fn a_stack_is_below_its_hit() {
+    let fake = Fake::start(Script::default());
+    let stack = ["--stack", "--duration", "0.1"];
+    let output = run(&fake, &[&LINE[..], &stack].concat());
+    assert_status(&output, 0);
+    let lines: Vec<&str> = stdout(&output).lines().take(5).collect();
+    assert!(
+        lines[0].contains("  handle<\\u{1b}[31m> server.cc:13  n=7 "),
+        "{lines:?}"
+    );
+    assert_eq!(
+        lines[1..4],
+        [
+            "        handle  server.cc:13",
+            "        main\\u{1b}[2J  server.cc:40",
+            "        … incomplete"
+        ]
+    );
+    assert!(
+        lines[4].contains("  handle<\\u{1b}[31m> server.cc:13  n=7 "),
+        "{lines:?}"
+    );
+    let calls = [&["trace", "-p", "7", "handle", "--json"][..], &stack].concat();
+    let output = run(&fake, &calls);
+    assert_status(&output, 0);
+    let all = objects(stdout(&output));
+    let frame = |function: &str, line: u32, inlined: bool| {
+        json!({"function": function, "file": "/src/server.cc",
+        "line": line, "module": "/usr/bin/server", "inlined": inlined})
+    };
+    for hit in &all[..all.len() - 1] {
+        assert_eq!(
+            hit["stack"],
+            json!([frame("main\x1b[2J", 40, false), frame("handle", 13, true)])
+        );
+        assert_eq!(hit["complete"], true);
+    }
+    let seen = fake.seen.lock().unwrap();
+    assert!(
+        seen.created
+            .iter()
+            .all(|create| create.capture.as_ref().unwrap().stack)
     );
 }
 

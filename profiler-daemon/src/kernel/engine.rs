@@ -20,6 +20,7 @@ use super::{
     hits::HitMaps,
     multi::MultiPrograms,
     object,
+    ring::HitStacks,
     sampler::{self, Sampler},
     unwind_maps::UnwindMaps,
 };
@@ -73,6 +74,7 @@ pub struct Engine {
     pub(super) ebpf: Ebpf,
     pub(super) multi: MultiPrograms,
     ring: RingBuf<MapData>,
+    hit_stacks: HitStacks,
     pub(super) counts: Counts,
     pub(super) hits: HitMaps,
     pub(super) gates: GatePool,
@@ -126,6 +128,7 @@ impl Engine {
             ebpf,
             multi,
             ring,
+            hit_stacks: HitStacks::default(),
             counts,
             hits,
             gates: GatePool::default(),
@@ -269,9 +272,12 @@ impl Engine {
         while taken < limit {
             let Some(item) = self.ring.next() else { break };
             taken += 1;
-            if let Some(record) = Record::parse(&item) {
+            if let Some(mut record) = Record::parse(&item) {
+                if let Record::Hit(hit) = &mut record {
+                    self.hit_stacks.give(hit);
+                }
                 each(record);
-            } else {
+            } else if !self.hit_stacks.keep(&item) {
                 tracing::error!(
                     bytes = item.len(),
                     "damaged record: object and daemon do not match"

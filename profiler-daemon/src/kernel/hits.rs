@@ -51,6 +51,15 @@ pub struct LookSpec {
     pub interval_ns: u64,
     /// They are recorded, and not only counted or timed.
     pub records: bool,
+    /// The thread's stack is recorded with them.
+    pub stack: bool,
+}
+
+impl LookSpec {
+    fn flags(&self) -> u32 {
+        let of = |is: bool, flag: u32| if is { flag } else { 0 };
+        of(self.records, HitSlot::RECORD) | of(self.stack, HitSlot::STACK)
+    }
 }
 
 /// What came of a probe's hits: those that are neither rejected nor lost were recorded.
@@ -160,10 +169,7 @@ impl HitMaps {
             (offset_of!(HitSlot, required), look.required.len() as u32),
             (offset_of!(HitSlot, values), look.values.len() as u32),
             (offset_of!(HitSlot, page_offset), offset as u32 & PAGE_MASK),
-            (
-                offset_of!(HitSlot, flags),
-                if look.records { HitSlot::RECORD } else { 0 },
-            ),
+            (offset_of!(HitSlot, flags), look.flags()),
             (
                 offset_of!(HitSlot, branch),
                 branch.map_or(0, |number| u32::from(number) + 1),
@@ -258,8 +264,13 @@ impl Engine {
 
     /// Says whether a live probe's hits are recorded, or only counted.
     pub fn set_records(&self, probe: ProbeId, records: bool) {
-        let flags = if records { HitSlot::RECORD } else { 0 };
-        half(&self.hits.slots, slot(probe) + offset_of!(HitSlot, flags)).store(flags, Ordering::Relaxed);
+        let flags = half(&self.hits.slots, slot(probe) + offset_of!(HitSlot, flags));
+        // The programs do not write them.
+        if records {
+            flags.fetch_or(HitSlot::RECORD, Ordering::Relaxed);
+        } else {
+            flags.fetch_and(!HitSlot::RECORD, Ordering::Relaxed);
+        }
     }
 
     /// Says which gate a span opens whose beginning is recorded, beside that of its step.

@@ -1,9 +1,11 @@
 //! Records of the ring buffer, parsed once into values that cannot be wrong.
 
+use std::collections::HashMap;
+
 use profiler_common::{
     hit::{HitHeader, ValueHeader},
     probe::ProbeId,
-    record::{HIT, SAMPLE, SPAN_END, SampleHeader, SpanEnd, SpanRef},
+    record::{HIT, SAMPLE, SPAN_END, STACK, SampleHeader, SpanEnd, SpanRef, StackHeader},
     values::{MAX_BYTES, MAX_VALUES},
 };
 
@@ -54,6 +56,72 @@ pub struct Hit {
     pub is_entry: bool,
     /// What was read there, in the order of the plans; fewer where the record had no more room.
     pub values: Vec<ReadValue>,
+    /// The thread's stack, where it was to be taken.
+    pub stack: Option<UserStack>,
+}
+
+/// A stack in user space.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UserStack {
+    /// Addresses with [`SampleHeader`]'s marks, innermost first.
+    pub addresses: Vec<u64>,
+    /// [`SampleHeader`]'s flags.
+    pub flags: u16,
+}
+
+impl UserStack {
+    /// One that did not arrive.
+    const MISSING: Self = Self {
+        addresses: Vec::new(),
+        flags: SampleHeader::USER_MISSING,
+    };
+}
+
+/// Stacks that have come before their hits.
+#[derive(Default)]
+pub(super) struct HitStacks {
+    /// By thread, with the hit's time. A thread has one at most: its hit is the next that it sends, unless that was lost.
+    by_thread: HashMap<u32, (u64, UserStack)>,
+}
+
+/// Threads whose last stack is kept; its hit may have been lost. Those beyond are forgotten, all at once.
+const MAX_STACKS: usize = 4096;
+
+impl HitStacks {
+    /// Keeps a stack until its hit comes; whether these bytes are one.
+    pub fn keep(&mut self, bytes: &[u8]) -> bool {
+        let Some((tid, ts_ns, stack)) = parse_stack(bytes) else {
+            return false;
+        };
+        if self.by_thread.len() >= MAX_STACKS {
+            self.by_thread.clear();
+        }
+        self.by_thread.insert(tid, (ts_ns, stack));
+        true
+    }
+
+    /// Gives a hit its stack, where it has one.
+    pub fn give(&mut self, hit: &mut Hit) {
+        if hit.stack.is_some()
+            && let Some((ts_ns, stack)) = self.by_thread.remove(&hit.tid)
+            && ts_ns == hit.ts_ns
+        {
+            hit.stack = Some(stack);
+        }
+    }
+}
+
+/// Thread and time of a hit, and its stack; `None` where the record is damaged or another.
+fn parse_stack(bytes: &[u8]) -> Option<(u32, u64, UserStack)> {
+    let mut reader = Reader(bytes);
+    if reader.u32()? != STACK {
+        return None;
+    }
+    // Field by field, in the order of `StackHeader`, whose offsets are asserted.
+    let (_tgid, tid) = (reader.u32()?, reader.u32()?);
+    let (frames, flags, ts_ns) = (reader.u16()?, reader.u16()?, reader.u64()?);
+    let addresses = (0..frames).map(|_| reader.u64()).collect::<Option<_>>()?;
+    Some((tid, ts_ns, UserStack { addresses, flags }))
 }
 
 /// What came of a value.
@@ -123,6 +191,7 @@ impl Record {
                     joined: flags & HitHeader::JOINED != 0,
                     is_entry: flags & HitHeader::ENTRY != 0,
                     values,
+                    stack: (flags & HitHeader::STACK != 0).then_some(UserStack::MISSING),
                 }))
             }
             _ => None,
@@ -132,6 +201,7 @@ impl Record {
 
 const _: () = assert!(size_of::<HitHeader>() == 40 && size_of::<ValueHeader>() == 16);
 const _: () = assert!(size_of::<SampleHeader>() == 40 && size_of::<SpanEnd>() == 56);
+const _: () = assert!(size_of::<StackHeader>() == 24);
 
 struct Reader<'a>(&'a [u8]);
 
@@ -185,10 +255,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_parsed_or_refused(kind in 0u32..4, rest in proptest::collection::vec(any::<u8>(), 0..256)) {
+        fn arbitrary_bytes_are_parsed_or_refused(kind in 0u32..5, rest in proptest::collection::vec(any::<u8>(), 0..256)) {
             let mut bytes = kind.to_ne_bytes().to_vec();
             bytes.extend(rest);
             let _ = Record::parse(&bytes);
+            prop_assert!(!HitStacks::default().keep(&bytes) || kind == STACK);
         }
 
         #[test]
@@ -201,6 +272,68 @@ mod tests {
             prop_assert!(whole);
             bytes.truncate(48 - cut);
             prop_assert_eq!(Record::parse(&bytes), None);
+        }
+    }
+
+    fn stack_of(tid: u32, ts_ns: u64, addresses: &[u64]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for half in [STACK, 7, tid] {
+            bytes.extend(half.to_ne_bytes());
+        }
+        for quarter in [
+            u16::try_from(addresses.len()).unwrap(),
+            SampleHeader::USER_COMPLETE,
+        ] {
+            bytes.extend(quarter.to_ne_bytes());
+        }
+        for word in [ts_ns].iter().chain(addresses) {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    fn hit_of(tid: u32, ts_ns: u64) -> Hit {
+        let mut bytes = Vec::new();
+        for half in [HIT, 0, 7, tid, 1, HitHeader::STACK] {
+            bytes.extend(half.to_ne_bytes());
+        }
+        bytes.extend(ts_ns.to_ne_bytes());
+        bytes.extend(0u64.to_ne_bytes());
+        match Record::parse(&bytes) {
+            Some(Record::Hit(hit)) => hit,
+            other => panic!("not a hit: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_hit_has_its_own_stack_or_none() {
+        let mut stacks = HitStacks::default();
+        let mut given = |tid, ts_ns, sent: &[(u32, u64, &[u64])]| {
+            for (tid, ts_ns, addresses) in sent {
+                assert!(stacks.keep(&stack_of(*tid, *ts_ns, addresses)));
+            }
+            let mut hit = hit_of(tid, ts_ns);
+            stacks.give(&mut hit);
+            hit.stack.unwrap()
+        };
+        // Another thread's comes in between.
+        let stack = given(1, 10, &[(1, 10, &[5, 6]), (2, 10, &[7])]);
+        assert_eq!(
+            (stack.addresses, stack.flags),
+            (vec![5, 6], SampleHeader::USER_COMPLETE)
+        );
+        assert_eq!(given(2, 10, &[]).addresses, [7]);
+        assert_eq!(given(2, 10, &[]), UserStack::MISSING, "each once");
+        // The hit of the first was lost.
+        assert_eq!(given(1, 12, &[(1, 11, &[5]), (1, 12, &[8])]).addresses, [8]);
+        assert_eq!(given(1, 14, &[(1, 13, &[5])]), UserStack::MISSING);
+    }
+
+    #[test]
+    fn a_stack_cut_short_is_none() {
+        let bytes = stack_of(1, 2, &[3, 4]);
+        for length in 0..bytes.len() {
+            assert!(!HitStacks::default().keep(&bytes[..length]));
         }
     }
 }

@@ -171,6 +171,7 @@ fn recorded(wanted: Option<v1::Capture>, by: String) -> Result<Option<Capture>, 
     Ok(Some(Capture {
         print: vec![expression(by)?],
         hits_per_second: MAX_HITS_PER_SECOND,
+        stack: false,
         purpose: Purpose::Divided,
     }))
 }
@@ -188,6 +189,7 @@ fn capture(capture: v1::Capture) -> Result<Capture, SessionError> {
     let v1::Capture {
         print,
         hits_per_second,
+        stack,
     } = capture;
     if print.len() > MAX_VALUES {
         return Err(invalid(format!(
@@ -207,6 +209,7 @@ fn capture(capture: v1::Capture) -> Result<Capture, SessionError> {
         } else {
             hits_per_second
         },
+        stack,
         purpose: Purpose::Shown,
     })
 }

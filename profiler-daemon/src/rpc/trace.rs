@@ -3,10 +3,10 @@
 use profiler_proto::v1;
 use serde_json::{Value as Json, json};
 
-use super::convert;
+use super::{convert, flame_delta};
 use crate::{
     plan::values::{Reading, Value},
-    session::{TraceBatch, TracedHit, TracedPlace, TracedValue},
+    session::{NamedStack, TraceBatch, TracedHit, TracedPlace, TracedValue},
 };
 
 /// Integers beyond it are strings in JSON: not every reader has more than doubles.
@@ -16,6 +16,11 @@ pub fn batch(batch: &TraceBatch) -> v1::WatchTraceResponse {
     v1::WatchTraceResponse {
         seq: batch.seq,
         places: batch.places.iter().map(|place| traced_place(place)).collect(),
+        frames: batch
+            .frames
+            .iter()
+            .map(|(id, frame)| flame_delta::frame((id.0 as usize, frame)))
+            .collect(),
         hits: batch.hits.iter().map(hit).collect(),
         reached: batch.reached,
         rejected: batch.rejected,
@@ -53,6 +58,15 @@ fn hit(hit: &TracedHit) -> v1::Hit {
         place: hit.place,
         duration_ns: hit.duration_ns,
         values: hit.values.iter().map(value).collect(),
+        stack: hit.stack.as_deref().map(stack),
+    }
+}
+
+fn stack(stack: &NamedStack) -> v1::Stack {
+    let NamedStack { frames, complete } = stack;
+    v1::Stack {
+        frames: frames.iter().map(|frame| frame.0).collect(),
+        complete: *complete,
     }
 }
 

@@ -26,6 +26,7 @@ use crate::{
     kernel::Ability,
     plan::{scope::Scope, values::Expression},
     symbolize::SideLoaded,
+    target::Process,
 };
 
 /// Times that an edit is made again because the scope was changed meanwhile.
@@ -59,6 +60,8 @@ pub struct Capture {
     pub print: Vec<Expression>,
     /// Hits recorded in a second at each place, at most.
     pub hits_per_second: u32,
+    /// With the thread's stack.
+    pub stack: bool,
     /// What becomes of them.
     pub purpose: Purpose,
 }
@@ -181,6 +184,10 @@ pub(super) enum Command {
     },
     SideLoad {
         files: SideLoaded,
+        reply: Reply<()>,
+    },
+    Follow {
+        pids: Vec<u32>,
         reply: Reply<()>,
     },
     Attach {
@@ -343,6 +350,10 @@ impl Handle {
         }
         if !files.is_empty() {
             self.ask(|reply| Command::SideLoad { files, reply }).await?;
+        }
+        if terms.capture.as_ref().is_some_and(|capture| capture.stack) {
+            let pids = prepared.processes.iter().map(Process::pid).collect();
+            self.ask(|reply| Command::Follow { pids, reply }).await?;
         }
         self.ask(|reply| Command::Attach {
             caller,

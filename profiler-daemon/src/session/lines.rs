@@ -129,6 +129,7 @@ pub fn look_at(
         values,
         interval_ns: capture.map_or(0, interval_ns),
         records: false,
+        stack: capture.is_some_and(|capture| capture.stack),
     };
     Ok(Look { spec, printed })
 }

@@ -81,6 +81,7 @@ pub use picture::{
 pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
 pub use spans::{SlowSpan, SpanChild, SpansPicture};
+pub use symbols::NamedStack;
 pub use trace::{TraceBatch, TracedHit, TracedValue};
 
 /// How the session task is set up.

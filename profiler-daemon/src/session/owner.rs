@@ -95,6 +95,7 @@ impl Owner {
         match command {
             Command::Ability { reply } => answer(reply, self.ability()),
             Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
+            Command::Follow { pids, reply } => self.follow(pids, reply),
             Command::Attach {
                 caller,
                 terms,
@@ -354,6 +355,7 @@ impl Owner {
                 symbols,
                 frames: Arc::new(frames),
                 opening: Vec::new(),
+                expected: Vec::new(),
                 groupings: Groupings::default(),
                 overheads: HashMap::new(),
                 keep_until_ns: 0,
@@ -382,6 +384,27 @@ impl Owner {
             Reason::LimitReached,
             "too many samples wait to be named: try again",
         ))
+    }
+
+    /// Makes the tables to walk these processes' stacks by, for a session that is being made, and looks at their files;
+    /// answers when that is done.
+    fn follow(&mut self, pids: Vec<u32>, reply: Reply<()>) {
+        let now_ns = monotonic_ns();
+        let until_ns = now_ns + OPENING_NS;
+        let asked = self.running().map(|running| {
+            running.keep_until_ns = until_ns + PREPARE_NS;
+            let expected = pids.iter().map(|pid| (*pid, until_ns + PREPARE_NS));
+            running.expected.extend(expected);
+        });
+        match (asked.and_then(|()| self.settle_sampler()), &mut self.running) {
+            (Ok(()), Some(running)) => {
+                let ready = Box::new(move || answer(reply, Ok(())));
+                let open = running.symbols.meeting(pids.clone(), ready);
+                running.opening.push(Opening::new(pids, until_ns, open));
+                running.open(now_ns);
+            }
+            (settled, _) => answer(reply, settled),
+        }
     }
 
     fn session(&mut self, caller: Caller, name: &str) -> Result<&mut Session, SessionError> {
@@ -484,7 +507,7 @@ impl Owner {
         Ok(info)
     }
 
-    /// Samples the processes whose flame graph somebody looks at.
+    /// Samples the processes whose flame graph somebody looks at, and follows those whose stacks are taken.
     fn settle_sampler(&mut self) -> Result<(), SessionError> {
         let Some(running) = &mut self.running else {
             return Ok(());
@@ -492,8 +515,18 @@ impl Owner {
         let sampled = || self.sessions.values().filter(|session| session.samples());
         let pids: Vec<u32> = sampled().flat_map(Session::pids).collect();
         let watched = !pids.is_empty();
+        let now_ns = monotonic_ns();
+        running.expected.retain(|(_, until_ns)| now_ns < *until_ns);
+        let taken = self.sessions.values().filter(|session| session.takes_stacks());
+        let expected = running.expected.iter().map(|(pid, _)| *pid);
+        let followed: Vec<u32> = taken
+            .flat_map(Session::pids)
+            .chain(pids.iter().copied())
+            .chain(expected)
+            .collect();
         // Those whose tables are not there yet follow at a tick.
-        let pids = running.following.follow(&pids, monotonic_ns());
+        let mut ready = running.following.follow(&followed, now_ns);
+        ready.retain(|pid| pids.contains(pid));
         if watched {
             // While the tables are being made.
             running
@@ -502,8 +535,8 @@ impl Owner {
                 .map_err(|error| kernel_refusal(&error))?;
         }
         let frequency_hz = sampled().map(|session| session.frequency_hz).max().unwrap_or(0);
-        let sampled = running.engine.sample(&pids, frequency_hz);
-        let (pids, now_ns) = (if sampled.is_ok() { &*pids } else { &[] }, monotonic_ns());
+        let sampled = running.engine.sample(&ready, frequency_hz);
+        let (pids, now_ns) = (if sampled.is_ok() { &*ready } else { &[] }, monotonic_ns());
         for session in self.sessions.values_mut() {
             session.note_sampled(pids, now_ns);
         }

@@ -355,6 +355,7 @@ impl Planner<'_> {
             print: Vec::new(),
             // Of those who ask for hits later.
             hits_per_second: HITS_PER_SECOND,
+            stack: false,
             purpose: Purpose::default(),
         };
         let capture = self.capture.unwrap_or(&only_counted);
@@ -469,6 +470,7 @@ impl Planner<'_> {
             for PreparedSpan { spec, .. } in sites {
                 spec.look = Some(LookSpec {
                     interval_ns: self.capture.map_or(0, lines::interval_ns),
+                    stack: self.capture.is_some_and(|capture| capture.stack),
                     ..LookSpec::default()
                 });
             }

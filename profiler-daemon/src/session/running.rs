@@ -13,7 +13,7 @@ use crate::{
     symbolize::{Frame, Groupings},
 };
 
-/// Longest wait for unwind tables before a target is sampled.
+/// Longest wait for unwind tables before stacks are taken.
 pub const OPENING_NS: u64 = 10_000_000_000;
 
 /// Time between ticks while somebody waits for that.
@@ -33,6 +33,8 @@ pub struct Running {
     /// Frames by number.
     pub frames: Arc<Vec<Frame>>,
     pub opening: Vec<Opening>,
+    /// Processes whose stacks a session that is being made will take, and until when it is waited for.
+    pub expected: Vec<(u32, u64)>,
     /// What the frames of the flame graphs stand for that somebody looks at.
     pub groupings: Groupings,
     pub overheads: HashMap<ExitMethod, u64>,
@@ -42,7 +44,7 @@ pub struct Running {
     pub next_read_ns: u64,
 }
 
-/// A stream that draws samples, whose target is not sampled yet: the tables to walk its stacks by are being made.
+/// A stream or session that takes stacks and is not open yet: the tables to walk its stacks by are being made.
 pub struct Opening {
     pub pids: Vec<u32>,
     /// Then it opens all the same.
@@ -85,10 +87,15 @@ impl Running {
         let mut records = Vec::new();
         let following = &mut self.following;
         let drained = self.engine.drain(MAX_RECORDS, |record| {
-            if let Record::Sample { tgid, flags, .. } = &record
+            let stack = match &record {
+                Record::Sample { tgid, flags, .. } => Some((*tgid, *flags)),
+                Record::Hit(hit) => hit.stack.as_ref().map(|stack| (hit.tgid, stack.flags)),
+                Record::SpanEnd(_) => None,
+            };
+            if let Some((tgid, flags)) = stack
                 && flags & SampleHeader::USER_NO_TABLE != 0
             {
-                following.new_code(*tgid, now_ns);
+                following.new_code(tgid, now_ns);
             }
             records.push(record);
         });

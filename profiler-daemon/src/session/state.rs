@@ -24,8 +24,8 @@ use super::{
     prepare::Prepared,
     spans::{self, SampledFrom, Spans, SpansPicture},
     steps::{RunningStep, Steps},
-    symbols::{Dropped, Named, NamedBatch},
-    trace::{Around, Trace, TraceBatch, TracedValue},
+    symbols::{Dropped, Named, NamedBatch, NamedHit},
+    trace::{Around, Entry, Trace, TraceBatch},
     watchers::Watchers,
 };
 use crate::{
@@ -39,7 +39,7 @@ use crate::{
         slots::WindowConfig,
         threshold::{Band, Division, divide},
     },
-    kernel::{Engine, Hit, KernelError},
+    kernel::{Engine, KernelError},
     plan::scope::{self, Scope, Step},
     symbolize::{Frame, Grouping},
     target::Process,
@@ -59,15 +59,15 @@ enum Inside {
     /// A call that ended.
     Call {
         end: SpanEnd,
-        /// What was read where it began, if that was recorded.
-        values: Option<Vec<TracedValue>>,
+        /// What was recorded where it began, if anything was.
+        entry: Option<Entry>,
         /// It is one of those that are looked at.
         counts: bool,
         /// What was gathered of it, where the slowest are watched.
         before: Option<spans::Before>,
     },
     /// A line that was reached.
-    Hit(Hit),
+    Hit(NamedHit),
 }
 
 impl Inside {
@@ -591,6 +591,11 @@ impl Session {
         !self.flame_watchers.is_empty() || !self.spans_watchers.is_empty()
     }
 
+    /// Whether the stacks of its hits are taken.
+    pub fn takes_stacks(&self) -> bool {
+        self.capture.as_ref().is_some_and(|capture| capture.stack)
+    }
+
     /// What the frames of its flame graphs and stacks stand for.
     pub fn groupings(&self) -> impl Iterator<Item = Grouping> + '_ {
         let of_spans = self.spans.iter().flat_map(|_| Spans::GROUPINGS);
@@ -651,19 +656,20 @@ impl Session {
         }
     }
 
-    fn hit(&mut self, hit: &Hit) {
+    fn hit(&mut self, named: &NamedHit) {
+        let hit = &named.hit;
         if let Some(spans) = &mut self.spans {
             spans.hit(hit);
         }
         if hit.is_entry {
-            self.trace.take_entry(hit);
+            self.trace.take_entry(named);
         } else if !self.trace.has_line(hit.probe) {
             // Of another session.
         } else if hit.joined {
-            let inside = Inside::Hit(hit.clone());
+            let inside = Inside::Hit(named.clone());
             self.path.wait(hit.tgid, hit.tid, hit.parent, hit.ts_ns, inside);
         } else {
-            self.trace.take_hit(hit);
+            self.trace.take_hit(named);
         }
     }
 
@@ -676,28 +682,28 @@ impl Session {
         for inside in self.path.span_end(end) {
             match inside {
                 Inside::Call {
-                    end, values, before, ..
+                    end, entry, before, ..
                 } => {
                     self.joined_calls.add(&end);
-                    self.call(&end, values, before);
+                    self.call(&end, entry, before);
                 }
                 Inside::Hit(hit) => self.trace.take_hit(&hit),
             }
         }
-        let mut values = self.trace.leave(end);
+        let mut entry = self.trace.leave(end);
         if let Some(explain) = &mut self.explain {
-            explain.take_call(end, values.take().as_deref());
+            explain.take_call(end, entry.take().map(|entry| entry.values).as_deref());
         }
         let before = self.spans.as_mut().and_then(|spans| spans.span_end(end));
         if !self.path.is_joined(end.probe) {
-            self.call(end, values, before);
+            self.call(end, entry, before);
         } else if end.flags & SpanEnd::JOINED != 0 && end.flags & SpanEnd::ABANDONED == 0 {
             let last = self.steps.last();
             let is_last = last.is_some_and(|last| last.functions.has(end.probe));
             let inside = Inside::Call {
                 end: *end,
-                counts: is_last && (self.capture.is_none() || self.by.is_some() || values.is_some()),
-                values,
+                counts: is_last && (self.capture.is_none() || self.by.is_some() || entry.is_some()),
+                entry,
                 before,
             };
             self.path
@@ -707,7 +713,7 @@ impl Session {
     }
 
     /// Takes the end of a call, be it that it ended long ago and was found to count only now.
-    fn call(&mut self, end: &SpanEnd, values: Option<Vec<TracedValue>>, before: Option<spans::Before>) {
+    fn call(&mut self, end: &SpanEnd, entry: Option<Entry>, before: Option<spans::Before>) {
         let duration_ns = end.end_ns.saturating_sub(end.start_ns);
         // Where the slowest are watched, ends of faster calls come too.
         let is_slow = end.flags & SpanEnd::SLOW != 0 && duration_ns >= self.slow_from_ns;
@@ -726,17 +732,17 @@ impl Session {
         let traced = self.traced;
         // Nobody would fetch what is recorded for the slowest calls alone.
         let is_traced = self.spans.is_none() || self.by.is_some() || self.trace.watchers() > 0;
-        let Some(values) = values.filter(|_| is_traced) else {
+        let Some(entry) = entry.filter(|_| is_traced) else {
             if let Some(by) = &mut self.by {
                 by.take_unread(end);
             }
             return;
         };
         if let Some(by) = &mut self.by {
-            by.take(end.probe, end.end_ns.saturating_sub(end.start_ns), values);
+            by.take(end.probe, end.end_ns.saturating_sub(end.start_ns), entry.values);
         } else {
             let is_inside = |duration_ns| traced.contains(bucket_of(duration_ns));
-            self.trace.take_call(end, values, is_inside);
+            self.trace.take_call(end, entry, is_inside);
         }
     }
 
@@ -876,7 +882,7 @@ impl Session {
                 dropped: self.dropped,
                 waiting: self.path.waiting(),
             };
-            self.trace.publish(engine, around, cost, ended);
+            self.trace.publish(engine, frames, around, cost, ended);
         }
         let latency_due = all || self.latency_watchers.any_due(now_ns);
         let flame_due = all || self.flame_watchers.any_due(now_ns);

@@ -5,14 +5,18 @@ use std::{
     collections::VecDeque,
     io,
     ops::Add,
-    sync::mpsc::{self, Receiver, SyncSender, TrySendError},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, SyncSender, TrySendError},
+    },
     time::Duration,
 };
 
 use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
 
+use super::cost::monotonic_ns;
 use crate::{
-    kernel::{Hit, Record},
+    kernel::{Hit, Record, UserStack},
     symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer},
 };
 
@@ -38,7 +42,23 @@ pub enum Named {
     /// The end of a span.
     SpanEnd(SpanEnd),
     /// A line was reached.
-    Hit(Hit),
+    Hit(NamedHit),
+}
+
+/// A line that was reached, and the stack of the thread there, where that was asked for.
+#[derive(Clone)]
+pub struct NamedHit {
+    pub hit: Hit,
+    pub stack: Option<Arc<NamedStack>>,
+}
+
+/// A stack at the lines that ran.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamedStack {
+    /// Root first.
+    pub frames: Vec<FrameId>,
+    /// Whether it reaches a known root.
+    pub complete: bool,
 }
 
 /// Records that came together.
@@ -87,6 +107,11 @@ enum Job {
         now_ns: u64,
     },
     Forget(u32),
+    Meet {
+        pids: Vec<u32>,
+        now_ns: u64,
+        then: Box<dyn FnOnce() + Send>,
+    },
     SideLoad(SideLoaded),
 }
 
@@ -140,6 +165,22 @@ impl Symbols {
         let _ = self.jobs.try_send(Job::Forget(pid));
     }
 
+    /// What has processes met, whose stacks will be named, and goes on then; at once where the thread is too busy.
+    pub fn meeting(&self, pids: Vec<u32>, then: Box<dyn FnOnce() + Send>) -> impl FnOnce() + Send + use<> {
+        let jobs = self.jobs.clone();
+        move || {
+            let now_ns = monotonic_ns();
+            let refused = jobs.try_send(Job::Meet { pids, now_ns, then });
+            if let Err(
+                TrySendError::Full(Job::Meet { then, .. })
+                | TrySendError::Disconnected(Job::Meet { then, .. }),
+            ) = refused
+            {
+                then();
+            }
+        }
+    }
+
     /// Hands over files with symbols; whether there was room for them.
     pub fn side_load(&self, files: SideLoaded) -> bool {
         self.jobs.try_send(Job::SideLoad(files)).is_ok()
@@ -178,6 +219,12 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
     while let Ok(job) = inbox.recv() {
         match job {
             Job::Forget(pid) => symbolizer.forget(pid),
+            Job::Meet { pids, now_ns, then } => {
+                for pid in pids {
+                    symbolizer.meet(pid, now_ns);
+                }
+                then();
+            }
             Job::SideLoad(files) => symbolizer.side_load(files),
             Job::Name {
                 records,
@@ -220,6 +267,33 @@ impl Walked {
             .any(|frame| symbolizer.is_unmapped(*frame))
     }
 
+    /// Names the addresses of a stack that was walked by tables; the stack's flags, less what turns out not to be so.
+    fn add_all(&mut self, symbolizer: &mut Symbolizer, tgid: u32, stack: &UserStack, now_ns: u64) -> u16 {
+        for (depth, address) in stack.addresses.iter().enumerate() {
+            let returns = u64::from(address & SampleHeader::INTERRUPTED == 0);
+            let address = (address & SampleHeader::ADDRESS).saturating_sub(returns);
+            let before = self.len();
+            // Nothing calls from where nothing is mapped: a guess by frame pointer, or by a table of what was here before,
+            // has gone astray.
+            if !self.add(symbolizer, tgid, address, now_ns) && depth > 0 {
+                self.truncate(before);
+                return stack.flags & !SampleHeader::USER_COMPLETE;
+            }
+        }
+        stack.flags
+    }
+
+    /// Whether it reaches a known root.
+    fn is_complete(&self, symbolizer: &Symbolizer, flags: u16) -> bool {
+        let cut = flags & (SampleHeader::USER_TRUNCATED | SampleHeader::USER_MISSING) != 0;
+        let at_root = || {
+            self.functions
+                .last()
+                .is_some_and(|outermost| symbolizer.is_root(*outermost))
+        };
+        !cut && (flags & SampleHeader::USER_COMPLETE != 0 || at_root())
+    }
+
     fn len(&self) -> (usize, usize) {
         (self.functions.len(), self.lines.as_ref().map_or(0, Vec::len))
     }
@@ -233,9 +307,9 @@ impl Walked {
 }
 
 fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_ns: u64) -> Named {
-    let (tgid, tid, ts_ns, weight_ns, spans, kernel, user, mut flags) = match record {
+    let (tgid, tid, ts_ns, weight_ns, spans, kernel, mut user) = match record {
         Record::SpanEnd(end) => return Named::SpanEnd(end),
-        Record::Hit(hit) => return Named::Hit(hit),
+        Record::Hit(hit) => return Named::Hit(name_hit(symbolizer, hit, now_ns)),
         Record::Sample {
             tgid,
             tid,
@@ -243,9 +317,12 @@ fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_n
             weight_ns,
             spans,
             kernel,
-            user,
+            user: addresses,
             flags,
-        } => (tgid, tid, ts_ns, weight_ns, spans, kernel, user, flags),
+        } => {
+            let user = UserStack { addresses, flags };
+            (tgid, tid, ts_ns, weight_ns, spans, kernel, user)
+        }
     };
     let mut walked = Walked::default();
     for (depth, address) in kernel.iter().enumerate() {
@@ -255,41 +332,24 @@ fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_n
     walked.lines = groupings
         .contain(Grouping::Line)
         .then(|| walked.functions.clone());
-    if flags & SampleHeader::USER_BY_KERNEL == 0 {
-        for (depth, address) in user.iter().enumerate() {
-            let returns = u64::from(address & SampleHeader::INTERRUPTED == 0);
-            let address = (address & SampleHeader::ADDRESS).saturating_sub(returns);
-            let before = walked.len();
-            // Nothing calls from where nothing is mapped: a guess by frame pointer, or by a table of what was here before,
-            // has gone astray.
-            if !walked.add(symbolizer, tgid, address, now_ns) && depth > 0 {
-                walked.truncate(before);
-                flags &= !SampleHeader::USER_COMPLETE;
-                break;
-            }
-        }
+    if user.flags & SampleHeader::USER_BY_KERNEL == 0 {
+        user.flags = walked.add_all(symbolizer, tgid, &user, now_ns);
     } else {
         let functions = walked
             .functions
             .iter()
             .filter_map(|frame| symbolizer.frames().get(frame.0 as usize));
         let in_breakpoint = is_behind_breakpoint(functions.map(|frame| &*frame.function));
-        for (depth, address) in user.iter().enumerate() {
+        for (depth, address) in user.addresses.iter().enumerate() {
             let depth = depth + usize::from(in_breakpoint);
             walked.add(symbolizer, tgid, call_site(*address, depth), now_ns);
         }
     }
+    let complete = walked.is_complete(symbolizer, user.flags);
     let Walked {
         functions: mut stack,
         mut lines,
     } = walked;
-    let cut = flags & (SampleHeader::USER_TRUNCATED | SampleHeader::USER_MISSING) != 0;
-    let at_root = || {
-        stack
-            .last()
-            .is_some_and(|outermost| symbolizer.is_root(*outermost))
-    };
-    let complete = !cut && (flags & SampleHeader::USER_COMPLETE != 0 || at_root());
     stack.reverse();
     let stacks = Stacks::make(groupings, |grouping| match grouping {
         Grouping::Function => stack.clone(),
@@ -311,6 +371,22 @@ fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_n
         stacks,
         complete,
     }
+}
+
+/// Names the stack of a hit, if it has one.
+fn name_hit(symbolizer: &mut Symbolizer, mut hit: Hit, now_ns: u64) -> NamedHit {
+    let stack = hit.stack.take().map(|stack| {
+        let mut walked = Walked {
+            functions: Vec::new(),
+            lines: Some(Vec::new()),
+        };
+        let flags = walked.add_all(symbolizer, hit.tgid, &stack, now_ns);
+        let complete = walked.is_complete(symbolizer, flags);
+        let mut frames = walked.lines.unwrap_or_default();
+        frames.reverse();
+        Arc::new(NamedStack { frames, complete })
+    });
+    NamedHit { hit, stack }
 }
 
 /// Whether the thread's address is that behind a probe's breakpoint, which may be in another function: so it is

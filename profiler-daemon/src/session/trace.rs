@@ -1,7 +1,7 @@
 //! Hits and ended calls on their way to those who watch them, each once and in order.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -15,11 +15,13 @@ use tokio::sync::mpsc;
 use super::{
     lines::{Printed, TracedPlace},
     picture::{Cost, Losses},
+    symbols::{NamedHit, NamedStack},
 };
 use crate::{
     aggregate::{gone::GoneThreads, path::Dropped},
     kernel::{Engine, Hit, ReadValue},
     plan::values::{self, Reading, Refusal},
+    symbolize::{Frame, FrameId},
 };
 
 /// Batches that may wait for a client; it misses those beyond, counted.
@@ -57,6 +59,17 @@ pub struct TracedHit {
     pub duration_ns: Option<u64>,
     /// In the order in which they were asked for.
     pub values: Vec<TracedValue>,
+    /// Of the thread, where it was asked for: at the line, or where the call began.
+    pub stack: Option<Arc<NamedStack>>,
+}
+
+/// What was recorded where a call began.
+#[derive(Clone)]
+pub struct Entry {
+    /// In the order in which they were asked for.
+    pub values: Vec<TracedValue>,
+    /// Of the thread, where it was asked for.
+    pub stack: Option<Arc<NamedStack>>,
 }
 
 /// What happened since the batch before.
@@ -66,6 +79,8 @@ pub struct TraceBatch {
     pub seq: u64,
     /// Places that are new to the stream.
     pub places: Vec<Arc<TracedPlace>>,
+    /// Frames of the hits' stacks that are new to the stream.
+    pub frames: Vec<(FrameId, Frame)>,
     /// In the order in which they were seen.
     pub hits: Arc<Vec<TracedHit>>,
     /// Hits at the places since they were attached.
@@ -93,6 +108,7 @@ struct Watcher {
     batches: mpsc::Sender<TraceBatch>,
     seq: u64,
     places_sent: usize,
+    frames_sent: HashSet<FrameId>,
     /// Hits that it was too slow for.
     slow: u64,
 }
@@ -102,7 +118,7 @@ struct Entered {
     tgid: u32,
     probe: ProbeId,
     ts_ns: u64,
-    values: Vec<TracedValue>,
+    entry: Entry,
 }
 
 impl Entered {
@@ -213,6 +229,7 @@ impl Trace {
             batches,
             seq: 0,
             places_sent: 0,
+            frames_sent: HashSet::new(),
             slow: 0,
         });
         receiver
@@ -234,7 +251,7 @@ impl Trace {
     }
 
     /// Takes a hit, if it is of one of its lines.
-    pub fn take_hit(&mut self, hit: &Hit) {
+    pub fn take_hit(&mut self, NamedHit { hit, stack }: &NamedHit) {
         let Some(line) = self.lines.get(&hit.probe) else {
             return;
         };
@@ -246,11 +263,12 @@ impl Trace {
             place,
             duration_ns: None,
             values,
+            stack: stack.clone(),
         });
     }
 
     /// Takes what was read where a call began, if it is of one of its functions.
-    pub fn take_entry(&mut self, hit: &Hit) {
+    pub fn take_entry(&mut self, NamedHit { hit, stack }: &NamedHit) {
         let Some(call) = self.calls.get(&hit.probe) else {
             return;
         };
@@ -262,13 +280,16 @@ impl Trace {
             tgid: hit.tgid,
             probe: hit.probe,
             ts_ns: hit.ts_ns,
-            values: read(&call.printed, hit),
+            entry: Entry {
+                values: read(&call.printed, hit),
+                stack: stack.clone(),
+            },
         };
         self.entered.insert((hit.tid, hit.parent), entered);
     }
 
-    /// What was read where a call began that ends; `None` where that was not recorded, or it has no duration.
-    pub fn leave(&mut self, end: &SpanEnd) -> Option<Vec<TracedValue>> {
+    /// What was recorded where a call began that ends; `None` where nothing was, or it has no duration.
+    pub fn leave(&mut self, end: &SpanEnd) -> Option<Entry> {
         if !self.calls.contains_key(&end.probe) {
             return None;
         }
@@ -281,14 +302,14 @@ impl Trace {
             self.calls_abandoned += 1;
             return None;
         }
-        Some(entered.values)
+        Some(entered.entry)
     }
 
     /// Takes a call that ended, if its duration is one that is looked for.
     pub fn take_call(
         &mut self,
         end: &SpanEnd,
-        values: Vec<TracedValue>,
+        Entry { values, stack }: Entry,
         is_inside: impl FnOnce(u64) -> bool,
     ) {
         let Some(&Line { place, .. }) = self.calls.get(&end.probe) else {
@@ -306,6 +327,7 @@ impl Trace {
             place,
             duration_ns: Some(duration_ns),
             values,
+            stack,
         });
     }
 
@@ -334,11 +356,20 @@ impl Trace {
 
     /// Hands over what there is, to those who have not heard of the places yet in any case; `ended` says why it is the
     /// last.
-    pub fn publish(&mut self, engine: &Engine, around: Around, cost: Cost, ended: Option<&str>) {
+    pub fn publish(
+        &mut self,
+        engine: &Engine,
+        frames: &[Frame],
+        around: Around,
+        cost: Cost,
+        ended: Option<&str>,
+    ) {
         if self.watchers.is_empty() {
             return;
         }
         let hits = Arc::new(std::mem::take(&mut self.hits));
+        let stacks = hits.iter().filter_map(|hit| hit.stack.as_deref());
+        let used: BTreeSet<FrameId> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
         let (mut reached, mut rejected) = (0, 0);
         let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
         for probe in self.lines.keys() {
@@ -401,6 +432,9 @@ impl Trace {
                 .get(watcher.places_sent..)
                 .unwrap_or_default()
                 .to_vec();
+            let is_new = |id: &FrameId| !watcher.frames_sent.contains(id);
+            let new: Vec<FrameId> = used.iter().copied().filter(is_new).collect();
+            let frame = |id: &FrameId| Some((*id, frames.get(id.0 as usize)?.clone()));
             let mut lost = lost.clone();
             if watcher.slow > 0 {
                 lost.insert("slow_client", watcher.slow);
@@ -408,6 +442,7 @@ impl Trace {
             let batch = TraceBatch {
                 seq: watcher.seq,
                 places,
+                frames: new.iter().filter_map(frame).collect(),
                 hits: Arc::clone(&hits),
                 reached,
                 rejected,
@@ -418,6 +453,7 @@ impl Trace {
             if watcher.batches.try_send(batch).is_ok() {
                 watcher.seq += 1;
                 watcher.places_sent = self.places.len();
+                watcher.frames_sent.extend(new);
             } else {
                 watcher.slow += hits.len() as u64;
             }

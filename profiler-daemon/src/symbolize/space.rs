@@ -86,6 +86,14 @@ impl Space {
         Some((mapping, behind))
     }
 
+    /// Where code is mapped, as far as is known; the mappings are read if they never were.
+    pub fn begins(&mut self, now_ns: u64) -> Vec<u64> {
+        if self.read_at_ns.is_none() {
+            self.read(now_ns);
+        }
+        self.mappings.iter().map(|(mapping, _)| mapping.start).collect()
+    }
+
     /// The function that a just-in-time compiler has put at an address. It is not to be remembered: other code
     /// may come to lie there.
     pub fn compiled(&mut self, address: u64, now_ns: u64, frames: &mut Frames) -> Option<FrameId> {

@@ -61,6 +61,14 @@ impl Symbolizer {
         self.resolve(pid, address, Detail::Function, now_ns, out);
     }
 
+    /// Reads what a process has mapped, and opens the files, while it is there: it may end before its first stack is named.
+    pub fn meet(&mut self, pid: u32, now_ns: u64) {
+        let space = self.spaces.entry(pid).or_insert_with(|| Space::new(pid));
+        for address in space.begins(now_ns) {
+            self.resolve_user_lines(pid, address, now_ns, &mut Vec::new());
+        }
+    }
+
     /// As [`Self::resolve_user`], with the lines that run in place of those of the declarations: of a function that
     /// others are inlined into, the line of the call. As many frames, and 0 where the line is not known.
     pub fn resolve_user_lines(&mut self, pid: u32, address: u64, now_ns: u64, out: &mut Vec<FrameId>) {

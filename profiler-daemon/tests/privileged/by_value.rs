@@ -53,6 +53,7 @@ fn attach_all(
         capture: Some(Capture {
             print: vec![values::parse(by).unwrap()],
             hits_per_second,
+            stack: false,
             purpose: Purpose::Divided,
         }),
     };

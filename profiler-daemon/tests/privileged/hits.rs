@@ -80,6 +80,7 @@ impl Target {
                 values: lowered.iter().map(|lowered| lowered.plan).collect(),
                 interval_ns: 0,
                 records: true,
+                stack: false,
             },
             branch: None,
             gates: Gates::default(),

@@ -16,6 +16,7 @@ mod fixture;
 mod gate;
 mod gone;
 mod harm;
+mod hit_stacks;
 mod hits;
 mod killed;
 mod losses;

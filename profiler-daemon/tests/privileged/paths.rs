@@ -299,6 +299,7 @@ fn hits_in_slow_calls_are_traced_with_their_values() {
         capture: Some(Capture {
             print: vec![profiler_daemon::plan::values::parse("n").unwrap()],
             hits_per_second: 1_000_000,
+            stack: false,
             purpose: Purpose::Shown,
         }),
     };

@@ -47,6 +47,7 @@ fn watch_at(
         capture: Some(Capture {
             print: vec![values::parse(print).unwrap()],
             hits_per_second: 100_000,
+            stack: false,
             purpose: Purpose::Shown,
         }),
     };

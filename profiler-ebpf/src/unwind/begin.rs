@@ -1,5 +1,7 @@
 //! Where a walk begins: the innermost frame, as the program left it, whatever the kernel's probes have done since.
 
+use core::ffi::c_void;
+
 use aya_ebpf::helpers::{bpf_probe_read_kernel_buf, bpf_probe_read_user};
 use profiler_common::unwind::{
     Frame,
@@ -9,12 +11,32 @@ use profiler_common::unwind::{
 use super::{IP_WORD, ORIGINAL_AX_WORD, PT_REGS_BYTES, REGISTER_WORDS, Walk, lookup::find_mapping, register};
 use crate::{pending, plain::set, task};
 
+/// Sets the innermost frame of a thread at a probe: the registers that its program was called with, which stand at the
+/// probed instruction.
+///
+/// # Safety
+/// `walk` is a live map value, and nobody else's meanwhile; `ctx` is the program's own.
+#[inline(never)]
+pub unsafe fn begin_at_probe(walk: *mut Walk, ctx: *mut c_void) -> Option<()> {
+    // SAFETY: the caller's; what is read is checked by the helper.
+    unsafe {
+        let registers = (&raw mut (*walk).registers).cast::<u8>();
+        let bytes = core::slice::from_raw_parts_mut(registers, PT_REGS_BYTES);
+        bpf_probe_read_kernel_buf(ctx.cast_const().cast(), bytes).ok()?;
+        pending::begin(&raw mut (*walk).pending);
+        set!((*walk).at_breakpoint, 0);
+        let registers = &(*walk).registers;
+        set_frame(walk, registers[IP_WORD], register(registers, RSP));
+    }
+    Some(())
+}
+
 /// Sets the innermost frame: the thread's user registers, with what probes did to them undone.
 ///
 /// # Safety
 /// `walk` is a live map value, and nobody else's meanwhile.
 #[inline(never)]
-pub unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
+pub unsafe fn begin_at_interrupt(walk: *mut Walk, in_kernel: bool) -> Option<()> {
     // SAFETY: the caller's scratch is a live map value; what is read is checked by the helpers.
     unsafe {
         let registers = (&raw mut (*walk).registers).cast::<u8>();
@@ -42,6 +64,17 @@ pub unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
             None if at_breakpoint => sp = pending::before_leaving(pending, sp, kept),
             None => {}
         }
+        set_frame(walk, ip, sp);
+    }
+    Some(())
+}
+
+/// Sets the innermost frame to these and the walk's other registers.
+#[inline(always)]
+unsafe fn set_frame(walk: *mut Walk, ip: u64, sp: u64) {
+    // SAFETY: the caller's.
+    unsafe {
+        let registers = &(*walk).registers;
         let frame = &raw mut (*walk).frame;
         set!((*frame).ip, ip);
         set!((*frame).sp, sp);
@@ -53,7 +86,6 @@ pub unsafe fn begin(walk: *mut Walk, in_kernel: bool) -> Option<()> {
         set!((*frame).age, 0);
         set!((*frame).by_frame_pointer, 0);
     }
-    Some(())
 }
 
 /// The instruction that a probe puts in another's place.

@@ -13,14 +13,15 @@ use crate::{
 /// The number of the rule that holds at the frame.
 ///
 /// # Safety
-/// `walk` is a live map value, and nobody else's meanwhile; `recent` is the one of this CPU.
+/// `walk` is a live map value, and nobody else's meanwhile; `recent` is the one of this CPU's sampler, or null.
 #[inline(always)]
 pub unsafe fn rule_of(walk: *mut Walk, recent: *mut Recent) -> u32 {
     // SAFETY: live map values; the place is masked, and of this CPU's sampler, which nothing interrupts.
     unsafe {
         let address = (*walk).frame.lookup_ip();
-        let recent = recent.add(masked_place(address));
-        if let Some(rule) = (*recent).rule(&(*walk).process, address) {
+        let has_recent = !recent.is_null();
+        let recent = recent.wrapping_add(masked_place(address));
+        if has_recent && let Some(rule) = (*recent).rule(&(*walk).process, address) {
             return u32::from(rule);
         }
         if !find_mapping(walk, address) {
@@ -28,7 +29,7 @@ pub unsafe fn rule_of(walk: *mut Walk, recent: *mut Recent) -> u32 {
             return u32::from(Rule::NONE_INDEX);
         }
         let rule = unwind_rule((*walk).mapping.module, address.wrapping_sub((*walk).mapping.bias));
-        if let Some(found) = Recent::new(&(*walk).process, address, rule as u16) {
+        if has_recent && let Some(found) = Recent::new(&(*walk).process, address, rule as u16) {
             copy::<Recent, { size_of::<Recent>() / 4 }>(&raw const found, recent);
         }
         rule

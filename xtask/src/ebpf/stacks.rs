@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use object::{
-    Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionIndex, SymbolKind,
+    Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionIndex, SectionKind,
+    SymbolKind,
 };
 
 use crate::error::{Error, Result};
@@ -86,7 +87,13 @@ fn functions(object: &[u8]) -> Result<HashMap<Place, Function>> {
         for (offset, relocation) in section.relocations() {
             if let RelocationTarget::Symbol(index) = relocation.target() {
                 let symbol = file.symbol_by_index(index).map_err(parse)?;
-                if let Some(section) = symbol.section_index() {
+                let section = symbol.section_index();
+                // Of constants, only the address is taken.
+                let is_code = |section| {
+                    let section = file.section_by_index(section);
+                    section.is_ok_and(|section| section.kind() == SectionKind::Text)
+                };
+                if let Some(section) = section.filter(|section| is_code(*section)) {
                     targets.insert(offset, (section, symbol.address(), symbol.kind()));
                 }
             }

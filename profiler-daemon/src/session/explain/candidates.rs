@@ -149,6 +149,7 @@ pub fn capture(subjects: &[Subject<'_>]) -> Result<(Capture, Vec<Feature>), Sess
     let capture = Capture {
         print: expressions.collect::<Vec<Expression>>(),
         hits_per_second: CALLS_PER_SECOND,
+        stack: false,
         purpose: Purpose::Explained,
     };
     Ok((capture, features))
