@@ -306,6 +306,9 @@ pub(super) fn reference(unit: &Unit<Slice<'_>>, value: AttributeValue<Slice<'_>>
     }
 }
 
+/// What one core has read: declarations with their numbers, and the entries that have them.
+type Declaring = (HashMap<Declared, usize>, Vec<(usize, usize)>);
+
 /// What entries declare: each declaration once, as thousands of entries may have the same.
 struct Declarations {
     /// The first says nothing.
@@ -333,8 +336,7 @@ impl Declarations {
             groups.push(&rest[..count]);
             rest = &rest[count..];
         }
-        type Part = (HashMap<Declared, usize>, Vec<(usize, usize)>);
-        let parts = each(&groups, Part::default, |(known, of), group| {
+        let parts = each(&groups, Declaring::default, |(known, of), group| {
             let mut units = Units::new(dwarf, headers, &work);
             for &entry in *group {
                 let declared = follow(&mut units, entry);
