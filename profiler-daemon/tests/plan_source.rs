@@ -368,6 +368,37 @@ fn what_is_said_to_be_readable_is_visible_there() {
     }
 }
 
+/// What is the same in all instances of a function, compilers declare in none of them.
+#[test]
+fn static_variables_of_an_instance_are_read_where_they_are() {
+    let fixture = compile("gcc", "statics.c", &["-O2", "-g", "-no-pie"]);
+    let symbols = run(Command::new("nm").arg(&fixture.path));
+    let address_of = |name: &str| {
+        // The compiler numbers those of functions.
+        let mut lines = symbols.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let found = lines.find(|line| line.len() == 3 && line[2].split('.').next() == Some(name));
+        u64::from_str_radix(found.unwrap()[0], 16).unwrap()
+    };
+    let bytes = std::fs::read(&fixture.path).unwrap();
+    let sections = DebugSections::load(&bytes, &bytes).unwrap();
+    let debug = DebugFile::new(&sections);
+    let site = Site {
+        address: address_of("next"),
+        bias: 0,
+    };
+    for name in ["total", "steps"] {
+        let lowered = values::lower(&debug, site, &values::parse(name).unwrap());
+        let lowered = lowered.unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+        let address = address_of(name);
+        let mut instructions = lowered.plan.instructions.iter();
+        assert!(
+            instructions.any(|instruction| instruction.immediate == address),
+            "{name} is at {address:#x}: {:?}",
+            lowered.plan
+        );
+    }
+}
+
 #[test]
 fn what_a_line_does_is_found_on_it() {
     let file = "source.c";

@@ -46,13 +46,16 @@ impl<'a> DebugFile<'a> {
             if let Some(variable) = found.pop() {
                 return Ok(Some(variable));
             }
-            // What is optimized out altogether may be left out of the block, but not of what it is an instance of.
-            if let Some(origin) = self.origin(block)?
-                && Self::variables(&origin)?
-                    .iter()
-                    .any(|variable| self.name(variable).as_deref() == Some(name))
-            {
-                return optimized_out("the compiler left it out of this instance");
+            // What is the same in all instances, or optimized out altogether, may be left out of the block, but not of
+            // what it is an instance of.
+            if let Some(origin) = self.origin(block)? {
+                let mut common = Self::variables(&origin)?;
+                common.retain(|variable| self.name(variable).as_deref() == Some(name));
+                return match common.as_slice() {
+                    [] => continue,
+                    [variable] if self.is_live(variable, address) => Ok(common.pop()),
+                    _ => optimized_out("the compiler left it out of this instance"),
+                };
             }
         }
         Ok(None)
