@@ -81,12 +81,25 @@ pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> Vec<Lin
     }
     if let Some(next) = worth_saying(explained).find(|finding| !finding.next.is_empty()) {
         lines.push(Line::default());
-        lines.push(
-            Line::of(Style::Faint, "look at those: ")
-                .and(Style::Plain, format!("'{}'", terminal(&next.next))),
-        );
+        let line = Line::of(Style::Faint, "look at those: ")
+            .and(Style::Plain, format!("'{}'", terminal(&next.next)));
+        lines.push(match cost(next) {
+            Some(cost) => line.and(Style::Faint, format!("   {cost}")),
+            None => line,
+        });
     }
     lines
+}
+
+/// What the next step costs in addition.
+fn cost(finding: &v1::Finding) -> Option<String> {
+    let (hits_per_s, cpu_share) = (finding.next_hits_per_s?, finding.next_cpu_share?);
+    let hits = units::number(hits_per_s);
+    Some(if cpu_share < 1.0 {
+        format!("{hits} hits/s, about {} of a core", units::percent(cpu_share))
+    } else {
+        format!("{hits} hits/s, about {} cores", units::number(cpu_share))
+    })
 }
 
 fn line(finding: &v1::Finding) -> Line {
@@ -191,6 +204,8 @@ pub(crate) mod tests {
             slow_mean: None,
             other_mean: None,
             next: format!("f[>= p95]/{text}"),
+            next_hits_per_s: Some(1234.0),
+            next_cpu_share: Some(0.0042),
         }
     }
 
@@ -239,7 +254,7 @@ pub(crate) mod tests {
              \x20  100%    0.5%    +85.0%   main.cc:1310!taken\n\
              \x20 95.2%    0.5%    +70.0%   recv@main.cc:1312[> 3.2ms]   mean 3.92 ms, of others 21.0 µs\n\
              \n\
-             look at those: 'f[>= p95]/main.cc:1310!taken'"
+             look at those: 'f[>= p95]/main.cc:1310!taken'   1,234 hits/s, about 0.4% of a core"
         );
     }
 

@@ -63,6 +63,8 @@ fn finding(finding: &v1::Finding) -> Value {
         "other": share(finding.other),
         "difference": {"value": difference.value, "low": difference.low, "high": difference.high},
         "next": known(&finding.next),
+        "next_hits_per_s": finding.next_hits_per_s,
+        "next_cpu_share": finding.next_cpu_share,
     });
     if let (Some(slow), Some(other)) = (finding.slow_mean, finding.other_mean) {
         if finding.kind() == v1::finding::Kind::Call {
@@ -99,6 +101,10 @@ mod tests {
         let findings = object["findings"].as_array().unwrap();
         assert_eq!(findings.len(), 2);
         assert_eq!(findings[0]["next"], "f[>= p95]/main.cc:1310!taken");
+        assert_eq!(
+            (&findings[0]["next_hits_per_s"], &findings[0]["next_cpu_share"]),
+            (&json!(1234.0), &json!(0.0042))
+        );
         assert_eq!(findings[0]["slow"], json!({"have": 42, "of": 42}));
         assert_eq!(findings[1]["kind"], "call");
         assert_eq!(findings[1]["slow_mean_ns"], 3_920_000);

@@ -531,6 +531,8 @@ fn explained(update: usize, why: Option<&str>) -> v1::WatchExplainResponse {
                 high: 1.0,
             }),
             next: "handle[>= p95]/main.cc:1310!taken".to_owned(),
+            next_hits_per_s: Some(1234.0),
+            next_cpu_share: Some(0.0042),
             ..v1::Finding::default()
         }],
         r#final: why.is_some(),

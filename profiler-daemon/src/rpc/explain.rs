@@ -55,6 +55,7 @@ fn finding(finding: &Explained) -> v1::Finding {
             v1::finding::Kind::Branch
         }
     };
+    let next_cost = finding.cost.filter(|_| finding.next.is_some());
     v1::Finding {
         kind: kind.into(),
         text: finding.text.clone(),
@@ -64,6 +65,8 @@ fn finding(finding: &Explained) -> v1::Finding {
         slow_mean: finding.means.map(|(slow, _)| slow),
         other_mean: finding.means.map(|(_, other)| other),
         next: finding.next.clone().unwrap_or_default(),
+        next_hits_per_s: next_cost.map(|cost| cost.hits_per_s),
+        next_cpu_share: next_cost.map(|cost| cost.cpu_share),
     }
 }
 

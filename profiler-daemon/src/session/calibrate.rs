@@ -1,4 +1,5 @@
-//! The probes' own share of a measured duration: what a call of an empty function is measured as.
+//! The probes' own share of a measured duration: what a call of an empty function is measured as; and what a probe that is
+//! reached costs the thread that reaches it.
 
 use std::{arch::global_asm, path::Path};
 
@@ -6,14 +7,17 @@ use profiler_common::layout::midpoint_ns;
 
 use crate::{
     aggregate::histogram::Histogram,
-    kernel::{Engine, ExitSite, Gates, KernelError, ProbeSpec},
+    kernel::{Engine, ExitSite, Gates, HitSpec, KernelError, LookSpec, ProbeSpec},
 };
 use profiler_common::instruction::{Action, Operation};
 
-use super::picture::ExitMethod;
+use super::{cost::monotonic_ns, picture::ExitMethod};
 
 /// Calls that the median is taken of.
-const CALLS: usize = 200;
+const CALLS: u32 = 200;
+
+/// Times that they are timed.
+const ROUNDS: usize = 5;
 
 // A function that does nothing, whose entry the kernel emulates and whose one `ret` lies at a known place.
 global_asm!(
@@ -78,6 +82,67 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
     }
     engine.detach(attachment);
     Ok(histogram.quantile(0.5).map_or(0, midpoint_ns))
+}
+
+/// Measures what it takes to reach a probe, in nanoseconds: on an instruction that the kernel emulates, and on one that it
+/// single-steps.
+///
+/// # Errors
+/// Where the probes cannot be attached to this very process.
+pub fn hit_costs_ns(engine: &mut Engine) -> Result<HitCosts, KernelError> {
+    let address = profiler_calibrate as *const () as u64;
+    let offset = file_offset(address)?;
+    let unprobed_ns = call_ns();
+    let mut measure = |offset| {
+        let spec = HitSpec {
+            offset,
+            action: Action::LEAVE,
+            done_by_program: false,
+            look: LookSpec::default(),
+            branch: None,
+            gates: Gates::default(),
+        };
+        let attachment = engine.attach_hits(std::process::id(), Path::new("/proc/self/exe"), &[spec])?;
+        let probed_ns = call_ns();
+        engine.detach(attachment);
+        Ok::<u64, KernelError>(probed_ns.saturating_sub(unprobed_ns))
+    };
+    Ok(HitCosts {
+        emulated_ns: measure(offset)?,
+        single_stepped_ns: measure(offset + RET_OFFSET)?,
+    })
+}
+
+/// What it costs a thread to reach a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct HitCosts {
+    /// On an instruction that the kernel emulates.
+    pub emulated_ns: u64,
+    /// On one that it single-steps.
+    pub single_stepped_ns: u64,
+}
+
+impl HitCosts {
+    /// Of one or the other.
+    pub fn of(self, single_stepped: bool) -> u64 {
+        if single_stepped {
+            self.single_stepped_ns
+        } else {
+            self.emulated_ns
+        }
+    }
+}
+
+/// What a call of the empty function takes: the fastest of some rounds, in which nothing interfered.
+fn call_ns() -> u64 {
+    let rounds = (0..ROUNDS).map(|_| {
+        let began_ns = monotonic_ns();
+        for _ in 0..CALLS {
+            profiler_calibrate();
+        }
+        monotonic_ns().saturating_sub(began_ns)
+    });
+    rounds.min().unwrap_or(0) / u64::from(CALLS)
 }
 
 /// Where in the executable's file an address of this process lies.

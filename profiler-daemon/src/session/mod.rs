@@ -69,7 +69,7 @@ pub use by_value::{CallsByValue, ValueCalls};
 pub use command::{Caller, Capture, Handle, MAX_QUEUED, NewSession, Purpose, ScopeEdit, TargetSpec};
 pub use counted::{CountKind, Counted};
 pub use error::{Reason, SessionError};
-pub use explain::{Explained, What};
+pub use explain::{Explained, StepCost, What};
 pub use library::Library;
 pub use lines::TracedPlace;
 pub use list::list_functions;

@@ -830,7 +830,7 @@ impl Session {
             reason = "a count, which is a float where calls have ages"
         )]
         let calls = division.calls as u64;
-        let (findings, judged) = explain.findings(&self.scope, is_slow);
+        let (findings, judged) = explain.findings(engine, &self.scope, is_slow);
         Some(ExplainPicture {
             seq: 0,
             scope: Arc::clone(&self.scope_text),

@@ -1,5 +1,7 @@
 //! What slow calls do that others do not, against a target that says why its calls are slow.
 
+use std::time::Instant;
+
 use profiler_daemon::session::{
     ExplainPicture, Explained, NewSession, SessionError, SessionInfo, TargetSpec,
 };
@@ -61,6 +63,7 @@ fn the_reason_is_found_and_chance_is_not() {
         .handle
         .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
     let mut pictures = service.runtime.block_on(watching).unwrap();
+    let began = Instant::now();
     target.say("go");
     let (large, checked) = loop {
         let line = target.line();
@@ -109,6 +112,15 @@ fn the_reason_is_found_and_chance_is_not() {
     let branch = find(&picture, &format!("explain.c:{}!", line("the branch")));
     assert!(branch.difference.low > certain, "{branch:?}");
     let next = branch.next.clone().unwrap();
+    // Each call reaches the branch once.
+    let cost = branch.cost.unwrap();
+    println!("{cost:?}");
+    let calls_per_s = calls as f64 / began.elapsed().as_secs_f64();
+    assert!(
+        cost.hits_per_s > calls_per_s / 4.0 && cost.hits_per_s < calls_per_s * 4.0,
+        "{cost:?} of {calls_per_s} calls a second"
+    );
+    assert!(cost.cpu_share > 0.0 && cost.cpu_share < 1.0, "{cost:?}");
     let size = find(&picture, "request->size");
     assert!(size.difference.low > certain, "{size:?}");
     let bound: u32 = size

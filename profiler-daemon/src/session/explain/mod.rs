@@ -16,7 +16,13 @@ use std::collections::{HashMap, HashSet};
 
 use profiler_common::{limits::MAX_JOINED, probe::ProbeId, record::SpanEnd};
 
-use super::{command::Capture, cost::monotonic_ns, prepare::PreparedStep, trace::TracedValue};
+use super::{
+    calibrate::{self, HitCosts},
+    command::Capture,
+    cost::monotonic_ns,
+    prepare::PreparedStep,
+    trace::TracedValue,
+};
 use crate::{
     aggregate::{
         explain::{Call, Durations, Finding, Kind, Round, Share, Study},
@@ -125,6 +131,43 @@ pub struct Explained {
     pub means: Option<(f64, f64)>,
     /// The scope that looks only at such calls; `None` where the statement is no step of one.
     pub next: Option<String>,
+    /// What its step costs in addition; `None` where it probes nothing more.
+    pub cost: Option<StepCost>,
+}
+
+/// What a step costs, from what was seen while its place was looked at.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct StepCost {
+    /// Times a second that its probes are reached, inside of the steps before or not.
+    pub hits_per_s: f64,
+    /// Share of a CPU that the target spends in them.
+    pub cpu_share: f64,
+}
+
+/// How often the probes of a place were reached.
+#[derive(Clone, Copy, Default)]
+struct Reached {
+    hits: u64,
+    /// While they were attached.
+    ns: u64,
+    /// What all of it cost the target.
+    cost_ns: u64,
+}
+
+impl Reached {
+    fn add(&mut self, other: Self) {
+        self.hits += other.hits;
+        self.ns += other.ns;
+        self.cost_ns += other.cost_ns;
+    }
+
+    fn cost(self) -> Option<StepCost> {
+        let ns = self.ns as f64;
+        (self.ns > 0).then(|| StepCost {
+            hits_per_s: self.hits as f64 * 1e9 / ns,
+            cpu_share: self.cost_ns as f64 / ns,
+        })
+    }
 }
 
 /// What is attached for this turn.
@@ -133,6 +176,8 @@ struct Turn {
     attachments: Vec<Attachment>,
     /// The gate of each flag.
     flags: Vec<Gate>,
+    /// The place of each probe, as the number of its feature, and what it costs to reach it.
+    places: Vec<(ProbeId, usize, u64)>,
     /// What each probe times, as an index of the round's amounts.
     timed: HashMap<ProbeId, usize>,
     /// Of each function, by its probe, the flags that are in it and the amounts that are not.
@@ -169,6 +214,9 @@ pub struct Explain {
     /// Calls in which more was called than is recorded, and those of which records were lost.
     beyond_limit: u64,
     lost_inside: u64,
+    hit_costs: HitCosts,
+    /// How often the places of turns that are over were reached, by the number of their feature.
+    reached: HashMap<usize, Reached>,
     study: Study,
 }
 
@@ -182,6 +230,10 @@ impl Explain {
         prepared: PreparedExplain,
         probes: HashMap<ProbeId, FunctionKey>,
     ) -> Result<Self, KernelError> {
+        let hit_costs = calibrate::hit_costs_ns(engine).unwrap_or_else(|error| {
+            tracing::warn!(%error, "what a probe costs could not be measured");
+            HitCosts::default()
+        });
         let looked_at = engine.take_gate(monotonic_ns())?;
         let values = prepared.capture.print.len();
         let mut study = Study::default();
@@ -202,6 +254,8 @@ impl Explain {
             inside: HashMap::new(),
             beyond_limit: 0,
             lost_inside: 0,
+            hit_costs,
+            reached: HashMap::new(),
             study,
         };
         explain.next_turn(engine);
@@ -237,6 +291,9 @@ impl Explain {
     }
 
     fn end_turn(&mut self, engine: &mut Engine) {
+        for (feature, reached) in self.reached_now(engine, monotonic_ns()) {
+            self.reached.entry(feature).or_default().add(reached);
+        }
         let turn = std::mem::take(&mut self.turn);
         for attachment in turn.attachments {
             engine.detach(attachment);
@@ -245,6 +302,30 @@ impl Explain {
             engine.give_back_gate(gate);
         }
         self.inside.clear();
+    }
+
+    /// How often the places of this turn were reached, by the number of their feature.
+    fn reached_now(&self, engine: &Engine, now_ns: u64) -> HashMap<usize, Reached> {
+        let Some(since_ns) = self.turn.since_ns else {
+            return HashMap::new();
+        };
+        let mut all: HashMap<usize, Reached> = HashMap::new();
+        for (probe, feature, cost_ns) in &self.turn.places {
+            let counts = engine.probe_counts(*probe);
+            let hits = counts.entries + counts.outside;
+            let reached = all.entry(*feature).or_default();
+            reached.hits += hits;
+            reached.ns = now_ns.saturating_sub(since_ns);
+            reached.cost_ns += hits.saturating_mul(*cost_ns);
+        }
+        all
+    }
+
+    /// What a place costs as a step of its own.
+    fn step_cost(&self, feature: usize, now: &HashMap<usize, Reached>) -> Option<StepCost> {
+        let mut reached = self.reached.get(&feature).copied().unwrap_or_default();
+        reached.add(now.get(&feature).copied().unwrap_or_default());
+        reached.cost()
     }
 
     /// Attaches as much as there is room for, from the next place on. What cannot be attached is left out from then on.
@@ -344,8 +425,8 @@ impl Explain {
             opens,
             joined,
         };
-        let mut hits: HashMap<_, Vec<HitSpec>> = HashMap::new();
-        let mut spans: HashMap<_, Vec<(ProbeSpec, usize)>> = HashMap::new();
+        let mut hits: HashMap<_, Vec<(HitSpec, (usize, u64))>> = HashMap::new();
+        let mut spans: HashMap<_, Vec<(ProbeSpec, (usize, usize, u64))>> = HashMap::new();
         let mut opens = turn.flags.iter().copied();
         for number in chosen {
             let place = &self.places[*number];
@@ -357,7 +438,9 @@ impl Explain {
                         let mut spec = site.spec.clone();
                         spec.look = None;
                         spec.gates = gates(None, true);
-                        (spec, amount.unwrap_or(usize::MAX))
+                        let (entry, exit) = (site.site.entry_single_stepped, site.site.exit_single_stepped);
+                        let cost_ns = self.hit_costs.of(entry) + self.hit_costs.of(exit);
+                        (spec, (amount.unwrap_or(usize::MAX), place.feature, cost_ns))
                     }));
                 }
             } else {
@@ -368,7 +451,8 @@ impl Explain {
                         let mut spec = line.spec.clone();
                         spec.look = LookSpec::default();
                         spec.gates = gates(gate, false);
-                        spec
+                        let cost_ns = self.hit_costs.of(line.single_stepped.is_some());
+                        (spec, (place.feature, cost_ns))
                     }));
                 }
             }
@@ -376,14 +460,21 @@ impl Explain {
         for ((pid, path), specs) in spans {
             let (specs, amounts): (Vec<_>, Vec<_>) = specs.into_iter().unzip();
             if let Some(attachment) = unless_gone(engine.attach(pid, path, &specs))? {
-                turn.timed
-                    .extend(attachment.probes().iter().copied().zip(amounts));
+                for (probe, (amount, feature, cost_ns)) in attachment.probes().iter().zip(amounts) {
+                    turn.timed.insert(*probe, amount);
+                    turn.places.push((*probe, feature, cost_ns));
+                }
                 turn.attachments.push(attachment);
             }
         }
         for ((pid, path), specs) in hits {
-            let attached = unless_gone(engine.attach_hits(pid, path, &specs))?;
-            turn.attachments.extend(attached);
+            let (specs, places): (Vec<_>, Vec<_>) = specs.into_iter().unzip();
+            if let Some(attachment) = unless_gone(engine.attach_hits(pid, path, &specs))? {
+                for (probe, (feature, cost_ns)) in attachment.probes().iter().zip(places) {
+                    turn.places.push((*probe, feature, cost_ns));
+                }
+                turn.attachments.push(attachment);
+            }
         }
         Ok(())
     }
@@ -485,7 +576,13 @@ impl Explain {
     }
 
     /// What separates slow calls from others, the surest first; with the number of things that could be judged.
-    pub fn findings(&self, scope: &Scope, is_slow: impl Fn(u64) -> bool) -> (Vec<Explained>, usize) {
+    pub fn findings(
+        &self,
+        engine: &Engine,
+        scope: &Scope,
+        is_slow: impl Fn(u64) -> bool,
+    ) -> (Vec<Explained>, usize) {
+        let now = self.reached_now(engine, monotonic_ns());
         let kinds: Vec<Kind> = self.features.iter().map(|feature| feature.kind).collect();
         let mut findings = self.study.findings(&kinds, is_slow);
         let judged = findings.len();
@@ -514,6 +611,7 @@ impl Explain {
                 means: finding.means,
                 // Of what the others do there is no reason to look at slow calls.
                 next: next.filter(|_| finding.difference.value > 0.0),
+                cost: self.step_cost(finding.feature, &now),
             })
         });
         (explained.collect(), judged)
