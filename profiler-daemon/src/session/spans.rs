@@ -291,7 +291,11 @@ fn slow_span(
     let (stack, stack_samples) = before.most_sampled().unwrap_or_default();
     let stack = stack.into();
     let values = match &before.entry {
-        Some(hit) => Some(trace::read(&shown.printed, hit)),
+        Some(hit) => {
+            let mut values = trace::read(&shown.printed, hit);
+            trace::returned(&shown.printed, end, &mut values);
+            Some(values)
+        }
         None => shown.printed.is_empty().then(Vec::new),
     };
     let mut children: Vec<SpanChild> = before
