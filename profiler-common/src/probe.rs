@@ -44,6 +44,8 @@ impl Cookie {
     pub const MAY_STAY_INSIDE: u8 = 4;
     /// The span is one call, from its instruction to the one behind: of an entry, the site is the instruction's length.
     pub const CALL_SITE: u8 = 8;
+    /// The site is a jump that leaves the function: another returns in its place.
+    pub const JUMP: u8 = 16;
 
     /// Packs a cookie. `site` is below [`crate::limits::MAX_SITES`].
     #[must_use]

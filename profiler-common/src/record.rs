@@ -106,7 +106,7 @@ assert_layout!(SpanRef, size 24, probe at 0, gates at 4, sequence at 8, start_ns
 pub struct SpanEnd {
     /// [`SPAN_END`].
     pub kind: u32,
-    /// [`SpanEnd::ABANDONED`], [`SpanEnd::SLOW`], [`SpanEnd::JOINED`], and [`SpanEnd::inside`].
+    /// [`SpanEnd::ABANDONED`], [`SpanEnd::SLOW`], [`SpanEnd::JOINED`], [`SpanEnd::RETURNED`], and [`SpanEnd::inside`].
     pub flags: u32,
     /// The process.
     pub tgid: u32,
@@ -127,6 +127,9 @@ pub struct SpanEnd {
     pub parent: u32,
     /// Gates that were open while it was: [`crate::thread::OpenSpan::own_gates`].
     pub gates: u32,
+    /// `rax` and `rdx` where it returned, which is what it returned unless that is in other places; 0 without
+    /// [`SpanEnd::RETURNED`].
+    pub returned: [u64; 2],
 }
 
 impl SpanEnd {
@@ -136,6 +139,8 @@ impl SpanEnd {
     pub const SLOW: u32 = 2;
     /// It counts if its parent's duration is as asked.
     pub const JOINED: u32 = 4;
+    /// Its end was seen where it returned, and not where it jumped to another function.
+    pub const RETURNED: u32 = 8;
     /// Place of [`SpanEnd::inside`] in the flags.
     pub const INSIDE_SHIFT: u32 = 8;
 
@@ -146,6 +151,6 @@ impl SpanEnd {
     }
 }
 
-assert_layout!(SpanEnd, size 56,
+assert_layout!(SpanEnd, size 72,
     kind at 0, flags at 4, tgid at 8, tid at 12, probe at 16, hits at 20, sequence at 24,
-    start_ns at 32, end_ns at 40, parent at 48, gates at 52);
+    start_ns at 32, end_ns at 40, parent at 48, gates at 52, returned at 56);

@@ -177,6 +177,7 @@ fn spec(decision: &Decision, function: &plan::PlannedFunction) -> ProbeSpec {
         offset: exit.file_offset,
         action: exit.action,
         may_stay_inside: exit.may_stay_inside,
+        is_jump: exit.is_jump,
     });
     ProbeSpec {
         entry_offset: function.entry_offset,

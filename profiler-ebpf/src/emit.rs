@@ -1,5 +1,7 @@
 //! What goes to the daemon: counters, and records through the ring buffer.
 
+use core::ffi::c_void;
+
 use aya_ebpf::helpers::generated::{
     bpf_get_current_pid_tgid, bpf_ringbuf_query, bpf_ringbuf_reserve, bpf_ringbuf_submit,
 };
@@ -12,6 +14,7 @@ use profiler_common::{
 use crate::{
     atomic,
     maps::{self, COUNTERS, RING},
+    registers::Registers,
 };
 
 /// The daemon reads at intervals: nobody waits to be woken.
@@ -38,6 +41,10 @@ pub fn take_number(counter: Counter) -> u64 {
         None => u64::MAX,
     }
 }
+
+/// Registers that values are returned in, by the machine's numbers.
+const RAX: u8 = 0;
+const RDX: u8 = 2;
 
 /// How full the ring buffer is.
 pub struct Fill {
@@ -67,9 +74,10 @@ impl Fill {
 /// Emits the end of a span.
 ///
 /// # Safety
-/// `span` points into a live map value.
+/// `span` points into a live map value; `ctx` is the program's own, or null where its registers do not hold
+/// what the span returns.
 #[inline(never)]
-pub unsafe fn span_end(span: *const OpenSpan, hits: u32, end_ns: u64, flags: u32) {
+pub unsafe fn span_end(span: *const OpenSpan, hits: u32, end_ns: u64, flags: u32, ctx: *mut c_void) {
     count(Counter::SpanEndAttempted);
     let fill = Fill::now();
     if hits == 0 && fill.should_yield() {
@@ -96,6 +104,12 @@ pub unsafe fn span_end(span: *const OpenSpan, hits: u32, end_ns: u64, flags: u32
         (*record).end_ns = end_ns;
         (*record).parent = (*span).parent;
         (*record).gates = (*span).own_gates;
+        (*record).returned = [0; 2];
+        if !ctx.is_null() {
+            (*record).flags |= SpanEnd::RETURNED;
+            let registers = Registers::new(ctx);
+            (*record).returned = [registers.get(RAX), registers.get(RDX)];
+        }
         bpf_ringbuf_submit(record.cast(), BPF_RB_NO_WAKEUP);
     }
 }

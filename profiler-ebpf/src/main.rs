@@ -81,6 +81,7 @@ pub fn span_return(ctx: RetProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     // The return address has been popped: at entry the stack pointer was one word lower.
     span::exit(
+        ctx.as_ptr(),
         task::cookie(ctx.as_ptr()),
         registers.stack_pointer().wrapping_sub(8),
         registers.instruction_pointer(),
@@ -94,7 +95,12 @@ pub fn span_ret(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
     if step::leaves_function(registers, cookie) {
-        span::exit(cookie, registers.stack_pointer(), registers.instruction_pointer());
+        span::exit(
+            ctx.as_ptr(),
+            cookie,
+            registers.stack_pointer(),
+            registers.instruction_pointer(),
+        );
     }
     0
 }
@@ -106,6 +112,7 @@ pub fn span_ret_step(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
     if step::leaves_function(registers, cookie) {
         span::exit(
+            ctx.as_ptr(),
             cookie,
             step::stack_pointer_at_site(registers, cookie),
             step::address_of_site(registers, cookie),

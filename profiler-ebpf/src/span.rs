@@ -25,7 +25,7 @@ use profiler_common::{
     thread::{OpenSpan, ThreadState},
 };
 
-use crate::{atomic, emit, gate, histogram, maps::PROBES, task};
+use crate::{atomic, emit, gate, histogram, maps::PROBES, registers::Registers, task};
 
 /// The page that the kernel maps into a target for its return probes. A return address there means
 /// that a return probe is pending on that very stack slot.
@@ -129,15 +129,20 @@ pub fn ask_for_end(probe: ProbeId, stack_pointer: u64, gates: u32) -> u32 {
     }
 }
 
-/// Ends the span that was opened at this stack pointer.
+/// Ends the span that was opened at this stack pointer. `address` is that of the site.
 #[inline(always)]
-pub fn exit(cookie: Cookie, stack_pointer: u64, address: u64) {
+pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) {
     if cookie.flags() & Cookie::CALL_SITE != 0 && !has_just_returned(stack_pointer, address) {
         // The instruction was reached by another way: without the call, or from where an exception was caught.
         return;
     }
     // SAFETY: the helper takes nothing.
     let end_ns = unsafe { bpf_ktime_get_ns() };
+    let ctx = if has_returned(ctx, cookie, address) {
+        ctx
+    } else {
+        ptr::null_mut()
+    };
     let Some(slot) = slot_of(cookie.probe()) else {
         return;
     };
@@ -177,9 +182,19 @@ pub fn exit(cookie: Cookie, stack_pointer: u64, address: u64) {
                 u32::from(hits),
                 start_ns.wrapping_add(duration_ns),
                 slow | joined,
+                ctx,
             );
         }
     }
+}
+
+/// Whether the registers hold what the span returns: not where another function is to return in its place, nor where another
+/// program on the site behind a call has done the instruction there already.
+#[inline(always)]
+fn has_returned(ctx: *mut c_void, cookie: Cookie, address: u64) -> bool {
+    let is_there =
+        cookie.flags() & Cookie::CALL_SITE == 0 || Registers::new(ctx).instruction_pointer() == address;
+    cookie.flags() & Cookie::JUMP == 0 && is_there
 }
 
 /// Whether the thread is where it is because a call has just returned to it: its return address lies right below the
@@ -596,6 +611,7 @@ unsafe fn abandon(state: *mut ThreadState, span: *mut OpenSpan) {
                 u32::from(hits),
                 bpf_ktime_get_ns(),
                 SpanEnd::ABANDONED | joined,
+                ptr::null_mut(),
             );
         }
     }

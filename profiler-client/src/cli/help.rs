@@ -83,9 +83,10 @@ pub const TRACE: &str = help!(
   profiler trace -p 4211 handle_request --duration 10           its calls, each with its duration
   profiler trace -p 4211 main.cc:1310 --print 'a[0..4]' --print '*p' --limit 100000
   profiler trace -p 4211 main.cc:1310 --print n --json | jq .values.n.value
+  profiler trace -p 4211 'handle_request[return < 0]' --print n,return
   profiler trace -p 4211 'malloc' --stack --limit 10              who calls it
 
-Expressions: n, req->len, p.x.y, *p, a[3], s[0..4], ::global, $rdi. `profiler source` lists the
+Expressions: n, req->len, p.x.y, *p, a[3], s[0..4], ::global, $rdi; of a call also return. `profiler source` lists the
 variables of a function. A value that cannot be read says why. With --stack, what ran is innermost
 first; a stack that does not reach its root says that it is incomplete. The last line on stderr says how many
 hits were not shown. Ctrl-C ends the run; a second one aborts."

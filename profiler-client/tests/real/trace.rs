@@ -541,3 +541,173 @@ fn a_hit_has_the_stack_that_leads_to_it() {
     }
     assert_eq!(daemon.stop(), Some(0));
 }
+
+/// Traces a scope of `returns` to its end; the hits, the summary, and what the target says that it returned.
+fn returning(
+    daemon: &Daemon,
+    level: &str,
+    scope: &str,
+    arguments: &[&str],
+) -> (Vec<Value>, Value, Vec<Value>) {
+    let mut target = Fixture::start(level, &["200".to_owned()]);
+    let number = target.pid().to_string();
+    let trace = ["trace", "-p", &number, scope, "--json", "--limit", "100000"];
+    let command = Running::start(through(&daemon.socket, &[&trace[..], arguments].concat()));
+    while daemon
+        .sessions()
+        .first()
+        .is_none_or(|session| session["watchers"] != 1)
+    {}
+    target.run();
+    let ended = target.finish();
+    assert_eq!(ended.status, Some(0));
+    let mut hits = command.end().status(0).objects();
+    let summary = hits.pop().unwrap();
+    let told = ended
+        .output
+        .lines()
+        .filter_map(|line| line.strip_prefix("returned "));
+    let told = told.map(|text| serde_json::from_str(text).unwrap()).collect();
+    (hits, summary, told)
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_a_call_returns_is_what_its_caller_has() {
+    let daemon = Daemon::start();
+    for level in ["returns_o0", "returns_o2"] {
+        for exit in ["auto", "return", "ret"] {
+            for (function, type_name) in [
+                ("get_byte", "unsigned char"),
+                ("get_bool", "_Bool"),
+                ("get_large_number", "long unsigned int"),
+                ("get_pointer", "const char*"),
+                ("get_pair", "pair"),
+                ("get_small", "small"),
+                ("get_text", "text"),
+            ] {
+                let (hits, _, told) =
+                    returning(&daemon, level, function, &["--print", "return", "--exit", exit]);
+                assert_eq!((hits.len(), told.len()), (200, 200), "{level} {function} {exit}");
+                for (hit, told) in hits.iter().zip(&told) {
+                    let value = &hit["values"]["return"];
+                    let mut expected = told[function].clone();
+                    if expected == "0" {
+                        expected = json!("0x0");
+                    }
+                    assert_eq!(
+                        (&value["state"], &value["value"], &value["type"]),
+                        (&json!("ok"), &expected, &json!(type_name)),
+                        "{level} {function} {exit}"
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn calls_are_shown_by_what_they_return() {
+    let daemon = Daemon::start();
+    let text = include_str!("../../../profiler-daemon/tests/fixtures/engine/returns.c");
+    let line = |mark: &str| {
+        let mark = format!("/* call of {mark} */");
+        text.lines().position(|line| line.contains(&mark)).unwrap() + 1
+    };
+    for level in ["returns_o0", "returns_o2"] {
+        for name in ["get_int", "strcoll"] {
+            let scope = format!("{name}@returns.c:{}[return < 0]", line(name));
+            let (hits, summary, told) = returning(&daemon, level, &scope, &["--print", "return"]);
+            let expected: Vec<&Value> = told
+                .iter()
+                .map(|told| &told[name])
+                .filter(|value| value.as_i64() < Some(0))
+                .collect();
+            let seen: Vec<&Value> = hits.iter().map(|hit| &hit["values"]["return"]["value"]).collect();
+            assert_eq!(seen, expected, "{level} {scope}");
+            assert_eq!(
+                (&summary["reached"], &summary["rejected"], &summary["lost"]),
+                (&json!(200), &json!(200 - seen.len()), &json!({})),
+                "{level} {scope}"
+            );
+        }
+        let (hits, summary, told) = returning(
+            &daemon,
+            level,
+            "get_colour[return == RED]",
+            &["--print", "return"],
+        );
+        let red = told.iter().filter(|told| told["get_colour"] == -1).count();
+        assert_eq!((hits.len(), &summary["rejected"]), (red, &json!(200 - red)));
+        assert!(hits.iter().all(|hit| hit["values"]["return"]["value"] == "RED"));
+    }
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_is_not_returned_in_general_registers_says_so() {
+    let daemon = Daemon::start();
+    for (function, reason) in [
+        ("get_double", "double is returned in a vector register"),
+        ("get_mixed", "mixed is returned in a vector register"),
+        ("get_large", "large is returned in memory"),
+    ] {
+        let (hits, ..) = returning(&daemon, "returns_o2", function, &["--print", "return"]);
+        assert_eq!(hits.len(), 200);
+        for hit in hits {
+            let value = &hit["values"]["return"];
+            assert_eq!(value["state"], "unsupported", "{value}");
+            assert!(value["reason"].as_str().unwrap().contains(reason), "{value}");
+        }
+    }
+    // It ends by a jump, where its end is seen at that.
+    let (hits, _, told) = returning(
+        &daemon,
+        "returns_o2",
+        "jumps",
+        &["--print", "return", "--exit", "ret"],
+    );
+    let value = &hits[0]["values"]["return"];
+    let jumped = value["reason"]
+        .as_str()
+        .is_some_and(|reason| reason.contains("jump to another function"));
+    assert!(jumped, "{value}");
+    let (hits, ..) = returning(
+        &daemon,
+        "returns_o2",
+        "jumps",
+        &["--print", "return", "--exit", "return"],
+    );
+    for (hit, told) in hits.iter().zip(&told) {
+        assert_eq!(hit["values"]["return"]["value"], told["jumps"]);
+    }
+    let target = Fixture::start("returns_o2", &["1".to_owned()]);
+    let number = target.pid().to_string();
+    for (arguments, words) in [
+        (
+            &["trace", "-p", &number, "get_nothing", "--print", "return"][..],
+            "get_nothing returns nothing",
+        ),
+        (
+            &["trace", "-p", &number, "get_nothing[return < 0]"],
+            "a condition at get_nothing: the function returns nothing",
+        ),
+        (&["latency", "-p", &number, "get_int[return < 0]"], "by `trace`"),
+        (
+            &["trace", "-p", &number, "main[return < 0]/get_int"],
+            "at the last step only",
+        ),
+    ] {
+        let ended = run(through(&daemon.socket, arguments));
+        assert!(
+            ended.stderr().contains(words),
+            "{arguments:?}: {}",
+            ended.stderr()
+        );
+    }
+    target.finish();
+    assert_eq!(daemon.stop(), Some(0));
+}

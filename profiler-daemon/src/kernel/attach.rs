@@ -29,6 +29,8 @@ pub struct ExitSite {
     pub action: Action,
     /// A jump that may stay inside its function.
     pub may_stay_inside: bool,
+    /// A jump: another function returns in this one's place.
+    pub is_jump: bool,
 }
 
 /// A function to be probed.
@@ -180,7 +182,8 @@ impl Engine {
                 } else {
                     0
                 };
-                let exit = (exit.offset, Cookie::new(probe, site, flags | inside).0);
+                let jump = if exit.is_jump { Cookie::JUMP } else { 0 };
+                let exit = (exit.offset, Cookie::new(probe, site, flags | inside | jump).0);
                 if exit_step { &mut rets_step } else { &mut rets }.push(exit);
             }
         }

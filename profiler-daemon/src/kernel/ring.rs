@@ -173,6 +173,7 @@ impl Record {
                 end_ns: reader.u64()?,
                 parent: reader.u32()?,
                 gates: reader.u32()?,
+                returned: [reader.u64()?, reader.u64()?],
             })),
             HIT => {
                 let (_kind, values) = (reader.u32()?, reader.u32()?);
@@ -200,7 +201,7 @@ impl Record {
 }
 
 const _: () = assert!(size_of::<HitHeader>() == 40 && size_of::<ValueHeader>() == 16);
-const _: () = assert!(size_of::<SampleHeader>() == 40 && size_of::<SpanEnd>() == 56);
+const _: () = assert!(size_of::<SampleHeader>() == 40 && size_of::<SpanEnd>() == 72);
 const _: () = assert!(size_of::<StackHeader>() == 24);
 
 struct Reader<'a>(&'a [u8]);

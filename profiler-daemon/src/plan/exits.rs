@@ -18,6 +18,8 @@ pub struct ExitPoint {
     pub action: Action,
     /// A jump whose target is known only when it is taken: it may also stay in the function.
     pub may_stay_inside: bool,
+    /// A jump: another function returns in this one's place.
+    pub is_jump: bool,
 }
 
 /// Finds the exits of a function and its cold parts, in order of address.
@@ -60,6 +62,7 @@ pub fn exit_points(hot: &Code, cold: &[Code]) -> Result<Vec<ExitPoint>, CodeErro
                 address: instruction.ip(),
                 action: exit_action(instruction, range.start, range.end - range.start),
                 may_stay_inside,
+                is_jump: instruction.flow_control() != FlowControl::Return,
             });
         }
     }

@@ -70,6 +70,8 @@ pub struct ExitSite {
     pub action: Action,
     /// A jump that may also stay in the function.
     pub may_stay_inside: bool,
+    /// A jump: another function returns in this one's place.
+    pub is_jump: bool,
 }
 
 /// A function that cannot be probed, and why.
@@ -281,6 +283,7 @@ fn sites(
                 file_offset,
                 action: exit.action,
                 may_stay_inside: exit.may_stay_inside,
+                is_jump: exit.is_jump,
             })
         })
         .collect::<Result<_, &str>>()?;

@@ -225,7 +225,7 @@ impl ByValues {
 
 impl Divided {
     fn new(last: &RunningStep, probe: ProbeId, is_joined: bool) -> Self {
-        let printed = last.printed(probe);
+        let printed = last.shown(probe).printed;
         let lowered = printed.first().and_then(|printed| printed.lowered.as_ref().ok());
         Self {
             calls: ByValue::default(),
@@ -335,7 +335,7 @@ pub fn require_readable(last: Option<&PreparedStep>, expression: &Expression) ->
         .flat_map(|step| &step.files)
         .flat_map(|file| &file.sites)
     {
-        match span.printed.first().map(|printed| &printed.lowered) {
+        match span.shown.printed.first().map(|printed| &printed.lowered) {
             Some(Err(refusal)) => {
                 refused.get_or_insert((&span.site.function.name, refusal));
             }

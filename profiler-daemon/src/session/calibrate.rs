@@ -58,6 +58,7 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
             offset: offset + RET_OFFSET,
             action: ret,
             may_stay_inside: false,
+            is_jump: false,
         }],
     };
     let spec = ProbeSpec {

@@ -21,7 +21,10 @@ use crate::{
         instruction::InstructionSite,
         lines::{self, LineError, LineSite},
         scope::{Condition, Constant, Name},
-        values::{self, DebugFile, DebugSections, Lowered, Refusal, Shape, Site, shape::Form},
+        values::{
+            self, DebugFile, DebugSections, Lowered, Refusal, Returns, Shape, Site, expression::Root,
+            shape::Form,
+        },
     },
 };
 
@@ -46,6 +49,16 @@ pub struct TracedPlace {
 pub struct Printed {
     pub expression: Arc<str>,
     pub lowered: Result<Arc<Lowered>, Refusal>,
+    /// It is what a call returns, known when that ends.
+    pub is_returned: bool,
+}
+
+/// What is shown of a place, and what its calls have to return.
+#[derive(Clone, Default)]
+pub struct Shown {
+    pub printed: Arc<[Printed]>,
+    /// What a call has to return to be shown.
+    pub returns: Arc<[ReadPlan]>,
 }
 
 /// What is attached at one address of a line.
@@ -72,14 +85,17 @@ impl PreparedLine {
 pub struct Look {
     pub spec: LookSpec,
     /// What is shown of it.
-    pub printed: Arc<[Printed]>,
+    pub shown: Shown,
 }
+
+/// Calls that are recorded in a second at a place where only some are shown, by what they return.
+const RETURNS_PER_SECOND: u64 = 100_000;
 
 /// How conditions are decided and values read at an address; `what` is at it.
 pub fn look_at(
     file: &TargetFile,
     debug: &DebugFile<'_>,
-    address: u64,
+    (address, returns): (u64, Returns<'_>),
     what: &str,
     conditions: &[Condition],
     capture: Option<&Capture>,
@@ -104,14 +120,23 @@ pub fn look_at(
             expression: expression.to_string().into(),
             lowered: site
                 .clone()
-                .and_then(|site| values::lower(debug, site, expression))
+                .and_then(|site| values::lower_with(debug, site, returns, expression))
                 .map(Arc::new),
+            is_returned: expression.root == Root::Return && returns != Returns::AtInstruction,
         })
         .collect();
-    let required = conditions
-        .iter()
-        .map(|condition| require(debug, site.clone()?, condition))
-        .collect::<Result<Vec<ReadPlan>, Refusal>>()
+    let is_returned = |condition: &&Condition| {
+        condition.expression.root == Root::Return && returns != Returns::AtInstruction
+    };
+    let (at_end, at_begin): (Vec<&Condition>, Vec<&Condition>) = conditions.iter().partition(is_returned);
+    let plans = |conditions: Vec<&Condition>| {
+        let plans = conditions
+            .into_iter()
+            .map(|condition| require(debug, site.clone()?, returns, condition));
+        plans.collect::<Result<Vec<ReadPlan>, Refusal>>()
+    };
+    let (required, at_end) = plans(at_begin)
+        .and_then(|required| Ok((required, plans(at_end)?)))
         .map_err(|refusal| {
             // Before anything is attached: a condition that cannot be decided would reject every hit.
             SessionError::new(
@@ -121,17 +146,26 @@ pub fn look_at(
         })?;
     let values = printed
         .iter()
+        .filter(|printed| !printed.is_returned)
         .filter_map(|printed| printed.lowered.as_ref().ok())
         .map(|lowered| lowered.plan)
         .collect();
     let spec = LookSpec {
         required,
         values,
-        interval_ns: capture.map_or(0, interval_ns),
+        // The limit is on what is shown.
+        interval_ns: match capture {
+            Some(_) if !at_end.is_empty() => 1_000_000_000 / RETURNS_PER_SECOND,
+            capture => capture.map_or(0, interval_ns),
+        },
         records: false,
         stack: capture.is_some_and(|capture| capture.stack),
     };
-    Ok(Look { spec, printed })
+    let shown = Shown {
+        printed,
+        returns: at_end.into(),
+    };
+    Ok(Look { spec, shown })
 }
 
 /// Time between two hits at a limit.
@@ -152,7 +186,8 @@ fn at(
         "" => format!("{:#x} of {}", site.address, file.shown),
         path => format!("line {line} of {path}"),
     };
-    let Look { spec: look, printed } = look_at(file, debug, site.address, &what, conditions, Some(capture))?;
+    let at = (site.address, Returns::AtInstruction);
+    let Look { spec: look, shown } = look_at(file, debug, at, &what, conditions, Some(capture))?;
     let function = index
         .function_at(site.address)
         .map_or_else(String::new, |function| function.name().into_owned());
@@ -178,19 +213,24 @@ fn at(
             branch: None,
             gates: Gates::default(),
         },
-        printed,
+        printed: shown.printed,
         single_stepped: None,
     })
 }
 
 /// Lowers a condition, its constant as the value's own kind of number.
-fn require(debug: &DebugFile<'_>, site: Site, condition: &Condition) -> Result<ReadPlan, Refusal> {
+fn require(
+    debug: &DebugFile<'_>,
+    site: Site,
+    returns: Returns<'_>,
+    condition: &Condition,
+) -> Result<ReadPlan, Refusal> {
     let Condition {
         expression,
         comparison,
         constant,
     } = condition;
-    values::require(debug, site, expression, *comparison, |shape, kind| {
+    values::require_with(debug, site, returns, expression, *comparison, |shape, kind| {
         number(shape, kind, *comparison, constant)
     })
 }

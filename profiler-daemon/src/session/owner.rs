@@ -214,6 +214,7 @@ impl Owner {
                 ),
             ));
         }
+        refuse_returns(session)?;
         session.renew(now_ns);
         Ok(session.latency_watchers.add((), interval_ns, now_ns + FIRST_NS))
     }
@@ -234,6 +235,7 @@ impl Owner {
                     format!("session `{name}` is of a line, which no sample lies in: trace it"),
                 ));
             }
+            refuse_returns(session)?;
             session.renew(now_ns);
             Ok(session.flame_watchers.add(variant, interval_ns, now_ns))
         });
@@ -273,6 +275,7 @@ impl Owner {
                     ),
                 ));
             }
+            refuse_returns(session)?;
             session.renew(now_ns);
             // The first is due when there is something to show.
             Ok(session
@@ -676,4 +679,18 @@ impl Owner {
             self.end_session(&name, reason);
         }
     }
+}
+
+/// Refuses all but a trace of calls that are shown by what they return: histograms and samples are of all of them.
+fn refuse_returns(session: &Session) -> Result<(), SessionError> {
+    if !session.asks_for_returns() {
+        return Ok(());
+    }
+    Err(SessionError::new(
+        Reason::ArgumentInvalid,
+        format!(
+            "session `{}` asks for what calls return, which is known of traced calls only: trace it",
+            session.name
+        ),
+    ))
 }

@@ -16,7 +16,7 @@ use super::{
     files::{TargetFile, read_process},
     functions::key,
     library::Library,
-    lines::{self, PreparedLine, Printed},
+    lines::{self, PreparedLine, Shown},
     picture::{ExitMethod, FunctionInfo, SiteInfo},
     refusal::{plan_refusal, target_refusal},
 };
@@ -28,6 +28,7 @@ use crate::{
         entry::EntryPoint,
         hazards::{Decision, Hazards, Method, exit_method},
         scope::{self, Condition, Name, Place, Scope, Step},
+        values::{Refusal, Returns, expression::Root},
     },
     target::{self, Process},
 };
@@ -75,7 +76,9 @@ pub struct PreparedSpan {
     pub site: SiteInfo,
     pub spec: ProbeSpec,
     /// What is shown of each.
-    pub printed: Arc<[Printed]>,
+    pub shown: Shown,
+    /// Of a call, the name of what is called, and where that is in the same file.
+    pub callee: Option<(String, Option<u64>)>,
 }
 
 /// The addresses of a line in one file of one process.
@@ -259,6 +262,9 @@ impl Read {
                 ),
             ));
         }
+        if let Some(refused) = condition_on_return(&scope, capture) {
+            return Err(refused);
+        }
         let planner = Planner {
             processes: &processes,
             files: &files,
@@ -288,6 +294,7 @@ impl Read {
         if let Some(expression) = divides_by {
             by_value::require_readable(steps.last(), expression)?;
         }
+        require_returns(steps.last())?;
         let text = scope.to_string();
         Ok(Prepared {
             scope,
@@ -297,6 +304,44 @@ impl Read {
             warnings,
             explain,
         })
+    }
+}
+
+/// Why a condition on what a call returns cannot be asked for, if it cannot: that is known when the call has ended, and
+/// decides only what is shown.
+fn condition_on_return(scope: &Scope, capture: Option<&Capture>) -> Option<SessionError> {
+    let asks = |step: &Step| {
+        let mut conditions = step.conditions.iter();
+        step.place.has_spans() && conditions.any(|condition| condition.expression.root == Root::Return)
+    };
+    let asking = scope.steps.iter().position(asks)?;
+    let message = if asking + 1 < scope.steps.len() {
+        "what a call returns can be asked for at the last step only"
+    } else if capture.is_none_or(|capture| capture.purpose != Purpose::Shown) {
+        "what a call returns can be asked for by `trace`, and where a session records calls for it"
+    } else {
+        return None;
+    };
+    Some(SessionError::new(Reason::ArgumentInvalid, message))
+}
+
+/// Refuses `return` where no call returns anything.
+fn require_returns(last: Option<&PreparedStep>) -> Result<(), SessionError> {
+    let files = last.iter().flat_map(|step| &step.files);
+    let mut of_nothing = None;
+    for PreparedSpan { site, shown, .. } in files.flat_map(|file| &file.sites) {
+        let mut printed = shown.printed.iter().filter(|printed| printed.is_returned);
+        match printed.next().map(|printed| &printed.lowered) {
+            Some(Err(Refusal::ReturnsNothing)) => of_nothing = Some(&site.function.name),
+            _ => return Ok(()),
+        }
+    }
+    match of_nothing {
+        Some(function) => Err(SessionError::new(
+            Reason::ExpressionRefused,
+            format!("{function} returns nothing: leave `return` out"),
+        )),
+        None => Ok(()),
     }
 }
 
@@ -478,12 +523,26 @@ impl Planner<'_> {
         }
         let sections = lines::sections(file)?;
         let debug = lines::debug(file, &sections);
-        for PreparedSpan { site, spec, printed } in sites {
+        for PreparedSpan {
+            site,
+            spec,
+            shown,
+            callee,
+        } in sites
+        {
             let address = site.function.address + u64::from(site.entry_offset);
             let what = &site.function.name;
-            let look = lines::look_at(file, &debug, address, what, conditions, self.capture)?;
+            let returns = match callee {
+                Some((name, address)) => Returns::OfCallee {
+                    name,
+                    address: *address,
+                },
+                None => Returns::OfFunction,
+            };
+            let at = (address, returns);
+            let look = lines::look_at(file, &debug, at, what, conditions, self.capture)?;
             spec.look = Some(look.spec);
-            *printed = look.printed;
+            *shown = look.shown;
         }
         Ok(())
     }
@@ -546,6 +605,7 @@ fn call_site(
             offset: behind.file_offset,
             action: behind_action,
             may_stay_inside: false,
+            is_jump: false,
         }],
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
@@ -556,7 +616,8 @@ fn call_site(
     Some(PreparedSpan {
         site,
         spec,
-        printed: Arc::default(),
+        shown: Shown::default(),
+        callee: Some((call.callee.clone(), call.callee_address)),
     })
 }
 
@@ -707,6 +768,7 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
             offset: exit.file_offset,
             action: at_address(file, exit.file_offset, exit.action),
             may_stay_inside: exit.may_stay_inside,
+            is_jump: exit.is_jump,
         })
         .collect();
     let spec = ProbeSpec {
@@ -722,7 +784,8 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
     PreparedSpan {
         site,
         spec,
-        printed: Arc::default(),
+        shown: Shown::default(),
+        callee: None,
     }
 }
 

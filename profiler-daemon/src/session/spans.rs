@@ -332,7 +332,11 @@ fn slow_span(
     // Of a span whose end was lost, and that had the same number, nothing is told.
     let is_own = |since_ns: u64| since_ns >= end.start_ns;
     let values = match before.entry.as_ref().filter(|hit| is_own(hit.ts_ns)) {
-        Some(hit) => Some(trace::read(&shown.printed, hit)),
+        Some(hit) => {
+            let mut values = trace::read(&shown.printed, hit);
+            trace::returned(&shown.printed, end, &mut values);
+            Some(values)
+        }
         None => shown.printed.is_empty().then(Vec::new),
     };
     let mut children: Vec<SpanChild> = before

@@ -15,7 +15,7 @@ use super::{
     cost::{Meter, monotonic_ns},
     explain::{Explain, PreparedExplain},
     flame::{EXPIRE_AFTER_NS, Flame, Moment, is_gone},
-    lines::TracedPlace,
+    lines::{TracedPlace, interval_ns},
     picture::{
         Cost, ExitMethod, ExplainPicture, FlamePicture, FlameVariant, LatencyPicture, Losses, SessionInfo,
         SlowCall,
@@ -40,7 +40,10 @@ use crate::{
         threshold::{Band, Division, divide},
     },
     kernel::{Engine, KernelError},
-    plan::scope::{self, Scope, Step},
+    plan::{
+        scope::{self, Scope, Step},
+        values::expression::Root,
+    },
     symbolize::{Frame, Grouping},
     target::Process,
 };
@@ -350,9 +353,9 @@ impl Session {
 
     /// Says which probes are traced by now: those of the last step.
     fn settle_trace(&mut self) {
-        if self.capture.is_none() {
+        let Some(interval_ns) = self.capture.as_ref().map(interval_ns) else {
             return;
-        }
+        };
         let Some(last) = self.steps.last() else {
             self.trace.retain(|_| false);
             self.dropped = path::Dropped::default();
@@ -372,7 +375,7 @@ impl Session {
                 address: info.address,
             });
             for probe in function.probes() {
-                self.trace.add_call(probe, &place, last.printed(probe));
+                self.trace.add_call(probe, &place, last.shown(probe), interval_ns);
             }
         }
         let live: HashSet<_> = last
@@ -542,6 +545,14 @@ impl Session {
     /// Grows with each edit of the scope.
     pub fn revision(&self) -> u64 {
         self.revision
+    }
+
+    /// Whether calls are shown by what they return, which nothing but a trace tells.
+    pub fn asks_for_returns(&self) -> bool {
+        self.scope.last().is_some_and(|step| {
+            let mut conditions = step.conditions.iter();
+            step.place.has_spans() && conditions.any(|condition| condition.expression.root == Root::Return)
+        })
     }
 
     /// Whether what is looked at has a duration.

@@ -6,7 +6,7 @@ use profiler_common::probe::ProbeId;
 
 use super::{
     functions::{Functions, Key, key},
-    lines::{Printed, TracedPlace},
+    lines::{Printed, Shown, TracedPlace},
     picture::SiteInfo,
     prepare::{PreparedFile, PreparedLines, PreparedSpan, PreparedStep},
 };
@@ -21,7 +21,7 @@ struct AttachedSpans {
     attachment: Attachment,
     functions: Vec<Key>,
     /// What is shown of each probe's spans.
-    printed: Vec<Arc<[Printed]>>,
+    shown: Vec<Shown>,
 }
 
 /// Live probes of lines.
@@ -61,12 +61,12 @@ impl RunningStep {
     }
 
     /// What is shown of a probe's spans.
-    pub fn printed(&self, probe: ProbeId) -> Arc<[Printed]> {
+    pub fn shown(&self, probe: ProbeId) -> Shown {
         self.spans
             .iter()
-            .flat_map(|attached| attached.attachment.probes().iter().zip(&attached.printed))
+            .flat_map(|attached| attached.attachment.probes().iter().zip(&attached.shown))
             .find(|(known, _)| **known == probe)
-            .map_or_else(Arc::default, |(_, printed)| Arc::clone(printed))
+            .map_or_else(Shown::default, |(_, shown)| shown.clone())
     }
 
     fn probes(&self) -> impl Iterator<Item = ProbeId> + '_ {
@@ -94,7 +94,7 @@ pub struct Steps {
 }
 
 /// A span's site, and what is shown of each span.
-type FreshSpan = (SiteInfo, Arc<[Printed]>);
+type FreshSpan = (SiteInfo, Shown);
 
 /// What was attached for one step and belongs to nobody yet.
 #[derive(Default)]
@@ -309,7 +309,7 @@ impl Steps {
             running.spans.push(AttachedSpans {
                 attachment,
                 functions: sites.iter().map(|(site, _)| key(&site.function)).collect(),
-                printed: sites.into_iter().map(|(_, printed)| printed).collect(),
+                shown: sites.into_iter().map(|(_, shown)| shown).collect(),
             });
         }
         running.lines.extend(fresh.lines);
@@ -378,7 +378,10 @@ fn attach_step(
 ) -> Result<(), KernelError> {
     for PreparedFile { pid, path, sites } in &prepared.files {
         let (mut infos, mut specs) = (Vec::new(), Vec::new());
-        for PreparedSpan { site, spec, printed } in sites {
+        for PreparedSpan {
+            site, spec, shown, ..
+        } in sites
+        {
             if known.is_some_and(|known| known.functions.contains(&key(&site.function))) {
                 continue;
             }
@@ -387,7 +390,7 @@ fn attach_step(
             if let Some(look) = &mut spec.look {
                 look.records = records;
             }
-            infos.push((site.clone(), Arc::clone(printed)));
+            infos.push((site.clone(), shown.clone()));
             specs.push(spec);
         }
         if !specs.is_empty() {

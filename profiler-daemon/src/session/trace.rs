@@ -6,6 +6,7 @@ use std::{
 };
 
 use profiler_common::{
+    hit::BURST_NS,
     probe::ProbeId,
     record::SpanEnd,
     values::{MAX_BYTES, OUTPUT_BYTES, State},
@@ -13,7 +14,7 @@ use profiler_common::{
 use tokio::sync::mpsc;
 
 use super::{
-    lines::{Printed, TracedPlace},
+    lines::{Printed, Shown, TracedPlace},
     picture::{Cost, Losses},
     symbols::{NamedHit, NamedStack},
 };
@@ -129,10 +130,34 @@ impl Entered {
     }
 }
 
-/// A line's probe, or a function's.
+/// A line's probe.
 struct Line {
     place: u32,
     printed: Arc<[Printed]>,
+}
+
+/// A function's probe, or a call's.
+struct Call {
+    place: u32,
+    shown: Shown,
+    /// Time between two that are shown, where it is not known when they begin whether they are.
+    interval_ns: u64,
+    /// When the next one would come if they came at their limit.
+    next_ns: u64,
+}
+
+impl Call {
+    /// Whether a call that ended may be shown, which then counts against the limit.
+    fn is_within_limit(&mut self, end_ns: u64) -> bool {
+        if self.shown.returns.is_empty() {
+            return true;
+        }
+        if self.next_ns > end_ns.saturating_add(BURST_NS) {
+            return false;
+        }
+        self.next_ns = self.next_ns.max(end_ns).saturating_add(self.interval_ns);
+        true
+    }
 }
 
 /// The values of a hit.
@@ -141,6 +166,11 @@ pub fn read(printed: &[Printed], hit: &Hit) -> Vec<TracedValue> {
     printed
         .iter()
         .map(|printed| match &printed.lowered {
+            Ok(lowered) if printed.is_returned => TracedValue {
+                expression: Arc::clone(&printed.expression),
+                type_name: lowered.shape.type_name.as_str().into(),
+                reading: Reading::Unsupported("the call has not ended".to_owned()),
+            },
             Err(refusal) => TracedValue {
                 expression: Arc::clone(&printed.expression),
                 type_name: "".into(),
@@ -158,19 +188,36 @@ pub fn read(printed: &[Printed], hit: &Hit) -> Vec<TracedValue> {
         .collect()
 }
 
+/// Puts in what a call has returned.
+pub fn returned(printed: &[Printed], end: &SpanEnd, values: &mut [TracedValue]) {
+    for (printed, value) in printed.iter().zip(values) {
+        if let (true, Ok(lowered)) = (printed.is_returned, &printed.lowered) {
+            value.reading = if end.flags & SpanEnd::RETURNED != 0 {
+                values::render_returned(lowered, end.returned)
+            } else {
+                Reading::Unsupported(
+                    "the call ended by a jump to another function, which returns in its place".to_owned(),
+                )
+            };
+        }
+    }
+}
+
 /// What a session records, and who gets it.
 #[derive(Default)]
 pub struct Trace {
     places: Vec<Arc<TracedPlace>>,
     lines: HashMap<ProbeId, Line>,
-    calls: HashMap<ProbeId, Line>,
+    calls: HashMap<ProbeId, Call>,
     /// What was read where calls began that have not ended, by thread and number.
     entered: HashMap<(u32, u64), Entered>,
     gone: GoneThreads,
     hits: Vec<TracedHit>,
     batch_full: u64,
-    /// Calls whose duration is not as asked.
+    /// Calls whose duration is not as asked, or what they return.
     calls_outside: u64,
+    /// Calls beyond the limit, where it is not known when they begin whether they are shown.
+    calls_limited: u64,
     /// Calls that were jumped over.
     calls_abandoned: u64,
     /// Calls whose end never came.
@@ -188,9 +235,14 @@ impl Trace {
     }
 
     /// Adds a function's probe.
-    pub fn add_call(&mut self, probe: ProbeId, place: &Arc<TracedPlace>, printed: Arc<[Printed]>) {
-        let place = self.place(place);
-        self.calls.insert(probe, Line { place, printed });
+    pub fn add_call(&mut self, probe: ProbeId, place: &Arc<TracedPlace>, shown: Shown, interval_ns: u64) {
+        let call = Call {
+            place: self.place(place),
+            shown,
+            interval_ns,
+            next_ns: 0,
+        };
+        self.calls.insert(probe, call);
     }
 
     fn place(&mut self, wanted: &Arc<TracedPlace>) -> u32 {
@@ -216,6 +268,7 @@ impl Trace {
         }
         self.entered.retain(|_, entered| is_live(entered.probe));
         self.calls_outside = 0;
+        self.calls_limited = 0;
         self.calls_abandoned = 0;
         self.calls_lost = 0;
         self.calls_full = 0;
@@ -281,7 +334,7 @@ impl Trace {
             probe: hit.probe,
             ts_ns: hit.ts_ns,
             entry: Entry {
-                values: read(&call.printed, hit),
+                values: read(&call.shown.printed, hit),
                 stack: stack.clone(),
             },
         };
@@ -290,10 +343,8 @@ impl Trace {
 
     /// What was recorded where a call began that ends; `None` where nothing was, or it has no duration.
     pub fn leave(&mut self, end: &SpanEnd) -> Option<Entry> {
-        if !self.calls.contains_key(&end.probe) {
-            return None;
-        }
-        let entered = self.entered.remove(&(end.tid, end.sequence))?;
+        let call = self.calls.get(&end.probe)?;
+        let mut entered = self.entered.remove(&(end.tid, end.sequence))?;
         if !entered.is_of(end) {
             self.calls_lost += 1;
             return None;
@@ -302,6 +353,7 @@ impl Trace {
             self.calls_abandoned += 1;
             return None;
         }
+        returned(&call.shown.printed, end, &mut entered.entry.values);
         Some(entered.entry)
     }
 
@@ -312,7 +364,7 @@ impl Trace {
         Entry { values, stack }: Entry,
         is_inside: impl FnOnce(u64) -> bool,
     ) {
-        let Some(&Line { place, .. }) = self.calls.get(&end.probe) else {
+        let Some(call) = self.calls.get_mut(&end.probe) else {
             return;
         };
         let duration_ns = end.end_ns.saturating_sub(end.start_ns);
@@ -320,6 +372,17 @@ impl Trace {
             self.calls_outside += 1;
             return;
         }
+        let has_returned = end.flags & SpanEnd::RETURNED != 0;
+        let passes = |plan| has_returned && values::passes(plan, end.returned);
+        if !call.shown.returns.iter().all(passes) {
+            self.calls_outside += 1;
+            return;
+        }
+        if !call.is_within_limit(end.end_ns) {
+            self.calls_limited += 1;
+            return;
+        }
+        let place = call.place;
         self.push(TracedHit {
             ts_ns: end.start_ns,
             pid: end.tgid,
@@ -407,6 +470,9 @@ impl Trace {
             }
         }
         rejected += dropped.outside + self.calls_outside;
+        if self.calls_limited > 0 {
+            *lost.entry("rate_limit").or_default() += self.calls_limited;
+        }
         for (reason, count) in [
             ("abandoned", self.calls_abandoned),
             ("end_lost", self.calls_lost),

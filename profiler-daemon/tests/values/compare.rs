@@ -178,7 +178,11 @@ impl Tally {
                 bytes,
                 length,
                 pointer,
-            } => text(bytes, *length, *pointer, theirs),
+            } => match theirs.get("a") {
+                // gdb is asked for an array's elements one by one.
+                Some(of) if pointer.is_none() => characters(bytes, *length, of),
+                _ => text(bytes, *length, *pointer, theirs),
+            },
             Value::Structure(members) => {
                 let Some(fields) = theirs.get("m") else {
                     return Err("not a structure".into());
@@ -228,6 +232,17 @@ impl Tally {
             Err("another value".into())
         }
     }
+}
+
+/// Holds text against the characters of an array: these are the first, and a NUL follows if there are more.
+fn characters(bytes: &[u8], length: Option<u64>, theirs: &Json) -> bool {
+    // Signed ones may be negative.
+    let number = |of: &Json| Some(of["i"].as_str()?.parse::<i16>().ok()?.to_le_bytes()[0]);
+    let theirs: Option<Vec<u8>> = theirs.as_array().unwrap().iter().map(number).collect();
+    theirs.is_some_and(|theirs| {
+        let ends = theirs.get(bytes.len()).is_none_or(|next| *next == 0);
+        theirs.starts_with(bytes) && (ends || length.is_none())
+    })
 }
 
 fn same_address(theirs: &str, ours: u64) -> bool {

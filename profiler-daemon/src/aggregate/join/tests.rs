@@ -36,6 +36,7 @@ fn end(tid: u32, span: SpanRef, end_ns: u64, flags: u32) -> SpanEnd {
         end_ns,
         parent: 0,
         gates: 0,
+        returned: [0; 2],
     }
 }
 

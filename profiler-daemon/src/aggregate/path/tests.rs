@@ -23,6 +23,7 @@ fn end(step: usize, sequence: u64, parent: u32, duration_ns: u64) -> SpanEnd {
         end_ns: 1000 + duration_ns,
         parent,
         gates: 0,
+        returned: [0; 2],
     }
 }
 

@@ -147,6 +147,7 @@ impl Model {
                         end_ns: now_ns,
                         parent: 0,
                         gates: 0,
+                        returned: [0; 2],
                     });
                 }
             }
@@ -313,6 +314,7 @@ fn serve(aggregate: &mut ScopeAggregate, calls: std::ops::Range<u64>, start_ns: 
             end_ns,
             parent: 0,
             gates: 0,
+            returned: [0; 2],
         });
         let slow_calls = call / 10 + 1;
         let counters = [

@@ -29,6 +29,18 @@ impl<'a> Entry<'a> {
         })
     }
 
+    /// The entry of a unit itself.
+    pub fn first(unit: &Rc<Unit<Slice<'a>>>) -> Result<Self, Refusal> {
+        let mut entries = unit.entries();
+        match entries.next_dfs()? {
+            Some(die) => Ok(Self {
+                unit: Rc::clone(unit),
+                die: die.clone(),
+            }),
+            None => Err(Refusal::Damaged("a unit has no entry".into())),
+        }
+    }
+
     pub fn children(&self) -> Result<Vec<Self>, Refusal> {
         let mut children = Vec::new();
         if !self.die.has_children() {

@@ -24,6 +24,22 @@ pub struct Site {
     pub bias: u64,
 }
 
+/// What `return` means at a site.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Returns<'n> {
+    /// What the function returns, at one of its return instructions.
+    AtInstruction,
+    /// What the function at the site returns, once it has.
+    OfFunction,
+    /// What a function that is called at the site returns, once it has.
+    OfCallee {
+        /// Its name.
+        name: &'n str,
+        /// Where it is, if it is in the same file.
+        address: Option<u64>,
+    },
+}
+
 /// How a value is read, and what the bytes mean.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lowered {
@@ -56,6 +72,19 @@ pub enum Layout {
 /// Says why there is no plan: no such variable (with the nearest names), optimized out, or unsupported, by which
 /// operation or type.
 pub fn lower(file: &DebugFile<'_>, site: Site, expression: &Expression) -> Result<Lowered, Refusal> {
+    lower_with(file, site, Returns::AtInstruction, expression)
+}
+
+/// As [`lower`], where `return` means something else. Of what is returned the plan reads `rax` and `rdx` alone.
+///
+/// # Errors
+/// As for [`lower`].
+pub fn lower_with(
+    file: &DebugFile<'_>,
+    site: Site,
+    returns: Returns<'_>,
+    expression: &Expression,
+) -> Result<Lowered, Refusal> {
     if let (Root::Register(number), []) = (&expression.root, expression.steps.as_slice()) {
         let mut instructions = Code::register(*number, 0).instructions().to_vec();
         instructions.push(Instruction::new(Operation::Store).size(8));
@@ -70,6 +99,7 @@ pub fn lower(file: &DebugFile<'_>, site: Site, expression: &Expression) -> Resul
     let lowering = Lowering {
         file,
         site,
+        returns,
         function: function.as_ref().ok(),
     };
     let reached = lowering
@@ -79,7 +109,7 @@ pub fn lower(file: &DebugFile<'_>, site: Site, expression: &Expression) -> Resul
             (Refusal::NoVariable { .. }, Err(none)) => none.clone(),
             (refusal, _) => refusal,
         })?;
-    lowering.emit(&reached)
+    lowering.emit(&reached, expression)
 }
 
 /// Lowers a condition: the plan rejects a hit unless the expression, a number, compares to a constant as asked.
@@ -94,6 +124,22 @@ pub fn require(
     comparison: Comparison,
     constant: impl FnOnce(&Shape, Kind) -> Result<u64, Refusal>,
 ) -> Result<ReadPlan, Refusal> {
+    let returns = Returns::AtInstruction;
+    require_with(file, site, returns, expression, comparison, constant)
+}
+
+/// As [`require`], where `return` means something else.
+///
+/// # Errors
+/// As for [`require`].
+pub fn require_with(
+    file: &DebugFile<'_>,
+    site: Site,
+    returns: Returns<'_>,
+    expression: &Expression,
+    comparison: Comparison,
+    constant: impl FnOnce(&Shape, Kind) -> Result<u64, Refusal>,
+) -> Result<ReadPlan, Refusal> {
     let (mut code, shape) =
         if let (Root::Register(number), []) = (&expression.root, expression.steps.as_slice()) {
             (Code::register(*number, 0), Shape::word(register_name(*number)))
@@ -102,6 +148,7 @@ pub fn require(
             let lowering = Lowering {
                 file,
                 site,
+                returns,
                 function: Some(&function),
             };
             let reached = lowering.reach(expression)?;
@@ -131,7 +178,7 @@ pub fn require(
 
 impl<'a> Lowering<'_, 'a> {
     /// The plan that reads what was reached.
-    fn emit(&self, reached: &Reached<'a>) -> Result<Lowered, Refusal> {
+    fn emit(&self, reached: &Reached<'a>, expression: &Expression) -> Result<Lowered, Refusal> {
         let mut instructions = Vec::new();
         let mut shape = self.file.shape(reached.kind.as_ref(), &mut Budget::default());
         if let Some(field) = &reached.bits {
@@ -143,7 +190,9 @@ impl<'a> Lowering<'_, 'a> {
         if let Form::Unsupported(reason) = &shape.form {
             return unsupported(reason.clone());
         }
-        let is_whole = reached.bits.is_none() && reached.counts.is_empty();
+        // Of what was returned the memory that it leads to is not read.
+        let is_ended = expression.root == Root::Return && self.returns != Returns::AtInstruction;
+        let is_whole = reached.bits.is_none() && reached.counts.is_empty() && !is_ended;
         let kind = self.file.stripped(reached.kind.clone())?.filter(|_| is_whole);
         let text = match &kind {
             Some(kind) => self.file.text(kind)?,

@@ -26,6 +26,7 @@
 //! | `text.rs` | strings and slices of the languages' libraries |
 //! | `path.rs` | from a variable to what is meant of it |
 //! | `lower.rs` | all of it together |
+//! | `returned.rs` | what functions return, and in which registers |
 //! | `render.rs` | bytes to a value |
 //! | `print.rs` | a value to text |
 
@@ -49,6 +50,7 @@ mod place;
 mod print;
 mod prologue;
 mod refusal;
+mod returned;
 mod scope;
 mod structure;
 mod text;
@@ -57,7 +59,8 @@ mod types;
 
 pub use expression::{Expression, ExpressionError, parse};
 pub use file::{DebugFile, DebugSections};
-pub use lower::{Layout, Lowered, Site, lower, require};
+pub use lower::{Layout, Lowered, Returns, Site, lower, lower_with, require, require_with};
 pub use refusal::Refusal;
 pub use render::{Reading, Value, render};
+pub use returned::{passes, render_returned};
 pub use shape::Shape;

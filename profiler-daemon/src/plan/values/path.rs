@@ -1,12 +1,12 @@
 //! The way from a variable to what is meant of it, step by step.
 
 use super::{
-    context::{Context, Location, Source},
+    context::Context,
     entry::Entry,
     expression::{Expression, Root, Step},
     file::DebugFile,
     functions::Function,
-    lower::Site,
+    lower::{Returns, Site},
     place::Place,
     refusal::{Refusal, unsupported},
     scope::nearest,
@@ -31,6 +31,7 @@ pub(super) struct Reached<'a> {
 pub(super) struct Lowering<'f, 'a> {
     pub file: &'f DebugFile<'a>,
     pub site: Site,
+    pub returns: Returns<'f>,
     pub function: Option<&'f Function<'a>>,
 }
 
@@ -50,6 +51,12 @@ impl<'a> Lowering<'_, 'a> {
     /// Where an expression leads.
     pub fn reach(&self, expression: &Expression) -> Result<Reached<'a>, Refusal> {
         let mut at = self.begin(&expression.root)?;
+        if expression.root == Root::Return && self.returns != Returns::AtInstruction {
+            if expression.steps.is_empty() {
+                return Ok(at);
+            }
+            return unsupported("a step from what is returned: its registers alone are kept");
+        }
         self.through_references(&mut at)?;
         for step in &expression.steps {
             if at.bits.is_some() {
@@ -115,43 +122,6 @@ impl<'a> Lowering<'_, 'a> {
         Ok(Reached {
             place: Place::new(location, size)?,
             kind,
-            bits: None,
-            counts: Vec::new(),
-        })
-    }
-
-    /// What the function returns, at the instruction that does: in `rax`, as every ABI here has it for numbers and
-    /// pointers.
-    fn returned(&self) -> Result<Reached<'a>, Refusal> {
-        let Some(function) = self.function else {
-            return Err(Refusal::NoDebugInformation(self.site.address));
-        };
-        if !self.file.is_return(self.site.address) {
-            return unsupported("what a function returns is known at its return instructions only");
-        }
-        let Some(kind) = self.file.type_of(&function.entry)? else {
-            return unsupported("the function returns nothing");
-        };
-        let stripped = self.file.stripped(Some(kind.clone()))?;
-        let size = self.file.size_of(Some(&kind))?;
-        let is_number = stripped.as_ref().is_some_and(|kind| match kind.tag() {
-            gimli::DW_TAG_pointer_type
-            | gimli::DW_TAG_reference_type
-            | gimli::DW_TAG_rvalue_reference_type
-            | gimli::DW_TAG_enumeration_type => true,
-            gimli::DW_TAG_base_type => !matches!(
-                DebugFile::encoding(kind),
-                None | Some((gimli::DW_ATE_float | gimli::DW_ATE_complex_float, _))
-            ),
-            _ => false,
-        });
-        if !is_number || size > 8 {
-            let name = self.file.type_name(Some(&kind));
-            return unsupported(format!("{name} is not returned in a general register"));
-        }
-        Ok(Reached {
-            place: Place::new(Location::Whole(Source::Register(0)), size)?,
-            kind: Some(kind),
             bits: None,
             counts: Vec::new(),
         })

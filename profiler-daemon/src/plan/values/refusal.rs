@@ -37,6 +37,9 @@ pub enum Refusal {
     /// It may have a value, which cannot be read; says by which operation or type.
     #[error("unsupported: {0}")]
     Unsupported(String),
+    /// The function has no value to return.
+    #[error("the function returns nothing")]
+    ReturnsNothing,
     /// There is no debug information for the address.
     #[error("no debug information for the code at {0:#x}")]
     NoDebugInformation(u64),

@@ -222,6 +222,9 @@ impl View<'_> {
         match &shape.form {
             Form::Variants(variants) => self.variant(variants),
             Form::Bits { shift, bits, of } => self.bits(*shift, *bits, of),
+            Form::Characters { count, may_be_bytes } => {
+                Reading::Ok(characters(self.bytes, *count, *may_be_bytes))
+            }
             form => number(form, little_endian(self.bytes), shape.size),
         }
     }
@@ -291,6 +294,30 @@ impl View<'_> {
     }
 }
 
+/// Text in an array of so many characters: up to the first NUL, or all of it. Of what may be bytes only what cannot well be
+/// anything else is text: nothing is behind the NUL, and all before it is printed as it is.
+fn characters(bytes: &[u8], count: u64, may_be_bytes: bool) -> Value {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    let (text, rest) = bytes.split_at(end);
+    let is_printed = |text: &str| !text.chars().any(char::is_control);
+    let is_text = !text.is_empty()
+        && rest.iter().all(|byte| *byte == 0)
+        && std::str::from_utf8(text).is_ok_and(is_printed);
+    if may_be_bytes && !is_text {
+        let number = |byte: &u8| Reading::Ok(Value::Unsigned((*byte).into()));
+        return Value::Sequence {
+            elements: bytes.iter().map(number).collect(),
+            count,
+        };
+    }
+    let is_whole = !rest.is_empty() || text.len() as u64 == count;
+    Value::Text {
+        bytes: text.to_vec(),
+        length: is_whole.then_some(text.len() as u64),
+        pointer: None,
+    }
+}
+
 fn little_endian(bytes: &[u8]) -> Option<u128> {
     let mut word = [0; 16];
     word.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -333,4 +360,25 @@ fn number(form: &Form, word: Option<u128>, size: u64) -> Reading {
         }
         _ => return Reading::Unsupported("a value of an unusual form".into()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::characters;
+
+    #[test]
+    fn characters_are_text_up_to_the_first_nul() {
+        let shown =
+            |bytes: &[u8], may_be_bytes| characters(bytes, bytes.len() as u64, may_be_bytes).to_string();
+        assert_eq!(shown(b"ab\0garbage", false), "\"ab\"");
+        assert_eq!(shown(b"full", false), "\"full\"");
+        assert_eq!(shown(b"\0\0", false), "\"\"");
+        assert_eq!(shown(b"ab\0\0", true), "\"ab\"");
+        // What may be anything is not cut off at a 0.
+        assert_eq!(shown(b"ab\0c", true), "[97, 98, 0, 99]");
+        assert_eq!(shown(&[0, 0, 192, 63], true), "[0, 0, 192, 63]");
+        assert_eq!(shown(&[1, 2], true), "[1, 2]");
+        // More than was read.
+        assert_eq!(characters(b"abc", 300, false).to_string(), "\"abc\"…");
+    }
 }

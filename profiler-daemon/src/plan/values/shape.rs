@@ -60,6 +60,13 @@ pub enum Form {
         /// How many there are.
         count: u64,
     },
+    /// Characters of one byte, one after another: text up to the first NUL.
+    Characters {
+        /// How many there are.
+        count: u64,
+        /// They are `unsigned char`, which may as well be bytes of any meaning.
+        may_be_bytes: bool,
+    },
     /// Some bits of the bytes.
     Bits {
         /// Bits before it.
@@ -183,7 +190,14 @@ impl<'a> DebugFile<'a> {
             gimli::DW_TAG_array_type => {
                 let array = self.array(&entry)?;
                 let mut shape = self.shape(array.element.as_ref(), budget);
-                for count in array.counts.iter().rev() {
+                let mut counts = array.counts.iter().rev();
+                if let Some(may_be_bytes) = self.character(array.element.as_ref())
+                    && let Some(&count) = counts.next()
+                {
+                    shape = shape.repeated(count);
+                    shape.form = Form::Characters { count, may_be_bytes };
+                }
+                for count in counts {
                     shape = shape.repeated(*count);
                 }
                 shape.form

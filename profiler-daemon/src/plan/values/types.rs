@@ -168,6 +168,19 @@ impl<'a> DebugFile<'a> {
         Some((encoding, entry.number(gimli::DW_AT_byte_size)?))
     }
 
+    /// Whether a type is a character of one byte of C and C++, and if so, whether it is an unsigned one.
+    pub(super) fn character(&self, entry: Option<&Entry<'a>>) -> Option<bool> {
+        let entry = self.stripped(entry.cloned()).ok()??;
+        if entry.tag() != gimli::DW_TAG_base_type {
+            return None;
+        }
+        match Self::encoding(&entry)? {
+            (gimli::DW_ATE_signed_char, 1) => Some(false),
+            (gimli::DW_ATE_unsigned_char, 1) => Some(true),
+            _ => None,
+        }
+    }
+
     /// Whether numbers of a type have a sign.
     pub(super) fn is_signed(&self, entry: Option<&Entry<'a>>) -> bool {
         let Ok(Some(entry)) = self.stripped(entry.cloned()) else {

@@ -42,7 +42,7 @@ impl Layout {
             probes.map(|probe| (probe, &function.info))
         });
         let shown = functions.map(|(probe, function)| {
-            let (function, printed) = (Arc::clone(function), step.printed(probe));
+            let (function, printed) = (Arc::clone(function), step.shown(probe).printed);
             (probe, Shown { function, printed })
         });
         let mut layout = Self {

@@ -1,0 +1,247 @@
+//! What functions return, and in which registers.
+
+use super::{
+    context::{Location, Piece, Source},
+    entry::Entry,
+    file::DebugFile,
+    lower::{Lowered, Returns},
+    path::{Lowering, Reached},
+    place::Place,
+    refusal::{Refusal, unsupported},
+    render::{Reading, render},
+    shape::{Budget, Form, Shape},
+};
+use gimli::AttributeValue;
+use profiler_common::values::{OUTPUT_BYTES, Outcome, ReadPlan, State, Thread, run};
+
+/// `rax` and `rdx` by their DWARF numbers.
+const RAX: u8 = 0;
+const RDX: u8 = 1;
+
+/// Bytes of a register.
+const WORD: u64 = 8;
+
+impl<'a> Lowering<'_, 'a> {
+    /// What is returned.
+    pub fn returned(&self) -> Result<Reached<'a>, Refusal> {
+        let function = match self.returns {
+            Returns::OfCallee { name, address } => self.callee(name, address)?,
+            Returns::AtInstruction if !self.file.is_return(self.site.address) => {
+                return unsupported(
+                    "what a function returns is known at its return instructions, and of its calls",
+                );
+            }
+            Returns::AtInstruction | Returns::OfFunction => match self.function {
+                Some(function) => function.entry.clone(),
+                None => return Err(Refusal::NoDebugInformation(self.site.address)),
+            },
+        };
+        let Some(kind) = self.file.type_of(&function)? else {
+            return Err(Refusal::ReturnsNothing);
+        };
+        let shape = self.file.shape(Some(&kind), &mut Budget::default());
+        if let Form::Unsupported(reason) = &shape.form {
+            return unsupported(reason.clone());
+        }
+        let by_value = self.file.is_plain(&kind)?;
+        let location = registers(&shape, by_value)?;
+        Ok(Reached {
+            place: Place::new(location, shape.size)?,
+            kind: Some(kind),
+            bits: None,
+            counts: Vec::new(),
+        })
+    }
+
+    /// The entry of a function that is called.
+    fn callee(&self, name: &str, address: Option<u64>) -> Result<Entry<'a>, Refusal> {
+        if let Some(function) = address.and_then(|address| self.file.function(address).ok()) {
+            return Ok(function.entry);
+        }
+        let Some(caller) = self.function else {
+            return Err(Refusal::NoDebugInformation(self.site.address));
+        };
+        // What is called is declared where it is called.
+        let unit = Entry::first(&caller.entry.unit)?;
+        let is_it = |entry: &Entry<'a>| {
+            entry.tag() == gimli::DW_TAG_subprogram && self.file.name(entry).as_deref() == Some(name)
+        };
+        let declared = unit.children()?.into_iter().find(is_it);
+        declared.ok_or_else(|| {
+            Refusal::Unsupported(format!("the debug information does not say what {name} returns"))
+        })
+    }
+}
+
+impl<'a> DebugFile<'a> {
+    /// Whether a type is returned as the psABI has it for values of C: those that C++ copies in a way of their own are
+    /// returned in memory, and Rust's structures as the compiler likes.
+    fn is_plain(&self, kind: &Entry<'a>) -> Result<bool, Refusal> {
+        let Some(kind) = self.stripped(Some(kind.clone()))? else {
+            return Ok(false);
+        };
+        if !matches!(
+            kind.tag(),
+            gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
+        ) {
+            return Ok(true);
+        }
+        let convention = match kind.value(gimli::DW_AT_calling_convention) {
+            Some(AttributeValue::CallingConvention(convention)) => Some(convention),
+            _ => None,
+        };
+        Ok(match kind.language() {
+            Some(
+                gimli::DW_LANG_C
+                | gimli::DW_LANG_C89
+                | gimli::DW_LANG_C99
+                | gimli::DW_LANG_C11
+                | gimli::DW_LANG_C17,
+            ) => true,
+            Some(gimli::DW_LANG_Rust) => false,
+            _ => convention == Some(gimli::DW_CC_pass_by_value),
+        })
+    }
+}
+
+/// In which registers a value is returned, by the System V ABI for x86-64, 3.2.3: of eight bytes each.
+fn registers(shape: &Shape, by_value: bool) -> Result<Location, Refusal> {
+    let Shape {
+        type_name,
+        size,
+        form,
+    } = shape;
+    if !by_value {
+        return unsupported(format!(
+            "{type_name} is returned in a way that the debug information does not tell"
+        ));
+    }
+    if *size == 0 || *size > 2 * WORD {
+        return unsupported(format!("{type_name} is returned in memory"));
+    }
+    let mut words = [None; 2];
+    classify(form, 0, *size, &mut words)?;
+    let used = usize::try_from(size.div_ceil(WORD)).unwrap_or(2);
+    if words[..used].contains(&Some(Class::Vector)) {
+        return unsupported(format!(
+            "{type_name} is returned in a vector register, which is not kept"
+        ));
+    }
+    if *size <= WORD {
+        return Ok(Location::Whole(Source::Register(RAX)));
+    }
+    let piece = |register, bytes: u64| Piece {
+        source: Source::Register(register),
+        bits: bytes * 8,
+        skipped_bits: 0,
+    };
+    Ok(Location::Pieces(vec![piece(RAX, WORD), piece(RDX, size - WORD)]))
+}
+
+/// What eight bytes hold.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Integer,
+    Vector,
+}
+
+/// Says what the eight bytes hold that a part lies in.
+fn classify(form: &Form, at: u64, size: u64, words: &mut [Option<Class>; 2]) -> Result<(), Refusal> {
+    let class = match form {
+        Form::Structure(members) => {
+            return members.iter().try_for_each(|member| {
+                classify(
+                    &member.shape.form,
+                    at.saturating_add(member.offset),
+                    member.shape.size,
+                    words,
+                )
+            });
+        }
+        Form::Array { element, count } => {
+            return (0..*count)
+                .take_while(|index| index * element.size < 2 * WORD)
+                .try_for_each(|index| {
+                    classify(&element.form, at + index * element.size, element.size, words)
+                });
+        }
+        Form::Unsupported(reason) => return unsupported(reason.clone()),
+        Form::Variants(_) => {
+            return unsupported("a type with variants, which is returned in a way of its own");
+        }
+        Form::Float => Class::Vector,
+        Form::Characters { count, .. } => {
+            return (0..*count)
+                .take_while(|index| *index < 2 * WORD)
+                .try_for_each(|index| classify(&Form::Character, at + index, 1, words));
+        }
+        Form::Bits { .. }
+        | Form::Integer { .. }
+        | Form::Boolean
+        | Form::Character
+        | Form::Pointer
+        | Form::Enumeration { .. } => Class::Integer,
+    };
+    let is_bits = matches!(form, Form::Bits { .. });
+    if !is_bits && size > 0 && !at.is_multiple_of(size.min(WORD)) {
+        return unsupported("a packed structure, which is returned in memory");
+    }
+    let last = at.saturating_add(size.max(1) - 1) / WORD;
+    for word in at / WORD..=last {
+        let known = usize::try_from(word).ok().and_then(|word| words.get_mut(word));
+        let Some(known) = known else {
+            return unsupported("a structure larger than its type says");
+        };
+        if *known != Some(Class::Integer) {
+            *known = Some(class);
+        }
+    }
+    Ok(())
+}
+
+/// What is left of a call that has returned.
+struct Registers([u64; 2]);
+
+impl Thread for Registers {
+    fn register(&mut self, number: u8) -> u64 {
+        match number {
+            RAX => self.0[0],
+            RDX => self.0[1],
+            _ => 0,
+        }
+    }
+
+    fn thread_pointer(&mut self) -> u64 {
+        0
+    }
+
+    fn word(&mut self, _: u64, _: u8) -> Option<u64> {
+        None
+    }
+
+    fn copy(&mut self, _: u64, _: &mut [u8; OUTPUT_BYTES], _: u32, _: u32) -> bool {
+        false
+    }
+
+    fn copy_string(&mut self, _: u64, _: &mut [u8; OUTPUT_BYTES], _: u32, _: u32) -> Option<u32> {
+        None
+    }
+}
+
+fn evaluated(plan: &ReadPlan, registers: [u64; 2]) -> State {
+    let mut state = State::START;
+    run(plan, &mut state, &mut Registers(registers));
+    state
+}
+
+/// What was returned in `rax` and `rdx`.
+#[must_use]
+pub fn render_returned(lowered: &Lowered, registers: [u64; 2]) -> Reading {
+    render(lowered, &evaluated(&lowered.plan, registers))
+}
+
+/// Whether what was returned is as a plan requires.
+#[must_use]
+pub fn passes(plan: &ReadPlan, registers: [u64; 2]) -> bool {
+    evaluated(plan, registers).outcome == Outcome::Ok as u8
+}
