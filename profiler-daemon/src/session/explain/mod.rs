@@ -170,14 +170,23 @@ impl Reached {
     }
 }
 
+/// What a probe is of.
+#[derive(Clone, Copy)]
+struct OfPlace {
+    /// Its place, by the number of its feature.
+    feature: usize,
+    /// What reaching it costs the target; of a call, with its end.
+    cost_ns: u64,
+}
+
 /// What is attached for this turn.
 #[derive(Default)]
 struct Turn {
     attachments: Vec<Attachment>,
     /// The gate of each flag.
     flags: Vec<Gate>,
-    /// The place of each probe, as the number of its feature, and what it costs to reach it.
-    places: Vec<(ProbeId, usize, u64)>,
+    /// What each probe is of.
+    places: Vec<(ProbeId, OfPlace)>,
     /// What each probe times, as an index of the round's amounts.
     timed: HashMap<ProbeId, usize>,
     /// Of each function, by its probe, the flags that are in it and the amounts that are not.
@@ -310,7 +319,7 @@ impl Explain {
             return HashMap::new();
         };
         let mut all: HashMap<usize, Reached> = HashMap::new();
-        for (probe, feature, cost_ns) in &self.turn.places {
+        for (probe, OfPlace { feature, cost_ns }) in &self.turn.places {
             let counts = engine.probe_counts(*probe);
             let hits = counts.entries + counts.outside;
             let reached = all.entry(*feature).or_default();
@@ -425,8 +434,8 @@ impl Explain {
             opens,
             joined,
         };
-        let mut hits: HashMap<_, Vec<(HitSpec, (usize, u64))>> = HashMap::new();
-        let mut spans: HashMap<_, Vec<(ProbeSpec, (usize, usize, u64))>> = HashMap::new();
+        let mut hits: HashMap<_, Vec<(HitSpec, OfPlace)>> = HashMap::new();
+        let mut spans: HashMap<_, Vec<(ProbeSpec, (usize, OfPlace))>> = HashMap::new();
         let mut opens = turn.flags.iter().copied();
         for number in chosen {
             let place = &self.places[*number];
@@ -440,7 +449,11 @@ impl Explain {
                         spec.gates = gates(None, true);
                         let (entry, exit) = (site.site.entry_single_stepped, site.site.exit_single_stepped);
                         let cost_ns = self.hit_costs.of(entry) + self.hit_costs.of(exit);
-                        (spec, (amount.unwrap_or(usize::MAX), place.feature, cost_ns))
+                        let of = OfPlace {
+                            feature: place.feature,
+                            cost_ns,
+                        };
+                        (spec, (amount.unwrap_or(usize::MAX), of))
                     }));
                 }
             } else {
@@ -452,7 +465,11 @@ impl Explain {
                         spec.look = LookSpec::default();
                         spec.gates = gates(gate, false);
                         let cost_ns = self.hit_costs.of(line.single_stepped.is_some());
-                        (spec, (place.feature, cost_ns))
+                        let of = OfPlace {
+                            feature: place.feature,
+                            cost_ns,
+                        };
+                        (spec, of)
                     }));
                 }
             }
@@ -460,9 +477,9 @@ impl Explain {
         for ((pid, path), specs) in spans {
             let (specs, amounts): (Vec<_>, Vec<_>) = specs.into_iter().unzip();
             if let Some(attachment) = unless_gone(engine.attach(pid, path, &specs))? {
-                for (probe, (amount, feature, cost_ns)) in attachment.probes().iter().zip(amounts) {
+                for (probe, (amount, of)) in attachment.probes().iter().zip(amounts) {
                     turn.timed.insert(*probe, amount);
-                    turn.places.push((*probe, feature, cost_ns));
+                    turn.places.push((*probe, of));
                 }
                 turn.attachments.push(attachment);
             }
@@ -470,9 +487,8 @@ impl Explain {
         for ((pid, path), specs) in hits {
             let (specs, places): (Vec<_>, Vec<_>) = specs.into_iter().unzip();
             if let Some(attachment) = unless_gone(engine.attach_hits(pid, path, &specs))? {
-                for (probe, (feature, cost_ns)) in attachment.probes().iter().zip(places) {
-                    turn.places.push((*probe, feature, cost_ns));
-                }
+                turn.places
+                    .extend(attachment.probes().iter().copied().zip(places));
                 turn.attachments.push(attachment);
             }
         }
