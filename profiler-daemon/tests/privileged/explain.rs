@@ -116,8 +116,9 @@ fn the_reason_is_found_and_chance_is_not() {
     let cost = branch.cost.unwrap();
     println!("{cost:?}");
     let calls_per_s = calls as f64 / began.elapsed().as_secs_f64();
+    let idle = if small_scale() { 20.0 } else { 4.0 };
     assert!(
-        cost.hits_per_s > calls_per_s / 4.0 && cost.hits_per_s < calls_per_s * 4.0,
+        cost.hits_per_s > calls_per_s / idle && cost.hits_per_s < calls_per_s * 4.0,
         "{cost:?} of {calls_per_s} calls a second"
     );
     assert!(cost.cpu_share > 0.0 && cost.cpu_share < 1.0, "{cost:?}");

@@ -330,11 +330,32 @@ impl Explain {
         all
     }
 
-    /// What a place costs as a step of its own.
+    /// What a place costs as a step of its own. A branch's probe is reached whichever way it goes, and counts but one.
     fn step_cost(&self, feature: usize, now: &HashMap<usize, Reached>) -> Option<StepCost> {
-        let mut reached = self.reached.get(&feature).copied().unwrap_or_default();
-        reached.add(now.get(&feature).copied().unwrap_or_default());
-        reached.cost()
+        let ways = match &self.features.get(feature)?.what {
+            What::Place(Place::Branch { file, line, .. }) => [true, false]
+                .map(|taken| Place::Branch {
+                    file: file.clone(),
+                    line: *line,
+                    taken,
+                })
+                .into_iter()
+                .filter_map(|way| {
+                    let mut features = self.features.iter();
+                    features.position(|other| matches!(&other.what, What::Place(place) if *place == way))
+                })
+                .collect(),
+            _ => vec![feature],
+        };
+        let costs = ways.into_iter().filter_map(|way| {
+            let mut reached = self.reached.get(&way).copied().unwrap_or_default();
+            reached.add(now.get(&way).copied().unwrap_or_default());
+            reached.cost()
+        });
+        costs.reduce(|one, other| StepCost {
+            hits_per_s: one.hits_per_s + other.hits_per_s,
+            cpu_share: one.cpu_share + other.cpu_share,
+        })
     }
 
     /// Attaches as much as there is room for, from the next place on. What cannot be attached is left out from then on.
