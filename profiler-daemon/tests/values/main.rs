@@ -10,6 +10,7 @@ mod build;
 mod compare;
 mod damaged;
 mod session;
+mod shadowed;
 mod stopped;
 
 use build::Program;

@@ -6,7 +6,9 @@ use super::{
     functions::Function,
     refusal::{Refusal, optimized_out},
 };
+use std::rc::Rc;
 
+const LEFT_OUT: &str = "the compiler left it out of this instance";
 /// Names that are offered where one is not found.
 const MAX_NEAREST: usize = 5;
 
@@ -18,7 +20,7 @@ impl<'a> DebugFile<'a> {
         address: u64,
         name: &str,
     ) -> Result<Option<Entry<'a>>, Refusal> {
-        for block in function.blocks.iter().rev() {
+        for (number, block) in function.blocks.iter().enumerate().rev() {
             let mut found: Vec<Entry<'a>> = Self::variables(block)?;
             found.retain(|variable| self.name(variable).as_deref() == Some(name));
             // Of several of one name in one block, those that are not live here do not count.
@@ -51,14 +53,50 @@ impl<'a> DebugFile<'a> {
             if let Some(origin) = self.origin(block)? {
                 let mut common = Self::variables(&origin)?;
                 common.retain(|variable| self.name(variable).as_deref() == Some(name));
-                return match common.as_slice() {
-                    [] => continue,
-                    [variable] if self.is_live(variable, address) => Ok(common.pop()),
-                    _ => optimized_out("the compiler left it out of this instance"),
-                };
+                match common.as_slice() {
+                    [] => {}
+                    [variable] if self.is_live(variable, address) => return Ok(common.pop()),
+                    _ => return optimized_out(LEFT_OUT),
+                }
+                if self.is_left_out_around(function, number, &origin, name)? {
+                    return optimized_out(LEFT_OUT);
+                }
             }
         }
         Ok(None)
+    }
+
+    /// Whether a name is declared in a block that is around an instance's block in the source, but that the instance
+    /// was left without: of a block whose variables are all optimized out, compilers keep those within only. What is
+    /// further out is another variable.
+    fn is_left_out_around(
+        &self,
+        function: &Function<'a>,
+        number: usize,
+        origin: &Entry<'a>,
+        name: &str,
+    ) -> Result<bool, Refusal> {
+        if is_function(&function.blocks[number]) {
+            return Ok(false);
+        }
+        for outer in function.blocks[..number].iter().rev() {
+            if let Some(outer) = self.origin(outer)? {
+                for block in between(&outer, origin)? {
+                    let variables = Self::variables(&block)?;
+                    if variables
+                        .iter()
+                        .any(|variable| self.name(variable).as_deref() == Some(name))
+                    {
+                        return Ok(true);
+                    }
+                }
+                return Ok(false);
+            }
+            if is_function(outer) {
+                break;
+            }
+        }
+        Ok(false)
     }
 
     /// The variables and arguments that a block declares itself.
@@ -101,6 +139,43 @@ impl<'a> DebugFile<'a> {
             nearest: nearest(name, names),
         }
     }
+}
+
+/// Whether it is a function or an inlined call, and no block of one.
+fn is_function(block: &Entry<'_>) -> bool {
+    matches!(
+        block.tag(),
+        gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine
+    )
+}
+
+/// The blocks that are within one and around another, the outermost first.
+fn between<'a>(outer: &Entry<'a>, inner: &Entry<'a>) -> Result<Vec<Entry<'a>>, Refusal> {
+    let unit = &outer.unit;
+    if !Rc::ptr_eq(unit, &inner.unit) && outer.unit.header != inner.unit.header {
+        return Ok(Vec::new());
+    }
+    let mut entries = unit.entries_raw(Some(outer.die.offset()))?;
+    let mut around: Vec<(isize, gimli::UnitOffset)> = Vec::new();
+    while !entries.is_empty() {
+        let (at, depth) = (entries.next_offset(), entries.next_depth());
+        if at >= inner.die.offset() {
+            break;
+        }
+        let Some(abbreviation) = entries.read_abbreviation()? else {
+            continue;
+        };
+        entries.skip_attributes(abbreviation.attributes())?;
+        around.retain(|(outer, _)| *outer < depth);
+        around.push((depth, at));
+    }
+    around.retain(|(outer, _)| *outer < entries.next_depth());
+    let mut around = around.into_iter().map(|(_, at)| at);
+    // Else it is behind.
+    if around.next() != Some(outer.die.offset()) {
+        return Ok(Vec::new());
+    }
+    around.map(|at| Entry::at(unit, at)).collect()
 }
 
 /// Those of the names that are like one, the most alike first.

@@ -1,0 +1,46 @@
+//! Which of several variables of one name is meant.
+
+use profiler_daemon::plan::{
+    ModuleIndex, lines,
+    values::{DebugFile, DebugSections, Lowered, Refusal, Site, lower, parse},
+};
+use std::{path::Path, process::Command, sync::Arc};
+
+/// Compilers leave out the block of a variable that is optimized out where they inline it, but not the blocks within.
+#[test]
+fn a_variable_that_is_left_out_still_shadows_others() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/values/shadowed.rs");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fixture");
+    let mut compiler = Command::new("rustc");
+    compiler.args(["--edition=2021", "-g", "-Copt-level=3", "-o"]);
+    assert!(compiler.arg(&path).arg(&source).status().unwrap().success());
+    let bytes = std::fs::read(&path).unwrap();
+    let sections = DebugSections::load(&bytes, &bytes).unwrap();
+    let file = DebugFile::new(&sections);
+    let module = ModuleIndex::new(Arc::new(bytes.clone())).unwrap();
+    let text = std::fs::read_to_string(&source).unwrap();
+    // What a name comes to at each place of the line that has the mark.
+    let at = |mark: &str, name: &str| -> Vec<Result<Lowered, Refusal>> {
+        let line = 1 + text.lines().position(|line| line.ends_with(mark)).unwrap();
+        let sites = lines::find(&module, "shadowed.rs", line as u64).unwrap().sites;
+        let places = sites.iter().map(|site| Site {
+            address: site.address,
+            bias: 0,
+        });
+        places
+            .map(|site| lower(&file, site, &parse(name).unwrap()))
+            .collect()
+    };
+    for (mark, name) in [("// before", "count"), ("// behind", "twice")] {
+        let found = at(mark, name);
+        assert!(found.iter().any(Result::is_ok), "{name} {mark}: {found:?}");
+    }
+    let found = at("// behind", "count");
+    assert!(
+        found
+            .iter()
+            .all(|found| matches!(found, Err(Refusal::OptimizedOut(_)))),
+        "{found:?}"
+    );
+}
