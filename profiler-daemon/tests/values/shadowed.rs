@@ -36,6 +36,16 @@ fn a_variable_that_is_left_out_still_shadows_others() {
         let found = at(mark, name);
         assert!(found.iter().any(Result::is_ok), "{name} {mark}: {found:?}");
     }
+    // Of the caller, and of the function that is inlined.
+    let found = at("// before", "twice");
+    assert!(
+        found
+            .iter()
+            .all(|found| matches!(found, Err(Refusal::Ambiguous { .. }))),
+        "{found:?}"
+    );
+    let found = at("// before", "callers");
+    assert!(found.iter().any(Result::is_ok), "{found:?}");
     let found = at("// behind", "count");
     assert!(
         found

@@ -11,6 +11,8 @@ use std::rc::Rc;
 const LEFT_OUT: &str = "the compiler left it out of this instance";
 /// Names that are offered where one is not found.
 const MAX_NEAREST: usize = 5;
+/// Blocks of an inlined function that are searched for one name.
+const MAX_BLOCKS: usize = 4096;
 
 impl<'a> DebugFile<'a> {
     /// The local variable or argument of a name: in the innermost block, or inlined call, that has one.
@@ -20,6 +22,31 @@ impl<'a> DebugFile<'a> {
         address: u64,
         name: &str,
     ) -> Result<Option<Entry<'a>>, Refusal> {
+        let Some((number, variable)) = self.innermost(function, address, name)? else {
+            return Ok(None);
+        };
+        // Of a caller: not what an inlined call has in another of its blocks, though it is asked for in its text.
+        for call in function.blocks.iter().skip(number + 1) {
+            if call.tag() == gimli::DW_TAG_inlined_subroutine
+                && let Some(other) = self.declared_in(call, name)?
+                && !is_called_at(call, address)
+            {
+                return Err(Refusal::Ambiguous {
+                    name: name.into(),
+                    candidates: vec![self.declared_at(&other), self.declared_at(&variable)],
+                });
+            }
+        }
+        Ok(Some(variable))
+    }
+
+    /// That variable, and the number of its block.
+    fn innermost(
+        &self,
+        function: &Function<'a>,
+        address: u64,
+        name: &str,
+    ) -> Result<Option<(usize, Entry<'a>)>, Refusal> {
         for (number, block) in function.blocks.iter().enumerate().rev() {
             let mut found: Vec<Entry<'a>> = Self::variables(block)?;
             found.retain(|variable| self.name(variable).as_deref() == Some(name));
@@ -46,7 +73,7 @@ impl<'a> DebugFile<'a> {
                 }
             }
             if let Some(variable) = found.pop() {
-                return Ok(Some(variable));
+                return Ok(Some((number, variable)));
             }
             // What is the same in all instances, or optimized out altogether, may be left out of the block, but not of
             // what it is an instance of.
@@ -55,7 +82,9 @@ impl<'a> DebugFile<'a> {
                 common.retain(|variable| self.name(variable).as_deref() == Some(name));
                 match common.as_slice() {
                     [] => {}
-                    [variable] if self.is_live(variable, address) => return Ok(common.pop()),
+                    [variable] if self.is_live(variable, address) => {
+                        return Ok(common.pop().map(|variable| (number, variable)));
+                    }
                     _ => return optimized_out(LEFT_OUT),
                 }
                 if self.is_left_out_around(function, number, &origin, name)? {
@@ -97,6 +126,32 @@ impl<'a> DebugFile<'a> {
             }
         }
         Ok(false)
+    }
+
+    /// The variable of a name that an inlined function declares, in whichever block.
+    fn declared_in(&self, call: &Entry<'a>, name: &str) -> Result<Option<Entry<'a>>, Refusal> {
+        let Some(origin) = self.origin(call)? else {
+            return Ok(None);
+        };
+        let mut blocks = vec![origin];
+        let mut looked_at = 0;
+        while let Some(block) = blocks.pop() {
+            for child in block.children()? {
+                match child.tag() {
+                    gimli::DW_TAG_lexical_block if looked_at < MAX_BLOCKS => {
+                        looked_at += 1;
+                        blocks.push(child);
+                    }
+                    gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter
+                        if self.name(&child).as_deref() == Some(name) =>
+                    {
+                        return Ok(Some(child));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// The variables and arguments that a block declares itself.
@@ -147,6 +202,27 @@ fn is_function(block: &Entry<'_>) -> bool {
         block.tag(),
         gimli::DW_TAG_subprogram | gimli::DW_TAG_inlined_subroutine
     )
+}
+
+/// Whether the line of an inlined call begins at an address, before the call's own.
+fn is_called_at(call: &Entry<'_>, address: u64) -> bool {
+    let (Some(line), Some(program)) = (
+        call.number(gimli::DW_AT_call_line),
+        call.unit.line_program.clone(),
+    ) else {
+        return false;
+    };
+    let file = call.number(gimli::DW_AT_call_file);
+    let mut rows = program.rows();
+    while let Ok(Some((_, row))) = rows.next_row() {
+        if row.address() == address
+            && row.line().is_some_and(|at| at.get() == line)
+            && file.is_none_or(|file| file == row.file_index())
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// The blocks that are within one and around another, the outermost first.
