@@ -42,9 +42,10 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_sessions: usize,
 
-    /// Folder for outlines of large debug information, so that each build is read once; `/var/cache/profiler` for root,
-    /// else `profiler` in `$XDG_CACHE_HOME` or `~/.cache`.
-    #[arg(long, value_name = "PATH", env = "PROFILER_CACHE")]
+    /// Folder for outlines of large debug information, so that each build is read once; if left out `$PROFILER_CACHE`, else
+    /// `/var/cache/profiler` for root and `profiler` in `$XDG_CACHE_HOME` or `~/.cache` for others. Others than root and the
+    /// daemon's own user must not be able to write to it.
+    #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
 
     /// Let the eBPF programs log; costs time at every message.

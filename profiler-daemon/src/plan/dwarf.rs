@@ -115,6 +115,14 @@ pub(super) fn lines_left(dwarf: &Dwarf<Slice<'_>>) -> Left {
     Left::new(lines.saturating_mul(LINE_HEADERS_PER_BYTE).max(MIN_LINE_HEADERS))
 }
 
+/// Whether a unit describes a type alone: it has no code, and the line table of the unit that it was made from.
+pub(super) fn is_of_type(header: &UnitHeader<Slice<'_>>) -> bool {
+    matches!(
+        header.type_(),
+        gimli::UnitType::Type { .. } | gimli::UnitType::SplitType { .. }
+    )
+}
+
 /// Scans a unit, and takes its lines' header from what is left.
 fn read_unit<'a>(
     dwarf: &Dwarf<Slice<'a>>,
@@ -160,6 +168,9 @@ impl DebugIndex {
         }
         let lines_left = lines_left(dwarf);
         let found = each(&headers, Found::default, |found, header| {
+            if is_of_type(header) {
+                return;
+            }
             if lines_left.is_short() || read_unit(dwarf, header, &lines_left, found).is_err() {
                 found.skipped += 1;
             }

@@ -138,12 +138,13 @@ impl ModuleIndex {
         self.outlines.get(part, &|| Outline::of_file(self.data(), part))
     }
 
-    /// Bytes of memory that it takes, apart from the file's own.
+    /// Bytes of memory that it takes by now, apart from the file's own.
     #[must_use]
     pub fn memory(&self) -> usize {
         (self.symbols.capacity() + self.others.capacity()) * size_of::<Symbol>()
             + self.functions.capacity() * size_of::<u32>()
             + self.cold.capacity() * size_of::<ColdPiece>()
+            + self.outlines.memory()
     }
 
     /// The file's bytes.

@@ -9,7 +9,7 @@ use std::{borrow::Cow, collections::BTreeSet, ops::Range};
 use gimli::{Dwarf, EndianSlice, LineRow, LittleEndian, Section as _, Unit, UnitHeader};
 
 use super::{
-    dwarf::{each, file_path, lines_left, text},
+    dwarf::{each, file_path, is_of_type, lines_left, text},
     elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES},
     functions::ModuleIndex,
     left::Left,
@@ -203,7 +203,7 @@ fn read_units(
     let rows = dwarf.debug_line.reader().len().saturating_mul(ROWS_PER_BYTE);
     let rows_left = Left::new(rows);
     let parts = each(headers, Found::default, |found, header| {
-        if headers_left.is_short() || rows_left.is_short() {
+        if is_of_type(header) || headers_left.is_short() || rows_left.is_short() {
             return;
         }
         // A damaged unit spoils no other.

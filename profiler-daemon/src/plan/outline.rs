@@ -17,7 +17,7 @@ use std::{
 use gimli::{AttributeValue, Dwarf, EndianSlice, LittleEndian, Unit, UnitHeader, UnitOffset};
 
 use super::{
-    dwarf::{Units, each, lines_left, reference, text},
+    dwarf::{Units, each, is_of_type, lines_left, reference, text},
     elf::{Bytes, Elf, MAX_UNCOMPRESSED_BYTES},
     left::Left,
 };
@@ -26,7 +26,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 
 /// How an outline begins: what it is, and the version of its form.
-const MAGIC: [u8; 8] = *b"outline1";
+const MAGIC: [u8; 8] = *b"outline2";
 /// Bytes before the tables: the magic number, the checksum of what follows it, which part it is, whether there are lines,
 /// and the counts of the tables.
 const HEAD: usize = 8 + 4 + 4 + 4 + 3 * 4;
@@ -38,6 +38,13 @@ const NAME: usize = 4 + 4;
 const MAX_NAMES: usize = 1 << 23;
 /// Ranges of code that are kept; the code of others has no unit.
 const MAX_RANGES: usize = 1 << 22;
+/// Bytes of a file per name that is kept of it. A compiler writes tens of bytes for each; units that share one long list
+/// are contrived.
+const FILE_PER_NAME: usize = 4 * NAME;
+/// The same of ranges: each has a function.
+const FILE_PER_RANGE: usize = RANGE;
+/// Names and ranges that may be kept in any case.
+const MIN_KEPT: usize = 1 << 13;
 /// Stands for the name of whatever function of another unit. None has it.
 const FOREIGN: &str = "";
 /// Stands for the count of a table that is too large to keep.
@@ -64,6 +71,8 @@ pub enum Part {
 #[derive(Clone)]
 pub struct Outline {
     bytes: Bytes,
+    /// Whether it takes memory of our own: it is not one that was kept.
+    is_made: bool,
     has_lines: bool,
     /// Where in the bytes each table is.
     ranges: Range<usize>,
@@ -108,6 +117,35 @@ impl Lazy {
         };
         made.get_or_insert_with(get).clone()
     }
+
+    /// Bytes of memory that they take, as far as they are made.
+    pub fn memory(&self) -> usize {
+        let of = |made: &Mutex<Option<Outline>>| {
+            // Nobody waits for one that is being made.
+            let made = made.try_lock().ok()?;
+            made.as_ref()
+                .filter(|outline| outline.is_made)
+                .map(|outline| outline.bytes().len())
+        };
+        [&self.places, &self.names].into_iter().filter_map(of).sum()
+    }
+}
+
+/// How many of what the outline of a file has, at most.
+#[derive(Clone, Copy)]
+struct Bounds {
+    names: usize,
+    ranges: usize,
+}
+
+impl Bounds {
+    /// For a file of some length.
+    fn of(length: usize) -> Self {
+        Self {
+            names: (length / FILE_PER_NAME).clamp(MIN_KEPT, MAX_NAMES),
+            ranges: (length / FILE_PER_RANGE).clamp(MIN_KEPT, MAX_RANGES),
+        }
+    }
 }
 
 /// What one core found in the units that it read.
@@ -137,11 +175,13 @@ impl Outline {
         Self::of(
             &sections.borrow(|section| EndianSlice::new(section, LittleEndian)),
             part,
+            bytes.len(),
         )
     }
 
-    /// Reads debug information.
-    pub(super) fn of(dwarf: &Dwarf<Slice<'_>>, part: Part) -> Self {
+    /// Reads debug information of a file of some length.
+    pub(super) fn of(dwarf: &Dwarf<Slice<'_>>, part: Part, length: usize) -> Self {
+        let bounds = Bounds::of(length);
         let mut headers: Vec<UnitHeader<Slice<'_>>> = Vec::new();
         let mut units = dwarf.units();
         // What follows a damaged unit cannot be found.
@@ -153,10 +193,14 @@ impl Outline {
         let numbers: Vec<u32> = (0..).take(headers.len()).collect();
         let (lines_left, work) = (lines_left(dwarf), Left::new(WORK));
         let parts = each(&numbers, Found::default, |found, &number| {
+            let header = headers[number as usize];
+            if part == Part::Places && is_of_type(&header) {
+                return;
+            }
             if lines_left.is_short() || work.is_short() {
                 return;
             }
-            let Ok(unit) = dwarf.unit(headers[number as usize]) else {
+            let Ok(unit) = dwarf.unit(header) else {
                 return;
             };
             if let Some(lines) = &unit.line_program {
@@ -166,6 +210,7 @@ impl Outline {
                 dwarf,
                 headers: &headers,
                 work: &work,
+                bounds,
                 found,
             };
             match part {
@@ -187,7 +232,7 @@ impl Outline {
             all.has_lines |= found.has_lines;
         }
         let is_short = lines_left.is_short() || work.is_short();
-        all.into_outline(part, is_short)
+        all.into_outline(part, bounds, is_short)
     }
 
     /// What [`Self::bytes`] gave; `None` of what is damaged, or of another part or version.
@@ -217,6 +262,7 @@ impl Outline {
         (at == data.len()).then_some(())?;
         Some(Self {
             bytes,
+            is_made: false,
             has_lines,
             ranges,
             first,
@@ -292,14 +338,14 @@ impl Outline {
 
 impl Found {
     /// Where not all was read, a name may be anywhere.
-    fn into_outline(mut self, part: Part, is_short: bool) -> Outline {
+    fn into_outline(mut self, part: Part, bounds: Bounds, is_short: bool) -> Outline {
         self.ranges.sort_unstable();
         self.ranges.dedup();
-        self.ranges.truncate(MAX_RANGES);
+        self.ranges.truncate(bounds.ranges);
         let names = |mut names: Vec<(u32, u32)>| {
             names.sort_unstable();
             names.dedup();
-            (!is_short && names.len() <= MAX_NAMES).then_some(names)
+            (!is_short && names.len() <= bounds.names).then_some(names)
         };
         let names = [names(self.first), names(self.second)];
         let mut bytes = MAGIC.to_vec();
@@ -333,6 +379,7 @@ impl Found {
         let [first, second] = tables;
         Outline {
             bytes: Arc::new(bytes),
+            is_made: true,
             has_lines: self.has_lines,
             ranges,
             first,
@@ -346,6 +393,7 @@ struct Reader<'f, 'd, 'a> {
     dwarf: &'d Dwarf<Slice<'a>>,
     headers: &'d [UnitHeader<Slice<'a>>],
     work: &'d Left,
+    bounds: Bounds,
     found: &'f mut Found,
 }
 
@@ -356,10 +404,12 @@ impl<'a> Reader<'_, '_, 'a> {
             return;
         };
         self.found.has_lines = true;
-        for file in program.header().file_names() {
+        let header = program.header();
+        // Versions before 5 count files from 1; there, 0 is the file that the unit is called after.
+        for file in (0..=header.file_names().len() as u64).filter_map(|number| header.file(number)) {
             if let Some(path) = self.text(unit, file.path_name()) {
                 let name = path.rsplit('/').next().unwrap_or(&path);
-                push(&mut self.found.first, (hash(name), number), MAX_NAMES);
+                push(&mut self.found.first, (hash(name), number), self.bounds.names);
             }
         }
     }
@@ -376,7 +426,7 @@ impl<'a> Reader<'_, '_, 'a> {
                 push(
                     &mut self.found.ranges,
                     (number, range.begin, range.end),
-                    MAX_RANGES,
+                    self.bounds.ranges,
                 );
             }
         }
@@ -416,14 +466,14 @@ impl<'a> Reader<'_, '_, 'a> {
                     if !is_inside && (has(gimli::DW_AT_location) || has(gimli::DW_AT_const_value)) =>
                 {
                     if let (Some(name), _) = self.names_of(unit, at) {
-                        push(&mut self.found.first, (hash(&name), number), MAX_NAMES);
+                        push(&mut self.found.first, (hash(&name), number), self.bounds.names);
                     }
                 }
                 _ => {}
             }
         }
         if is_foreign {
-            push(&mut self.found.second, (hash(FOREIGN), number), MAX_NAMES);
+            push(&mut self.found.second, (hash(FOREIGN), number), self.bounds.names);
         }
         Ok(())
     }
@@ -432,7 +482,7 @@ impl<'a> Reader<'_, '_, 'a> {
         let (name, linkage) = self.names_of(unit, at);
         let own = name.as_deref().map(without_arguments);
         for name in own.into_iter().chain(linkage.as_deref()) {
-            push(&mut self.found.second, (hash(name), number), MAX_NAMES);
+            push(&mut self.found.second, (hash(name), number), self.bounds.names);
         }
     }
 

@@ -27,8 +27,16 @@ pub struct TargetFile {
 pub struct KnownFile {
     pub index: ModuleIndex,
     pub hazards: ModuleHazards,
-    /// Bytes of the file that had to be copied.
-    copied: usize,
+    /// Whether its bytes had to be copied.
+    is_copied: bool,
+}
+
+/// What a file takes, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Size {
+    pub memory: usize,
+    /// Mapped: on disk, even where it has no name any more.
+    pub mapped: usize,
 }
 
 /// Reads the symbols of everything that a process has mapped, as far as they are not known.
@@ -36,6 +44,7 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
     let pid = process.pid();
     let mappings =
         target::executable_mappings(pid).map_err(|error| gone_or(process, "reading its maps", &error))?;
+    library.trim();
     let mut files = Vec::new();
     for module in target::modules(&mappings) {
         let shown = module.path.display().to_string();
@@ -73,17 +82,14 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
 
 fn know(shown: &str, file: &File, key: &FileKey, library: &Library) -> std::io::Result<Option<KnownFile>> {
     let contents = Contents::of(file)?;
-    let copied = match &contents {
-        Contents::Mapped(_) => 0,
-        Contents::Copied(bytes) => bytes.len(),
-    };
+    let is_copied = matches!(contents, Contents::Copied(_));
     let bytes: Bytes = Arc::new(contents);
     let hazards = ModuleHazards::scan(shown, (*bytes).as_ref());
     let index = ModuleIndex::new(Arc::clone(&bytes));
     match (index, hazards) {
         (Ok(index), Ok(hazards)) => {
             // What others may write to can be another file's by the time that it is read.
-            let folder = library.outlines().filter(|_| copied == 0);
+            let folder = library.outlines().filter(|_| !is_copied);
             let place = folder.and_then(|folder| folder.place(index.build_id(), key));
             let index = match place {
                 Some(place) => index.with_outlines(place),
@@ -92,7 +98,7 @@ fn know(shown: &str, file: &File, key: &FileKey, library: &Library) -> std::io::
             Ok(Some(KnownFile {
                 index,
                 hazards,
-                copied,
+                is_copied,
             }))
         }
         (Err(error), _) | (_, Err(error)) => {
@@ -103,9 +109,14 @@ fn know(shown: &str, file: &File, key: &FileKey, library: &Library) -> std::io::
 }
 
 impl KnownFile {
-    /// Bytes of memory that it takes.
-    pub fn memory(&self) -> usize {
-        self.copied + self.index.memory()
+    /// What it takes by now.
+    pub fn size(&self) -> Size {
+        let bytes = (**self.index.bytes()).as_ref().len();
+        let (copied, mapped) = if self.is_copied { (bytes, 0) } else { (0, bytes) };
+        Size {
+            memory: copied + self.index.memory(),
+            mapped,
+        }
     }
 
     /// What the file's DWARF says of its functions; nothing where it has none, or it is damaged.
@@ -119,4 +130,13 @@ impl KnownFile {
             DebugIndex::default()
         })
     }
+}
+
+/// What a file at a path says of itself.
+#[cfg(test)]
+pub fn know_path(path: &std::path::Path) -> Arc<KnownFile> {
+    let file = File::open(path).unwrap();
+    let key = FileKey::of(&file.metadata().unwrap());
+    let library = Library::new(None);
+    Arc::new(know("", &file, &key, &library).unwrap().unwrap())
 }

@@ -7,13 +7,20 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{files::KnownFile, outlines::Folder};
+use super::{
+    files::{KnownFile, Size},
+    outlines::Folder,
+};
 use crate::target::contents::FileKey;
 
 /// Files whose symbols are kept.
 const MAX_FILES: usize = 256;
-/// Bytes that what is kept of them may take, apart from what is mapped.
-const MAX_BYTES: usize = 128 << 20;
+/// Bytes of memory that what is kept of them may take, and bytes of files that may be mapped. A file that is deleted stays
+/// on disk as long as it is mapped.
+const MAX_SIZE: Size = Size {
+    memory: 128 << 20,
+    mapped: 8 << 30,
+};
 
 /// A file, and the path that it is mapped by: the C library is told by that.
 type Key = (FileKey, String);
@@ -28,13 +35,11 @@ pub struct Library {
 #[derive(Default)]
 struct Kept {
     files: HashMap<Key, Entry>,
-    bytes: usize,
     uses: u64,
 }
 
 struct Entry {
     file: Arc<KnownFile>,
-    bytes: usize,
     used: u64,
 }
 
@@ -62,8 +67,21 @@ impl Library {
         Some(Arc::clone(&entry.file))
     }
 
+    /// Keeps a file, instead of the one that it has replaced.
     pub(super) fn keep(&self, key: Key, file: &Arc<KnownFile>) {
-        self.kept().keep(key, file, file.memory());
+        let mut kept = self.kept();
+        let gone = kept.keep(key, file);
+        // What is gone is unmapped while others are served.
+        drop(kept);
+        drop(gone);
+    }
+
+    /// Gives up what was not used for longest, until the rest fits: files take more as more is asked of them.
+    pub(super) fn trim(&self) {
+        let mut kept = self.kept();
+        let gone = kept.trim(MAX_SIZE);
+        drop(kept);
+        drop(gone);
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -72,28 +90,110 @@ impl Library {
 }
 
 impl Kept {
-    fn keep(&mut self, key: Key, file: &Arc<KnownFile>, bytes: usize) {
-        if bytes > MAX_BYTES {
-            return;
-        }
+    /// Keeps a file; what is given up for it.
+    fn keep(&mut self, key: Key, file: &Arc<KnownFile>) -> Vec<Entry> {
         self.uses += 1;
         let entry = Entry {
             file: Arc::clone(file),
-            bytes,
             used: self.uses,
         };
-        self.bytes += bytes;
-        if let Some(before) = self.files.insert(key, entry) {
-            self.bytes -= before.bytes;
-        }
-        while self.files.len() > MAX_FILES || self.bytes > MAX_BYTES {
-            let oldest = self.files.iter().min_by_key(|(_, entry)| entry.used);
-            let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
-                break;
+        let (of, path) = (key.0, key.1.clone());
+        let mut gone: Vec<Entry> = self.files.insert(key, entry).into_iter().collect();
+        let replaced =
+            |(other, at): &Key, _: &mut Entry| *other != of && of.shares_device(other) && *at == path;
+        gone.extend(self.files.extract_if(replaced).map(|(_, entry)| entry));
+        gone.extend(self.trim(MAX_SIZE));
+        gone
+    }
+
+    /// Takes out what does not fit.
+    fn trim(&mut self, most: Size) -> Vec<Entry> {
+        let mut by_use: Vec<(u64, Size, Key)> = self
+            .files
+            .iter()
+            .map(|(key, entry)| (entry.used, entry.file.size(), key.clone()))
+            .collect();
+        by_use.sort_unstable_by_key(|&(used, _, _)| std::cmp::Reverse(used));
+        let mut all = Size::default();
+        let mut gone = Vec::new();
+        for (number, (_, size, key)) in by_use.into_iter().enumerate() {
+            let with = Size {
+                memory: all.memory.saturating_add(size.memory),
+                mapped: all.mapped.saturating_add(size.mapped),
             };
-            if let Some(gone) = self.files.remove(&oldest) {
-                self.bytes -= gone.bytes;
+            // One that is too large by itself drives out no other.
+            if number < MAX_FILES && with.memory <= most.memory && with.mapped <= most.mapped {
+                all = with;
+            } else {
+                gone.extend(self.files.remove(&key));
             }
         }
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::*;
+    use crate::{plan::Part, session::files::know_path};
+
+    fn keep(library: &Library, path: &Path, shown: &str) -> Key {
+        let key = (FileKey::of(&fs::metadata(path).unwrap()), shown.to_owned());
+        library.keep(key.clone(), &know_path(path));
+        key
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_not_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        let library = Library::new(None);
+        fs::copy("/bin/true", &path).unwrap();
+        let first = keep(&library, &path, "/program");
+        let other = keep(&library, &path, "/other");
+        fs::copy("/bin/false", folder.path().join("new")).unwrap();
+        fs::rename(folder.path().join("new"), &path).unwrap();
+        let second = keep(&library, &path, "/program");
+        assert!(library.get(&first).is_none());
+        assert!(library.get(&second).is_some());
+        assert!(library.get(&other).is_some());
+    }
+
+    #[test]
+    fn what_was_made_since_a_file_was_read_counts() {
+        let library = Library::new(None);
+        let key = keep(&library, Path::new("/bin/true"), "/bin/true");
+        let file = library.get(&key).unwrap();
+        let before = file.size();
+        assert!(before.mapped > 0);
+        let outline = file.index.outline(Part::Names);
+        let size = file.size();
+        assert_eq!(size.memory, before.memory + outline.bytes().len());
+        let room = |memory| Size { memory, ..size };
+        assert!(library.kept().trim(room(size.memory)).is_empty());
+        assert_eq!(library.kept().trim(room(before.memory)).len(), 1);
+        assert!(library.get(&key).is_none());
+    }
+
+    #[test]
+    fn what_was_used_last_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = Library::new(None);
+        let keys = ["a", "b", "c"].map(|name| {
+            let path = folder.path().join(name);
+            fs::copy("/bin/true", &path).unwrap();
+            keep(&library, &path, name)
+        });
+        let file = library.get(&keys[0]).unwrap();
+        let Size { memory, mapped } = file.size();
+        let most = Size {
+            memory: 3 * memory,
+            mapped: 2 * mapped,
+        };
+        drop(library.kept().trim(most));
+        let left = keys.map(|key| library.get(&key).is_some());
+        assert_eq!(left, [true, false, true]);
     }
 }

@@ -34,6 +34,12 @@ pub struct FileKey {
 }
 
 impl FileKey {
+    /// Whether they are files of one file system: of two there that had one path, the first was replaced.
+    #[must_use]
+    pub const fn shares_device(&self, other: &Self) -> bool {
+        self.device == other.device
+    }
+
     /// Of a file as it is now.
     #[must_use]
     pub fn of(file: &Metadata) -> Self {

@@ -6,7 +6,10 @@ use crate::plan::{
     functions::ModuleIndex,
     outline::{self, Outline, Part},
 };
-use gimli::{BaseAddresses, Dwarf, DwarfSections, EndianSlice, LittleEndian, Unit, UnitHeader, UnitOffset};
+use gimli::{
+    BaseAddresses, Dwarf, DwarfSections, EndianSlice, LittleEndian, Section as _, Unit, UnitHeader,
+    UnitOffset,
+};
 use object::{Object as _, ObjectSection as _, read::elf::ElfFile64};
 use std::{
     borrow::Cow,
@@ -122,10 +125,13 @@ impl<'a> DebugFile<'a> {
 
     /// Which units have what.
     pub(super) fn outline(&self, part: Part) -> Outline {
-        match self.module {
-            Some(module) => module.outline(part),
-            None => self.outlines.get(part, &|| Outline::of(&self.dwarf, part)),
+        if let Some(module) = self.module {
+            return module.outline(part);
         }
+        let debug = self.dwarf.debug_info.reader().len();
+        let length = self.sections.program_bytes.len() + debug;
+        self.outlines
+            .get(part, &|| Outline::of(&self.dwarf, part, length))
     }
 
     /// The headers of all units, in order of offset. Those behind a damaged one are not found.
