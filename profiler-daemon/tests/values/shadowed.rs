@@ -32,7 +32,11 @@ fn a_variable_that_is_left_out_still_shadows_others() {
             .map(|site| lower(&file, site, &parse(name).unwrap()))
             .collect()
     };
-    for (mark, name) in [("// before", "count"), ("// behind", "twice")] {
+    for (mark, name) in [
+        ("// before", "count"),
+        ("// behind", "twice"),
+        ("// first", "count"),
+    ] {
         let found = at(mark, name);
         assert!(found.iter().any(Result::is_ok), "{name} {mark}: {found:?}");
     }
@@ -46,11 +50,13 @@ fn a_variable_that_is_left_out_still_shadows_others() {
     );
     let found = at("// before", "callers");
     assert!(found.iter().any(Result::is_ok), "{found:?}");
-    let found = at("// behind", "count");
-    assert!(
-        found
-            .iter()
-            .all(|found| matches!(found, Err(Refusal::OptimizedOut(_)))),
-        "{found:?}"
-    );
+    for mark in ["// behind", "// last"] {
+        let found = at(mark, "count");
+        assert!(
+            found
+                .iter()
+                .all(|found| matches!(found, Err(Refusal::OptimizedOut(_)))),
+            "{mark}: {found:?}"
+        );
+    }
 }

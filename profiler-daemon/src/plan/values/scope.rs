@@ -6,7 +6,7 @@ use super::{
     functions::Function,
     refusal::{Refusal, optimized_out},
 };
-use std::rc::Rc;
+use std::{collections::HashSet, rc::Rc};
 
 const LEFT_OUT: &str = "the compiler left it out of this instance";
 /// Names that are offered where one is not found.
@@ -48,6 +48,11 @@ impl<'a> DebugFile<'a> {
         name: &str,
     ) -> Result<Option<(usize, Entry<'a>)>, Refusal> {
         for (number, block) in function.blocks.iter().enumerate().rev() {
+            // The innermost of its function: of those, what follows is a call.
+            let call = function.blocks.get(number + 1);
+            if call.is_none_or(is_function) && self.is_left_out_within(function, number, address, name)? {
+                return optimized_out(LEFT_OUT);
+            }
             let mut found: Vec<Entry<'a>> = Self::variables(block)?;
             found.retain(|variable| self.name(variable).as_deref() == Some(name));
             // Of several of one name in one block, those that are not live here do not count.
@@ -126,6 +131,81 @@ impl<'a> DebugFile<'a> {
             }
         }
         Ok(false)
+    }
+
+    /// Whether a name is declared in a block within an instance's block that the instance was left without, though its
+    /// code may be that of the address: compilers keep no block whose variables are all optimized out.
+    fn is_left_out_within(
+        &self,
+        function: &Function<'a>,
+        number: usize,
+        address: u64,
+        name: &str,
+    ) -> Result<bool, Refusal> {
+        let mut outer = function.blocks[..=number].iter().rev();
+        let Some(root) = outer.clone().find(|block| is_function(block)) else {
+            return Ok(false);
+        };
+        let Some(innermost) = outer.find_map(|block| self.origin(block).transpose()) else {
+            return Ok(false);
+        };
+        let innermost = innermost?;
+        // Blocks within that have none of the name are no matter.
+        let mut declared = Vec::new();
+        let mut kept = None;
+        let mut blocks = vec![innermost];
+        let mut looked_at = 0;
+        while let Some(block) = blocks.pop() {
+            for child in block.children()? {
+                if child.tag() != gimli::DW_TAG_lexical_block || looked_at == MAX_BLOCKS {
+                    continue;
+                }
+                looked_at += 1;
+                if kept.is_none() {
+                    kept = Some(self.origins_of_blocks(root)?);
+                }
+                if kept.as_ref().is_some_and(|kept| kept.contains(&child.offset())) {
+                    continue;
+                }
+                let mut variables = Self::variables(&child)?;
+                variables.retain(|variable| self.name(variable).as_deref() == Some(name));
+                declared.append(&mut variables);
+                blocks.push(child);
+            }
+        }
+        let call_line = function
+            .blocks
+            .get(number + 1)
+            .map(|call| call.number(gimli::DW_AT_call_line));
+        let line = match call_line {
+            _ if declared.is_empty() => return Ok(false),
+            Some(line) => line,
+            None => last_line_at(root, address),
+        };
+        // In front of it, the name still is another's.
+        Ok(declared
+            .iter()
+            .any(|variable| match (line, variable.number(gimli::DW_AT_decl_line)) {
+                (Some(line), Some(declared)) => line >= declared,
+                _ => true,
+            }))
+    }
+
+    /// What the blocks of an instance are instances of, by offset.
+    fn origins_of_blocks(&self, root: &Entry<'a>) -> Result<HashSet<usize>, Refusal> {
+        let mut origins = HashSet::new();
+        let mut blocks = vec![root.clone()];
+        while let Some(block) = blocks.pop() {
+            for child in block.children()? {
+                if child.tag() == gimli::DW_TAG_lexical_block && origins.len() < MAX_BLOCKS {
+                    if let Some(origin) = self.origin(&child)? {
+                        origins.insert(origin.offset());
+                    }
+                    blocks.push(child);
+                }
+            }
+        }
+        Ok(origins)
     }
 
     /// The variable of a name that an inlined function declares, in whichever block.
@@ -223,6 +303,26 @@ fn is_called_at(call: &Entry<'_>, address: u64) -> bool {
         }
     }
     false
+}
+
+/// The last line that the code at an address is said to be of.
+fn last_line_at(function: &Entry<'_>, address: u64) -> Option<u64> {
+    let mut rows = function.unit.line_program.clone()?.rows();
+    let mut before: Option<Option<u64>> = None;
+    let mut last = None;
+    while let Ok(Some((_, row))) = rows.next_row() {
+        if row.address() > address
+            && let Some(line) = before.take()
+        {
+            last = last.max(line);
+        }
+        let goes_on = row.address() <= address && !row.end_sequence();
+        before = goes_on.then(|| row.line().map(std::num::NonZero::get));
+        if row.address() == address {
+            last = last.max(before.flatten());
+        }
+    }
+    last
 }
 
 /// The blocks that are within one and around another, the outermost first.
