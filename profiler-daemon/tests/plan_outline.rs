@@ -7,11 +7,24 @@ mod plan_support;
 use plan_support::{index, run};
 use profiler_daemon::plan::{
     ModuleIndex,
+    dwarf::DebugIndex,
     lines::{self, LineError},
+    scope::Name,
+    source,
 };
-use std::{fmt::Write as _, process::Command};
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, process::Command};
 
 fn compile(compiler: &str, flags: &[&str], sources: &[(&str, &str)]) -> ModuleIndex {
+    compile_and(compiler, flags, sources, |_| {})
+}
+
+/// The same with something done to the program.
+fn compile_and(
+    compiler: &str,
+    flags: &[&str],
+    sources: &[(&str, &str)],
+    change: impl Fn(&Path),
+) -> ModuleIndex {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in sources {
         std::fs::write(folder.path().join(name), text).unwrap();
@@ -21,7 +34,9 @@ fn compile(compiler: &str, flags: &[&str], sources: &[(&str, &str)]) -> ModuleIn
         .args(flags)
         .args(["-o", "fixture"])
         .args(sources.iter().map(|(name, _)| name)));
-    index(&folder.path().join("fixture"))
+    let path = folder.path().join("fixture");
+    change(&path);
+    index(&path)
 }
 
 #[test]
@@ -56,4 +71,64 @@ fn units_of_types_do_not_use_up_what_may_be_read() {
     assert!(found.is_ok(), "{found:?}");
     let absent = lines::find(&index, "absent.cc", 2);
     assert_eq!(absent, Err(LineError::NoSuchFile("absent.cc".to_owned())));
+}
+
+/// Inlined functions are found through the outline in whatever unit, and unit of whatever kind, they are described.
+#[test]
+fn what_is_inlined_is_found_by_name() {
+    let header = "#include <algorithm>\n#include <map>\n#include <string>\n#include <vector>\n\
+                  struct Box { int n; int twice() const { return 2 * n; } };\n\
+                  namespace deep { inline int thrice(const Box &box) { return box.twice() + box.n; } }\n\
+                  int other(std::map<std::string, std::vector<int>> &, const Box &);\n";
+    let one = format!(
+        "{header}int main(int count, char **) {{\n  std::map<std::string, std::vector<int>> all;\n  \
+         all[\"a\"].push_back(count);\n  return deep::thrice(Box{{count}}) + other(all, Box{{count}});\n}}\n"
+    );
+    let two = format!(
+        "{header}int other(std::map<std::string, std::vector<int>> &all, const Box &box) {{\n  \
+         auto &list = all[\"b\"];\n  list.push_back(deep::thrice(box));\n  std::sort(list.begin(), list.end());\n  \
+         return list.front();\n}}\n"
+    );
+    for (compiler, flags, shrunk) in [
+        ("g++", &["-O2", "-g", "-gdwarf-5"][..], false),
+        ("g++", &["-O2", "-g", "-gdwarf-5"], true),
+        ("g++", &["-O2", "-g", "-gdwarf-4"], true),
+        ("g++", &["-O2", "-g", "-gdwarf-5", "-fdebug-types-section"], false),
+        ("g++", &["-O2", "-g", "-flto"], false),
+        ("g++", &["-O2", "-g", "-gz"], false),
+        ("clang++-14", &["-O2", "-g"], false),
+        ("clang++-14", &["-O2", "-g", "-flto"], false),
+    ] {
+        let sources = [("one.cc", one.as_str()), ("two.cc", two.as_str())];
+        let index = if shrunk {
+            compile_and(compiler, flags, &sources, |path| {
+                run(Command::new("dwz").arg(path));
+            })
+        } else {
+            compile(compiler, flags, &sources)
+        };
+        let debug = DebugIndex::new((**index.bytes()).as_ref()).unwrap();
+        let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
+        for function in &debug.inlined_only {
+            *by_name.entry(&function.name).or_default() += function.instances;
+        }
+        let (name, instances) = by_name.get_key_value("thrice").unwrap();
+        let found = source::inlined_count(&index, &Name::Exact((*name).to_owned()));
+        assert_eq!(
+            found,
+            Some(("thrice".to_owned(), *instances)),
+            "{compiler} {flags:?} {shrunk}"
+        );
+        let all = index.functions().enumerate();
+        for (at, function) in all.filter(|(_, function)| debug.functions.contains_key(&function.address())) {
+            let alone = source::debugged(&index, &[at]);
+            let (alone, among) = (&alone[&function.address()], &debug.functions[&function.address()]);
+            assert_eq!(alone, among, "{compiler} {flags:?} {shrunk} {}", function.name());
+        }
+        println!(
+            "{compiler} {flags:?} {shrunk}: {} names, {} functions",
+            by_name.len(),
+            index.len()
+        );
+    }
 }

@@ -123,6 +123,18 @@ pub(super) fn is_of_type(header: &UnitHeader<Slice<'_>>) -> bool {
     )
 }
 
+/// Whether an entry describes a function that instances can refer to: one that may be inlined. What GCC writes before it
+/// optimizes a whole program does not say so, but has neither code nor a description elsewhere.
+pub(super) fn may_be_inlined(abbreviation: &gimli::Abbreviation) -> bool {
+    let has = |name| {
+        let attributes = abbreviation.attributes();
+        attributes.iter().any(|attribute| attribute.name() == name)
+    };
+    let is_elsewhere =
+        || has(gimli::DW_AT_low_pc) || has(gimli::DW_AT_ranges) || has(gimli::DW_AT_declaration);
+    abbreviation.tag() == gimli::DW_TAG_subprogram && (has(gimli::DW_AT_inline) || !is_elsewhere())
+}
+
 /// Scans a unit, and takes its lines' header from what is left.
 fn read_unit<'a>(
     dwarf: &Dwarf<Slice<'a>>,

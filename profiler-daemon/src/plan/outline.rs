@@ -17,7 +17,7 @@ use std::{
 use gimli::{AttributeValue, Dwarf, EndianSlice, LittleEndian, Unit, UnitHeader, UnitOffset};
 
 use super::{
-    dwarf::{Units, each, is_of_type, lines_left, reference, text},
+    dwarf::{Units, each, is_of_type, lines_left, may_be_inlined, reference, text},
     elf::{Bytes, Elf, MAX_UNCOMPRESSED_BYTES},
     left::Left,
 };
@@ -452,7 +452,7 @@ impl<'a> Reader<'_, '_, 'a> {
                     if !is_inside {
                         function_depth = Some(depth);
                     }
-                    if has(gimli::DW_AT_inline) {
+                    if may_be_inlined(abbreviation) {
                         self.inlined(unit, at, number);
                     }
                 }

@@ -9,7 +9,7 @@ use gimli::{EndianSlice, LittleEndian, UnitOffset};
 
 use super::{
     super::{
-        dwarf::{Debugged, Declared, Units, each, follow, global, origin, unit_of},
+        dwarf::{Debugged, Declared, Units, each, follow, global, may_be_inlined, origin, unit_of},
         elf::Elf,
         functions::ModuleIndex,
         lines::{self, LineError},
@@ -351,12 +351,8 @@ fn abstracts(
                     let Some(abbreviation) = entries.read_abbreviation()? else {
                         continue;
                     };
-                    let attributes = abbreviation.attributes();
-                    entries.skip_attributes(attributes)?;
-                    let may_be_inlined = attributes
-                        .iter()
-                        .any(|attribute| attribute.name() == gimli::DW_AT_inline);
-                    if abbreviation.tag() != gimli::DW_TAG_subprogram || !may_be_inlined {
+                    entries.skip_attributes(abbreviation.attributes())?;
+                    if !may_be_inlined(abbreviation) {
                         continue;
                     }
                     let Some(offset) = offset.to_debug_info_offset(&unit.header) else {
