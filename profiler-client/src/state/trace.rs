@@ -32,6 +32,34 @@ pub struct TraceState {
     pub lost: BTreeMap<String, u64>,
     /// A message has arrived.
     pub started: bool,
+    counts: Counts,
+}
+
+/// What the stream counts: of the places of the scope as it is, so that an edit has it begin anew.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Counts {
+    reached: Count,
+    rejected: Count,
+    lost: BTreeMap<String, Count>,
+}
+
+/// A count that may begin anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Count {
+    /// Until it last began anew.
+    before: u64,
+    now: u64,
+}
+
+impl Count {
+    /// Takes what is counted now; says what was counted in all.
+    fn take(&mut self, now: u64) -> u64 {
+        if now < self.now {
+            self.before = self.before.saturating_add(self.now);
+        }
+        self.now = now;
+        self.before.saturating_add(now)
+    }
 }
 
 impl TraceState {
@@ -71,9 +99,15 @@ impl TraceState {
         }
         self.started = true;
         self.shown = self.shown.saturating_add(hits.len() as u64);
-        self.reached = reached;
-        self.rejected = rejected;
-        self.lost = lost.into_iter().collect();
+        self.reached = self.counts.reached.take(reached);
+        self.rejected = self.counts.rejected.take(rejected);
+        for reason in lost.keys() {
+            self.counts.lost.entry(reason.clone()).or_default();
+        }
+        for (reason, count) in &mut self.counts.lost {
+            let all = count.take(lost.get(reason).copied().unwrap_or(0));
+            self.lost.insert(reason.clone(), all);
+        }
         Ok(hits)
     }
 
@@ -119,6 +153,25 @@ mod tests {
             lost: [("rate_limit".to_owned(), 4)].into(),
             ..Default::default()
         }
+    }
+
+    #[test]
+    fn what_was_counted_before_an_edit_stays() {
+        let mut state = TraceState::default();
+        for (reached, limited) in [(5, 1), (9, 4), (2, 0), (6, 3)] {
+            let message = v1::WatchTraceResponse {
+                reached,
+                rejected: reached / 3,
+                lost: (limited > 0)
+                    .then(|| ("rate_limit".to_owned(), limited))
+                    .into_iter()
+                    .collect(),
+                ..message(1, &[0])
+            };
+            state.apply(message).unwrap();
+        }
+        assert_eq!((state.reached, state.rejected, state.shown), (15, 5, 4));
+        assert_eq!(state.lost, [("rate_limit".to_owned(), 7)].into());
     }
 
     #[test]

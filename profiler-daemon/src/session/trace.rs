@@ -272,6 +272,11 @@ impl Trace {
         self.calls_abandoned = 0;
         self.calls_lost = 0;
         self.calls_full = 0;
+        if self.watchers.is_empty() {
+            // Who comes later is told what the scope sees as it is then.
+            self.hits.clear();
+            self.batch_full = 0;
+        }
         true
     }
 
