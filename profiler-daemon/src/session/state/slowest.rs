@@ -9,7 +9,8 @@ use super::{
         spans::{self, Layout, Spans, SpansPicture},
         symbols::Dropped,
     },
-    Session, join_losses, span_losses,
+    Session,
+    publish::{join_losses, span_losses},
 };
 use crate::{aggregate::histogram::Histogram, kernel::Engine};
 

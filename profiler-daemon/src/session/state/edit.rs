@@ -1,0 +1,170 @@
+//! The scope of a session put in the place of the one before, and what comes along.
+
+use std::{collections::HashSet, sync::Arc};
+
+use super::{
+    super::{
+        by_value::Counted,
+        command::{Editable, TargetSpec},
+        cost::monotonic_ns,
+        lines::{TracedPlace, interval_ns},
+        prepare::Prepared,
+        symbols::Dropped,
+    },
+    Session,
+    take::Inside,
+};
+use crate::{
+    aggregate::path::{self, Path},
+    kernel::{Engine, KernelError},
+};
+
+/// Edits of a scope that can be taken back.
+const MAX_HISTORY: usize = 64;
+
+impl Session {
+    /// What an edit of the scope begins with.
+    pub fn editable(&self) -> Editable {
+        Editable {
+            target: TargetSpec::Pids(self.pids()),
+            exit_method: self.exit_method,
+            capture: self.capture.clone(),
+            scope: self.scope.clone(),
+            history: self.history.clone(),
+            revision: self.revision,
+        }
+    }
+
+    /// Grows with each edit of the scope.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// As [`Self::replace`], by an edit that can be taken back; `undone` is the number of edits that it takes back itself.
+    pub fn edit(
+        &mut self,
+        engine: &mut Engine,
+        dropped: Dropped,
+        prepared: Prepared,
+        undone: usize,
+        now_ns: u64,
+    ) -> Result<(), KernelError> {
+        let before = Arc::clone(&self.scope_text);
+        self.replace(engine, dropped, prepared, now_ns)?;
+        self.revision += 1;
+        if undone > 0 {
+            self.history.truncate(self.history.len().saturating_sub(undone));
+        } else if before != self.scope_text {
+            if self.history.len() == MAX_HISTORY {
+                self.history.remove(0);
+            }
+            self.history.push(before);
+        }
+        Ok(())
+    }
+
+    /// Puts a prepared scope in the place of the present one. What both have keeps its probes and counts; where the
+    /// probes are the same, what was sampled stays too.
+    pub fn replace(
+        &mut self,
+        engine: &mut Engine,
+        dropped: Dropped,
+        prepared: Prepared,
+        now_ns: u64,
+    ) -> Result<(), KernelError> {
+        let Prepared {
+            scope,
+            text,
+            processes,
+            steps,
+            warnings,
+            explain: _,
+        } = prepared;
+        let (nesting, asks) = (self.nesting(), self.asked());
+        let before: HashSet<_> = self.probes().collect();
+        self.steps
+            .replace(engine, steps, self.capture.is_some(), self.ages, now_ns)?;
+        if self.processes.is_empty() {
+            self.processes = processes;
+        }
+        self.scope = scope;
+        self.scope_text = text.into();
+        self.warnings = warnings;
+        if asks != self.asked() {
+            let path = Path::new(self.asked(), Inside::weight);
+            let mut before = std::mem::replace(&mut self.path, path);
+            let waiting = before.waiting();
+            self.drop_joined(before.take_dropped());
+            self.dropped.expired += waiting;
+        }
+        let live: HashSet<_> = self.probes().collect();
+        self.joined_calls.retain(|probe| live.contains(&probe));
+        self.settle_trace();
+        let is_joined = self.steps.is_joined(self.steps.iter().len().saturating_sub(1));
+        if let Some(by) = &mut self.by {
+            let counted = Counted {
+                engine,
+                joined: &self.joined_calls,
+            };
+            by.settle(
+                counted,
+                (self.steps.last(), is_joined),
+                |probe| before.contains(&probe),
+                |probe| live.contains(&probe),
+                // Not when the edit was asked for: by now all that begins is recorded.
+                monotonic_ns(),
+            );
+        }
+        let same = nesting == self.nesting();
+        for (by, mut flame) in std::mem::take(&mut self.flames) {
+            if same {
+                flame.set_predicates(self.dividing());
+            } else {
+                let fresh = self.new_flame(by, engine, dropped, now_ns);
+                flame = fresh.succeeding(&flame, now_ns);
+            }
+            self.flames.insert(by, flame);
+        }
+        self.set_bands();
+        self.renew_spans(engine, dropped, now_ns);
+        Ok(())
+    }
+
+    /// Says which probes are traced by now: those of the last step.
+    fn settle_trace(&mut self) {
+        let Some(interval_ns) = self.capture.as_ref().map(interval_ns) else {
+            return;
+        };
+        let Some(last) = self.steps.last() else {
+            self.trace.retain(|_| false);
+            self.dropped = path::Dropped::default();
+            return;
+        };
+        for (probe, place, printed) in last.lines() {
+            self.trace.add_line(probe, place, Arc::clone(printed));
+        }
+        for function in last.functions.iter() {
+            let info = &function.info;
+            let place = Arc::new(TracedPlace {
+                site: info.name.clone(),
+                function: info.name.clone(),
+                file: String::new(),
+                line: 0,
+                module: info.module.clone(),
+                address: info.address,
+            });
+            for probe in function.probes() {
+                self.trace.add_call(probe, &place, last.shown(probe), interval_ns);
+            }
+        }
+        let live: HashSet<_> = last
+            .lines()
+            .map(|(probe, ..)| probe)
+            .chain(last.functions.probes())
+            .collect();
+        if self.trace.retain(|probe| live.contains(&probe)) {
+            // What is counted from here on is of other probes.
+            self.dropped = path::Dropped::default();
+        }
+    }
+}

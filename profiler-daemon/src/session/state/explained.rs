@@ -1,0 +1,111 @@
+//! What slow calls of a session do that others do not, where that is looked for.
+
+use std::sync::Arc;
+
+use profiler_common::layout::bucket_of;
+
+use super::{
+    super::{
+        explain::{Explain, PreparedExplain},
+        picture::{Cost, ExplainPicture, Losses},
+    },
+    Session,
+    division::divided,
+    publish::span_losses,
+};
+use crate::kernel::{Engine, KernelError};
+
+/// Time between two pictures of what slow calls do: it is worked out anew for each.
+const MIN_EXPLAIN_NS: u64 = 1_000_000_000;
+
+impl Session {
+    /// Begins to look for what slow calls do that others do not.
+    pub(super) fn begin_explain(
+        &mut self,
+        engine: &mut Engine,
+        prepared: Option<PreparedExplain>,
+    ) -> Result<(), KernelError> {
+        if let (Some(prepared), Some(last)) = (prepared, self.steps.last()) {
+            let functions = last.functions.iter().flat_map(|function| {
+                let key = (function.info.module.clone(), function.info.address);
+                function.probes().map(move |probe| (probe, key.clone()))
+            });
+            self.explain = Some(Explain::begin(engine, prepared, functions.collect())?);
+        }
+        Ok(())
+    }
+
+    /// Whether what slow calls do is looked for.
+    pub fn explains(&self) -> bool {
+        self.explain.is_some()
+    }
+
+    /// Looks at other places if it is time.
+    pub fn turn(&mut self, engine: &mut Engine, now_ns: u64) {
+        if let (Some(explain), Some(last)) = (&mut self.explain, self.steps.last()) {
+            let slow_ns = divided(last).and_then(|division| division.slow_from_ns());
+            explain.turn(engine, now_ns, slow_ns);
+        }
+    }
+
+    /// Opens a stream of what slow calls do; `None` where that is not looked for.
+    pub fn watch_explain(
+        &mut self,
+        interval_ns: u64,
+        first_ns: u64,
+    ) -> Option<tokio::sync::watch::Receiver<Option<Arc<ExplainPicture>>>> {
+        self.explains().then(|| {
+            self.explain_watchers
+                .add((), interval_ns.max(MIN_EXPLAIN_NS), first_ns)
+        })
+    }
+
+    /// What slow calls do that others do not, by the calls so far.
+    pub(super) fn explained(
+        &self,
+        engine: &Engine,
+        cost: Cost,
+        ended: Option<&str>,
+    ) -> Option<ExplainPicture> {
+        let explain = self.explain.as_ref()?;
+        let last = self.steps.last()?;
+        let division = divided(last)?;
+        let inside = division.inside();
+        let is_slow = |duration_ns| inside.contains(bucket_of(duration_ns));
+        let [slow, other] = explain.durations(is_slow);
+        let mut lost: Losses = span_losses(engine).collect();
+        lost.extend(explain.unknown().into_iter().filter(|(_, count)| *count > 0));
+        for probe in last.functions.probes() {
+            let hits = engine.hit_counts(probe);
+            for (reason, count) in [("ring_full", hits.ring_full), ("disturbed", hits.disturbed)] {
+                if count > 0 {
+                    *lost.entry(reason).or_default() += count;
+                }
+            }
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count, which is a float where calls have ages"
+        )]
+        let calls = division.calls as u64;
+        let (findings, judged) = explain.findings(engine, &self.scope, is_slow);
+        Some(ExplainPicture {
+            seq: 0,
+            scope: Arc::clone(&self.scope_text),
+            threshold_ns: division.slow_from_ns().filter(|_| !division.warming),
+            warming: division.warming,
+            calls,
+            looked_at: explain.calls(),
+            slow,
+            other,
+            features: explain.features(),
+            judged,
+            findings,
+            left_out: explain.left_out().to_vec(),
+            lost,
+            cost,
+            ended: ended.map(str::to_owned),
+        })
+    }
+}

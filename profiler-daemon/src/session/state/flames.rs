@@ -1,0 +1,62 @@
+//! The flame graphs of a session, which begin and end with those who watch them.
+
+use std::collections::HashSet;
+
+use super::{
+    super::{flame::Flame, picture::FlameVariant, population::Population, spans::Spans, symbols::Dropped},
+    Session,
+};
+use crate::{kernel::Engine, symbolize::Grouping};
+
+impl Session {
+    /// What the frames of its flame graphs and stacks stand for.
+    pub fn groupings(&self) -> impl Iterator<Item = Grouping> + '_ {
+        let of_spans = self.spans.iter().flat_map(|_| Spans::GROUPINGS);
+        self.flames.keys().copied().chain(of_spans)
+    }
+
+    /// Begins and ends flame graphs with their watchers.
+    pub fn settle_flame(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
+        let watched: HashSet<Grouping> = self.flame_watchers.variants().map(|variant| variant.by).collect();
+        self.flames.retain(|by, _| watched.contains(by));
+        for by in watched {
+            if !self.flames.contains_key(&by) {
+                let flame = self.new_flame(by, engine, dropped, now_ns);
+                self.flames.insert(by, flame);
+            }
+        }
+        self.set_bands();
+    }
+
+    /// Keeps what such a flame graph needs.
+    pub fn maintain(&mut self, variant: FlameVariant, now_ns: u64) {
+        if let Some(flame) = self.flames.get_mut(&variant.by) {
+            flame.maintain(variant.over, now_ns);
+        }
+    }
+
+    pub(super) fn new_flame(&self, by: Grouping, engine: &Engine, dropped: Dropped, now_ns: u64) -> Flame {
+        let spans = self.divider().and_then(|number| {
+            let step = self.steps.get(number)?;
+            Some((self.nesting()?, &step.functions, self.population(engine, number)))
+        });
+        Flame::new(
+            by,
+            engine,
+            dropped,
+            spans.as_ref(),
+            self.dividing(),
+            self.ages,
+            now_ns,
+        )
+    }
+
+    /// Where the calls of a step are counted.
+    fn population<'a>(&'a self, engine: &'a Engine, number: usize) -> Population<'a> {
+        if self.steps.is_joined(number) {
+            Population::Joined(&self.joined_calls)
+        } else {
+            Population::Counted(engine)
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What the programs have counted is read, and whoever watches the session is given pictures of it.
+
+use std::sync::Arc;
+
+use profiler_common::counter::Counter;
+
+use super::{
+    super::{
+        by_value::{CallsByValue, Counted},
+        flame::{EXPIRE_AFTER_NS, Moment, is_gone},
+        picture::{ExplainPicture, LatencyPicture, Losses},
+        population::Population,
+        symbols::Dropped,
+        trace::Around,
+    },
+    Session,
+    division::{divided, slow_from_ns},
+};
+use crate::{
+    aggregate::{path, threshold::Band},
+    kernel::Engine,
+    symbolize::Frame,
+};
+
+impl Session {
+    /// Reads what the programs have counted, and keeps their threshold current.
+    pub fn read(&mut self, engine: &Engine, now_ns: u64) {
+        let mut is_joined = false;
+        for step in self.steps.iter_mut() {
+            let population = if is_joined {
+                Population::Joined(&self.joined_calls)
+            } else {
+                Population::Counted(engine)
+            };
+            step.functions.read(population, now_ns);
+            is_joined |= step.asks();
+        }
+        self.set_bands();
+        if let Some(divider) = self.divider()
+            && let Some(step) = self.steps.get(divider)
+        {
+            let population = if self.steps.is_joined(divider) {
+                Population::Joined(&self.joined_calls)
+            } else {
+                Population::Counted(engine)
+            };
+            for flame in self.flames.values_mut() {
+                flame.read(population, step.functions.probes(), now_ns);
+            }
+        }
+        self.path.expire(now_ns, EXPIRE_AFTER_NS, is_gone);
+        self.trace.expire(now_ns, EXPIRE_AFTER_NS, is_gone);
+        if let Some(spans) = &mut self.spans {
+            spans.expire(now_ns, EXPIRE_AFTER_NS, is_gone);
+        }
+        let dropped = self.path.take_dropped();
+        self.drop_joined(dropped);
+        let Some(last) = self.steps.last() else { return };
+        self.traced = divided(last).map_or(Band::ALL, |division| division.inside());
+        let slow_from_ns = slow_from_ns(last);
+        self.slow_from_ns = slow_from_ns.unwrap_or(u64::MAX);
+        self.set_thresholds(engine, slow_from_ns, now_ns);
+    }
+
+    /// Gives watchers their pictures; the last ones where `ended` says why.
+    pub fn publish(
+        &mut self,
+        engine: &Engine,
+        frames: &Arc<Vec<Frame>>,
+        dropped: Dropped,
+        now_ns: u64,
+        ended: Option<&str>,
+    ) {
+        let all = ended.is_some();
+        if all {
+            self.read(engine, now_ns);
+        }
+        if self.trace.watchers() > 0 {
+            let cost = self.meter.read(now_ns);
+            let around = Around {
+                dropped: self.dropped,
+                waiting: self.path.waiting(),
+            };
+            self.trace.publish(engine, frames, around, cost, ended);
+        }
+        let latency_due = all || self.latency_watchers.any_due(now_ns);
+        let flame_due = all || self.flame_watchers.any_due(now_ns);
+        let explain_due = self.explain.is_some() && (all || self.explain_watchers.any_due(now_ns));
+        let spans_due = all || self.spans_watchers.any_due(now_ns);
+        if !latency_due && !flame_due && !explain_due && !spans_due {
+            return;
+        }
+        // A picture shows the calls of this moment, not those of the last reading.
+        self.read(engine, now_ns);
+        let cost = self.meter.read(now_ns);
+        if explain_due && let Some(picture) = self.explained(engine, cost, ended) {
+            self.explain_watchers.publish(now_ns, all, |(), seq| {
+                Some(ExplainPicture {
+                    seq,
+                    ..picture.clone()
+                })
+            });
+        }
+        if latency_due {
+            let functions = self
+                .steps
+                .last()
+                .map_or_else(Vec::new, |last| last.functions.pictures(engine, now_ns));
+            let by = self.calls_by_value(engine, all);
+            let lost: Losses = span_losses(engine).chain(join_losses(self.dropped)).collect();
+            self.latency_watchers.publish(now_ns, all, |(), seq| {
+                Some(LatencyPicture {
+                    seq,
+                    scope: Arc::clone(&self.scope_text),
+                    functions: functions.clone(),
+                    by: by.clone(),
+                    cost,
+                    lost: lost.clone(),
+                    ended: ended.map(str::to_owned),
+                })
+            });
+        }
+        let scope = &self.scope_text;
+        let moment = Moment {
+            now_ns,
+            scope,
+            frames,
+            cost,
+            dropped,
+            ended,
+        };
+        if spans_due {
+            let picture = self.spans_picture(engine, &moment);
+            self.spans_watchers
+                .publish(now_ns, all, |wanted, seq| Some(picture.of_stream(wanted, seq)));
+        }
+        if flame_due {
+            for flame in self.flames.values_mut() {
+                flame.publish(&mut self.flame_watchers, engine, &moment);
+            }
+        }
+    }
+
+    /// What is shown of the calls by value; `ended` where nothing more is to come.
+    fn calls_by_value(&self, engine: &Engine, ended: bool) -> Vec<CallsByValue> {
+        let (Some(by), Some(last)) = (&self.by, self.steps.last()) else {
+            return Vec::new();
+        };
+        let counted = Counted {
+            engine,
+            joined: &self.joined_calls,
+        };
+        let functions = last.functions.iter();
+        functions
+            .map(|function| by.picture(counted, function, ended))
+            .collect()
+    }
+
+    pub(super) fn drop_joined(&mut self, dropped: path::Dropped) {
+        let path::Dropped {
+            outside,
+            abandoned,
+            expired,
+            join_full,
+        } = dropped;
+        self.dropped.outside += outside;
+        self.dropped.abandoned += abandoned;
+        self.dropped.expired += expired;
+        self.dropped.join_full += join_full;
+    }
+}
+
+/// Records of slow spans that were lost on the way, by reason.
+pub(super) fn span_losses(engine: &Engine) -> impl Iterator<Item = (&'static str, u64)> {
+    [
+        ("span_end_ring_full", engine.counter(Counter::SpanEndRingFull)),
+        ("slow_end_yielded", engine.counter(Counter::SlowEndYielded)),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0)
+}
+
+/// What waited for a span around it in vain, by reason.
+pub(super) fn join_losses(dropped: path::Dropped) -> impl Iterator<Item = (&'static str, u64)> {
+    [
+        ("join_abandoned", dropped.abandoned),
+        ("join_expired", dropped.expired),
+        ("join_full", dropped.join_full),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0)
+}

@@ -1,0 +1,149 @@
+//! What a session takes from records: hits, ends of calls, samples; and what waits for the spans around it.
+
+use profiler_common::{layout::bucket_of, record::SpanEnd};
+
+use super::{
+    super::{
+        picture::SlowCall,
+        spans,
+        symbols::{Named, NamedBatch, NamedHit},
+        trace::Entry,
+    },
+    Session,
+};
+
+/// What waits for the spans around it.
+pub(super) enum Inside {
+    /// A call that ended.
+    Call {
+        end: SpanEnd,
+        /// What was recorded where it began, if anything was.
+        entry: Option<Entry>,
+        /// It is one of those that are looked at.
+        counts: bool,
+        /// What was gathered of it, where the slowest are watched.
+        before: Option<spans::Before>,
+    },
+    /// A line that was reached.
+    Hit(NamedHit),
+}
+
+impl Inside {
+    /// What is looked at are the spans or hits of the last step.
+    pub(super) fn weight(&self) -> u64 {
+        match self {
+            Self::Call { counts, .. } => u64::from(*counts),
+            Self::Hit(_) => 1,
+        }
+    }
+}
+
+impl Session {
+    /// Takes records whose addresses have names.
+    pub fn take(&mut self, batch: &NamedBatch) {
+        for record in &batch.records {
+            match record {
+                Named::SpanEnd(end) => self.span_end(end),
+                Named::Hit(hit) => self.hit(hit),
+                Named::Sample { tgid, .. } => {
+                    if self.processes.iter().any(|process| process.pid() == *tgid) {
+                        self.flames.values_mut().for_each(|flame| flame.sample(record));
+                        if let Some(spans) = &mut self.spans {
+                            spans.sample(record);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn hit(&mut self, named: &NamedHit) {
+        let hit = &named.hit;
+        if let Some(spans) = &mut self.spans {
+            spans.hit(hit);
+        }
+        if hit.is_entry {
+            self.trace.take_entry(named);
+        } else if !self.trace.has_line(hit.probe) {
+            // Of another session.
+        } else if hit.joined {
+            let inside = Inside::Hit(named.clone());
+            self.path.wait(hit.tgid, hit.tid, hit.parent, hit.ts_ns, inside);
+        } else {
+            self.trace.take_hit(named);
+        }
+    }
+
+    fn span_end(&mut self, end: &SpanEnd) {
+        if let Some(explain) = &mut self.explain
+            && explain.take_inside(end)
+        {
+            return;
+        }
+        for inside in self.path.span_end(end) {
+            match inside {
+                Inside::Call {
+                    end, entry, before, ..
+                } => {
+                    self.joined_calls.add(&end);
+                    self.call(&end, entry, before);
+                }
+                Inside::Hit(hit) => self.trace.take_hit(&hit),
+            }
+        }
+        let mut entry = self.trace.leave(end);
+        if let Some(explain) = &mut self.explain {
+            explain.take_call(end, entry.take().map(|entry| entry.values).as_deref());
+        }
+        let before = self.spans.as_mut().and_then(|spans| spans.span_end(end));
+        if !self.path.is_joined(end.probe) {
+            self.call(end, entry, before);
+        } else if end.flags & SpanEnd::JOINED != 0 && end.flags & SpanEnd::ABANDONED == 0 {
+            let last = self.steps.last();
+            let is_last = last.is_some_and(|last| last.functions.has(end.probe));
+            let inside = Inside::Call {
+                end: *end,
+                counts: is_last && (self.capture.is_none() || self.by.is_some() || entry.is_some()),
+                entry,
+                before,
+            };
+            self.path
+                .wait(end.tgid, end.tid, u64::from(end.parent), end.end_ns, inside);
+        }
+        self.flames.values_mut().for_each(|flame| flame.span_end(end));
+    }
+
+    /// Takes the end of a call, be it that it ended long ago and was found to count only now.
+    fn call(&mut self, end: &SpanEnd, entry: Option<Entry>, before: Option<spans::Before>) {
+        let duration_ns = end.end_ns.saturating_sub(end.start_ns);
+        // Where the slowest are watched, ends of faster calls come too.
+        let is_slow = end.flags & SpanEnd::SLOW != 0 && duration_ns >= self.slow_from_ns;
+        if is_slow && let Some(last) = self.steps.last_mut() {
+            let call = SlowCall {
+                ts_ns: end.end_ns,
+                tid: end.tid,
+                duration_ns,
+            };
+            last.functions
+                .note_slow(end.probe, call, self.ages.window.window_ns);
+        }
+        if let Some(spans) = &mut self.spans {
+            spans.call(end, before, self.sampled_from);
+        }
+        let traced = self.traced;
+        // Nobody would fetch what is recorded for the slowest calls alone.
+        let is_traced = self.spans.is_none() || self.by.is_some() || self.trace.watchers() > 0;
+        let Some(entry) = entry.filter(|_| is_traced) else {
+            if let Some(by) = &mut self.by {
+                by.take_unread(end);
+            }
+            return;
+        };
+        if let Some(by) = &mut self.by {
+            by.take(end.probe, end.end_ns.saturating_sub(end.start_ns), entry.values);
+        } else {
+            let is_inside = |duration_ns| traced.contains(bucket_of(duration_ns));
+            self.trace.take_call(end, entry, is_inside);
+        }
+    }
+}
