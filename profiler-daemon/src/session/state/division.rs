@@ -66,12 +66,10 @@ impl Session {
         Some(nesting)
     }
 
-    /// Says what steps ask of durations, by their calls so far.
-    pub(super) fn set_bands(&mut self) {
-        let bands: Vec<Band> = self
-            .spans()
-            .map(|(_, step)| divided(step).map_or(Band::ALL, |division| division.inside()))
-            .collect();
+    /// Says what steps ask of durations, by their calls so far; what the last one's conditions come to.
+    pub(super) fn set_bands(&mut self) -> Option<Division> {
+        let divisions: Vec<Option<Division>> = self.steps.iter().map(divided).collect();
+        let bands: Vec<Band> = self.spans().map(|(number, _)| band(&divisions, number)).collect();
         for (number, band) in bands.iter().enumerate() {
             self.path.set_band(number, *band);
             for flame in self.flames.values_mut() {
@@ -79,13 +77,17 @@ impl Session {
             }
         }
         if let Some(spans) = &mut self.spans {
-            let step = self.steps.get(spans.layout().step());
-            spans.set_band(
-                step.and_then(divided)
-                    .map_or(Band::ALL, |division| division.inside()),
-            );
+            let step = spans.layout().step();
+            spans.set_band(band(&divisions, step));
         }
+        divisions.last().copied().flatten()
     }
+}
+
+/// The durations that a step asks for.
+fn band(divisions: &[Option<Division>], step: usize) -> Band {
+    let division = divisions.get(step).copied().flatten();
+    division.map_or(Band::ALL, |division| division.inside())
 }
 
 /// What a step's conditions come to for its calls so far; `None` where it asks for no duration.
@@ -101,12 +103,14 @@ pub(super) fn divided(step: &RunningStep) -> Option<Division> {
     Some(divide(&predicates, &calls, 1.0, 0))
 }
 
-/// The duration from which a call of a step is slow; `None` where it does not ask for slow calls.
-pub(super) fn slow_from_ns(step: &RunningStep) -> Option<u64> {
-    let asks_for_slow = predicates(&step.step)
+/// The duration from which a call of a step that is so divided is slow; `None` where it does not ask for slow calls.
+pub(super) fn slow_from_ns(step: &Step, division: &Division) -> Option<u64> {
+    let asks_for_slow = predicates(step)
         .iter()
         .any(|predicate| predicate.comparison.keeps_above());
-    let division = divided(step).filter(|_| asks_for_slow)?;
+    if !asks_for_slow {
+        return None;
+    }
     if division.warming {
         return Some(u64::MAX);
     }

@@ -14,7 +14,7 @@ use super::{
         trace::Around,
     },
     Session,
-    division::{divided, slow_from_ns},
+    division::slow_from_ns,
 };
 use crate::{
     aggregate::{path, threshold::Band},
@@ -35,7 +35,7 @@ impl Session {
             step.functions.read(population, now_ns);
             is_joined |= step.asks();
         }
-        self.set_bands();
+        let division = self.set_bands();
         if let Some(divider) = self.divider()
             && let Some(step) = self.steps.get(divider)
         {
@@ -56,8 +56,8 @@ impl Session {
         let dropped = self.path.take_dropped();
         self.drop_joined(dropped);
         let Some(last) = self.steps.last() else { return };
-        self.traced = divided(last).map_or(Band::ALL, |division| division.inside());
-        let slow_from_ns = slow_from_ns(last);
+        self.traced = division.map_or(Band::ALL, |division| division.inside());
+        let slow_from_ns = division.and_then(|division| slow_from_ns(&last.step, &division));
         self.slow_from_ns = slow_from_ns.unwrap_or(u64::MAX);
         self.set_thresholds(engine, slow_from_ns, now_ns);
     }
