@@ -1,0 +1,265 @@
+//! The sites of each step, chosen in the files of the target's processes.
+
+use super::{
+    super::{
+        command::{Capture, Purpose},
+        error::{Reason, SessionError},
+        files::TargetFile,
+        lines::{self, PreparedLine},
+        picture::ExitMethod,
+        refusal::plan_refusal,
+    },
+    PreparedFile, PreparedLines, PreparedSpan, PreparedStep,
+    sites::{by_file, call_site},
+    warnings::{warn, warn_of_entries, warn_of_lines, warn_once},
+};
+use crate::{
+    kernel::{Ability, AttachKind, LookSpec},
+    plan::{
+        self, KernelAbility, Limits, ModuleIndex,
+        hazards::{Decision, Hazards, Method, exit_method},
+        scope::{Condition, Name, Place, Step},
+        values::Returns,
+    },
+    target::Process,
+};
+
+/// Hits recorded in a second at each place, where nobody said how many.
+const HITS_PER_SECOND: u32 = 1_000;
+
+/// What all steps are planned with.
+pub struct Planner<'a> {
+    pub(super) processes: &'a [Process],
+    pub(super) files: &'a [Vec<TargetFile>],
+    pub(super) ability: Ability,
+    pub(super) exit: Option<ExitMethod>,
+    pub(super) capture: Option<&'a Capture>,
+}
+
+impl Planner<'_> {
+    /// Chooses the sites of a step.
+    pub fn step(&self, step: &Step, warnings: &mut Vec<String>) -> Result<PreparedStep, SessionError> {
+        let mut prepared = PreparedStep {
+            step: step.clone(),
+            files: Vec::new(),
+            lines: Vec::new(),
+        };
+        match &step.place {
+            Place::Function(name) => {
+                prepared.files = self.functions(name, &step.conditions, warnings)?;
+            }
+            Place::Line { file, line } => {
+                prepared.lines = self
+                    .each(|files, capture| lines::plan_all(files, file, *line, &step.conditions, capture))?;
+            }
+            Place::Branch { file, line, taken } => {
+                prepared.lines = self.each(|files, capture| {
+                    lines::plan_branches(files, (file, *line, *taken), &step.conditions, capture)
+                })?;
+            }
+            Place::Address { module, address } => {
+                prepared.lines = self.each(|files, capture| {
+                    lines::plan_address(files, (module, *address), &step.conditions, capture)
+                })?;
+            }
+            Place::Call { callee, file, line } => {
+                prepared.files = self.calls(step, callee, (file, *line), warnings)?;
+            }
+        }
+        warn_of_lines(warnings, &step.place, &prepared.lines);
+        Ok(prepared)
+    }
+
+    /// Plans hits in the files of each process.
+    fn each<'a>(
+        &'a self,
+        plan: impl Fn(
+            &'a [TargetFile],
+            &Capture,
+        ) -> Result<Vec<(&'a TargetFile, Vec<PreparedLine>)>, SessionError>,
+    ) -> Result<Vec<PreparedLines>, SessionError> {
+        let only_counted = Capture {
+            print: Vec::new(),
+            // Of those who ask for hits later.
+            hits_per_second: HITS_PER_SECOND,
+            stack: false,
+            purpose: Purpose::default(),
+        };
+        let capture = self.capture.unwrap_or(&only_counted);
+        let mut lines = Vec::new();
+        for (process, files) in self.processes.iter().zip(self.files) {
+            lines.extend(plan(files, capture)?.into_iter().map(|(file, mut lines)| {
+                for line in &mut lines {
+                    line.find_cost(file, self.kernel());
+                }
+                PreparedLines {
+                    pid: process.pid(),
+                    path: file.path.clone(),
+                    lines,
+                }
+            }));
+        }
+        Ok(lines)
+    }
+
+    /// The calls that are made at a line: each begins at the call and ends at the instruction behind.
+    fn calls(
+        &self,
+        step: &Step,
+        callee: &Name,
+        (file, line): (&str, u32),
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<PreparedFile>, SessionError> {
+        if self.ability.attach == AttachKind::Perf {
+            return Err(SessionError::new(
+                Reason::FunctionNotProbeable,
+                format!(
+                    "{}: calls made at a line are not seen to end before Linux 6.10",
+                    step.place
+                ),
+            ));
+        }
+        let mut prepared = Vec::new();
+        for (process, files) in self.processes.iter().zip(self.files) {
+            let decision = self.decision(process, files);
+            for (file, calls) in lines::plan_calls(files, (file, line), callee)? {
+                for left_out in &calls.left_out {
+                    warn_once(
+                        warnings,
+                        format!(
+                            "the call in {} at {:#x} is not probed: {}",
+                            left_out.function, left_out.address, left_out.reason
+                        ),
+                    );
+                }
+                let mut sites: Vec<_> = calls
+                    .sites
+                    .iter()
+                    .filter_map(|call| call_site(file, &decision, self.kernel(), &step.place, call))
+                    .collect();
+                self.look(file, &step.conditions, &mut sites)?;
+                if !sites.is_empty() {
+                    prepared.push(PreparedFile {
+                        pid: process.pid(),
+                        path: file.path.clone(),
+                        sites,
+                    });
+                }
+            }
+        }
+        if prepared.is_empty() {
+            return Err(SessionError::new(
+                Reason::FunctionNotProbeable,
+                format!("{}: no such call returns to where it was made", step.place),
+            ));
+        }
+        Ok(prepared)
+    }
+
+    /// How the ends of a process's calls are seen.
+    fn decision(&self, process: &Process, files: &[TargetFile]) -> Decision {
+        let chosen = self.exit.map(|method| match method {
+            ExitMethod::Return => Method::Return,
+            ExitMethod::Ret => Method::Ret,
+        });
+        let hazards = Hazards::of(
+            files
+                .iter()
+                .map(|file| (file.shown.as_str(), &file.known.hazards)),
+        );
+        exit_method(&hazards, self.kernel(), has_shadow_stack(process), chosen)
+    }
+
+    fn kernel(&self) -> KernelAbility {
+        KernelAbility {
+            write_context: self.ability.write_context,
+            long_nops: self.ability.long_nops,
+        }
+    }
+
+    /// Whether anything is looked at where spans begin: a condition, a value, or that they begin.
+    fn looks(&self, conditions: &[Condition]) -> bool {
+        self.capture.is_some() || !conditions.is_empty()
+    }
+
+    /// Says what is looked at where spans begin, if anything is.
+    fn look(
+        &self,
+        file: &TargetFile,
+        conditions: &[Condition],
+        sites: &mut [PreparedSpan],
+    ) -> Result<(), SessionError> {
+        if !self.looks(conditions) {
+            return Ok(());
+        }
+        let prints = self.capture.is_some_and(|capture| !capture.print.is_empty());
+        if !prints && conditions.is_empty() {
+            for PreparedSpan { spec, .. } in sites {
+                spec.look = Some(LookSpec {
+                    interval_ns: self.capture.map_or(0, lines::interval_ns),
+                    stack: self.capture.is_some_and(|capture| capture.stack),
+                    ..LookSpec::default()
+                });
+            }
+            return Ok(());
+        }
+        let sections = lines::sections(file)?;
+        let debug = lines::debug(file, &sections);
+        for PreparedSpan {
+            site,
+            spec,
+            shown,
+            callee,
+        } in sites
+        {
+            let address = site.function.address + u64::from(site.entry_offset);
+            let what = &site.function.name;
+            let returns = match callee {
+                Some((name, address)) => Returns::OfCallee {
+                    name,
+                    address: *address,
+                },
+                None => Returns::OfFunction,
+            };
+            let at = (address, returns);
+            let look = lines::look_at(file, &debug, at, what, conditions, self.capture)?;
+            spec.look = Some(look.spec);
+            *shown = look.shown;
+        }
+        Ok(())
+    }
+
+    fn functions(
+        &self,
+        name: &Name,
+        conditions: &[Condition],
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<PreparedFile>, SessionError> {
+        let mut prepared = Vec::new();
+        for (process, files) in self.processes.iter().zip(self.files) {
+            let (kernel, decision) = (self.kernel(), self.decision(process, files));
+            let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
+            let plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
+                .map_err(|error| plan_refusal(process, files, name, error))?;
+            warn(warnings, &decision, &plan);
+            let looks = self.looks(conditions);
+            for (file, mut of_file) in by_file(process.pid(), files, &decision, looks, plan.functions) {
+                self.look(file, conditions, &mut of_file.sites)?;
+                prepared.push(of_file);
+            }
+        }
+        warn_of_entries(warnings, self.looks(conditions), &prepared);
+        Ok(prepared)
+    }
+}
+
+/// Whether a thread of the process has a user shadow stack (`x86_Thread_features` of its status).
+fn has_shadow_stack(process: &Process) -> bool {
+    let path = format!("/proc/{}/status", process.pid());
+    std::fs::read_to_string(path).is_ok_and(|status| {
+        status.lines().any(|line| {
+            line.strip_prefix("x86_Thread_features:")
+                .is_some_and(|on| on.contains("shstk"))
+        })
+    })
+}

@@ -1,0 +1,225 @@
+//! What was planned, as it is attached: where a function or call begins and ends, and who does the instructions there.
+
+use std::sync::Arc;
+
+use profiler_common::instruction::Action;
+
+use super::{
+    super::{
+        files::TargetFile,
+        lines::Shown,
+        picture::{ExitMethod, FunctionInfo, SiteInfo},
+    },
+    PreparedFile, PreparedSpan,
+};
+use crate::{
+    kernel::{ExitSite, Gates, ProbeSpec, can_be_done},
+    plan::{
+        KernelAbility, PlannedFunction,
+        calls::CallSite,
+        entry::EntryPoint,
+        hazards::{Decision, Method},
+        scope::Place,
+    },
+};
+
+/// One call, and how it is timed; `None` where it never returns.
+pub(super) fn call_site(
+    file: &TargetFile,
+    decision: &Decision,
+    kernel: KernelAbility,
+    place: &Place,
+    call: &CallSite,
+) -> Option<PreparedSpan> {
+    let behind = call.behind.as_ref()?;
+    let behind_action = at_address(file, behind.file_offset, behind.action);
+    let info = FunctionInfo {
+        name: place.to_string(),
+        module: file.shown.clone(),
+        address: call.call.address,
+        size: call.call.length.into(),
+        ..FunctionInfo::default()
+    };
+    let site = SiteInfo {
+        function: Arc::new(info),
+        entry_offset: 0,
+        entry_instruction: call.call.mnemonic.clone(),
+        exit_method: ExitMethod::Ret,
+        exits: 1,
+        entry_single_stepped: call.call.is_single_stepped(kernel),
+        exit_single_stepped: behind.is_single_stepped(kernel)
+            && !(decision.done_by_program && can_be_done(&behind_action)),
+    };
+    let spec = ProbeSpec {
+        entry_offset: call.call.file_offset,
+        entry_action: Action::LEAVE,
+        exits: vec![ExitSite {
+            offset: behind.file_offset,
+            action: behind_action,
+            may_stay_inside: false,
+            is_jump: false,
+        }],
+        done_by_program: decision.done_by_program,
+        stacks_switch: decision.stacks_switch,
+        gates: Gates::default(),
+        look: None,
+        call_length: Some(call.call.length),
+    };
+    Some(PreparedSpan {
+        site,
+        spec,
+        shown: Shown::default(),
+        callee: Some((call.callee.clone(), call.callee_address)),
+    })
+}
+
+/// Who does the instruction that a call's entry is probed at, and so what that costs.
+struct EntryDecision {
+    /// The instruction, if the program does it.
+    action: Action,
+    /// The kernel has to single-step it.
+    single_stepped: bool,
+}
+
+impl EntryDecision {
+    /// `looks` says that more is done there than to take the time: the program leaves the instruction to the kernel then.
+    fn of(entry: &EntryPoint, action: Action, done_by_program: bool, looks: bool) -> Self {
+        let by_program = done_by_program && !looks && can_be_done(&action);
+        Self {
+            action: if by_program { action } else { Action::LEAVE },
+            single_stepped: entry.single_stepped && !by_program,
+        }
+    }
+}
+
+/// Groups planned functions by the file that they are in.
+pub(super) fn by_file<'f>(
+    pid: u32,
+    files: &'f [TargetFile],
+    decision: &Decision,
+    looks: bool,
+    functions: Vec<PlannedFunction>,
+) -> impl Iterator<Item = (&'f TargetFile, PreparedFile)> {
+    let mut prepared: Vec<PreparedFile> = files
+        .iter()
+        .map(|file| PreparedFile {
+            pid,
+            path: file.path.clone(),
+            sites: Vec::new(),
+        })
+        .collect();
+    for function in functions {
+        let (Some(file), Some(into)) = (files.get(function.module), prepared.get_mut(function.module)) else {
+            continue;
+        };
+        into.sites.push(site(file, decision, looks, function));
+    }
+    files
+        .iter()
+        .zip(prepared)
+        .filter(|(_, prepared)| !prepared.sites.is_empty())
+}
+
+fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFunction) -> PreparedSpan {
+    let exit_method = match function.method {
+        Method::Return => ExitMethod::Return,
+        Method::Ret => ExitMethod::Ret,
+    };
+    let action = at_address(file, function.entry_offset, function.entry.action);
+    let entry = EntryDecision::of(&function.entry, action, decision.done_by_program, looks);
+    let info = FunctionInfo {
+        name: function.name,
+        linkage_name: function.linkage_name,
+        module: file.shown.clone(),
+        address: function.address,
+        size: function.size,
+        ..FunctionInfo::default()
+    };
+    let site = SiteInfo {
+        function: Arc::new(info),
+        entry_offset: u32::try_from(function.entry.delta).unwrap_or(u32::MAX),
+        entry_instruction: function.entry.mnemonic,
+        exit_method,
+        exits: u32::try_from(function.exits.len().max(1)).unwrap_or(u32::MAX),
+        entry_single_stepped: entry.single_stepped,
+        exit_single_stepped: exit_method == ExitMethod::Ret && !decision.done_by_program,
+    };
+    let exits = function
+        .exits
+        .iter()
+        .map(|exit| ExitSite {
+            offset: exit.file_offset,
+            action: at_address(file, exit.file_offset, exit.action),
+            may_stay_inside: exit.may_stay_inside,
+            is_jump: exit.is_jump,
+        })
+        .collect();
+    let spec = ProbeSpec {
+        entry_offset: function.entry_offset,
+        entry_action: entry.action,
+        exits,
+        done_by_program: decision.done_by_program,
+        stacks_switch: decision.stacks_switch,
+        gates: Gates::default(),
+        look: None,
+        call_length: None,
+    };
+    PreparedSpan {
+        site,
+        spec,
+        shown: Shown::default(),
+        callee: None,
+    }
+}
+
+/// Says where in the target an action's instruction lies. A file that is mapped twice leaves that open, and
+/// the instruction to the kernel.
+fn at_address(file: &TargetFile, file_offset: u64, action: Action) -> Action {
+    let mut addresses = file.module.addresses_of(file_offset);
+    let address = match (addresses.next(), addresses.next()) {
+        (Some(address), None) => address,
+        _ => 0,
+    };
+    Action { address, ..action }
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_common::instruction::Operation;
+
+    use super::*;
+
+    fn entry(single_stepped: bool) -> EntryPoint {
+        EntryPoint {
+            delta: 0,
+            mnemonic: "mov".into(),
+            single_stepped,
+            action: skip(0),
+        }
+    }
+
+    fn skip(address: u64) -> Action {
+        Action {
+            operation: Operation::Skip as u8,
+            address,
+            ..Action::LEAVE
+        }
+    }
+
+    #[test]
+    fn an_entry_costs_what_is_attached_there() {
+        let cost = |stepped, action, by_program, looks| {
+            let decision = EntryDecision::of(&entry(stepped), action, by_program, looks);
+            (decision.action == action, decision.single_stepped)
+        };
+        let known = skip(0x1000);
+        assert_eq!(cost(true, known, true, false), (true, false));
+        assert_eq!(cost(true, known, false, false), (false, true));
+        // What is read or recorded there leaves the instruction to the kernel.
+        assert_eq!(cost(true, known, true, true), (false, true));
+        assert_eq!(cost(false, known, true, true), (false, false));
+        // So does a file that is mapped twice.
+        assert_eq!(cost(true, skip(0), true, false), (false, true));
+        assert_eq!(cost(true, Action::LEAVE, true, false), (true, true));
+    }
+}

@@ -1,0 +1,76 @@
+//! What is said of a plan before it is attached: what is not probed, and what costs much.
+
+use super::{super::functions::key, PreparedFile, PreparedLines, PreparedSpan};
+use crate::plan::{self, hazards::Decision, scope::Place};
+
+/// Warnings of one kind that are spelled out.
+const MAX_WARNINGS: usize = 5;
+
+pub(super) fn warn_once(warnings: &mut Vec<String>, warning: String) {
+    if !warnings.contains(&warning) {
+        warnings.push(warning);
+    }
+}
+
+pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan::Plan) {
+    let mut add = |warning: String| warn_once(warnings, warning);
+    for warning in &decision.warnings {
+        add(warning.clone());
+    }
+    for skipped in plan.skipped.iter().take(MAX_WARNINGS) {
+        add(format!("{} is not probed: {}", skipped.name, skipped.reason));
+    }
+    if plan.skipped.len() > MAX_WARNINGS {
+        add(format!(
+            "{} more functions are not probed",
+            plan.skipped.len() - MAX_WARNINGS
+        ));
+    }
+}
+
+/// Names the cost of entries that the kernel has to single-step, for what is attached at them.
+pub(super) fn warn_of_entries(warnings: &mut Vec<String>, looks: bool, prepared: &[PreparedFile]) {
+    let sites = prepared.iter().flat_map(|file| &file.sites);
+    let stepped: Vec<&PreparedSpan> = sites.filter(|span| span.site.entry_single_stepped).collect();
+    let Some(PreparedSpan { site, spec, .. }) = stepped.first() else {
+        return;
+    };
+    // A function is in several processes, or files.
+    let mut functions: Vec<_> = stepped.iter().map(|span| key(&span.site.function)).collect();
+    functions.sort_unstable();
+    functions.dedup();
+    let others = match functions.len() {
+        1 => String::new(),
+        count => format!(" and of {} more", count - 1),
+    };
+    // Where the programs do instructions themselves, they do not where they have more to do.
+    let why = if looks && spec.done_by_program {
+        ", as it is looked at there"
+    } else {
+        ""
+    };
+    warn_once(
+        warnings,
+        format!(
+            "the entry of {}{others} ({}) is single-stepped by the kernel{why}: a call costs about ten times as much",
+            site.function.name, site.entry_instruction
+        ),
+    );
+}
+
+/// Names the cost of the places of a step that the kernel has to single-step.
+pub(super) fn warn_of_lines(warnings: &mut Vec<String>, place: &Place, prepared: &[PreparedLines]) {
+    let lines = || prepared.iter().flat_map(|file| &file.lines);
+    let mut stepped = lines().filter_map(|line| line.single_stepped.as_deref());
+    let Some(mnemonic) = stepped.next() else { return };
+    let of = match (1 + stepped.count(), lines().count()) {
+        (_, 1) => String::new(),
+        (stepped, all) => format!(" at {stepped} of {all} addresses"),
+    };
+    warn_once(
+        warnings,
+        format!(
+            "{place} ({mnemonic}) is single-stepped by the kernel{of}: reaching it costs about ten times as much"
+        ),
+    );
+}
