@@ -1,7 +1,7 @@
 //! Hits and ended calls on their way to those who watch them, each once and in order.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -422,6 +422,52 @@ impl Trace {
         self.hits.push(hit);
     }
 
+    /// Hits and calls at the places since they were attached, those that are not as asked, and those that are not shown,
+    /// by reason.
+    fn counted(&self, engine: &Engine, around: Around, ended: bool) -> (u64, u64, Losses) {
+        let Around { dropped, waiting } = around;
+        let (mut reached, mut rejected) = (0, dropped.outside + self.calls_outside);
+        let mut lost = Losses::new();
+        let lines = self.lines.keys().map(|probe| (*probe, false));
+        let calls = self.calls.keys().map(|probe| (*probe, true));
+        for (probe, is_call) in lines.chain(calls) {
+            let (hits, calls) = (engine.hit_counts(probe), engine.probe_counts(probe));
+            reached += hits.reached;
+            if is_call {
+                // A call is counted where it begins, which is behind these.
+                reached += hits.rejected + hits.disturbed;
+            }
+            rejected += hits.rejected;
+            add(
+                &mut lost,
+                [
+                    ("rate_limit", hits.limited),
+                    ("ring_full", hits.ring_full),
+                    ("no_thread_state", hits.no_state + calls.no_state),
+                    ("disturbed", hits.disturbed),
+                    ("too_deep", calls.too_deep),
+                    ("join_limit", calls.join_limit),
+                ],
+            );
+        }
+        add(
+            &mut lost,
+            [
+                ("rate_limit", self.calls_limited),
+                ("abandoned", self.calls_abandoned),
+                ("end_lost", self.calls_lost),
+                ("too_many_open", self.calls_full),
+                ("join_abandoned", dropped.abandoned),
+                ("join_expired", dropped.expired),
+                ("join_full", dropped.join_full),
+                ("join_open", waiting),
+                ("open", if ended { self.entered.len() as u64 } else { 0 }),
+                ("batch_full", self.batch_full),
+            ],
+        );
+        (reached, rejected, lost)
+    }
+
     /// Hands over what there is, to those who have not heard of the places yet in any case; `ended` says why it is the
     /// last.
     pub fn publish(
@@ -438,65 +484,7 @@ impl Trace {
         let hits = Arc::new(std::mem::take(&mut self.hits));
         let stacks = hits.iter().filter_map(|hit| hit.stack.as_deref());
         let used: BTreeSet<FrameId> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
-        let (mut reached, mut rejected) = (0, 0);
-        let mut lost: BTreeMap<&'static str, u64> = BTreeMap::new();
-        for probe in self.lines.keys() {
-            let counts = engine.hit_counts(*probe);
-            reached += counts.reached;
-            rejected += counts.rejected;
-            for (reason, count) in [
-                ("rate_limit", counts.limited),
-                ("ring_full", counts.ring_full),
-                ("no_thread_state", counts.no_state),
-                ("disturbed", counts.disturbed),
-                ("join_limit", engine.probe_counts(*probe).join_limit),
-            ] {
-                if count > 0 {
-                    *lost.entry(reason).or_default() += count;
-                }
-            }
-        }
-        let Around { dropped, waiting } = around;
-        for probe in self.calls.keys() {
-            let (hits, calls) = (engine.hit_counts(*probe), engine.probe_counts(*probe));
-            reached += calls.entries + hits.rejected + hits.disturbed;
-            rejected += hits.rejected;
-            for (reason, count) in [
-                ("rate_limit", hits.limited),
-                ("ring_full", hits.ring_full),
-                ("no_thread_state", hits.no_state + calls.no_state),
-                ("disturbed", hits.disturbed),
-                ("too_deep", calls.too_deep),
-                ("join_limit", calls.join_limit),
-            ] {
-                if count > 0 {
-                    *lost.entry(reason).or_default() += count;
-                }
-            }
-        }
-        rejected += dropped.outside + self.calls_outside;
-        if self.calls_limited > 0 {
-            *lost.entry("rate_limit").or_default() += self.calls_limited;
-        }
-        for (reason, count) in [
-            ("abandoned", self.calls_abandoned),
-            ("end_lost", self.calls_lost),
-            ("too_many_open", self.calls_full),
-            ("join_abandoned", dropped.abandoned),
-            ("join_expired", dropped.expired),
-            ("join_full", dropped.join_full),
-            ("join_open", waiting),
-        ] {
-            if count > 0 {
-                lost.insert(reason, count);
-            }
-        }
-        if ended.is_some() && !self.entered.is_empty() {
-            lost.insert("open", self.entered.len() as u64);
-        }
-        if self.batch_full > 0 {
-            lost.insert("batch_full", self.batch_full);
-        }
+        let (reached, rejected, lost) = self.counted(engine, around, ended.is_some());
         for watcher in &mut self.watchers {
             let places = self
                 .places
@@ -528,6 +516,15 @@ impl Trace {
             } else {
                 watcher.slow += hits.len() as u64;
             }
+        }
+    }
+}
+
+/// Adds what was lost, if anything was, to what is lost by reason.
+fn add(lost: &mut Losses, counts: impl IntoIterator<Item = (&'static str, u64)>) {
+    for (reason, count) in counts {
+        if count > 0 {
+            *lost.entry(reason).or_default() += count;
         }
     }
 }
