@@ -1,0 +1,38 @@
+//! The flags of `explain`.
+
+use clap::Args;
+
+use super::{
+    super::duration::{self, Span},
+    Color, Exit, HostArgs, TargetArgs,
+};
+
+/// `profiler explain`.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// Scope whose last step is a function that is asked for a duration, e.g. 'handle_request[>= p95]'
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// How long to look, in seconds or with a unit; Ctrl-C ends it before
+    #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "10")]
+    pub duration: Span,
+    /// Findings to show, the surest first
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub number: u32,
+    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
+    /// ret = a probe on each return instruction
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub exit: Exit,
+    /// One JSON object at the end; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}

@@ -1,0 +1,107 @@
+//! The flags of `flame`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::{
+    super::duration::{self, Span},
+    Color, HostArgs, SessionMakingArgs, TargetArgs,
+};
+
+/// `profiler flame`.
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each, validated afterwards")]
+pub struct FlameArgs {
+    /// What to look inside of, e.g. 'handle_request[>= p95]'; left out: everything; not with --session
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Show a running session instead of making one
+    #[arg(long, value_name = "NAME",
+          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency", "symbols"])]
+    pub session: Option<String>,
+    /// Draw the calls that fail the scope's predicate instead of those that meet it
+    #[arg(long, conflicts_with = "diff")]
+    pub outside: bool,
+    /// Compare the calls that meet the predicate with those that do not
+    #[arg(long)]
+    pub diff: bool,
+    /// How long to run, in seconds or with a unit [default: until Ctrl-C, which writes the result]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// Samples per second and CPU, in Hz [default: 99]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub frequency: Option<u32>,
+    /// How the session is made.
+    #[command(flatten)]
+    pub making: SessionMakingArgs,
+    /// File with symbols or debug information, or folder of such, for programs and libraries that were
+    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
+    /// runs, as root or its own user
+    #[arg(long, value_name = "PATH")]
+    pub symbols: Vec<PathBuf>,
+    /// Histogram that percentiles are taken of and samples drawn from
+    #[arg(long, value_enum, default_value = "start", value_name = "HISTOGRAM")]
+    pub over: Over,
+    /// What a frame stands for: a function; a function at the line that ran; an executable or library;
+    /// or functions below a frame for each thread, or for each command line
+    #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
+    pub by: By,
+    /// Write to FILE; its ending says the format: .svg .folded .json
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Format, on stdout or of FILE whatever its ending
+    #[arg(long, value_enum, conflicts_with_all = ["folded", "json"])]
+    pub format: Option<Format>,
+    /// Folded stacks on stdout: --format folded
+    #[arg(short = 'f', long, conflicts_with_all = ["json", "output"])]
+    pub folded: bool,
+    /// One JSON object a line on stdout: --format json
+    #[arg(long, conflicts_with = "output")]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `--over`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The sliding window.
+    Window,
+    /// The whole run.
+    Start,
+    /// The exponentially weighted histogram.
+    Ewma,
+}
+
+/// `--by`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Functions.
+    Function,
+    /// Functions at the lines that ran.
+    Line,
+    /// Executables and libraries.
+    Module,
+    /// Functions, below a frame for each thread.
+    Thread,
+    /// Functions, below a frame for each command line.
+    Process,
+}
+
+/// `--format`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One line a stack, weights in nanoseconds.
+    Folded,
+    /// An interactive page.
+    Svg,
+    /// One JSON object a line.
+    Json,
+}

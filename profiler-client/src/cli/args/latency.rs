@@ -1,0 +1,58 @@
+//! The flags of `latency`.
+
+use clap::{Args, ValueEnum};
+
+use super::{
+    super::{
+        duration::{self, Span},
+        print_list,
+    },
+    Color, HostArgs, SessionMakingArgs, TargetArgs,
+};
+
+/// `profiler latency`.
+#[derive(Args, Debug)]
+pub struct LatencyArgs {
+    /// Function, glob, or scope (see below); not with --session
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Show a running session instead of making one
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "by", "window", "half_life", "exit"])]
+    pub session: Option<String>,
+    /// Divide the calls by the value that this expression has where they begin, such as n or req->kind:
+    /// a histogram for each value, besides that of all. Each call is recorded, which costs the target more
+    #[arg(long, value_name = "EXPR", value_parser = print_list::parse_one)]
+    pub by: Option<String>,
+    /// How long to run, in seconds or with a unit [default: until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// Time between updates, in seconds or with a unit
+    #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "1")]
+    pub interval: Span,
+    /// How the session is made.
+    #[command(flatten)]
+    pub making: SessionMakingArgs,
+    /// Histogram that the bars show [default: window]
+    #[arg(long, value_enum, value_name = "HISTOGRAM")]
+    pub over: Option<BarsOver>,
+    /// One JSON object a line, an update each; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// `--over` of `latency`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarsOver {
+    /// The sliding window.
+    Window,
+    /// The whole run.
+    Start,
+}

@@ -1,0 +1,78 @@
+//! Flags of several verbs.
+
+use clap::{Args, ValueEnum};
+
+use super::super::duration::{self, Span};
+
+/// Where the daemon is.
+#[derive(Args, Debug, Default)]
+pub struct HostArgs {
+    /// Daemon to use: the path of its socket, or unix:PATH. Left out: the local daemon's socket
+    /// ($PROFILER_SOCKET or /run/profilerd.sock) if one answers there, otherwise none is needed
+    #[arg(long, value_name = "ENDPOINT")]
+    pub host: Option<String>,
+}
+
+/// What to look at.
+#[derive(Args, Debug, Default)]
+pub struct TargetArgs {
+    /// Process to look at: all its threads, not its children
+    #[arg(short, long, value_name = "PID", conflicts_with = "exe", value_parser = pid)]
+    pub pid: Option<u32>,
+    /// Look at every process that runs this executable: a path, or a name without slashes
+    #[arg(long, value_name = "EXE")]
+    pub exe: Option<String>,
+}
+
+/// Reads a process's number.
+fn pid(text: &str) -> Result<u32, String> {
+    // The kernel's own limit (`PID_MAX_LIMIT`).
+    const LAST: u32 = 4_194_304;
+    match text.parse() {
+        Ok(pid) if (1..=LAST).contains(&pid) => Ok(pid),
+        Ok(pid) => Err(format!("{pid} is not in 1..={LAST}")),
+        Err(_) => Err(format!(
+            "a process's number is wanted; `profiler ps {text}` shows those of that name, --exe takes a name"
+        )),
+    }
+}
+
+/// How a session is made.
+#[derive(Args, Debug, Default)]
+pub struct SessionMakingArgs {
+    /// Length of the sliding window, in seconds or with a unit (90s, 2m), at least 1 [default: 10]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub window: Option<Span>,
+    /// Half-life of the exponentially weighted histogram (EWMA), in seconds or with a unit [default: 30]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub half_life: Option<Span>,
+    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
+    /// ret = a probe on each return instruction
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub exit: Exit,
+}
+
+/// `--exit`.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exit {
+    /// Chosen by the daemon.
+    #[default]
+    Auto,
+    /// Return probes.
+    Return,
+    /// Probes on each `ret`.
+    Ret,
+}
+
+/// `--color`.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Color {
+    /// In a terminal, unless `NO_COLOR` is set.
+    #[default]
+    Auto,
+    /// Everywhere.
+    Always,
+    /// Nowhere.
+    Never,
+}

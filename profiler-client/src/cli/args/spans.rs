@@ -1,0 +1,65 @@
+//! The flags of `spans`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    super::{
+        duration::{self, Span},
+        print_list::{self, PrintList},
+    },
+    Color, Exit, HostArgs, TargetArgs,
+};
+
+/// `profiler spans`.
+#[derive(Args, Debug)]
+pub struct SpansArgs {
+    /// Function, glob, or scope, e.g. 'handle_request[>= p95]/main.cc:1310'; not with --session
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Show a running session instead of making one
+    #[arg(long, value_name = "NAME",
+          conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "window", "exit", "frequency", "symbols"])]
+    pub session: Option<String>,
+    /// How many calls to show
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub number: u32,
+    /// Expressions to read where each call begins, such as n,req->len; at most 16. Commas within brackets or
+    /// double quotes do not separate. Repeatable
+    #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
+    pub print: Vec<PrintList>,
+    /// Calls in a second whose values are read, with --print; others have none
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+    /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// Length of the sliding window, in seconds or with a unit (90s, 2m), at least 1 [default: 10]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub window: Option<Span>,
+    /// Samples per second and CPU, in Hz [default: 99]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub frequency: Option<u32>,
+    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
+    /// ret = a probe on each return instruction
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub exit: Exit,
+    /// File with symbols or debug information, or folder of such, for programs and libraries that were
+    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
+    /// runs, as root or its own user
+    #[arg(long, value_name = "PATH")]
+    pub symbols: Vec<PathBuf>,
+    /// One JSON object a line at the end: calls, slowest first, then a summary; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}

@@ -1,0 +1,51 @@
+//! The flags of `trace`.
+
+use clap::Args;
+
+use super::{
+    super::{
+        duration::{self, Span},
+        print_list::{self, PrintList},
+    },
+    Color, Exit, HostArgs, TargetArgs,
+};
+
+/// `profiler trace`.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// Line (FILE:LINE, the file by the last components of its path), function, glob, or scope
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Show a running session that records hits (`session new --trace`) instead of making one
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "stack", "exit"])]
+    pub session: Option<String>,
+    /// Expressions to read at each hit, such as n,req->len; at most 16. Commas within brackets or double
+    /// quotes do not separate. Repeatable
+    #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
+    pub print: Vec<PrintList>,
+    /// Hits shown in a second at each place; the rest is counted
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub limit: u32,
+    /// Show the stack of the thread with each hit: at the line, or where the call begins
+    #[arg(long)]
+    pub stack: bool,
+    /// How long to run, in seconds or with a unit [default: until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
+    /// ret = a probe on each return instruction
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub exit: Exit,
+    /// One JSON object a line: hits, then a summary; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
