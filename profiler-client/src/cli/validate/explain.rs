@@ -1,0 +1,32 @@
+//! What `explain` is asked for.
+
+use super::{
+    super::{
+        args::{ExplainArgs, SessionMakingArgs},
+        exit::Failure,
+        request::{Explain, SessionChoice},
+    },
+    session::{OWN_LEASE, create},
+    target,
+};
+
+pub(super) fn explain(args: ExplainArgs) -> Result<Explain, Failure> {
+    if args.scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) {
+        return Err(Failure::usage(
+            "Say which calls are slow: e.g. `profiler explain -p PID 'handle_request[>= p95]'`.",
+        ));
+    }
+    let making = SessionMakingArgs {
+        exit: args.exit,
+        ..SessionMakingArgs::default()
+    };
+    let mut create = create(target(args.target)?, &making, args.scope, None, OWN_LEASE);
+    create.explain = true;
+    Ok(Explain {
+        session: SessionChoice::Make(create),
+        duration: args.duration.0,
+        number: usize::try_from(args.number).unwrap_or(usize::MAX),
+        json: args.json,
+        color: args.color,
+    })
+}

@@ -1,0 +1,130 @@
+//! What `flame` is asked for: its format, and sides that are there to be drawn.
+
+use std::path::Path;
+
+use profiler_proto::v1;
+
+use super::{
+    super::{
+        args::{By, FlameArgs, Format, Over},
+        exit::Failure,
+        request::{Flame, FlameFormat, SessionChoice, Sides},
+    },
+    session::{OWN_LEASE, absolute, create},
+    target,
+};
+
+pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
+    let sides = match (args.outside, args.diff) {
+        (_, true) => Sides::Difference,
+        (true, false) => Sides::Outside,
+        (false, false) => Sides::Inside,
+    };
+    let session = if let Some(name) = args.session {
+        SessionChoice::Join(name)
+    } else {
+        require_predicate(sides, args.scope.as_deref().unwrap_or(""))?;
+        let target = target(args.target)?;
+        let mut create = create(target, &args.making, args.scope, args.frequency, OWN_LEASE);
+        create.symbols = absolute(&args.symbols)?;
+        SessionChoice::Make(create)
+    };
+    let explicit = match args.format {
+        Some(Format::Folded) => Some(FlameFormat::Folded),
+        Some(Format::Svg) => Some(FlameFormat::Svg),
+        Some(Format::Json) => Some(FlameFormat::Json),
+        None if args.folded => Some(FlameFormat::Folded),
+        None if args.json => Some(FlameFormat::Json),
+        None => None,
+    };
+    let format = match (explicit, &args.output) {
+        (Some(format), _) => format,
+        (None, Some(path)) => format_of(path)?,
+        (None, None) => FlameFormat::Text,
+    };
+    let over = match args.over {
+        Over::Window => v1::Over::Window,
+        Over::Start => v1::Over::Start,
+        Over::Ewma => v1::Over::Ewma,
+    };
+    let by = match args.by {
+        By::Function => v1::Grouping::Function,
+        By::Line => v1::Grouping::Line,
+        By::Module => v1::Grouping::Module,
+        By::Thread => v1::Grouping::Thread,
+        By::Process => v1::Grouping::Process,
+    };
+    Ok(Flame {
+        session,
+        sides,
+        duration: args.duration.map(|span| span.0),
+        over,
+        by,
+        output: args.output,
+        format,
+        color: args.color,
+    })
+}
+
+fn format_of(path: &Path) -> Result<FlameFormat, Failure> {
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some("svg") => Ok(FlameFormat::Svg),
+        Some("folded") => Ok(FlameFormat::Folded),
+        Some("json" | "ndjson") => Ok(FlameFormat::Json),
+        _ => Err(Failure::usage(format!(
+            "`{}` does not end in .svg, .folded or .json: say which with --format.",
+            path.display()
+        ))),
+    }
+}
+
+/// Refuses two sides where the scope has but one.
+///
+/// # Errors
+///
+/// A usage failure where `scope` has no predicate.
+pub fn require_predicate(sides: Sides, scope: &str) -> Result<(), Failure> {
+    let flag = match sides {
+        Sides::Inside => return Ok(()),
+        Sides::Outside => "--outside",
+        Sides::Difference => "--diff",
+    };
+    if has_predicate(scope) {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{flag} needs a scope with a predicate, which divides its calls in two, \
+         e.g. 'handle_request[>= p95]'."
+    )))
+}
+
+/// Whether a bracket with a condition on a duration opens outside of double quotes: all that telling sides apart needs here; the
+/// daemon parses the scope.
+fn has_predicate(scope: &str) -> bool {
+    let mut quoted = false;
+    let mut chars = scope.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if quoted => {
+                chars.next();
+            }
+            '"' => quoted = !quoted,
+            '[' if !quoted && chars.as_str().trim_start().starts_with(['<', '>']) => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bracket_in_quotes_is_no_predicate() {
+        assert!(has_predicate("f[>= p95]"));
+        assert!(has_predicate(r#""a\"[x]"[> 2ms]/b"#));
+        assert!(!has_predicate(r#""operator[]""#));
+        assert!(!has_predicate(r#""a\"[x]""#));
+    }
+}

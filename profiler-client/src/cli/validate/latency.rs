@@ -1,0 +1,35 @@
+//! What `latency` is asked for.
+
+use super::{
+    super::{
+        args::{BarsOver, LatencyArgs},
+        exit::Failure,
+        request::{Latency, SessionChoice},
+    },
+    session::{OWN_LEASE, create},
+    target,
+};
+
+pub(super) fn latency(args: LatencyArgs) -> Result<Latency, Failure> {
+    let session = match args.session {
+        Some(name) => SessionChoice::Join(name),
+        None if args.scope.as_deref().is_none_or(str::is_empty) => {
+            return Err(Failure::usage(
+                "Say which calls to time: a function, a glob or a scope, e.g. `profiler latency -p PID 'handle_*'`.",
+            ));
+        }
+        None => {
+            let mut create = create(target(args.target)?, &args.making, args.scope, None, OWN_LEASE);
+            create.by = args.by.unwrap_or_default();
+            SessionChoice::Make(create)
+        }
+    };
+    Ok(Latency {
+        session,
+        duration: args.duration.map(|span| span.0),
+        interval: args.interval.0,
+        bars: args.over.unwrap_or(BarsOver::Window),
+        json: args.json,
+        color: args.color,
+    })
+}

@@ -1,0 +1,88 @@
+//! What `session new` is asked for, and the sessions that views make for themselves.
+
+use std::{path::PathBuf, time::Duration};
+
+use profiler_proto::v1;
+
+use super::{
+    super::{
+        args::{Exit, SessionMakingArgs, SessionNewArgs},
+        duration::to_proto,
+        exit::Failure,
+        print_list,
+        request::Request,
+    },
+    target,
+};
+
+/// How long a session that a command made for itself outlives its last stream: long enough for a
+/// busy machine to open the stream, short enough that a killed command leaves nothing for long.
+pub(super) const OWN_LEASE: Duration = Duration::from_secs(10);
+
+pub(super) fn create(
+    target: v1::Target,
+    making: &SessionMakingArgs,
+    scope: Option<String>,
+    frequency: Option<u32>,
+    lease: Duration,
+) -> Box<v1::CreateSessionRequest> {
+    let exit_method = match making.exit {
+        Exit::Auto => v1::ExitMethod::Auto,
+        Exit::Return => v1::ExitMethod::Return,
+        Exit::Ret => v1::ExitMethod::Ret,
+    };
+    Box::new(v1::CreateSessionRequest {
+        name: String::new(),
+        target: Some(target),
+        scope: scope.unwrap_or_default(),
+        frequency_hz: frequency.unwrap_or(0),
+        window: making.window.map(|span| to_proto(span.0)),
+        half_life: making.half_life.map(|span| to_proto(span.0)),
+        lease: Some(to_proto(lease)),
+        exit_method: exit_method.into(),
+        symbols: Vec::new(),
+        capture: None,
+        explain: false,
+        by: String::new(),
+    })
+}
+
+pub(super) fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
+    let mut create = create(
+        target(args.target)?,
+        &args.making,
+        args.scope,
+        args.frequency,
+        args.lease.0,
+    );
+    if args.by.is_some() && create.scope.trim().is_empty() {
+        return Err(Failure::usage(
+            "Say whose calls to divide: a function, a glob or a scope, e.g. `profiler session new -p PID f --by n`.",
+        ));
+    }
+    create.by = args.by.unwrap_or_default();
+    create.name = args.name.unwrap_or_default();
+    create.symbols = absolute(&args.symbols)?;
+    if args.trace || args.stack || !args.print.is_empty() {
+        create.capture = Some(v1::Capture {
+            print: print_list::join(args.print)?,
+            hits_per_second: args.limit,
+            stack: args.stack,
+        });
+    }
+    Ok(Request::SessionNew {
+        create,
+        json: args.json,
+    })
+}
+
+/// Paths as the service can use them, which may be in another folder.
+pub(super) fn absolute(paths: &[PathBuf]) -> Result<Vec<String>, Failure> {
+    let absolute = |path: &PathBuf| {
+        let absolute = std::path::absolute(path).ok();
+        absolute
+            .and_then(|path| path.into_os_string().into_string().ok())
+            .ok_or_else(|| Failure::usage(format!("--symbols `{}` is not a path in UTF-8.", path.display())))
+    };
+    paths.iter().map(absolute).collect()
+}

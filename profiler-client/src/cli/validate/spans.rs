@@ -1,0 +1,49 @@
+//! What `spans` is asked for.
+
+use profiler_proto::v1;
+
+use super::{
+    super::{
+        args::{SessionMakingArgs, SpansArgs},
+        exit::Failure,
+        print_list,
+        request::{SessionChoice, Spans},
+    },
+    session::{OWN_LEASE, absolute, create},
+    target,
+};
+
+pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
+    let session = match args.session {
+        Some(name) => SessionChoice::Join(name),
+        None if args.scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) => {
+            return Err(Failure::usage(
+                "Say whose slowest calls to show: a function, a glob or a scope, e.g. `profiler spans -p PID handle_request`.",
+            ));
+        }
+        None => {
+            let making = SessionMakingArgs {
+                window: args.window,
+                exit: args.exit,
+                ..SessionMakingArgs::default()
+            };
+            let target = target(args.target)?;
+            let mut create = create(target, &making, args.scope, args.frequency, OWN_LEASE);
+            create.symbols = absolute(&args.symbols)?;
+            let print = print_list::join(args.print)?;
+            create.capture = (!print.is_empty()).then_some(v1::Capture {
+                print,
+                hits_per_second: args.limit,
+                stack: false,
+            });
+            SessionChoice::Make(create)
+        }
+    };
+    Ok(Spans {
+        session,
+        number: args.number,
+        duration: args.duration.map(|span| span.0),
+        json: args.json,
+        color: args.color,
+    })
+}

@@ -1,0 +1,238 @@
+//! Which flags go together, and what they come to.
+
+use std::time::Duration;
+
+use clap::Parser as _;
+
+use super::*;
+use crate::cli::{
+    exit::ExitStatus,
+    request::{Flame, FlameFormat, SessionChoice, Sides},
+};
+
+fn parse(line: &[&str]) -> Result<(Host, Request), Failure> {
+    validate(Cli::try_parse_from([&["profiler"], line].concat()).unwrap())
+}
+
+fn refused(line: &[&str]) -> String {
+    match Cli::try_parse_from([&["profiler"], line].concat()) {
+        Err(error) => error.to_string(),
+        Ok(cli) => {
+            let failure = validate(cli).unwrap_err();
+            assert_eq!(failure.status, ExitStatus::Usage);
+            failure.message
+        }
+    }
+}
+
+fn flame_of(line: &[&str]) -> Flame {
+    let (_, Request::Flame(flame)) = parse(line).unwrap() else {
+        panic!("not a flame")
+    };
+    flame
+}
+
+#[test]
+fn the_command_lines_of_the_documentation_are_accepted() {
+    let (host, request) = parse(&["latency", "-p", "7", "f"]).unwrap();
+    assert_eq!(host, Host::Default);
+    let Request::Latency(latency) = request else {
+        panic!()
+    };
+    let SessionChoice::Make(create) = latency.session else {
+        panic!()
+    };
+    assert_eq!(create.scope, "f");
+    assert_eq!(
+        create.target.clone().unwrap().target,
+        Some(v1::target::Target::Pid(7))
+    );
+    assert_eq!(create.exit_method(), v1::ExitMethod::Auto);
+    let flame = flame_of(&["flame", "-p", "7", "f[>= p95]", "--diff", "-o", "diff.svg"]);
+    assert_eq!((flame.sides, flame.format), (Sides::Difference, FlameFormat::Svg));
+    let flame = flame_of(&["flame", "-p", "7", "f[>= p95]", "-f", "--duration", "10"]);
+    assert_eq!(
+        (flame.format, flame.duration),
+        (FlameFormat::Folded, Some(Duration::from_secs(10)))
+    );
+    assert_eq!(flame_of(&["flame", "-p", "7"]).format, FlameFormat::Text);
+    assert_eq!(flame_of(&["flame", "-p", "7"]).by, v1::Grouping::Function);
+    assert_eq!(
+        flame_of(&["flame", "-p", "7", "--by", "line"]).by,
+        v1::Grouping::Line
+    );
+    assert_eq!(
+        flame_of(&["flame", "--session", "web", "--json"]).session,
+        SessionChoice::Join("web".into())
+    );
+}
+
+#[test]
+fn a_trace_says_what_to_capture() {
+    let line = [
+        "trace", "-p", "7", "a.c:3", "--print", "n,a[1,2]", "--print", "*p", "--exit", "ret", "--stack",
+    ];
+    let (_, Request::Trace(trace)) = parse(&line).unwrap() else {
+        panic!("not a trace")
+    };
+    let SessionChoice::Make(create) = trace.session else {
+        panic!("no session of its own")
+    };
+    assert_eq!(
+        (create.scope.as_str(), create.exit_method()),
+        ("a.c:3", v1::ExitMethod::Ret)
+    );
+    assert_eq!(
+        create.capture,
+        Some(v1::Capture {
+            print: vec!["n".into(), "a[1,2]".into(), "*p".into()],
+            hits_per_second: 1000,
+            stack: true,
+        })
+    );
+    assert_eq!(create.name, "");
+}
+
+#[test]
+fn calls_are_divided_by_an_expression() {
+    let (_, Request::Latency(latency)) = parse(&["latency", "-p", "7", "f", "--by", "req->kind"]).unwrap()
+    else {
+        panic!("not a latency")
+    };
+    let SessionChoice::Make(create) = latency.session else {
+        panic!("no session of its own")
+    };
+    assert_eq!((create.by.as_str(), &create.capture), ("req->kind", &None));
+    let (_, Request::SessionNew { create, .. }) =
+        parse(&["session", "new", "-p", "7", "f", "--by", "n"]).unwrap()
+    else {
+        panic!("not a session")
+    };
+    assert_eq!((create.by.as_str(), &create.capture), ("n", &None));
+}
+
+#[test]
+fn spans_read_values_only_where_they_are_asked_for() {
+    let created = |line: &[&str]| {
+        let (_, Request::Spans(spans)) = parse(line).unwrap() else {
+            panic!("no spans")
+        };
+        let SessionChoice::Make(create) = spans.session else {
+            panic!("no session of its own")
+        };
+        (spans.number, create)
+    };
+    let (number, create) = created(&["spans", "-p", "7", "f", "--window", "3"]);
+    assert_eq!((number, &create.capture), (10, &None));
+    assert_eq!(create.window.map(|window| window.seconds), Some(3));
+    let (number, create) = created(&["spans", "-p", "7", "f", "-n", "3", "--print", "n,m", "-F", "999"]);
+    assert_eq!((number, create.frequency_hz), (3, 999));
+    assert_eq!(
+        create.capture,
+        Some(v1::Capture {
+            print: vec!["n".into(), "m".into()],
+            hits_per_second: 10_000,
+            stack: false,
+        })
+    );
+}
+
+#[test]
+fn flags_that_do_not_go_together_are_refused() {
+    for (line, words) in [
+        (&["latency", "f"][..], "-p PID"),
+        (&["latency", "-p", "7"], "which calls"),
+        (&["trace", "-p", "7"], "what to trace"),
+        (&["trace", "-p", "7", " "], "what to trace"),
+        (&["trace", "f"], "-p PID"),
+        (&["trace", "-p", "7", "f", "--limit", "0"], "0 is not in"),
+        (
+            &["trace", "-p", "7", "f", "--limit", "100001"],
+            "100001 is not in",
+        ),
+        (
+            &["trace", "-p", "7", "f", "--session", "web"],
+            "cannot be used with",
+        ),
+        (
+            &["trace", "-p", "7", "f", "--print", "n,,m"],
+            "no expression before the comma at byte 2",
+        ),
+        (
+            &[
+                "trace",
+                "-p",
+                "7",
+                "f",
+                "--print",
+                "a,b,c,d,e,f,g,h,i",
+                "--print",
+                "a,b,c,d,e,f,g,h",
+            ],
+            "17 expressions; at most 16",
+        ),
+        (&["latency", "-p", "7", "f", "--by", "n,m"], "one expression"),
+        (
+            &["latency", "--session", "web", "--by", "n"],
+            "cannot be used with",
+        ),
+        (
+            &["session", "new", "-p", "7", "--by", "n"],
+            "whose calls to divide",
+        ),
+        (
+            &["session", "new", "-p", "7", "f", "--by", "n", "--print", "m"],
+            "cannot be used with",
+        ),
+        (
+            &["session", "new", "-p", "7", "f", "--by", "n", "--limit", "5"],
+            "cannot be used with",
+        ),
+        (&["source", "f"], "-p PID"),
+        (&["spans", "-p", "7"], "whose slowest calls"),
+        (&["spans", "f"], "-p PID"),
+        (&["spans", "-p", "7", "f", "-n", "0"], "0 is not in"),
+        (&["spans", "-p", "7", "f", "-n", "101"], "101 is not in"),
+        (
+            &["spans", "--session", "web", "--print", "n"],
+            "cannot be used with",
+        ),
+        (&["source", "-p", "7", ""], "a function or FILE:LINE"),
+        (&["latency", "-p", "0", "f"], "0 is not in"),
+        (&["latency", "-p", "server", "f"], "`profiler ps server` shows"),
+        (&["latency", "-p", "7", "--exe", "x", "f"], "cannot be used with"),
+        (&["latency", "--session", "web", "-p", "7"], "cannot be used with"),
+        (
+            &["flame", "-p", "7", "f", "--outside"],
+            "--outside needs a scope with a predicate",
+        ),
+        (
+            &["flame", "-p", "7", "\"a[>= p95]\"", "--diff"],
+            "--diff needs a scope with a predicate",
+        ),
+        (
+            &["flame", "-p", "7", "f[>= p95]", "--diff", "--outside"],
+            "cannot be used with",
+        ),
+        (&["flame", "-p", "7", "-o", "x.png"], ".svg, .folded or .json"),
+        (&["flame", "-p", "7", "-f", "-o", "x.svg"], "cannot be used with"),
+        (&["flame", "-p", "7", "-F", "0"], "0 is not in"),
+        (&["flame", "-p", "7", "--duration", "0"], "more than zero"),
+        (&["ps", "--host", "example.com:443"], "not a socket"),
+    ] {
+        let message = refused(line);
+        assert!(message.contains(words), "{line:?}: {message}");
+    }
+}
+
+#[test]
+fn a_host_is_a_socket() {
+    for endpoint in ["/run/x.sock", "unix:/run/x.sock", "unix:///run/x.sock"] {
+        let (host, _) = parse(&["ps", "--host", endpoint]).unwrap();
+        assert_eq!(host, Host::Socket("/run/x.sock".into()), "{endpoint}");
+    }
+    assert_eq!(
+        parse(&["ps", "--host", "unix:x.sock"]).unwrap().0,
+        Host::Socket("x.sock".into())
+    );
+}

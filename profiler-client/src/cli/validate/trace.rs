@@ -1,0 +1,47 @@
+//! What `trace` is asked for.
+
+use profiler_proto::v1;
+
+use super::{
+    super::{
+        args::{SessionMakingArgs, TraceArgs},
+        exit::Failure,
+        print_list,
+        request::{SessionChoice, Trace},
+    },
+    session::{OWN_LEASE, create},
+    target,
+};
+
+pub(super) fn trace(args: TraceArgs) -> Result<Trace, Failure> {
+    if let Some(name) = args.session {
+        return Ok(Trace {
+            session: SessionChoice::Join(name),
+            duration: args.duration.map(|span| span.0),
+            json: args.json,
+            color: args.color,
+        });
+    }
+    if args.scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) {
+        return Err(Failure::usage(
+            "Say what to trace: a line or a function, e.g. `profiler trace -p PID main.cc:1310 --print n`.",
+        ));
+    }
+    let print = print_list::join(args.print)?;
+    let making = SessionMakingArgs {
+        exit: args.exit,
+        ..SessionMakingArgs::default()
+    };
+    let mut create = create(target(args.target)?, &making, args.scope, None, OWN_LEASE);
+    create.capture = Some(v1::Capture {
+        print,
+        hits_per_second: args.limit,
+        stack: args.stack,
+    });
+    Ok(Trace {
+        session: SessionChoice::Make(create),
+        duration: args.duration.map(|span| span.0),
+        json: args.json,
+        color: args.color,
+    })
+}
