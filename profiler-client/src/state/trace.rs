@@ -32,34 +32,6 @@ pub struct TraceState {
     pub lost: BTreeMap<String, u64>,
     /// A message has arrived.
     pub started: bool,
-    counts: Counts,
-}
-
-/// What the stream counts: of the places of the scope as it is, so that an edit has it begin anew.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Counts {
-    reached: Count,
-    rejected: Count,
-    lost: BTreeMap<String, Count>,
-}
-
-/// A count that may begin anew.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Count {
-    /// Until it last began anew.
-    before: u64,
-    now: u64,
-}
-
-impl Count {
-    /// Takes what is counted now; says what was counted in all.
-    fn take(&mut self, now: u64) -> u64 {
-        if now < self.now {
-            self.before = self.before.saturating_add(self.now);
-        }
-        self.now = now;
-        self.before.saturating_add(now)
-    }
 }
 
 impl TraceState {
@@ -70,7 +42,7 @@ impl TraceState {
     /// Where the message contradicts the protocol.
     pub fn apply(&mut self, message: v1::WatchTraceResponse) -> Result<Vec<v1::Hit>, Malformed> {
         let v1::WatchTraceResponse {
-            seq: _,
+            seq,
             places,
             hits,
             reached,
@@ -81,6 +53,11 @@ impl TraceState {
             cost: _,
             frames,
         } = message;
+        if seq == 0 {
+            // A stream names all anew.
+            self.places.clear();
+            self.frames.clear();
+        }
         if places.len() > MAX_PLACES - self.places.len() {
             return Err(Malformed("more than a million places"));
         }
@@ -99,15 +76,9 @@ impl TraceState {
         }
         self.started = true;
         self.shown = self.shown.saturating_add(hits.len() as u64);
-        self.reached = self.counts.reached.take(reached);
-        self.rejected = self.counts.rejected.take(rejected);
-        for reason in lost.keys() {
-            self.counts.lost.entry(reason.clone()).or_default();
-        }
-        for (reason, count) in &mut self.counts.lost {
-            let all = count.take(lost.get(reason).copied().unwrap_or(0));
-            self.lost.insert(reason.clone(), all);
-        }
+        self.reached = reached;
+        self.rejected = rejected;
+        self.lost = lost.into_iter().collect();
         Ok(hits)
     }
 
@@ -139,8 +110,10 @@ pub fn origin_ns(began_ns: u64, now_ns: u64, first_hit_ns: u64) -> u64 {
 mod tests {
     use super::*;
 
+    /// A message behind the first.
     fn message(places: usize, hits: &[u32]) -> v1::WatchTraceResponse {
         v1::WatchTraceResponse {
+            seq: 1,
             places: vec![v1::TracedPlace::default(); places],
             hits: hits
                 .iter()
@@ -156,31 +129,25 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_an_edit_stays() {
-        let mut state = TraceState::default();
-        for (reached, limited) in [(5, 1), (9, 4), (2, 0), (6, 3)] {
-            let message = v1::WatchTraceResponse {
-                reached,
-                rejected: reached / 3,
-                lost: (limited > 0)
-                    .then(|| ("rate_limit".to_owned(), limited))
-                    .into_iter()
-                    .collect(),
-                ..message(1, &[0])
-            };
-            state.apply(message).unwrap();
-        }
-        assert_eq!((state.reached, state.rejected, state.shown), (15, 5, 4));
-        assert_eq!(state.lost, [("rate_limit".to_owned(), 7)].into());
-    }
-
-    #[test]
     fn places_are_added_and_counts_replaced() {
         let mut state = TraceState::default();
         assert_eq!(state.apply(message(1, &[0, 0])).unwrap().len(), 2);
         assert_eq!(state.apply(message(1, &[1, 0])).unwrap().len(), 2);
         assert_eq!((state.places.len(), state.shown, state.reached), (2, 4, 9));
         assert_eq!(state.lost["rate_limit"], 4);
+    }
+
+    #[test]
+    fn a_stream_that_begins_anew_names_all_places_again() {
+        let mut state = TraceState::default();
+        let first = v1::WatchTraceResponse {
+            seq: 0,
+            ..message(2, &[1])
+        };
+        state.apply(first.clone()).unwrap();
+        state.apply(message(1, &[2])).unwrap();
+        state.apply(first).unwrap();
+        assert_eq!((state.places.len(), state.shown), (2, 3));
     }
 
     #[test]

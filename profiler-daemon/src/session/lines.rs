@@ -91,6 +91,9 @@ pub struct Look {
 /// Calls that are recorded in a second at a place where only some are shown, by what they return.
 const RETURNS_PER_SECOND: u64 = 100_000;
 
+/// The same where the stack is taken of each, which costs the target some microseconds.
+const STACKS_PER_SECOND: u64 = 5_000;
+
 /// How conditions are decided and values read at an address; `what` is at it.
 pub fn look_at(
     file: &TargetFile,
@@ -155,7 +158,14 @@ pub fn look_at(
         values,
         // The limit is on what is shown.
         interval_ns: match capture {
-            Some(_) if !at_end.is_empty() => 1_000_000_000 / RETURNS_PER_SECOND,
+            Some(capture) if !at_end.is_empty() => {
+                let per_second = if capture.stack {
+                    STACKS_PER_SECOND
+                } else {
+                    RETURNS_PER_SECOND
+                };
+                1_000_000_000 / per_second
+            }
             capture => capture.map_or(0, interval_ns),
         },
         records: false,
@@ -429,6 +439,9 @@ pub fn plan_address<'f>(
         .iter()
         .filter(|file| lines::ends_with(&file.shown, module))
         .collect();
+    if let Some(whole) = files.iter().find(|file| file.shown == module) {
+        called = vec![whole];
+    }
     let file = match (called.pop(), called.is_empty()) {
         (Some(file), true) => file,
         (Some(last), false) => {

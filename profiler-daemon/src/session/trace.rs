@@ -112,6 +112,8 @@ struct Watcher {
     frames_sent: HashSet<FrameId>,
     /// Hits that it was too slow for.
     slow: u64,
+    /// What had been counted at places of earlier scopes when it came.
+    earlier: Totals,
 }
 
 /// A call that began and was recorded.
@@ -134,6 +136,8 @@ impl Entered {
 struct Line {
     place: u32,
     printed: Arc<[Printed]>,
+    /// Hits that were handed over.
+    handed_over: u64,
 }
 
 /// A function's probe, or a call's.
@@ -144,6 +148,8 @@ struct Call {
     interval_ns: u64,
     /// When the next one would come if they came at their limit.
     next_ns: u64,
+    /// Calls that were handed over.
+    handed_over: u64,
 }
 
 impl Call {
@@ -203,6 +209,30 @@ pub fn returned(printed: &[Printed], end: &SpanEnd, values: &mut [TracedValue]) 
     }
 }
 
+/// What is counted of hits and calls.
+#[derive(Clone, Default)]
+struct Totals {
+    reached: u64,
+    /// Those that are not as asked.
+    rejected: u64,
+    /// Those that are not shown, by reason.
+    lost: Losses,
+}
+
+impl Totals {
+    /// With what was added since a time to something that only grows.
+    fn and(mut self, now: &Self, since: &Self) -> Self {
+        self.reached += now.reached - since.reached;
+        self.rejected += now.rejected - since.rejected;
+        let grown = now.lost.iter().map(|(reason, count)| {
+            let before = since.lost.get(reason).copied().unwrap_or(0);
+            (*reason, count - before)
+        });
+        add(&mut self.lost, grown);
+        self
+    }
+}
+
 /// What a session records, and who gets it.
 #[derive(Default)]
 pub struct Trace {
@@ -212,6 +242,8 @@ pub struct Trace {
     /// What was read where calls began that have not ended, by thread and number.
     entered: HashMap<(u32, u64), Entered>,
     gone: GoneThreads,
+    /// What was counted at places of earlier scopes.
+    earlier: Totals,
     hits: Vec<TracedHit>,
     batch_full: u64,
     /// Calls whose duration is not as asked, or what they return.
@@ -224,6 +256,8 @@ pub struct Trace {
     calls_lost: u64,
     /// Calls that were open when there was no more room for them.
     calls_full: u64,
+    /// Calls of which it is not known what they return, where a condition asks for it.
+    calls_jumped: u64,
     watchers: Vec<Watcher>,
 }
 
@@ -231,7 +265,13 @@ impl Trace {
     /// Adds a line's probe.
     pub fn add_line(&mut self, probe: ProbeId, place: &Arc<TracedPlace>, printed: Arc<[Printed]>) {
         let place = self.place(place);
-        self.lines.insert(probe, Line { place, printed });
+        let handed_over = self.lines.get(&probe).map_or(0, |line| line.handed_over);
+        let line = Line {
+            place,
+            printed,
+            handed_over,
+        };
+        self.lines.insert(probe, line);
     }
 
     /// Adds a function's probe.
@@ -241,6 +281,7 @@ impl Trace {
             shown,
             interval_ns,
             next_ns: 0,
+            handed_over: self.calls.get(&probe).map_or(0, |call| call.handed_over),
         };
         self.calls.insert(probe, call);
     }
@@ -257,25 +298,46 @@ impl Trace {
         u32::try_from(at).unwrap_or(u32::MAX)
     }
 
-    /// Forgets probes that are gone, and what they counted; whether there were any. Places stay: hits that were sent
-    /// name them.
-    pub fn retain(&mut self, is_live: impl Fn(ProbeId) -> bool) -> bool {
-        let before = self.lines.len() + self.calls.len();
-        self.lines.retain(|probe, _| is_live(*probe));
-        self.calls.retain(|probe, _| is_live(*probe));
-        if self.lines.len() + self.calls.len() == before {
+    /// Forgets probes that are gone; whether there were any. Places stay: hits that were sent name them. What is `around`
+    /// begins anew then, and is counted as of before.
+    pub fn retain(&mut self, engine: &Engine, around: Around, is_live: impl Fn(ProbeId) -> bool) -> bool {
+        let is_gone = |probe| !is_live(probe);
+        let gone = self
+            .lines
+            .keys()
+            .chain(self.calls.keys())
+            .filter(|probe| is_gone(**probe));
+        if gone.count() == 0 {
             return false;
         }
+        let mut earlier = self.counted(engine, around, is_gone);
+        let lines = self.lines.iter().map(|(probe, line)| (*probe, line.handed_over));
+        let calls = self.calls.iter().map(|(probe, call)| (*probe, call.handed_over));
+        let handed_over = lines.chain(calls).filter(|(probe, _)| is_gone(*probe));
+        let known: u64 = earlier.lost.values().sum::<u64>()
+            + earlier.rejected
+            + handed_over.map(|(_, count)| count).sum::<u64>();
+        // Records of what is traced no longer are still on their way, and calls open.
+        add(
+            &mut earlier.lost,
+            [("edited", earlier.reached.saturating_sub(known))],
+        );
+        self.earlier = std::mem::take(&mut self.earlier).and(&earlier, &Totals::default());
+        self.lines.retain(|probe, _| is_live(*probe));
+        self.calls.retain(|probe, _| is_live(*probe));
         self.entered.retain(|_, entered| is_live(entered.probe));
         self.calls_outside = 0;
         self.calls_limited = 0;
         self.calls_abandoned = 0;
         self.calls_lost = 0;
         self.calls_full = 0;
+        self.calls_jumped = 0;
+        self.batch_full = 0;
         if self.watchers.is_empty() {
             // Who comes later is told what the scope sees as it is then.
-            self.hits.clear();
-            self.batch_full = 0;
+            let lines = self.lines.values().map(|line| line.place);
+            let places: HashSet<u32> = lines.chain(self.calls.values().map(|call| call.place)).collect();
+            self.hits.retain(|hit| places.contains(&hit.place));
         }
         true
     }
@@ -289,6 +351,7 @@ impl Trace {
             places_sent: 0,
             frames_sent: HashSet::new(),
             slow: 0,
+            earlier: self.earlier.clone(),
         });
         receiver
     }
@@ -314,7 +377,7 @@ impl Trace {
             return;
         };
         let (place, values) = (line.place, read(&line.printed, hit));
-        self.push(TracedHit {
+        let is_shown = self.push(TracedHit {
             ts_ns: hit.ts_ns,
             pid: hit.tgid,
             tid: hit.tid,
@@ -323,6 +386,9 @@ impl Trace {
             values,
             stack: stack.clone(),
         });
+        if let Some(line) = self.lines.get_mut(&hit.probe) {
+            line.handed_over += u64::from(is_shown);
+        }
     }
 
     /// Takes what was read where a call began, if it is of one of its functions.
@@ -377,8 +443,11 @@ impl Trace {
             self.calls_outside += 1;
             return;
         }
-        let has_returned = end.flags & SpanEnd::RETURNED != 0;
-        let passes = |plan| has_returned && values::passes(plan, end.returned);
+        if !call.shown.returns.is_empty() && end.flags & SpanEnd::RETURNED == 0 {
+            self.calls_jumped += 1;
+            return;
+        }
+        let passes = |plan| values::passes(plan, end.returned);
         if !call.shown.returns.iter().all(passes) {
             self.calls_outside += 1;
             return;
@@ -388,7 +457,7 @@ impl Trace {
             return;
         }
         let place = call.place;
-        self.push(TracedHit {
+        let is_shown = self.push(TracedHit {
             ts_ns: end.start_ns,
             pid: end.tgid,
             tid: end.tid,
@@ -397,6 +466,9 @@ impl Trace {
             values,
             stack,
         });
+        if let Some(call) = self.calls.get_mut(&end.probe) {
+            call.handed_over += u64::from(is_shown);
+        }
     }
 
     /// Forgets calls of threads that have been gone for `after_ns`: their ends were lost.
@@ -414,32 +486,37 @@ impl Trace {
         self.calls_lost += (before - self.entered.len()) as u64;
     }
 
-    fn push(&mut self, hit: TracedHit) {
-        if self.hits.len() >= MAX_BATCH {
+    /// Adds a hit to those that are handed over; whether there was room.
+    fn push(&mut self, hit: TracedHit) -> bool {
+        let has_room = self.hits.len() < MAX_BATCH;
+        if has_room {
+            self.hits.push(hit);
+        } else {
             self.batch_full += 1;
-            return;
         }
-        self.hits.push(hit);
+        has_room
     }
 
-    /// Hits and calls at the places since they were attached, those that are not as asked, and those that are not shown,
-    /// by reason.
-    fn counted(&self, engine: &Engine, around: Around, ended: bool) -> (u64, u64, Losses) {
-        let Around { dropped, waiting } = around;
-        let (mut reached, mut rejected) = (0, dropped.outside + self.calls_outside);
-        let mut lost = Losses::new();
+    /// Hits and calls at some of the probes since they were attached, and what became of all that waited.
+    fn counted(&self, engine: &Engine, around: Around, is_of: impl Fn(ProbeId) -> bool) -> Totals {
+        let Around { dropped, waiting: _ } = around;
+        let mut totals = Totals {
+            reached: 0,
+            rejected: dropped.outside + self.calls_outside,
+            lost: Losses::new(),
+        };
         let lines = self.lines.keys().map(|probe| (*probe, false));
         let calls = self.calls.keys().map(|probe| (*probe, true));
-        for (probe, is_call) in lines.chain(calls) {
+        for (probe, is_call) in lines.chain(calls).filter(|(probe, _)| is_of(*probe)) {
             let (hits, calls) = (engine.hit_counts(probe), engine.probe_counts(probe));
-            reached += hits.reached;
+            totals.reached += hits.reached;
             if is_call {
                 // A call is counted where it begins, which is behind these.
-                reached += hits.rejected + hits.disturbed;
+                totals.reached += hits.rejected + hits.disturbed;
             }
-            rejected += hits.rejected;
+            totals.rejected += hits.rejected;
             add(
-                &mut lost,
+                &mut totals.lost,
                 [
                     ("rate_limit", hits.limited),
                     ("ring_full", hits.ring_full),
@@ -451,21 +528,20 @@ impl Trace {
             );
         }
         add(
-            &mut lost,
+            &mut totals.lost,
             [
                 ("rate_limit", self.calls_limited),
+                ("return_unknown", self.calls_jumped),
                 ("abandoned", self.calls_abandoned),
                 ("end_lost", self.calls_lost),
                 ("too_many_open", self.calls_full),
                 ("join_abandoned", dropped.abandoned),
                 ("join_expired", dropped.expired),
                 ("join_full", dropped.join_full),
-                ("join_open", waiting),
-                ("open", if ended { self.entered.len() as u64 } else { 0 }),
                 ("batch_full", self.batch_full),
             ],
         );
-        (reached, rejected, lost)
+        totals
     }
 
     /// Hands over what there is, to those who have not heard of the places yet in any case; `ended` says why it is the
@@ -484,7 +560,14 @@ impl Trace {
         let hits = Arc::new(std::mem::take(&mut self.hits));
         let stacks = hits.iter().filter_map(|hit| hit.stack.as_deref());
         let used: BTreeSet<FrameId> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
-        let (reached, rejected, lost) = self.counted(engine, around, ended.is_some());
+        let mut totals = self.counted(engine, around, |_| true);
+        // They come and go.
+        let open = if ended.is_some() {
+            self.entered.len() as u64
+        } else {
+            0
+        };
+        add(&mut totals.lost, [("join_open", around.waiting), ("open", open)]);
         for watcher in &mut self.watchers {
             let places = self
                 .places
@@ -494,7 +577,11 @@ impl Trace {
             let is_new = |id: &FrameId| !watcher.frames_sent.contains(id);
             let new: Vec<FrameId> = used.iter().copied().filter(is_new).collect();
             let frame = |id: &FrameId| Some((*id, frames.get(id.0 as usize)?.clone()));
-            let mut lost = lost.clone();
+            let Totals {
+                reached,
+                rejected,
+                mut lost,
+            } = totals.clone().and(&self.earlier, &watcher.earlier);
             if watcher.slow > 0 {
                 lost.insert("slow_client", watcher.slow);
             }

@@ -368,3 +368,64 @@ fn samples_are_drawn_inside_all_steps() {
         assert_eq!(target.finish().status, Some(0));
     }
 }
+
+#[test]
+#[ignore = "needs root"]
+fn hits_of_a_scope_that_is_edited_are_accounted_for() {
+    let service = Service::start();
+    let mut target = Fixture::start("paths", &["5000".to_owned()]);
+    let request = NewSession {
+        name: String::new(),
+        target: TargetSpec::Pid(target.pid()),
+        scope: "inner".to_owned(),
+        frequency_hz: 99,
+        window_ns: 10_000_000_000,
+        half_life_ns: 30_000_000_000,
+        lease_ns: 900_000_000_000,
+        exit_method: None,
+        explain: false,
+        capture: Some(Capture {
+            print: Vec::new(),
+            hits_per_second: 1_000_000,
+            stack: false,
+            purpose: Purpose::Shown,
+        }),
+    };
+    let created = service.handle.create(ROOT, request);
+    let session = service.runtime.block_on(created).unwrap();
+    let watching = service.handle.watch_trace(ROOT, session.name.clone());
+    let mut batches = service.runtime.block_on(watching).unwrap();
+    target.say("go");
+    let (mut shown, mut reached) = (0, 0);
+    let mut next = || {
+        let batch = batches.blocking_recv().unwrap();
+        assert!(batch.reached >= reached, "{} after {reached}", batch.reached);
+        reached = batch.reached;
+        shown += batch.hits.len() as u64;
+        (batch, shown)
+    };
+    // Each edit, once something was shown since the one before.
+    for scope in ["outer", &scope("outer/MARKED"), "inner"] {
+        let (_, before) = next();
+        while next().1 <= before + 5 {}
+        let edited = service
+            .handle
+            .set_scope(ROOT, session.name.clone(), scope.to_owned());
+        service.runtime.block_on(edited).unwrap();
+    }
+    let (_, target) = finish(target);
+    service.end(&session);
+    let (last, shown) = loop {
+        let (batch, shown) = next();
+        if batch.ended.is_some() {
+            break (batch, shown);
+        }
+    };
+    let lost: u64 = last.lost.values().sum();
+    println!(
+        "{shown} of {} shown, {} rejected, {:?}",
+        last.reached, last.rejected, last.lost
+    );
+    assert_eq!(last.reached, shown + last.rejected + lost);
+    assert_eq!(target.finish().status, Some(0));
+}

@@ -13,7 +13,8 @@ use super::{
 /// `profiler trace`.
 #[derive(Args, Debug)]
 pub struct TraceArgs {
-    /// Line (FILE:LINE, the file by the last components of its path), function, glob, or scope
+    /// Line (FILE:LINE, the file by the last components of its path), address (libfoo.so+0x1a2b),
+    /// function, glob, or scope
     pub scope: Option<String>,
     /// What to look at.
     #[command(flatten)]

@@ -89,7 +89,7 @@ pub struct DebugFile<'a> {
     pub(super) sections: &'a DebugSections<'a>,
     headers: OnceCell<Vec<Header<'a>>>,
     /// The file's symbols, which keep its outline.
-    module: Option<&'a ModuleIndex>,
+    pub(super) module: Option<&'a ModuleIndex>,
     outlines: outline::Lazy,
     units: RefCell<HashMap<usize, Rc<Unit<Slice<'a>>>>>,
     pub(super) functions: RefCell<HashMap<usize, Functions>>,

@@ -202,7 +202,7 @@ impl View<'_> {
                     .map(|member| (member.name.clone(), self.member(member)));
                 return Reading::Ok(Value::Structure(members.collect()));
             }
-            Form::Array { element, count } => {
+            Form::Array { element, count, .. } => {
                 let read = (self.bytes.len() as u64).checked_div(element.size);
                 // Elements without a size have nothing to show.
                 let read = read.unwrap_or(0).min(*count).min(MAX_ELEMENTS);

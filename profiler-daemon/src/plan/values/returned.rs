@@ -11,6 +11,7 @@ use super::{
     render::{Reading, render},
     shape::{Budget, Form, Shape},
 };
+use crate::plan::functions::raw_names;
 use gimli::AttributeValue;
 use profiler_common::values::{OUTPUT_BYTES, Outcome, ReadPlan, State, Thread, run};
 
@@ -24,6 +25,10 @@ const WORD: u64 = 8;
 impl<'a> Lowering<'_, 'a> {
     /// What is returned.
     pub fn returned(&self) -> Result<Reached<'a>, Refusal> {
+        let address = match self.returns {
+            Returns::OfCallee { address, .. } => address,
+            Returns::AtInstruction | Returns::OfFunction => Some(self.site.address),
+        };
         let function = match self.returns {
             Returns::OfCallee { name, address } => self.callee(name, address)?,
             Returns::AtInstruction if !self.file.is_return(self.site.address) => {
@@ -39,6 +44,9 @@ impl<'a> Lowering<'_, 'a> {
         let Some(kind) = self.file.type_of(&function)? else {
             return Err(Refusal::ReturnsNothing);
         };
+        if self.file.may_return_less(&function, address) {
+            return unsupported("its callers do not need the value, and the compiler may have dropped it");
+        }
         let shape = self.file.shape(Some(&kind), &mut Budget::default());
         if let Form::Unsupported(reason) = &shape.form {
             return unsupported(reason.clone());
@@ -74,12 +82,33 @@ impl<'a> Lowering<'_, 'a> {
 }
 
 impl<'a> DebugFile<'a> {
+    /// Whether a function is one of which the compiler knows all callers, and has changed what it returns: it says so in
+    /// the symbol's name (gcc) or in the function's entry (clang from 19 on). Older clang and rustc do not say it.
+    fn may_return_less(&self, function: &Entry<'a>, address: Option<u64>) -> bool {
+        let is_changed = |name: &[u8]| {
+            let marks = [&b".isra."[..], b".part."];
+            marks
+                .iter()
+                .any(|mark| memchr::memmem::find(name, mark).is_some())
+        };
+        let symbols = address.and_then(|address| self.module?.function_at(address));
+        symbols.is_some_and(|function| raw_names(&function).any(is_changed))
+            || matches!(
+                function.value(gimli::DW_AT_calling_convention),
+                Some(AttributeValue::CallingConvention(gimli::DW_CC_nocall))
+            )
+    }
+
     /// Whether a type is returned as the psABI has it for values of C: those that C++ copies in a way of their own are
     /// returned in memory, and Rust's structures as the compiler likes.
     fn is_plain(&self, kind: &Entry<'a>) -> Result<bool, Refusal> {
         let Some(kind) = self.stripped(Some(kind.clone()))? else {
             return Ok(false);
         };
+        if kind.tag() == gimli::DW_TAG_array_type {
+            // A vector of C, which is in a vector register; an array of Rust, which may be in memory.
+            return Ok(false);
+        }
         if !matches!(
             kind.tag(),
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
@@ -148,6 +177,7 @@ enum Class {
 /// Says what the eight bytes hold that a part lies in.
 fn classify(form: &Form, at: u64, size: u64, words: &mut [Option<Class>; 2]) -> Result<(), Refusal> {
     let class = match form {
+        Form::Float | Form::Array { is_vector: true, .. } => Class::Vector,
         Form::Structure(members) => {
             return members.iter().try_for_each(|member| {
                 classify(
@@ -158,7 +188,7 @@ fn classify(form: &Form, at: u64, size: u64, words: &mut [Option<Class>; 2]) -> 
                 )
             });
         }
-        Form::Array { element, count } => {
+        Form::Array { element, count, .. } => {
             return (0..*count)
                 .take_while(|index| index * element.size < 2 * WORD)
                 .try_for_each(|index| {
@@ -169,7 +199,6 @@ fn classify(form: &Form, at: u64, size: u64, words: &mut [Option<Class>; 2]) -> 
         Form::Variants(_) => {
             return unsupported("a type with variants, which is returned in a way of its own");
         }
-        Form::Float => Class::Vector,
         Form::Characters { count, .. } => {
             return (0..*count)
                 .take_while(|index| *index < 2 * WORD)

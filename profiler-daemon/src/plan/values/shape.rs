@@ -59,6 +59,8 @@ pub enum Form {
         element: Box<Shape>,
         /// How many there are.
         count: u64,
+        /// They are calculated with at once, and live in vector registers.
+        is_vector: bool,
     },
     /// Characters of one byte, one after another: text up to the first NUL.
     Characters {
@@ -135,6 +137,7 @@ impl Shape {
             form: Form::Array {
                 element: Box::new(self),
                 count,
+                is_vector: false,
             },
         }
     }
@@ -191,7 +194,9 @@ impl<'a> DebugFile<'a> {
                 let array = self.array(&entry)?;
                 let mut shape = self.shape(array.element.as_ref(), budget);
                 let mut counts = array.counts.iter().rev();
+                let of_vector = entry.flag(gimli::DW_AT_GNU_vector);
                 if let Some(may_be_bytes) = self.character(array.element.as_ref())
+                    && !of_vector
                     && let Some(&count) = counts.next()
                 {
                     shape = shape.repeated(count);
@@ -199,6 +204,9 @@ impl<'a> DebugFile<'a> {
                 }
                 for count in counts {
                     shape = shape.repeated(*count);
+                }
+                if let Form::Array { is_vector, .. } = &mut shape.form {
+                    *is_vector = of_vector;
                 }
                 shape.form
             }

@@ -223,7 +223,8 @@ pub struct Explain {
     /// Calls in which more was called than is recorded, and those of which records were lost.
     beyond_limit: u64,
     lost_inside: u64,
-    hit_costs: HitCosts,
+    /// What it costs to reach a probe, if that could be measured.
+    hit_costs: Option<HitCosts>,
     /// How often the places of turns that are over were reached, by the number of their feature.
     reached: HashMap<usize, Reached>,
     study: Study,
@@ -239,10 +240,9 @@ impl Explain {
         prepared: PreparedExplain,
         probes: HashMap<ProbeId, FunctionKey>,
     ) -> Result<Self, KernelError> {
-        let hit_costs = calibrate::hit_costs_ns(engine).unwrap_or_else(|error| {
-            tracing::warn!(%error, "what a probe costs could not be measured");
-            HitCosts::default()
-        });
+        let hit_costs = calibrate::hit_costs_ns(engine)
+            .inspect_err(|error| tracing::warn!(%error, "what a probe costs could not be measured"))
+            .ok();
         let looked_at = engine.take_gate(monotonic_ns())?;
         let values = prepared.capture.print.len();
         let mut study = Study::default();
@@ -332,6 +332,7 @@ impl Explain {
 
     /// What a place costs as a step of its own. A branch's probe is reached whichever way it goes, and counts but one.
     fn step_cost(&self, feature: usize, now: &HashMap<usize, Reached>) -> Option<StepCost> {
+        self.hit_costs?;
         let ways = match &self.features.get(feature)?.what {
             What::Place(Place::Branch { file, line, .. }) => [true, false]
                 .map(|taken| Place::Branch {
@@ -458,6 +459,7 @@ impl Explain {
         let mut hits: HashMap<_, Vec<(HitSpec, OfPlace)>> = HashMap::new();
         let mut spans: HashMap<_, Vec<(ProbeSpec, (usize, OfPlace))>> = HashMap::new();
         let mut opens = turn.flags.iter().copied();
+        let costs = self.hit_costs.unwrap_or_default();
         for number in chosen {
             let place = &self.places[*number];
             if place.step.step.place.has_spans() {
@@ -469,7 +471,7 @@ impl Explain {
                         spec.look = None;
                         spec.gates = gates(None, true);
                         let (entry, exit) = (site.site.entry_single_stepped, site.site.exit_single_stepped);
-                        let cost_ns = self.hit_costs.of(entry) + self.hit_costs.of(exit);
+                        let cost_ns = costs.of(entry) + costs.of(exit);
                         let of = OfPlace {
                             feature: place.feature,
                             cost_ns,
@@ -485,7 +487,7 @@ impl Explain {
                         let mut spec = line.spec.clone();
                         spec.look = LookSpec::default();
                         spec.gates = gates(gate, false);
-                        let cost_ns = self.hit_costs.of(line.single_stepped.is_some());
+                        let cost_ns = costs.of(line.single_stepped.is_some());
                         let of = OfPlace {
                             feature: place.feature,
                             cost_ns,

@@ -10,6 +10,7 @@ use super::{
         lines::{TracedPlace, interval_ns},
         prepare::Prepared,
         symbols::Dropped,
+        trace::Around,
     },
     Session,
     take::Inside,
@@ -99,7 +100,7 @@ impl Session {
         }
         let live: HashSet<_> = self.probes().collect();
         self.joined_calls.retain(|probe| live.contains(&probe));
-        self.settle_trace();
+        self.settle_trace(engine);
         let is_joined = self.steps.is_joined(self.steps.iter().len().saturating_sub(1));
         if let Some(by) = &mut self.by {
             let counted = Counted {
@@ -131,12 +132,16 @@ impl Session {
     }
 
     /// Says which probes are traced by now: those of the last step.
-    fn settle_trace(&mut self) {
+    fn settle_trace(&mut self, engine: &Engine) {
         let Some(interval_ns) = self.capture.as_ref().map(interval_ns) else {
             return;
         };
+        let around = Around {
+            dropped: self.dropped,
+            waiting: 0,
+        };
         let Some(last) = self.steps.last() else {
-            self.trace.retain(|_| false);
+            self.trace.retain(engine, around, |_| false);
             self.dropped = path::Dropped::default();
             return;
         };
@@ -162,7 +167,7 @@ impl Session {
             .map(|(probe, ..)| probe)
             .chain(last.functions.probes())
             .collect();
-        if self.trace.retain(|probe| live.contains(&probe)) {
+        if self.trace.retain(engine, around, |probe| live.contains(&probe)) {
             // What is counted from here on is of other probes.
             self.dropped = path::Dropped::default();
         }
