@@ -318,11 +318,20 @@ fn hits_are_walked_while_they_are_sampled() {
     service.end(&all);
     assert_eq!(target.finish().status, Some(0));
     let mut ways: HashMap<Vec<&str>, u64> = HashMap::new();
+    let mut incomplete = 0;
     for hit in &traced.hits {
         let frames = traced.stack(hit);
-        assert!(hit.stack.as_ref().unwrap().complete, "{frames:?}");
-        *ways.entry(own(&frames, "stacks")).or_default() += 1;
+        let way = own(&frames, "stacks");
+        if hit.stack.as_ref().unwrap().complete {
+            *ways.entry(way).or_default() += 1;
+        } else {
+            // The tables that it was walked by changed meanwhile: what is certain is left, and said to be no more.
+            assert_eq!(way, ["n29"]);
+            incomplete += 1;
+        }
     }
+    println!("{incomplete} of {} incomplete", traced.hits.len());
+    assert!(incomplete * 1_000 <= traced.hits.len());
     assert!(
         ways.keys().all(|way| way.ends_with(&["n27", "n28", "n29"])),
         "{ways:?}"
