@@ -2,7 +2,7 @@
 //! run it by.
 //!
 //! A value is read by a [`ReadPlan`]: at most [`MAX_INSTRUCTIONS`] instructions that compute addresses on a stack
-//! and append bytes to an output. Jumps lead forward only, so every plan ends. [`step`] does one instruction on a
+//! and append bytes to an output. Jumps lead forward only, so every plan ends. [`step()`] does one instruction on a
 //! [`State`] that the caller keeps; what it needs of the thread it asks a [`Thread`]. Both compile for eBPF and
 //! natively: no recursion, no loop but of a constant length, no panic, no floating point.
 //!

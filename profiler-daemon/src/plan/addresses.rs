@@ -56,7 +56,7 @@ pub fn find(
     address: u64,
 ) -> Result<InstructionSite, AddressError> {
     let mut segments = module.segments().iter();
-    if !segments.any(|segment| segment.executable && address.wrapping_sub(segment.address) < segment.size) {
+    if !segments.any(|segment| segment.has_code_at(address)) {
         return Err(AddressError::NotCode(address));
     }
     let range = code_around(module, debug, address).ok_or(AddressError::NoFunction(address))?;

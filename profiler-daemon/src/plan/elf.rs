@@ -70,20 +70,36 @@ pub struct Segment {
     pub executable: bool,
 }
 
+impl Segment {
+    /// How far into it an address is. A damaged one may reach beyond the last address: what is before it is not in it.
+    fn distance_to(&self, address: u64) -> Option<u64> {
+        let distance = address.checked_sub(self.address)?;
+        (distance < self.size).then_some(distance)
+    }
+
+    /// Whether code at an address is of it.
+    #[must_use]
+    pub fn has_code_at(&self, address: u64) -> bool {
+        self.executable && self.distance_to(address).is_some()
+    }
+}
+
 /// The address of a file offset, by the segment that holds it.
 #[must_use]
 pub fn address_of(segments: &[Segment], offset: u64) -> Option<u64> {
-    let segment = segments.iter().find(|s| offset.wrapping_sub(s.offset) < s.size)?;
-    segment.address.checked_add(offset - segment.offset)
+    let (segment, distance) = segments.iter().find_map(|segment| {
+        let distance = offset.checked_sub(segment.offset)?;
+        (distance < segment.size).then_some((segment, distance))
+    })?;
+    segment.address.checked_add(distance)
 }
 
 /// The file offset of an address, by the segment that holds it.
 #[must_use]
 pub fn offset_of(segments: &[Segment], address: u64) -> Option<u64> {
-    let segment = segments
-        .iter()
-        .find(|s| address.wrapping_sub(s.address) < s.size)?;
-    segment.offset.checked_add(address - segment.address)
+    let mut segments = segments.iter();
+    let (segment, distance) = segments.find_map(|segment| Some((segment, segment.distance_to(address)?)))?;
+    segment.offset.checked_add(distance)
 }
 
 /// A symbol as the file has it.
@@ -335,5 +351,24 @@ impl<'a> Elf<'a> {
         self.sections
             .section_by_name(LittleEndian, b".debug_info")
             .is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_beyond_the_last_address_has_nothing_before_it() {
+        let beyond = [Segment {
+            address: u64::MAX - 0xff,
+            offset: u64::MAX - 0x1ff,
+            size: u64::MAX,
+            executable: true,
+        }];
+        assert_eq!(offset_of(&beyond, 0x10), None);
+        assert_eq!(address_of(&beyond, 0x10), None);
+        assert!(!beyond[0].has_code_at(0x10) && beyond[0].has_code_at(u64::MAX));
+        assert_eq!(offset_of(&beyond, u64::MAX), Some(u64::MAX - 0x100));
     }
 }

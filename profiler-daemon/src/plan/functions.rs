@@ -388,10 +388,7 @@ fn accept(data: &[u8], segments: &[Segment], raw: &RawSymbol) -> Option<Symbol> 
     if raw.undefined || raw.absolute {
         return None;
     }
-    if !segments
-        .iter()
-        .any(|s| s.executable && raw.address.wrapping_sub(s.address) < s.size)
-    {
+    if !segments.iter().any(|s| s.has_code_at(raw.address)) {
         return None;
     }
     let start = usize::try_from(raw.name).ok()?;

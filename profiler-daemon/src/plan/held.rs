@@ -66,7 +66,7 @@ pub(super) fn each_holder<'d, 'a>(
     // What a line table says of other places is nothing to probe.
     let is_code = |address: u64| {
         let mut segments = module.segments().iter();
-        segments.any(|segment| segment.executable && address.wrapping_sub(segment.address) < segment.size)
+        segments.any(|segment| segment.has_code_at(address))
     };
     let rows = || rows.iter().filter(|row| is_code(row.start));
     let starts: Vec<u64> = rows().map(|row| row.start).collect();
