@@ -96,21 +96,27 @@ fn a_thousand_cycles_leave_everything_where_it_was() {
     cycle(&service, target.pid(), warm_up);
     let before = Holdings::now(target.pid());
     let start = Instant::now();
-    let held = cycle(&service, target.pid(), times);
+    let mut held = cycle(&service, target.pid(), times / 2);
+    let middle = Holdings::settled(&before, target.pid());
+    held.append(&mut cycle(&service, target.pid(), times / 2));
     let took = start.elapsed() / times;
     let after = Holdings::settled(&before, target.pid());
     println!(
-        "{times} cycles of {took:?}: {} descriptors, {} in the kernel, {} KiB before, {} after",
+        "{times} cycles of {took:?}: {} descriptors, {} in the kernel, {} KiB before, {} halfway, {} after",
         before.descriptors.len(),
         before.kernel.len(),
         before.memory_kib,
+        middle.memory_kib,
         after.memory_kib
     );
     assert_eq!(before.descriptors, after.descriptors);
     assert_eq!(before.kernel, after.kernel);
+    // What leaks grows in both halves; the debug information of a library that a rare sample lies in is read once.
+    let grown = [(&before, &middle), (&middle, &after)]
+        .map(|(before, after)| after.memory_kib.saturating_sub(before.memory_kib));
     assert!(
-        after.memory_kib <= before.memory_kib + MEMORY_SLACK_KIB,
-        "{before:?}, {after:?}"
+        grown.iter().any(|kib| *kib <= MEMORY_SLACK_KIB / 2),
+        "{grown:?} KiB"
     );
     bpf::wait_until_gone(&held.difference(&after.kernel).copied().collect());
     service.end(&stays);
