@@ -103,9 +103,13 @@ pub fn check(table: &Table, memory: &[u8]) {
 /// Walks from the beginnings of some rows.
 fn walk(image: &Image, table: &Table, module: u32, memory: &[u8]) {
     let length = (table.pages() as u64) << 16;
+    let start = BIAS.checked_add(table.base);
+    let ends = start.and_then(|start| Some((start, start.checked_add(length)?)));
+    // A file that claims the last addresses cannot be mapped so.
+    let Some((start, end)) = ends else { return };
     let mapping = Mapping {
-        start: BIAS + table.base,
-        end: BIAS + table.base + length,
+        start,
+        end,
         bias: BIAS.wrapping_add(table.base),
         module,
         reserved: 0,
