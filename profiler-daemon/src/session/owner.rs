@@ -245,16 +245,7 @@ impl Owner {
             session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
             session.maintain(variant, now_ns);
         }
-        let watch = watch.and_then(|watch| self.settle_sampler().map(|()| watch));
-        match (watch, &mut self.running, self.sessions.get(name)) {
-            (Ok(watch), Some(running), Some(session)) => {
-                let (pids, until_ns) = (session.pids(), now_ns + OPENING_NS);
-                let open = move || answer(reply, Ok(watch));
-                running.opening.push(Opening::new(pids, until_ns, open));
-                running.open(now_ns);
-            }
-            (watch, ..) => answer(reply, watch),
-        }
+        self.open_sampled(name, now_ns, watch, reply);
     }
 
     fn watch_spans(
@@ -288,6 +279,17 @@ impl Owner {
             session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
             session.read(&running.engine, now_ns);
         }
+        self.open_sampled(name, now_ns, watch, reply);
+    }
+
+    /// Answers with a stream of a session's samples, once its target is sampled.
+    fn open_sampled<W: Send + 'static>(
+        &mut self,
+        name: &str,
+        now_ns: u64,
+        watch: Result<W, SessionError>,
+        reply: Reply<W>,
+    ) {
         let watch = watch.and_then(|watch| self.settle_sampler().map(|()| watch));
         match (watch, &mut self.running, self.sessions.get(name)) {
             (Ok(watch), Some(running), Some(session)) => {
