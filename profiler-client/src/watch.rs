@@ -6,7 +6,7 @@ use profiler_proto::v1;
 use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
-use crate::{attached::Owned, cli::exit::Failure, render::escape::terminal, stop::Stop};
+use crate::{attached::Owned, cli::exit::Failure, output::note, render::escape::terminal, stop::Stop};
 
 /// How long a stream may take to bring its last message after its session was ended.
 const LAST_MESSAGE: Duration = Duration::from_secs(5);
@@ -68,8 +68,7 @@ impl Message for v1::WatchFlameResponse {
 }
 
 /// What is said of a run that nobody ended.
-#[must_use]
-pub fn ended_by_itself(reason: &str) -> String {
+fn ended_by_itself(reason: &str) -> String {
     if reason.is_empty() {
         return "The run ended by itself.".to_owned();
     }
@@ -88,6 +87,25 @@ pub enum Ended {
     ByItself(String),
     /// The stream broke; what came before it stands.
     Broken(Failure),
+}
+
+impl Ended {
+    /// The command's result, once what came has been shown; whether `anything` did. Says so of a run that nobody ended.
+    ///
+    /// # Errors
+    ///
+    /// Where the stream broke, or brought nothing until it was asked to end.
+    pub fn result(self, anything: bool) -> Result<(), Failure> {
+        match self {
+            Self::Asked if anything => Ok(()),
+            Self::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
+            Self::ByItself(reason) => {
+                note(&ended_by_itself(&reason));
+                Ok(())
+            }
+            Self::Broken(failure) => Err(failure),
+        }
+    }
 }
 
 /// What ends a run.

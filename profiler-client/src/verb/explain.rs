@@ -20,7 +20,7 @@ use crate::{
     output::{self, Progress, note, warnings},
     render::{explain, explain_json},
     stop::Stop,
-    watch::{Ended, Run, ended_by_itself},
+    watch::Run,
 };
 
 /// Time between looks at how far it is.
@@ -74,13 +74,5 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
             note(&explain::summary(last, began.elapsed()));
         }
     }
-    match ended {
-        Ended::Asked if last.is_some() => Ok(()),
-        Ended::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
-        Ended::ByItself(reason) => {
-            note(&ended_by_itself(&reason));
-            Ok(())
-        }
-        Ended::Broken(failure) => Err(failure),
-    }
+    ended.result(last.is_some())
 }

@@ -25,7 +25,7 @@ use crate::{
     },
     state::{flame::FlameState, rename::rename, unresolved},
     stop::Stop,
-    watch::{Ended, Run, ended_by_itself},
+    watch::Run,
 };
 
 /// Time between messages; only the last one is written, the others are progress.
@@ -101,15 +101,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             None => note(&run),
         }
     }
-    match ended {
-        Ended::Asked if state.started => Ok(()),
-        Ended::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
-        Ended::ByItself(reason) => {
-            note(&ended_by_itself(&reason));
-            Ok(())
-        }
-        Ended::Broken(failure) => Err(failure),
-    }
+    ended.result(state.started)
 }
 
 /// What debuginfod servers know of functions that the daemon could not name. A user who asks to stop gets the result

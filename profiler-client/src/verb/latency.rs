@@ -19,7 +19,7 @@ use crate::{
     render::{by_value_json, json, text},
     state::latency::LatencyState,
     stop::Stop,
-    watch::{Ended, Message as _, Run, ended_by_itself},
+    watch::{Message as _, Run},
 };
 
 /// How the view is shown.
@@ -89,14 +89,8 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
             state.dropped
         ));
     }
-    match ended {
-        Ended::Asked => Ok(()),
-        Ended::ByItself(reason) => {
-            output::note(&ended_by_itself(&reason));
-            Ok(())
-        }
-        Ended::Broken(failure) => Err(failure),
-    }
+    // A table without calls is a result as well.
+    ended.result(true)
 }
 
 /// The objects of an update.

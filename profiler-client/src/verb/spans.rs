@@ -18,7 +18,7 @@ use crate::{
     render::{spans, spans_json},
     state::{spans::SpansState, trace::origin_ns},
     stop::Stop,
-    watch::{Ended, Message as _, Run, ended_by_itself},
+    watch::{Message as _, Run},
 };
 
 /// What is drawn while the run goes on.
@@ -91,15 +91,7 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
     if state.started {
         finish(&request, &state, live, origin.unwrap_or(began_ns), began, colour)?;
     }
-    match ended {
-        Ended::Asked if state.started => Ok(()),
-        Ended::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
-        Ended::ByItself(reason) => {
-            note(&ended_by_itself(&reason));
-            Ok(())
-        }
-        Ended::Broken(failure) => Err(failure),
-    }
+    ended.result(state.started)
 }
 
 fn finish(

@@ -23,7 +23,7 @@ use crate::{
     render::{trace, trace_json},
     state::trace::{TraceState, origin_ns},
     stop::Stop,
-    watch::{Ended, Run, ended_by_itself},
+    watch::Run,
 };
 
 /// Time between notes of losses.
@@ -107,15 +107,7 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
             Show::Lines { .. } => note(&trace::summary(&state, began.elapsed())),
         }
     }
-    match ended {
-        Ended::Asked if state.started => Ok(()),
-        Ended::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
-        Ended::ByItself(reason) => {
-            note(&ended_by_itself(&reason));
-            Ok(())
-        }
-        Ended::Broken(failure) => Err(failure),
-    }
+    ended.result(state.started)
 }
 
 /// The clock that hits carry.
