@@ -19,7 +19,19 @@ pub enum Counter {
     SlowEndYielded = 5,
     /// Histogram pages handed out from the never-used part of the pool.
     PagesUsed = 6,
+    /// Intervals off the CPU that should have become a record.
+    OffCpuAttempted = 7,
+    /// Such intervals dropped because the ring buffer was full.
+    OffCpuRingFull = 8,
+    /// Such intervals dropped to leave the ring buffer's last quarter to span ends.
+    OffCpuYielded = 9,
+    /// Such intervals dropped because too many threads were off the CPU at once.
+    OffCpuLimit = 10,
+    /// Intervals whose stack was not taken, because stacks took too much of the CPU already.
+    OffCpuStackSkipped = 11,
+    /// Intervals whose stack was lost to a full ring buffer.
+    OffCpuStackRingFull = 12,
 }
 
 /// Entries of the counter array: the counters, rounded up to a power of two so that an index can be masked.
-pub const COUNTERS: usize = 8;
+pub const COUNTERS: usize = 16;

@@ -10,6 +10,10 @@ pub const SPAN_END: u32 = 2;
 pub const HIT: u32 = 3;
 /// [`StackHeader::kind`].
 pub const STACK: u32 = 4;
+/// [`OffCpuHeader::kind`].
+pub const OFF_CPU: u32 = 5;
+/// [`SharedStackHeader::kind`].
+pub const SHARED_STACK: u32 = 6;
 
 /// A sample: this header, then `spans` × [`SpanRef`] (outermost first), then `kernel_frames`
 /// and `user_frames` addresses of 8 bytes each, innermost first.
@@ -83,6 +87,79 @@ pub struct StackHeader {
 }
 
 assert_layout!(StackHeader, size 24, kind at 0, tgid at 4, tid at 8, frames at 12, flags at 14, ts_ns at 16);
+
+/// The stack of a thread that left the CPU: this header, then `kernel_frames` and `user_frames` addresses as a sample's
+/// are. It is sent once, before the intervals that name it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SharedStackHeader {
+    /// [`SHARED_STACK`].
+    pub kind: u32,
+    /// The process, in the initial PID namespace.
+    pub tgid: u32,
+    /// What intervals name it by: a hash of the process and all that follows, never 0.
+    pub id: u64,
+    /// Number of kernel addresses.
+    pub kernel_frames: u16,
+    /// Number of user addresses.
+    pub user_frames: u16,
+    /// Those of [`SampleHeader::flags`].
+    pub flags: u16,
+    /// Always 0.
+    pub zero: u16,
+}
+
+assert_layout!(SharedStackHeader, size 24,
+    kind at 0, tgid at 4, id at 8, kernel_frames at 16, user_frames at 18, flags at 20, zero at 22);
+
+/// An interval that a thread was off the CPU, sent when it is back: this header, then `spans` × [`SpanRef`]
+/// (outermost first).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct OffCpuHeader {
+    /// [`OFF_CPU`].
+    pub kind: u32,
+    /// Number of spans that were open.
+    pub spans: u32,
+    /// The process (thread group), in the initial PID namespace.
+    pub tgid: u32,
+    /// The thread, in the initial PID namespace.
+    pub tid: u32,
+    /// `CLOCK_MONOTONIC`, when it left the CPU.
+    pub start_ns: u64,
+    /// When another made it runnable; 0 where it was runnable all the time, or where nobody was seen to do so.
+    pub woken_ns: u64,
+    /// When it was given a CPU again.
+    pub end_ns: u64,
+    /// [`SharedStackHeader::id`] of where it left; 0 where that was not taken.
+    pub stack: u64,
+    /// The state that it left in, as [`state`] has them.
+    pub state: u32,
+    /// The thread that made it runnable; 0 where nobody was seen to.
+    pub waker_tid: u32,
+    /// That thread's process.
+    pub waker_tgid: u32,
+    /// Always 0.
+    pub zero: u32,
+}
+
+assert_layout!(OffCpuHeader, size 64,
+    kind at 0, spans at 4, tgid at 8, tid at 12, start_ns at 16, woken_ns at 24, end_ns at 32, stack at 40,
+    state at 48, waker_tid at 52, waker_tgid at 56, zero at 60);
+
+/// States that a thread leaves the CPU in: bits of the kernel's (`include/linux/sched.h`).
+pub mod state {
+    /// It waits, and a signal ends that (`TASK_INTERRUPTIBLE`).
+    pub const INTERRUPTIBLE: u32 = 1;
+    /// It waits, and no signal ends that (`TASK_UNINTERRUPTIBLE`).
+    pub const UNINTERRUPTIBLE: u32 = 2;
+    /// It was stopped, by a signal or a tracer (`__TASK_STOPPED`, `__TASK_TRACED`).
+    pub const STOPPED: u32 = 4 | 8;
+    /// It will not come back (`TASK_DEAD`).
+    pub const DEAD: u32 = 0x80;
+    /// Ours: it was runnable, and had to make way.
+    pub const PREEMPTED: u32 = 1 << 31;
+}
 
 /// A span that was open when a sample was taken. With the sample's thread, `sequence` is its id.
 #[repr(C)]

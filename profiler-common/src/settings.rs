@@ -34,13 +34,18 @@ pub struct Settings {
     pub instance_next_offset: u32,
     /// Offset of `thread.fsbase` in `task_struct`: where a thread's own variables are.
     pub fs_base_offset: u32,
+    /// Offset of `pid` in `task_struct`: a thread's id in the initial PID namespace.
+    pub pid_offset: u32,
+    /// Any number, another one at each start: nobody can make stacks whose [`crate::record::SharedStackHeader::id`] is
+    /// the same.
+    pub seed: u32,
 }
 
-assert_layout!(Settings, size 56,
+assert_layout!(Settings, size 64,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
     xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
-    fs_base_offset at 52);
+    fs_base_offset at 52, pid_offset at 56, seed at 60);
 
 /// How a process is sampled.
 #[repr(C)]
@@ -50,6 +55,17 @@ pub struct Sampling {
     pub weight_ns: u64,
     /// What a tick takes of the thread beside the program's own time: the interrupt itself.
     pub interrupt_ns: u64,
+    /// [`Sampling::TICKS`] and others.
+    pub flags: u64,
 }
 
-assert_layout!(Sampling, size 16, weight_ns at 0, interrupt_ns at 8);
+impl Sampling {
+    /// Samples are taken at ticks.
+    pub const TICKS: u64 = 1;
+    /// Intervals off the CPU are recorded of threads with open spans.
+    pub const OFF_CPU_IN_SPANS: u64 = 2;
+    /// Intervals off the CPU are recorded of all threads.
+    pub const OFF_CPU: u64 = 4;
+}
+
+assert_layout!(Sampling, size 24, weight_ns at 0, interrupt_ns at 8, flags at 16);

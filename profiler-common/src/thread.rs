@@ -1,4 +1,4 @@
-//! A thread's stack of open spans, kept in task storage.
+//! What is kept of a thread: its stack of open spans, and since when it is off the CPU.
 
 use crate::{assert_layout, limits::MAX_DEPTH, probe::ProbeId};
 
@@ -43,6 +43,34 @@ impl OpenSpan {
 assert_layout!(OpenSpan, size 56,
     probe at 0, hits at 4, flags at 6, joined at 7, start_ns at 8, stack_pointer at 16, sequence at 24,
     return_address at 28, sampling_ns at 32, parent at 40, own_gates at 44, gates at 48, address at 52);
+
+/// A thread that is off the CPU.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OffCpu {
+    /// `CLOCK_MONOTONIC`, when it left.
+    pub start_ns: u64,
+    /// When it was made runnable; 0 until then.
+    pub woken_ns: u64,
+    /// [`crate::record::SharedStackHeader::id`] of where it left; 0 where that was not taken.
+    pub stack: u64,
+    /// Its process.
+    pub tgid: u32,
+    /// Spans that were open.
+    pub spans: u32,
+    /// [`crate::record::OffCpuHeader::state`].
+    pub state: u32,
+    /// The thread that made it runnable.
+    pub waker_tid: u32,
+    /// That thread's process.
+    pub waker_tgid: u32,
+    /// What the taking of the stack took of the thread, which was still on the CPU then.
+    pub taking_ns: u32,
+}
+
+assert_layout!(OffCpu, size 48,
+    start_ns at 0, woken_ns at 8, stack at 16, tgid at 24, spans at 28, state at 32, waker_tid at 36,
+    waker_tgid at 40, taking_ns at 44);
 
 /// A thread's open spans, outermost first. From Linux 7.0 task storage has no room for more than 8 KiB.
 #[repr(C)]

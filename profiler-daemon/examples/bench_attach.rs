@@ -25,7 +25,7 @@ use std::{
 };
 
 use profiler_daemon::{
-    kernel::{Attachment, Config, Engine, ExitSite, ProbeSpec},
+    kernel::{Attachment, Config, Engine, ExitSite, ProbeSpec, Times},
     plan::{
         self, Limits, ModuleIndex,
         elf::Bytes,
@@ -91,7 +91,8 @@ impl Bench {
                 self.attach_ours(pid.parse()?, Path::new(file), names, false)
             }
             ["sample", pid, frequency_hz] => {
-                self.engine.sample(&[pid.parse()?], frequency_hz.parse()?)?;
+                self.engine
+                    .sample(&[(pid.parse()?, Times::TICKS)], frequency_hz.parse()?)?;
                 Ok(json!({"sampling": true}))
             }
             ["detach"] => self.detach(),

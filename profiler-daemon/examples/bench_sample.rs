@@ -17,7 +17,7 @@ use std::{
 
 use profiler_daemon::{
     aggregate::Over,
-    session::{self, Caller, Config, FlamePicture, FlameVariant, Handle, NewSession, TargetSpec},
+    session::{self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, TargetSpec},
     symbolize::Grouping,
 };
 
@@ -73,8 +73,9 @@ async fn measure(handle: &Handle, pid: u32, duration: Duration) -> Measured {
         explain: false,
     };
     let session = handle.create(CALLER, request).await.unwrap();
-    let variant = FlameVariant {
+    let variant = FlameRequest {
         by: Grouping::Function,
+        times: Some(FlameTimes::OnCpu),
         over: Over::Start,
         difference: false,
     };

@@ -7,6 +7,7 @@
 //! | `span_ret`, `span_ret_step` | `ret` instructions and tail jumps | ends it |
 //! | `hit`, `hit_step` | a line's instruction | records the hit and its values |
 //! | `sample` | perf event | takes a stack with the thread's open spans |
+//! | `off_cpu_switch`, `off_cpu_wake` | the scheduler's BTF tracepoints | keeps intervals off the CPU |
 //! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
 //!
 //! The `_step` variants also do the probed instruction themselves, which needs a kernel that lets a
@@ -22,6 +23,8 @@ mod histogram;
 mod hit;
 mod hit_stack;
 mod maps;
+mod off_cpu;
+mod open_spans;
 mod pending;
 mod plain;
 mod registers;
@@ -32,13 +35,16 @@ mod step;
 mod task;
 mod unwind;
 
+use core::ffi::c_void;
+
 use aya_ebpf::{
     EbpfContext as _,
-    macros::{perf_event, raw_tracepoint, uprobe, uretprobe},
-    programs::{PerfEventContext, ProbeContext, RawTracePointContext, RetProbeContext},
+    macros::{btf_tracepoint, perf_event, raw_tracepoint, uprobe, uretprobe},
+    programs::{BtfTracePointContext, PerfEventContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
 
 use aya_log_ebpf::debug;
+use profiler_common::record;
 
 use crate::registers::Registers;
 
@@ -142,6 +148,27 @@ pub fn hit_step(ctx: ProbeContext) -> u32 {
 #[perf_event]
 pub fn sample(ctx: PerfEventContext) -> u32 {
     sample::take(ctx.as_ptr());
+    0
+}
+
+/// A CPU goes from one thread to another. Runs as the one that leaves.
+#[btf_tracepoint(function = "sched_switch")]
+pub fn off_cpu_switch(ctx: BtfTracePointContext) -> i32 {
+    let (preempted, next, state) = (ctx.arg::<u32>(0), ctx.arg::<*mut c_void>(2), ctx.arg::<u32>(3));
+    let state = if preempted & 1 != 0 || state == 0 {
+        record::state::PREEMPTED
+    } else {
+        state
+    };
+    off_cpu::leave(ctx.as_ptr(), state);
+    off_cpu::come(next, task::id_of(next));
+    0
+}
+
+/// A thread is made runnable. Runs as the one that does so.
+#[btf_tracepoint(function = "sched_waking")]
+pub fn off_cpu_wake(ctx: BtfTracePointContext) -> i32 {
+    off_cpu::wake(task::id_of(ctx.arg(0)));
     0
 }
 

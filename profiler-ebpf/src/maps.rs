@@ -13,17 +13,17 @@ use profiler_common::{
     instruction::Action,
     layout::PAGE_BUCKETS,
     limits::{
-        MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_PROBES, MAX_SITES, MAX_UNWIND_CHUNKS,
-        MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES, MAX_UNWIND_PAGES, RING_BYTES,
+        MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_OFF_CPU, MAX_PROBES, MAX_SHARED_STACKS, MAX_SITES,
+        MAX_UNWIND_CHUNKS, MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES, MAX_UNWIND_PAGES, RING_BYTES,
     },
     probe::ProbeSlot,
     settings::{Sampling, Settings},
-    thread::ThreadState,
+    thread::{OffCpu, ThreadState},
     unwind::{CHUNK_ROWS, Mapping, Module, Page, Process, RECENT, Recent, Row, Rule},
     values::ReadPlan,
 };
 
-use crate::{hit::Reading, hit_stack::TakenStack, sample::Scratch};
+use crate::{hit::Reading, hit_stack::TakenStack, off_cpu::OffCpuScratch, sample::Scratch};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -71,6 +71,19 @@ pub static TARGETS: HashMap<u32, Sampling, 4096> = HashMap::new();
 #[btf_map]
 pub static RING: RingBuf<u8, { RING_BYTES as usize }> = RingBuf::new();
 
+/// Threads that are off the CPU, by their id. Filled before it is used: nothing may be allocated while the scheduler
+/// holds its locks.
+#[btf_map]
+pub static OFF_CPU: HashMap<u32, OffCpu, { MAX_OFF_CPU as usize }> = HashMap::new();
+
+/// Stacks that were sent, by the lower bits of their id; each has the place of the one before it.
+#[btf_map]
+pub static SHARED_STACKS: Array<u64, { MAX_SHARED_STACKS as usize }, MMAPABLE> = Array::new();
+
+/// The working memory of the scheduler's programs, which nothing but the sampler interrupts.
+#[btf_map]
+pub static OFF_CPU_SCRATCH: PerCpuArray<OffCpuScratch, 1> = PerCpuArray::new();
+
 /// Sampled processes with unwind tables.
 #[btf_map]
 pub static UNWIND_PROCESSES: HashMap<u32, Process, 4096> = HashMap::new();
@@ -98,9 +111,10 @@ pub static UNWIND_ROWS: ArrayOfMaps<
 #[btf_map]
 pub static UNWIND_RULES: Array<Rule, { Rule::MAX }, MMAPABLE> = Array::new();
 
-/// Rules that the sampler of a CPU found a while ago, by [`Recent::place`].
+/// Rules that were found on a CPU a while ago, by [`Recent::place`]: by the sampler, and by the scheduler's programs,
+/// which the sampler interrupts.
 #[btf_map]
-pub static UNWIND_RECENT: PerCpuArray<[Recent; RECENT], 1> = PerCpuArray::new();
+pub static UNWIND_RECENT: PerCpuArray<[Recent; RECENT], 2> = PerCpuArray::new();
 
 /// The sampler's working memory. Uprobe programs must never use it: the sampler may interrupt them.
 #[btf_map]
@@ -136,6 +150,8 @@ pub static SETTINGS: Settings = Settings {
     instance_return_offset: 0,
     instance_next_offset: 0,
     fs_base_offset: 0,
+    pid_offset: 0,
+    seed: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -165,6 +181,8 @@ setting!(instance_stack_offset);
 setting!(instance_return_offset);
 setting!(instance_next_offset);
 setting!(fs_base_offset);
+setting!(pid_offset);
+setting!(seed);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

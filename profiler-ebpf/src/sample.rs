@@ -4,20 +4,20 @@ use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
     bpf_get_smp_processor_id, bpf_ktime_get_ns,
-    generated::{bpf_get_current_pid_tgid, bpf_loop, bpf_ringbuf_output},
+    generated::{bpf_get_current_pid_tgid, bpf_ringbuf_output},
 };
 use profiler_common::{
     counter::Counter,
     limits::MAX_DEPTH,
     record::{SAMPLE, SampleHeader, SpanRef},
-    thread::{OpenSpan, ThreadState},
+    settings::Sampling,
 };
 
 use crate::{
     emit::{self, Fill},
     maps::{self, RING, SCRATCH, TARGETS, UNWIND_RECENT},
+    open_spans,
     registers::Registers,
-    span,
     stack::{self, Part},
     task,
     unwind::{self, Walk, Walked},
@@ -42,17 +42,6 @@ pub struct Scratch {
     walk: Walk,
 }
 
-/// What the loop over the open spans carries along.
-#[repr(C)]
-struct Cursor {
-    state: *mut ThreadState,
-    out: *mut u8,
-    /// Spans to visit.
-    depth: u32,
-    /// What this sample took of the thread so far.
-    sampling_ns: u64,
-}
-
 /// Takes a sample of the current thread, if its process is a target.
 #[inline(always)]
 pub fn take(ctx: *mut c_void) {
@@ -63,6 +52,9 @@ pub fn take(ctx: *mut c_void) {
     let Some(sampling) = (unsafe { TARGETS.get(&tgid).copied() }) else {
         return;
     };
+    if sampling.flags & Sampling::TICKS == 0 {
+        return;
+    }
     emit::count(Counter::SampleAttempted);
     let fill = Fill::now();
     if fill.should_yield() {
@@ -76,9 +68,10 @@ pub fn take(ctx: *mut c_void) {
 
     let state = task::state();
     // SAFETY: a live map value, and this CPU's own.
-    let depth = live_depth(state, unsafe { &raw mut (*scratch).depth });
+    let depth = open_spans::live_depth(state, unsafe { &raw mut (*scratch).depth });
     if let Some(state) = state {
-        for_each_span(state, out, depth, 0, write_span);
+        // SAFETY: the scratch has room for as many behind the header.
+        unsafe { open_spans::write(state, out.add(size_of::<SampleHeader>()).cast(), depth) };
     }
     let mut offset = size_of::<SampleHeader>() + depth as usize * size_of::<SpanRef>();
 
@@ -131,7 +124,7 @@ pub fn take(ctx: *mut c_void) {
         // SAFETY: the helper takes nothing.
         let program_ns = unsafe { bpf_ktime_get_ns() }.wrapping_sub(ts_ns);
         let sampling_ns = program_ns.wrapping_add(sampling.interrupt_ns);
-        for_each_span(state, out, depth, sampling_ns, count_hit);
+        open_spans::count_hit(state, depth, sampling_ns);
     }
 }
 
@@ -167,120 +160,6 @@ unsafe fn walk_by_kernel(ctx: *mut c_void, out: *mut u8) -> Walked {
         frames: frames.unwrap_or(0),
         flags: flags | SampleHeader::USER_BY_KERNEL,
     }
-}
-
-/// How many of the open spans are not left behind by a jump that no probe has noticed yet.
-#[inline(always)]
-fn live_depth(state: Option<*mut ThreadState>, left: *mut u32) -> u32 {
-    let Some(state) = state else { return 0 };
-    // SAFETY: the state is a live map value. This CPU runs its only writer, which we interrupt.
-    let depth = unsafe { (&raw const (*state).depth).read_volatile() };
-    let depth = if depth as usize > MAX_DEPTH {
-        MAX_DEPTH as u32
-    } else {
-        depth
-    };
-    if depth == 0 {
-        return 0;
-    }
-    let Some(stack_pointer) = task::user_stack_pointer() else {
-        return depth;
-    };
-    // SAFETY: the caller's scratch.
-    unsafe { left.write_volatile(depth) };
-    let mut trim = Trim {
-        state,
-        stack_pointer,
-        left,
-        on_alternate: task::on_alternate_stack(stack_pointer),
-    };
-    // SAFETY: the callback takes a `Trim`, which outlives the call.
-    unsafe { bpf_loop(depth, trim_one as *mut c_void, (&raw mut trim).cast(), 0) };
-    // SAFETY: the caller's scratch.
-    let mut depth = unsafe { left.read_volatile() };
-    // SAFETY: register arithmetic that the optimiser cannot drop: for the verifier.
-    unsafe { core::arch::asm!("{0} &= 255", inout(reg) depth) };
-    depth
-}
-
-const _: () = assert!(MAX_DEPTH < 256);
-
-/// What the search for the topmost live span carries along.
-#[repr(C)]
-struct Trim {
-    state: *mut ThreadState,
-    stack_pointer: u64,
-    /// Spans that are not left behind, so far.
-    left: *mut u32,
-    on_alternate: bool,
-}
-
-/// Passes over the topmost span if the stack pointer shows that it was left.
-unsafe extern "C" fn trim_one(_index: u32, trim: *mut c_void) -> i64 {
-    // SAFETY: `live_depth` passes a `Trim` with a live map value.
-    unsafe {
-        let trim = &mut *trim.cast::<Trim>();
-        let depth = trim.left.read_volatile();
-        let top = span::span_at(trim.state, depth.wrapping_sub(1));
-        if !span::passed(top, trim.stack_pointer, trim.on_alternate) {
-            return 1;
-        }
-        trim.left.write_volatile(depth.wrapping_sub(1));
-    }
-    0
-}
-
-#[inline(always)]
-fn for_each_span(
-    state: *mut ThreadState,
-    out: *mut u8,
-    depth: u32,
-    sampling_ns: u64,
-    each: unsafe extern "C" fn(u32, *mut c_void) -> i64,
-) {
-    let mut cursor = Cursor {
-        state,
-        out,
-        depth,
-        sampling_ns,
-    };
-    // SAFETY: the callback takes a `Cursor`, which outlives the call.
-    unsafe { bpf_loop(depth, each as *mut c_void, (&raw mut cursor).cast(), 0) };
-}
-
-/// Writes one span's reference behind the header.
-unsafe extern "C" fn write_span(index: u32, cursor: *mut c_void) -> i64 {
-    // SAFETY: `for_each_span` passes a `Cursor` of live map values; indexes are masked to both arrays.
-    unsafe {
-        let cursor = &*cursor.cast::<Cursor>();
-        let index = index as usize & (MAX_DEPTH - 1);
-        let span = &raw const (*cursor.state).spans;
-        let span = span.cast::<OpenSpan>().add(index);
-        let out = cursor
-            .out
-            .add(size_of::<SampleHeader>())
-            .cast::<SpanRef>()
-            .add(index);
-        (*out).probe = (*span).probe;
-        (*out).gates = (&raw const (*span).own_gates).read_volatile();
-        (*out).sequence = u64::from((*span).sequence);
-        (*out).start_ns = (*span).start_ns;
-    }
-    0
-}
-
-/// Marks one span as hit, and keeps what that took of it.
-unsafe extern "C" fn count_hit(index: u32, cursor: *mut c_void) -> i64 {
-    // SAFETY: as in `write_span`.
-    unsafe {
-        let cursor = &*cursor.cast::<Cursor>();
-        let span = (&raw mut (*cursor.state).spans).cast::<OpenSpan>();
-        let span = span.add(index as usize & (MAX_DEPTH - 1));
-        let (hits, sampling_ns) = (&raw mut (*span).hits, &raw mut (*span).sampling_ns);
-        sampling_ns.write_volatile(sampling_ns.read_volatile().wrapping_add(cursor.sampling_ns));
-        hits.write_volatile(hits.read_volatile().saturating_add(1));
-    }
-    0
 }
 
 /// Masks an offset in a way that the optimiser cannot drop: older verifiers do not follow a range

@@ -30,6 +30,13 @@ pub fn id() -> u32 {
     unsafe { bpf_get_current_pid_tgid() as u32 }
 }
 
+/// A thread's id, in the initial PID namespace. `task` is its `task_struct`, as a tracepoint gives it.
+#[inline(always)]
+pub fn id_of(task: *mut c_void) -> u32 {
+    // SAFETY: the offset is this kernel's, from its BTF; the verifier checks that a number is there.
+    unsafe { *task.cast::<u8>().add(maps::pid_offset() as usize).cast::<u32>() }
+}
+
 /// The current thread's open spans, if it has any state yet.
 #[inline(always)]
 pub fn state() -> Option<*mut ThreadState> {

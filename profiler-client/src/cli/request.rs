@@ -200,6 +200,8 @@ pub struct Flame {
     pub over: v1::Over,
     /// What a frame stands for.
     pub by: v1::Grouping,
+    /// Times that are drawn; unspecified for what is usual.
+    pub times: v1::Times,
     /// `None`: stdout.
     pub output: Option<PathBuf>,
     /// How it is written.

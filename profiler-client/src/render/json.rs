@@ -10,6 +10,7 @@ use crate::{
     state::{
         flame::FlameState,
         latency::LatencyState,
+        times::{ACTIVITIES, times},
         tree::{self, Tree},
         unresolved,
     },
@@ -89,11 +90,25 @@ pub fn flame(state: &FlameState, sides: Sides) -> String {
             "elsewhere": integer(summary.elsewhere),
             "open": integer(summary.open),
             "incomplete": integer(summary.incomplete),
+            "times_ns": times_ns(state, sides),
             "unresolved": counts(&unresolved::samples(state)),
             "lost": counts(&summary.lost.iter().map(|(reason, &n)| (reason.clone(), n)).collect()),
         }),
     );
     lines
+}
+
+/// What threads did in the time that is drawn, by activity.
+fn times_ns(state: &FlameState, sides: Sides) -> Value {
+    let of_side = |(inside_ns, outside_ns)| match sides {
+        Sides::Inside | Sides::Difference => integer(inside_ns),
+        Sides::Outside => integer(outside_ns),
+    };
+    let times = ACTIVITIES.into_iter().zip(times(state));
+    times
+        .map(|(activity, times)| (activity.to_owned(), of_side(times)))
+        .collect::<Map<_, _>>()
+        .into()
 }
 
 /// A `function` object.

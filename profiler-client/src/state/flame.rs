@@ -16,6 +16,8 @@ pub struct FlameState {
     pub scope: String,
     /// What frames stand for.
     pub by: v1::Grouping,
+    /// Times that it is drawn of.
+    pub times: v1::Times,
     /// By the daemon's id for them.
     pub frames: HashMap<u32, v1::Frame>,
     /// By id. Parents have been there before their children; [`Self::order`] tells the order.
@@ -57,6 +59,7 @@ impl FlameState {
             cost,
             final_reason: _,
             by,
+            times,
         } = message;
         if snapshot {
             *self = Self {
@@ -92,6 +95,7 @@ impl FlameState {
         }
         // One that is not known yet has frames all the same.
         self.by = v1::Grouping::try_from(by).unwrap_or_default();
+        self.times = v1::Times::try_from(times).unwrap_or_default();
         if cost.is_some() {
             self.cost = cost;
         }

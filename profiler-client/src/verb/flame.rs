@@ -23,7 +23,12 @@ use crate::{
         svg::{self, About},
         threshold, units,
     },
-    state::{flame::FlameState, rename::rename, unresolved},
+    state::{
+        flame::FlameState,
+        rename::rename,
+        times::{ACTIVITIES, times},
+        unresolved,
+    },
     stop::Stop,
     watch::Run,
 };
@@ -50,6 +55,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             over: request.over.into(),
             difference: request.sides == Sides::Difference,
             by: request.by.into(),
+            times: request.times.into(),
         };
         let stream = client.watch_flame(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_flame(watch).await?.into_inner());
@@ -79,7 +85,12 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             if let Some(debuginfod) = &mut debuginfod {
                 debuginfod.want(state.frames.values());
             }
-            progress.show(&describe(&state, began.elapsed(), request.duration));
+            progress.show(&describe(
+                &state,
+                request.sides,
+                began.elapsed(),
+                request.duration,
+            ));
             Ok(())
         })
         .await?
@@ -95,7 +106,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             name(&mut state, names);
         }
         output.write(&render(&state, &request, &about))?;
-        let run = describe(&state, about.elapsed, None) + &not_resolved(&state);
+        let run = describe(&state, request.sides, about.elapsed, None) + &not_resolved(&state);
         match &request.output {
             Some(path) => note(&format!("{} written: {run}", terminal(&path.to_string_lossy()))),
             None => note(&run),
@@ -137,7 +148,7 @@ fn render(state: &FlameState, request: &Flame, about: &About) -> String {
 }
 
 /// The run so far, in a line.
-fn describe(state: &FlameState, elapsed: Duration, of: Option<Duration>) -> String {
+fn describe(state: &FlameState, sides: Sides, elapsed: Duration, of: Option<Duration>) -> String {
     let summary = &state.summary;
     let mut text = units::duration(elapsed.as_nanos() as f64);
     if let Some(of) = of {
@@ -153,11 +164,40 @@ fn describe(state: &FlameState, elapsed: Duration, of: Option<Duration>) -> Stri
         let complete = units::ratio(drawn.saturating_sub(summary.incomplete), drawn);
         text.push_str(&format!(", {} of stacks complete", units::percent(complete)));
     }
+    let activities = activities(state, sides);
+    if !activities.is_empty() {
+        text.push_str(&format!(", {activities}"));
+    }
     let threshold = threshold::describe(&state.scope, summary);
     if !threshold.is_empty() {
         text.push_str(&format!(", {threshold}"));
     }
     text
+}
+
+/// What threads did in the time that is drawn, where that is time off the CPU too.
+fn activities(state: &FlameState, sides: Sides) -> String {
+    if matches!(state.times, v1::Times::Unspecified | v1::Times::OnCpu) {
+        return String::new();
+    }
+    let times = times(state).map(|(inside_ns, outside_ns)| {
+        if sides == Sides::Outside {
+            outside_ns
+        } else {
+            inside_ns
+        }
+    });
+    let all_ns: u64 = times.iter().sum();
+    let shares: Vec<String> = ACTIVITIES
+        .into_iter()
+        .zip(times)
+        .filter(|(_, time_ns)| *time_ns > 0)
+        .map(|(activity, time_ns)| {
+            let share = units::percent(units::ratio(time_ns, all_ns));
+            format!("{share} {}", activity.replace("on_cpu", "on the CPU"))
+        })
+        .collect();
+    shares.join(", ")
 }
 
 /// How many samples have functions that are not known, and why.

@@ -2,9 +2,12 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use super::{
     bpf,
-    command::{Running, objects, profiler, run},
+    command::{Running, objects, profiler, run, through},
+    daemon::Daemon,
     fixture::Fixture,
 };
 
@@ -178,8 +181,9 @@ fn flame_graphs_tell_slow_calls_from_fast_ones() {
     };
     let flame = |scope: &str, more: &[&str]| flame_for("1.2", scope, more);
     // The 20/(1 - 0.95) calls without which a percentile is said to be warming take about a second.
-    let inside = flame("f[>= p95]", &["-f"]);
-    let outside = flame("f[> 5ms]", &["-f", "--outside"]);
+    // A fast call that has to make way for another program is slow as well, but not on the CPU.
+    let inside = flame("f[>= p95]", &["-f", "--on-cpu"]);
+    let outside = flame("f[> 5ms]", &["-f", "--on-cpu", "--outside"]);
     println!(
         "slow_path: {:.4} inside, {:.4} outside",
         share(inside.stdout(), "slow_path"),
@@ -193,7 +197,7 @@ fn flame_graphs_tell_slow_calls_from_fast_ones() {
     );
     assert!(share(outside.stdout(), "f") > 0.98, "{}", outside.stdout());
 
-    let compared = flame("f[> 5ms]", &["-f", "--diff"]);
+    let compared = flame("f[> 5ms]", &["-f", "--on-cpu", "--diff"]);
     let two = compared
         .stdout()
         .lines()
@@ -221,6 +225,13 @@ fn flame_graphs_tell_slow_calls_from_fast_ones() {
             .iter()
             .all(|stack| stack["type"] == "stack" && stack["frames"].is_array())
     );
+    let times = summary["times_ns"].as_object().unwrap();
+    let times_ns: u64 = times.values().map(|time| time.as_u64().unwrap()).sum();
+    let weights_ns: u64 = stacks
+        .iter()
+        .map(|stack| stack["weight_ns"].as_u64().unwrap())
+        .sum();
+    assert_eq!(times_ns, weights_ns, "{summary}");
 
     let tree = flame("", &[]);
     assert!(
@@ -229,6 +240,60 @@ fn flame_graphs_tell_slow_calls_from_fast_ones() {
         tree.stdout()
     );
     unharmed(target);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn flame_graphs_show_waits() {
+    let wait = |more: &[&str]| {
+        let daemon = Daemon::start();
+        let mut target = Fixture::start("offcpu", &["40".to_owned()]);
+        let pid = target.pid().to_string();
+        let arguments = [&["flame", "-p", &pid, "--json"], more].concat();
+        let flame = Running::start(through(&daemon.socket, &arguments));
+        while daemon
+            .sessions()
+            .first()
+            .is_none_or(|session| session["watchers"] != 1)
+        {}
+        target.say("go");
+        target.truth();
+        assert_eq!(target.finish().status, Some(0));
+        // The end of the target is the end of the run.
+        let mut objects = flame.end().status(0).objects();
+        (objects.pop().unwrap(), objects)
+    };
+    let function = |frame: &Value| frame["function"].as_str().unwrap().to_owned();
+    let time = |summary: &Value, activity: &str| summary["times_ns"][activity].as_u64().unwrap();
+
+    // Of a call both times are drawn, and only one where it is asked for.
+    let (summary, stacks) = wait(&["nap"]);
+    assert!(time(&summary, "sleeping") > time(&summary, "on_cpu"), "{summary}");
+    for stack in &stacks {
+        let names: Vec<String> = stack["frames"].as_array().unwrap().iter().map(function).collect();
+        assert!(names.iter().any(|name| name == "nap"), "{names:?}");
+        assert_eq!(
+            names.iter().position(|name| name == "__schedule"),
+            None,
+            "{names:?}"
+        );
+    }
+    let (summary, stacks) = wait(&["nap", "--on-cpu"]);
+    assert_eq!(time(&summary, "sleeping"), 0, "{summary} {stacks:?}");
+
+    // Without a call it is that of all threads.
+    let (summary, stacks) = wait(&["--off-cpu"]);
+    assert_eq!(time(&summary, "on_cpu"), 0, "{summary}");
+    let ends_with = |function: &str, activity: &str| {
+        stacks.iter().any(|stack| {
+            let text = stack["frames"].to_string();
+            text.contains(&format!("\"{function}\"")) && text.contains(activity)
+        })
+    };
+    assert!(ends_with("nap", "[sleeping]"), "{stacks:?}");
+    assert!(ends_with("birth", "[uninterruptible]"), "{stacks:?}");
+    assert!(ends_with("compete", "[runnable]"), "{stacks:?}");
+    assert!(ends_with("speaker", "[sleeping]"), "{stacks:?}");
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub struct Sample<'a> {
     pub ts_ns: u64,
     /// The time that it stands for.
     pub weight_ns: u64,
+    /// 1, or 0 where it is a part of the sample before: samples are counted by this.
+    pub count: u64,
     /// Its stack.
     pub node: NodeId,
     /// The thread's open spans, outermost first.
@@ -149,7 +151,7 @@ impl Joiner {
     /// Takes a sample.
     pub fn sample(&mut self, sample: &Sample<'_>) {
         let Some(outermost) = self.find(sample.spans) else {
-            self.elsewhere[Reason::NoSpan as usize] += 1;
+            self.elsewhere[Reason::NoSpan as usize] += sample.count;
             return;
         };
         let span = Awaited {
@@ -176,10 +178,10 @@ impl Joiner {
             sample.node.0.into(),
             Cell {
                 weight: sample.weight_ns,
-                samples: 1,
+                samples: sample.count,
             },
         );
-        pending.samples += 1;
+        pending.samples += sample.count;
         pending.latest_ns = pending.latest_ns.max(sample.ts_ns);
         self.stacks = self.stacks - before + pending.stacks.len();
         if self.stacks > self.max_pending {

@@ -127,7 +127,7 @@ impl ScopeAggregate {
         } else {
             let cell = Cell {
                 weight: sample.weight_ns,
-                samples: 1,
+                samples: sample.count,
             };
             self.each_age(|age, tree| age.matrix_mut().add(sample.ts_ns, sample.node, 0, cell, tree));
         }

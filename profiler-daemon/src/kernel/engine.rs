@@ -11,6 +11,7 @@ use profiler_common::{
     counter::Counter,
     limits::{MAX_PROBES, MAX_SITES, RING_BYTES},
     probe::ProbeId,
+    settings::Sampling,
 };
 
 use super::{
@@ -20,6 +21,7 @@ use super::{
     hits::HitMaps,
     multi::MultiPrograms,
     object,
+    off_cpu::{SharedStacks, Watch},
     ring::HitStacks,
     sampler::{self, Sampler},
     unwind_maps::UnwindMaps,
@@ -55,6 +57,53 @@ pub enum AttachKind {
     Perf,
 }
 
+/// Times that a process is sampled in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Times {
+    /// Those on the CPU, by a clock.
+    pub ticks: bool,
+    /// Those off the CPU.
+    pub off_cpu: OffCpu,
+}
+
+/// Threads whose intervals off the CPU are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum OffCpu {
+    /// None.
+    #[default]
+    No,
+    /// Those in open spans.
+    InSpans,
+    /// All.
+    All,
+}
+
+impl Times {
+    /// On the CPU alone.
+    pub const TICKS: Self = Self {
+        ticks: true,
+        off_cpu: OffCpu::No,
+    };
+
+    /// What either asks for.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            ticks: self.ticks || other.ticks,
+            off_cpu: self.off_cpu.max(other.off_cpu),
+        }
+    }
+
+    fn flags(self) -> u64 {
+        let off_cpu = match self.off_cpu {
+            OffCpu::No => 0,
+            OffCpu::InSpans => Sampling::OFF_CPU_IN_SPANS,
+            OffCpu::All => Sampling::OFF_CPU,
+        };
+        off_cpu | if self.ticks { Sampling::TICKS } else { 0 }
+    }
+}
+
 /// What this kernel lets the engine do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ability {
@@ -75,11 +124,14 @@ pub struct Engine {
     pub(super) multi: MultiPrograms,
     ring: RingBuf<MapData>,
     hit_stacks: HitStacks,
+    shared_stacks: SharedStacks,
     pub(super) counts: Counts,
     pub(super) hits: HitMaps,
     pub(super) gates: GatePool,
     pub(super) ability: Ability,
     sampler: Option<Sampler>,
+    /// While intervals off the CPU are recorded.
+    scheduler: Option<Watch>,
     /// What an interrupt of the sampler takes; measured when it is first started.
     interrupt_ns: Option<u64>,
     free_slots: BTreeSet<u16>,
@@ -129,6 +181,7 @@ impl Engine {
             multi,
             ring,
             hit_stacks: HitStacks::default(),
+            shared_stacks: SharedStacks::default(),
             counts,
             hits,
             gates: GatePool::default(),
@@ -138,6 +191,7 @@ impl Engine {
                 long_nops: kernel_release() >= LONG_NOPS,
             },
             sampler: None,
+            scheduler: None,
             interrupt_ns: None,
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
             free_slots: (0..MAX_PROBES as u16).collect(),
@@ -212,13 +266,15 @@ impl Engine {
         self.counts.set_gates(probe, gates);
     }
 
-    /// Samples these processes at a frequency; an empty list stops the sampler.
+    /// Samples these processes at a frequency, each in the times that are asked for; where there are none, it ends.
     ///
     /// # Errors
     /// Where the kernel refuses the clocks.
-    pub fn sample(&mut self, pids: &[u32], frequency_hz: u32) -> Result<(), KernelError> {
+    pub fn sample(&mut self, targets: &[(u32, Times)], frequency_hz: u32) -> Result<(), KernelError> {
         let period_ns = 1_000_000_000 / u64::from(frequency_hz.max(1));
-        if (pids.is_empty()
+        let ticks = targets.iter().any(|(_, times)| times.ticks);
+        let off_cpu = targets.iter().any(|(_, times)| times.off_cpu != OffCpu::No);
+        if (!ticks
             || self
                 .sampler
                 .as_ref()
@@ -227,10 +283,16 @@ impl Engine {
         {
             sampler.stop(&mut self.ebpf);
         }
-        let interrupt_ns = if pids.is_empty() { 0 } else { self.ready_sampler()? };
-        self.set_targets(pids, [period_ns, interrupt_ns])?;
-        if self.sampler.is_none() && !pids.is_empty() {
+        if !off_cpu && let Some(watch) = self.scheduler.take() {
+            watch.stop(&mut self.ebpf);
+        }
+        let interrupt_ns = if ticks { self.ready_sampler()? } else { 0 };
+        self.set_targets(targets, [period_ns, interrupt_ns])?;
+        if self.sampler.is_none() && ticks {
             self.sampler = Some(Sampler::start(&mut self.ebpf, frequency_hz)?);
+        }
+        if self.scheduler.is_none() && off_cpu {
+            self.scheduler = Some(Watch::start(&mut self.ebpf)?);
         }
         Ok(())
     }
@@ -249,19 +311,26 @@ impl Engine {
         Ok(measured)
     }
 
-    /// `sampling` is `profiler_common::settings::Sampling`, field by field.
-    fn set_targets(&mut self, pids: &[u32], sampling: [u64; 2]) -> Result<(), KernelError> {
+    /// `tick` is of `profiler_common::settings::Sampling`, field by field.
+    fn set_targets(
+        &mut self,
+        targets: &[(u32, Times)],
+        [weight_ns, interrupt_ns]: [u64; 2],
+    ) -> Result<(), KernelError> {
         let map = self
             .ebpf
             .map_mut("TARGETS")
             .ok_or(KernelError::Missing("TARGETS"))?;
-        let mut targets: HashMap<&mut MapData, u32, [u64; 2]> = HashMap::try_from(map)?;
-        let before: Vec<u32> = targets.keys().collect::<Result<_, _>>()?;
-        for pid in before.iter().filter(|pid| !pids.contains(pid)) {
-            targets.remove(pid)?;
+        let mut known: HashMap<&mut MapData, u32, [u64; 3]> = HashMap::try_from(map)?;
+        let before: Vec<u32> = known.keys().collect::<Result<_, _>>()?;
+        for pid in before
+            .iter()
+            .filter(|pid| !targets.iter().any(|(other, _)| other == *pid))
+        {
+            known.remove(pid)?;
         }
-        for pid in pids {
-            targets.insert(pid, sampling, 0)?;
+        for (pid, times) in targets {
+            known.insert(pid, [weight_ns, interrupt_ns, times.flags()], 0)?;
         }
         Ok(())
     }
@@ -277,7 +346,9 @@ impl Engine {
                     self.hit_stacks.give(hit);
                 }
                 each(record);
-            } else if !self.hit_stacks.keep(&item) {
+            } else if let Some(interval) = self.shared_stacks.interval(&item) {
+                each(Record::OffCpu(interval));
+            } else if !self.shared_stacks.keep(&item) && !self.hit_stacks.keep(&item) {
                 tracing::error!(
                     bytes = item.len(),
                     "damaged record: object and daemon do not match"

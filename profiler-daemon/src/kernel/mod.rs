@@ -11,6 +11,7 @@
 //! | `gates` | how a step of a scope is observed only inside the step before it |
 //! | `hits` | probes on single instructions, and what is read there |
 //! | `sampler` | the perf-event sampler |
+//! | `off_cpu` | intervals off the CPU, from the scheduler |
 //! | `counts` | histograms and counters, read through shared memory |
 //! | `unwind_maps` | the tables that stacks are walked by |
 //! | `ring` | records, parsed once |
@@ -26,6 +27,7 @@ mod gates;
 mod hits;
 mod multi;
 mod object;
+mod off_cpu;
 mod perf;
 mod ring;
 mod sampler;
@@ -35,9 +37,10 @@ mod unwind_maps;
 pub use attach::{Attachment, ExitSite, ProbeSpec, can_be_done};
 pub use capability::{Missing, missing_capabilities};
 pub use counts::ProbeCounts;
-pub use engine::{Ability, AttachKind, Config, Engine};
+pub use engine::{Ability, AttachKind, Config, Engine, OffCpu, Times};
 pub use error::KernelError;
 pub use gates::{Gate, Gates};
 pub use hits::{HitCounts, HitSpec, LookSpec};
+pub use off_cpu::{Activity, Interval, SharedStack};
 pub use ring::{Hit, ReadValue, Record, UserStack};
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

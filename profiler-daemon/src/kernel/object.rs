@@ -61,6 +61,8 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         instance_return_offset,
         instance_next_offset,
         fs_base_offset,
+        pid_offset,
+        seed,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -76,6 +78,8 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         instance_return_offset: btf.offset("return_instance", "orig_ret_vaddr")?,
         instance_next_offset: btf.offset("return_instance", "next")?,
         fs_base_offset: btf.offset("task_struct", "thread.fsbase")?,
+        pid_offset: btf.offset("task_struct", "pid")?,
+        seed: seed(),
     };
     Ok([
         sas_ss_sp_offset,
@@ -92,7 +96,16 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         instance_return_offset,
         instance_next_offset,
         fs_base_offset,
+        pid_offset,
+        seed,
     ])
+}
+
+/// A number that nobody knows beforehand.
+fn seed() -> u32 {
+    use std::hash::{BuildHasher as _, RandomState};
+    let [a, b, c, d, ..] = RandomState::new().hash_one(0).to_ne_bytes();
+    u32::from_ne_bytes([a, b, c, d])
 }
 
 /// Fields of [`Settings`].

@@ -9,6 +9,8 @@ use profiler_common::{
     values::{MAX_BYTES, MAX_VALUES},
 };
 
+use super::off_cpu::Interval;
+
 /// What the programs have to tell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
@@ -35,6 +37,8 @@ pub enum Record {
     SpanEnd(SpanEnd),
     /// A line was reached.
     Hit(Hit),
+    /// A thread was off the CPU.
+    OffCpu(Interval),
 }
 
 /// A line that was reached.
@@ -204,7 +208,8 @@ const _: () = assert!(size_of::<HitHeader>() == 40 && size_of::<ValueHeader>() =
 const _: () = assert!(size_of::<SampleHeader>() == 40 && size_of::<SpanEnd>() == 72);
 const _: () = assert!(size_of::<StackHeader>() == 24);
 
-struct Reader<'a>(&'a [u8]);
+/// Reads a record field by field; `None` where it ends before.
+pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl Reader<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
@@ -213,15 +218,15 @@ impl Reader<'_> {
         Some(*head)
     }
 
-    fn u16(&mut self) -> Option<u16> {
+    pub fn u16(&mut self) -> Option<u16> {
         self.take().map(u16::from_ne_bytes)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_ne_bytes)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_ne_bytes)
     }
 
@@ -239,7 +244,7 @@ impl Reader<'_> {
         })
     }
 
-    fn span(&mut self) -> Option<SpanRef> {
+    pub fn span(&mut self) -> Option<SpanRef> {
         Some(SpanRef {
             probe: ProbeId(self.u32()?),
             gates: self.u32()?,

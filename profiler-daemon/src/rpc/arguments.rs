@@ -8,7 +8,8 @@ use crate::{
     aggregate::Over,
     plan::values,
     session::{
-        Caller, Capture, ExitMethod, NewSession, Purpose, Reason, ScopeEdit, SessionError, TargetSpec,
+        Caller, Capture, ExitMethod, FlameTimes, NewSession, Purpose, Reason, ScopeEdit, SessionError,
+        TargetSpec,
     },
     symbolize::Grouping,
 };
@@ -222,6 +223,16 @@ pub fn grouping(by: v1::Grouping) -> Grouping {
         v1::Grouping::Module => Grouping::Module,
         v1::Grouping::Thread => Grouping::Thread,
         v1::Grouping::Process => Grouping::Process,
+    }
+}
+
+/// Times that a flame graph is drawn of, where they are said.
+pub fn times(times: v1::Times) -> Option<FlameTimes> {
+    match times {
+        v1::Times::Unspecified => None,
+        v1::Times::OnCpu => Some(FlameTimes::OnCpu),
+        v1::Times::OffCpu => Some(FlameTimes::OffCpu),
+        v1::Times::Both => Some(FlameTimes::Both),
     }
 }
 

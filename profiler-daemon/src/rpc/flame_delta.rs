@@ -7,7 +7,7 @@ use profiler_proto::v1;
 use super::convert;
 use crate::{
     aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight},
-    session::FlamePicture,
+    session::{FlamePicture, FlameTimes},
     symbolize::{Frame, Grouping},
 };
 
@@ -70,6 +70,7 @@ impl FlameDelta {
             cost: Some(convert::cost(picture.cost)),
             final_reason: picture.ended.clone().unwrap_or_default(),
             by: grouping(picture.by).into(),
+            times: times(picture.times).into(),
         }
     }
 
@@ -95,6 +96,14 @@ impl FlameDelta {
             ..Default::default()
         }));
         messages
+    }
+}
+
+fn times(times: FlameTimes) -> v1::Times {
+    match times {
+        FlameTimes::OnCpu => v1::Times::OnCpu,
+        FlameTimes::OffCpu => v1::Times::OffCpu,
+        FlameTimes::Both => v1::Times::Both,
     }
 }
 

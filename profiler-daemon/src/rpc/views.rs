@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::{arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, trace};
-use crate::session::{ExplainPicture, FlamePicture, FlameVariant, Handle, LatencyPicture, SpansPicture};
+use crate::session::{ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture};
 
 /// The service.
 pub struct Views(pub Handle);
@@ -103,14 +103,15 @@ impl ViewService for Views {
     ) -> Result<Response<Self::WatchFlameStream>, Status> {
         let caller = arguments::caller(&request)?;
         let request = request.into_inner();
-        let variant = FlameVariant {
+        let asked = FlameRequest {
             by: arguments::grouping(request.by()),
+            times: arguments::times(request.times()),
             over: arguments::over(request.over()),
             difference: request.difference,
         };
         let interval_ns = arguments::interval_ns(request.interval)?;
         let name = arguments::name(request.session)?;
-        let pictures = self.0.watch_flame(caller, name, interval_ns, variant).await?;
+        let pictures = self.0.watch_flame(caller, name, interval_ns, asked).await?;
         let mut delta = FlameDelta::default();
         Ok(Response::new(messages(
             pictures,

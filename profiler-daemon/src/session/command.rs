@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::{
     counted::Counted,
     error::{Reason, SessionError},
-    picture::{ExitMethod, ExplainPicture, FlamePicture, FlameVariant, LatencyPicture, SessionInfo},
+    picture::{ExitMethod, ExplainPicture, FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
     spans::SpansPicture,
     trace::TraceBatch,
 };
@@ -240,7 +240,7 @@ pub(super) enum Command {
         caller: Caller,
         name: String,
         interval_ns: u64,
-        variant: FlameVariant,
+        request: FlameRequest,
         reply: Reply<watch::Receiver<Option<Arc<FlamePicture>>>>,
     },
     WatchExplain {
@@ -496,13 +496,13 @@ impl Handle {
         caller: Caller,
         name: String,
         interval_ns: u64,
-        variant: FlameVariant,
+        request: FlameRequest,
     ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
         self.ask(|reply| Command::WatchFlame {
             caller,
             name,
             interval_ns,
-            variant,
+            request,
             reply,
         })
         .await

@@ -6,7 +6,7 @@ use profiler_common::{probe::ProbeId, record::SpanEnd};
 
 use super::{
     functions::Functions,
-    picture::{Cost, FlamePicture, FlameVariant},
+    picture::{Cost, FlameKind, FlamePicture, FlameVariant},
     population::Population,
     sampling::Sampling,
     symbols::{Dropped, Named},
@@ -18,7 +18,7 @@ use crate::{
         predicate::Predicate, threshold::Band,
     },
     kernel::Engine,
-    symbolize::{Frame, Grouping},
+    symbolize::Frame,
 };
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
@@ -26,7 +26,7 @@ pub const EXPIRE_AFTER_NS: u64 = 2_000_000_000;
 
 /// The flame graph of one scope, of one kind of frame.
 pub struct Flame {
-    by: Grouping,
+    kind: FlameKind,
     aggregate: ScopeAggregate,
     overs: Vec<Over>,
     /// Grows with each scope whose functions are others: its nodes have nothing in common with those before.
@@ -58,7 +58,7 @@ impl Flame {
     /// Begins now, without calls or samples. `spans` are the steps of the scope, and the functions and calls of the one
     /// that divides; `None` for all of the target's samples.
     pub fn new(
-        by: Grouping,
+        kind: FlameKind,
         engine: &Engine,
         dropped: Dropped,
         spans: Option<&(Nesting, &Functions, Population<'_>)>,
@@ -75,7 +75,7 @@ impl Flame {
         }
         aggregate.set_predicates(predicates);
         Self {
-            by,
+            kind,
             aggregate,
             overs: Vec::new(),
             generation: 0,
@@ -114,20 +114,24 @@ impl Flame {
             tid,
             ts_ns,
             weight_ns,
+            activity,
+            count,
             spans,
             stacks,
             complete,
         } = sample
+            && self.kind.times.contain(*activity)
             && *ts_ns >= self.since_ns
-            && let Some(stack) = stacks.of(self.by)
+            && let Some(stack) = stacks.of(self.kind.by)
         {
             let node = self.aggregate.intern(stack, *complete);
-            let (tgid, tid, ts_ns, weight_ns) = (*tgid, *tid, *ts_ns, *weight_ns);
+            let (tgid, tid, ts_ns, weight_ns, count) = (*tgid, *tid, *ts_ns, *weight_ns, *count);
             self.aggregate.sample(&Sample {
                 tgid,
                 tid,
                 ts_ns,
                 weight_ns,
+                count,
                 node,
                 spans,
             });
@@ -164,18 +168,23 @@ impl Flame {
     ) {
         self.extend_nodes();
         let sampling = Sampling::now(engine, moment.dropped).since(self.before);
-        let lost = sampling.losses();
+        let lost = sampling.losses(self.kind.times);
         watchers.publish(moment.now_ns, moment.ended.is_some(), |variant, seq| {
-            let FlameVariant { by, over, difference } = variant;
-            (by == self.by).then(|| FlamePicture {
+            let FlameVariant {
+                kind,
+                over,
+                difference,
+            } = variant;
+            (kind == self.kind).then(|| FlamePicture {
                 seq,
                 scope: Arc::clone(moment.scope),
-                by,
+                by: kind.by,
+                times: kind.times,
                 generation: self.generation,
                 frames: Arc::clone(moment.frames),
                 nodes: Arc::clone(&self.nodes),
                 picture: self.aggregate.picture(moment.now_ns, over, difference),
-                attempted: sampling.attempted,
+                attempted: sampling.attempted(self.kind.times),
                 lost: lost.clone(),
                 cost: moment.cost,
                 ended: moment.ended.map(str::to_owned),

@@ -74,8 +74,8 @@ pub use library::Library;
 pub use lines::TracedPlace;
 pub use list::list_functions;
 pub use picture::{
-    Cost, ExitMethod, ExplainPicture, FlamePicture, FlameVariant, FunctionInfo, FunctionLatency,
-    LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
+    Cost, ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameRequest, FlameTimes, FlameVariant,
+    FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
 };
 
 pub use source::{MarkedLine, SourceView, Sources, sources};

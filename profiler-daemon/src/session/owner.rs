@@ -15,7 +15,7 @@ use super::{
     cost::monotonic_ns,
     counted::Counted,
     error::{Reason, SessionError},
-    picture::{ExplainPicture, FlamePicture, FlameVariant, LatencyPicture, SessionInfo},
+    picture::{ExplainPicture, FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
     prepare::Prepared,
     refusal::kernel_refusal,
     running::{MAX_RECORDS, OPENING_NS, Opening, Running, answer},
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     follow::Following,
-    kernel::{Ability, Engine},
+    kernel::{Ability, Engine, Times},
     symbolize::{Groupings, SideLoaded},
 };
 
@@ -158,10 +158,10 @@ impl Owner {
                 caller,
                 name,
                 interval_ns,
-                variant,
+                request,
                 reply,
             } => {
-                self.watch_flame(caller, &name, interval_ns, variant, reply);
+                self.watch_flame(caller, &name, interval_ns, request, reply);
             }
             Command::WatchExplain {
                 caller,
@@ -224,7 +224,7 @@ impl Owner {
         caller: Caller,
         name: &str,
         interval_ns: u64,
-        variant: FlameVariant,
+        request: FlameRequest,
         reply: Reply<tokio::sync::watch::Receiver<Option<Arc<FlamePicture>>>>,
     ) {
         let now_ns = monotonic_ns();
@@ -237,14 +237,16 @@ impl Owner {
             }
             refuse_returns(session)?;
             session.renew(now_ns);
-            Ok(session.flame_watchers.add(variant, interval_ns, now_ns))
+            let variant = request.variant(session.divides());
+            Ok((variant, session.flame_watchers.add(variant, interval_ns, now_ns)))
         });
-        if watch.is_ok()
+        if let Ok((variant, _)) = &watch
             && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(name))
         {
             session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
-            session.maintain(variant, now_ns);
+            session.maintain(*variant, now_ns);
         }
+        let watch = watch.map(|(_, watch)| watch);
         self.open_sampled(name, now_ns, watch, reply);
     }
 
@@ -545,7 +547,12 @@ impl Owner {
                 .map_err(|error| kernel_refusal(&error))?;
         }
         let frequency_hz = sampled().map(|session| session.frequency_hz).max().unwrap_or(0);
-        let sampled = running.engine.sample(&ready, frequency_hz);
+        let times_of = |pid: &u32| {
+            let wanted = sampled().filter(|session| session.pids().contains(pid));
+            wanted.map(Session::times).fold(Times::default(), Times::or)
+        };
+        let targets: Vec<(u32, Times)> = ready.iter().map(|pid| (*pid, times_of(pid))).collect();
+        let sampled = running.engine.sample(&targets, frequency_hz);
         let (pids, now_ns) = (if sampled.is_ok() { &*ready } else { &[] }, monotonic_ns());
         for session in self.sessions.values_mut() {
             session.note_sampled(pids, now_ns);

@@ -6,6 +6,7 @@ use super::by_value::CallsByValue;
 use super::explain::Explained;
 use crate::{
     aggregate::{Over, explain::Durations, latency::Summaries, picture::Picture},
+    kernel::{Activity, OffCpu, Times},
     symbolize::{Frame, Grouping},
 };
 
@@ -188,12 +189,87 @@ pub struct ExplainPicture {
 /// Which flame graph of a session's scope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlameVariant {
-    /// What frames stand for.
-    pub by: Grouping,
+    /// What is collected for it.
+    pub kind: FlameKind,
     /// Histogram that percentiles are taken of and samples drawn from.
     pub over: Over,
     /// Whether the two sides are compared.
     pub difference: bool,
+}
+
+/// A flame graph as it is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlameRequest {
+    /// What frames stand for.
+    pub by: Grouping,
+    /// Of which times; `None` for both where there are spans, and on the CPU alone where there are none.
+    pub times: Option<FlameTimes>,
+    /// Histogram that percentiles are taken of and samples drawn from.
+    pub over: Over,
+    /// Whether the two sides are compared.
+    pub difference: bool,
+}
+
+impl FlameRequest {
+    /// What is drawn for it.
+    #[must_use]
+    pub fn variant(self, in_spans: bool) -> FlameVariant {
+        let usual = if in_spans {
+            FlameTimes::Both
+        } else {
+            FlameTimes::OnCpu
+        };
+        FlameVariant {
+            kind: FlameKind {
+                by: self.by,
+                times: self.times.unwrap_or(usual),
+            },
+            over: self.over,
+            difference: self.difference,
+        }
+    }
+}
+
+/// What flame graphs are collected apart.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlameKind {
+    /// What frames stand for.
+    pub by: Grouping,
+    /// Of which times.
+    pub times: FlameTimes,
+}
+
+/// Times that a flame graph is drawn of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FlameTimes {
+    /// On the CPU.
+    OnCpu,
+    /// Off the CPU.
+    OffCpu,
+    /// Both.
+    Both,
+}
+
+impl FlameTimes {
+    /// Whether this is drawn.
+    #[must_use]
+    pub fn contain(self, activity: Activity) -> bool {
+        match self {
+            Self::OnCpu => activity == Activity::OnCpu,
+            Self::OffCpu => activity != Activity::OnCpu,
+            Self::Both => true,
+        }
+    }
+
+    /// What is sampled for it: off the CPU, inside spans, or everywhere where there are none.
+    #[must_use]
+    pub fn sampled(self, in_spans: bool) -> Times {
+        let off_cpu = if in_spans { OffCpu::InSpans } else { OffCpu::All };
+        Times {
+            ticks: self != Self::OffCpu,
+            off_cpu: if self == Self::OnCpu { OffCpu::No } else { off_cpu },
+        }
+    }
 }
 
 /// The flame graph of a session's scope.
@@ -205,6 +281,8 @@ pub struct FlamePicture {
     pub scope: Arc<str>,
     /// What frames stand for.
     pub by: Grouping,
+    /// Of which times it is drawn.
+    pub times: FlameTimes,
     /// Generation of the tree: nodes of different ones have nothing in common.
     pub generation: u64,
     /// Frames by number; only ever appended to.

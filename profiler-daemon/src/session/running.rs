@@ -90,6 +90,10 @@ impl Running {
             let stack = match &record {
                 Record::Sample { tgid, flags, .. } => Some((*tgid, *flags)),
                 Record::Hit(hit) => hit.stack.as_ref().map(|stack| (hit.tgid, stack.flags)),
+                Record::OffCpu(interval) => {
+                    let stack = interval.stack.as_deref();
+                    stack.map(|stack| (interval.tgid, stack.user.flags))
+                }
                 Record::SpanEnd(_) => None,
             };
             if let Some((tgid, flags)) = stack

@@ -2,27 +2,66 @@
 
 use profiler_common::counter::Counter;
 
-use super::{picture::Losses, symbols::Dropped};
+use super::{
+    picture::{FlameTimes, Losses},
+    symbols::Dropped,
+};
 use crate::kernel::Engine;
 
-/// Counters of the way from the sampler to the sessions, of all of them together.
+/// Counters of the way from the programs to the sessions, of all of them together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sampling {
-    /// Samples of a target's thread.
-    pub attempted: u64,
-    sample_ring_full: u64,
-    sample_yielded: u64,
+    ticks: Way,
+    off_cpu: Way,
+    /// Intervals whose threads were more than are kept.
+    off_cpu_limit: u64,
+    /// Intervals without a stack.
+    off_cpu_stack_skipped: u64,
+    off_cpu_stack_ring_full: u64,
     span_end_ring_full: u64,
     dropped: Dropped,
+}
+
+/// Counters of one kind of samples.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Way {
+    attempted: u64,
+    ring_full: u64,
+    yielded: u64,
+}
+
+impl Way {
+    fn since(self, before: Self) -> Self {
+        Self {
+            attempted: self.attempted.saturating_sub(before.attempted),
+            ring_full: self.ring_full.saturating_sub(before.ring_full),
+            yielded: self.yielded.saturating_sub(before.yielded),
+        }
+    }
 }
 
 impl Sampling {
     /// As it stands.
     pub fn now(engine: &Engine, dropped: Dropped) -> Self {
+        let way = |attempted, ring_full, yielded| Way {
+            attempted: engine.counter(attempted),
+            ring_full: engine.counter(ring_full),
+            yielded: engine.counter(yielded),
+        };
         Self {
-            attempted: engine.counter(Counter::SampleAttempted),
-            sample_ring_full: engine.counter(Counter::SampleRingFull),
-            sample_yielded: engine.counter(Counter::SampleYielded),
+            ticks: way(
+                Counter::SampleAttempted,
+                Counter::SampleRingFull,
+                Counter::SampleYielded,
+            ),
+            off_cpu: way(
+                Counter::OffCpuAttempted,
+                Counter::OffCpuRingFull,
+                Counter::OffCpuYielded,
+            ),
+            off_cpu_limit: engine.counter(Counter::OffCpuLimit),
+            off_cpu_stack_skipped: engine.counter(Counter::OffCpuStackSkipped),
+            off_cpu_stack_ring_full: engine.counter(Counter::OffCpuStackRingFull),
             span_end_ring_full: engine.counter(Counter::SpanEndRingFull),
             dropped,
         }
@@ -31,9 +70,15 @@ impl Sampling {
     /// What came since an earlier reading.
     pub fn since(self, before: Self) -> Self {
         Self {
-            attempted: self.attempted.saturating_sub(before.attempted),
-            sample_ring_full: self.sample_ring_full.saturating_sub(before.sample_ring_full),
-            sample_yielded: self.sample_yielded.saturating_sub(before.sample_yielded),
+            ticks: self.ticks.since(before.ticks),
+            off_cpu: self.off_cpu.since(before.off_cpu),
+            off_cpu_limit: self.off_cpu_limit.saturating_sub(before.off_cpu_limit),
+            off_cpu_stack_skipped: self
+                .off_cpu_stack_skipped
+                .saturating_sub(before.off_cpu_stack_skipped),
+            off_cpu_stack_ring_full: self
+                .off_cpu_stack_ring_full
+                .saturating_sub(before.off_cpu_stack_ring_full),
             span_end_ring_full: self.span_end_ring_full.saturating_sub(before.span_end_ring_full),
             dropped: Dropped {
                 samples: self.dropped.samples.saturating_sub(before.dropped.samples),
@@ -42,24 +87,40 @@ impl Sampling {
         }
     }
 
-    /// Losses by reason: those of samples begin with `sample_`.
-    pub fn losses(&self) -> Losses {
+    /// Samples of a target's threads, in these times.
+    pub fn attempted(&self, times: FlameTimes) -> u64 {
+        let of = |way: Way, is_drawn: bool| if is_drawn { way.attempted } else { 0 };
+        of(self.ticks, times != FlameTimes::OffCpu) + of(self.off_cpu, times != FlameTimes::OnCpu)
+    }
+
+    /// Losses by reason, in these times: those of samples begin with `sample_` and `off_cpu_`, but those of their stacks
+    /// alone with `off_cpu_stack_`.
+    pub fn losses(&self, times: FlameTimes) -> Losses {
         let Self {
-            attempted: _,
-            sample_ring_full,
-            sample_yielded,
+            ticks,
+            off_cpu,
+            off_cpu_limit,
+            off_cpu_stack_skipped,
+            off_cpu_stack_ring_full,
             span_end_ring_full,
             dropped: Dropped { samples, span_ends },
         } = *self;
+        let (on, off) = (times != FlameTimes::OffCpu, times != FlameTimes::OnCpu);
         [
-            ("sample_ring_full", sample_ring_full),
-            ("sample_yielded", sample_yielded),
-            ("sample_symbols_behind", samples),
-            ("span_end_ring_full", span_end_ring_full),
-            ("span_end_symbols_behind", span_ends),
+            ("sample_ring_full", ticks.ring_full, on),
+            ("sample_yielded", ticks.yielded, on),
+            ("sample_symbols_behind", samples, true),
+            ("off_cpu_ring_full", off_cpu.ring_full, off),
+            ("off_cpu_yielded", off_cpu.yielded, off),
+            ("off_cpu_limit", off_cpu_limit, off),
+            ("off_cpu_stack_skipped", off_cpu_stack_skipped, off),
+            ("off_cpu_stack_ring_full", off_cpu_stack_ring_full, off),
+            ("span_end_ring_full", span_end_ring_full, true),
+            ("span_end_symbols_behind", span_ends, true),
         ]
         .into_iter()
-        .filter(|(_, count)| *count > 0)
+        .filter(|(_, count, is_drawn)| *count > 0 && *is_drawn)
+        .map(|(reason, count, _)| (reason, count))
         .collect()
     }
 }

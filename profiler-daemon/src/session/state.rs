@@ -29,7 +29,9 @@ use super::{
     cost::Meter,
     explain::Explain,
     flame::Flame,
-    picture::{ExitMethod, ExplainPicture, FlamePicture, FlameVariant, LatencyPicture, SessionInfo},
+    picture::{
+        ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameVariant, LatencyPicture, SessionInfo,
+    },
     population::JoinedCalls,
     prepare::Prepared,
     spans::{SampledFrom, Spans, SpansPicture},
@@ -45,9 +47,8 @@ use crate::{
         slots::WindowConfig,
         threshold::Band,
     },
-    kernel::{Engine, KernelError},
+    kernel::{Engine, KernelError, Times},
     plan::{scope::Scope, values::expression::Root},
-    symbolize::Grouping,
     target::Process,
 };
 
@@ -90,7 +91,7 @@ pub struct Session {
     lease_until_ns: u64,
     meter: Meter,
     /// One for each kind of frame that is watched: a few, each of bounded size.
-    flames: BTreeMap<Grouping, Flame>,
+    flames: BTreeMap<FlameKind, Flame>,
     explain: Option<Explain>,
     pub explain_watchers: Watchers<ExplainPicture, ()>,
     pub latency_watchers: Watchers<LatencyPicture, ()>,
@@ -305,6 +306,26 @@ impl Session {
         } else {
             format!("process {pid} ({name}) ended")
         })
+    }
+
+    /// Whether its samples are drawn inside spans.
+    pub fn divides(&self) -> bool {
+        self.divider().is_some()
+    }
+
+    /// In which times its target is to be sampled.
+    pub fn times(&self) -> Times {
+        let in_spans = self.divides();
+        let of_flames = self
+            .flame_watchers
+            .variants()
+            .map(|variant| variant.kind.times.sampled(in_spans));
+        let of_spans = if self.spans_watchers.is_empty() {
+            Times::default()
+        } else {
+            Times::TICKS
+        };
+        of_flames.fold(of_spans, Times::or)
     }
 
     /// Whether samples are wanted.

@@ -16,7 +16,7 @@ use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
 
 use super::cost::monotonic_ns;
 use crate::{
-    kernel::{Hit, Record, UserStack},
+    kernel::{Activity, Hit, Interval, Record, UserStack},
     symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer},
 };
 
@@ -34,6 +34,10 @@ pub enum Named {
         tid: u32,
         ts_ns: u64,
         weight_ns: u64,
+        /// What the thread did in that time.
+        activity: Activity,
+        /// 1, or 0 where it is a part of the one before: samples are counted by this.
+        count: u64,
         spans: Vec<SpanRef>,
         stacks: Stacks,
         /// Whether it reaches a known root.
@@ -77,7 +81,7 @@ pub struct Dropped {
 
 impl Dropped {
     fn all(records: &[Record]) -> Self {
-        let is_sample = |record: &&Record| matches!(record, Record::Sample { .. });
+        let is_sample = |record: &&Record| matches!(record, Record::Sample { .. } | Record::OffCpu(_));
         let samples = records.iter().filter(is_sample).count();
         Self {
             samples: samples as u64,
@@ -231,14 +235,20 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
                 groupings,
                 now_ns,
             } => {
-                let records = records
-                    .into_iter()
-                    .map(|record| name(&mut symbolizer, record, groupings, now_ns))
-                    .collect();
+                let mut named = Vec::with_capacity(records.len());
+                for record in records {
+                    name(&mut symbolizer, record, groupings, now_ns, &mut named);
+                }
                 let frames = symbolizer.frames();
                 let new = frames.get(frames_sent..).unwrap_or_default().to_vec();
                 frames_sent = frames.len();
-                if outbox.send(NamedBatch { records, frames: new }).is_err() {
+                if outbox
+                    .send(NamedBatch {
+                        records: named,
+                        frames: new,
+                    })
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -306,10 +316,17 @@ impl Walked {
     }
 }
 
-fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_ns: u64) -> Named {
-    let (tgid, tid, ts_ns, weight_ns, spans, kernel, mut user) = match record {
-        Record::SpanEnd(end) => return Named::SpanEnd(end),
-        Record::Hit(hit) => return Named::Hit(name_hit(symbolizer, hit, now_ns)),
+/// Names a record: one or more come of it.
+fn name(
+    symbolizer: &mut Symbolizer,
+    record: Record,
+    groupings: Groupings,
+    now_ns: u64,
+    named: &mut Vec<Named>,
+) {
+    match record {
+        Record::SpanEnd(end) => named.push(Named::SpanEnd(end)),
+        Record::Hit(hit) => named.push(Named::Hit(name_hit(symbolizer, hit, now_ns))),
         Record::Sample {
             tgid,
             tid,
@@ -321,9 +338,145 @@ fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_n
             flags,
         } => {
             let user = UserStack { addresses, flags };
-            (tgid, tid, ts_ns, weight_ns, spans, kernel, user)
+            let stack = name_stack(symbolizer, tgid, &kernel, user, groupings, now_ns);
+            let (activity, complete) = (Activity::OnCpu, stack.complete);
+            named.push(Named::Sample {
+                tgid,
+                tid,
+                ts_ns,
+                weight_ns,
+                activity,
+                count: 1,
+                spans,
+                stacks: stack.group(symbolizer, groupings, (tgid, tid), activity, now_ns),
+                complete,
+            });
         }
+        Record::OffCpu(interval) => name_interval(symbolizer, &interval, groupings, now_ns, named),
+    }
+}
+
+/// Names the stack of an interval off the CPU: a sample for each thing that the thread did.
+fn name_interval(
+    symbolizer: &mut Symbolizer,
+    interval: &Interval,
+    groupings: Groupings,
+    now_ns: u64,
+    named: &mut Vec<Named>,
+) {
+    let (tgid, tid) = (interval.tgid, interval.tid);
+    let stack = match interval.stack.as_deref() {
+        Some(stack) => {
+            let kernel = outside_scheduler(symbolizer, &stack.kernel);
+            name_stack(symbolizer, tgid, kernel, stack.user.clone(), groupings, now_ns)
+        }
+        None => NamedFrames::not_taken(symbolizer, groupings),
     };
+    for (number, (activity, weight_ns)) in interval.parts().enumerate() {
+        named.push(Named::Sample {
+            tgid,
+            tid,
+            ts_ns: interval.end_ns,
+            weight_ns,
+            activity,
+            count: u64::from(number == 0),
+            spans: interval.spans.clone(),
+            stacks: stack.group(symbolizer, groupings, (tgid, tid), activity, now_ns),
+            complete: stack.complete,
+        });
+    }
+}
+
+/// A kernel's stack without what the scheduler does once it has been asked for another thread, our own programs among it.
+fn outside_scheduler<'a>(symbolizer: &mut Symbolizer, kernel: &'a [u64]) -> &'a [u64] {
+    let mut frames = Vec::new();
+    for (depth, address) in kernel.iter().take(MAX_IN_SCHEDULER).enumerate() {
+        frames.clear();
+        symbolizer.resolve_kernel(call_site(*address, depth), &mut frames);
+        let function = frames
+            .last()
+            .and_then(|frame| symbolizer.frames().get(frame.0 as usize));
+        if function.is_some_and(|frame| &*frame.function == "__schedule") {
+            return kernel.get(depth + 1..).unwrap_or_default();
+        }
+    }
+    kernel
+}
+
+/// Frames between the scheduler's own function and the innermost, at most.
+const MAX_IN_SCHEDULER: usize = 8;
+
+/// A stack whose addresses have names, root first.
+struct NamedFrames {
+    functions: Vec<FrameId>,
+    /// The same with the lines that ran, where they are asked for.
+    lines: Vec<FrameId>,
+    /// Whether it reaches a known root.
+    complete: bool,
+}
+
+impl NamedFrames {
+    /// In the place of one that was not taken.
+    fn not_taken(symbolizer: &mut Symbolizer, groupings: Groupings) -> Self {
+        let functions = vec![symbolizer.word("[stack not taken]", OFF_CPU)];
+        Self {
+            lines: if groupings.contain(Grouping::Line) {
+                functions.clone()
+            } else {
+                Vec::new()
+            },
+            functions,
+            complete: false,
+        }
+    }
+
+    /// In each grouping, with what the thread did innermost, unless it ran.
+    fn group(
+        &self,
+        symbolizer: &mut Symbolizer,
+        groupings: Groupings,
+        (tgid, tid): (u32, u32),
+        activity: Activity,
+        now_ns: u64,
+    ) -> Stacks {
+        let innermost = off_cpu_word(activity).map(|word| symbolizer.word(word, OFF_CPU));
+        Stacks::make(groupings, |grouping| {
+            let mut frames = match grouping {
+                Grouping::Function => self.functions.clone(),
+                Grouping::Line => self.lines.clone(),
+                Grouping::Module => symbolizer.fold_by_module(&self.functions),
+                Grouping::Thread => [&[symbolizer.thread(tgid, tid, now_ns)], &*self.functions].concat(),
+                Grouping::Process => [&[symbolizer.process(tgid, now_ns)], &*self.functions].concat(),
+            };
+            frames.extend(innermost);
+            frames
+        })
+    }
+}
+
+/// The module of frames that stand for what a thread does off the CPU.
+const OFF_CPU: &str = "[off-cpu]";
+
+/// What a thread does that does not run, in a word.
+fn off_cpu_word(activity: Activity) -> Option<&'static str> {
+    match activity {
+        Activity::OnCpu => None,
+        Activity::Sleeping => Some("[sleeping]"),
+        Activity::Uninterruptible => Some("[uninterruptible]"),
+        Activity::Stopped => Some("[stopped]"),
+        Activity::Runnable => Some("[runnable]"),
+    }
+}
+
+/// Names the addresses of a sample.
+fn name_stack(
+    symbolizer: &mut Symbolizer,
+    tgid: u32,
+    kernel: &[u64],
+    mut user: UserStack,
+    groupings: Groupings,
+    now_ns: u64,
+) -> NamedFrames {
     let mut walked = Walked::default();
     for (depth, address) in kernel.iter().enumerate() {
         symbolizer.resolve_kernel(call_site(*address, depth), &mut walked.functions);
@@ -346,29 +499,13 @@ fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_n
         }
     }
     let complete = walked.is_complete(symbolizer, user.flags);
-    let Walked {
-        functions: mut stack,
-        mut lines,
-    } = walked;
-    stack.reverse();
-    let stacks = Stacks::make(groupings, |grouping| match grouping {
-        Grouping::Function => stack.clone(),
-        Grouping::Line => {
-            let mut lines = lines.take().unwrap_or_default();
-            lines.reverse();
-            lines
-        }
-        Grouping::Module => symbolizer.fold_by_module(&stack),
-        Grouping::Thread => [&[symbolizer.thread(tgid, tid, now_ns)], &*stack].concat(),
-        Grouping::Process => [&[symbolizer.process(tgid, now_ns)], &*stack].concat(),
-    });
-    Named::Sample {
-        tgid,
-        tid,
-        ts_ns,
-        weight_ns,
-        spans,
-        stacks,
+    let Walked { mut functions, lines } = walked;
+    let mut lines = lines.unwrap_or_default();
+    functions.reverse();
+    lines.reverse();
+    NamedFrames {
+        functions,
+        lines,
         complete,
     }
 }

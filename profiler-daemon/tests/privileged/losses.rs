@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use profiler_daemon::{
     aggregate::Over,
     kernel, rpc,
-    session::{FlameVariant, Losses},
+    session::{FlameRequest, FlameTimes, Losses},
     symbolize::Grouping,
 };
 use profiler_proto::v1::{
@@ -196,8 +196,9 @@ fn updates_that_a_stalled_client_missed_are_counted() {
                 ROOT,
                 "stalled".to_owned(),
                 50_000_000,
-                FlameVariant {
+                FlameRequest {
                     by: Grouping::Function,
+                    times: Some(FlameTimes::OnCpu),
                     over: Over::Start,
                     difference: false,
                 },

@@ -22,6 +22,7 @@ mod killed;
 mod losses;
 mod many;
 mod memory;
+mod off_cpu;
 mod paths;
 mod percentiles;
 mod service;

@@ -6,7 +6,7 @@ use profiler_daemon::{
     aggregate::Over,
     kernel,
     session::{
-        self, Caller, Config, ExitMethod, FlamePicture, FlameVariant, FunctionLatency, Handle,
+        self, Caller, Config, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionLatency, Handle,
         LatencyPicture, NewSession, SessionError, SessionInfo, TargetSpec,
     },
     symbolize::Grouping,
@@ -116,14 +116,24 @@ impl Service {
         session: &SessionInfo,
         by: Grouping,
     ) -> watch::Receiver<Option<Arc<FlamePicture>>> {
-        let variant = FlameVariant {
+        self.watch_flame_of(session, by, FlameTimes::OnCpu)
+    }
+
+    pub fn watch_flame_of(
+        &self,
+        session: &SessionInfo,
+        by: Grouping,
+        times: FlameTimes,
+    ) -> watch::Receiver<Option<Arc<FlamePicture>>> {
+        let request = FlameRequest {
             by,
+            times: Some(times),
             over: Over::Start,
             difference: true,
         };
         let watch = self
             .handle
-            .watch_flame(ROOT, session.name.clone(), INTERVAL_NS, variant);
+            .watch_flame(ROOT, session.name.clone(), INTERVAL_NS, request);
         self.runtime.block_on(watch).unwrap()
     }
 

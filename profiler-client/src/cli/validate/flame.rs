@@ -54,12 +54,19 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         By::Thread => v1::Grouping::Thread,
         By::Process => v1::Grouping::Process,
     };
+    let times = match (args.on_cpu, args.off_cpu) {
+        (false, false) => v1::Times::Unspecified,
+        (true, false) => v1::Times::OnCpu,
+        (false, true) => v1::Times::OffCpu,
+        (true, true) => v1::Times::Both,
+    };
     Ok(Flame {
         session,
         sides,
         duration: args.duration.map(|span| span.0),
         over,
         by,
+        times,
         output: args.output,
         format,
         color: args.color,

@@ -2,10 +2,13 @@
 
 use profiler_proto::v1;
 
+use crate::state::times::OFF_CPU;
+
 /// A share difference from which on the colour is full.
 const FULL_EFFECT: f64 = 0.5;
 
-/// Fill and class of a frame by what it is: user code warm, inlined paler, the kernel cool.
+/// Fill and class of a frame by what it is: user code warm, inlined paler, the kernel cool, time off the CPU
+/// violet.
 #[must_use]
 pub fn frame(frame: &v1::Frame) -> (Option<String>, &'static str) {
     let hash = hash(&frame.function);
@@ -13,6 +16,8 @@ pub fn frame(frame: &v1::Frame) -> (Option<String>, &'static str) {
     let (a, b) = (unit(hash), unit(hash.rotate_left(32)));
     if frame.function.is_empty() || frame.function == "other" {
         (None, "n")
+    } else if frame.module == OFF_CPU {
+        (Some(hsl(255.0 + 30.0 * a, 0.38, 0.74 + 0.08 * b)), "k")
     } else if frame.kernel {
         (Some(hsl(196.0 + 30.0 * a, 0.42, 0.68 + 0.10 * b)), "k")
     } else if frame.inlined {

@@ -61,6 +61,7 @@ pub fn write(
             ("#ee9a4d", "user code"),
             ("#f8dfae", "inlined"),
             ("#94bcd2", "kernel"),
+            ("#c0b3dd", "off the CPU"),
         ],
         Sides::Difference => &[
             ("#c4221e", "more of the time inside"),

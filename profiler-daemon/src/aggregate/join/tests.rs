@@ -18,6 +18,7 @@ fn sample(tid: u32, ts_ns: u64, node: u32, spans: &[SpanRef]) -> Sample<'_> {
         tid,
         ts_ns,
         weight_ns: 10,
+        count: 1,
         node: NodeId(node),
         spans,
     }

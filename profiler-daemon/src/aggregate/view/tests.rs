@@ -115,6 +115,7 @@ impl Model {
                     tid,
                     ts_ns: now_ns,
                     weight_ns,
+                    count: 1,
                     node,
                     spans,
                 });
@@ -299,6 +300,7 @@ fn serve(aggregate: &mut ScopeAggregate, calls: std::ops::Range<u64>, start_ns: 
             tid: 1,
             ts_ns,
             weight_ns,
+            count: 1,
             node,
             spans: &[span],
         });
@@ -397,6 +399,7 @@ fn without_a_step_all_is_inside() {
             tid: 1,
             ts_ns,
             weight_ns: MS,
+            count: 1,
             node,
             spans: &[],
         });
@@ -435,6 +438,7 @@ fn elsewhere_ages_too() {
             tid: 1,
             ts_ns,
             weight_ns: MS,
+            count: 1,
             node,
             spans,
         });

@@ -117,14 +117,14 @@ impl Session {
             );
         }
         let same = nesting == self.nesting();
-        for (by, mut flame) in std::mem::take(&mut self.flames) {
+        for (kind, mut flame) in std::mem::take(&mut self.flames) {
             if same {
                 flame.set_predicates(self.dividing());
             } else {
-                let fresh = self.new_flame(by, engine, dropped, now_ns);
+                let fresh = self.new_flame(kind, engine, dropped, now_ns);
                 flame = fresh.succeeding(&flame, now_ns);
             }
-            self.flames.insert(by, flame);
+            self.flames.insert(kind, flame);
         }
         self.set_bands();
         self.renew_spans(engine, dropped, now_ns);

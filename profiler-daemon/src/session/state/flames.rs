@@ -3,7 +3,13 @@
 use std::collections::HashSet;
 
 use super::{
-    super::{flame::Flame, picture::FlameVariant, population::Population, spans::Spans, symbols::Dropped},
+    super::{
+        flame::Flame,
+        picture::{FlameKind, FlameVariant},
+        population::Population,
+        spans::Spans,
+        symbols::Dropped,
+    },
     Session,
 };
 use crate::{kernel::Engine, symbolize::Grouping};
@@ -12,17 +18,21 @@ impl Session {
     /// What the frames of its flame graphs and stacks stand for.
     pub fn groupings(&self) -> impl Iterator<Item = Grouping> + '_ {
         let of_spans = self.spans.iter().flat_map(|_| Spans::GROUPINGS);
-        self.flames.keys().copied().chain(of_spans)
+        self.flames.keys().map(|kind| kind.by).chain(of_spans)
     }
 
     /// Begins and ends flame graphs with their watchers.
     pub fn settle_flame(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
-        let watched: HashSet<Grouping> = self.flame_watchers.variants().map(|variant| variant.by).collect();
-        self.flames.retain(|by, _| watched.contains(by));
-        for by in watched {
-            if !self.flames.contains_key(&by) {
-                let flame = self.new_flame(by, engine, dropped, now_ns);
-                self.flames.insert(by, flame);
+        let watched: HashSet<FlameKind> = self
+            .flame_watchers
+            .variants()
+            .map(|variant| variant.kind)
+            .collect();
+        self.flames.retain(|kind, _| watched.contains(kind));
+        for kind in watched {
+            if !self.flames.contains_key(&kind) {
+                let flame = self.new_flame(kind, engine, dropped, now_ns);
+                self.flames.insert(kind, flame);
             }
         }
         self.set_bands();
@@ -30,18 +40,18 @@ impl Session {
 
     /// Keeps what such a flame graph needs.
     pub fn maintain(&mut self, variant: FlameVariant, now_ns: u64) {
-        if let Some(flame) = self.flames.get_mut(&variant.by) {
+        if let Some(flame) = self.flames.get_mut(&variant.kind) {
             flame.maintain(variant.over, now_ns);
         }
     }
 
-    pub(super) fn new_flame(&self, by: Grouping, engine: &Engine, dropped: Dropped, now_ns: u64) -> Flame {
+    pub(super) fn new_flame(&self, kind: FlameKind, engine: &Engine, dropped: Dropped, now_ns: u64) -> Flame {
         let spans = self.divider().and_then(|number| {
             let step = self.steps.get(number)?;
             Some((self.nesting()?, &step.functions, self.population(engine, number)))
         });
         Flame::new(
-            by,
+            kind,
             engine,
             dropped,
             spans.as_ref(),

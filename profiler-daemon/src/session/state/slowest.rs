@@ -4,7 +4,7 @@ use super::{
     super::{
         cost::monotonic_ns,
         flame::Moment,
-        picture::Losses,
+        picture::{FlameTimes, Losses},
         sampling::Sampling,
         spans::{self, Layout, Spans, SpansPicture},
         symbols::Dropped,
@@ -100,7 +100,7 @@ impl Session {
 
     /// What is lost of the calls that a layout shows, by reason.
     fn spans_losses(&self, engine: &Engine, dropped: Dropped, layout: &Layout) -> Losses {
-        let mut lost = Sampling::now(engine, dropped).losses();
+        let mut lost = Sampling::now(engine, dropped).losses(FlameTimes::OnCpu);
         lost.extend(span_losses(engine));
         lost.extend(join_losses(self.dropped));
         lost.extend(spans::program_losses(engine, layout));

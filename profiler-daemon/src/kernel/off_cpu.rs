@@ -1,0 +1,267 @@
+//! Intervals off the CPU: the scheduler's programs, and what they have to tell.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use aya::{
+    Btf, Ebpf,
+    maps::MapData,
+    programs::tp_btf::{BtfTracePoint, BtfTracePointLinkId},
+};
+use profiler_common::{
+    limits::MAX_SHARED_STACKS,
+    record::{OFF_CPU, OffCpuHeader, SHARED_STACK, SharedStackHeader, SpanRef, state},
+    thread::OffCpu,
+};
+
+use super::{
+    KernelError,
+    ring::{Reader, UserStack},
+};
+
+/// What a thread does while time passes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Activity {
+    /// It runs.
+    OnCpu,
+    /// It waits for an event, and a signal ends that: for input, a lock, a timer.
+    Sleeping,
+    /// It waits, and no signal ends that: for a disk mostly, or in the kernel.
+    Uninterruptible,
+    /// It was stopped, by a signal or a debugger.
+    Stopped,
+    /// It could run, and waits for a CPU.
+    Runnable,
+}
+
+impl Activity {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::OnCpu,
+        Self::Sleeping,
+        Self::Uninterruptible,
+        Self::Stopped,
+        Self::Runnable,
+    ];
+}
+
+/// An interval that a thread was off the CPU.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interval {
+    /// The process, in the initial PID namespace.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// `CLOCK_MONOTONIC`, when it left the CPU.
+    pub start_ns: u64,
+    /// When it could run again, in between.
+    pub woken_ns: u64,
+    /// When it ran again.
+    pub end_ns: u64,
+    /// What it did until it could run.
+    pub waited: Activity,
+    /// Process and thread that made it runnable, where it is known.
+    pub waker: Option<(u32, u32)>,
+    /// Spans that were open, outermost first.
+    pub spans: Vec<SpanRef>,
+    /// Where it left the CPU; `None` where that was not taken, or was lost.
+    pub stack: Option<Arc<SharedStack>>,
+}
+
+impl Interval {
+    /// What it did, and for how long; parts that took no time are left out.
+    pub fn parts(&self) -> impl Iterator<Item = (Activity, u64)> + use<> {
+        let waited_ns = self.woken_ns - self.start_ns;
+        let queued_ns = self.end_ns - self.woken_ns;
+        [(self.waited, waited_ns), (Activity::Runnable, queued_ns)]
+            .into_iter()
+            .filter(|(_, time_ns)| *time_ns > 0)
+    }
+}
+
+/// A stack that intervals share.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedStack {
+    /// Its name: of equal numbers, equal stacks of the same process.
+    pub id: u64,
+    /// Kernel addresses, innermost first.
+    pub kernel: Vec<u64>,
+    /// The part in user space.
+    pub user: UserStack,
+}
+
+/// Stacks that are kept: the programs may name those that have their place in [`MAX_SHARED_STACKS`], and some more are
+/// named by intervals that are under way.
+const MAX_STACKS: usize = 2 * MAX_SHARED_STACKS as usize;
+
+/// Stacks that were sent, for the intervals that name them.
+#[derive(Default)]
+pub(super) struct SharedStacks {
+    by_id: HashMap<u64, Arc<SharedStack>>,
+    /// In the order that they came in.
+    order: VecDeque<u64>,
+}
+
+impl SharedStacks {
+    /// Keeps a stack; whether these bytes are one.
+    pub fn keep(&mut self, bytes: &[u8]) -> bool {
+        let Some(stack) = parse_stack(bytes) else {
+            return false;
+        };
+        let id = stack.id;
+        if self.by_id.insert(id, Arc::new(stack)).is_none() {
+            self.order.push_back(id);
+        }
+        if self.order.len() > MAX_STACKS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.by_id.remove(&oldest);
+        }
+        true
+    }
+
+    /// Reads an interval, and gives it its stack; `None` where the bytes are something else.
+    pub fn interval(&self, bytes: &[u8]) -> Option<Interval> {
+        let (interval, stack) = parse_interval(bytes)?;
+        Some(Interval {
+            stack: self.by_id.get(&stack).cloned(),
+            ..interval
+        })
+    }
+}
+
+fn parse_stack(bytes: &[u8]) -> Option<SharedStack> {
+    let mut reader = Reader(bytes);
+    // Field by field, in the order of `SharedStackHeader`, whose offsets are asserted.
+    if reader.u32()? != SHARED_STACK {
+        return None;
+    }
+    let (_tgid, id) = (reader.u32()?, reader.u64()?);
+    let (kernel, user, flags, _zero) = (reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?);
+    let kernel = (0..kernel).map(|_| reader.u64()).collect::<Option<_>>()?;
+    let addresses = (0..user).map(|_| reader.u64()).collect::<Option<_>>()?;
+    Some(SharedStack {
+        id,
+        kernel,
+        user: UserStack { addresses, flags },
+    })
+}
+
+/// An interval without its stack, and what that is named by.
+fn parse_interval(bytes: &[u8]) -> Option<(Interval, u64)> {
+    let mut reader = Reader(bytes);
+    // Field by field, in the order of `OffCpuHeader`, whose offsets are asserted.
+    if reader.u32()? != OFF_CPU {
+        return None;
+    }
+    let (spans, tgid, tid) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let (start_ns, woken_ns, end_ns, stack) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
+    let (left_in, waker_tid, waker_tgid, _zero) =
+        (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    let spans = (0..spans).map(|_| reader.span()).collect::<Option<_>>()?;
+    // Clocks of two CPUs may differ by a little.
+    let end_ns = end_ns.max(start_ns);
+    let waited = activity_of(left_in);
+    let woken_ns = match (waited, woken_ns) {
+        (Activity::Runnable, _) => start_ns,
+        (_, 0) => end_ns,
+        _ => woken_ns.clamp(start_ns, end_ns),
+    };
+    let interval = Interval {
+        tgid,
+        tid,
+        start_ns,
+        woken_ns,
+        end_ns,
+        waited,
+        waker: (waker_tid != 0).then_some((waker_tgid, waker_tid)),
+        spans,
+        stack: None,
+    };
+    Some((interval, stack))
+}
+
+const _: () = assert!(size_of::<OffCpuHeader>() == 64 && size_of::<SharedStackHeader>() == 24);
+
+/// What a thread does that left the CPU in this state of the kernel's.
+fn activity_of(left_in: u32) -> Activity {
+    if left_in & state::PREEMPTED != 0 {
+        Activity::Runnable
+    } else if left_in & state::STOPPED != 0 {
+        Activity::Stopped
+    } else if left_in & state::UNINTERRUPTIBLE != 0 {
+        Activity::Uninterruptible
+    } else {
+        Activity::Sleeping
+    }
+}
+
+/// The programs and their tracepoints.
+const PROGRAMS: [(&str, &str); 2] = [
+    ("off_cpu_switch", "sched_switch"),
+    ("off_cpu_wake", "sched_waking"),
+];
+
+/// The scheduler is watched.
+pub(super) struct Watch {
+    /// In the order of [`PROGRAMS`].
+    links: Vec<(&'static str, BtfTracePointLinkId)>,
+}
+
+impl Watch {
+    /// Begins.
+    ///
+    /// # Errors
+    /// Where the kernel refuses the programs, or has no types of its tracepoints.
+    pub fn start(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
+        let btf = Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))?;
+        for (name, tracepoint) in PROGRAMS {
+            let program = program(ebpf, name)?;
+            if program.fd().is_err() {
+                program.load(tracepoint, &btf)?;
+            }
+        }
+        forget_threads(ebpf)?;
+        let mut watch = Self { links: Vec::new() };
+        for (name, _) in PROGRAMS {
+            match program(ebpf, name).and_then(|program| Ok(program.attach()?)) {
+                Ok(link) => watch.links.push((name, link)),
+                Err(error) => {
+                    watch.stop(ebpf);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(watch)
+    }
+
+    /// Ends. A thread that is off the CPU is not seen to come back.
+    pub fn stop(self, ebpf: &mut Ebpf) {
+        for (name, link) in self.links {
+            let detached = program(ebpf, name).and_then(|program| Ok(program.detach(link)?));
+            if let Err(error) = detached {
+                tracing::debug!(%error, name, "a program of the scheduler was gone");
+            }
+        }
+    }
+}
+
+/// Forgets who was off the CPU when the scheduler was last watched.
+fn forget_threads(ebpf: &mut Ebpf) -> Result<(), KernelError> {
+    const MAP: &str = "OFF_CPU";
+    const WORDS: usize = size_of::<OffCpu>() / 8;
+    let map = ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
+    let mut threads: aya::maps::HashMap<&mut MapData, u32, [u64; WORDS]> = map.try_into()?;
+    let before: Vec<u32> = threads.keys().collect::<Result<_, _>>()?;
+    for thread in before {
+        threads.remove(&thread)?;
+    }
+    Ok(())
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut BtfTracePoint, KernelError> {
+    let program = ebpf.program_mut(name).ok_or(KernelError::Missing(name))?;
+    Ok(program.try_into()?)
+}

@@ -1,0 +1,149 @@
+//! The spans that are open on a thread, as samples refer to them.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::helpers::generated::bpf_loop;
+use profiler_common::{
+    limits::MAX_DEPTH,
+    record::SpanRef,
+    thread::{OpenSpan, ThreadState},
+};
+
+use crate::{span, task};
+
+/// What the loop over the open spans carries along.
+#[repr(C)]
+struct Cursor {
+    state: *mut ThreadState,
+    /// Where references to the spans are written, one behind the other.
+    out: *mut SpanRef,
+    /// Spans to visit.
+    depth: u32,
+    /// What this sample took of the thread so far.
+    sampling_ns: u64,
+}
+
+/// How many of the open spans are not left behind by a jump that no probe has noticed yet.
+#[inline(always)]
+pub fn live_depth(state: Option<*mut ThreadState>, left: *mut u32) -> u32 {
+    let Some(state) = state else { return 0 };
+    // SAFETY: the state is a live map value. This CPU runs its only writer, which we interrupt.
+    let depth = unsafe { (&raw const (*state).depth).read_volatile() };
+    let depth = if depth as usize > MAX_DEPTH {
+        MAX_DEPTH as u32
+    } else {
+        depth
+    };
+    if depth == 0 {
+        return 0;
+    }
+    let Some(stack_pointer) = task::user_stack_pointer() else {
+        return depth;
+    };
+    // SAFETY: the caller's scratch.
+    unsafe { left.write_volatile(depth) };
+    let mut trim = Trim {
+        state,
+        stack_pointer,
+        left,
+        on_alternate: task::on_alternate_stack(stack_pointer),
+    };
+    // SAFETY: the callback takes a `Trim`, which outlives the call.
+    unsafe { bpf_loop(depth, trim_one as *mut c_void, (&raw mut trim).cast(), 0) };
+    // SAFETY: the caller's scratch.
+    let mut depth = unsafe { left.read_volatile() };
+    // SAFETY: register arithmetic that the optimiser cannot drop: for the verifier.
+    unsafe { core::arch::asm!("{0} &= 255", inout(reg) depth) };
+    depth
+}
+
+const _: () = assert!(MAX_DEPTH < 256);
+
+/// What the search for the topmost live span carries along.
+#[repr(C)]
+struct Trim {
+    state: *mut ThreadState,
+    stack_pointer: u64,
+    /// Spans that are not left behind, so far.
+    left: *mut u32,
+    on_alternate: bool,
+}
+
+/// Passes over the topmost span if the stack pointer shows that it was left.
+unsafe extern "C" fn trim_one(_index: u32, trim: *mut c_void) -> i64 {
+    // SAFETY: `live_depth` passes a `Trim` with a live map value.
+    unsafe {
+        let trim = &mut *trim.cast::<Trim>();
+        let depth = trim.left.read_volatile();
+        let top = span::span_at(trim.state, depth.wrapping_sub(1));
+        if !span::passed(top, trim.stack_pointer, trim.on_alternate) {
+            return 1;
+        }
+        trim.left.write_volatile(depth.wrapping_sub(1));
+    }
+    0
+}
+
+/// Writes references to a thread's open spans, outermost first.
+///
+/// # Safety
+/// `out` has room for as many, and for [`MAX_DEPTH`].
+#[inline(always)]
+pub unsafe fn write(state: *mut ThreadState, out: *mut SpanRef, depth: u32) {
+    for_each_span(state, out, depth, 0, write_span);
+}
+
+/// Marks a thread's open spans as hit, and keeps what that took of them.
+#[inline(always)]
+pub fn count_hit(state: *mut ThreadState, depth: u32, sampling_ns: u64) {
+    for_each_span(state, ptr::null_mut(), depth, sampling_ns, count_one);
+}
+
+#[inline(always)]
+fn for_each_span(
+    state: *mut ThreadState,
+    out: *mut SpanRef,
+    depth: u32,
+    sampling_ns: u64,
+    each: unsafe extern "C" fn(u32, *mut c_void) -> i64,
+) {
+    let mut cursor = Cursor {
+        state,
+        out,
+        depth,
+        sampling_ns,
+    };
+    // SAFETY: the callback takes a `Cursor`, which outlives the call.
+    unsafe { bpf_loop(depth, each as *mut c_void, (&raw mut cursor).cast(), 0) };
+}
+
+/// Writes one span's reference.
+unsafe extern "C" fn write_span(index: u32, cursor: *mut c_void) -> i64 {
+    // SAFETY: `for_each_span` passes a `Cursor` of live map values; indexes are masked to both arrays.
+    unsafe {
+        let cursor = &*cursor.cast::<Cursor>();
+        let index = index as usize & (MAX_DEPTH - 1);
+        let span = &raw const (*cursor.state).spans;
+        let span = span.cast::<OpenSpan>().add(index);
+        let out = cursor.out.add(index);
+        (*out).probe = (*span).probe;
+        (*out).gates = (&raw const (*span).own_gates).read_volatile();
+        (*out).sequence = u64::from((*span).sequence);
+        (*out).start_ns = (*span).start_ns;
+    }
+    0
+}
+
+/// Marks one span as hit, and keeps what that took of it.
+unsafe extern "C" fn count_one(index: u32, cursor: *mut c_void) -> i64 {
+    // SAFETY: as in `write_span`.
+    unsafe {
+        let cursor = &*cursor.cast::<Cursor>();
+        let span = (&raw mut (*cursor.state).spans).cast::<OpenSpan>();
+        let span = span.add(index as usize & (MAX_DEPTH - 1));
+        let (hits, sampling_ns) = (&raw mut (*span).hits, &raw mut (*span).sampling_ns);
+        sampling_ns.write_volatile(sampling_ns.read_volatile().wrapping_add(cursor.sampling_ns));
+        hits.write_volatile(hits.read_volatile().saturating_add(1));
+    }
+    0
+}
