@@ -363,6 +363,7 @@ impl Owner {
                 expected: Vec::new(),
                 groupings: Groupings::default(),
                 overheads: HashMap::new(),
+                hit_costs: None,
                 keep_until_ns: 0,
                 next_tick_ns: now_ns + TICK_NS,
                 next_read_ns: now_ns + READ_NS,
@@ -447,7 +448,17 @@ impl Owner {
         }
         let name = if name.is_empty() { self.make_name() } else { name };
         let running = self.running()?;
-        let attached = Session::attach(&mut running.engine, name.clone(), terms, prepared, monotonic_ns());
+        let hit_costs = match prepared.explain {
+            Some(_) => running.hit_costs(),
+            None => None,
+        };
+        let attached = Session::attach(
+            &mut running.engine,
+            name.clone(),
+            terms,
+            (prepared, hit_costs),
+            monotonic_ns(),
+        );
         let mut session = match attached {
             Ok(session) => session,
             Err(error) => {

@@ -5,7 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use profiler_common::record::SampleHeader;
 
 use super::{
-    calibrate, command::Reply, error::SessionError, picture::ExitMethod, state::Session, symbols::Symbols,
+    calibrate::{self, HitCosts},
+    command::Reply, error::SessionError, picture::ExitMethod, state::Session, symbols::Symbols,
 };
 use crate::{
     follow::Following,
@@ -38,6 +39,8 @@ pub struct Running {
     /// What the frames of the flame graphs stand for that somebody looks at.
     pub groupings: Groupings,
     pub overheads: HashMap<ExitMethod, u64>,
+    /// What it costs to reach a probe, once it was asked for; `None` in it where that could not be measured.
+    pub hit_costs: Option<Option<HitCosts>>,
     /// Until then it stays, though there may be no session: one is being prepared.
     pub keep_until_ns: u64,
     pub next_tick_ns: u64,
@@ -120,6 +123,16 @@ impl Running {
             });
             self.overheads.insert(method, overhead_ns);
         }
+    }
+
+    /// What it costs to reach a probe, measured once; `None` where that cannot be measured.
+    pub fn hit_costs(&mut self) -> Option<HitCosts> {
+        let engine = &mut self.engine;
+        *self.hit_costs.get_or_insert_with(|| {
+            calibrate::hit_costs_ns(engine)
+                .inspect_err(|error| tracing::warn!(%error, "what a probe costs could not be measured"))
+                .ok()
+        })
     }
 }
 
