@@ -3,6 +3,8 @@
 pub mod by_value;
 pub mod by_value_json;
 pub mod escape;
+pub mod estimate;
+pub mod estimate_json;
 pub mod explain;
 pub mod explain_json;
 pub mod folded;

@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use profiler_daemon::session::{
-    Capture, LatencyPicture, NewSession, Purpose, ScopeEdit, SessionInfo, TargetSpec, TraceBatch,
+    Capture, LatencyPicture, NewSession, Purpose, ScopeEdit, SessionInfo, TraceBatch,
 };
 use serde_json::Value;
 
 use super::{
     fixture::{Fixture, spec},
-    service::{ROOT, Service, Side, ended, function, time_under},
+    service::{ROOT, Service, Side, ended, function, session_of, time_under},
 };
 
 /// What lay inside some calls of `outer`, by the target's own count.
@@ -287,21 +287,13 @@ fn hits_in_slow_calls_are_traced_with_their_values() {
     let mut target = Fixture::start("paths", &spec("paths").args);
     target.prefer();
     let request = NewSession {
-        name: String::new(),
-        target: TargetSpec::Pid(target.pid()),
-        scope: scope("outer[> 1500us]/MARKED"),
-        frequency_hz: 99,
-        window_ns: 10_000_000_000,
-        half_life_ns: 30_000_000_000,
-        lease_ns: 900_000_000_000,
-        exit_method: None,
-        explain: false,
         capture: Some(Capture {
             print: vec![profiler_daemon::plan::values::parse("n").unwrap()],
             hits_per_second: 1_000_000,
             stack: false,
             purpose: Purpose::Shown,
         }),
+        ..session_of(target.pid(), &scope("outer[> 1500us]/MARKED"))
     };
     let session = service
         .runtime
@@ -375,21 +367,13 @@ fn hits_of_a_scope_that_is_edited_are_accounted_for() {
     let service = Service::start();
     let mut target = Fixture::start("paths", &["5000".to_owned()]);
     let request = NewSession {
-        name: String::new(),
-        target: TargetSpec::Pid(target.pid()),
-        scope: "inner".to_owned(),
-        frequency_hz: 99,
-        window_ns: 10_000_000_000,
-        half_life_ns: 30_000_000_000,
-        lease_ns: 900_000_000_000,
-        exit_method: None,
-        explain: false,
         capture: Some(Capture {
             print: Vec::new(),
             hits_per_second: 1_000_000,
             stack: false,
             purpose: Purpose::Shown,
         }),
+        ..session_of(target.pid(), "inner")
     };
     let created = service.handle.create(ROOT, request);
     let session = service.runtime.block_on(created).unwrap();

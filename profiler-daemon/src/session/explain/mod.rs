@@ -17,11 +17,7 @@ use std::collections::{HashMap, HashSet};
 use profiler_common::{limits::MAX_JOINED, probe::ProbeId, record::SpanEnd};
 
 use super::{
-    calibrate::HitCosts,
-    command::Capture,
-    cost::monotonic_ns,
-    prepare::PreparedStep,
-    trace::TracedValue,
+    calibrate::HitCosts, command::Capture, cost::monotonic_ns, prepare::PreparedStep, trace::TracedValue,
 };
 use crate::{
     aggregate::{
