@@ -280,6 +280,65 @@ fn two_who_edit_at_once_both_get_their_steps() {
     assert_eq!(target.finish().status, Some(0));
 }
 
+/// What is counted of the last step, and of how many calls.
+fn counted_of_line(service: &Service, pid: u32, step: &str) -> u64 {
+    let counted = service.handle.counted(ROOT, vec![pid]);
+    let counted = service.runtime.block_on(counted).unwrap();
+    let of_step = counted.iter().filter(|counted| counted.step == step);
+    of_step.map(|counted| counted.count).sum()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_line_at_the_entry_of_its_function_is_inside_of_it() {
+    let source = include_str!("../fixtures/engine/paths.c");
+    let entry = source
+        .lines()
+        .position(|line| line.contains("void inner("))
+        .unwrap()
+        + 1;
+    let step = format!("paths.c:{entry}");
+    for appended in [false, true] {
+        for print in [&[][..], &["n"]] {
+            let service = Service::start();
+            let mut target = Fixture::start("paths", &["200".to_owned()]);
+            let pid = target.pid();
+            let both = format!("inner/{step}");
+            let capture = (!print.is_empty()).then(|| Capture {
+                print: print
+                    .iter()
+                    .map(|text| profiler_daemon::plan::values::parse(text).unwrap())
+                    .collect(),
+                hits_per_second: 1_000_000,
+                stack: false,
+                purpose: Purpose::Shown,
+            });
+            let request = NewSession {
+                capture,
+                ..session_of(pid, if appended { "inner" } else { &both })
+            };
+            let session = service
+                .runtime
+                .block_on(service.handle.create(ROOT, request))
+                .unwrap();
+            if appended {
+                let edit = ScopeEdit::Append(step.clone());
+                let edited = service.handle.edit_scope(ROOT, session.name.clone(), edit);
+                assert_eq!(service.runtime.block_on(edited).unwrap().scope, both);
+            }
+            let calls = target.run()["inner"].calls;
+            assert_eq!(
+                counted_of_line(&service, pid, &step),
+                calls,
+                "appended {appended}, {print:?}"
+            );
+            assert_eq!(counted_of_line(&service, pid, "inner"), calls);
+            service.end(&session);
+            assert_eq!(target.finish().status, Some(0));
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs root"]
 fn hits_in_slow_calls_are_traced_with_their_values() {
