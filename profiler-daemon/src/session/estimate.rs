@@ -19,7 +19,7 @@ use crate::{
     aggregate::Over,
     kernel::{Gates, HitSpec, LookSpec},
     plan::scope::Place,
-    symbolize::Grouping,
+    symbolize::{Grouping, demangle},
     target::Process,
 };
 
@@ -108,7 +108,8 @@ pub struct EstimatedEnd {
 }
 
 impl EstimatedPlace {
-    fn of_span(pid: u32, place: &Place, span: &PreparedSpan) -> Self {
+    /// Also gives the linkage name of its function; empty where it is not known.
+    fn of_span(pid: u32, place: &Place, span: &PreparedSpan) -> (Self, String) {
         let PreparedSpan { site, .. } = span;
         let SiteInfo {
             function,
@@ -119,16 +120,15 @@ impl EstimatedPlace {
             exit_single_stepped,
             ..
         } = site;
-        let of_function = matches!(place, Place::Function(_));
-        Self {
+        let (name, linkage_name) = match place {
+            Place::Function(_) => (function.name.clone(), function.linkage_name.clone()),
+            _ => (String::new(), String::new()),
+        };
+        let estimated = Self {
             pid,
             place: Arc::new(TracedPlace {
                 site: function.name.clone(),
-                function: if of_function {
-                    function.name.clone()
-                } else {
-                    String::new()
-                },
+                function: name,
                 file: String::new(),
                 line: 0,
                 module: function.module.clone(),
@@ -144,11 +144,12 @@ impl EstimatedPlace {
             samples_inside: None,
             hits: None,
             cost_ns: None,
-        }
+        };
+        (estimated, linkage_name)
     }
 
-    fn of_line(pid: u32, line: &PreparedLine) -> Self {
-        Self {
+    fn of_line(pid: u32, line: &PreparedLine) -> (Self, String) {
+        let estimated = Self {
             pid,
             place: Arc::clone(&line.place),
             instruction: line.single_stepped.clone().unwrap_or_default(),
@@ -157,7 +158,8 @@ impl EstimatedPlace {
             samples_inside: None,
             hits: None,
             cost_ns: None,
-        }
+        };
+        (estimated, line.in_function.clone())
     }
 
     fn cost_ns(&self, costs: HitCosts) -> u64 {
@@ -166,8 +168,8 @@ impl EstimatedPlace {
     }
 }
 
-/// What a step's places are, and how hits of each are counted, in the same order.
-fn of_step(step: &PreparedStep) -> (EstimatedStep, Vec<MeasuredFile>) {
+/// What a step's places are, the linkage name of the function of each, and how its hits are counted, in the same order.
+fn of_step(step: &PreparedStep) -> (EstimatedStep, (Vec<String>, Vec<MeasuredFile>)) {
     let mut places = Vec::new();
     let mut files: Vec<MeasuredFile> = Vec::new();
     let mut add = |pid: u32, path: &PathBuf, specs: Vec<HitSpec>| {
@@ -202,7 +204,8 @@ fn of_step(step: &PreparedStep) -> (EstimatedStep, Vec<MeasuredFile>) {
         add(file.pid, &file.path, file.lines.iter().map(counted).collect());
     }
     let text = step.step.to_string();
-    (EstimatedStep { text, places }, files)
+    let (places, functions) = places.into_iter().unzip();
+    (EstimatedStep { text, places }, (functions, files))
 }
 
 impl Sampled {
@@ -237,13 +240,13 @@ impl Sampled {
         sampled
     }
 
-    /// Samples with a function on their stack.
-    fn inside(&self, place: &TracedPlace) -> Option<u64> {
-        if place.function.is_empty() || self.samples == 0 {
+    /// Samples with a function on their stack, by its linkage name; frames have its name without parameters.
+    fn inside(&self, module: &str, function: &str) -> Option<u64> {
+        if function.is_empty() || self.samples == 0 {
             return None;
         }
-        let module = place.module.rsplit('/').next().unwrap_or_default();
-        let key = (Arc::from(place.function.as_str()), Arc::from(module));
+        let module = module.rsplit('/').next().unwrap_or_default();
+        let key = (Arc::from(demangle(function.as_bytes())), Arc::from(module));
         Some(self.inside.get(&key).copied().unwrap_or(0))
     }
 }
@@ -259,7 +262,8 @@ impl Handle {
     ) -> Result<Estimate, SessionError> {
         let pids: Vec<u32> = prepared.processes.iter().map(Process::pid).collect();
         let mut warnings = prepared.warnings.clone();
-        let (mut steps, counted): (Vec<_>, Vec<_>) = prepared.steps.iter().map(of_step).unzip();
+        let (mut steps, others): (Vec<_>, Vec<_>) = prepared.steps.iter().map(of_step).unzip();
+        let (functions, counted): (Vec<_>, Vec<_>) = others.into_iter().unzip();
         let files: Vec<MeasuredFile> = counted.into_iter().flatten().collect();
         let places: usize = files.iter().map(|file| file.specs.len()).sum();
         if measures {
@@ -280,8 +284,11 @@ impl Handle {
             None
         };
         let mut hits = measured.iter().flat_map(|measured| measured.hits.iter().copied());
-        for place in steps.iter_mut().flat_map(|step| &mut step.places) {
-            place.samples_inside = sampled.as_ref().and_then(|sampled| sampled.inside(&place.place));
+        let places = steps.iter_mut().flat_map(|step| &mut step.places);
+        for (place, function) in places.zip(functions.iter().flatten()) {
+            place.samples_inside = sampled
+                .as_ref()
+                .and_then(|sampled| sampled.inside(&place.place.module, function));
             place.hits = hits.next();
             place.cost_ns = costs.map(|costs| place.cost_ns(costs));
         }
