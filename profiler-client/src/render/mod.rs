@@ -9,6 +9,8 @@ pub mod explain;
 pub mod explain_json;
 pub mod folded;
 pub mod json;
+#[cfg(test)]
+mod parsed;
 pub mod source;
 pub mod source_json;
 pub mod source_names;
