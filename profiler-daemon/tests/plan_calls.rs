@@ -230,6 +230,33 @@ fn callees_of_the_linkage_table_are_found_by_name() {
 }
 
 #[test]
+fn what_a_resolver_chooses_is_called_by_its_name_and_has_no_address() {
+    let file = "ifunc.c";
+    let line = line_with(file, "/* through a resolver */");
+    for flags in [
+        &["-O1", "-g"][..],
+        &["-O1", "-g", "-no-pie"],
+        &["-O1", "-g", "-fno-plt"],
+    ] {
+        let fixture = compile("gcc", file, flags);
+        let found = calls::find(&fixture.index, file, line, &exact("dispatched")).unwrap();
+        let [site] = &*found.sites else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (&*site.callee, site.callee_address),
+            ("dispatched", None),
+            "{flags:?}"
+        );
+        let resolver = calls::find(&fixture.index, file, line, &exact("resolver"));
+        assert!(
+            matches!(resolver, Err(CallError::NotCalled { .. })),
+            "{flags:?}: {resolver:?}"
+        );
+    }
+}
+
+#[test]
 fn what_is_no_site_is_said() {
     let file = "calls.c";
     let fixture = compile("gcc", file, &["-O2", "-g"]);

@@ -5,7 +5,11 @@
 mod plan_support;
 
 use plan_support::{Fixture, compile};
-use profiler_daemon::plan::values::{self, DebugFile, DebugSections, Refusal, Returns, Site};
+use profiler_daemon::plan::{
+    calls,
+    scope::Name,
+    values::{self, DebugFile, DebugSections, Refusal, Returns, Site},
+};
 
 /// Whether what a function returns can be read; why not.
 fn returned(fixture: &Fixture, function: &str) -> Result<(), Refusal> {
@@ -48,6 +52,43 @@ fn what_is_elsewhere_or_nowhere_is_not_read() {
         .collect();
     assert!(names.iter().any(|name| name.contains(".isra.")), "{names:?}");
     is_refused(&fixture, "dropped", "the compiler may have dropped it");
+}
+
+#[test]
+fn of_overloads_it_is_the_one_that_is_called() {
+    let fixture = compile("g++", "overloads.cc", &["-O2", "-g", "-shared", "-fPIC"]);
+    let bytes: &[u8] = (**fixture.index.bytes()).as_ref();
+    let sections = DebugSections::load(bytes, bytes).unwrap();
+    let debug = DebugFile::new(&sections).of_module(&fixture.index);
+    let text = std::fs::read_to_string(plan_support::source("overloads.cc")).unwrap();
+    let returned = |name: &str, word: &str| {
+        let line = text.lines().position(|line| line.contains(word)).unwrap() as u64 + 1;
+        let name_of = Name::Exact(name.to_owned());
+        let found = calls::find(&fixture.index, "overloads.cc", line, &name_of).unwrap();
+        let [site] = &*found.sites else {
+            panic!("{found:?}")
+        };
+        let at = Site {
+            address: site.call.address,
+            bias: 0,
+        };
+        let expression = values::parse("return").unwrap();
+        let returns = Returns::OfCallee {
+            name: &site.callee,
+            symbol: &site.symbol,
+            address: site.callee_address,
+        };
+        let lowered = values::lower_with(&debug, at, returns, &expression);
+        lowered
+            .map(|lowered| lowered.shape.type_name)
+            .map_err(|refusal| refusal.to_string())
+    };
+    assert_eq!(returned("pick", "of an int").unwrap(), "int");
+    assert_eq!(returned("alone", "of an int").unwrap(), "int");
+    let pair = returned("pick", "of a long").unwrap_err();
+    assert!(pair.contains("pair is returned"), "{pair}");
+    let vector = returned("pick", "of a double").unwrap_err();
+    assert!(vector.contains("vector register"), "{vector}");
 }
 
 #[test]

@@ -230,6 +230,36 @@ fn by_gdb(program: &Path, places: &[Vec<u64>]) -> Vec<BTreeSet<(String, String)>
 }
 
 #[test]
+fn code_of_lines_is_that_of_their_sites_calls_and_branches() {
+    for (build, file, fixture) in builds() {
+        let mut count = 0;
+        for function in own_functions(&fixture, file) {
+            for line in &function.lines {
+                let has = |address: u64| line.code.iter().any(|range| range.contains(&address));
+                let branches = line.branches.iter().map(|branch| branch.address);
+                let calls = line.calls.iter().map(|call| call.address);
+                for address in branches.chain(calls) {
+                    assert!(
+                        has(address),
+                        "{build} {}:{}: {address:#x}",
+                        function.name,
+                        line.line
+                    );
+                    let others = function
+                        .lines
+                        .iter()
+                        .filter(|other| other.code.iter().any(|range| range.contains(&address)));
+                    assert_eq!(others.count(), 1, "{build} {}:{}", function.name, line.line);
+                    count += 1;
+                }
+            }
+        }
+        println!("{build}: {count} addresses");
+        assert!(count >= 4, "{build}: {count}");
+    }
+}
+
+#[test]
 fn variables_are_those_of_gdb() {
     for (build, file, fixture) in builds() {
         let is_c = Path::new(file)

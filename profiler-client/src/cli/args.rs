@@ -25,7 +25,7 @@ pub use self::{
     listing::{FunctionsArgs, PsArgs, SourceArgs},
     scope::{ScopeAppendArgs, ScopeArgs, ScopeCountArgs, ScopeSetArgs, ScopeVerb},
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},
-    shared::{Color, Exit, HostArgs, SessionMakingArgs, TargetArgs},
+    shared::{Color, DryRunArgs, Exit, HostArgs, SessionMakingArgs, TargetArgs},
     spans::SpansArgs,
     trace::TraceArgs,
 };

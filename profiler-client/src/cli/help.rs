@@ -25,6 +25,7 @@ pub const ROOT: &str = help!(
   profiler latency -p 4211 handle_request         how long its calls take, live
   profiler trace -p 4211 main.cc:1310 --print n   what n is each time that this line is reached
   profiler spans -p 4211 handle_request           its slowest calls, and where they were
+  profiler latency -p 4211 'parse_*' --dry-run    what would be probed, before anything is
   profiler flame -p 4211 -o all.svg               where the time goes
   profiler flame -p 4211 'handle_request[>= p95]' -o slow.svg
                                                   ... in the slowest 5% of its calls

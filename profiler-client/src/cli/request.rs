@@ -71,6 +71,8 @@ pub enum Request {
         /// NDJSON.
         json: bool,
     },
+    /// `--dry-run`.
+    Estimate(Estimate),
     /// `session list`.
     SessionList {
         /// NDJSON.
@@ -88,6 +90,17 @@ pub enum Request {
         /// The change.
         edit: ScopeEdit,
     },
+}
+
+/// A validated `--dry-run`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// What would be done.
+    pub of: Box<v1::estimate_scope_request::Request>,
+    /// Hits are counted for a moment.
+    pub measures: bool,
+    /// NDJSON.
+    pub json: bool,
 }
 
 /// A change of a session's scope.

@@ -1,5 +1,6 @@
 //! The one place where typed flags become a request that makes sense; a file a verb where there is more to it.
 
+mod dry_run;
 mod explain;
 mod flame;
 mod latency;
@@ -56,43 +57,40 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         ),
         Verb::Latency(mut args) => (
             host(std::mem::take(&mut args.host))?,
-            Request::Latency(latency(args)?),
+            dry_run::or_estimate(args.dry_run, Request::Latency(latency(args)?))?,
         ),
         Verb::Trace(mut args) => (
             host(std::mem::take(&mut args.host))?,
-            Request::Trace(trace(args)?),
+            dry_run::or_estimate(args.dry_run, Request::Trace(trace(args)?))?,
         ),
         Verb::Spans(mut args) => (
             host(std::mem::take(&mut args.host))?,
-            Request::Spans(spans(args)?),
+            dry_run::or_estimate(args.dry_run, Request::Spans(spans(args)?))?,
         ),
         Verb::Flame(mut args) => (
             host(std::mem::take(&mut args.host))?,
-            Request::Flame(flame(args)?),
+            dry_run::or_estimate(args.dry_run, Request::Flame(flame(args)?))?,
         ),
         Verb::Explain(mut args) => (
             host(std::mem::take(&mut args.host))?,
-            Request::Explain(explain(args)?),
+            dry_run::or_estimate(args.dry_run, Request::Explain(explain(args)?))?,
         ),
         Verb::Session(args) => match args.verb {
-            SessionVerb::New(mut args) => (host(std::mem::take(&mut args.host))?, session_new(args)?),
+            SessionVerb::New(mut args) => (
+                host(std::mem::take(&mut args.host))?,
+                dry_run::or_estimate(args.dry_run, session_new(*args)?)?,
+            ),
             SessionVerb::List(args) => (host(args.host)?, Request::SessionList { json: args.json }),
             SessionVerb::End(args) => (host(args.host)?, Request::SessionEnd { name: args.name }),
         },
         Verb::Scope(args) => match args.verb {
             ScopeVerb::Set(args) => (
                 host(args.host)?,
-                Request::ScopeEdit {
-                    name: args.name,
-                    edit: ScopeEdit::Set(args.scope),
-                },
+                dry_run::edit(args.dry_run, args.json, args.name, ScopeEdit::Set(args.scope)),
             ),
             ScopeVerb::Append(args) => (
                 host(args.host)?,
-                Request::ScopeEdit {
-                    name: args.name,
-                    edit: ScopeEdit::Append(args.steps),
-                },
+                dry_run::edit(args.dry_run, args.json, args.name, ScopeEdit::Append(args.steps)),
             ),
             ScopeVerb::Drop(args) => (
                 host(args.host)?,

@@ -75,7 +75,10 @@ fn calls(summary: &v1::Summary) -> Value {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{
+        super::parsed::{keys, parse},
+        *,
+    };
     use crate::{render::text::tests::sample, state::by_value};
 
     fn state() -> LatencyState {
@@ -83,17 +86,6 @@ mod tests {
         let by = ByValue::read(by_value::tests::sample(1)).unwrap();
         state.functions.get_mut(&1).unwrap().by = Some(by);
         state
-    }
-
-    fn parse(lines: &str) -> Vec<Value> {
-        lines
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-
-    fn keys(value: &Value) -> Vec<&str> {
-        value.as_object().unwrap().keys().map(String::as_str).collect()
     }
 
     #[test]

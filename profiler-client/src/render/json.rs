@@ -255,19 +255,11 @@ fn number(value: f64) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::parsed::{keys, parse},
+        *,
+    };
     use crate::state::tree::tests::sample;
-
-    fn parse(lines: &str) -> Vec<Value> {
-        lines
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-
-    fn keys(value: &Value) -> Vec<&str> {
-        value.as_object().unwrap().keys().map(String::as_str).collect()
-    }
 
     #[test]
     fn a_latency_object_has_the_promised_keys() {

@@ -3,10 +3,14 @@
 pub mod by_value;
 pub mod by_value_json;
 pub mod escape;
+pub mod estimate;
+pub mod estimate_json;
 pub mod explain;
 pub mod explain_json;
 pub mod folded;
 pub mod json;
+#[cfg(test)]
+mod parsed;
 pub mod source;
 pub mod source_json;
 pub mod source_names;

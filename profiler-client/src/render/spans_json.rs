@@ -84,27 +84,18 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::parsed::{keys, parse},
+        *,
+    };
     use crate::render::spans::tests::sample;
-
-    fn objects(text: &str) -> Vec<Value> {
-        text.lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
 
     #[test]
     fn a_span_has_the_promised_keys() {
-        let objects = objects(&spans(&sample()));
+        let objects = parse(&spans(&sample()));
         assert_eq!(objects.len(), 3);
-        let keys: Vec<&str> = objects[0]
-            .as_object()
-            .unwrap()
-            .keys()
-            .map(String::as_str)
-            .collect();
         assert_eq!(
-            keys,
+            keys(&objects[0]),
             [
                 "type",
                 "schema",

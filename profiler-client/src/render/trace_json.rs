@@ -161,19 +161,11 @@ fn push_json(lines: &mut String, text: &str) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{
+        super::parsed::{keys, parse},
+        *,
+    };
     use crate::render::trace::tests::{sample, value};
-
-    fn parse(lines: &str) -> Vec<Value> {
-        lines
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-
-    fn keys(value: &Value) -> Vec<&str> {
-        value.as_object().unwrap().keys().map(String::as_str).collect()
-    }
 
     #[test]
     fn a_hit_has_the_promised_keys() {

@@ -1,5 +1,6 @@
 //! The verbs.
 
+mod estimate;
 mod explain;
 mod flame;
 mod functions;
@@ -51,6 +52,7 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
         Request::SessionNew { create, json } => {
             interruptible(stop, sessions::new(&host, &create, json)).await
         }
+        Request::Estimate(request) => interruptible(stop, estimate::run(&host, request)).await,
         Request::SessionList { json } => interruptible(stop, sessions::list(&host, json)).await,
         Request::SessionEnd { name } => interruptible(stop, sessions::end(&host, name)).await,
         Request::ScopeEdit { name, edit } => {

@@ -58,6 +58,7 @@ pub struct Seen {
     pub scopes: Vec<v1::SetScopeRequest>,
     /// Edits of scopes.
     pub edits: Vec<v1::EditScopeRequest>,
+    pub estimates: Vec<v1::EstimateScopeRequest>,
 }
 
 /// The daemon, until dropped.
@@ -363,6 +364,61 @@ impl session::SessionService for Service {
         Ok(Response::new(v1::EditScopeResponse {
             session: Some(session),
         }))
+    }
+
+    async fn estimate_scope(
+        &self,
+        request: Request<v1::EstimateScopeRequest>,
+    ) -> Result<Response<v1::EstimateScopeResponse>, Status> {
+        let request = request.into_inner();
+        let place = v1::EstimatedPlace {
+            pid: 7,
+            site: "handle".to_owned(),
+            function: "handle".to_owned(),
+            module: "/usr/bin/shop".to_owned(),
+            address: 0x1180,
+            instruction: "mov".to_owned(),
+            single_stepped: true,
+            exit_method: v1::ExitMethod::Ret.into(),
+            exits: 2,
+            samples_inside: Some(25),
+            hits: request.measure.then_some(500),
+            hit_cost_ns: Some(2_000),
+            ..Default::default()
+        };
+        let line = v1::EstimatedPlace {
+            pid: 7,
+            site: "shop.c:12".to_owned(),
+            function: "handle".to_owned(),
+            file: "shop.c".to_owned(),
+            line: 12,
+            module: "/usr/bin/shop".to_owned(),
+            address: 0x1190,
+            samples_inside: Some(25),
+            hits: request.measure.then_some(100),
+            ..Default::default()
+        };
+        let step = |step: &str, place| v1::EstimatedStep {
+            step: step.to_owned(),
+            places: vec![place],
+        };
+        let duration = |nanos| prost_types::Duration { seconds: 0, nanos };
+        let estimated = v1::EstimateScopeResponse {
+            scope: "handle/shop.c:12".to_owned(),
+            pids: vec![7],
+            attach_method: v1::AttachMethod::Multi.into(),
+            steps: vec![step("handle", place), step("shop.c:12", line)],
+            features: 0,
+            warnings: vec!["the entry of handle (mov) is single-stepped by the kernel".to_owned()],
+            samples: Some(v1::EstimateSamples {
+                samples: 100,
+                cpu: Some(duration(200_000_000)),
+                sampled: Some(duration(400_000_000)),
+            }),
+            counted: request.measure.then(|| duration(50_000_000)),
+        };
+        self.seen.lock().unwrap().estimates.push(request);
+        Ok(Response::new(estimated))
     }
 
     async fn renew_session(

@@ -14,6 +14,7 @@ mod command;
 mod covered;
 mod daemon;
 mod ends;
+mod estimate;
 mod explain;
 mod files;
 #[expect(dead_code, reason = "the engine's tests need more of a target")]

@@ -3,7 +3,7 @@
 use std::{
     ffi::CString,
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use aya::maps::{Array, MapData};
@@ -56,6 +56,10 @@ pub struct ProbeSpec {
 
 /// Live probes of functions or of single instructions. They stay attached until [`Engine::detach`] takes this back.
 pub struct Attachment {
+    /// The process and the file.
+    at: (u32, PathBuf),
+    /// Where spans begin, by program: file offset, cookie.
+    entries: Vec<(&'static str, Vec<(u64, u64)>)>,
     pub(super) probes: Vec<ProbeId>,
     pub(super) sites: Vec<u32>,
     pub(super) plans: Vec<(u32, u32)>,
@@ -67,6 +71,13 @@ impl Attachment {
     #[must_use]
     pub fn probes(&self) -> &[ProbeId] {
         &self.probes
+    }
+
+    /// Whether a span begins at an offset of a process's file.
+    #[must_use]
+    pub fn begins_at(&self, pid: u32, file: &Path, offset: u64) -> bool {
+        let mut sites = self.entries.iter().flat_map(|(_, sites)| sites);
+        self.at.0 == pid && self.at.1 == file && sites.any(|(begins, _)| *begins == offset)
     }
 }
 
@@ -96,15 +107,76 @@ impl Engine {
     /// # Errors
     /// Where the kernel refuses a site, or slots run out; nothing stays attached.
     pub fn attach(&mut self, pid: u32, file: &Path, specs: &[ProbeSpec]) -> Result<Attachment, KernelError> {
-        self.attach_all_or_none(|engine, attachment| engine.attach_all(pid, file, specs, attachment))
+        let mut attachment = self.attach_ends(pid, file, specs)?;
+        match self.attach_entries(&mut attachment) {
+            Ok(()) => Ok(attachment),
+            Err(error) => {
+                self.detach(attachment);
+                Err(error)
+            }
+        }
+    }
+
+    /// Attaches what sees spans end; none is seen to begin until [`Self::attach_entries`].
+    ///
+    /// # Errors
+    /// As of [`Self::attach`].
+    pub fn attach_ends(
+        &mut self,
+        pid: u32,
+        file: &Path,
+        specs: &[ProbeSpec],
+    ) -> Result<Attachment, KernelError> {
+        self.attach_all_or_none((pid, file), |engine, attachment| {
+            engine.attach_all_ends(pid, file, specs, attachment)
+        })
+    }
+
+    /// Attaches what sees spans begin. Of the programs at one instruction, the kernel runs the one first that was attached
+    /// last.
+    ///
+    /// # Errors
+    /// Where the kernel refuses; the attachment has then to be detached.
+    pub fn attach_entries(&mut self, attachment: &mut Attachment) -> Result<(), KernelError> {
+        let (pid, file) = attachment.at.clone();
+        for (program, sites) in &attachment.entries {
+            self.attach_program(program, pid, &file, sites, false, &mut attachment.links)?;
+        }
+        for probe in &attachment.probes {
+            self.counts.set_unmatched(*probe, 0);
+        }
+        Ok(())
+    }
+
+    /// Attaches what sees spans begin anew, so that it runs before all else at the same instructions. Calls that begin
+    /// meanwhile are not seen to.
+    ///
+    /// # Errors
+    /// Where the kernel refuses what it has taken before: nothing is then seen to begin any more.
+    pub fn attach_entries_anew(&mut self, attachment: &mut Attachment) -> Result<(), KernelError> {
+        let mut links = self.no_links();
+        match (&mut links, &mut attachment.links) {
+            (Links::Multi { entries, .. }, Links::Multi { entries: known, .. }) => {
+                std::mem::swap(entries, known);
+            }
+            (Links::Perf { entries, .. }, Links::Perf { entries: known, .. }) => {
+                std::mem::swap(entries, known);
+            }
+            _ => {}
+        }
+        self.drop_links(links);
+        self.attach_entries(attachment)
     }
 
     /// Gives what was attached; where that failed, nothing stays.
     pub(super) fn attach_all_or_none(
         &mut self,
+        (pid, file): (u32, &Path),
         attach: impl FnOnce(&mut Self, &mut Attachment) -> Result<(), KernelError>,
     ) -> Result<Attachment, KernelError> {
         let mut attachment = Attachment {
+            at: (pid, file.to_owned()),
+            entries: Vec::new(),
             probes: Vec::new(),
             sites: Vec::new(),
             plans: Vec::new(),
@@ -119,7 +191,7 @@ impl Engine {
         }
     }
 
-    fn attach_all(
+    fn attach_all_ends(
         &mut self,
         pid: u32,
         file: &Path,
@@ -188,21 +260,17 @@ impl Engine {
             }
         }
         // Exits first: a call that is seen to begin is then always seen to end.
-        for (program, sites, is_exit) in [
-            (RETURN, returns, true),
-            (RET, rets, true),
-            (RET_STEP, rets_step, true),
-            (ENTRY, entries, false),
-            (ENTRY_STEP, entries_step, false),
-            (ENTRY_LOOK, entries_look, false),
-        ] {
+        for (program, sites) in [(RETURN, returns), (RET, rets), (RET_STEP, rets_step)] {
             if !sites.is_empty() {
-                self.attach_program(program, pid, file, &sites, is_exit, &mut attachment.links)?;
+                self.attach_program(program, pid, file, &sites, true, &mut attachment.links)?;
             }
         }
-        for probe in &attachment.probes {
-            self.counts.set_unmatched(*probe, 0);
-        }
+        attachment.entries = vec![
+            (ENTRY, entries),
+            (ENTRY_STEP, entries_step),
+            (ENTRY_LOOK, entries_look),
+        ];
+        attachment.entries.retain(|(_, sites)| !sites.is_empty());
         Ok(())
     }
 
@@ -253,6 +321,7 @@ impl Engine {
             sites,
             plans,
             links,
+            ..
         } = attachment;
         self.drop_links(links);
         for probe in probes {

@@ -56,6 +56,12 @@ pub struct LookSpec {
 }
 
 impl LookSpec {
+    /// Whether anything of the thread is read: values, be it for a condition, or its stack.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        self.stack || !self.required.is_empty() || !self.values.is_empty()
+    }
+
     fn flags(&self) -> u32 {
         let of = |is: bool, flag: u32| if is { flag } else { 0 };
         of(self.records, HitSlot::RECORD) | of(self.stack, HitSlot::STACK)
@@ -206,7 +212,9 @@ impl Engine {
         file: &Path,
         specs: &[HitSpec],
     ) -> Result<Attachment, KernelError> {
-        self.attach_all_or_none(|engine, attachment| engine.attach_all_hits(pid, file, specs, attachment))
+        self.attach_all_or_none((pid, file), |engine, attachment| {
+            engine.attach_all_hits(pid, file, specs, attachment)
+        })
     }
 
     /// Says what is looked at where a probe's site is reached; until then nothing is recorded there.

@@ -31,6 +31,8 @@ pub struct CallSite {
     pub function: String,
     /// The callee's name as it is shown; empty where it is not known before it runs.
     pub callee: String,
+    /// The callee's name as the linkage table has it; empty where it does not go through that.
+    pub symbol: String,
     /// The callee's address in the same file, where it is there.
     pub callee_address: Option<u64>,
     /// How it finds its callee.

@@ -133,6 +133,8 @@ pub(super) struct Relocation {
     pub symbol: Option<(u32, u32)>,
     /// What is added.
     pub addend: i64,
+    /// What is written is what the function at the address returns that would be written otherwise.
+    pub is_resolved: bool,
 }
 
 /// A parsed file header over the file's bytes.
@@ -323,6 +325,7 @@ impl<'a> Elf<'a> {
                     .symbol(LittleEndian, false)
                     .and_then(|symbol| Some((u32::try_from(link.0).ok()?, u32::try_from(symbol.0).ok()?))),
                 addend: relocation.r_addend(LittleEndian),
+                is_resolved: relocation.r_type(LittleEndian, false) == elf::R_X86_64_IRELATIVE,
             })
             .collect();
         found.sort_by_key(|relocation| relocation.address);

@@ -334,6 +334,14 @@ impl<'a> Function<'a> {
             .any(|symbol| symbol.kind == SymbolKind::Indirect)
     }
 
+    /// The first of the names that stand for what it chooses, if it is such a resolver.
+    #[must_use]
+    pub fn indirect_name(&self) -> Option<Cow<'a, str>> {
+        let mut symbols = self.symbols.iter();
+        let indirect = symbols.find(|symbol| symbol.kind == SymbolKind::Indirect)?;
+        Some(self.index.name(indirect))
+    }
+
     /// Its names in the symbol table, without versions; global ones first.
     pub fn linkage_names(&self) -> impl Iterator<Item = Cow<'a, str>> + use<'a> {
         let index = self.index;

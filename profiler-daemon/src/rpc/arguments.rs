@@ -8,8 +8,8 @@ use crate::{
     aggregate::Over,
     plan::values,
     session::{
-        Caller, Capture, ExitMethod, FlameTimes, NewSession, Purpose, Reason, ScopeEdit, SessionError,
-        TargetSpec,
+        Caller, Capture, Estimated, ExitMethod, FlameTimes, NewSession, Purpose, Reason, ScopeEdit,
+        SessionError, TargetSpec,
     },
     symbolize::Grouping,
 };
@@ -47,6 +47,26 @@ pub fn edit(edit: Option<v1::edit_scope_request::Edit>) -> Result<ScopeEdit, Ses
         Some(Edit::Drop(steps)) => Ok(ScopeEdit::Drop(count(steps))),
         Some(Edit::Undo(edits)) => Ok(ScopeEdit::Undo(count(edits))),
         None => Err(invalid("an edit appends steps, drops some, or takes edits back")),
+    }
+}
+
+/// What is estimated instead of done.
+pub fn estimated(request: Option<v1::estimate_scope_request::Request>) -> Result<Estimated, SessionError> {
+    use v1::estimate_scope_request::Request;
+    match request {
+        Some(Request::Create(create)) => Ok(Estimated::New(Box::new(new_session(create)?))),
+        Some(Request::Set(v1::SetScopeRequest { name: text, scope })) => Ok(Estimated::Edit {
+            name: name(text)?,
+            edit: ScopeEdit::Set(scope),
+        }),
+        Some(Request::Edit(v1::EditScopeRequest {
+            name: text,
+            edit: wanted,
+        })) => Ok(Estimated::Edit {
+            name: name(text)?,
+            edit: edit(wanted)?,
+        }),
+        None => Err(invalid("say what to estimate: a new session, or an edit of one")),
     }
 }
 

@@ -39,16 +39,27 @@ pub fn function(function: &FunctionInfo) -> v1::Function {
     }
 }
 
-fn site(site: &SiteInfo) -> v1::Site {
-    let method = match site.exit_method {
+pub fn attach_method(perf_links: bool) -> v1::AttachMethod {
+    if perf_links {
+        v1::AttachMethod::Perf
+    } else {
+        v1::AttachMethod::Multi
+    }
+}
+
+pub fn exit_method(method: ExitMethod) -> v1::ExitMethod {
+    match method {
         ExitMethod::Return => v1::ExitMethod::Return,
         ExitMethod::Ret => v1::ExitMethod::Ret,
-    };
+    }
+}
+
+fn site(site: &SiteInfo) -> v1::Site {
     v1::Site {
         function: Some(function(&site.function)),
         entry_offset: site.entry_offset,
         entry_instruction: site.entry_instruction.clone(),
-        exit_method: method.into(),
+        exit_method: exit_method(site.exit_method).into(),
         exits: site.exits,
         entry_single_stepped: site.entry_single_stepped,
         exit_single_stepped: site.exit_single_stepped,
@@ -56,17 +67,12 @@ fn site(site: &SiteInfo) -> v1::Site {
 }
 
 pub fn session(session: SessionInfo) -> v1::Session {
-    let attach = if session.perf_links {
-        v1::AttachMethod::Perf
-    } else {
-        v1::AttachMethod::Multi
-    };
     v1::Session {
         name: session.name,
         scope: session.scope,
         pids: session.pids,
         sites: session.sites.iter().map(site).collect(),
-        attach_method: attach.into(),
+        attach_method: attach_method(session.perf_links).into(),
         warnings: session.warnings,
         frequency_hz: session.frequency_hz,
         lease: Some(duration(session.lease_ns)),

@@ -9,11 +9,13 @@
 //! | `source` | a function's source as a message |
 //! | `trace` | hits as messages |
 //! | `spans` | the slowest calls as messages |
+//! | `estimate` | what attaching a scope would do, as a message |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
 
 mod arguments;
 mod convert;
+mod estimate;
 mod explain;
 mod flame_delta;
 mod latency_delta;

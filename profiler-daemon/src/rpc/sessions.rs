@@ -3,7 +3,7 @@
 use profiler_proto::v1::{self, session_service_server::SessionService};
 use tonic::{Request, Response, Status};
 
-use super::{arguments, convert};
+use super::{arguments, convert, estimate};
 use crate::session::Handle;
 
 /// The service.
@@ -60,6 +60,17 @@ impl SessionService for Sessions {
         Ok(Response::new(v1::EditScopeResponse {
             session: Some(convert::session(session)),
         }))
+    }
+
+    async fn estimate_scope(
+        &self,
+        request: Request<v1::EstimateScopeRequest>,
+    ) -> Result<Response<v1::EstimateScopeResponse>, Status> {
+        let caller = arguments::caller(&request)?;
+        let v1::EstimateScopeRequest { request, measure } = request.into_inner();
+        let of = arguments::estimated(request)?;
+        let estimate = self.0.estimate(caller, of, measure).await?;
+        Ok(Response::new(estimate::response(estimate)))
     }
 
     async fn renew_session(

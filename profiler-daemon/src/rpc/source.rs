@@ -37,6 +37,10 @@ pub fn function(view: SourceView, counted: &[Counted], text_left: &mut usize) ->
         variables,
         missing,
     } = source;
+    let of_lines: CodeOfLines = lines
+        .iter()
+        .map(|line| ((line.file.clone(), line.line), line.code.clone()))
+        .collect();
     let mut lines = with_text(lines, text.as_deref(), (line, last_line), text_left);
     if let Some(marked) = &marked {
         for line in &mut lines {
@@ -45,7 +49,7 @@ pub fn function(view: SourceView, counted: &[Counted], text_left: &mut usize) ->
         }
     }
     let counted = counted.iter().filter(|counted| counted.module == module);
-    counted.for_each(|counted| count(&mut lines, counted, (address, line)));
+    counted.for_each(|counted| count(&mut lines, &of_lines, counted, (address, line)));
     let inlined = u32::try_from(instances.len()).unwrap_or(u32::MAX);
     v1::SourceFunction {
         function: Some(v1::Function {
@@ -70,8 +74,11 @@ pub fn function(view: SourceView, counted: &[Counted], text_left: &mut usize) ->
     }
 }
 
+/// The code of each line, by its file and number.
+type CodeOfLines = Vec<((String, u32), Vec<Range<u64>>)>;
+
 /// Adds what was counted to the line that it was counted at; of the function's calls to that of its beginning.
-fn count(lines: &mut [v1::SourceLine], counted: &Counted, (function, first): (u64, u32)) {
+fn count(lines: &mut [v1::SourceLine], code: &CodeOfLines, counted: &Counted, (function, first): (u64, u32)) {
     let address = counted.address;
     let is_at = |line: &v1::SourceLine| match counted.kind {
         CountKind::Reached => line.sites.contains(&address),
@@ -79,7 +86,16 @@ fn count(lines: &mut [v1::SourceLine], counted: &Counted, (function, first): (u6
         CountKind::Calls if address == function => line.file.is_empty() && line.line == first,
         CountKind::Calls => line.calls.iter().any(|call| call.address == address),
     };
-    let Some(line) = lines.iter_mut().find(|line| is_at(line)) else {
+    let at = lines.iter().position(is_at).or_else(|| {
+        // An address need not be one at which a line begins.
+        let holds = |ranges: &[Range<u64>]| ranges.iter().any(|range| range.contains(&address));
+        let mut holders = code.iter().filter(|(_, ranges)| holds(ranges));
+        let ((file, number), _) = holders.next().filter(|_| counted.kind == CountKind::Reached)?;
+        lines
+            .iter()
+            .position(|line| line.file == *file && line.line == *number)
+    });
+    let Some(line) = at.and_then(|at| lines.get_mut(at)) else {
         return;
     };
     let kind = match counted.kind {
@@ -148,6 +164,7 @@ fn line(line: Line) -> v1::SourceLine {
         file,
         line,
         sites,
+        code: _,
         branches,
         calls,
         inlined,
@@ -261,6 +278,53 @@ fn variable(variable: Variable) -> v1::SourceVariable {
 mod tests {
     use super::*;
     use crate::session::MarkedLine;
+
+    #[test]
+    fn an_address_within_a_line_counts_at_it() {
+        let line = |line, code: &[Range<u64>]| Line {
+            line,
+            sites: vec![code[0].start],
+            code: code.to_vec(),
+            ..Line::default()
+        };
+        let view = SourceView {
+            module: "/bin/a".to_owned(),
+            source: FunctionSource {
+                address: 0x10,
+                line: 10,
+                last_line: 12,
+                lines: vec![
+                    line(11, &[0x10..0x18, 0x20..0x24]),
+                    line(12, std::slice::from_ref(&(0x18..0x20))),
+                ],
+                ..FunctionSource::default()
+            },
+            text: None,
+            marked: None,
+            warnings: Vec::new(),
+        };
+        let counted = |address| Counted {
+            session: "s".to_owned(),
+            step: format!("a+{address:#x}"),
+            kind: CountKind::Reached,
+            module: "/bin/a".to_owned(),
+            address,
+            count: 7,
+        };
+        let all = [
+            counted(0x14),
+            counted(0x1c),
+            counted(0x22),
+            counted(0x24),
+            counted(0x10),
+        ];
+        let lines = function(view, &all, &mut 0).lines;
+        let steps = |line: &v1::SourceLine| -> Vec<String> {
+            line.counts.iter().map(|count| count.step.clone()).collect()
+        };
+        assert_eq!(steps(&lines[0]), ["a+0x14", "a+0x22", "a+0x10"]);
+        assert_eq!(steps(&lines[1]), ["a+0x1c"]);
+    }
 
     #[test]
     fn a_line_is_marked_by_its_file_too() {

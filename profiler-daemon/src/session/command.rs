@@ -11,6 +11,7 @@ use std::{
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
+    calibrate::HitCosts,
     counted::Counted,
     error::{Reason, SessionError},
     picture::{ExitMethod, ExplainPicture, FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
@@ -18,12 +19,14 @@ use super::{
     trace::TraceBatch,
 };
 use super::{
+    estimate::Estimate,
     library::Library,
+    measure::{Measured, MeasuredFile},
     prepare::{self, Prepared},
     state::Terms,
 };
 use crate::{
-    kernel::Ability,
+    kernel::{Ability, AttachKind},
     plan::{scope::Scope, values::Expression},
     symbolize::SideLoaded,
     target::Process,
@@ -124,6 +127,20 @@ pub enum ScopeEdit {
     Undo(usize),
 }
 
+/// What is estimated instead of done.
+#[derive(Clone, Debug)]
+pub enum Estimated {
+    /// A new session.
+    New(Box<NewSession>),
+    /// An edit of a running session's scope.
+    Edit {
+        /// The session's name.
+        name: String,
+        /// The edit.
+        edit: ScopeEdit,
+    },
+}
+
 /// What an edit of a session's scope begins with.
 #[derive(Clone, Debug)]
 pub(super) struct Editable {
@@ -174,6 +191,13 @@ impl ScopeEdit {
     }
 }
 
+/// How a scope is planned.
+struct Planned {
+    exit_method: Option<ExitMethod>,
+    capture: Option<Capture>,
+    explain: bool,
+}
+
 /// A reply that is on its way.
 pub(super) type Reply<T> = oneshot::Sender<Result<T, SessionError>>;
 
@@ -185,6 +209,14 @@ pub(super) enum Command {
     SideLoad {
         files: SideLoaded,
         reply: Reply<()>,
+    },
+    HitCosts {
+        reply: Reply<Option<HitCosts>>,
+    },
+    Measure {
+        caller: Caller,
+        files: Vec<MeasuredFile>,
+        reply: Reply<Measured>,
     },
     Follow {
         pids: Vec<u32>,
@@ -280,7 +312,7 @@ impl Handle {
         &self.library
     }
 
-    async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, SessionError> {
+    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, SessionError> {
         let (reply, answer) = oneshot::channel();
         self.commands
             .try_send(command(reply))
@@ -335,16 +367,13 @@ impl Handle {
         };
         // Before anything is loaded: what is wrong with the request itself.
         let files = blocking(move || side_loaded(caller, &symbols)).await?;
-        let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
-        let library = self.library.clone();
-        // The programs load while the files are read.
-        let (ability, read) = tokio::join!(
-            self.ask(|reply| Command::Ability { reply }),
-            blocking(move || looked_up.read(&library))
-        );
-        let (ability, read) = (ability?, read?);
-        let prepared = blocking(move || read.plan(ability, exit_method, capture.as_ref(), explain));
-        let prepared = Box::new(prepared.await?);
+        let how = Planned {
+            exit_method,
+            capture,
+            explain,
+        };
+        let (prepared, _) = self.prepare(caller, target, scope, how).await?;
+        let prepared = Box::new(prepared);
         if let Some(explain) = &prepared.explain {
             terms.capture = Some(explain.capture.clone());
         }
@@ -363,6 +392,75 @@ impl Handle {
             reply,
         })
         .await
+    }
+
+    /// Plans a scope, while the programs load.
+    async fn prepare(
+        &self,
+        caller: Caller,
+        target: TargetSpec,
+        scope: String,
+        how: Planned,
+    ) -> Result<(Prepared, Ability), SessionError> {
+        let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
+        let library = self.library.clone();
+        // The programs load while the files are read.
+        let (ability, read) = tokio::join!(
+            self.ask(|reply| Command::Ability { reply }),
+            blocking(move || looked_up.read(&library))
+        );
+        let (ability, read) = (ability?, read?);
+        let Planned {
+            exit_method,
+            capture,
+            explain,
+        } = how;
+        let prepared = blocking(move || read.plan(ability, exit_method, capture.as_ref(), explain));
+        Ok((prepared.await?, ability))
+    }
+
+    /// Says what a new session, or an edit of one, would attach and cost, and attaches nothing; with `measures`, probes that
+    /// only count are attached for a moment.
+    ///
+    /// # Errors
+    /// As for [`Self::create`] and [`Self::edit_scope`], and where hits of so many places cannot be counted for a moment.
+    pub async fn estimate(
+        &self,
+        caller: Caller,
+        of: Estimated,
+        measures: bool,
+    ) -> Result<Estimate, SessionError> {
+        let (target, scope, how) = match of {
+            Estimated::New(new) => {
+                let NewSession {
+                    target,
+                    scope,
+                    exit_method,
+                    capture,
+                    explain,
+                    ..
+                } = *new;
+                let how = Planned {
+                    exit_method,
+                    capture,
+                    explain,
+                };
+                (target, scope, how)
+            }
+            Estimated::Edit { name, edit } => {
+                let editable = self.ask(|reply| Command::Target { caller, name, reply }).await?;
+                let (scope, _) = edit.apply(&editable)?;
+                let how = Planned {
+                    exit_method: editable.exit_method,
+                    capture: editable.capture,
+                    explain: false,
+                };
+                (editable.target, scope, how)
+            }
+        };
+        let (prepared, ability) = self.prepare(caller, target, scope, how).await?;
+        let perf_links = ability.attach == AttachKind::Perf;
+        self.estimate_of(caller, prepared, perf_links, measures).await
     }
 
     /// Sessions that the caller may use.
@@ -415,7 +513,6 @@ impl Handle {
                 })
                 .await?;
             let (scope, edits_undone) = edit.apply(&editable)?;
-            let ability = self.ask(|reply| Command::Ability { reply }).await?;
             let Editable {
                 target,
                 exit_method,
@@ -423,16 +520,13 @@ impl Handle {
                 revision,
                 ..
             } = editable;
-            let library = self.library.clone();
-            let prepared = blocking(move || {
-                prepare::look_up(caller, &target, &scope)?.read(&library)?.plan(
-                    ability,
-                    exit_method,
-                    capture.as_ref(),
-                    false,
-                )
-            });
-            let prepared = Box::new(prepared.await?);
+            let how = Planned {
+                exit_method,
+                capture,
+                explain: false,
+            };
+            let (prepared, _) = self.prepare(caller, target, scope, how).await?;
+            let prepared = Box::new(prepared);
             let of = name.clone();
             let replaced = self
                 .ask(|reply| Command::Replace {

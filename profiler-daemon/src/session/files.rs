@@ -2,6 +2,8 @@
 
 use std::{fs::File, path::PathBuf, sync::Arc};
 
+use profiler_common::instruction::Action;
+
 use super::{
     error::{Reason, SessionError},
     library::Library,
@@ -21,6 +23,19 @@ pub struct TargetFile {
     pub path: PathBuf,
     pub module: Module,
     pub known: Arc<KnownFile>,
+}
+
+impl TargetFile {
+    /// Says where in the target an action's instruction lies. A file that is mapped twice leaves that open, and the
+    /// instruction to the kernel.
+    pub fn placed(&self, file_offset: u64, action: Action) -> Action {
+        let mut addresses = self.module.addresses_of(file_offset);
+        let address = match (addresses.next(), addresses.next()) {
+            (Some(address), None) => address,
+            _ => 0,
+        };
+        Action { address, ..action }
+    }
 }
 
 /// What a file says of itself, whoever maps it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use profiler_common::{
-    instruction::Action,
+    instruction::{Action, register},
     values::{Comparison, Kind, ReadPlan},
 };
 
@@ -13,7 +13,7 @@ use super::{
     files::TargetFile,
 };
 use crate::{
-    kernel::{Gates, HitSpec, LookSpec},
+    kernel::{Gates, HitSpec, LookSpec, can_be_done},
     plan::{
         KernelAbility, addresses,
         branches::{self, BranchError},
@@ -64,6 +64,8 @@ pub struct Shown {
 /// What is attached at one address of a line.
 pub struct PreparedLine {
     pub place: Arc<TracedPlace>,
+    /// The linkage name of the function that it is in; empty where it is not known.
+    pub in_function: String,
     pub printed: Arc<[Printed]>,
     pub spec: HitSpec,
     /// The instruction there, if the kernel has to single-step it.
@@ -71,13 +73,25 @@ pub struct PreparedLine {
 }
 
 impl PreparedLine {
-    /// Finds out whether the kernel has to single-step it.
-    pub fn find_cost(&mut self, file: &TargetFile, kernel: KernelAbility) {
+    /// Finds out who does its instruction: the program where it can, and where nothing is read there, which is of no use
+    /// once another program has done it; else the kernel, which may have to single-step it.
+    pub fn find_cost(&mut self, file: &TargetFile, kernel: KernelAbility, by_programs: bool) {
         // One that cannot be probed at all is refused where it is attached.
-        let site = InstructionSite::find(&file.known.index, self.place.address).ok();
-        self.single_stepped = site
-            .filter(|site| site.is_single_stepped(kernel))
-            .map(|site| site.mnemonic);
+        let Ok(site) = InstructionSite::find(&file.known.index, self.place.address) else {
+            return;
+        };
+        if !site.is_single_stepped(kernel) {
+            return;
+        }
+        let action = file.placed(site.file_offset, site.action);
+        // Others there, a return probe of the kernel too, go by where the stack pointer was.
+        let moves_stack = action.target == register::RSP;
+        if by_programs && !self.spec.look.reads() && !moves_stack && can_be_done(&action) {
+            self.spec.action = action;
+            self.spec.done_by_program = true;
+        } else {
+            self.single_stepped = Some(site.mnemonic);
+        }
     }
 }
 
@@ -198,10 +212,13 @@ fn at(
     };
     let at = (site.address, Returns::AtInstruction);
     let Look { spec: look, shown } = look_at(file, debug, at, &what, conditions, Some(capture))?;
-    let function = index
-        .function_at(site.address)
-        .map_or_else(String::new, |function| function.name().into_owned());
+    let function = index.function_at(site.address);
+    let in_function = function
+        .as_ref()
+        .map_or_else(String::new, |function| function.linkage_name().into_owned());
+    let function = function.map_or_else(String::new, |function| function.name().into_owned());
     Ok(PreparedLine {
+        in_function,
         place: Arc::new(TracedPlace {
             site: match path {
                 "" => format!("{}+{:#x}", file.shown, site.address),

@@ -14,6 +14,8 @@
 //! | `source_text` | source files, read for who asks |
 //! | `refusal` | what planning, target or kernel refuse |
 //! | `prepare` | scope text and target become sites, before anything is attached |
+//! | `estimate` | what attaching a scope would do and cost |
+//! | `measure` | how often places are reached, counted for a moment |
 //! | `owner` | the thread: commands, ticks |
 //! | `running` | what is loaded while there are sessions |
 //! | `state` | one session: its probes, aggregates, watchers |
@@ -39,6 +41,7 @@ mod command;
 mod cost;
 mod counted;
 mod error;
+mod estimate;
 mod explain;
 mod files;
 mod flame;
@@ -46,6 +49,7 @@ mod functions;
 mod library;
 mod lines;
 mod list;
+mod measure;
 mod outlines;
 mod owner;
 mod picture;
@@ -66,9 +70,12 @@ mod watchers;
 use std::{io, path::PathBuf, sync::mpsc};
 
 pub use by_value::{CallsByValue, ValueCalls};
-pub use command::{Caller, Capture, Handle, MAX_QUEUED, NewSession, Purpose, ScopeEdit, TargetSpec};
+pub use command::{
+    Caller, Capture, Estimated, Handle, MAX_QUEUED, NewSession, Purpose, ScopeEdit, TargetSpec,
+};
 pub use counted::{CountKind, Counted};
 pub use error::{Reason, SessionError};
+pub use estimate::{Estimate, EstimatedEnd, EstimatedPlace, EstimatedStep, Sampled};
 pub use explain::{Explained, StepCost, What};
 pub use library::Library;
 pub use lines::TracedPlace;

@@ -11,10 +11,12 @@ use std::{
 
 use super::{
     Config,
+    calibrate::HitCosts,
     command::{Caller, Command, Reply},
     cost::monotonic_ns,
     counted::Counted,
     error::{Reason, SessionError},
+    measure::{Measured, MeasuredFile},
     picture::{ExplainPicture, FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
     prepare::Prepared,
     refusal::kernel_refusal,
@@ -95,6 +97,8 @@ impl Owner {
         match command {
             Command::Ability { reply } => answer(reply, self.ability()),
             Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
+            Command::HitCosts { reply } => answer(reply, self.hit_costs()),
+            Command::Measure { caller, files, reply } => self.measure(caller, &files, reply),
             Command::Follow { pids, reply } => self.follow(pids, reply),
             Command::Attach {
                 caller,
@@ -362,9 +366,11 @@ impl Owner {
                 symbols,
                 frames: Arc::new(frames),
                 opening: Vec::new(),
+                measuring: Vec::new(),
                 expected: Vec::new(),
                 groupings: Groupings::default(),
                 overheads: HashMap::new(),
+                hit_costs: None,
                 keep_until_ns: 0,
                 next_tick_ns: now_ns + TICK_NS,
                 next_read_ns: now_ns + READ_NS,
@@ -379,6 +385,24 @@ impl Owner {
         let running = self.running()?;
         running.keep_until_ns = monotonic_ns() + PREPARE_NS;
         Ok(running.engine.ability())
+    }
+
+    fn hit_costs(&mut self) -> Result<Option<HitCosts>, SessionError> {
+        let running = self.running()?;
+        running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+        Ok(running.hit_costs())
+    }
+
+    fn measure(&mut self, caller: Caller, files: &[MeasuredFile], reply: Reply<Measured>) {
+        let pids: Vec<u32> = files.iter().map(|file| file.pid).collect();
+        match self.running() {
+            Ok(running) => {
+                running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+                running.measure(files, reply);
+                tracing::info!(target: "audit", uid = caller.uid, ?pids, "counted at");
+            }
+            Err(error) => answer(reply, Err(error)),
+        }
     }
 
     fn side_load(&mut self, files: SideLoaded) -> Result<(), SessionError> {
@@ -449,7 +473,17 @@ impl Owner {
         }
         let name = if name.is_empty() { self.make_name() } else { name };
         let running = self.running()?;
-        let attached = Session::attach(&mut running.engine, name.clone(), terms, prepared, monotonic_ns());
+        let hit_costs = match prepared.explain {
+            Some(_) => running.hit_costs(),
+            None => None,
+        };
+        let attached = Session::attach(
+            &mut running.engine,
+            name.clone(),
+            terms,
+            (prepared, hit_costs),
+            monotonic_ns(),
+        );
         let mut session = match attached {
             Ok(session) => session,
             Err(error) => {
@@ -580,6 +614,7 @@ impl Owner {
         }
         let Some(running) = &mut self.running else { return };
         running.open(now_ns);
+        running.end_measuring(now_ns);
         if read {
             running.next_read_ns = now_ns + READ_NS;
             self.housekeeping(now_ns);
@@ -678,7 +713,9 @@ impl Owner {
     }
 
     fn unload_if_idle(&mut self) {
+        let is_measuring = |running: &Running| !running.measuring.is_empty();
         if self.sessions.is_empty()
+            && !self.running.as_ref().is_some_and(is_measuring)
             && let Some(running) = self.running.take()
         {
             for opening in running.opening {

@@ -72,8 +72,18 @@ pub struct PreparedSpan {
     pub spec: ProbeSpec,
     /// What is shown of each.
     pub shown: Shown,
-    /// Of a call, the name of what is called, and where that is in the same file.
-    pub callee: Option<(String, Option<u64>)>,
+    /// Of a call, what is called.
+    pub callee: Option<PreparedCallee>,
+}
+
+/// What a call calls.
+pub struct PreparedCallee {
+    /// Its name as it is shown.
+    pub name: String,
+    /// Its name as it is linked; empty where that is not known.
+    pub symbol: String,
+    /// Where it is in the same file, if it is there.
+    pub address: Option<u64>,
 }
 
 /// The addresses of a line in one file of one process.

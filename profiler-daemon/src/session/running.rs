@@ -5,7 +5,14 @@ use std::{collections::HashMap, sync::Arc};
 use profiler_common::record::SampleHeader;
 
 use super::{
-    calibrate, command::Reply, error::SessionError, picture::ExitMethod, state::Session, symbols::Symbols,
+    calibrate::{self, HitCosts},
+    command::Reply,
+    cost::monotonic_ns,
+    error::SessionError,
+    measure::{self, Measured, MeasuredFile, Measuring},
+    picture::ExitMethod,
+    state::Session,
+    symbols::Symbols,
 };
 use crate::{
     follow::Following,
@@ -33,11 +40,15 @@ pub struct Running {
     /// Frames by number.
     pub frames: Arc<Vec<Frame>>,
     pub opening: Vec<Opening>,
+    /// Places at which hits are counted for a moment.
+    pub measuring: Vec<Measuring>,
     /// Processes whose stacks a session that is being made will take, and until when it is waited for.
     pub expected: Vec<(u32, u64)>,
     /// What the frames of the flame graphs stand for that somebody looks at.
     pub groupings: Groupings,
     pub overheads: HashMap<ExitMethod, u64>,
+    /// What it costs to reach a probe, once it was asked for.
+    pub hit_costs: Option<HitCosts>,
     /// Until then it stays, though there may be no session: one is being prepared.
     pub keep_until_ns: u64,
     pub next_tick_ns: u64,
@@ -79,6 +90,33 @@ impl Running {
         }
         if !self.opening.is_empty() {
             self.next_tick_ns = self.next_tick_ns.min(now_ns + OPENING_TICK_NS);
+        }
+    }
+
+    /// Counts how often places are reached, for a moment.
+    pub fn measure(&mut self, files: &[MeasuredFile], reply: Reply<Measured>) {
+        match measure::attach(&mut self.engine, files) {
+            Ok(attachments) => {
+                let now_ns = monotonic_ns();
+                let measuring = Measuring::new(&self.engine, attachments, reply, now_ns);
+                self.measuring.push(measuring);
+                self.end_measuring(now_ns);
+            }
+            Err(error) => answer(reply, Err(error)),
+        }
+    }
+
+    /// Ends what was counted for long enough.
+    pub fn end_measuring(&mut self, now_ns: u64) {
+        let engine = &mut self.engine;
+        let over = self
+            .measuring
+            .extract_if(.., |measuring| measuring.is_over(engine, now_ns));
+        for measuring in over.collect::<Vec<_>>() {
+            measuring.end(engine, now_ns);
+        }
+        if !self.measuring.is_empty() {
+            self.next_tick_ns = self.next_tick_ns.min(now_ns + measure::TICK_NS);
         }
     }
 
@@ -124,6 +162,16 @@ impl Running {
             });
             self.overheads.insert(method, overhead_ns);
         }
+    }
+
+    /// What it costs to reach a probe, measured once; `None` where that cannot be measured.
+    pub fn hit_costs(&mut self) -> Option<HitCosts> {
+        if self.hit_costs.is_none() {
+            self.hit_costs = calibrate::hit_costs_ns(&mut self.engine)
+                .inspect_err(|error| tracing::warn!(%error, "what a probe costs could not be measured"))
+                .ok();
+        }
+        self.hit_costs
     }
 }
 

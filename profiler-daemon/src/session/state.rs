@@ -25,6 +25,7 @@ use profiler_common::probe::ProbeId;
 use self::take::Inside;
 use super::{
     by_value::ByValues,
+    calibrate::HitCosts,
     command::{Caller, Capture, Purpose},
     cost::Meter,
     explain::Explain,
@@ -114,12 +115,13 @@ pub struct Terms {
 }
 
 impl Session {
-    /// Attaches what was prepared. When this returns, every probe is live.
+    /// Attaches what was prepared. When this returns, every probe is live. What a hit costs is of interest where slow
+    /// calls are explained.
     pub fn attach(
         engine: &mut Engine,
         name: String,
         terms: Terms,
-        mut prepared: Prepared,
+        (mut prepared, hit_costs): (Prepared, Option<HitCosts>),
         now_ns: u64,
     ) -> Result<Self, KernelError> {
         let explain = prepared.explain.take();
@@ -169,7 +171,7 @@ impl Session {
         };
         let attached = session
             .replace(engine, Dropped::default(), prepared, now_ns)
-            .and_then(|()| session.begin_explain(engine, explain));
+            .and_then(|()| session.begin_explain(engine, explain, hit_costs));
         match attached {
             Ok(()) => Ok(session),
             Err(error) => {

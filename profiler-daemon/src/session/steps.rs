@@ -1,8 +1,8 @@
 //! The steps of a running scope: what each has attached, and how one is replaced by another.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, path::Path, sync::Arc};
 
-use profiler_common::probe::ProbeId;
+use profiler_common::{instruction::Action, probe::ProbeId};
 
 use super::{
     functions::{Functions, Key, key},
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     aggregate::latency::AgeConfig,
-    kernel::{Attachment, Engine, Gate, Gates, KernelError},
+    kernel::{Attachment, Engine, Gate, Gates, KernelError, LookSpec},
     plan::scope::{Place, Step},
 };
 
@@ -247,34 +247,70 @@ impl Steps {
 
     /// Attaches what is not there yet, all or nothing.
     fn attach(
-        &self,
+        &mut self,
         engine: &mut Engine,
         prepared: &[PreparedStep],
         kept: usize,
         gates: &[Gates],
         records: bool,
     ) -> Result<Vec<Fresh>, KernelError> {
-        let mut all: Vec<Fresh> = Vec::new();
-        let count = prepared.len();
-        for (number, (prepared, gates)) in prepared.iter().zip(gates).enumerate() {
-            let known = self.list.get(number).filter(|_| number < kept);
-            let mut fresh = Fresh::default();
-            let records = records && number + 1 == count;
-            let attached = attach_step(engine, prepared, known, (*gates, records), &mut fresh);
-            all.push(fresh);
-            if let Err(error) = attached {
-                for Fresh { spans, lines } in all {
-                    for (attachment, _) in spans {
-                        engine.detach(attachment);
-                    }
-                    for lines in lines {
-                        engine.detach(lines.attachment);
-                    }
+        let mut all: Vec<Fresh> = prepared.iter().map(|_| Fresh::default()).collect();
+        let attached = self.attach_in_order(engine, prepared, kept, (gates, records), &mut all);
+        if let Err(error) = attached {
+            for Fresh { spans, lines } in all {
+                for (attachment, _) in spans {
+                    engine.detach(attachment);
                 }
-                return Err(error);
+                for lines in lines {
+                    engine.detach(lines.attachment);
+                }
             }
+            return Err(error);
         }
         Ok(all)
+    }
+
+    /// A line may lie where a function begins or ends that it is inside of. Of the programs at one instruction the one that
+    /// was attached last runs first: so the ends of functions come before lines and calls, and their beginnings after them.
+    fn attach_in_order(
+        &mut self,
+        engine: &mut Engine,
+        prepared: &[PreparedStep],
+        kept: usize,
+        (gates, records): (&[Gates], bool),
+        all: &mut [Fresh],
+    ) -> Result<(), KernelError> {
+        let last = prepared.len().saturating_sub(1);
+        let is_function = |step: &PreparedStep| matches!(step.step.place, Place::Function(_));
+        let read = places(prepared, |look| look.is_some_and(LookSpec::reads));
+        for functions in [true, false] {
+            for (number, step) in prepared.iter().enumerate() {
+                let known = self.list.get(number).filter(|_| number < kept);
+                let how = How {
+                    gates: gates[number],
+                    records: records && number == last,
+                    read: &read,
+                };
+                if is_function(step) == functions {
+                    attach_step(engine, step, known, &how, &mut all[number])?;
+                }
+            }
+        }
+        for (_, fresh) in prepared.iter().zip(all).filter(|(step, _)| is_function(step)) {
+            for (attachment, _) in &mut fresh.spans {
+                engine.attach_entries(attachment)?;
+            }
+        }
+        let behind = places(prepared.get(kept..).unwrap_or_default(), |_| true);
+        let functions = self.list.iter_mut().take(kept);
+        let functions = functions.filter(|step| matches!(step.step.place, Place::Function(_)));
+        for spans in functions.flat_map(|step| &mut step.spans) {
+            let is_at = |(pid, path, offset): &At<'_>| spans.attachment.begins_at(*pid, path, *offset);
+            if behind.iter().any(is_at) {
+                engine.attach_entries_anew(&mut spans.attachment)?;
+            }
+        }
+        Ok(())
     }
 
     /// Makes one step what was prepared.
@@ -369,13 +405,46 @@ fn detach(engine: &mut Engine, step: RunningStep) {
     }
 }
 
+/// A file offset in a process's file.
+type At<'p> = (u32, &'p Path, u64);
+
+/// Where lines and calls are probed at which one looks in such a way.
+fn places(prepared: &[PreparedStep], looks: impl Fn(Option<&LookSpec>) -> bool) -> HashSet<At<'_>> {
+    let mut found = HashSet::new();
+    for step in prepared {
+        let calls = step
+            .files
+            .iter()
+            .filter(|_| matches!(step.step.place, Place::Call { .. }));
+        for file in calls {
+            let sites = file.sites.iter().filter(|span| looks(span.spec.look.as_ref()));
+            found.extend(sites.map(|span| (file.pid, file.path.as_path(), span.spec.entry_offset)));
+        }
+        for file in &step.lines {
+            let lines = file.lines.iter().filter(|line| looks(Some(&line.spec.look)));
+            found.extend(lines.map(|line| (file.pid, file.path.as_path(), line.spec.offset)));
+        }
+    }
+    found
+}
+
+/// How a step is attached.
+struct How<'p> {
+    gates: Gates,
+    records: bool,
+    /// Where lines and calls read values or stacks: no other program is to have done the instruction before.
+    read: &'p HashSet<At<'p>>,
+}
+
+/// Attaches what is not there yet of one step; of functions only what sees them end.
 fn attach_step(
     engine: &mut Engine,
     prepared: &PreparedStep,
     known: Option<&RunningStep>,
-    (gates, records): (Gates, bool),
+    how: &How<'_>,
     fresh: &mut Fresh,
 ) -> Result<(), KernelError> {
+    let How { gates, records, read } = *how;
     for PreparedFile { pid, path, sites } in &prepared.files {
         let (mut infos, mut specs) = (Vec::new(), Vec::new());
         for PreparedSpan {
@@ -390,11 +459,17 @@ fn attach_step(
             if let Some(look) = &mut spec.look {
                 look.records = records;
             }
+            if read.contains(&(*pid, path.as_path(), spec.entry_offset)) {
+                spec.entry_action = Action::LEAVE;
+            }
             infos.push((site.clone(), shown.clone()));
             specs.push(spec);
         }
         if !specs.is_empty() {
-            let attachment = engine.attach(*pid, path, &specs)?;
+            let attachment = match prepared.step.place {
+                Place::Function(_) => engine.attach_ends(*pid, path, &specs)?,
+                _ => engine.attach(*pid, path, &specs)?,
+            };
             fresh.spans.push((attachment, infos));
         }
     }

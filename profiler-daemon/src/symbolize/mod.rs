@@ -77,6 +77,7 @@ pub use debug_file::DebugFile;
 pub use detached::{CompiledSymbols, FileSymbols};
 pub use frame::{FRAMES_MAX, Frame, FrameId, Nameable};
 pub use grouping::{Grouping, Groupings, Stacks};
+pub use name::demangle;
 pub use reason::Reason;
 pub use sideload::{SideLoadError, SideLoaded};
 pub use symbolizer::Symbolizer;

@@ -13,7 +13,8 @@ pub(super) const NAME_MAX: usize = 4096;
 const NESTING_MAX: u32 = 96;
 
 /// A name as a frame shows it.
-pub(super) fn demangle(mangled: &[u8]) -> String {
+#[must_use]
+pub fn demangle(mangled: &[u8]) -> String {
     let cut = &mangled[..mangled.len().min(NAME_MAX)];
     let text = String::from_utf8_lossy(cut);
     let text = without_version(&text);
@@ -174,7 +175,7 @@ mod tests {
                 ("_Z1f", "F", "vE"),
             ] {
                 for count in [10, 50, 100, 1000] {
-                    demangle(format!("{before}{}{after}", part.repeat(count)).as_bytes());
+                    let _ = demangle(format!("{before}{}{after}", part.repeat(count)).as_bytes());
                 }
             }
         };

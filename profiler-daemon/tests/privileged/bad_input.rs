@@ -7,7 +7,7 @@ use tonic_types::StatusExt as _;
 use super::{
     bpf,
     fixture::Fixture,
-    service::{ROOT, Service, ended, function},
+    service::{ROOT, Service, ended, function, session_of},
 };
 
 /// Refused with this code and reason, and a message that has these words in it.
@@ -83,16 +83,9 @@ fn a_process_that_is_not_there() {
     refused(&service, pid, &[("idle_fn", gone())]);
     refused(&service, u32::MAX, &[("idle_fn", gone())]);
     let request = NewSession {
-        name: String::new(),
-        target: TargetSpec::Executable("no_such_program".to_owned()),
-        scope: "f".to_owned(),
-        frequency_hz: 99,
-        window_ns: 10_000_000_000,
-        half_life_ns: 30_000_000_000,
         lease_ns: 60_000_000_000,
-        exit_method: None,
-        capture: None,
-        explain: false,
+        target: TargetSpec::Executable("no_such_program".to_owned()),
+        ..session_of(0, "f")
     };
     let words = &["no process runs `no_such_program`", "`profiler ps`"];
     let none = Refusal::of(Code::NotFound, "TARGET_NOT_FOUND", words);

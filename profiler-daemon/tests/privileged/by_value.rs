@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     fixture::{Fixture, spec},
-    service::{ROOT, Service, ended},
+    service::{ROOT, Service, ended, session_of},
 };
 
 /// Beyond everything that is mapped.
@@ -41,21 +41,14 @@ fn attach_all(
     hits_per_second: u32,
 ) -> Result<SessionInfo, SessionError> {
     let request = NewSession {
-        name: String::new(),
-        target: TargetSpec::Pids(pids.to_vec()),
-        scope: scope.to_owned(),
-        frequency_hz: 99,
-        window_ns: 10_000_000_000,
-        half_life_ns: 30_000_000_000,
-        lease_ns: 900_000_000_000,
-        exit_method: None,
-        explain: false,
         capture: Some(Capture {
             print: vec![values::parse(by).unwrap()],
             hits_per_second,
             stack: false,
             purpose: Purpose::Divided,
         }),
+        target: TargetSpec::Pids(pids.to_vec()),
+        ..session_of(0, scope)
     };
     service.runtime.block_on(service.handle.create(ROOT, request))
 }

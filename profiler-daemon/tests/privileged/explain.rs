@@ -2,13 +2,11 @@
 
 use std::time::Instant;
 
-use profiler_daemon::session::{
-    ExplainPicture, Explained, NewSession, SessionError, SessionInfo, TargetSpec,
-};
+use profiler_daemon::session::{ExplainPicture, Explained, NewSession, SessionError, SessionInfo};
 
 use super::{
     fixture::{Fixture, small_scale, spec},
-    service::{Ends, ROOT, Service},
+    service::{Ends, ROOT, Service, session_of},
 };
 
 impl Ends for ExplainPicture {
@@ -28,16 +26,8 @@ fn line(comment: &str) -> usize {
 
 fn explain(service: &Service, pid: u32, scope: &str) -> Result<SessionInfo, SessionError> {
     let request = NewSession {
-        name: String::new(),
-        target: TargetSpec::Pid(pid),
-        scope: scope.to_owned(),
-        frequency_hz: 99,
-        window_ns: 10_000_000_000,
-        half_life_ns: 30_000_000_000,
-        lease_ns: 900_000_000_000,
-        exit_method: None,
-        capture: None,
         explain: true,
+        ..session_of(pid, scope)
     };
     service.runtime.block_on(service.handle.create(ROOT, request))
 }

@@ -4,14 +4,14 @@
 use std::{collections::HashMap, time::Duration};
 
 use profiler_daemon::{
-    session::{Capture, ExitMethod, NewSession, Purpose, SessionInfo, TargetSpec, TraceBatch, TracedHit},
+    session::{Capture, ExitMethod, NewSession, Purpose, SessionInfo, TraceBatch, TracedHit},
     symbolize::{Frame, FrameId},
 };
 use tokio::sync::mpsc;
 
 use super::{
     fixture::{Fixture, small_scale, spec},
-    service::{ROOT, Service},
+    service::{ROOT, Service, session_of},
     stacks_target::not_here,
 };
 
@@ -45,21 +45,14 @@ impl Traced {
         method: Option<ExitMethod>,
     ) -> Self {
         let request = NewSession {
-            name: String::new(),
-            target: TargetSpec::Pid(pid),
-            scope: scope.to_owned(),
-            frequency_hz: 99,
-            window_ns: 10_000_000_000,
-            half_life_ns: 30_000_000_000,
-            lease_ns: 900_000_000_000,
             exit_method: method,
-            explain: false,
             capture: Some(Capture {
                 print: Vec::new(),
                 hits_per_second,
                 stack: true,
                 purpose: Purpose::Shown,
             }),
+            ..session_of(pid, scope)
         };
         let create = service.handle.create(ROOT, request);
         let session = service.runtime.block_on(create).unwrap();

@@ -11,6 +11,7 @@ mod bpf;
 mod by_value;
 mod counts;
 mod cycles;
+mod estimate;
 mod explain;
 mod fixture;
 mod gate;

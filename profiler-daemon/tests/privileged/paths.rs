@@ -3,13 +3,13 @@
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use profiler_daemon::session::{
-    Capture, LatencyPicture, NewSession, Purpose, ScopeEdit, SessionInfo, TargetSpec, TraceBatch,
+    Capture, LatencyPicture, NewSession, Purpose, ScopeEdit, SessionInfo, TraceBatch,
 };
 use serde_json::Value;
 
 use super::{
     fixture::{Fixture, spec},
-    service::{ROOT, Service, Side, ended, function, time_under},
+    service::{ROOT, Service, Side, ended, function, session_of, time_under},
 };
 
 /// What lay inside some calls of `outer`, by the target's own count.
@@ -280,6 +280,65 @@ fn two_who_edit_at_once_both_get_their_steps() {
     assert_eq!(target.finish().status, Some(0));
 }
 
+/// What is counted of the last step, and of how many calls.
+fn counted_of_line(service: &Service, pid: u32, step: &str) -> u64 {
+    let counted = service.handle.counted(ROOT, vec![pid]);
+    let counted = service.runtime.block_on(counted).unwrap();
+    let of_step = counted.iter().filter(|counted| counted.step == step);
+    of_step.map(|counted| counted.count).sum()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_line_at_the_entry_of_its_function_is_inside_of_it() {
+    let source = include_str!("../fixtures/engine/paths.c");
+    let entry = source
+        .lines()
+        .position(|line| line.contains("void inner("))
+        .unwrap()
+        + 1;
+    let step = format!("paths.c:{entry}");
+    for appended in [false, true] {
+        for print in [&[][..], &["n"]] {
+            let service = Service::start();
+            let mut target = Fixture::start("paths", &["200".to_owned()]);
+            let pid = target.pid();
+            let both = format!("inner/{step}");
+            let capture = (!print.is_empty()).then(|| Capture {
+                print: print
+                    .iter()
+                    .map(|text| profiler_daemon::plan::values::parse(text).unwrap())
+                    .collect(),
+                hits_per_second: 1_000_000,
+                stack: false,
+                purpose: Purpose::Shown,
+            });
+            let request = NewSession {
+                capture,
+                ..session_of(pid, if appended { "inner" } else { &both })
+            };
+            let session = service
+                .runtime
+                .block_on(service.handle.create(ROOT, request))
+                .unwrap();
+            if appended {
+                let edit = ScopeEdit::Append(step.clone());
+                let edited = service.handle.edit_scope(ROOT, session.name.clone(), edit);
+                assert_eq!(service.runtime.block_on(edited).unwrap().scope, both);
+            }
+            let calls = target.run()["inner"].calls;
+            assert_eq!(
+                counted_of_line(&service, pid, &step),
+                calls,
+                "appended {appended}, {print:?}"
+            );
+            assert_eq!(counted_of_line(&service, pid, "inner"), calls);
+            service.end(&session);
+            assert_eq!(target.finish().status, Some(0));
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs root"]
 fn hits_in_slow_calls_are_traced_with_their_values() {
@@ -287,21 +346,13 @@ fn hits_in_slow_calls_are_traced_with_their_values() {
     let mut target = Fixture::start("paths", &spec("paths").args);
     target.prefer();
     let request = NewSession {
-        name: String::new(),
-        target: TargetSpec::Pid(target.pid()),
-        scope: scope("outer[> 1500us]/MARKED"),
-        frequency_hz: 99,
-        window_ns: 10_000_000_000,
-        half_life_ns: 30_000_000_000,
-        lease_ns: 900_000_000_000,
-        exit_method: None,
-        explain: false,
         capture: Some(Capture {
             print: vec![profiler_daemon::plan::values::parse("n").unwrap()],
             hits_per_second: 1_000_000,
             stack: false,
             purpose: Purpose::Shown,
         }),
+        ..session_of(target.pid(), &scope("outer[> 1500us]/MARKED"))
     };
     let session = service
         .runtime
@@ -375,21 +426,13 @@ fn hits_of_a_scope_that_is_edited_are_accounted_for() {
     let service = Service::start();
     let mut target = Fixture::start("paths", &["5000".to_owned()]);
     let request = NewSession {
-        name: String::new(),
-        target: TargetSpec::Pid(target.pid()),
-        scope: "inner".to_owned(),
-        frequency_hz: 99,
-        window_ns: 10_000_000_000,
-        half_life_ns: 30_000_000_000,
-        lease_ns: 900_000_000_000,
-        exit_method: None,
-        explain: false,
         capture: Some(Capture {
             print: Vec::new(),
             hits_per_second: 1_000_000,
             stack: false,
             purpose: Purpose::Shown,
         }),
+        ..session_of(target.pid(), "inner")
     };
     let created = service.handle.create(ROOT, request);
     let session = service.runtime.block_on(created).unwrap();

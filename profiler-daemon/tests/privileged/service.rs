@@ -22,6 +22,22 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// Time between pictures.
 const INTERVAL_NS: u64 = 100_000_000;
 
+/// A new session of a scope on a process, as most tests want it.
+pub fn session_of(pid: u32, scope: &str) -> NewSession {
+    NewSession {
+        name: String::new(),
+        target: TargetSpec::Pid(pid),
+        scope: scope.to_owned(),
+        frequency_hz: 99,
+        window_ns: 10_000_000_000,
+        half_life_ns: 30_000_000_000,
+        lease_ns: 900_000_000_000,
+        exit_method: None,
+        capture: None,
+        explain: false,
+    }
+}
+
 /// A session task and the runtime that talks to it.
 pub struct Service {
     pub runtime: Runtime,
@@ -74,16 +90,9 @@ impl Service {
         frequency_hz: u32,
     ) -> Result<SessionInfo, SessionError> {
         let request = NewSession {
-            name: String::new(),
-            target: TargetSpec::Pid(pid),
-            scope: scope.to_owned(),
             frequency_hz,
-            window_ns: 10_000_000_000,
-            half_life_ns: 30_000_000_000,
-            lease_ns: 900_000_000_000,
             exit_method,
-            capture: None,
-            explain: false,
+            ..session_of(pid, scope)
         };
         self.runtime.block_on(self.handle.create(ROOT, request))
     }

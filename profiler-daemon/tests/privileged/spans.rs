@@ -8,14 +8,14 @@ use std::{
 
 use profiler_daemon::{
     plan::values::{self, Reading},
-    session::{Capture, NewSession, Purpose, SessionInfo, SlowSpan, SpansPicture, TargetSpec},
+    session::{Capture, NewSession, Purpose, SessionInfo, SlowSpan, SpansPicture},
 };
 use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{
     fixture::{Fixture, small_scale, spec},
-    service::{Ends, ROOT, Service},
+    service::{Ends, ROOT, Service, session_of},
 };
 
 impl Ends for SpansPicture {
@@ -35,21 +35,15 @@ fn watch_at(
     (wanted, frequency_hz): (usize, u32),
 ) -> (SessionInfo, Pictures) {
     let request = NewSession {
-        name: String::new(),
-        target: TargetSpec::Pid(pid),
-        scope: scope.to_owned(),
         frequency_hz,
         window_ns: 600_000_000_000,
-        half_life_ns: 30_000_000_000,
-        lease_ns: 900_000_000_000,
-        exit_method: None,
-        explain: false,
         capture: Some(Capture {
             print: vec![values::parse(print).unwrap()],
             hits_per_second: 100_000,
             stack: false,
             purpose: Purpose::Shown,
         }),
+        ..session_of(pid, scope)
     };
     let session = service
         .runtime

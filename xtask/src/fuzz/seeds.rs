@@ -103,9 +103,15 @@ pub fn write(corpus: &Path) -> Result<()> {
         let output = work.join(&name);
         let mut command = Command::new(compiler);
         command.current_dir(&work).args(flags.split(' ')).args(LINK);
+        // The same wherever they are made.
         command
-            .arg("-o")
-            .arg(&output)
+            .arg(format!(
+                "-ffile-prefix-map={}/=/src/",
+                workspace::root().display()
+            ))
+            .arg(format!("-ffile-prefix-map={}=/build", work.display()));
+        command
+            .args(["-o", &name])
             .arg(workspace::root().join(SOURCES).join(source));
         sh::run(&mut command)?;
         if number == 0 {

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     super::duration::{self, Span},
-    Color, Exit, HostArgs, TargetArgs,
+    Color, DryRunArgs, Exit, HostArgs, TargetArgs,
 };
 
 /// `profiler explain`.
@@ -32,6 +32,9 @@ pub struct ExplainArgs {
     /// When to colour
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     pub color: Color,
+    /// What would be attached.
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,

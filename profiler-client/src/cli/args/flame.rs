@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::{
     super::duration::{self, Span},
-    Color, HostArgs, SessionMakingArgs, TargetArgs,
+    Color, DryRunArgs, HostArgs, SessionMakingArgs, TargetArgs,
 };
 
 /// `profiler flame`.
@@ -71,6 +71,9 @@ pub struct FlameArgs {
     /// When to colour
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     pub color: Color,
+    /// What would be attached.
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,

@@ -7,7 +7,7 @@ use super::{
         duration::{self, Span},
         print_list,
     },
-    Color, HostArgs, SessionMakingArgs, TargetArgs,
+    Color, DryRunArgs, HostArgs, SessionMakingArgs, TargetArgs,
 };
 
 /// `profiler latency`.
@@ -43,6 +43,9 @@ pub struct LatencyArgs {
     /// When to colour
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     pub color: Color,
+    /// What would be attached.
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{super::help, HostArgs};
+use super::{super::help, DryRunArgs, HostArgs};
 
 /// `profiler scope`.
 #[derive(Args, Debug)]
@@ -36,6 +36,12 @@ pub struct ScopeSetArgs {
     pub name: String,
     /// Its new scope
     pub scope: String,
+    /// What would be attached.
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
+    /// With --dry-run: one JSON object a line
+    #[arg(long, requires = "dry_run")]
+    pub json: bool,
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,
@@ -48,6 +54,12 @@ pub struct ScopeAppendArgs {
     pub name: String,
     /// Steps, separated by `/`
     pub steps: String,
+    /// What would be attached.
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
+    /// With --dry-run: one JSON object a line
+    #[arg(long, requires = "dry_run")]
+    pub json: bool,
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,

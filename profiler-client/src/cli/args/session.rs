@@ -10,7 +10,7 @@ use super::{
         help,
         print_list::{self, PrintList},
     },
-    HostArgs, SessionMakingArgs, TargetArgs,
+    DryRunArgs, HostArgs, SessionMakingArgs, TargetArgs,
 };
 
 /// `profiler session`.
@@ -26,7 +26,7 @@ pub struct SessionArgs {
 pub enum SessionVerb {
     /// Attach a scope to a target and leave it running; prints the session's name
     #[command(after_help = help::SESSION)]
-    New(SessionNewArgs),
+    New(Box<SessionNewArgs>),
     /// List the daemon's sessions
     #[command(after_help = help::SESSION)]
     List(SessionListArgs),
@@ -80,6 +80,9 @@ pub struct SessionNewArgs {
     /// One JSON object a line
     #[arg(long)]
     pub json: bool,
+    /// What would be attached.
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,

@@ -53,6 +53,19 @@ pub struct SessionMakingArgs {
     pub exit: Exit,
 }
 
+/// What is said before anything is attached.
+#[derive(Args, Debug, Default, Clone, Copy)]
+pub struct DryRunArgs {
+    /// Attach nothing: say where probes would be, how calls are seen to end, what the kernel would single-step,
+    /// and from a second of samples how much of the target's time is inside
+    #[arg(long)]
+    pub dry_run: bool,
+    /// With --dry-run: count how often the places are reached, by probes that do nothing else, for a tenth of a
+    /// second or 10,000 hits, and say what that costs
+    #[arg(long, requires = "dry_run")]
+    pub measure: bool,
+}
+
 /// `--exit`.
 #[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exit {

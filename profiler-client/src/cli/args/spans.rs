@@ -9,7 +9,7 @@ use super::{
         duration::{self, Span},
         print_list::{self, PrintList},
     },
-    Color, Exit, HostArgs, TargetArgs,
+    Color, DryRunArgs, Exit, HostArgs, TargetArgs,
 };
 
 /// `profiler spans`.
@@ -59,6 +59,9 @@ pub struct SpansArgs {
     /// When to colour
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     pub color: Color,
+    /// What would be attached.
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,

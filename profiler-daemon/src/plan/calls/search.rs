@@ -131,6 +131,7 @@ impl<'m> Search<'m> {
             behind,
             function: budget.text(&holder.name),
             callee: budget.text(&call.callee),
+            symbol: budget.text(&call.symbol),
             callee_address: call.callee_address,
             kind: call.kind,
         })

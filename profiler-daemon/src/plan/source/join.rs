@@ -100,6 +100,16 @@ impl Lines<'_> {
         }
     }
 
+    fn add_code(&mut self, part: &Part) {
+        for row in &part.rows {
+            let code = &mut self.at(part.line_of(&self.own, row.range.start)).code;
+            match code.last_mut() {
+                Some(last) if last.end == row.range.start => last.end = row.range.end,
+                _ => code.push(row.range.clone()),
+            }
+        }
+    }
+
     fn add_flow(&mut self, part: Option<&Part>, whole: &Ranges, found: Flow) {
         let line_of = |own: &Own, address| part.map_or((0, 0), |part| part.line_of(own, address));
         for Jump {
@@ -198,6 +208,7 @@ pub(super) fn join(
         let mut found = flow(module, reader, &part.ranges, &whole);
         shown.missing.append(&mut found.notes);
         lines.add_sites(part);
+        lines.add_code(part);
         lines.add_flow(Some(part), &whole, found);
         lines.add_inlined(part);
     }
@@ -295,6 +306,7 @@ fn finish(shown: &mut FunctionSource) {
     for line in &mut shown.lines {
         line.sites.sort_unstable();
         line.sites.dedup();
+        line.code = Ranges::new(std::mem::take(&mut line.code)).into_vec();
         line.branches.sort_by_key(|branch| branch.address);
         line.calls.sort_by_key(|call| call.address);
         readings = readings.saturating_add(line.sites.len().saturating_mul(sets.len()));

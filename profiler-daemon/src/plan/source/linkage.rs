@@ -43,11 +43,19 @@ pub(super) fn slots(
     wanted: &BTreeSet<u64>,
 ) -> HashMap<u64, Slot> {
     let mut found = HashMap::new();
+    let mut resolved = BTreeSet::new();
     for &address in wanted {
         let at = relocations.partition_point(|relocation| relocation.address < address);
         let Some(relocation) = relocations.get(at).filter(|found| found.address == address) else {
             continue;
         };
+        if relocation.is_resolved {
+            resolved.insert(address);
+            if let Some(name) = indirect_name(module, relocation.addend) {
+                found.insert(address, Slot::Symbol(name));
+            }
+            continue;
+        }
         let name = relocation.symbol.and_then(|symbol| elf.symbol_name(symbol));
         let slot = match name {
             Some(name) => Some(Slot::Symbol(
@@ -61,7 +69,7 @@ pub(super) fn slots(
     }
     // A slot that no relocation changes, or a packed one, holds an address already.
     for &address in wanted {
-        if found.contains_key(&address) {
+        if found.contains_key(&address) || resolved.contains(&address) {
             continue;
         }
         let bytes = address
@@ -78,4 +86,13 @@ pub(super) fn slots(
         }
     }
     found
+}
+
+/// The name that stands for what the resolver at an address chooses.
+fn indirect_name(module: &ModuleIndex, resolver: i64) -> Option<String> {
+    let resolver = u64::try_from(resolver).ok()?;
+    let function = module
+        .function_at(resolver)
+        .filter(|function| function.address() == resolver)?;
+    function.indirect_name().map(std::borrow::Cow::into_owned)
 }

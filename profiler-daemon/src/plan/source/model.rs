@@ -44,6 +44,8 @@ pub struct Line {
     pub line: u32,
     /// The addresses at which it begins to run.
     pub sites: Vec<u64>,
+    /// The addresses of its code, by address.
+    pub code: Vec<Range<u64>>,
     /// By address.
     pub branches: Vec<Branch>,
     /// By address.

@@ -150,8 +150,13 @@ impl<'a> DebugFile<'a> {
 
     /// Its name, or that of what it is an instance of.
     pub(super) fn name(&self, entry: &Entry<'a>) -> Option<String> {
-        let named = self.through(entry, gimli::DW_AT_name).ok()??;
-        let value = named.value(gimli::DW_AT_name)?;
+        self.text_through(entry, gimli::DW_AT_name)
+    }
+
+    /// The text of an attribute, or that of what it is an instance or the definition of.
+    pub(super) fn text_through(&self, entry: &Entry<'a>, attribute: DwAt) -> Option<String> {
+        let named = self.through(entry, attribute).ok()??;
+        let value = named.value(attribute)?;
         let name = self.dwarf.attr_string(&named.unit, value).ok()?;
         let name = name.slice().get(..MAX_NAME_BYTES).unwrap_or(name.slice());
         Some(String::from_utf8_lossy(name).into_owned())

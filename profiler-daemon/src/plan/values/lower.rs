@@ -35,6 +35,8 @@ pub enum Returns<'n> {
     OfCallee {
         /// Its name.
         name: &'n str,
+        /// Its name as it is linked; empty where that is not known.
+        symbol: &'n str,
         /// Where it is, if it is in the same file.
         address: Option<u64>,
     },

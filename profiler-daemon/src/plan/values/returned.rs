@@ -30,7 +30,11 @@ impl<'a> Lowering<'_, 'a> {
             Returns::AtInstruction | Returns::OfFunction => Some(self.site.address),
         };
         let function = match self.returns {
-            Returns::OfCallee { name, address } => self.callee(name, address)?,
+            Returns::OfCallee {
+                name,
+                symbol,
+                address,
+            } => self.callee((name, symbol), address)?,
             Returns::AtInstruction if !self.file.is_return(self.site.address) => {
                 return unsupported(
                     "what a function returns is known at its return instructions, and of its calls",
@@ -61,8 +65,8 @@ impl<'a> Lowering<'_, 'a> {
         })
     }
 
-    /// The entry of a function that is called.
-    fn callee(&self, name: &str, address: Option<u64>) -> Result<Entry<'a>, Refusal> {
+    /// The entry of a function that is called, by its name as it is shown and as it is linked.
+    fn callee(&self, (name, symbol): (&str, &str), address: Option<u64>) -> Result<Entry<'a>, Refusal> {
         if let Some(function) = address.and_then(|address| self.file.function(address).ok()) {
             return Ok(function.entry);
         }
@@ -71,13 +75,29 @@ impl<'a> Lowering<'_, 'a> {
         };
         // What is called is declared where it is called.
         let unit = Entry::first(&caller.entry.unit)?;
-        let is_it = |entry: &Entry<'a>| {
-            entry.tag() == gimli::DW_TAG_subprogram && self.file.name(entry).as_deref() == Some(name)
-        };
-        let declared = unit.children()?.into_iter().find(is_it);
-        declared.ok_or_else(|| {
-            Refusal::Unsupported(format!("the debug information does not say what {name} returns"))
-        })
+        let linked = |entry: &Entry<'a>| self.file.text_through(entry, gimli::DW_AT_linkage_name);
+        let is_linked = |entry: &Entry<'a>| !symbol.is_empty() && linked(entry).as_deref() == Some(symbol);
+        let mut declared = unit.children()?;
+        declared.retain(|entry| {
+            let is_named = || self.file.name(entry).as_deref() == Some(name);
+            entry.tag() == gimli::DW_TAG_subprogram && (is_linked(entry) || is_named())
+        });
+        if let Some(entry) = declared.iter().find(|entry| is_linked(entry)) {
+            return Ok(entry.clone());
+        }
+        // Overloads have one name, and return what they like.
+        match declared.as_slice() {
+            [first, others @ ..]
+                if linked(first).is_none() && others.iter().all(|other| linked(other).is_none()) =>
+            {
+                Ok(first.clone())
+            }
+            [alone] if symbol.is_empty() => Ok(alone.clone()),
+            [_, _, ..] if symbol.is_empty() => unsupported(format!(
+                "several functions are called {name}, and which one is called is not known"
+            )),
+            _ => unsupported(format!("the debug information does not say what {name} returns")),
+        }
     }
 }
 

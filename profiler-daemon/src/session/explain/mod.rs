@@ -17,11 +17,7 @@ use std::collections::{HashMap, HashSet};
 use profiler_common::{limits::MAX_JOINED, probe::ProbeId, record::SpanEnd};
 
 use super::{
-    calibrate::{self, HitCosts},
-    command::Capture,
-    cost::monotonic_ns,
-    prepare::PreparedStep,
-    trace::TracedValue,
+    calibrate::HitCosts, command::Capture, cost::monotonic_ns, prepare::PreparedStep, trace::TracedValue,
 };
 use crate::{
     aggregate::{
@@ -239,10 +235,8 @@ impl Explain {
         engine: &mut Engine,
         prepared: PreparedExplain,
         probes: HashMap<ProbeId, FunctionKey>,
+        hit_costs: Option<HitCosts>,
     ) -> Result<Self, KernelError> {
-        let hit_costs = calibrate::hit_costs_ns(engine)
-            .inspect_err(|error| tracing::warn!(%error, "what a probe costs could not be measured"))
-            .ok();
         let looked_at = engine.take_gate(monotonic_ns())?;
         let values = prepared.capture.print.len();
         let mut study = Study::default();

@@ -88,9 +88,11 @@ impl Planner<'_> {
         let capture = self.capture.unwrap_or(&only_counted);
         let mut lines = Vec::new();
         for (process, files) in self.processes.iter().zip(self.files) {
+            // An instruction that a program does is no return, so a shadow stack stays in step.
+            let by_programs = self.ability.write_context;
             lines.extend(plan(files, capture)?.into_iter().map(|(file, mut lines)| {
                 for line in &mut lines {
-                    line.find_cost(file, self.kernel());
+                    line.find_cost(file, self.kernel(), by_programs);
                 }
                 PreparedLines {
                     pid: process.pid(),
@@ -215,9 +217,10 @@ impl Planner<'_> {
             let address = site.function.address + u64::from(site.entry_offset);
             let what = &site.function.name;
             let returns = match callee {
-                Some((name, address)) => Returns::OfCallee {
-                    name,
-                    address: *address,
+                Some(callee) => Returns::OfCallee {
+                    name: &callee.name,
+                    symbol: &callee.symbol,
+                    address: callee.address,
                 },
                 None => Returns::OfFunction,
             };

@@ -10,7 +10,7 @@ use super::{
         lines::Shown,
         picture::{ExitMethod, FunctionInfo, SiteInfo},
     },
-    PreparedFile, PreparedSpan,
+    PreparedCallee, PreparedFile, PreparedSpan,
 };
 use crate::{
     kernel::{ExitSite, Gates, ProbeSpec, can_be_done},
@@ -32,7 +32,7 @@ pub(super) fn call_site(
     call: &CallSite,
 ) -> Option<PreparedSpan> {
     let behind = call.behind.as_ref()?;
-    let behind_action = at_address(file, behind.file_offset, behind.action);
+    let behind_action = file.placed(behind.file_offset, behind.action);
     let info = FunctionInfo {
         name: place.to_string(),
         module: file.shown.clone(),
@@ -69,7 +69,11 @@ pub(super) fn call_site(
         site,
         spec,
         shown: Shown::default(),
-        callee: Some((call.callee.clone(), call.callee_address)),
+        callee: Some(PreparedCallee {
+            name: call.callee.clone(),
+            symbol: call.symbol.clone(),
+            address: call.callee_address,
+        }),
     })
 }
 
@@ -125,7 +129,7 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
         Method::Return => ExitMethod::Return,
         Method::Ret => ExitMethod::Ret,
     };
-    let action = at_address(file, function.entry_offset, function.entry.action);
+    let action = file.placed(function.entry_offset, function.entry.action);
     let entry = EntryDecision::of(&function.entry, action, decision.done_by_program, looks);
     let info = FunctionInfo {
         name: function.name,
@@ -149,7 +153,7 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
         .iter()
         .map(|exit| ExitSite {
             offset: exit.file_offset,
-            action: at_address(file, exit.file_offset, exit.action),
+            action: file.placed(exit.file_offset, exit.action),
             may_stay_inside: exit.may_stay_inside,
             is_jump: exit.is_jump,
         })
@@ -170,17 +174,6 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
         shown: Shown::default(),
         callee: None,
     }
-}
-
-/// Says where in the target an action's instruction lies. A file that is mapped twice leaves that open, and
-/// the instruction to the kernel.
-fn at_address(file: &TargetFile, file_offset: u64, action: Action) -> Action {
-    let mut addresses = file.module.addresses_of(file_offset);
-    let address = match (addresses.next(), addresses.next()) {
-        (Some(address), None) => address,
-        _ => 0,
-    };
-    Action { address, ..action }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use profiler_common::layout::bucket_of;
 
 use super::{
     super::{
+        calibrate::HitCosts,
         explain::{Explain, PreparedExplain},
         picture::{Cost, ExplainPicture, Losses},
     },
@@ -24,13 +25,14 @@ impl Session {
         &mut self,
         engine: &mut Engine,
         prepared: Option<PreparedExplain>,
+        hit_costs: Option<HitCosts>,
     ) -> Result<(), KernelError> {
         if let (Some(prepared), Some(last)) = (prepared, self.steps.last()) {
             let functions = last.functions.iter().flat_map(|function| {
                 let key = (function.info.module.clone(), function.info.address);
                 function.probes().map(move |probe| (probe, key.clone()))
             });
-            self.explain = Some(Explain::begin(engine, prepared, functions.collect())?);
+            self.explain = Some(Explain::begin(engine, prepared, functions.collect(), hit_costs)?);
         }
         Ok(())
     }

@@ -1,0 +1,169 @@
+//! What attaching a scope would do, for people.
+
+use profiler_proto::v1;
+
+use super::{
+    escape::terminal,
+    text,
+    units::{count, duration, number, percent, ratio},
+};
+
+/// Places that are listed.
+const MAX_ROWS: usize = 40;
+
+/// The places as a table, and what all of it comes to.
+#[must_use]
+pub fn estimate(estimate: &v1::EstimateScopeResponse) -> String {
+    let pids: Vec<String> = estimate.pids.iter().map(u32::to_string).collect();
+    let places: usize = estimate.steps.iter().map(|step| step.places.len()).sum();
+    let mut shown = format!(
+        "nothing is attached; {} would be probed in process {}\n",
+        counted(places, "place", "places"),
+        pids.join(", "),
+    );
+    if estimate.features > 0 {
+        shown += &format!(
+            "in its calls, {} branches, calls and values would be looked at, some at a time\n",
+            estimate.features
+        );
+    }
+    if places > 0 {
+        shown.push('\n');
+        shown += &table(estimate);
+        if places > MAX_ROWS {
+            shown += &format!("… and {} more places\n", count((places - MAX_ROWS) as u64));
+        }
+    }
+    shown.push('\n');
+    shown + &sums(estimate)
+}
+
+fn counted(number: usize, one: &str, several: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { several })
+}
+
+fn table(estimate: &v1::EstimateScopeResponse) -> String {
+    let titles = [
+        "STEP",
+        "PLACE",
+        "AT",
+        "INSTRUCTION",
+        "END",
+        "TIME INSIDE",
+        "HITS/S",
+        "A HIT",
+        "OF A CORE",
+    ];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    for step in &estimate.steps {
+        let mut places: Vec<_> = step.places.iter().collect();
+        places.sort_by_key(|place| std::cmp::Reverse((place.hits, place.samples_inside)));
+        rows.extend(places.into_iter().map(|place| row(estimate, step, place)));
+    }
+    rows.truncate(MAX_ROWS + 1);
+    text::table(&rows, &[0, 1, 2, 3, 4])
+}
+
+fn row(
+    estimate: &v1::EstimateScopeResponse,
+    step: &v1::EstimatedStep,
+    place: &v1::EstimatedPlace,
+) -> Vec<String> {
+    let stepped = |is: bool| if is { " (stepped)" } else { "" };
+    let instruction = if place.instruction.is_empty() {
+        "-".to_owned()
+    } else {
+        format!(
+            "{}{}",
+            terminal(&place.instruction),
+            stepped(place.single_stepped)
+        )
+    };
+    let end = match place.exit_method() {
+        v1::ExitMethod::Return => "return probe".to_owned(),
+        v1::ExitMethod::Ret => format!("{} × ret{}", place.exits, stepped(place.exit_single_stepped)),
+        v1::ExitMethod::Unspecified | v1::ExitMethod::Auto => "-".to_owned(),
+    };
+    let module = place.module.rsplit('/').next().unwrap_or_default();
+    let known = |shown: Option<String>| shown.unwrap_or_else(|| "-".to_owned());
+    vec![
+        terminal(&step.step).into_owned(),
+        terminal(if place.function.is_empty() {
+            &place.site
+        } else {
+            &place.function
+        })
+        .into_owned(),
+        format!("{}+{:#x}", terminal(module), place.address),
+        instruction,
+        end,
+        known(inside(estimate, place).map(percent)),
+        known(hits_per_s(estimate, place).map(number)),
+        known(place.hit_cost_ns.map(|ns| duration(ns as f64))),
+        known(cpu_share(estimate, place).map(percent)),
+    ]
+}
+
+/// Share of the samples that are inside of a place's function.
+pub(super) fn inside(estimate: &v1::EstimateScopeResponse, place: &v1::EstimatedPlace) -> Option<f64> {
+    let samples = estimate.samples.as_ref()?.samples;
+    Some(ratio(place.samples_inside?, samples))
+}
+
+/// Hits per second of a place.
+pub(super) fn hits_per_s(estimate: &v1::EstimateScopeResponse, place: &v1::EstimatedPlace) -> Option<f64> {
+    let counted = seconds(estimate.counted);
+    (counted > 0.0).then_some(place.hits? as f64 / counted)
+}
+
+/// What probing a place would cost the target, as a share of one core.
+pub(super) fn cpu_share(estimate: &v1::EstimateScopeResponse, place: &v1::EstimatedPlace) -> Option<f64> {
+    Some(hits_per_s(estimate, place)? * place.hit_cost_ns? as f64 / 1e9)
+}
+
+/// The same of all places; `None` where one is not known.
+pub(super) fn sum(
+    estimate: &v1::EstimateScopeResponse,
+    of: fn(&v1::EstimateScopeResponse, &v1::EstimatedPlace) -> Option<f64>,
+) -> Option<f64> {
+    let places = estimate.steps.iter().flat_map(|step| &step.places);
+    places.map(|place| of(estimate, place)).sum()
+}
+
+pub(super) fn seconds(duration: Option<prost_types::Duration>) -> f64 {
+    duration.map_or(0.0, |duration| {
+        duration.seconds as f64 + f64::from(duration.nanos) / 1e9
+    })
+}
+
+fn sums(estimate: &v1::EstimateScopeResponse) -> String {
+    let mut lines = String::new();
+    if let Some(samples) = &estimate.samples {
+        let sampled = seconds(samples.sampled);
+        let cores = if sampled > 0.0 {
+            seconds(samples.cpu) / sampled
+        } else {
+            0.0
+        };
+        lines += &format!(
+            "sampled for {}: {} samples, {cores:.2} cores busy\n",
+            duration(sampled * 1e9),
+            count(samples.samples),
+        );
+    }
+    match (seconds(estimate.counted), sum(estimate, hits_per_s)) {
+        (counted, Some(hits)) if counted > 0.0 => {
+            let cost = sum(estimate, cpu_share).map_or_else(String::new, |share| {
+                format!(", about {} of a core", percent(share))
+            });
+            lines += &format!(
+                "counted for {}: {} hits/s{cost}\n",
+                duration(counted * 1e9),
+                number(hits)
+            );
+        }
+        _ if estimate.steps.is_empty() => {}
+        _ => lines += "how often the places are reached is not known from samples: --measure counts it\n",
+    }
+    lines
+}

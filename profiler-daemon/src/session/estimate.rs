@@ -1,0 +1,359 @@
+//! What attaching a scope would do and cost, before it is attached: the same planning, a moment of samples, and, where
+//! that is asked for, a moment of counting.
+//!
+//! Samples say how much of the target's time is inside of a function, and nothing of how often it is called: that is the
+//! time divided by a duration which they do not know. So how often places are reached is counted or not said.
+
+use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
+
+use super::{
+    calibrate::HitCosts,
+    command::{Caller, Command, Handle, NewSession, TargetSpec},
+    error::SessionError,
+    lines::{PreparedLine, TracedPlace},
+    measure::{self, MeasuredFile},
+    picture::{ExitMethod, FlamePicture, FlameRequest, FlameTimes, SiteInfo},
+    prepare::{Prepared, PreparedSpan, PreparedStep},
+};
+use crate::{
+    aggregate::Over,
+    kernel::{Gates, HitSpec, LookSpec},
+    plan::scope::Place,
+    symbolize::{Grouping, demangle},
+    target::Process,
+};
+
+/// How long the target is sampled.
+const SAMPLED_FOR: Duration = Duration::from_secs(1);
+
+/// Samples per second and CPU: some hundreds of a busy thread, for half a percent of its time.
+const FREQUENCY_HZ: u32 = 499;
+
+/// Of the session that samples: what a client leaves behind that has gone does not stay.
+const LEASE_NS: u64 = 5_000_000_000;
+
+/// What attaching a scope would do.
+#[derive(Clone, Debug)]
+pub struct Estimate {
+    /// Canonical text of the scope.
+    pub scope: String,
+    /// The target's processes.
+    pub pids: Vec<u32>,
+    /// Probes would be perf events, not multi links.
+    pub perf_links: bool,
+    /// Outermost first.
+    pub steps: Vec<EstimatedStep>,
+    /// Branches, calls and values that would be looked at to explain slow calls.
+    pub features: usize,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+    /// What was sampled; `None` where the target could not be.
+    pub sampled: Option<Sampled>,
+    /// How long hits were counted; `None` where they were not.
+    pub counted_ns: Option<u64>,
+}
+
+/// Samples of the target.
+#[derive(Clone, Default, Debug)]
+pub struct Sampled {
+    /// How many.
+    pub samples: u64,
+    /// Time that they stand for.
+    pub cpu_ns: u64,
+    /// How long the target was sampled.
+    pub ns: u64,
+    /// Samples that have a function on their stack, by its name and the file name of its module.
+    inside: HashMap<(Arc<str>, Arc<str>), u64>,
+}
+
+/// A step of the scope.
+#[derive(Clone, Debug)]
+pub struct EstimatedStep {
+    /// Canonical text.
+    pub text: String,
+    /// Where it would be probed.
+    pub places: Vec<EstimatedPlace>,
+}
+
+/// A place that would be probed.
+#[derive(Clone, Debug)]
+pub struct EstimatedPlace {
+    /// The process.
+    pub pid: u32,
+    /// Which.
+    pub place: Arc<TracedPlace>,
+    /// The instruction of the probe; empty where it is not known.
+    pub instruction: String,
+    /// The kernel has to single-step it.
+    pub single_stepped: bool,
+    /// How its end is seen; `None` of what has none.
+    pub end: Option<EstimatedEnd>,
+    /// Samples with its function on their stack; `None` where that is not known.
+    pub samples_inside: Option<u64>,
+    /// Times that it was reached while hits were counted.
+    pub hits: Option<u64>,
+    /// What reaching it costs, with its end; `None` where that could not be measured.
+    pub cost_ns: Option<u64>,
+}
+
+/// How the end of a call would be seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EstimatedEnd {
+    /// The method.
+    pub method: ExitMethod,
+    /// Probes that see it.
+    pub probes: u32,
+    /// The kernel has to single-step them.
+    pub single_stepped: bool,
+}
+
+impl EstimatedPlace {
+    /// Also gives the linkage name of its function; empty where it is not known.
+    fn of_span(pid: u32, place: &Place, span: &PreparedSpan) -> (Self, String) {
+        let PreparedSpan { site, .. } = span;
+        let SiteInfo {
+            function,
+            entry_instruction,
+            exit_method,
+            exits,
+            entry_single_stepped,
+            exit_single_stepped,
+            ..
+        } = site;
+        let (name, linkage_name) = match place {
+            Place::Function(_) => (function.name.clone(), function.linkage_name.clone()),
+            _ => (String::new(), String::new()),
+        };
+        let estimated = Self {
+            pid,
+            place: Arc::new(TracedPlace {
+                site: function.name.clone(),
+                function: name,
+                file: String::new(),
+                line: 0,
+                module: function.module.clone(),
+                address: function.address,
+            }),
+            instruction: entry_instruction.clone(),
+            single_stepped: *entry_single_stepped,
+            end: Some(EstimatedEnd {
+                method: *exit_method,
+                probes: *exits,
+                single_stepped: *exit_single_stepped,
+            }),
+            samples_inside: None,
+            hits: None,
+            cost_ns: None,
+        };
+        (estimated, linkage_name)
+    }
+
+    fn of_line(pid: u32, line: &PreparedLine) -> (Self, String) {
+        let estimated = Self {
+            pid,
+            place: Arc::clone(&line.place),
+            instruction: line.single_stepped.clone().unwrap_or_default(),
+            single_stepped: line.single_stepped.is_some(),
+            end: None,
+            samples_inside: None,
+            hits: None,
+            cost_ns: None,
+        };
+        (estimated, line.in_function.clone())
+    }
+
+    fn cost_ns(&self, costs: HitCosts) -> u64 {
+        let end = self.end.map_or(0, |end| costs.of(end.single_stepped));
+        costs.of(self.single_stepped) + end
+    }
+}
+
+/// What a step's places are, the linkage name of the function of each, and how its hits are counted, in the same order.
+fn of_step(step: &PreparedStep) -> (EstimatedStep, (Vec<String>, Vec<MeasuredFile>)) {
+    let mut places = Vec::new();
+    let mut files: Vec<MeasuredFile> = Vec::new();
+    let mut add = |pid: u32, path: &PathBuf, specs: Vec<HitSpec>| {
+        files.push(MeasuredFile {
+            pid,
+            path: path.clone(),
+            specs,
+        });
+    };
+    for file in &step.files {
+        let spans = file.sites.iter();
+        places.extend(spans.map(|span| EstimatedPlace::of_span(file.pid, &step.step.place, span)));
+        let counted = |span: &PreparedSpan| HitSpec {
+            offset: span.spec.entry_offset,
+            action: span.spec.entry_action,
+            done_by_program: span.spec.done_by_program,
+            look: LookSpec::default(),
+            branch: None,
+            gates: Gates::default(),
+        };
+        add(file.pid, &file.path, file.sites.iter().map(counted).collect());
+    }
+    for file in &step.lines {
+        let lines = file.lines.iter();
+        places.extend(lines.map(|line| EstimatedPlace::of_line(file.pid, line)));
+        // Either way of a branch costs a hit.
+        let counted = |line: &PreparedLine| HitSpec {
+            look: LookSpec::default(),
+            branch: None,
+            ..line.spec.clone()
+        };
+        add(file.pid, &file.path, file.lines.iter().map(counted).collect());
+    }
+    let text = step.step.to_string();
+    let (places, functions) = places.into_iter().unzip();
+    (EstimatedStep { text, places }, (functions, files))
+}
+
+impl Sampled {
+    /// What a flame graph of all of the target has.
+    fn of(picture: &FlamePicture, ns: u64) -> Self {
+        let node = |number: u32| {
+            let at = usize::try_from(number).ok()?.checked_sub(1)?;
+            picture.nodes.get(at)
+        };
+        let mut sampled = Self {
+            ns,
+            ..Self::default()
+        };
+        for weight in &picture.picture.weights {
+            sampled.samples += weight.inside_samples;
+            sampled.cpu_ns += weight.inside_ns;
+            let mut functions = Vec::new();
+            let mut number = weight.node.0;
+            // Parents come before their children, so this ends.
+            while let Some((parent, frame, _)) = node(number).copied() {
+                if let Some(frame) = usize::try_from(frame).ok().and_then(|at| picture.frames.get(at)) {
+                    functions.push((Arc::clone(&frame.function), Arc::clone(&frame.module)));
+                }
+                number = parent;
+            }
+            functions.sort_unstable();
+            functions.dedup();
+            for function in functions {
+                *sampled.inside.entry(function).or_default() += weight.inside_samples;
+            }
+        }
+        sampled
+    }
+
+    /// Samples with a function on their stack, by its linkage name; frames have its name without parameters.
+    fn inside(&self, module: &str, function: &str) -> Option<u64> {
+        if function.is_empty() || self.samples == 0 {
+            return None;
+        }
+        let module = module.rsplit('/').next().unwrap_or_default();
+        let key = (Arc::from(demangle(function.as_bytes())), Arc::from(module));
+        Some(self.inside.get(&key).copied().unwrap_or(0))
+    }
+}
+
+impl Handle {
+    /// Says what attaching what was prepared would do; counts hits for a moment if that is asked for.
+    pub(super) async fn estimate_of(
+        &self,
+        caller: Caller,
+        prepared: Prepared,
+        perf_links: bool,
+        measures: bool,
+    ) -> Result<Estimate, SessionError> {
+        let pids: Vec<u32> = prepared.processes.iter().map(Process::pid).collect();
+        let mut warnings = prepared.warnings.clone();
+        let (mut steps, others): (Vec<_>, Vec<_>) = prepared.steps.iter().map(of_step).unzip();
+        let (functions, counted): (Vec<_>, Vec<_>) = others.into_iter().unzip();
+        let files: Vec<MeasuredFile> = counted.into_iter().flatten().collect();
+        let places: usize = files.iter().map(|file| file.specs.len()).sum();
+        if measures {
+            measure::require_few(places, perf_links)?;
+        }
+        let sampled = match self.sample(caller, pids.clone()).await {
+            Ok(sampled) => Some(sampled),
+            Err(error) => {
+                warnings.push(format!("the target is not sampled: {error}"));
+                None
+            }
+        };
+        let costs = self.ask(|reply| Command::HitCosts { reply }).await?;
+        let measured = if measures && places > 0 {
+            let measured = self.ask(|reply| Command::Measure { caller, files, reply });
+            Some(measured.await?)
+        } else {
+            None
+        };
+        let mut hits = measured.iter().flat_map(|measured| measured.hits.iter().copied());
+        let places = steps.iter_mut().flat_map(|step| &mut step.places);
+        for (place, function) in places.zip(functions.iter().flatten()) {
+            place.samples_inside = sampled
+                .as_ref()
+                .and_then(|sampled| sampled.inside(&place.place.module, function));
+            place.hits = hits.next();
+            place.cost_ns = costs.map(|costs| place.cost_ns(costs));
+        }
+        let explain = prepared.explain.as_ref();
+        let left_out = explain.iter().flat_map(|explain| &explain.left_out);
+        warnings.extend(left_out.map(|(what, why)| format!("{what} is not looked at: {why}")));
+        Ok(Estimate {
+            scope: prepared.text,
+            pids,
+            perf_links,
+            steps,
+            features: explain.map_or(0, |explain| explain.features.len()),
+            warnings,
+            counted_ns: measured.map(|measured| measured.ns),
+            sampled,
+        })
+    }
+
+    /// Samples processes for a moment, through a session that probes nothing.
+    async fn sample(&self, caller: Caller, pids: Vec<u32>) -> Result<Sampled, SessionError> {
+        let session = self.create(caller, samples_of(pids)).await?;
+        let request = FlameRequest {
+            by: Grouping::Function,
+            times: Some(FlameTimes::OnCpu),
+            over: Over::Start,
+            difference: false,
+        };
+        let name = session.name;
+        let watch = self.watch_flame(caller, name.clone(), LEASE_NS, request).await;
+        let mut pictures = match watch {
+            Ok(pictures) => pictures,
+            Err(error) => {
+                self.end(caller, name).await?;
+                return Err(error);
+            }
+        };
+        let began = tokio::time::Instant::now();
+        tokio::time::sleep(SAMPLED_FOR).await;
+        let ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        // It may have ended with its target; the last picture is there in any case.
+        let _ = self.end(caller, name).await;
+        loop {
+            let last = pictures.borrow_and_update().clone();
+            if let Some(last) = last.filter(|picture| picture.ended.is_some()) {
+                return Ok(Sampled::of(&last, ns));
+            }
+            if pictures.changed().await.is_err() {
+                return Ok(Sampled::default());
+            }
+        }
+    }
+}
+
+/// A session of all samples of some processes.
+fn samples_of(pids: Vec<u32>) -> NewSession {
+    NewSession {
+        name: String::new(),
+        target: TargetSpec::Pids(pids),
+        scope: String::new(),
+        frequency_hz: FREQUENCY_HZ,
+        window_ns: 1_000_000_000,
+        half_life_ns: 1_000_000_000,
+        lease_ns: LEASE_NS,
+        exit_method: None,
+        capture: None,
+        explain: false,
+    }
+}

@@ -1,0 +1,152 @@
+//! What attaching a scope would do: said before it is done, and what is said is then done.
+
+use profiler_daemon::session::{Estimate, Estimated, ExitMethod, NewSession, ScopeEdit, SessionError};
+
+use super::{
+    bpf,
+    fixture::{Fixture, small_scale},
+    service::{ROOT, Service, session_of},
+};
+
+fn busy() -> Fixture {
+    let mut target = Fixture::start("slowpath", &[]);
+    target.say("go");
+    target
+}
+
+fn estimate(service: &Service, new: NewSession, measures: bool) -> Result<Estimate, SessionError> {
+    let of = Estimated::New(Box::new(new));
+    service
+        .runtime
+        .block_on(service.handle.estimate(ROOT, of, measures))
+}
+
+fn end(mut target: Fixture) {
+    target.say("exit");
+    target.truth();
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_would_be_attached_is_what_is_attached() {
+    let service = Service::start();
+    let target = busy();
+    let scope = "f[>= p95]/*_path";
+    let said = estimate(&service, session_of(target.pid(), scope), false).unwrap();
+    assert_eq!(bpf::changed_code(target.pid()), 0);
+    assert_eq!((said.scope.as_str(), &said.pids), (scope, &vec![target.pid()]));
+    let texts: Vec<&str> = said.steps.iter().map(|step| step.text.as_str()).collect();
+    assert_eq!(texts, ["f[>= p95]", "*_path"]);
+
+    // Nearly all of its time is in f, nearly none of that outside of the two paths; how often is not known.
+    let sampled = said.sampled.as_ref().unwrap();
+    let share = |step: usize, name: &str| {
+        let mut places = said.steps[step].places.iter();
+        let place = places.find(|place| place.place.function == name).unwrap();
+        assert_eq!((place.hits, place.place.site.as_str()), (None, name));
+        place.samples_inside.unwrap() as f64 / sampled.samples as f64
+    };
+    let (all, fast, slow) = (share(0, "f"), share(1, "fast_path"), share(1, "slow_path"));
+    println!(
+        "{} samples: {all} in f, {fast} in fast_path, {slow} in slow_path",
+        sampled.samples
+    );
+    assert!(sampled.samples > 0 && sampled.cpu_ns > 0 && sampled.ns >= 1_000_000_000);
+    assert!(all > 0.8 && fast > 0.0 && slow > 0.0 && fast + slow > 0.8);
+    assert_eq!(said.counted_ns, None);
+
+    let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
+    assert!(sessions.is_empty(), "{sessions:?}");
+    let attached = service.attach(target.pid(), scope).unwrap();
+    assert_eq!(attached.warnings, said.warnings);
+    let places: Vec<_> = said.steps.iter().flat_map(|step| &step.places).collect();
+    assert_eq!(attached.sites.len(), places.len());
+    for (site, place) in attached.sites.iter().zip(places) {
+        let end = place.end.unwrap();
+        assert_eq!(
+            (
+                site.function.address,
+                &site.entry_instruction,
+                site.entry_single_stepped
+            ),
+            (place.place.address, &place.instruction, place.single_stepped)
+        );
+        assert_eq!(
+            (site.exit_method, site.exits, site.exit_single_stepped),
+            (end.method, end.probes, end.single_stepped)
+        );
+        assert!(place.cost_ns.unwrap() > 0);
+    }
+
+    // An edit is estimated and not done.
+    let edit = Estimated::Edit {
+        name: attached.name.clone(),
+        edit: ScopeEdit::Append("slow_inner".to_owned()),
+    };
+    let edited = service.handle.estimate(ROOT, edit, false);
+    let edited = service.runtime.block_on(edited).unwrap();
+    assert_eq!(edited.scope, "f[>= p95]/*_path/slow_inner");
+    let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
+    assert_eq!(sessions.len(), 1);
+    assert_eq!(sessions[0].scope, scope);
+    service.end(&attached);
+    bpf::wait_until_unchanged(target.pid());
+    end(target);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn hits_are_counted_for_a_moment_where_that_is_asked_for() {
+    let service = Service::start();
+    let target = busy();
+    let new = NewSession {
+        exit_method: Some(ExitMethod::Ret),
+        ..session_of(target.pid(), "f")
+    };
+    let said = estimate(&service, new, true).unwrap();
+    bpf::wait_until_unchanged(target.pid());
+    let counted_ns = said.counted_ns.unwrap();
+    let place = &said.steps[0].places[0];
+    println!("{place:?} in {counted_ns} ns");
+    // A call computes for a millisecond at least.
+    let hits = place.hits.unwrap();
+    assert!(hits <= counted_ns / 1_000_000 + 1, "{hits} hits");
+    assert!(small_scale() || hits > 0);
+    let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
+    assert!(sessions.is_empty(), "{sessions:?}");
+    end(target);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn counting_ends_with_enough_hits() {
+    let service = Service::start();
+    // More than it ever comes to.
+    let args = ["run", "1", "1000000000000", "fn_push"].map(str::to_owned);
+    let mut target = Fixture::start("calls", &args);
+    target.say("go");
+    let said = estimate(&service, session_of(target.pid(), "fn_push"), true).unwrap();
+    let hits = said.steps[0].places[0].hits.unwrap();
+    println!("{hits} hits in {} ns", said.counted_ns.unwrap());
+    if !small_scale() {
+        assert!(hits >= 10_000 && said.counted_ns.unwrap() < 100_000_000);
+    }
+    drop(target);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_cannot_be_attached_is_refused_as_by_attaching() {
+    let service = Service::start();
+    let target = Fixture::start("idle", &[]);
+    for scope in ["nosuch", "idle_fn[", "idle_fn/idle.c:1"] {
+        let refused = estimate(&service, session_of(target.pid(), scope), true).unwrap_err();
+        let attached = service.attach(target.pid(), scope).unwrap_err();
+        assert_eq!(
+            (refused.reason, refused.message),
+            (attached.reason, attached.message)
+        );
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
