@@ -4,9 +4,11 @@
 //! | file | idea |
 //! |---|---|
 //! | `planner` | the sites of each step |
+//! | `inlined` | the inlined instances of a name in all files, and what is said of those that are left out |
 //! | `sites` | what was planned, as it is attached |
 //! | `warnings` | what is said of it before |
 
+mod inlined;
 mod planner;
 mod sites;
 mod warnings;
@@ -72,8 +74,17 @@ pub struct PreparedSpan {
     pub spec: ProbeSpec,
     /// What is shown of each.
     pub shown: Shown,
-    /// Of a call, the name of what is called, and where that is in the same file.
-    pub callee: Option<(String, Option<u64>)>,
+    pub returning: Returning,
+}
+
+/// Of what it can be said what a span returns.
+pub enum Returning {
+    /// Of the function itself.
+    Function,
+    /// Of what is called, by its name, and where that is in the same file.
+    Callee(String, Option<u64>),
+    /// Of nothing: what an inlined instance returns is wherever the compiler put it.
+    Unknown,
 }
 
 /// The addresses of a line in one file of one process.

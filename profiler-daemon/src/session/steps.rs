@@ -232,8 +232,8 @@ impl Steps {
         let mut kept = 0;
         for (known, new) in self.list.iter().zip(prepared) {
             let (known, new) = (&known.step, &new.step);
-            let are_functions =
-                matches!(known.place, Place::Function(_)) && matches!(new.place, Place::Function(_));
+            let is_by_name = |place: &Place| matches!(place, Place::Function(_) | Place::Inlined(_));
+            let are_functions = is_by_name(&known.place) && is_by_name(&new.place);
             if known.conditions != new.conditions || known.place != new.place && !are_functions {
                 break;
             }

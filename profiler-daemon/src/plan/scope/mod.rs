@@ -47,6 +47,8 @@ pub struct Step {
 pub enum Place {
     /// The functions of a name or glob.
     Function(Name),
+    /// The functions of a name or glob, and what of them is inlined.
+    Inlined(Name),
     /// A line of a source file.
     Line {
         /// The last components of the file's path.
@@ -86,7 +88,7 @@ impl Place {
     #[must_use]
     pub fn noun(&self) -> &'static str {
         match self {
-            Self::Function(_) => "a function",
+            Self::Function(_) | Self::Inlined(_) => "a function",
             Self::Line { .. } | Self::Branch { .. } => "a line",
             Self::Call { .. } => "a call",
             Self::Address { .. } => "an address",
@@ -97,7 +99,7 @@ impl Place {
     #[must_use]
     pub fn has_spans(&self) -> bool {
         match self {
-            Self::Function(_) | Self::Call { .. } => true,
+            Self::Function(_) | Self::Inlined(_) | Self::Call { .. } => true,
             Self::Line { .. } | Self::Branch { .. } | Self::Address { .. } => false,
         }
     }

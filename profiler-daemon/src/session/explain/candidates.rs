@@ -322,7 +322,7 @@ fn attempt(
             Place::Branch { file, .. } | Place::Call { file, .. } | Place::Line { file, .. } => {
                 *file = tail(path, components);
             }
-            Place::Function(_) | Place::Address { .. } => {}
+            Place::Function(_) | Place::Inlined(_) | Place::Address { .. } => {}
         }
         let step = Step {
             place,

@@ -9,14 +9,15 @@ use super::{
         picture::ExitMethod,
         refusal::plan_refusal,
     },
-    PreparedFile, PreparedLines, PreparedSpan, PreparedStep,
-    sites::{by_file, call_site},
+    PreparedFile, PreparedLines, PreparedSpan, PreparedStep, Returning,
+    inlined::Inlined,
+    sites::{by_file, call_site, inlined_site},
     warnings::{warn, warn_of_entries, warn_of_lines, warn_once},
 };
 use crate::{
     kernel::{Ability, AttachKind, LookSpec},
     plan::{
-        self, KernelAbility, Limits, ModuleIndex,
+        self, KernelAbility, Limits, ModuleIndex, PlanError,
         hazards::{Decision, Hazards, Method, exit_method},
         scope::{Condition, Name, Place, Step},
         values::Returns,
@@ -47,6 +48,9 @@ impl Planner<'_> {
         match &step.place {
             Place::Function(name) => {
                 prepared.files = self.functions(name, &step.conditions, warnings)?;
+            }
+            Place::Inlined(name) => {
+                prepared.files = self.inlined(name, &step.conditions, warnings)?;
             }
             Place::Line { file, line } => {
                 prepared.lines = self
@@ -209,17 +213,18 @@ impl Planner<'_> {
             site,
             spec,
             shown,
-            callee,
+            returning,
         } in sites
         {
             let address = site.function.address + u64::from(site.entry_offset);
             let what = &site.function.name;
-            let returns = match callee {
-                Some((name, address)) => Returns::OfCallee {
+            let returns = match returning {
+                Returning::Callee(name, address) => Returns::OfCallee {
                     name,
                     address: *address,
                 },
-                None => Returns::OfFunction,
+                Returning::Function => Returns::OfFunction,
+                Returning::Unknown => Returns::AtInstruction,
             };
             let at = (address, returns);
             let look = lines::look_at(file, &debug, at, what, conditions, self.capture)?;
@@ -227,6 +232,81 @@ impl Planner<'_> {
             *shown = look.shown;
         }
         Ok(())
+    }
+
+    /// The functions of a name, where there are such, and what of them is inlined.
+    fn inlined(
+        &self,
+        name: &Name,
+        conditions: &[Condition],
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<PreparedFile>, SessionError> {
+        let mut prepared = Vec::new();
+        for (process, files) in self.processes.iter().zip(self.files) {
+            let (kernel, decision) = (self.kernel(), self.decision(process, files));
+            let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
+            let limits = Limits::default();
+            let functions = plan::plan(name, &modules, &decision, kernel, limits);
+            let inlined = Inlined::find(name, &modules, kernel.long_nops);
+            let instances = inlined.count();
+            let (found, functions) = match functions {
+                Ok(plan) => {
+                    warn(warnings, &decision, &plan);
+                    (plan.functions.len(), plan.functions)
+                }
+                Err(
+                    PlanError::NoSuchFunction { .. } | PlanError::Unusable { .. } | PlanError::Indirect(_),
+                ) if instances > 0 => (0, Vec::new()),
+                Err(error @ PlanError::NoSuchFunction { .. }) => {
+                    return Err(inlined
+                        .refusal(name)
+                        .unwrap_or_else(|| plan_refusal(process, files, name, error)));
+                }
+                Err(error) => return Err(plan_refusal(process, files, name, error)),
+            };
+            if found + instances > limits.functions {
+                let error = PlanError::TooMany {
+                    name: format!("{name}@inlined"),
+                    found: found + instances,
+                    limit: limits.functions,
+                };
+                return Err(plan_refusal(process, files, name, error));
+            }
+            inlined.warn(
+                warnings,
+                files,
+                name,
+                functions.iter().map(|function| function.module),
+            );
+            let looks = self.looks(conditions);
+            let mut sites: Vec<Vec<PreparedSpan>> = files.iter().map(|_| Vec::new()).collect();
+            for (number, instance) in inlined.instances {
+                let file = &files[number];
+                sites[number].push(inlined_site(file, &decision, kernel, looks, instance));
+            }
+            let mut by_file: Vec<(&TargetFile, PreparedFile)> =
+                by_file(process.pid(), files, &decision, looks, functions).collect();
+            for (file, sites) in files.iter().zip(sites).filter(|(_, sites)| !sites.is_empty()) {
+                let known = by_file.iter_mut().find(|(known, _)| known.path == file.path);
+                match known {
+                    Some((_, known)) => known.sites.extend(sites),
+                    None => by_file.push((
+                        file,
+                        PreparedFile {
+                            pid: process.pid(),
+                            path: file.path.clone(),
+                            sites,
+                        },
+                    )),
+                }
+            }
+            for (file, mut of_file) in by_file {
+                self.look(file, conditions, &mut of_file.sites)?;
+                prepared.push(of_file);
+            }
+        }
+        warn_of_entries(warnings, self.looks(conditions), &prepared);
+        Ok(prepared)
     }
 
     fn functions(
