@@ -3,7 +3,7 @@
 use std::{
     ffi::CString,
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use aya::maps::{Array, MapData};
@@ -104,6 +104,15 @@ impl Attachment {
     }
 }
 
+/// Where the spans of probes begin whose ends are attached.
+#[derive(Default)]
+pub struct Beginnings {
+    pid: u32,
+    file: PathBuf,
+    /// By program: file offset and cookie.
+    sites: Vec<(&'static str, Vec<(u64, u64)>)>,
+}
+
 /// Links by which probes are attached; within each, entries before exits, the order of detaching.
 pub(super) enum Links {
     Multi {
@@ -133,6 +142,43 @@ impl Engine {
         self.attach_all_or_none(|engine, attachment| engine.attach_all(pid, file, specs, attachment))
     }
 
+    /// Attaches the ends of what [`Self::attach`] does, so that its beginnings can come after those of others.
+    ///
+    /// # Errors
+    /// As of [`Self::attach`].
+    pub fn attach_ends(
+        &mut self,
+        pid: u32,
+        file: &Path,
+        specs: &[ProbeSpec],
+    ) -> Result<(Attachment, Beginnings), KernelError> {
+        let mut beginnings = Beginnings::default();
+        let attachment = self.attach_all_or_none(|engine, attachment| {
+            beginnings = engine.attach_exits(pid, file, specs, attachment)?;
+            Ok(())
+        })?;
+        Ok((attachment, beginnings))
+    }
+
+    /// Attaches the beginnings of probes whose ends are. When this returns, every call counts.
+    ///
+    /// # Errors
+    /// Where the kernel refuses a site; the ends stay attached.
+    pub fn attach_beginnings(
+        &mut self,
+        attachment: &mut Attachment,
+        beginnings: &Beginnings,
+    ) -> Result<(), KernelError> {
+        let Beginnings { pid, file, sites } = beginnings;
+        for (program, sites) in sites.iter().filter(|(_, sites)| !sites.is_empty()) {
+            self.attach_program(program, *pid, file, sites, false, &mut attachment.links)?;
+        }
+        for probe in &attachment.probes {
+            self.counts.set_unmatched(*probe, 0);
+        }
+        Ok(())
+    }
+
     /// Gives what was attached; where that failed, nothing stays.
     pub(super) fn attach_all_or_none(
         &mut self,
@@ -160,6 +206,19 @@ impl Engine {
         specs: &[ProbeSpec],
         attachment: &mut Attachment,
     ) -> Result<(), KernelError> {
+        // Exits first: a call that is seen to begin is then always seen to end.
+        let beginnings = self.attach_exits(pid, file, specs, attachment)?;
+        self.attach_beginnings(attachment, &beginnings)
+    }
+
+    /// Opens the probes and attaches where their spans end.
+    fn attach_exits(
+        &mut self,
+        pid: u32,
+        file: &Path,
+        specs: &[ProbeSpec],
+        attachment: &mut Attachment,
+    ) -> Result<Beginnings, KernelError> {
         // Sites by program: (file offset, cookie).
         let (mut entries, mut entries_step, mut entries_look) = (Vec::new(), Vec::new(), Vec::new());
         let (mut returns, mut rets, mut rets_step) = (Vec::new(), Vec::new(), Vec::new());
@@ -227,23 +286,20 @@ impl Engine {
                 if exit_step { &mut rets_step } else { &mut rets }.push(exit);
             }
         }
-        // Exits first: a call that is seen to begin is then always seen to end.
-        for (program, sites, is_exit) in [
-            (RETURN, returns, true),
-            (RET, rets, true),
-            (RET_STEP, rets_step, true),
-            (ENTRY, entries, false),
-            (ENTRY_STEP, entries_step, false),
-            (ENTRY_LOOK, entries_look, false),
-        ] {
+        for (program, sites) in [(RETURN, returns), (RET, rets), (RET_STEP, rets_step)] {
             if !sites.is_empty() {
-                self.attach_program(program, pid, file, &sites, is_exit, &mut attachment.links)?;
+                self.attach_program(program, pid, file, &sites, true, &mut attachment.links)?;
             }
         }
-        for probe in &attachment.probes {
-            self.counts.set_unmatched(*probe, 0);
-        }
-        Ok(())
+        Ok(Beginnings {
+            pid,
+            file: file.to_owned(),
+            sites: vec![
+                (ENTRY, entries),
+                (ENTRY_STEP, entries_step),
+                (ENTRY_LOOK, entries_look),
+            ],
+        })
     }
 
     pub(super) fn attach_program(

@@ -24,6 +24,7 @@ use super::{
     code::{Code, CodeError},
     entry::entry_point,
     functions::ModuleIndex,
+    handling::Handling,
     instruction::{InstructionSite, Obstacle, instruction_at},
     names::{Match, Matcher},
     scope::Name,
@@ -51,8 +52,12 @@ pub struct InlinedInstance {
     pub linkage_name: String,
     /// The file and line that the function is declared at; empty and 0 where unknown.
     pub declared: (String, u64),
-    /// Where it begins.
+    /// Where its code begins.
+    pub address: u64,
+    /// Where it begins: at its first instruction that can be probed.
     pub entry: InstructionSite,
+    /// One straight behind that, which the kernel need not single-step.
+    pub cheap_entry: Option<InstructionSite>,
     /// Its bytes of code.
     pub size: u64,
     /// Where it ends, by address; there are some.
@@ -390,12 +395,15 @@ impl Search<'_> {
             .map(|&address| site(address));
         let mut refused = None;
         let mut entry = None;
+        let mut cheap_entry = None;
         for found in free {
             match found {
-                Ok(found) => {
-                    entry = Some(found);
+                Ok(found) if found.handling == Handling::Emulated => {
+                    cheap_entry = Some(found.clone());
+                    entry = entry.or(Some(found));
                     break;
                 }
+                Ok(found) => entry = entry.or(Some(found)),
                 Err(reason) => refused = refused.or(Some(reason)),
             }
         }
@@ -416,7 +424,9 @@ impl Search<'_> {
             name: reader.budget.text(&shown(one, holder)),
             linkage_name: declared.linkage_name.clone().unwrap_or_default(),
             declared: (declared.source.file.clone(), declared.source.line),
+            address: region.entries[0],
             entry,
+            cheap_entry,
             size: one.ranges.iter().map(|range| range.end - range.start).sum(),
             exits,
             kind: one.kind,

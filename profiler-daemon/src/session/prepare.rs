@@ -281,7 +281,8 @@ impl Read {
         let steps = scope
             .steps
             .iter()
-            .map(|step| planner.step(step, &mut warnings))
+            .enumerate()
+            .map(|(number, step)| planner.step(step, scope.steps.get(number + 1), &mut warnings))
             .collect::<Result<Vec<_>, _>>()?;
         let explain = explained
             .as_ref()

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     aggregate::latency::AgeConfig,
-    kernel::{Attachment, Engine, Gate, Gates, KernelError},
+    kernel::{Attachment, Beginnings, Engine, Gate, Gates, KernelError},
     plan::scope::{Place, Step},
 };
 
@@ -100,6 +100,8 @@ type FreshSpan = (SiteInfo, Shown);
 #[derive(Default)]
 struct Fresh {
     spans: Vec<(Attachment, Vec<FreshSpan>)>,
+    /// Where the spans begin, not attached yet.
+    beginnings: Vec<Beginnings>,
     lines: Vec<AttachedLines>,
 }
 
@@ -237,6 +239,16 @@ impl Steps {
             if known.conditions != new.conditions || known.place != new.place && !are_functions {
                 break;
             }
+            // What begins where something inlined does is seen in it only where that was attached after it.
+            let behind = prepared.get(kept + 1).map(|step| &step.step.place);
+            let is_new = self.list.get(kept + 1).map(|step| &step.step.place) != behind;
+            let is_close = match &new.place {
+                Place::Inlined(_) => behind.is_some_and(Place::may_begin_at_once),
+                place => is_by_name(place) && matches!(behind, Some(Place::Inlined(_))),
+            };
+            if is_new && is_close {
+                break;
+            }
             kept += 1;
             if known != new {
                 break;
@@ -254,27 +266,41 @@ impl Steps {
         gates: &[Gates],
         records: bool,
     ) -> Result<Vec<Fresh>, KernelError> {
-        let mut all: Vec<Fresh> = Vec::new();
-        let count = prepared.len();
-        for (number, (prepared, gates)) in prepared.iter().zip(gates).enumerate() {
-            let known = self.list.get(number).filter(|_| number < kept);
-            let mut fresh = Fresh::default();
-            let records = records && number + 1 == count;
-            let attached = attach_step(engine, prepared, known, (*gates, records), &mut fresh);
-            all.push(fresh);
-            if let Err(error) = attached {
-                for Fresh { spans, lines } in all {
-                    for (attachment, _) in spans {
-                        engine.detach(attachment);
-                    }
-                    for lines in lines {
-                        engine.detach(lines.attachment);
-                    }
+        let mut all: Vec<Fresh> = prepared.iter().map(|_| Fresh::default()).collect();
+        let attached = self.attach_each(engine, prepared, kept, (gates, records), &mut all);
+        if let Err(error) = attached {
+            for Fresh { spans, lines, .. } in all {
+                for (attachment, _) in spans {
+                    engine.detach(attachment);
                 }
-                return Err(error);
+                for lines in lines {
+                    engine.detach(lines.attachment);
+                }
             }
+            return Err(error);
         }
         Ok(all)
+    }
+
+    /// Of several programs at one instruction, the kernel runs the one first that was attached last. So ends are attached
+    /// from the outermost step to the innermost, and then beginnings the other way: there the outer one is first.
+    fn attach_each(
+        &self,
+        engine: &mut Engine,
+        prepared: &[PreparedStep],
+        kept: usize,
+        (gates, records): (&[Gates], bool),
+        all: &mut [Fresh],
+    ) -> Result<(), KernelError> {
+        let known = |number: usize| self.list.get(number).filter(|_| number < kept);
+        let of = |number: usize| (gates[number], records && number + 1 == prepared.len());
+        for (number, fresh) in all.iter_mut().enumerate() {
+            attach_ends(engine, &prepared[number], known(number), of(number), fresh)?;
+        }
+        for (number, fresh) in all.iter_mut().enumerate().rev() {
+            attach_beginnings(engine, &prepared[number], known(number), of(number), fresh)?;
+        }
+        Ok(())
     }
 
     /// Makes one step what was prepared.
@@ -369,7 +395,8 @@ fn detach(engine: &mut Engine, step: RunningStep) {
     }
 }
 
-fn attach_step(
+/// Attaches where the spans of a step end.
+fn attach_ends(
     engine: &mut Engine,
     prepared: &PreparedStep,
     known: Option<&RunningStep>,
@@ -394,9 +421,24 @@ fn attach_step(
             specs.push(spec);
         }
         if !specs.is_empty() {
-            let attachment = engine.attach(*pid, path, &specs)?;
+            let (attachment, beginnings) = engine.attach_ends(*pid, path, &specs)?;
             fresh.spans.push((attachment, infos));
+            fresh.beginnings.push(beginnings);
         }
+    }
+    Ok(())
+}
+
+/// Attaches where the spans of a step begin, and its lines.
+fn attach_beginnings(
+    engine: &mut Engine,
+    prepared: &PreparedStep,
+    known: Option<&RunningStep>,
+    (gates, records): (Gates, bool),
+    fresh: &mut Fresh,
+) -> Result<(), KernelError> {
+    for ((attachment, _), beginnings) in fresh.spans.iter_mut().zip(fresh.beginnings.drain(..)) {
+        engine.attach_beginnings(attachment, &beginnings)?;
     }
     if known.is_some_and(|known| !known.lines.is_empty()) {
         return Ok(());

@@ -4,13 +4,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use profiler_daemon::{
     kernel,
-    session::{Capture, LatencyPicture, NewSession, Purpose, Reason, SessionInfo, TargetSpec},
+    session::{Capture, LatencyPicture, NewSession, Purpose, Reason, ScopeEdit, SessionInfo, TargetSpec},
 };
 
 use super::{
     fixture::{Fixture, Truth, small_scale, spec},
     service::{ROOT, Service, ended},
 };
+
+/// The number of the source line with a text, and `below` it.
+fn line(text: &str, below: usize) -> String {
+    let source = include_str!("../fixtures/engine/inlines.c");
+    let at = source.lines().position(|line| line.contains(text)).unwrap();
+    format!("inlines.c:{}", at + 1 + below)
+}
 
 const BUILDS: [&str; 3] = ["inlines_o1", "inlines_o2", "inlines_o3"];
 
@@ -66,6 +73,16 @@ fn run(
     let ended = target.finish();
     assert_eq!(ended.status, Some(0));
     (pictures, truth, ended.output)
+}
+
+/// Whether calls made at a line are timed on this kernel.
+fn sees_calls(service: &Service, build: &str, scope: &str) -> bool {
+    let target = Fixture::start(build, &spec(build).args);
+    let seen = service.attach(target.pid(), scope);
+    if let Err(error) = &seen {
+        assert!(error.message.contains("before Linux 6.10"), "{error}");
+    }
+    seen.is_ok()
 }
 
 fn check_counts(service: &Service, build: &str) {
@@ -128,8 +145,16 @@ fn inlined_calls_are_counted_by_perf_events() {
 #[ignore = "needs root"]
 fn inlined_calls_are_steps() {
     let service = Service::start();
+    // The first lines of what is inlined, and a call.
+    let first = line("INLINED long rare(", 1);
+    let behind_first = format!("rare@inlined/{first}/unusual");
+    let call = format!("callee@{}", line("INLINED long calling(", 2));
+    let called = format!("calling@inlined/{call}");
+    let called_joined = format!("calling@inlined[< 1s]/{call}");
     for build in BUILDS {
         let scopes = [
+            behind_first.as_str(),
+            "once/plain@inlined",
             "outer/calling@inlined",
             "outer[> 1s]/calling@inlined",
             "calling@inlined/callee",
@@ -141,12 +166,25 @@ fn inlined_calls_are_steps() {
             "deep@inlined/holder",
             "rare@inlined/unusual",
         ];
+        let with_calls = [called.as_str(), called_joined.as_str()];
+        let sees_calls = sees_calls(&service, build, &called);
+        let scopes = scopes
+            .into_iter()
+            .chain(with_calls.into_iter().filter(|_| sees_calls));
+        let scopes: Vec<&str> = scopes.collect();
         let (pictures, truth, _) = run(&service, build, &scopes);
+        for scope in with_calls.iter().filter_map(|scope| pictures.get(*scope)) {
+            let (count, left, _) = seen(scope);
+            println!("{build} {}: {count}, {left} left", scope.scope);
+            assert_eq!((count, left), (truth["calling"].calls, 0));
+        }
         let calls = |name: &str| truth[name].calls;
         let top = calls("top");
         for (scope, expected) in [
             ("outer/calling@inlined", calls("outer")),
             ("outer[> 1s]/calling@inlined", 0),
+            (behind_first.as_str(), calls("unusual")),
+            ("once/plain@inlined", calls("outer")),
             ("calling@inlined/callee", calls("callee") - calls("within") - top),
             ("calling@inlined[> 1s]/callee", 0),
             (
@@ -185,15 +223,11 @@ fn an_instance_of_several_calls_is_left_out() {
             .contains("1 of 1 inlined instances of unrolled cannot be timed: 1 several calls in one"),
         "{error}"
     );
-    for (scope, reason) in [
-        ("nowhere@inlined", Reason::FunctionNotFound),
-        ("callee@inlined", Reason::LimitReached),
-    ] {
-        match service.attach(target.pid(), scope) {
-            Ok(session) => println!("{scope}: {} places", session.sites.len()),
-            Err(error) => assert_eq!(error.reason, reason, "{error}"),
-        }
-    }
+    let error = service.attach(target.pid(), "nowhere@inlined").unwrap_err();
+    assert_eq!(error.reason, Reason::FunctionNotFound, "{error}");
+    // It has code of its own, and no instance.
+    let session = service.attach(target.pid(), "callee@inlined").unwrap();
+    assert_eq!(session.sites.len(), 1);
     assert_eq!(target.finish().status, Some(0));
 }
 
@@ -245,5 +279,21 @@ fn beginnings_are_traced_with_their_values() {
     let expected: Vec<String> = (0..truth["rare"].calls).map(|x| x.to_string()).collect();
     println!("{} hits of {}", values.len(), expected.len());
     assert_eq!(values, expected);
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_line_is_put_behind_an_instance_that_runs() {
+    let service = Service::start();
+    let mut target = Fixture::start("inlines_o2", &spec("inlines_o2").args);
+    let session = service.attach(target.pid(), "rare@inlined").unwrap();
+    let first = line("INLINED long rare(", 1);
+    let edit = ScopeEdit::Append(format!("{first}/unusual"));
+    let editing = service.handle.edit_scope(ROOT, session.name.clone(), edit);
+    println!("{}", service.runtime.block_on(editing).unwrap().scope);
+    let truth = target.run();
+    let (count, left, _) = seen(&service.last_latency(&session));
+    assert_eq!((count, left), (truth["unusual"].calls, 0));
     assert_eq!(target.finish().status, Some(0));
 }

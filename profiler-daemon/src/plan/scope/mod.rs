@@ -95,6 +95,12 @@ impl Place {
         }
     }
 
+    /// Whether it can be where what is inlined around it begins.
+    #[must_use]
+    pub fn may_begin_at_once(&self) -> bool {
+        !matches!(self, Self::Function(_))
+    }
+
     /// Whether it has a beginning and an end, and so a duration.
     #[must_use]
     pub fn has_spans(&self) -> bool {

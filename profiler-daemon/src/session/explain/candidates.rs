@@ -329,7 +329,7 @@ fn attempt(
             predicates: Vec::new(),
             conditions: Vec::new(),
         };
-        result = planner.step(&step, &mut Vec::new());
+        result = planner.step(&step, None, &mut Vec::new());
         match &result {
             Err(error) if error.reason == Reason::FileAmbiguous => {}
             _ => break,

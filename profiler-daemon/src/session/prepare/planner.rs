@@ -17,7 +17,7 @@ use super::{
 use crate::{
     kernel::{Ability, AttachKind, LookSpec},
     plan::{
-        self, KernelAbility, Limits, ModuleIndex, PlanError,
+        self, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
         hazards::{Decision, Hazards, Method, exit_method},
         scope::{Condition, Name, Place, Step},
         values::Returns,
@@ -38,8 +38,13 @@ pub struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Chooses the sites of a step.
-    pub fn step(&self, step: &Step, warnings: &mut Vec<String>) -> Result<PreparedStep, SessionError> {
+    /// Chooses the sites of a step; `next` is the one behind it.
+    pub fn step(
+        &self,
+        step: &Step,
+        next: Option<&Step>,
+        warnings: &mut Vec<String>,
+    ) -> Result<PreparedStep, SessionError> {
         let mut prepared = PreparedStep {
             step: step.clone(),
             files: Vec::new(),
@@ -47,10 +52,10 @@ impl Planner<'_> {
         };
         match &step.place {
             Place::Function(name) => {
-                prepared.files = self.functions(name, &step.conditions, warnings)?;
+                prepared.files = self.functions(name, &step.conditions, next, warnings)?;
             }
             Place::Inlined(name) => {
-                prepared.files = self.inlined(name, &step.conditions, warnings)?;
+                prepared.files = self.inlined(name, &step.conditions, next, warnings)?;
             }
             Place::Line { file, line } => {
                 prepared.lines = self
@@ -239,8 +244,12 @@ impl Planner<'_> {
         &self,
         name: &Name,
         conditions: &[Condition],
+        next: Option<&Step>,
         warnings: &mut Vec<String>,
     ) -> Result<Vec<PreparedFile>, SessionError> {
+        let looks = self.looks(conditions);
+        // What is behind may be where they begin.
+        let from_first = looks || next.is_some_and(|next| next.place.may_begin_at_once());
         let mut prepared = Vec::new();
         for (process, files) in self.processes.iter().zip(self.files) {
             let (kernel, decision) = (self.kernel(), self.decision(process, files));
@@ -249,7 +258,7 @@ impl Planner<'_> {
             let functions = plan::plan(name, &modules, &decision, kernel, limits);
             let inlined = Inlined::find(name, &modules, kernel.long_nops);
             let instances = inlined.count();
-            let (found, functions) = match functions {
+            let (found, mut functions) = match functions {
                 Ok(plan) => {
                     warn(warnings, &decision, &plan);
                     (plan.functions.len(), plan.functions)
@@ -272,17 +281,23 @@ impl Planner<'_> {
                 };
                 return Err(plan_refusal(process, files, name, error));
             }
+            enter_before(next, &modules, &mut functions);
             inlined.warn(
                 warnings,
                 files,
                 name,
                 functions.iter().map(|function| function.module),
             );
-            let looks = self.looks(conditions);
             let mut sites: Vec<Vec<PreparedSpan>> = files.iter().map(|_| Vec::new()).collect();
             for (number, instance) in inlined.instances {
                 let file = &files[number];
-                sites[number].push(inlined_site(file, &decision, kernel, looks, instance));
+                sites[number].push(inlined_site(
+                    file,
+                    &decision,
+                    kernel,
+                    (looks, from_first),
+                    instance,
+                ));
             }
             let mut by_file: Vec<(&TargetFile, PreparedFile)> =
                 by_file(process.pid(), files, &decision, looks, functions).collect();
@@ -313,14 +328,16 @@ impl Planner<'_> {
         &self,
         name: &Name,
         conditions: &[Condition],
+        next: Option<&Step>,
         warnings: &mut Vec<String>,
     ) -> Result<Vec<PreparedFile>, SessionError> {
         let mut prepared = Vec::new();
         for (process, files) in self.processes.iter().zip(self.files) {
             let (kernel, decision) = (self.kernel(), self.decision(process, files));
             let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
-            let plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
+            let mut plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
                 .map_err(|error| plan_refusal(process, files, name, error))?;
+            enter_before(next, &modules, &mut plan.functions);
             warn(warnings, &decision, &plan);
             let looks = self.looks(conditions);
             for (file, mut of_file) in by_file(process.pid(), files, &decision, looks, plan.functions) {
@@ -330,6 +347,18 @@ impl Planner<'_> {
         }
         warn_of_entries(warnings, self.looks(conditions), &prepared);
         Ok(prepared)
+    }
+}
+
+/// Has functions begin before what is inlined into them, where that is asked for behind them.
+fn enter_before(next: Option<&Step>, modules: &[&ModuleIndex], functions: &mut [PlannedFunction]) {
+    if !next.is_some_and(|next| matches!(next.place, Place::Inlined(_))) {
+        return;
+    }
+    for function in functions {
+        if let Some(module) = modules.get(function.module) {
+            function.enter_at_first(module);
+        }
     }
 }
 

@@ -71,16 +71,25 @@ pub(super) fn call_site(
     })
 }
 
-/// An inlined instance, and how it is timed. `looks` as of [`EntryDecision::of`].
+/// An inlined instance, and how it is timed: from its first instruction, or from where that costs less. `looks` as of
+/// [`EntryDecision::of`].
 pub(super) fn inlined_site(
     file: &TargetFile,
     decision: &Decision,
     kernel: KernelAbility,
-    looks: bool,
+    (looks, from_first): (bool, bool),
     instance: InlinedInstance,
 ) -> PreparedSpan {
-    let entry_action = at_address(file, instance.entry.file_offset, instance.entry.action);
+    let mut entry = &instance.entry;
+    let mut entry_action = at_address(file, entry.file_offset, entry.action);
     let by_program = decision.done_by_program && !looks && can_be_done(&entry_action);
+    if !from_first
+        && !by_program
+        && let Some(cheap) = &instance.cheap_entry
+    {
+        entry = cheap;
+        entry_action = Action::LEAVE;
+    }
     let exits: Vec<ExitSite> = instance
         .exits
         .iter()
@@ -109,21 +118,21 @@ pub(super) fn inlined_site(
         file: declared,
         line: u32::try_from(line).unwrap_or(0),
         module: file.shown.clone(),
-        address: instance.entry.address,
+        address: instance.address,
         size: instance.size,
         ..FunctionInfo::default()
     };
     let site = SiteInfo {
         function: Arc::new(info),
-        entry_offset: 0,
-        entry_instruction: instance.entry.mnemonic.clone(),
+        entry_offset: u32::try_from(entry.address - instance.address).unwrap_or(u32::MAX),
+        entry_instruction: entry.mnemonic.clone(),
         exit_method: ExitMethod::Ret,
         exits: u32::try_from(exits.len()).unwrap_or(u32::MAX),
-        entry_single_stepped: instance.entry.is_single_stepped(kernel) && !by_program,
+        entry_single_stepped: entry.is_single_stepped(kernel) && !by_program,
         exit_single_stepped,
     };
     let spec = ProbeSpec {
-        entry_offset: instance.entry.file_offset,
+        entry_offset: entry.file_offset,
         entry_action: if by_program { entry_action } else { Action::LEAVE },
         exits,
         done_by_program: decision.done_by_program,
