@@ -229,7 +229,7 @@ impl Search<'_> {
         let described: Vec<Described> = all
             .into_iter()
             .filter_map(|(origin, unit, offset)| {
-                self.describe(reader, (origin, kinds[&origin]), unit, offset)
+                Self::describe(reader, (origin, kinds[&origin]), unit, offset)
             })
             .collect();
         if described.len() > MAX_LOOKED_AT {
@@ -264,7 +264,6 @@ impl Search<'_> {
     }
 
     fn describe(
-        &self,
         reader: &mut Reader<'_, '_>,
         (origin, kind): (usize, Match),
         number: usize,

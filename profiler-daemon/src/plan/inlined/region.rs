@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{
+    ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
 use profiler_common::condition::Condition;
 
 use super::{
@@ -430,7 +432,6 @@ fn condition(instruction: &Instruction) -> Option<Condition> {
     if !instruction.is_jcc_short_or_near() {
         return None;
     }
-    use iced_x86::ConditionCode;
     let condition = match instruction.condition_code() {
         ConditionCode::o => Condition::OVERFLOW,
         ConditionCode::no => Condition::NO_OVERFLOW,
