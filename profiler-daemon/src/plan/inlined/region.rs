@@ -453,3 +453,145 @@ fn condition(instruction: &Instruction) -> Option<Condition> {
     };
     Some(condition)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use super::*;
+
+    const BASE: u64 = 0x1000;
+
+    // mov eax, 1; mov ecx, 2; test ecx, ecx; dec ecx; call to what is behind the code; ret
+    const OUTSIDE: &[u8] = &[0xb8, 1, 0, 0, 0];
+    const INSIDE: &[u8] = &[0xb9, 2, 0, 0, 0];
+    const TEST: &[u8] = &[0x85, 0xc9];
+    const DECREMENT: &[u8] = &[0xff, 0xc9];
+    const CALL: &[u8] = &[0xe8, 0, 1, 0, 0];
+    const RET: &[u8] = &[0xc3];
+    const UD2: &[u8] = &[0x0f, 0x0b];
+
+    fn jump(distance: i8) -> Vec<u8> {
+        vec![0xeb, distance.cast_unsigned()]
+    }
+
+    fn jump_if_equal(distance: i8) -> Vec<u8> {
+        vec![0x74, distance.cast_unsigned()]
+    }
+
+    /// The region of ranges in some code, and its exits counted from its beginning.
+    fn region(
+        parts: &[&[u8]],
+        ranges: &[Range<u64>],
+        entry: Option<u64>,
+    ) -> Result<Vec<(u64, When)>, Reason> {
+        let code = Code::decode(&parts.concat(), BASE).unwrap();
+        let graph = Graph::new(&[code], BTreeSet::from([BASE]));
+        let ranges = ranges.iter().map(|range| BASE + range.start..BASE + range.end);
+        let region = graph.region(&Ranges::new(ranges), entry.map(|entry| BASE + entry))?;
+        let exits = region.exits.into_iter();
+        Ok(exits.map(|(address, when)| (address - BASE, when)).collect())
+    }
+
+    #[test]
+    fn an_end_is_where_control_leaves() {
+        // Behind the last instruction, where nothing else leads there.
+        let straight = region(&[OUTSIDE, INSIDE, TEST, OUTSIDE, RET], &[5..12], None);
+        assert_eq!(straight, Ok(vec![(12, When::Always)]));
+        // Both ways lead behind it: each is seen where it leaves.
+        let branch = jump_if_equal(5);
+        let parts: &[&[u8]] = &[OUTSIDE, TEST, &branch, INSIDE, OUTSIDE, RET];
+        let both = vec![(7, When::If(Condition::EQUAL)), (9, When::Always)];
+        assert_eq!(region(parts, &[5..14], None), Ok(both.clone()));
+        assert_eq!(region(parts, &[5..14], Some(5)), Ok(both));
+        // What goes on behind the jump leaves.
+        let back = jump_if_equal(-6);
+        let parts: &[&[u8]] = &[OUTSIDE, INSIDE, DECREMENT, TEST, &back, OUTSIDE, RET];
+        assert_eq!(
+            region(parts, &[5..16], None),
+            Ok(vec![(14, When::If(Condition::NOT_EQUAL))])
+        );
+        // A jump, and a return.
+        let over = jump(5);
+        let parts: &[&[u8]] = &[INSIDE, &over, OUTSIDE, RET];
+        assert_eq!(region(parts, &[0..7], None), Ok(vec![(5, When::Always)]));
+        assert_eq!(region(&[INSIDE, RET], &[0..6], None), Ok(vec![(5, When::Always)]));
+    }
+
+    #[test]
+    fn a_call_that_comes_last_ends_when_it_returns() {
+        let parts: &[&[u8]] = &[OUTSIDE, INSIDE, CALL, OUTSIDE, RET];
+        assert_eq!(region(parts, &[5..15], None), Ok(vec![(15, When::Returned)]));
+    }
+
+    #[test]
+    fn short_pieces_of_the_caller_are_part_of_it() {
+        let parts: &[&[u8]] = &[OUTSIDE, INSIDE, OUTSIDE, INSIDE, OUTSIDE, RET];
+        assert_eq!(
+            region(parts, &[5..10, 15..20], None),
+            Ok(vec![(20, When::Always)])
+        );
+        // Calls of the caller are not.
+        let parts: &[&[u8]] = &[OUTSIDE, INSIDE, CALL, INSIDE, OUTSIDE, RET];
+        assert_eq!(
+            region(parts, &[5..10, 15..20], None),
+            Err(Reason::EnteredElsewhere)
+        );
+        assert_eq!(
+            region(parts, &[5..10, 15..20], Some(5)),
+            Ok(vec![(10, When::Always)])
+        );
+        let long = OUTSIDE.repeat(MAX_GAP + 1);
+        let parts: &[&[u8]] = &[INSIDE, &long, INSIDE, RET];
+        let behind = 5 + long.len() as u64;
+        assert_eq!(
+            region(parts, &[0..5, behind..behind + 5], Some(0)),
+            Ok(vec![(5, When::Always)])
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_timed_is_left_out() {
+        // Another way leads behind its first instruction, or back to it.
+        let into = jump(5);
+        let parts: &[&[u8]] = &[&into, INSIDE, INSIDE, RET];
+        assert_eq!(region(parts, &[2..12], Some(2)), Err(Reason::EnteredElsewhere));
+        let back = jump_if_equal(-9);
+        let parts: &[&[u8]] = &[OUTSIDE, INSIDE, DECREMENT, &back, RET];
+        assert_eq!(region(parts, &[5..14], None), Err(Reason::LoopsBack));
+        // push rax; pop rax
+        let parts: &[&[u8]] = &[OUTSIDE, INSIDE, &[0x50, 0x58], OUTSIDE, RET];
+        assert_eq!(region(parts, &[5..12], None), Err(Reason::MovesStack));
+        // sub rsp, 8
+        let parts: &[&[u8]] = &[INSIDE, &[0x48, 0x83, 0xec, 8], OUTSIDE, RET];
+        assert_eq!(region(parts, &[0..9], None), Err(Reason::MovesStack));
+        // jmp rax
+        let parts: &[&[u8]] = &[INSIDE, OUTSIDE, &[0xff, 0xe0]];
+        assert_eq!(region(parts, &[0..5], None), Err(Reason::JumpsByTable));
+        // To another function.
+        let parts: &[&[u8]] = &[INSIDE, &[0xe9, 0, 1, 0, 0]];
+        assert_eq!(region(parts, &[0..10], None), Err(Reason::TailCall));
+        assert_eq!(region(&[INSIDE, UD2], &[0..7], None), Err(Reason::NeverLeft));
+        assert_eq!(region(&[OUTSIDE, RET], &[7..9], None), Err(Reason::NoCode));
+    }
+
+    #[test]
+    fn an_instruction_that_begins_and_ends_it_is_seen_behind() {
+        // Only from there, or from elsewhere too.
+        let over = jump(5);
+        let parts: &[&[u8]] = &[OUTSIDE, &over, OUTSIDE, OUTSIDE, RET];
+        assert_eq!(region(parts, &[5..7], None), Err(Reason::TooShort));
+        assert_eq!(
+            region(&[OUTSIDE, INSIDE, OUTSIDE, RET], &[5..10], None),
+            Ok(vec![(10, When::Always)])
+        );
+    }
+
+    #[test]
+    fn what_fills_space_leads_nowhere() {
+        // jmp over; nop; the instance
+        let to_it = jump(1);
+        let parts: &[&[u8]] = &[&to_it, &[0x90], INSIDE, OUTSIDE, RET];
+        assert_eq!(region(parts, &[3..8], None), Ok(vec![(8, When::Always)]));
+    }
+}
