@@ -136,7 +136,7 @@ fn only_inlined_text(name: &str, instances: u64) -> String {
         count => format!("all {count} places that call it"),
     };
     format!(
-        "{name} has no code of its own: it is inlined in {places}; probe a function that calls it instead"
+        "{name} has no code of its own: it is inlined in {places}; probe a function that calls it instead, or its inlined instances: {name}@inlined"
     )
 }
 
