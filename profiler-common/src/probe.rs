@@ -46,6 +46,10 @@ impl Cookie {
     pub const CALL_SITE: u8 = 8;
     /// The site is a jump that leaves the function: another returns in its place.
     pub const JUMP: u8 = 16;
+    /// The span is of an inlined instance: it begins and ends within the frame that the stack pointer is of.
+    pub const INLINED: u8 = 32;
+    /// The site is a conditional jump that ends the span where it goes one way: the site's number is the condition's.
+    pub const BRANCH: u8 = 64;
 
     /// Packs a cookie. `site` is below [`crate::limits::MAX_SITES`].
     #[must_use]

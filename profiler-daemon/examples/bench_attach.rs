@@ -25,7 +25,7 @@ use std::{
 };
 
 use profiler_daemon::{
-    kernel::{Attachment, Config, Engine, ExitSite, ProbeSpec, Times},
+    kernel::{Attachment, Config, Engine, ExitSite, ProbeSpec, SpanKind, Times},
     plan::{
         self, Limits, ModuleIndex,
         elf::Bytes,
@@ -175,10 +175,9 @@ impl Bench {
 
 fn spec(decision: &Decision, function: &plan::PlannedFunction) -> ProbeSpec {
     let exits = function.exits.iter().map(|exit| ExitSite {
-        offset: exit.file_offset,
-        action: exit.action,
         may_stay_inside: exit.may_stay_inside,
         is_jump: exit.is_jump,
+        ..ExitSite::new(exit.file_offset, exit.action)
     });
     ProbeSpec {
         entry_offset: function.entry_offset,
@@ -188,7 +187,7 @@ fn spec(decision: &Decision, function: &plan::PlannedFunction) -> ProbeSpec {
         stacks_switch: decision.stacks_switch,
         gates: profiler_daemon::kernel::Gates::default(),
         look: None,
-        call_length: None,
+        kind: SpanKind::Function,
     }
 }
 

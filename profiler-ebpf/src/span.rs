@@ -90,7 +90,7 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
         (*span).address = address as u32;
         (*span).return_address = if flags & Cookie::CALL_SITE != 0 {
             address.wrapping_add(u64::from(cookie.site())) as u32
-        } else if flags & Cookie::STACKS_SWITCH != 0 {
+        } else if flags & Cookie::STACKS_SWITCH != 0 && flags & Cookie::INLINED == 0 {
             task::read_user(stack_pointer).unwrap_or(0) as u32
         } else {
             0
@@ -224,7 +224,7 @@ pub fn abandon_all(thread: u32) -> u32 {
         on_alternate: false,
         switches: false,
         enters: false,
-        is_call_site: false,
+        is_within: false,
         address: 0,
     };
     // SAFETY: the callback takes a `Walk`, which outlives the call.
@@ -251,8 +251,8 @@ struct Walk {
     switches: bool,
     /// A call begins there, rather than a line.
     enters: bool,
-    /// It is made there, rather than entered.
-    is_call_site: bool,
+    /// It is made there, or inlined, rather than entered: it begins within a frame.
+    is_within: bool,
     /// Where it begins, the lower half: other probes may have seen it.
     address: u32,
 }
@@ -267,7 +267,7 @@ unsafe fn settle(state: *mut ThreadState, stack_pointer: u64, cookie: Cookie, ad
         on_alternate: task::on_alternate_stack(stack_pointer),
         switches: cookie.flags() & Cookie::STACKS_SWITCH != 0,
         enters: true,
-        is_call_site: cookie.flags() & Cookie::CALL_SITE != 0,
+        is_within: cookie.flags() & (Cookie::CALL_SITE | Cookie::INLINED) != 0,
         address: address as u32,
     };
     // SAFETY: the callback takes a `Walk`, which outlives the call.
@@ -322,7 +322,7 @@ pub unsafe fn leave(state: *mut ThreadState, stack_pointer: u64) {
             on_alternate: task::on_alternate_stack(stack_pointer),
             switches: false,
             enters: false,
-            is_call_site: false,
+            is_within: false,
             address: 0,
         };
         bpf_loop(
@@ -346,9 +346,9 @@ unsafe extern "C" fn settle_one(_index: u32, walk: *mut c_void) -> i64 {
         let span = span_at(walk.state, depth - 1);
         let dead = if walk.enters && (*span).stack_pointer == walk.stack_pointer {
             // Of another session, which saw this very call first; or the function that makes this call, and has moved
-            // its stack pointer by nothing.
+            // its stack pointer by nothing, or what is inlined around it.
             let is_of_call_site = (*span).flags & Cookie::CALL_SITE != 0;
-            let lives = (*span).address == walk.address || walk.is_call_site && !is_of_call_site;
+            let lives = (*span).address == walk.address || walk.is_within && !is_of_call_site;
             !lives && (walk.switches || !is_tail_call(span))
         } else {
             passed(span, walk.stack_pointer, walk.on_alternate)
@@ -395,6 +395,10 @@ unsafe fn is_tail_call(span: *mut OpenSpan) -> bool {
 unsafe fn overwritten(span: *mut OpenSpan) -> bool {
     // SAFETY: the caller's span is a live map value.
     unsafe {
+        // Where in its frame the return address is, is not known.
+        if (*span).flags & Cookie::INLINED != 0 {
+            return false;
+        }
         // A call site's stack pointer is that before the call.
         let below = if (*span).flags & Cookie::CALL_SITE != 0 {
             8
@@ -502,7 +506,7 @@ unsafe fn abandon_down_to(state: *mut ThreadState, floor: u32, stack_pointer: u6
         on_alternate: false,
         switches: false,
         enters: false,
-        is_call_site: false,
+        is_within: false,
         address: 0,
     };
     // SAFETY: the callback takes a `Walk`, which outlives the call.

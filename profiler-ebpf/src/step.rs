@@ -4,6 +4,7 @@
 //! cannot be done exactly, a page that is not resident included, is left to the kernel.
 
 use profiler_common::{
+    condition::Condition,
     instruction::{Action, Operation, register},
     probe::Cookie,
 };
@@ -21,9 +22,12 @@ const SIGN: u64 = 1 << 7;
 const OVERFLOW: u64 = 1 << 11;
 const ARITHMETIC: u64 = CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW;
 
-/// Whether the instruction really leaves its function. A jump through a register may be a `switch`.
+/// Whether the instruction really leaves its function, or what is inlined. A jump through a register may be a `switch`.
 #[inline(always)]
 pub fn leaves_function(registers: Registers, cookie: Cookie) -> bool {
+    if cookie.flags() & Cookie::BRANCH != 0 {
+        return Condition::from_number(cookie.site() as u8).holds(registers.flags());
+    }
     if cookie.flags() & Cookie::MAY_STAY_INSIDE == 0 {
         return true;
     }

@@ -21,6 +21,7 @@ mod files;
 #[path = "../../../profiler-daemon/tests/privileged/fixture.rs"]
 mod fixture;
 mod grouping;
+mod inlined;
 mod node;
 mod service;
 mod sessions;

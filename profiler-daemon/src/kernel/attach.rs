@@ -8,6 +8,7 @@ use std::{
 
 use aya::maps::{Array, MapData};
 use profiler_common::{
+    condition::Condition,
     instruction::{Action, Operation},
     limits::MAX_SITES,
     probe::{Cookie, ProbeId},
@@ -31,6 +32,39 @@ pub struct ExitSite {
     pub may_stay_inside: bool,
     /// A jump: another function returns in this one's place.
     pub is_jump: bool,
+    /// The way that a conditional jump has to go there; `None` for either.
+    pub condition: Option<Condition>,
+    /// It is what is behind a call, and ends the span only where that has returned.
+    pub is_behind_call: bool,
+}
+
+impl ExitSite {
+    /// An instruction that ends the span whenever it is reached.
+    #[must_use]
+    pub fn new(offset: u64, action: Action) -> Self {
+        Self {
+            offset,
+            action,
+            may_stay_inside: false,
+            is_jump: false,
+            condition: None,
+            is_behind_call: false,
+        }
+    }
+}
+
+/// What is timed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpanKind {
+    /// Calls of a function.
+    Function,
+    /// One call: what its exits are is behind its instruction, which has this length.
+    Call {
+        /// In bytes.
+        length: u8,
+    },
+    /// A part of a function, within which the stack pointer stays what it is: what is inlined.
+    Inlined,
 }
 
 /// A function to be probed.
@@ -50,8 +84,8 @@ pub struct ProbeSpec {
     pub gates: Gates,
     /// What is looked at where it begins.
     pub look: Option<LookSpec>,
-    /// It is one call, whose instruction has this length; its exits are what is behind that. `None` for a function.
-    pub call_length: Option<u8>,
+    /// What is timed.
+    pub kind: SpanKind,
 }
 
 /// Live probes of functions or of single instructions. They stay attached until [`Engine::detach`] takes this back.
@@ -191,6 +225,7 @@ impl Engine {
         }
     }
 
+    /// Opens the probes and attaches where their spans end.
     fn attach_all_ends(
         &mut self,
         pid: u32,
@@ -215,22 +250,26 @@ impl Engine {
             } else {
                 0
             };
-            let call_site = match spec.call_length {
-                Some(_) => Cookie::CALL_SITE,
-                None => 0,
+            let kind = match spec.kind {
+                SpanKind::Function => 0,
+                SpanKind::Call { .. } => Cookie::CALL_SITE,
+                SpanKind::Inlined => Cookie::INLINED,
             };
-            let flags = switch | by_return | call_site;
+            let flags = switch | by_return | kind;
             let step = spec.done_by_program && self.ability.write_context;
             let looks = spec.look.is_some();
             if let Some(look) = &spec.look {
                 self.open_look(probe, spec.entry_offset, None, look, &mut attachment.plans)?;
             }
-            let is_call = spec.call_length.is_some();
-            let entry_step = step && !looks && !is_call && can_be_done(&spec.entry_action);
+            let call_length = match spec.kind {
+                SpanKind::Call { length } => Some(length),
+                SpanKind::Function | SpanKind::Inlined => None,
+            };
+            let entry_step = step && !looks && call_length.is_none() && can_be_done(&spec.entry_action);
             let site = if entry_step {
                 self.open_site(&spec.entry_action, &mut attachment.sites)?
             } else {
-                spec.call_length.map_or(0, u32::from)
+                call_length.map_or(0, u32::from)
             };
             let entry = (spec.entry_offset, Cookie::new(probe, site, flags).0);
             match (looks, entry_step) {
@@ -243,19 +282,21 @@ impl Engine {
                 returns.push((spec.entry_offset, Cookie::new(probe, 0, flags).0));
             }
             for exit in &spec.exits {
-                let exit_step = step && can_be_done(&exit.action);
-                let site = if exit_step || exit.may_stay_inside {
-                    self.open_site(&exit.action, &mut attachment.sites)?
-                } else {
-                    0
+                let exit_step = step && exit.condition.is_none() && can_be_done(&exit.action);
+                let site = match exit.condition {
+                    Some(condition) => u32::from(condition.number()),
+                    None if exit_step || exit.may_stay_inside => {
+                        self.open_site(&exit.action, &mut attachment.sites)?
+                    }
+                    None => 0,
                 };
-                let inside = if exit.may_stay_inside {
-                    Cookie::MAY_STAY_INSIDE
-                } else {
-                    0
-                };
-                let jump = if exit.is_jump { Cookie::JUMP } else { 0 };
-                let exit = (exit.offset, Cookie::new(probe, site, flags | inside | jump).0);
+                let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+                let flags = flags
+                    | flag(exit.may_stay_inside, Cookie::MAY_STAY_INSIDE)
+                    | flag(exit.is_jump, Cookie::JUMP)
+                    | flag(exit.condition.is_some(), Cookie::BRANCH)
+                    | flag(exit.is_behind_call, Cookie::CALL_SITE);
+                let exit = (exit.offset, Cookie::new(probe, site, flags).0);
                 if exit_step { &mut rets_step } else { &mut rets }.push(exit);
             }
         }

@@ -34,7 +34,7 @@ mod sampler;
 mod syscall;
 mod unwind_maps;
 
-pub use attach::{Attachment, ExitSite, ProbeSpec, can_be_done};
+pub use attach::{Attachment, ExitSite, ProbeSpec, SpanKind, can_be_done};
 pub use capability::{Missing, missing_capabilities};
 pub use counts::ProbeCounts;
 pub use engine::{Ability, AttachKind, Config, Engine, OffCpu, Times};

@@ -36,29 +36,45 @@ pub fn entry_point(
     long_nops: bool,
     taken: impl Fn(u64) -> bool,
 ) -> Option<EntryPoint> {
-    let start = code.range().start;
-    let is_target = |address| code.is_target(address) || cold.iter().any(|part| part.is_target(address));
-    let mut info = InstructionInfoFactory::new();
     let mut fallback = None;
-    for instruction in code.instructions() {
-        if instruction.ip() != start && is_target(instruction.ip()) {
-            break;
+    for instruction in entry_block(code, cold) {
+        if taken(instruction.ip()) {
+            continue;
         }
-        if !taken(instruction.ip()) {
-            match handling(instruction) {
-                Handling::Emulated => return Some(point(code, instruction, false)),
-                Handling::LongNop if long_nops => return Some(point(code, instruction, false)),
-                Handling::LongNop | Handling::Stepped => {
-                    fallback.get_or_insert(instruction);
-                }
-                Handling::Refused => {}
+        match handling(instruction) {
+            Handling::Emulated => return Some(point(code, instruction, false)),
+            Handling::LongNop if long_nops => return Some(point(code, instruction, false)),
+            Handling::LongNop | Handling::Stepped => {
+                fallback.get_or_insert(instruction);
             }
-        }
-        if !can_be_passed(instruction, &mut info) {
-            break;
+            Handling::Refused => {}
         }
     }
     fallback.map(|instruction| point(code, instruction, true))
+}
+
+/// The first instruction of a function that may be probed, whatever the kernel does with it. `taken` as of
+/// [`entry_point`].
+#[must_use]
+pub fn first_point(code: &Code, cold: &[Code], taken: impl Fn(u64) -> bool) -> Option<EntryPoint> {
+    entry_block(code, cold)
+        .find(|instruction| !taken(instruction.ip()) && handling(instruction) != Handling::Refused)
+        .map(|instruction| point(code, instruction, handling(instruction) != Handling::Emulated))
+}
+
+/// The instructions that a function begins with, up to where control can come from elsewhere, or the stack pointer is
+/// another.
+fn entry_block<'c>(code: &'c Code, cold: &'c [Code]) -> impl Iterator<Item = &'c Instruction> {
+    let start = code.range().start;
+    let mut info = InstructionInfoFactory::new();
+    let mut goes_on = true;
+    code.instructions().iter().take_while(move |instruction| {
+        let address = instruction.ip();
+        let is_target = code.is_target(address) || cold.iter().any(|part| part.is_target(address));
+        let is_in = goes_on && (address == start || !is_target);
+        goes_on = can_be_passed(instruction, &mut info);
+        is_in
+    })
 }
 
 fn point(code: &Code, instruction: &Instruction, single_stepped: bool) -> EntryPoint {

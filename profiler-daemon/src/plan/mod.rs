@@ -16,6 +16,7 @@ pub mod exits;
 pub mod functions;
 pub mod handling;
 pub mod hazards;
+pub mod inlined;
 pub mod instruction;
 pub mod lines;
 pub mod names;

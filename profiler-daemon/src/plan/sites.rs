@@ -2,7 +2,7 @@
 
 use super::{
     code::{Code, CodeError},
-    entry::{EntryPoint, entry_point},
+    entry::{EntryPoint, entry_point, first_point},
     exits::exit_points,
     functions::{Function, ModuleIndex},
     hazards::{Decision, KernelAbility, Method},
@@ -136,7 +136,7 @@ fn only_inlined_text(name: &str, instances: u64) -> String {
         count => format!("all {count} places that call it"),
     };
     format!(
-        "{name} has no code of its own: it is inlined in {places}; probe a function that calls it instead"
+        "{name} has no code of its own: it is inlined in {places}; probe a function that calls it instead, or its inlined instances: {name}@inlined"
     )
 }
 
@@ -301,6 +301,30 @@ fn sites(
         exits,
         method: decision.method,
     })
+}
+
+impl PlannedFunction {
+    /// Moves its entry to the first instruction that can be probed, whatever that costs, because of what is inlined
+    /// there. `module` is its own.
+    pub fn enter_at_first(&mut self, module: &ModuleIndex) {
+        let Some(Ok((hot, cold))) = module
+            .function_at(self.address)
+            .map(|function| decode(module, &function))
+        else {
+            return;
+        };
+        let exits: Vec<u64> = self.exits.iter().map(|exit| exit.file_offset).collect();
+        let is_exit = |address| {
+            module
+                .offset_of(address)
+                .is_some_and(|offset| exits.contains(&offset))
+        };
+        if let Some(entry) = first_point(&hot, &cold, is_exit)
+            && let Some(offset) = module.offset_of(self.address + entry.delta)
+        {
+            (self.entry, self.entry_offset) = (entry, offset);
+        }
+    }
 }
 
 /// Decodes a function and the cold parts that are its own.

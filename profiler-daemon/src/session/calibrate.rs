@@ -7,7 +7,7 @@ use profiler_common::layout::midpoint_ns;
 
 use crate::{
     aggregate::histogram::Histogram,
-    kernel::{Engine, ExitSite, Gates, HitSpec, KernelError, LookSpec, ProbeSpec},
+    kernel::{Engine, ExitSite, Gates, HitSpec, KernelError, LookSpec, ProbeSpec, SpanKind},
 };
 use profiler_common::instruction::{Action, Operation};
 
@@ -54,12 +54,7 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
     };
     let exits = match method {
         ExitMethod::Return => Vec::new(),
-        ExitMethod::Ret => vec![ExitSite {
-            offset: offset + RET_OFFSET,
-            action: ret,
-            may_stay_inside: false,
-            is_jump: false,
-        }],
+        ExitMethod::Ret => vec![ExitSite::new(offset + RET_OFFSET, ret)],
     };
     let spec = ProbeSpec {
         entry_offset: offset,
@@ -69,7 +64,7 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
         stacks_switch: false,
         gates: Gates::default(),
         look: None,
-        call_length: None,
+        kind: SpanKind::Function,
     };
     let attachment = engine.attach(std::process::id(), Path::new("/proc/self/exe"), &[spec])?;
     for _ in 0..CALLS {

@@ -4,9 +4,11 @@
 //! | file | idea |
 //! |---|---|
 //! | `planner` | the sites of each step |
+//! | `inlined` | the inlined instances of a name in all files, and what is said of those that are left out |
 //! | `sites` | what was planned, as it is attached |
 //! | `warnings` | what is said of it before |
 
+mod inlined;
 mod planner;
 mod sites;
 mod warnings;
@@ -72,8 +74,17 @@ pub struct PreparedSpan {
     pub spec: ProbeSpec,
     /// What is shown of each.
     pub shown: Shown,
-    /// Of a call, what is called.
-    pub callee: Option<PreparedCallee>,
+    pub returning: Returning,
+}
+
+/// Of what it can be said what a span returns.
+pub enum Returning {
+    /// Of the function itself.
+    Function,
+    /// Of what is called.
+    Callee(PreparedCallee),
+    /// Of nothing: what an inlined instance returns is wherever the compiler put it.
+    Unknown,
 }
 
 /// What a call calls.
@@ -280,7 +291,8 @@ impl Read {
         let steps = scope
             .steps
             .iter()
-            .map(|step| planner.step(step, &mut warnings))
+            .enumerate()
+            .map(|(number, step)| planner.step(step, scope.steps.get(number + 1), &mut warnings))
             .collect::<Result<Vec<_>, _>>()?;
         let explain = explained
             .as_ref()

@@ -232,9 +232,18 @@ impl Steps {
         let mut kept = 0;
         for (known, new) in self.list.iter().zip(prepared) {
             let (known, new) = (&known.step, &new.step);
-            let are_functions =
-                matches!(known.place, Place::Function(_)) && matches!(new.place, Place::Function(_));
+            let are_functions = is_by_name(&known.place) && is_by_name(&new.place);
             if known.conditions != new.conditions || known.place != new.place && !are_functions {
+                break;
+            }
+            // What begins where something inlined does is seen in it only where that was attached after it.
+            let behind = prepared.get(kept + 1).map(|step| &step.step.place);
+            let is_new = self.list.get(kept + 1).map(|step| &step.step.place) != behind;
+            let is_close = match &new.place {
+                Place::Inlined(_) => behind.is_some_and(Place::may_begin_at_once),
+                place => is_by_name(place) && matches!(behind, Some(Place::Inlined(_))),
+            };
+            if is_new && is_close {
                 break;
             }
             kept += 1;
@@ -270,8 +279,9 @@ impl Steps {
         Ok(all)
     }
 
-    /// A line may lie where a function begins or ends that it is inside of. Of the programs at one instruction the one that
-    /// was attached last runs first: so the ends of functions come before lines and calls, and their beginnings after them.
+    /// A line may lie where a function begins or ends that it is inside of, and functions may begin at one instruction. Of
+    /// the programs there the one that was attached last runs first: so all ends come first, and then beginnings and lines
+    /// from the innermost step to the outermost.
     fn attach_in_order(
         &mut self,
         engine: &mut Engine,
@@ -281,29 +291,22 @@ impl Steps {
         all: &mut [Fresh],
     ) -> Result<(), KernelError> {
         let last = prepared.len().saturating_sub(1);
-        let is_function = |step: &PreparedStep| matches!(step.step.place, Place::Function(_));
         let read = places(prepared, |look| look.is_some_and(LookSpec::reads));
-        for functions in [true, false] {
-            for (number, step) in prepared.iter().enumerate() {
-                let known = self.list.get(number).filter(|_| number < kept);
-                let how = How {
-                    gates: gates[number],
-                    records: records && number == last,
-                    read: &read,
-                };
-                if is_function(step) == functions {
-                    attach_step(engine, step, known, &how, &mut all[number])?;
-                }
-            }
+        let known = |number: usize| self.list.get(number).filter(|_| number < kept);
+        let how = |number: usize| How {
+            gates: gates[number],
+            records: records && number == last,
+            read: &read,
+        };
+        for (number, step) in prepared.iter().enumerate() {
+            attach_ends(engine, step, known(number), &how(number), &mut all[number])?;
         }
-        for (_, fresh) in prepared.iter().zip(all).filter(|(step, _)| is_function(step)) {
-            for (attachment, _) in &mut fresh.spans {
-                engine.attach_entries(attachment)?;
-            }
+        for (number, step) in prepared.iter().enumerate().rev() {
+            attach_beginnings(engine, step, known(number), &how(number), &mut all[number])?;
         }
         let behind = places(prepared.get(kept..).unwrap_or_default(), |_| true);
         let functions = self.list.iter_mut().take(kept);
-        let functions = functions.filter(|step| matches!(step.step.place, Place::Function(_)));
+        let functions = functions.filter(|step| is_by_name(&step.step.place));
         for spans in functions.flat_map(|step| &mut step.spans) {
             let is_at = |(pid, path, offset): &At<'_>| spans.attachment.begins_at(*pid, path, *offset);
             if behind.iter().any(is_at) {
@@ -405,6 +408,11 @@ fn detach(engine: &mut Engine, step: RunningStep) {
     }
 }
 
+/// Whether a step's spans are those of functions of a name.
+fn is_by_name(place: &Place) -> bool {
+    matches!(place, Place::Function(_) | Place::Inlined(_))
+}
+
 /// A file offset in a process's file.
 type At<'p> = (u32, &'p Path, u64);
 
@@ -436,8 +444,8 @@ struct How<'p> {
     read: &'p HashSet<At<'p>>,
 }
 
-/// Attaches what is not there yet of one step; of functions only what sees them end.
-fn attach_step(
+/// Attaches where the spans of a step end, of what is not there yet.
+fn attach_ends(
     engine: &mut Engine,
     prepared: &PreparedStep,
     known: Option<&RunningStep>,
@@ -466,12 +474,23 @@ fn attach_step(
             specs.push(spec);
         }
         if !specs.is_empty() {
-            let attachment = match prepared.step.place {
-                Place::Function(_) => engine.attach_ends(*pid, path, &specs)?,
-                _ => engine.attach(*pid, path, &specs)?,
-            };
+            let attachment = engine.attach_ends(*pid, path, &specs)?;
             fresh.spans.push((attachment, infos));
         }
+    }
+    Ok(())
+}
+
+/// Attaches where the spans of a step begin, and its lines.
+fn attach_beginnings(
+    engine: &mut Engine,
+    prepared: &PreparedStep,
+    known: Option<&RunningStep>,
+    how: &How<'_>,
+    fresh: &mut Fresh,
+) -> Result<(), KernelError> {
+    for (attachment, _) in &mut fresh.spans {
+        engine.attach_entries(attachment)?;
     }
     if known.is_some_and(|known| !known.lines.is_empty()) {
         return Ok(());
@@ -481,8 +500,8 @@ fn attach_step(
             .iter()
             .map(|line| {
                 let mut spec = line.spec.clone();
-                spec.gates = gates;
-                spec.look.records = records;
+                spec.gates = how.gates;
+                spec.look.records = how.records;
                 spec
             })
             .collect();

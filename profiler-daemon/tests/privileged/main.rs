@@ -19,6 +19,7 @@ mod gone;
 mod harm;
 mod hit_stacks;
 mod hits;
+mod inlined;
 mod killed;
 mod losses;
 mod many;

@@ -47,6 +47,8 @@ pub struct Step {
 pub enum Place {
     /// The functions of a name or glob.
     Function(Name),
+    /// The functions of a name or glob, and what of them is inlined.
+    Inlined(Name),
     /// A line of a source file.
     Line {
         /// The last components of the file's path.
@@ -86,18 +88,24 @@ impl Place {
     #[must_use]
     pub fn noun(&self) -> &'static str {
         match self {
-            Self::Function(_) => "a function",
+            Self::Function(_) | Self::Inlined(_) => "a function",
             Self::Line { .. } | Self::Branch { .. } => "a line",
             Self::Call { .. } => "a call",
             Self::Address { .. } => "an address",
         }
     }
 
+    /// Whether it can be where what is inlined around it begins.
+    #[must_use]
+    pub fn may_begin_at_once(&self) -> bool {
+        !matches!(self, Self::Function(_))
+    }
+
     /// Whether it has a beginning and an end, and so a duration.
     #[must_use]
     pub fn has_spans(&self) -> bool {
         match self {
-            Self::Function(_) | Self::Call { .. } => true,
+            Self::Function(_) | Self::Inlined(_) | Self::Call { .. } => true,
             Self::Line { .. } | Self::Branch { .. } | Self::Address { .. } => false,
         }
     }

@@ -129,7 +129,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A function's name, a file and a line, a branch there, or calls made there.
+    /// A function's name, with what of it is inlined, a file and a line, a branch there, or calls made there.
     fn place(&mut self) -> Result<Place, ScopeError> {
         let name = self.name()?;
         if self.is_at_line() {
@@ -145,18 +145,15 @@ impl<'a> Parser<'a> {
             return Ok(Place::Branch { file, line, taken });
         }
         if self.peek() == Some('@') {
-            let at = self.at;
             self.at += 1;
             let file = self.name()?;
             if !self.is_at_line() {
-                return Err(match file {
-                    Name::Exact(word) if word == "inlined" => Self::error_at(
-                        self.text,
-                        at,
-                        "inlined instances ('@inlined') are not supported in this version",
-                    ),
-                    _ => self.error("the calls made at a line are written f@main.cc:1312"),
-                });
+                return match file {
+                    Name::Exact(word) if word == "inlined" => Ok(Place::Inlined(name)),
+                    _ => Err(self.error(
+                        "the calls made at a line are written f@main.cc:1312, inlined instances f@inlined",
+                    )),
+                };
             }
             let (file, line) = self.line(file)?;
             return Ok(Place::Call {

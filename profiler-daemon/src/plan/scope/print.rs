@@ -27,6 +27,10 @@ impl Display for Place {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Function(name) => name.fmt(f),
+            Self::Inlined(name) => {
+                name.fmt(f)?;
+                f.write_str("@inlined")
+            }
             Self::Line { file, line } => at_line(f, file, *line),
             Self::Branch { file, line, taken } => {
                 at_line(f, file, *line)?;

@@ -57,6 +57,25 @@ fn lines() {
 }
 
 #[test]
+fn inlined_instances() {
+    let inlined = |name: &str| Place::Inlined(Name::Exact(name.into()));
+    assert_eq!(step("f@inlined").place, inlined("f"));
+    assert_eq!(
+        step("\"a b\"@inlined[>= p95][n > 1]").to_string(),
+        "\"a b\"@inlined[>= p95][n > 1]"
+    );
+    assert_eq!(
+        step("*::f@inlined").place,
+        Place::Inlined(Name::Glob("*::f".into()))
+    );
+    let path = parse("outer/f@inlined[> 1ms]/f.c:7").unwrap();
+    assert_eq!(path.steps[1].place, inlined("f"));
+    assert_eq!(path.to_string(), "outer/f@inlined[> 1ms]/f.c:7");
+    // A file may be called so.
+    assert!(matches!(step("f@inlined:7").place, Place::Call { line: 7, .. }));
+}
+
+#[test]
 fn addresses() {
     let address = |module: &str, address| Place::Address {
         module: module.to_owned(),
@@ -138,7 +157,8 @@ fn errors_point_at_the_character() {
     fails("f/f/f/f/f/f/f/f/f", 15, "at most 8");
     fails("a.c:1!token", 5, "!taken");
     fails("f!taken", 1, "main.cc:1310!taken");
-    fails("f@inlined", 1, "inlined instances");
+    fails("f@inlined@g", 9, "f@main.cc:1312");
+    fails("f@inlin", 7, "f@inlined");
     fails("f@main.cc", 9, "f@main.cc:1312");
     fails("f@main.cc:0", 10, "counted from 1");
     fails("main.cc:0", 8, "counted from 1");
@@ -218,8 +238,9 @@ fn scopes() -> impl Strategy<Value = Scope> {
     let predicates = prop::collection::vec(predicate, 0..4).boxed();
     let line = ("\\PC{1,20}", 1..u32::MAX);
     let function = name.clone().prop_map(Place::Function);
+    let inlined = name.clone().prop_map(Place::Inlined);
     let call = (name, line.clone()).prop_map(|(callee, (file, line))| Place::Call { callee, file, line });
-    let spans = prop_oneof![function, call].boxed();
+    let spans = prop_oneof![function, inlined, call].boxed();
     let branch =
         (line.clone(), any::<bool>()).prop_map(|((file, line), taken)| Place::Branch { file, line, taken });
     let line = line.prop_map(|(file, line)| Place::Line { file, line });

@@ -373,7 +373,11 @@ fn abstracts(
 }
 
 /// Functions of a name that may be inlined.
-fn abstracts_of(reader: &Reader<'_, '_>, name: &Name, limit: usize) -> HashMap<usize, Declared> {
+pub(in crate::plan) fn abstracts_of(
+    reader: &Reader<'_, '_>,
+    name: &Name,
+    limit: usize,
+) -> HashMap<usize, Declared> {
     let outline = reader.module.outline(Part::Names);
     let numbers = name.own().and_then(|own| outline.with_inlined(own));
     let numbers = numbers.unwrap_or_else(|| (0..reader.headers.len()).collect());
@@ -431,7 +435,10 @@ fn each_instance<S: Send>(
 }
 
 /// The inlined instances of some functions: what is inlined, and unit and entry of the instance.
-fn instances(reader: &Reader<'_, '_>, origins: &HashSet<usize>) -> Vec<(usize, usize, UnitOffset)> {
+pub(in crate::plan) fn instances(
+    reader: &Reader<'_, '_>,
+    origins: &HashSet<usize>,
+) -> Vec<(usize, usize, UnitOffset)> {
     let parts = each_instance(reader, origins, Vec::new, |found, instance| {
         if found.len() < MAX_FOUND {
             found.push(instance);

@@ -215,20 +215,26 @@ fn inlined<'a>(
     entry: &Entry<'a>,
 ) -> Inlined {
     let origin = origin(unit, entry).or_else(|| global(unit, entry));
-    let call_line = entry
-        .attr_value(gimli::DW_AT_call_line)
-        .and_then(|value| value.udata_value())
-        .and_then(|line| u32::try_from(line).ok());
-    let call_file = match entry.attr_value(gimli::DW_AT_call_file) {
-        Some(AttributeValue::FileIndex(file)) => file,
-        _ => 0,
-    };
+    let (call_file, call_line) = call_of(entry);
     Inlined {
         known: origin.map(|origin| reader.known(origin)).unwrap_or_default(),
         offset: entry.offset(),
         call_file,
-        call_line: call_line.unwrap_or(0),
+        call_line,
     }
+}
+
+/// The number of the file in the unit's table, and the line, that an instance is called at; 0 where unknown.
+pub(in crate::plan) fn call_of(entry: &Entry<'_>) -> (u64, u32) {
+    let line = entry
+        .attr_value(gimli::DW_AT_call_line)
+        .and_then(|value| value.udata_value())
+        .and_then(|line| u32::try_from(line).ok());
+    let file = match entry.attr_value(gimli::DW_AT_call_file) {
+        Some(AttributeValue::FileIndex(file)) => file,
+        _ => 0,
+    };
+    (file, line.unwrap_or(0))
 }
 
 /// Where the innermost of overlapping scopes changes. Scopes inside others come after them.

@@ -312,6 +312,12 @@ fn attempt(
     place: &Place,
     paths: &BTreeSet<String>,
 ) -> Result<PreparedStep, SessionError> {
+    if matches!(place, Place::Call { .. }) && planner.attaches_one_by_one() {
+        return Err(SessionError::new(
+            Reason::FunctionNotProbeable,
+            "calls made at a line are not looked at before Linux 6.10, where taking a probe off takes long",
+        ));
+    }
     let mut result = Err(SessionError::new(Reason::LineNotFound, "its file is not known"));
     for (path, components) in paths
         .iter()
@@ -322,14 +328,14 @@ fn attempt(
             Place::Branch { file, .. } | Place::Call { file, .. } | Place::Line { file, .. } => {
                 *file = tail(path, components);
             }
-            Place::Function(_) | Place::Address { .. } => {}
+            Place::Function(_) | Place::Inlined(_) | Place::Address { .. } => {}
         }
         let step = Step {
             place,
             predicates: Vec::new(),
             conditions: Vec::new(),
         };
-        result = planner.step(&step, &mut Vec::new());
+        result = planner.step(&step, None, &mut Vec::new());
         match &result {
             Err(error) if error.reason == Reason::FileAmbiguous => {}
             _ => break,

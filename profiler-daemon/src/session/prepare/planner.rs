@@ -9,14 +9,15 @@ use super::{
         picture::ExitMethod,
         refusal::plan_refusal,
     },
-    PreparedFile, PreparedLines, PreparedSpan, PreparedStep,
-    sites::{by_file, call_site},
+    PreparedFile, PreparedLines, PreparedSpan, PreparedStep, Returning,
+    inlined::Inlined,
+    sites::{by_file, call_site, inlined_site},
     warnings::{warn, warn_of_entries, warn_of_lines, warn_once},
 };
 use crate::{
     kernel::{Ability, AttachKind, LookSpec},
     plan::{
-        self, KernelAbility, Limits, ModuleIndex,
+        self, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
         hazards::{Decision, Hazards, Method, exit_method},
         scope::{Condition, Name, Place, Step},
         values::Returns,
@@ -37,8 +38,13 @@ pub struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// Chooses the sites of a step.
-    pub fn step(&self, step: &Step, warnings: &mut Vec<String>) -> Result<PreparedStep, SessionError> {
+    /// Chooses the sites of a step; `next` is the one behind it.
+    pub fn step(
+        &self,
+        step: &Step,
+        next: Option<&Step>,
+        warnings: &mut Vec<String>,
+    ) -> Result<PreparedStep, SessionError> {
         let mut prepared = PreparedStep {
             step: step.clone(),
             files: Vec::new(),
@@ -46,7 +52,10 @@ impl Planner<'_> {
         };
         match &step.place {
             Place::Function(name) => {
-                prepared.files = self.functions(name, &step.conditions, warnings)?;
+                prepared.files = self.functions(name, &step.conditions, next, warnings)?;
+            }
+            Place::Inlined(name) => {
+                prepared.files = self.inlined(name, &step.conditions, next, warnings)?;
             }
             Place::Line { file, line } => {
                 prepared.lines = self
@@ -112,15 +121,6 @@ impl Planner<'_> {
         (file, line): (&str, u32),
         warnings: &mut Vec<String>,
     ) -> Result<Vec<PreparedFile>, SessionError> {
-        if self.ability.attach == AttachKind::Perf {
-            return Err(SessionError::new(
-                Reason::FunctionNotProbeable,
-                format!(
-                    "{}: calls made at a line are not seen to end before Linux 6.10",
-                    step.place
-                ),
-            ));
-        }
         let mut prepared = Vec::new();
         for (process, files) in self.processes.iter().zip(self.files) {
             let decision = self.decision(process, files);
@@ -156,6 +156,11 @@ impl Planner<'_> {
             ));
         }
         Ok(prepared)
+    }
+
+    /// Whether each site is attached, and taken off, by itself: the latter takes a tenth of a second.
+    pub fn attaches_one_by_one(&self) -> bool {
+        self.ability.attach == AttachKind::Perf
     }
 
     /// How the ends of a process's calls are seen.
@@ -211,18 +216,19 @@ impl Planner<'_> {
             site,
             spec,
             shown,
-            callee,
+            returning,
         } in sites
         {
             let address = site.function.address + u64::from(site.entry_offset);
             let what = &site.function.name;
-            let returns = match callee {
-                Some(callee) => Returns::OfCallee {
+            let returns = match returning {
+                Returning::Callee(callee) => Returns::OfCallee {
                     name: &callee.name,
                     symbol: &callee.symbol,
                     address: callee.address,
                 },
-                None => Returns::OfFunction,
+                Returning::Function => Returns::OfFunction,
+                Returning::Unknown => Returns::AtInstruction,
             };
             let at = (address, returns);
             let look = lines::look_at(file, &debug, at, what, conditions, self.capture)?;
@@ -232,18 +238,105 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// The functions of a name, where there are such, and what of them is inlined.
+    fn inlined(
+        &self,
+        name: &Name,
+        conditions: &[Condition],
+        next: Option<&Step>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<PreparedFile>, SessionError> {
+        let looks = self.looks(conditions);
+        // What is behind may be where they begin.
+        let from_first = looks || next.is_some_and(|next| next.place.may_begin_at_once());
+        let mut prepared = Vec::new();
+        for (process, files) in self.processes.iter().zip(self.files) {
+            let (kernel, decision) = (self.kernel(), self.decision(process, files));
+            let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
+            let limits = Limits::default();
+            let functions = plan::plan(name, &modules, &decision, kernel, limits);
+            let inlined = Inlined::find(name, &modules, kernel.long_nops);
+            let instances = inlined.count();
+            let (found, mut functions) = match functions {
+                Ok(plan) => {
+                    warn(warnings, &decision, &plan);
+                    (plan.functions.len(), plan.functions)
+                }
+                Err(
+                    PlanError::NoSuchFunction { .. } | PlanError::Unusable { .. } | PlanError::Indirect(_),
+                ) if instances > 0 => (0, Vec::new()),
+                Err(error @ PlanError::NoSuchFunction { .. }) => {
+                    return Err(inlined
+                        .refusal(name)
+                        .unwrap_or_else(|| plan_refusal(process, files, name, error)));
+                }
+                Err(error) => return Err(plan_refusal(process, files, name, error)),
+            };
+            if found + instances > limits.functions {
+                let error = PlanError::TooMany {
+                    name: format!("{name}@inlined"),
+                    found: found + instances,
+                    limit: limits.functions,
+                };
+                return Err(plan_refusal(process, files, name, error));
+            }
+            enter_before(next, &modules, &mut functions);
+            inlined.warn(
+                warnings,
+                files,
+                name,
+                functions.iter().map(|function| function.module),
+            );
+            let mut sites: Vec<Vec<PreparedSpan>> = files.iter().map(|_| Vec::new()).collect();
+            for (number, instance) in inlined.instances {
+                let file = &files[number];
+                sites[number].push(inlined_site(
+                    file,
+                    &decision,
+                    kernel,
+                    (looks, from_first),
+                    instance,
+                ));
+            }
+            let mut by_file: Vec<(&TargetFile, PreparedFile)> =
+                by_file(process.pid(), files, &decision, looks, functions).collect();
+            for (file, sites) in files.iter().zip(sites).filter(|(_, sites)| !sites.is_empty()) {
+                let known = by_file.iter_mut().find(|(known, _)| known.path == file.path);
+                match known {
+                    Some((_, known)) => known.sites.extend(sites),
+                    None => by_file.push((
+                        file,
+                        PreparedFile {
+                            pid: process.pid(),
+                            path: file.path.clone(),
+                            sites,
+                        },
+                    )),
+                }
+            }
+            for (file, mut of_file) in by_file {
+                self.look(file, conditions, &mut of_file.sites)?;
+                prepared.push(of_file);
+            }
+        }
+        warn_of_entries(warnings, self.looks(conditions), &prepared);
+        Ok(prepared)
+    }
+
     fn functions(
         &self,
         name: &Name,
         conditions: &[Condition],
+        next: Option<&Step>,
         warnings: &mut Vec<String>,
     ) -> Result<Vec<PreparedFile>, SessionError> {
         let mut prepared = Vec::new();
         for (process, files) in self.processes.iter().zip(self.files) {
             let (kernel, decision) = (self.kernel(), self.decision(process, files));
             let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
-            let plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
+            let mut plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
                 .map_err(|error| plan_refusal(process, files, name, error))?;
+            enter_before(next, &modules, &mut plan.functions);
             warn(warnings, &decision, &plan);
             let looks = self.looks(conditions);
             for (file, mut of_file) in by_file(process.pid(), files, &decision, looks, plan.functions) {
@@ -253,6 +346,18 @@ impl Planner<'_> {
         }
         warn_of_entries(warnings, self.looks(conditions), &prepared);
         Ok(prepared)
+    }
+}
+
+/// Has functions begin before what is inlined into them, where that is asked for behind them.
+fn enter_before(next: Option<&Step>, modules: &[&ModuleIndex], functions: &mut [PlannedFunction]) {
+    if !next.is_some_and(|next| matches!(next.place, Place::Inlined(_))) {
+        return;
+    }
+    for function in functions {
+        if let Some(module) = modules.get(function.module) {
+            function.enter_at_first(module);
+        }
     }
 }
 

@@ -10,15 +10,16 @@ use super::{
         lines::Shown,
         picture::{ExitMethod, FunctionInfo, SiteInfo},
     },
-    PreparedCallee, PreparedFile, PreparedSpan,
+    PreparedCallee, PreparedFile, PreparedSpan, Returning,
 };
 use crate::{
-    kernel::{ExitSite, Gates, ProbeSpec, can_be_done},
+    kernel::{ExitSite, Gates, ProbeSpec, SpanKind, can_be_done},
     plan::{
         KernelAbility, PlannedFunction,
         calls::CallSite,
         entry::EntryPoint,
         hazards::{Decision, Method},
+        inlined::{InlinedInstance, When},
         scope::Place,
     },
 };
@@ -53,28 +54,103 @@ pub(super) fn call_site(
     let spec = ProbeSpec {
         entry_offset: call.call.file_offset,
         entry_action: Action::LEAVE,
-        exits: vec![ExitSite {
-            offset: behind.file_offset,
-            action: behind_action,
-            may_stay_inside: false,
-            is_jump: false,
-        }],
+        exits: vec![ExitSite::new(behind.file_offset, behind_action)],
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
         gates: Gates::default(),
         look: None,
-        call_length: Some(call.call.length),
+        kind: SpanKind::Call {
+            length: call.call.length,
+        },
     };
     Some(PreparedSpan {
         site,
         spec,
         shown: Shown::default(),
-        callee: Some(PreparedCallee {
+        returning: Returning::Callee(PreparedCallee {
             name: call.callee.clone(),
             symbol: call.symbol.clone(),
             address: call.callee_address,
         }),
     })
+}
+
+/// An inlined instance, and how it is timed: from its first instruction, or from where that costs less. `looks` as of
+/// [`EntryDecision::of`].
+pub(super) fn inlined_site(
+    file: &TargetFile,
+    decision: &Decision,
+    kernel: KernelAbility,
+    (looks, from_first): (bool, bool),
+    instance: InlinedInstance,
+) -> PreparedSpan {
+    let mut entry = &instance.entry;
+    let mut entry_action = file.placed(entry.file_offset, entry.action);
+    let by_program = decision.done_by_program && !looks && can_be_done(&entry_action);
+    if !from_first
+        && !by_program
+        && let Some(cheap) = &instance.cheap_entry
+    {
+        entry = cheap;
+        entry_action = Action::LEAVE;
+    }
+    let exits: Vec<ExitSite> = instance
+        .exits
+        .iter()
+        .map(|exit| {
+            let site = &exit.site;
+            ExitSite {
+                // The registers hold nothing that is returned.
+                is_jump: true,
+                is_behind_call: exit.when == When::Returned,
+                condition: match exit.when {
+                    When::If(condition) => Some(condition),
+                    When::Always | When::Returned => None,
+                },
+                ..ExitSite::new(site.file_offset, file.placed(site.file_offset, site.action))
+            }
+        })
+        .collect();
+    let mut ends = instance.exits.iter().zip(&exits);
+    let exit_single_stepped = ends.any(|(exit, site)| {
+        exit.site.is_single_stepped(kernel) && !(decision.done_by_program && can_be_done(&site.action))
+    });
+    let (declared, line) = instance.declared;
+    let info = FunctionInfo {
+        name: instance.name,
+        linkage_name: instance.linkage_name,
+        file: declared,
+        line: u32::try_from(line).unwrap_or(0),
+        module: file.shown.clone(),
+        address: instance.address,
+        size: instance.size,
+        ..FunctionInfo::default()
+    };
+    let site = SiteInfo {
+        function: Arc::new(info),
+        entry_offset: u32::try_from(entry.address - instance.address).unwrap_or(u32::MAX),
+        entry_instruction: entry.mnemonic.clone(),
+        exit_method: ExitMethod::Ret,
+        exits: u32::try_from(exits.len()).unwrap_or(u32::MAX),
+        entry_single_stepped: entry.is_single_stepped(kernel) && !by_program,
+        exit_single_stepped,
+    };
+    let spec = ProbeSpec {
+        entry_offset: entry.file_offset,
+        entry_action: if by_program { entry_action } else { Action::LEAVE },
+        exits,
+        done_by_program: decision.done_by_program,
+        stacks_switch: decision.stacks_switch,
+        gates: Gates::default(),
+        look: None,
+        kind: SpanKind::Inlined,
+    };
+    PreparedSpan {
+        site,
+        spec,
+        shown: Shown::default(),
+        returning: Returning::Unknown,
+    }
 }
 
 /// Who does the instruction that a call's entry is probed at, and so what that costs.
@@ -152,10 +228,9 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
         .exits
         .iter()
         .map(|exit| ExitSite {
-            offset: exit.file_offset,
-            action: file.placed(exit.file_offset, exit.action),
             may_stay_inside: exit.may_stay_inside,
             is_jump: exit.is_jump,
+            ..ExitSite::new(exit.file_offset, file.placed(exit.file_offset, exit.action))
         })
         .collect();
     let spec = ProbeSpec {
@@ -166,13 +241,13 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
         stacks_switch: decision.stacks_switch,
         gates: Gates::default(),
         look: None,
-        call_length: None,
+        kind: SpanKind::Function,
     };
     PreparedSpan {
         site,
         spec,
         shown: Shown::default(),
-        callee: None,
+        returning: Returning::Function,
     }
 }
 
