@@ -19,6 +19,8 @@ pub enum Outcome {
     Rejected = 4,
     /// The plan divides by zero or is not one that the daemon makes.
     Invalid = 5,
+    /// It is thread-local, and the thread has no storage for it yet.
+    Unallocated = 6,
 }
 
 /// The interpreter's state while it reads one value. It is kept in memory that nothing else uses meanwhile.

@@ -240,6 +240,9 @@ fn require(
         comparison,
         constant,
     } = condition;
+    if let Constant::Text(text) = constant {
+        return values::require_text(debug, site, returns, expression, *comparison, text.as_bytes());
+    }
     values::require_with(debug, site, returns, expression, *comparison, |shape, kind| {
         number(shape, kind, *comparison, constant)
     })

@@ -15,6 +15,7 @@ GLOBALS_EVERY = 4
 NUMBERS = {
     gdb.TYPE_CODE_INT, gdb.TYPE_CODE_CHAR, gdb.TYPE_CODE_BOOL, gdb.TYPE_CODE_ENUM, gdb.TYPE_CODE_PTR,
 }
+CHARACTERS = {"char", "signed char", "unsigned char", "char8_t"}
 REFERENCES = {gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF}
 
 
@@ -29,6 +30,13 @@ def text_at(address, length=None):
             return found.hex()
         found += byte
     return found.hex()
+
+
+def text_if_any(address):
+    try:
+        return text_at(address) if address else None
+    except gdb.MemoryError:
+        return None
 
 
 def only_pointer(value):
@@ -85,8 +93,8 @@ def dump(value, depth=0):
             if kind.code == gdb.TYPE_CODE_PTR and "synthetic pointer" in str(value):
                 return {"s": "error", "why": "synthetic pointer"}
             result = {"i": str(int(value))}
-            if kind.code == gdb.TYPE_CODE_PTR and kind.target().strip_typedefs().unqualified().name == "char" and depth == 0:
-                result["t"] = text_at(int(value)) if int(value) else None
+            if kind.code == gdb.TYPE_CODE_PTR and kind.target().strip_typedefs().unqualified().name in CHARACTERS:
+                result["t"] = text_if_any(int(value))
             if kind.code == gdb.TYPE_CODE_ENUM:
                 result["e"] = str(value)
             return result

@@ -146,6 +146,8 @@ pub(super) fn check_stack(instructions: &[Instruction]) -> Result<(), Refusal> {
             Operation::SignExtend,
             Operation::ZeroExtend,
             Operation::Load,
+            Operation::Match,
+            Operation::TryString,
         ]) {
             (1, 1)
         } else if is(&[
@@ -158,7 +160,12 @@ pub(super) fn check_stack(instructions: &[Instruction]) -> Result<(), Refusal> {
             (1, 0)
         } else if is(&[Operation::CopySlice, Operation::Require]) {
             (2, 0)
-        } else if is(&[Operation::End, Operation::Jump, Operation::OptimizedOut]) {
+        } else if is(&[
+            Operation::End,
+            Operation::Jump,
+            Operation::OptimizedOut,
+            Operation::Unallocated,
+        ]) {
             (0, 0)
         } else if is(&[Operation::Pick]) {
             let needed = instruction.length as usize + 1;

@@ -8,7 +8,7 @@ use super::{
     refusal::{Refusal, unsupported},
     shape::{Budget, Form, Shape},
     structure::in_bits,
-    text::{Content, Text, emit_counted, emit_terminated},
+    text::{Content, Text, emit_counted, emit_terminated, emit_tried},
 };
 use profiler_common::values::{
     Comparison, Instruction, Kind, MAX_BYTES, MAX_INSTRUCTIONS, Operation, ReadPlan,
@@ -60,6 +60,9 @@ pub enum Layout {
     Object,
     /// A pointer; then, unless it is null, text with its NUL, cut to the bytes given.
     Terminated(usize),
+    /// A pointer; then text with its NUL, cut to the bytes given, or nothing where none could be read; then its bytes
+    /// with the NUL, a number of two. It may as well be bytes of any meaning.
+    MayBeText(usize),
     /// A number of bytes; then as many of them as there is room for, which are text.
     Characters,
     /// A number of elements; then as many of them as there is room for.
@@ -176,6 +179,30 @@ pub fn require_with(
     plan(code.instructions())
 }
 
+/// As [`require_with`], where the expression is text and is compared as a whole: by [`Comparison::Equal`], or else
+/// for not being equal. The text has no NUL in it.
+///
+/// # Errors
+/// As for [`lower`]; and where the expression is no text.
+pub fn require_text(
+    file: &DebugFile<'_>,
+    site: Site,
+    returns: Returns<'_>,
+    expression: &Expression,
+    comparison: Comparison,
+    text: &[u8],
+) -> Result<ReadPlan, Refusal> {
+    let function = file.function(site.address)?;
+    let lowering = Lowering {
+        file,
+        site,
+        returns,
+        function: Some(&function),
+    };
+    let reached = lowering.reach(expression)?;
+    plan(&lowering.same_text(&reached, comparison, text)?)
+}
+
 impl<'a> Lowering<'_, 'a> {
     /// The plan that reads what was reached.
     fn emit(&self, reached: &Reached<'a>, expression: &Expression) -> Result<Lowered, Refusal> {
@@ -199,14 +226,13 @@ impl<'a> Lowering<'_, 'a> {
             None => None,
         };
         match text {
-            Some(Text::Terminated) => {
-                emit_terminated(&reached.place, &mut instructions)?;
-                finish(
-                    &instructions,
-                    shape,
-                    Layout::Terminated(MAX_BYTES - 8),
-                    Vec::new(),
-                )
+            Some(Text::Terminated { may_be_bytes: false }) => {
+                let room = emit_terminated(&reached.place, &mut instructions)?;
+                finish(&instructions, shape, Layout::Terminated(room), Vec::new())
+            }
+            Some(Text::Terminated { may_be_bytes: true }) => {
+                let room = emit_tried(&reached.place, &mut instructions)?;
+                finish(&instructions, shape, Layout::MayBeText(room), Vec::new())
             }
             Some(Text::Counted {
                 pointer,

@@ -24,6 +24,7 @@
 //! | `structure.rs` | the shapes of structures and of Rust's enums |
 //! | `place.rs` | a part of a variable, in memory or in pieces |
 //! | `text.rs` | strings and slices of the languages' libraries |
+//! | `same_text.rs` | comparisons with text |
 //! | `path.rs` | from a variable to what is meant of it |
 //! | `lower.rs` | all of it together |
 //! | `returned.rs` | what functions return, and in which registers |
@@ -51,6 +52,7 @@ mod print;
 mod prologue;
 mod refusal;
 mod returned;
+mod same_text;
 mod scope;
 mod structure;
 mod text;
@@ -59,7 +61,7 @@ mod types;
 
 pub use expression::{Expression, ExpressionError, parse};
 pub use file::{DebugFile, DebugSections};
-pub use lower::{Layout, Lowered, Returns, Site, lower, lower_with, require, require_with};
+pub use lower::{Layout, Lowered, Returns, Site, lower, lower_with, require, require_text, require_with};
 pub use refusal::Refusal;
 pub use render::{Reading, Value, render};
 pub use returned::{passes, render_returned};
