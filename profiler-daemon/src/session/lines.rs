@@ -49,8 +49,18 @@ pub struct TracedPlace {
 pub struct Printed {
     pub expression: Arc<str>,
     pub lowered: Result<Arc<Lowered>, Refusal>,
-    /// It is what a call returns, known when that ends.
-    pub is_returned: bool,
+    pub known: Known,
+}
+
+/// Where a value is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// At the place.
+    AtOnce,
+    /// In the registers that a call returns with, which are told when it ends.
+    Returned,
+    /// In memory that these lead to, which is read where the call returns.
+    Followed,
 }
 
 /// What is shown of a place, and what its calls have to return.
@@ -119,18 +129,22 @@ pub fn look_at(
     let printed: Arc<[Printed]> = capture
         .map_or(&[][..], |capture| &capture.print)
         .iter()
-        .map(|expression| Printed {
-            expression: expression.to_string().into(),
-            lowered: site
+        .map(|expression| {
+            let lowered = site
                 .clone()
-                .and_then(|site| values::lower_with(debug, site, returns, expression))
-                .map(Arc::new),
-            is_returned: expression.root == Root::Return && returns != Returns::AtInstruction,
+                .and_then(|site| values::lower_with(debug, site, returns, expression));
+            Printed {
+                expression: expression.to_string().into(),
+                known: match &lowered {
+                    _ if !is_of_end(expression, returns) => Known::AtOnce,
+                    Ok(lowered) if lowered.plan.reads_memory() => Known::Followed,
+                    _ => Known::Returned,
+                },
+                lowered: lowered.map(Arc::new),
+            }
         })
         .collect();
-    let is_returned = |condition: &&Condition| {
-        condition.expression.root == Root::Return && returns != Returns::AtInstruction
-    };
+    let is_returned = |condition: &&Condition| is_of_end(&condition.expression, returns);
     let (at_end, at_begin): (Vec<&Condition>, Vec<&Condition>) = conditions.iter().partition(is_returned);
     let plans = |conditions: Vec<&Condition>| {
         let plans = conditions
@@ -147,15 +161,16 @@ pub fn look_at(
                 format!("a condition at {what}: {refusal}"),
             )
         })?;
-    let values = printed
-        .iter()
-        .filter(|printed| !printed.is_returned)
-        .filter_map(|printed| printed.lowered.as_ref().ok())
-        .map(|lowered| lowered.plan)
-        .collect();
+    let plans_of = |known: Known| {
+        let printed = printed.iter().filter(move |printed| printed.known == known);
+        printed.filter_map(|printed| Some(printed.lowered.as_ref().ok()?.plan))
+    };
+    let is_followed = |plan: &&ReadPlan| plan.reads_memory();
+    let followed = plans_of(Known::Followed).chain(at_end.iter().filter(is_followed).copied());
     let spec = LookSpec {
         required,
-        values,
+        values: plans_of(Known::AtOnce).collect(),
+        followed: followed.collect(),
         // The limit is on what is shown.
         interval_ns: match capture {
             Some(capture) if !at_end.is_empty() => {
@@ -176,6 +191,11 @@ pub fn look_at(
         returns: at_end.into(),
     };
     Ok(Look { spec, shown })
+}
+
+/// Whether an expression is of what a call returns, which is known when it ends.
+fn is_of_end(expression: &values::Expression, returns: Returns<'_>) -> bool {
+    expression.root == Root::Return && returns != Returns::AtInstruction
 }
 
 /// Time between two hits at a limit.

@@ -97,6 +97,7 @@ impl Target {
             look: LookSpec {
                 required,
                 values: lowered.iter().map(|lowered| lowered.plan).collect(),
+                followed: Vec::new(),
                 interval_ns: 0,
                 records: true,
                 stack: false,

@@ -78,7 +78,8 @@ pub fn lower(file: &DebugFile<'_>, site: Site, expression: &Expression) -> Resul
     lower_with(file, site, Returns::AtInstruction, expression)
 }
 
-/// As [`lower`], where `return` means something else. Of what is returned the plan reads `rax` and `rdx` alone.
+/// As [`lower`], where `return` means something else. Of the registers, a plan that begins there reads `rax` and `rdx`
+/// alone.
 ///
 /// # Errors
 /// As for [`lower`].
@@ -112,7 +113,7 @@ pub fn lower_with(
             (Refusal::NoVariable { .. }, Err(none)) => none.clone(),
             (refusal, _) => refusal,
         })?;
-    lowering.emit(&reached, expression)
+    lowering.emit(&reached)
 }
 
 /// Lowers a condition: the plan rejects a hit unless the expression, a number, compares to a constant as asked.
@@ -205,7 +206,7 @@ pub fn require_text(
 
 impl<'a> Lowering<'_, 'a> {
     /// The plan that reads what was reached.
-    fn emit(&self, reached: &Reached<'a>, expression: &Expression) -> Result<Lowered, Refusal> {
+    fn emit(&self, reached: &Reached<'a>) -> Result<Lowered, Refusal> {
         let mut instructions = Vec::new();
         let mut shape = self.file.shape(reached.kind.as_ref(), &mut Budget::default());
         if let Some(field) = &reached.bits {
@@ -217,9 +218,7 @@ impl<'a> Lowering<'_, 'a> {
         if let Form::Unsupported(reason) = &shape.form {
             return unsupported(reason.clone());
         }
-        // Of what was returned the memory that it leads to is not read.
-        let is_ended = expression.root == Root::Return && self.returns != Returns::AtInstruction;
-        let is_whole = reached.bits.is_none() && reached.counts.is_empty() && !is_ended;
+        let is_whole = reached.bits.is_none() && reached.counts.is_empty();
         let kind = self.file.stripped(reached.kind.clone())?.filter(|_| is_whole);
         let text = match &kind {
             Some(kind) => self.file.text(kind)?,

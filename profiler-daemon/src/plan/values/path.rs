@@ -51,12 +51,6 @@ impl<'a> Lowering<'_, 'a> {
     /// Where an expression leads.
     pub fn reach(&self, expression: &Expression) -> Result<Reached<'a>, Refusal> {
         let mut at = self.begin(&expression.root)?;
-        if expression.root == Root::Return && self.returns != Returns::AtInstruction {
-            if expression.steps.is_empty() {
-                return Ok(at);
-            }
-            return unsupported("a step from what is returned: its registers alone are kept");
-        }
         self.through_references(&mut at)?;
         for step in &expression.steps {
             if at.bits.is_some() {
