@@ -549,7 +549,19 @@ fn returning(
     scope: &str,
     arguments: &[&str],
 ) -> (Vec<Value>, Value, Vec<Value>) {
-    let mut target = Fixture::start(level, &["200".to_owned()]);
+    told(daemon, (level, &["200"]), scope, arguments, "returned ")
+}
+
+/// Traces a scope of a fixture to its end; the hits, the summary, and what it says in lines that begin so.
+fn told(
+    daemon: &Daemon,
+    (name, own): (&str, &[&str]),
+    scope: &str,
+    arguments: &[&str],
+    begins: &str,
+) -> (Vec<Value>, Value, Vec<Value>) {
+    let own: Vec<String> = own.iter().map(|&own| own.to_owned()).collect();
+    let mut target = Fixture::start(name, &own);
     let number = target.pid().to_string();
     let trace = ["trace", "-p", &number, scope, "--json", "--limit", "100000"];
     let command = Running::start(through(&daemon.socket, &[&trace[..], arguments].concat()));
@@ -563,10 +575,7 @@ fn returning(
     assert_eq!(ended.status, Some(0));
     let mut hits = command.end().status(0).objects();
     let summary = hits.pop().unwrap();
-    let told = ended
-        .output
-        .lines()
-        .filter_map(|line| line.strip_prefix("returned "));
+    let told = ended.output.lines().filter_map(|line| line.strip_prefix(begins));
     let told = told.map(|text| serde_json::from_str(text).unwrap()).collect();
     (hits, summary, told)
 }
@@ -696,6 +705,67 @@ fn what_is_returned_leads_to_what_its_caller_finds_there() {
                 (&summary["reached"], &summary["rejected"], &summary["lost"]),
                 (&json!(200), &json!(200 - seen.len()), &json!({})),
                 "{level} {scope}"
+            );
+        }
+    }
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn thread_locals_of_libraries_are_those_of_the_thread() {
+    let daemon = Daemon::start();
+    let text = include_str!("../../../profiler-daemon/tests/fixtures/engine/thread_locals_library.c");
+    let trace = |mark: &str| {
+        let mark = format!("/* {mark} */");
+        let line = text.lines().position(|line| line.contains(&mark)).unwrap() + 1;
+        let scope = format!("thread_locals_library.c:{line}");
+        let (mut hits, summary, told) = told(
+            &daemon,
+            ("thread_locals", &[]),
+            &scope,
+            &["--print", "n,visits,own.number,own.name"],
+            "visited ",
+        );
+        assert_eq!((hits.len(), told.len()), (24, 24), "{summary}");
+        for hit in &mut hits {
+            let module = hit["module"].as_str().unwrap();
+            hit["library"] = json!(module.rsplit_once("thread_locals_").unwrap().1);
+        }
+        (hits, told)
+    };
+    let (hits, told) = trace("visited");
+    for (hit, told) in hits.iter().zip(&told) {
+        assert_eq!(hit["library"], told["library"]);
+        for (expression, known) in [
+            ("visits", "visits"),
+            ("own.number", "number"),
+            ("own.name", "name"),
+        ] {
+            let value = &hit["values"][expression];
+            assert_eq!(
+                (&value["state"], &value["value"]),
+                (&json!("ok"), &told[known]),
+                "{hit} {told}"
+            );
+        }
+    }
+    // Before a thread has asked for storage it has none, of the library that does not have it from the start.
+    let (hits, told) = trace("reached");
+    for (hit, told) in hits.iter().zip(&told) {
+        let n = hit["values"]["n"]["value"].as_i64().unwrap();
+        let value = &hit["values"]["visits"];
+        if n == 0 && hit["library"] == "asked_for" {
+            assert_eq!(value["state"], "unreadable", "{hit}");
+            assert!(
+                value["reason"].as_str().unwrap().contains("has not used"),
+                "{hit}"
+            );
+        } else {
+            assert_eq!(
+                value["value"],
+                told["visits"].as_i64().unwrap() - n,
+                "{hit} {told}"
             );
         }
     }

@@ -520,5 +520,10 @@ pub fn sections(file: &TargetFile) -> Result<DebugSections<'_>, SessionError> {
 
 /// The file's debug information over its sections.
 pub fn debug<'a>(file: &'a TargetFile, sections: &'a DebugSections<'a>) -> DebugFile<'a> {
-    DebugFile::new(sections).of_module(&file.known.index)
+    let debug = DebugFile::new(sections).of_module(&file.known.index);
+    if sections.needs_thread_module() {
+        debug.with_thread_module(file.threads.module(&file.module, &file.known))
+    } else {
+        debug
+    }
 }

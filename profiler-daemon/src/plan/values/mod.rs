@@ -18,6 +18,7 @@
 //! | `frame.rs` | the frame's base and the canonical frame address |
 //! | `entry_value.rs` | what a register held when the function was called |
 //! | `prologue.rs` | where arguments are before the function has stored them |
+//! | `thread_tables.rs` | where libraries have theirs, by glibc's tables |
 //! | `thread_local.rs` | where thread-local variables are |
 //! | `types.rs` | types, a step at a time |
 //! | `shape.rs` | what bytes mean: types described in full, and owned |
@@ -57,6 +58,7 @@ mod scope;
 mod structure;
 mod text;
 mod thread_local;
+mod thread_tables;
 mod types;
 
 pub use expression::{Expression, ExpressionError, parse};
@@ -66,3 +68,4 @@ pub use refusal::Refusal;
 pub use render::{Reading, Value, render};
 pub use returned::{passes, render_returned};
 pub use shape::Shape;
+pub use thread_tables::ThreadModule;
