@@ -230,7 +230,12 @@ impl<'a> DebugFile<'a> {
             } else if variant.die.has_attr(gimli::DW_AT_discr_list) {
                 numbers = ranges(&variant, bits)?;
             }
-            variants.push((numbers, self.described(&field, budget)));
+            let mut member = self.described(&field, budget);
+            // The states of an asynchronous function are numbered, and named by their types.
+            if !member.name.is_empty() && member.name.bytes().all(|byte| byte.is_ascii_digit()) {
+                member.name.clone_from(&member.shape.type_name);
+            }
+            variants.push((numbers, member));
         }
         let default = variants.iter().filter(|(numbers, _)| numbers.is_empty()).count();
         if variants.is_empty() || default > 1 || (discriminant.is_none() && variants.len() > 1) {
