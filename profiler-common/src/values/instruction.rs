@@ -89,8 +89,8 @@ pub enum Operation {
     /// Pop an address, and append to the output what [`Operation::CopyString`] does; push how many bytes that are, 0
     /// where the text cannot be read.
     TryString = 38,
-    /// Stop: the thread has no storage for the value yet.
-    Unallocated = 39,
+    /// Stop: there is no such value at the moment; why is in `immediate`.
+    Absent = 39,
 }
 
 /// One instruction. Fields that its operation does not name are 0.

@@ -286,7 +286,10 @@ fn execute(instruction: &Instruction, state: &mut State, thread: &mut impl Threa
             state.length = at.wrapping_add(length);
             state.push(length.into());
         },
-        Unallocated => return Err(Outcome::Unallocated),
+        Absent => {
+            state.fault = immediate;
+            return Err(Outcome::Absent);
+        },
     }
     Ok(())
 }

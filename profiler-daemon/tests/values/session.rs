@@ -5,7 +5,8 @@ use gimli::{EndianSlice, LittleEndian};
 use object::{Object as _, ObjectSection as _};
 use profiler_common::values::{Comparison, Kind, Outcome, State, run as interpret};
 use profiler_daemon::plan::values::{
-    DebugFile, DebugSections, Reading, Returns, Site, Value, lower, parse, render, require, require_text,
+    DebugFile, DebugSections, Reading, Refusal, Returns, Site, Value, lower, parse, render, require,
+    require_text,
 };
 use serde_json::{Value as Json, json};
 use std::{
@@ -163,6 +164,9 @@ pub fn run(program: &Program, path: &Path, max_stops: usize) -> Tally {
             );
             tally.compare(&place, &ours, theirs);
             // Of every few values, because each takes four plans.
+            if let Reading::Ok(Value::Variant { name, .. }) = &ours {
+                tally.requirements += has_no_other_variant(&file, site, expression, name, &mut thread);
+            }
             if let Reading::Ok(value) = &ours {
                 tally.requirements += require_its_text(&file, site, expression, value, &mut thread);
             }
@@ -241,6 +245,30 @@ fn require_itself(
         );
     }
     4
+}
+
+/// What an enum would hold if it had another variant is not shown; of how many.
+fn has_no_other_variant(
+    file: &DebugFile<'_>,
+    site: Site,
+    expression: &str,
+    name: &str,
+    thread: &mut Stopped<'_>,
+) -> u64 {
+    let names = match lower(file, site, &parse(&format!("{expression}.none")).unwrap()) {
+        Err(Refusal::NoMember { members, .. }) => members,
+        _ => return 0,
+    };
+    let others = names.iter().filter(|other| *other != name);
+    others
+        .map(
+            |other| match read(file, site, &format!("{expression}.{other}"), thread) {
+                Reading::Ok(value) => panic!("{expression}: {name}, and also {other}: {value:?}"),
+                Reading::Unreadable(reason) => u64::from(reason.contains("another variant")),
+                _ => 0,
+            },
+        )
+        .sum()
 }
 
 /// As [`require_itself`], of text as a whole.

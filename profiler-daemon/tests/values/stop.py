@@ -153,7 +153,14 @@ def parts(name, value):
                         yield f"{name}->{quoted(field.name)}", value.dereference()[field]
         elif kind.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
             fields = [field for field in kind.fields() if hasattr(field, "bitpos") and not field.artificial]
-            # The variants of an enum are read as a whole.
+            # Of an enum, what the variant holds that there is.
+            if len(fields) == 1 and (fields[0].type.name or "").startswith(f"{kind.name}::"):
+                variant = fields[0].type.name[len(kind.name) + 2:]
+                if variant.isalnum() and fields[0].name and (fields[0].name == variant or fields[0].name.isdigit()):
+                    for inner in fields[0].type.fields():
+                        if inner.name and hasattr(inner, "bitpos") and not inner.artificial and not is_reference(inner):
+                            yield f"{name}.{variant}.{quoted(inner.name)}", value[fields[0]][inner]
+                    return
             if any(field.type.name == f"{kind.name}::{field.name}" for field in fields):
                 return
             for field in fields:

@@ -219,10 +219,8 @@ fn text_that_may_be_none_is_tried() {
     };
     assert_eq!(tried(0x1000), b"hello\0\x06\0");
     assert_eq!(tried(0), b"\0\0");
-    assert_eq!(
-        read(&[op(Operation::Unallocated)]).outcome,
-        Outcome::Unallocated as u8
-    );
+    let absent = read(&[op(Operation::Absent).immediate(1)]);
+    assert_eq!((absent.outcome, absent.fault), (Outcome::Absent as u8, 1));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::{
     refusal::Refusal,
     shape::{Form, Member, Shape, Variants, wrapped},
 };
-use profiler_common::values::{MAX_BYTES, Outcome, State};
+use profiler_common::values::{MAX_BYTES, OTHER_VARIANT, Outcome, State};
 use std::ops::Range;
 
 /// Elements of one array that are shown.
@@ -90,7 +90,7 @@ pub fn render(lowered: &Lowered, state: &State) -> Reading {
     const OK: u8 = Outcome::Ok as u8;
     const UNREADABLE: u8 = Outcome::Unreadable as u8;
     const OPTIMIZED_OUT: u8 = Outcome::OptimizedOut as u8;
-    const UNALLOCATED: u8 = Outcome::Unallocated as u8;
+    const ABSENT: u8 = Outcome::Absent as u8;
     match state.outcome {
         OK => {}
         UNREADABLE => {
@@ -101,7 +101,10 @@ pub fn render(lowered: &Lowered, state: &State) -> Reading {
                 "it is known for some calls of the function, not for this one".into(),
             );
         }
-        UNALLOCATED => {
+        ABSENT if state.fault == OTHER_VARIANT => {
+            return Reading::Unreadable("it has another variant at this moment".into());
+        }
+        ABSENT => {
             return Reading::Unreadable(
                 "the thread has not used the thread-local variables of that library yet".into(),
             );

@@ -10,7 +10,7 @@ use object::{
     elf::{DF_1_PIE, DT_FLAGS_1, ET_EXEC, PT_TLS},
     read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _},
 };
-use profiler_common::values::{Instruction, Operation};
+use profiler_common::values::{Instruction, NO_STORAGE, Operation};
 
 /// Bytes of a pointer.
 const WORD: u8 = 8;
@@ -66,14 +66,14 @@ impl ThreadModule {
         code.push(Instruction::new(Operation::Constant).immediate(self.generation));
         code.operation(Operation::Less);
         code.push(Instruction::new(Operation::JumpIfZero).length(1));
-        code.operation(Operation::Unallocated);
+        code.push(Instruction::new(Operation::Absent).immediate(NO_STORAGE));
         code.push(Instruction::new(Operation::AddConstant).immediate(self.pointer));
         code.load(WORD);
         code.operation(Operation::Pick);
         code.push(Instruction::new(Operation::Constant).immediate(u64::MAX));
         code.operation(Operation::Equal);
         code.push(Instruction::new(Operation::JumpIfZero).length(1));
-        code.operation(Operation::Unallocated);
+        code.push(Instruction::new(Operation::Absent).immediate(NO_STORAGE));
         code.join();
         code.add(offset);
         code
