@@ -255,9 +255,9 @@ fn has_no_other_variant(
     name: &str,
     thread: &mut Stopped<'_>,
 ) -> u64 {
-    let names = match lower(file, site, &parse(&format!("{expression}.none")).unwrap()) {
-        Err(Refusal::NoMember { members, .. }) => members,
-        _ => return 0,
+    let of_none = parse(&format!("{expression}.none")).unwrap();
+    let Err(Refusal::NoMember { members: names, .. }) = lower(file, site, &of_none) else {
+        return 0;
     };
     let others = names.iter().filter(|other| *other != name);
     others
