@@ -13,7 +13,8 @@ use crate::{
 pub struct HitSlot {
     /// The probe's current id; what is not of it is of an earlier use.
     pub id: ProbeId,
-    /// The first of the probe's read plans: those that a hit has to pass, then those whose values are recorded.
+    /// The first of the probe's read plans: those that a hit has to pass, then those whose values are recorded, then
+    /// those whose values are where the span returns.
     pub first_plan: u32,
     /// Plans that a hit has to pass: each requires something of a value.
     pub required: u32,
@@ -42,6 +43,10 @@ pub struct HitSlot {
     pub branch: u32,
     /// Gates that a span opens whose beginning is recorded, beside those of its step.
     pub opens: u32,
+    /// Plans whose values are recorded where the span returns.
+    pub followed: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
 impl HitSlot {
@@ -51,10 +56,10 @@ impl HitSlot {
     pub const STACK: u32 = 2;
 }
 
-assert_layout!(HitSlot, size 88,
+assert_layout!(HitSlot, size 96,
     id at 0, first_plan at 4, required at 8, values at 12, interval_ns at 16, next_ns at 24, rejected at 32,
     limited at 40, no_state at 48, ring_full at 56, disturbed at 64, page_offset at 72, flags at 76,
-    branch at 80, opens at 84);
+    branch at 80, opens at 84, followed at 88, reserved at 92);
 
 /// How far hits may run ahead of their limit: as many as come at it in a tenth of a second are recorded at once.
 pub const BURST_NS: u64 = 100_000_000;
@@ -91,6 +96,8 @@ impl HitHeader {
     pub const ENTRY: u32 = 2;
     /// The thread's stack is in the record before, of the same thread and time.
     pub const STACK: u32 = 4;
+    /// A span is about to end, whose number `parent` is: its record follows.
+    pub const END: u32 = 8;
 }
 
 assert_layout!(HitHeader, size 40,

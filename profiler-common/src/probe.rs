@@ -112,7 +112,7 @@ pub struct ProbeSlot {
     pub threshold_ns: u64,
     /// The slot's current id; spans of another id are of an earlier use.
     pub id: ProbeId,
-    /// [`ProbeSlot::JOINED`], [`ProbeSlot::LOOKS`].
+    /// [`ProbeSlot::JOINED`], [`ProbeSlot::LOOKS`], [`ProbeSlot::FOLLOWS`].
     pub flags: u32,
     /// Calls or hits while the gate of the step before was closed; they are nothing else's.
     pub outside: u64,
@@ -134,6 +134,8 @@ impl ProbeSlot {
     pub const JOINED: u32 = 1;
     /// Values are looked at where its spans begin, so that ends without a beginning say nothing.
     pub const LOOKS: u32 = 2;
+    /// Where its spans return, values are read that are found by what they return.
+    pub const FOLLOWS: u32 = 4;
 }
 
 assert_layout!(ProbeSlot, size 608,

@@ -16,7 +16,7 @@ use profiler_common::{
     condition::Condition,
     hit::{BURST_NS, HitHeader, HitSlot, MAX_HIT_BYTES, MAX_READ_PLANS, ValueHeader},
     limits::MAX_PROBES,
-    probe::{Cookie, ProbeSlot},
+    probe::{Cookie, ProbeId, ProbeSlot},
     record::HIT,
     thread::OpenSpan,
     values::{MAX_BYTES, MAX_INSTRUCTIONS, MAX_VALUES, OUTPUT_BYTES, Outcome, ReadPlan, State, Thread, step},
@@ -299,6 +299,34 @@ unsafe fn write_entry(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
             read(reading, first, first.wrapping_add((*slot).values), true);
         }
         emit(reading, slot, cookie);
+    }
+}
+
+/// Records the values that are found by what a span returns, which is about to end. Where they find no room, the end says it.
+///
+/// # Safety
+/// `ctx` is the program's own, its registers those that the span returns with.
+#[inline(never)]
+pub unsafe fn follow(ctx: *mut c_void, probe: ProbeId, sequence: u32) {
+    let Some(slot) = HITS.get_ptr_mut(probe.index() & (MAX_PROBES - 1)) else {
+        return;
+    };
+    let reading = reading();
+    // SAFETY: live map values.
+    unsafe {
+        if reading.is_null() || (*slot).id != probe || Fill::now().should_yield() {
+            return;
+        }
+        begin(reading, Registers::new(ctx));
+        set!((*reading).has_stack, 0);
+        let header = (&raw mut (*reading).record).cast::<HitHeader>();
+        set!((*header).flags, HitHeader::END);
+        set!((*header).parent, u64::from(sequence));
+        let before = (*slot).required.wrapping_add((*slot).values);
+        let first = (*slot).first_plan.wrapping_add(before);
+        read(reading, first, first.wrapping_add((*slot).followed), true);
+        write_header(reading, probe, bpf_ktime_get_ns());
+        send(reading);
     }
 }
 
@@ -623,25 +651,43 @@ unsafe fn is_within_limit(slot: *mut HitSlot) -> bool {
 unsafe fn emit(reading: *mut Reading, slot: *mut HitSlot, cookie: Cookie) {
     // SAFETY: live map values; the length is masked to the record.
     unsafe {
+        let ts_ns = bpf_ktime_get_ns();
+        write_header(reading, cookie.probe(), ts_ns);
+        if (*reading).has_stack != 0 && !hit_stack::send(ts_ns) {
+            atomic::add(&raw mut (*slot).ring_full, 1);
+            return;
+        }
+        if !send(reading) {
+            atomic::add(&raw mut (*slot).ring_full, 1);
+        }
+    }
+}
+
+/// Writes of the header what all records have.
+#[inline(always)]
+unsafe fn write_header(reading: *mut Reading, probe: ProbeId, ts_ns: u64) {
+    // SAFETY: a live map value of this thread; the helper takes nothing.
+    unsafe {
         let header = (&raw mut (*reading).record).cast::<HitHeader>();
         let ids = bpf_get_current_pid_tgid();
         set!((*header).kind, HIT);
         set!((*header).values, (*reading).values);
         set!((*header).tgid, (ids >> 32) as u32);
         set!((*header).tid, ids as u32);
-        set!((*header).probe, cookie.probe());
-        let ts_ns = bpf_ktime_get_ns();
+        set!((*header).probe, probe);
         set!((*header).ts_ns, ts_ns);
-        if (*reading).has_stack != 0 && !hit_stack::send(ts_ns) {
-            atomic::add(&raw mut (*slot).ring_full, 1);
-            return;
-        }
+    }
+}
+
+/// Hands the record over; whether there was room for it.
+#[inline(always)]
+unsafe fn send(reading: *mut Reading) -> bool {
+    // SAFETY: a live map value of this thread; the length is masked to the record.
+    unsafe {
         let mut length = u64::from((*reading).length);
         core::arch::asm!("if {0} <= 4608 goto +1", "{0} = 4608", inout(reg) length);
-        let failed = bpf_ringbuf_output(maps::handle(&RING), header.cast(), length, BPF_RB_NO_WAKEUP);
-        if failed != 0 {
-            atomic::add(&raw mut (*slot).ring_full, 1);
-        }
+        let record = (&raw mut (*reading).record).cast();
+        bpf_ringbuf_output(maps::handle(&RING), record, length, BPF_RB_NO_WAKEUP) == 0
     }
 }
 

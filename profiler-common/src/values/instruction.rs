@@ -84,6 +84,13 @@ pub enum Operation {
     /// Pop `right`, then `left`; unless `left` compares to it as `comparison` says, by the kind of number in
     /// `size` ([`super::Kind`]), the hit is rejected.
     Require = 36,
+    /// Unless the `size` bytes (1 to 8) of the output at `length` are the low ones of `immediate`, replace `top` by 0.
+    Match = 37,
+    /// Pop an address, and append to the output what [`Operation::CopyString`] does; push how many bytes that are, 0
+    /// where the text cannot be read.
+    TryString = 38,
+    /// Stop: there is no such value at the moment; why is in `immediate`.
+    Absent = 39,
 }
 
 /// One instruction. Fields that its operation does not name are 0.

@@ -23,7 +23,7 @@ pub mod step;
 pub use compare::{Comparison, Kind};
 pub use instruction::{Instruction, Operation};
 pub use plan::ReadPlan;
-pub use state::{Outcome, State};
+pub use state::{NO_STORAGE, OTHER_VARIANT, Outcome, State};
 pub use step::{Thread, run, step};
 
 /// Instructions of one value.

@@ -25,4 +25,13 @@ impl ReadPlan {
             .copy_from_slice(instructions);
         Some(plan)
     }
+
+    /// Whether it reads more than registers.
+    #[must_use]
+    pub fn reads_memory(&self) -> bool {
+        use super::Operation::{Copy, CopySlice, CopyString, Load, TryString};
+        let reading = [Load, Copy, CopyString, CopySlice, TryString].map(|operation| operation as u8);
+        let mut instructions = self.instructions.iter();
+        instructions.any(|instruction| reading.contains(&instruction.operation))
+    }
 }

@@ -19,7 +19,14 @@ pub enum Outcome {
     Rejected = 4,
     /// The plan divides by zero or is not one that the daemon makes.
     Invalid = 5,
+    /// There is none at the moment; [`State::fault`] is why: [`NO_STORAGE`] or [`OTHER_VARIANT`].
+    Absent = 6,
 }
+
+/// Why a value is absent: it is thread-local, and the thread has no storage for it yet.
+pub const NO_STORAGE: u64 = 0;
+/// Why a value is absent: the enum that it is in has another variant.
+pub const OTHER_VARIANT: u64 = 1;
 
 /// The interpreter's state while it reads one value. It is kept in memory that nothing else uses meanwhile.
 #[repr(C)]
@@ -35,7 +42,7 @@ pub struct State {
     pub depth: u32,
     /// Bytes in the output.
     pub length: u32,
-    /// The address that could not be read.
+    /// The address that could not be read, or why there is no value.
     pub fault: u64,
     /// The stack.
     pub stack: [u64; STACK_SLOTS],

@@ -269,6 +269,27 @@ fn execute(instruction: &Instruction, state: &mut State, thread: &mut impl Threa
                 return Err(Outcome::Rejected);
             }
         },
+        Match => {
+            let mut word = [0; 8];
+            for (index, byte) in (0_u32..).zip(&mut word) {
+                *byte = state.output[(instruction.length.wrapping_add(index) & narrow::OUTPUT_MASK) as usize];
+            }
+            let unused = 64_u32.wrapping_sub(u32::from(instruction.size).wrapping_mul(8)) & 63;
+            let is_equal = (u64::from_le_bytes(word) ^ immediate) << unused == 0;
+            unary!(|top| if is_equal { top } else { 0 });
+        },
+        TryString => {
+            let address = state.pop();
+            let at = state.take(instruction.length)?;
+            let copied = thread.copy_string(address, &mut state.output, at, instruction.length);
+            let length = copied.unwrap_or(0);
+            state.length = at.wrapping_add(length);
+            state.push(length.into());
+        },
+        Absent => {
+            state.fault = immediate;
+            return Err(Outcome::Absent);
+        },
     }
     Ok(())
 }

@@ -177,6 +177,13 @@ impl<E> OpenSpans<E> {
         self.of(thread, sequence, ts_ns).entry = Some(entry);
     }
 
+    /// What was read where a span began, if it is open.
+    pub fn entry_of(&mut self, thread: (u32, u32), sequence: u64) -> Option<&mut E> {
+        let spans = &mut self.threads.get_mut(&thread)?.spans;
+        let (_, gathered) = spans.iter_mut().rfind(|(number, _)| *number == sequence)?;
+        gathered.entry.as_mut()
+    }
+
     /// Takes what happened inside a span.
     pub fn child(&mut self, thread: (u32, u32), sequence: u64, child: Child) {
         self.of(thread, sequence, child.start_ns).add_child(child);

@@ -146,9 +146,9 @@ impl Counts {
         )
         .store(since_ns, Ordering::Relaxed);
         let flags = half(&self.probes, base + std::mem::offset_of!(ProbeSlot, flags));
-        let looks = flags.load(Ordering::Relaxed) & ProbeSlot::LOOKS;
+        let kept = flags.load(Ordering::Relaxed) & (ProbeSlot::LOOKS | ProbeSlot::FOLLOWS);
         flags.store(
-            looks | if joined { ProbeSlot::JOINED } else { 0 },
+            kept | if joined { ProbeSlot::JOINED } else { 0 },
             Ordering::Relaxed,
         );
         for (offset, value) in [
@@ -163,6 +163,12 @@ impl Counts {
     pub fn set_looks(&self, id: ProbeId) {
         half(&self.probes, slot(id) + std::mem::offset_of!(ProbeSlot, flags))
             .fetch_or(ProbeSlot::LOOKS, Ordering::Relaxed);
+    }
+
+    /// Has what a probe's spans return followed where they do.
+    pub fn set_follows(&self, id: ProbeId) {
+        half(&self.probes, slot(id) + std::mem::offset_of!(ProbeSlot, flags))
+            .fetch_or(ProbeSlot::FOLLOWS, Ordering::Relaxed);
     }
 
     /// The probe's counters.

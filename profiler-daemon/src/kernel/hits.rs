@@ -47,6 +47,8 @@ pub struct LookSpec {
     pub required: Vec<ReadPlan>,
     /// Values that are recorded, at most [`MAX_VALUES`].
     pub values: Vec<ReadPlan>,
+    /// Values that are found by what a span returns, and recorded where it does; at most [`MAX_VALUES`].
+    pub followed: Vec<ReadPlan>,
     /// Time between two that are recorded, on average; 0 for no limit.
     pub interval_ns: u64,
     /// They are recorded, and not only counted or timed.
@@ -175,6 +177,7 @@ impl HitMaps {
             (offset_of!(HitSlot, required), look.required.len() as u32),
             (offset_of!(HitSlot, values), look.values.len() as u32),
             (offset_of!(HitSlot, page_offset), offset as u32 & PAGE_MASK),
+            (offset_of!(HitSlot, followed), look.followed.len() as u32),
             (offset_of!(HitSlot, flags), look.flags()),
             (
                 offset_of!(HitSlot, branch),
@@ -226,15 +229,19 @@ impl Engine {
         look: &LookSpec,
         plans: &mut Vec<(u32, u32)>,
     ) -> Result<(), KernelError> {
-        if look.values.len() > MAX_VALUES || look.required.len() > MAX_VALUES {
+        let plans_of = [&look.required, &look.values, &look.followed];
+        if plans_of.iter().any(|plans| plans.len() > MAX_VALUES) {
             return Err(KernelError::TooManyValues(MAX_VALUES));
         }
-        let both: Vec<&ReadPlan> = look.required.iter().chain(&look.values).collect();
-        let written = self.hits.write_plans(both.into_iter())?;
+        let all: Vec<&ReadPlan> = plans_of.into_iter().flatten().collect();
+        let written = self.hits.write_plans(all.into_iter())?;
         plans.push(written);
         self.hits.open(probe, offset, branch, look, written.0);
         if !look.required.is_empty() {
             self.counts.set_looks(probe);
+        }
+        if !look.followed.is_empty() {
+            self.counts.set_follows(probe);
         }
         Ok(())
     }

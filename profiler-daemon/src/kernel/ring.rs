@@ -58,6 +58,8 @@ pub struct Hit {
     pub joined: bool,
     /// A span begins with it, whose number `parent` is.
     pub is_entry: bool,
+    /// A span is about to end, whose number `parent` is: the values are found by what it returns.
+    pub is_end: bool,
     /// What was read there, in the order of the plans; fewer where the record had no more room.
     pub values: Vec<ReadValue>,
     /// The thread's stack, where it was to be taken.
@@ -195,6 +197,7 @@ impl Record {
                     parent,
                     joined: flags & HitHeader::JOINED != 0,
                     is_entry: flags & HitHeader::ENTRY != 0,
+                    is_end: flags & HitHeader::END != 0,
                     values,
                     stack: (flags & HitHeader::STACK != 0).then_some(UserStack::MISSING),
                 }))

@@ -8,6 +8,7 @@ use super::{
     error::{Reason, SessionError},
     library::Library,
     refusal::gone_or,
+    thread_tables::ThreadTables,
 };
 use crate::{
     plan::{DebugIndex, ModuleIndex, elf::Bytes, hazards::ModuleHazards},
@@ -23,6 +24,8 @@ pub struct TargetFile {
     pub path: PathBuf,
     pub module: Module,
     pub known: Arc<KnownFile>,
+    /// What all files of the process say of its threads.
+    pub threads: Arc<ThreadTables>,
 }
 
 impl TargetFile {
@@ -60,7 +63,7 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
     let mappings =
         target::executable_mappings(pid).map_err(|error| gone_or(process, "reading its maps", &error))?;
     library.trim();
-    let mut files = Vec::new();
+    let mut found = Vec::new();
     for module in target::modules(&mappings) {
         let shown = module.path.display().to_string();
         let opened = module.open(pid).and_then(|(file, path)| {
@@ -75,24 +78,30 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
             Ok((known, path))
         });
         match opened {
-            Ok((Some(known), path)) => files.push(TargetFile {
-                shown,
-                path,
-                module,
-                known,
-            }),
+            Ok((Some(known), path)) => found.push((shown, path, module, known)),
             // Mapped executable, but no ELF file that could hold a function.
             Ok((None, _)) => {}
             Err(error) => tracing::warn!(pid, module = shown, %error, "mapped file cannot be read"),
         }
     }
-    if files.is_empty() {
+    if found.is_empty() {
         return Err(SessionError::new(
             Reason::TargetGone,
             format!("process {pid} has no readable executable mapped"),
         ));
     }
-    Ok(files)
+    let of_threads = found
+        .iter()
+        .map(|(_, _, module, known)| (module.clone(), Arc::clone(known)));
+    let threads = Arc::new(ThreadTables::new(pid, of_threads.collect()));
+    let files = found.into_iter().map(|(shown, path, module, known)| TargetFile {
+        shown,
+        path,
+        module,
+        known,
+        threads: Arc::clone(&threads),
+    });
+    Ok(files.collect())
 }
 
 fn know(shown: &str, file: &File, key: &FileKey, library: &Library) -> std::io::Result<Option<KnownFile>> {

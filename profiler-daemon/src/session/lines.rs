@@ -49,8 +49,18 @@ pub struct TracedPlace {
 pub struct Printed {
     pub expression: Arc<str>,
     pub lowered: Result<Arc<Lowered>, Refusal>,
-    /// It is what a call returns, known when that ends.
-    pub is_returned: bool,
+    pub known: Known,
+}
+
+/// Where a value is known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// At the place.
+    AtOnce,
+    /// In the registers that a call returns with, which are told when it ends.
+    Returned,
+    /// In memory that these lead to, which is read where the call returns.
+    Followed,
 }
 
 /// What is shown of a place, and what its calls have to return.
@@ -133,18 +143,22 @@ pub fn look_at(
     let printed: Arc<[Printed]> = capture
         .map_or(&[][..], |capture| &capture.print)
         .iter()
-        .map(|expression| Printed {
-            expression: expression.to_string().into(),
-            lowered: site
+        .map(|expression| {
+            let lowered = site
                 .clone()
-                .and_then(|site| values::lower_with(debug, site, returns, expression))
-                .map(Arc::new),
-            is_returned: expression.root == Root::Return && returns != Returns::AtInstruction,
+                .and_then(|site| values::lower_with(debug, site, returns, expression));
+            Printed {
+                expression: expression.to_string().into(),
+                known: match &lowered {
+                    _ if !is_of_end(expression, returns) => Known::AtOnce,
+                    Ok(lowered) if lowered.plan.reads_memory() => Known::Followed,
+                    _ => Known::Returned,
+                },
+                lowered: lowered.map(Arc::new),
+            }
         })
         .collect();
-    let is_returned = |condition: &&Condition| {
-        condition.expression.root == Root::Return && returns != Returns::AtInstruction
-    };
+    let is_returned = |condition: &&Condition| is_of_end(&condition.expression, returns);
     let (at_end, at_begin): (Vec<&Condition>, Vec<&Condition>) = conditions.iter().partition(is_returned);
     let plans = |conditions: Vec<&Condition>| {
         let plans = conditions
@@ -161,15 +175,16 @@ pub fn look_at(
                 format!("a condition at {what}: {refusal}"),
             )
         })?;
-    let values = printed
-        .iter()
-        .filter(|printed| !printed.is_returned)
-        .filter_map(|printed| printed.lowered.as_ref().ok())
-        .map(|lowered| lowered.plan)
-        .collect();
+    let plans_of = |known: Known| {
+        let printed = printed.iter().filter(move |printed| printed.known == known);
+        printed.filter_map(|printed| Some(printed.lowered.as_ref().ok()?.plan))
+    };
+    let is_followed = |plan: &&ReadPlan| plan.reads_memory();
+    let followed = plans_of(Known::Followed).chain(at_end.iter().filter(is_followed).copied());
     let spec = LookSpec {
         required,
-        values,
+        values: plans_of(Known::AtOnce).collect(),
+        followed: followed.collect(),
         // The limit is on what is shown.
         interval_ns: match capture {
             Some(capture) if !at_end.is_empty() => {
@@ -190,6 +205,11 @@ pub fn look_at(
         returns: at_end.into(),
     };
     Ok(Look { spec, shown })
+}
+
+/// Whether an expression is of what a call returns, which is known when it ends.
+fn is_of_end(expression: &values::Expression, returns: Returns<'_>) -> bool {
+    expression.root == Root::Return && returns != Returns::AtInstruction
 }
 
 /// Time between two hits at a limit.
@@ -257,6 +277,9 @@ fn require(
         comparison,
         constant,
     } = condition;
+    if let Constant::Text(text) = constant {
+        return values::require_text(debug, site, returns, expression, *comparison, text.as_bytes());
+    }
     values::require_with(debug, site, returns, expression, *comparison, |shape, kind| {
         number(shape, kind, *comparison, constant)
     })
@@ -514,5 +537,10 @@ pub fn sections(file: &TargetFile) -> Result<DebugSections<'_>, SessionError> {
 
 /// The file's debug information over its sections.
 pub fn debug<'a>(file: &'a TargetFile, sections: &'a DebugSections<'a>) -> DebugFile<'a> {
-    DebugFile::new(sections).of_module(&file.known.index)
+    let debug = DebugFile::new(sections).of_module(&file.known.index);
+    if sections.needs_thread_module() {
+        debug.with_thread_module(file.threads.module(&file.module, &file.known))
+    } else {
+        debug
+    }
 }

@@ -64,6 +64,7 @@ mod spans;
 mod state;
 mod steps;
 mod symbols;
+mod thread_tables;
 mod trace;
 mod watchers;
 

@@ -347,7 +347,10 @@ fn require_returns(last: Option<&PreparedStep>) -> Result<(), SessionError> {
     let files = last.iter().flat_map(|step| &step.files);
     let mut of_nothing = None;
     for PreparedSpan { site, shown, .. } in files.flat_map(|file| &file.sites) {
-        let mut printed = shown.printed.iter().filter(|printed| printed.is_returned);
+        let mut printed = shown
+            .printed
+            .iter()
+            .filter(|printed| printed.known != super::lines::Known::AtOnce);
         match printed.next().map(|printed| &printed.lowered) {
             Some(Err(Refusal::ReturnsNothing)) => of_nothing = Some(&site.function.name),
             _ => return Ok(()),

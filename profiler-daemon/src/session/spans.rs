@@ -31,15 +31,23 @@ use crate::{
         threshold::Band,
         watched::Watched,
     },
-    kernel::Hit,
+    kernel::{Hit, ReadValue},
     symbolize::Grouping,
 };
 
 /// What the share of calls in which all lines were reached is remembered by, from one reading to the next.
 const REMEMBERED: f64 = 0.95;
 
-/// What was gathered of a span before its end.
-pub type Before = Box<Gathered<Hit>>;
+/// What was read of a span.
+pub struct Begun {
+    /// Where it began.
+    hit: Hit,
+    /// Where it returned.
+    followed: Option<Vec<ReadValue>>,
+}
+
+/// What was gathered of a span that has ended.
+pub type Before = Box<Gathered<Begun>>;
 
 /// Since when a session's target is sampled for it, which begins when the tables to walk its stacks by are there.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -65,7 +73,7 @@ impl SampledFrom {
 /// The slowest calls of a session, while somebody watches them.
 pub struct Spans {
     layout: Layout,
-    open: OpenSpans<Hit>,
+    open: OpenSpans<Begun>,
     /// So many are shown.
     wanted: usize,
     /// As many as may be shown: more may be wanted later.
@@ -158,7 +166,17 @@ impl Spans {
         let thread = (hit.tgid, hit.tid);
         if hit.is_entry {
             if self.layout.shown.contains_key(&hit.probe) {
-                self.open.entry(thread, hit.parent, hit.ts_ns, hit.clone());
+                let begun = Begun {
+                    hit: hit.clone(),
+                    followed: None,
+                };
+                self.open.entry(thread, hit.parent, hit.ts_ns, begun);
+            }
+        } else if hit.is_end {
+            if let Some(begun) = self.open.entry_of(thread, hit.parent)
+                && begun.hit.probe == hit.probe
+            {
+                begun.followed = Some(hit.values.clone());
             }
         } else if self.layout.behind.contains_key(&hit.probe) {
             let child = Child {
@@ -325,16 +343,16 @@ fn slow_span(
     end: &SpanEnd,
     shown: &Shown,
     behind: &HashMap<ProbeId, Arc<str>>,
-    before: &Gathered<Hit>,
+    before: &Gathered<Begun>,
 ) -> SlowSpan {
     let (stack, stack_samples) = before.most_sampled().unwrap_or_default();
     let stack = stack.into();
     // Of a span whose end was lost, and that had the same number, nothing is told.
     let is_own = |since_ns: u64| since_ns >= end.start_ns;
-    let values = match before.entry.as_ref().filter(|hit| is_own(hit.ts_ns)) {
-        Some(hit) => {
-            let mut values = trace::read(&shown.printed, hit);
-            trace::returned(&shown.printed, end, &mut values);
+    let values = match before.entry.as_ref().filter(|begun| is_own(begun.hit.ts_ns)) {
+        Some(begun) => {
+            let mut values = trace::read(&shown.printed, &begun.hit);
+            trace::returned(&shown.printed, end, begun.followed.as_deref(), &mut values);
             Some(values)
         }
         None => shown.printed.is_empty().then(Vec::new),

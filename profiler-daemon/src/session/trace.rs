@@ -9,12 +9,12 @@ use profiler_common::{
     hit::BURST_NS,
     probe::ProbeId,
     record::SpanEnd,
-    values::{MAX_BYTES, OUTPUT_BYTES, State},
+    values::{MAX_BYTES, OUTPUT_BYTES, Outcome, State},
 };
 use tokio::sync::mpsc;
 
 use super::{
-    lines::{Printed, Shown, TracedPlace},
+    lines::{Known, Printed, Shown, TracedPlace},
     picture::{Cost, Losses},
     symbols::{NamedHit, NamedStack},
 };
@@ -71,6 +71,8 @@ pub struct Entry {
     pub values: Vec<TracedValue>,
     /// Of the thread, where it was asked for.
     pub stack: Option<Arc<NamedStack>>,
+    /// Whether it returned what it has to, once it has; `None` where that is not known.
+    passes: Option<bool>,
 }
 
 /// What happened since the batch before.
@@ -122,6 +124,8 @@ struct Entered {
     probe: ProbeId,
     ts_ns: u64,
     entry: Entry,
+    /// What was read where it returned.
+    followed: Option<Vec<ReadValue>>,
 }
 
 impl Entered {
@@ -172,7 +176,7 @@ pub fn read(printed: &[Printed], hit: &Hit) -> Vec<TracedValue> {
     printed
         .iter()
         .map(|printed| match &printed.lowered {
-            Ok(lowered) if printed.is_returned => TracedValue {
+            Ok(lowered) if printed.known != Known::AtOnce => TracedValue {
                 expression: Arc::clone(&printed.expression),
                 type_name: lowered.shape.type_name.as_str().into(),
                 reading: Reading::Unsupported("the call has not ended".to_owned()),
@@ -194,19 +198,55 @@ pub fn read(printed: &[Printed], hit: &Hit) -> Vec<TracedValue> {
         .collect()
 }
 
-/// Puts in what a call has returned.
-pub fn returned(printed: &[Printed], end: &SpanEnd, values: &mut [TracedValue]) {
+/// Puts in what a call has returned; `followed` was read where it did.
+pub fn returned(
+    printed: &[Printed],
+    end: &SpanEnd,
+    followed: Option<&[ReadValue]>,
+    values: &mut [TracedValue],
+) {
+    let mut followed = followed.unwrap_or_default().iter();
     for (printed, value) in printed.iter().zip(values) {
-        if let (true, Ok(lowered)) = (printed.is_returned, &printed.lowered) {
-            value.reading = if end.flags & SpanEnd::RETURNED != 0 {
-                values::render_returned(lowered, end.returned)
-            } else {
-                Reading::Unsupported(
-                    "the call ended by a jump to another function, which returns in its place".to_owned(),
-                )
-            };
-        }
+        let Ok(lowered) = &printed.lowered else { continue };
+        value.reading = match printed.known {
+            Known::AtOnce => continue,
+            _ if end.flags & SpanEnd::RETURNED == 0 => Reading::Unsupported(
+                "the call ended by a jump to another function, which returns in its place".to_owned(),
+            ),
+            Known::Returned => values::render_returned(lowered, end.returned),
+            Known::Followed => followed.next().map_or_else(
+                || {
+                    Reading::Unreadable(
+                        "there was no room for what was read where the call returned".to_owned(),
+                    )
+                },
+                |value| values::render(lowered, &state(value)),
+            ),
+        };
     }
+}
+
+/// Whether a call returned what it has to; `None` where that is not known. `followed` was read where it did.
+fn passes(shown: &Shown, end: &SpanEnd, followed: Option<&[ReadValue]>) -> Option<bool> {
+    if shown.returns.is_empty() {
+        return Some(true);
+    }
+    if end.flags & SpanEnd::RETURNED == 0 {
+        return None;
+    }
+    let is_printed = |printed: &&Printed| printed.known == Known::Followed && printed.lowered.is_ok();
+    let before = shown.printed.iter().filter(is_printed).count();
+    let mut decided = followed.unwrap_or_default().iter().skip(before);
+    let mut all = true;
+    for plan in shown.returns.iter() {
+        all &= if plan.reads_memory() {
+            // What cannot be compared is not what it has to be.
+            decided.next()?.outcome == Outcome::Ok as u32
+        } else {
+            values::passes(plan, end.returned)
+        };
+    }
+    Some(all)
 }
 
 /// What is counted of hits and calls.
@@ -407,9 +447,20 @@ impl Trace {
             entry: Entry {
                 values: read(&call.shown.printed, hit),
                 stack: stack.clone(),
+                passes: None,
             },
+            followed: None,
         };
         self.entered.insert((hit.tid, hit.parent), entered);
+    }
+
+    /// Takes what was read where a call returns, if it is of one that was recorded when it began.
+    pub fn take_followed(&mut self, hit: &Hit) {
+        if let Some(entered) = self.entered.get_mut(&(hit.tid, hit.parent))
+            && (entered.tgid, entered.probe) == (hit.tgid, hit.probe)
+        {
+            entered.followed = Some(hit.values.clone());
+        }
     }
 
     /// What was recorded where a call began that ends; `None` where nothing was, or it has no duration.
@@ -424,7 +475,9 @@ impl Trace {
             self.calls_abandoned += 1;
             return None;
         }
-        returned(&call.shown.printed, end, &mut entered.entry.values);
+        let followed = entered.followed.as_deref();
+        returned(&call.shown.printed, end, followed, &mut entered.entry.values);
+        entered.entry.passes = passes(&call.shown, end, followed);
         Some(entered.entry)
     }
 
@@ -432,7 +485,11 @@ impl Trace {
     pub fn take_call(
         &mut self,
         end: &SpanEnd,
-        Entry { values, stack }: Entry,
+        Entry {
+            values,
+            stack,
+            passes,
+        }: Entry,
         is_inside: impl FnOnce(u64) -> bool,
     ) {
         let Some(call) = self.calls.get_mut(&end.probe) else {
@@ -443,14 +500,16 @@ impl Trace {
             self.calls_outside += 1;
             return;
         }
-        if !call.shown.returns.is_empty() && end.flags & SpanEnd::RETURNED == 0 {
-            self.calls_jumped += 1;
-            return;
-        }
-        let passes = |plan| values::passes(plan, end.returned);
-        if !call.shown.returns.iter().all(passes) {
-            self.calls_outside += 1;
-            return;
+        match passes {
+            Some(true) => {}
+            Some(false) => {
+                self.calls_outside += 1;
+                return;
+            }
+            None => {
+                self.calls_jumped += 1;
+                return;
+            }
         }
         if !call.is_within_limit(end.end_ns) {
             self.calls_limited += 1;

@@ -7,7 +7,7 @@ use profiler_daemon::{
     kernel::{Attachment, Config, Engine, Gates, Hit, HitSpec, LookSpec, Record},
     plan::{
         ModuleIndex, lines,
-        values::{self, DebugFile, DebugSections, Lowered, Site},
+        values::{self, DebugFile, DebugSections, Lowered, Returns, Site},
     },
 };
 
@@ -17,6 +17,12 @@ use super::fixture::{self, Fixture};
 const LEVELS: [&str; 3] = ["hits_o0", "hits_o1", "hits_o2"];
 
 const SOURCE: &str = include_str!("../fixtures/engine/hits.c");
+
+/// What a value is compared with.
+enum Constant {
+    Number(u64),
+    Text(&'static str),
+}
 
 struct Target {
     path: PathBuf,
@@ -35,7 +41,11 @@ impl Target {
     }
 
     /// What is done at the marked line.
-    fn spec(&self, required: &[(&str, Comparison, u64)], expressions: &[&str]) -> (HitSpec, Vec<Lowered>) {
+    fn spec(
+        &self,
+        required: &[(&str, Comparison, Constant)],
+        expressions: &[&str],
+    ) -> (HitSpec, Vec<Lowered>) {
         let bytes = std::fs::read(&self.path).unwrap();
         let line = SOURCE.lines().position(|line| line.contains("probed")).unwrap() + 1;
         let index = ModuleIndex::new(Arc::new(bytes.clone())).unwrap();
@@ -59,7 +69,16 @@ impl Target {
             .iter()
             .map(|(text, comparison, constant)| {
                 let expression = values::parse(text).unwrap();
-                values::require(&file, at, &expression, *comparison, |_, _| Ok(*constant)).unwrap()
+                match constant {
+                    Constant::Number(number) => {
+                        values::require(&file, at, &expression, *comparison, |_, _| Ok(*number)).unwrap()
+                    }
+                    Constant::Text(text) => {
+                        let returns = Returns::AtInstruction;
+                        values::require_text(&file, at, returns, &expression, *comparison, text.as_bytes())
+                            .unwrap()
+                    }
+                }
             })
             .collect();
         let elf = object::File::parse(bytes.as_slice()).unwrap();
@@ -78,6 +97,7 @@ impl Target {
             look: LookSpec {
                 required,
                 values: lowered.iter().map(|lowered| lowered.plan).collect(),
+                followed: Vec::new(),
                 interval_ns: 0,
                 records: true,
                 stack: false,
@@ -182,8 +202,8 @@ fn conditions_are_decided_in_the_kernel() {
     let least = target.hits * 9 / 10;
     let (spec, _) = target.spec(
         &[
-            ("n", Comparison::GreaterOrEqual, least as u64),
-            ("request->kind", Comparison::Equal, 3),
+            ("n", Comparison::GreaterOrEqual, Constant::Number(least as u64)),
+            ("request->kind", Comparison::Equal, Constant::Number(3)),
         ],
         &["n"],
     );
@@ -198,6 +218,40 @@ fn conditions_are_decided_in_the_kernel() {
     assert_eq!(counts.rejected, (target.hits - expected) as u64);
     engine.detach(attachment);
     target.end();
+}
+
+#[test]
+#[ignore = "attaches probes: needs root"]
+fn text_is_compared_in_the_kernel() {
+    let mut engine = engine();
+    for level in LEVELS {
+        for (comparison, text, is_asked) in [
+            (Comparison::Equal, "beta", (|n| n % 3 == 1) as fn(usize) -> bool),
+            (Comparison::NotEqual, "beta", |n| n % 3 != 1),
+            (Comparison::Equal, "bet", |_| false),
+            (Comparison::Equal, "betas", |_| false),
+            (Comparison::NotEqual, "alpha and more than a word", |_| true),
+        ] {
+            let mut target = Target::start(level);
+            let condition = ("request->name", comparison, Constant::Text(text));
+            let (spec, _) = target.spec(&[condition], &["n"]);
+            let attachment = engine
+                .attach_hits(target.fixture.pid(), &target.path, &[spec])
+                .unwrap();
+            let hits = target.run(&mut engine, &attachment);
+            let counts = engine.hit_counts(attachment.probes()[0]);
+            let shown: Vec<usize> = hits
+                .iter()
+                .map(|hit| usize::from(hit.values[0].bytes[0]))
+                .collect();
+            let asked = (0..target.hits).filter(|n| is_asked(*n));
+            let asked: Vec<usize> = asked.map(|n| n & 0xff).collect();
+            assert_eq!(shown, asked, "{level}: {comparison:?} {text:?}: {counts:?}");
+            assert_eq!(counts.reached, target.hits as u64);
+            engine.detach(attachment);
+            target.end();
+        }
+    }
 }
 
 #[test]

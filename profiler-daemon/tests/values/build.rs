@@ -36,7 +36,12 @@ pub fn matrix() -> Vec<Program> {
                 }
             }
         }
-        for (compiler, source) in [("clang-14", "values.c"), ("clang++-14", "values.cc")] {
+        for (compiler, source) in [
+            ("clang-14", "values.c"),
+            ("clang++-14", "values.cc"),
+            ("g++", "coroutines.cc"),
+            ("rustc", "asynchronous.rs"),
+        ] {
             programs.push(Program {
                 compiler,
                 source,
@@ -70,8 +75,9 @@ pub fn matrix() -> Vec<Program> {
 impl Program {
     pub fn name(&self) -> String {
         format!(
-            "{} -O{}{}{} {}",
+            "{} {} -O{}{}{} {}",
             self.compiler,
+            self.source,
             self.level,
             if self.link_time { " lto" } else { "" },
             if self.position_independent { " pie" } else { "" },
@@ -109,8 +115,10 @@ impl Program {
             }
         } else {
             command.args(["-g", &format!("-O{}", self.level)]);
-            if self.source == "values.cc" {
-                command.arg("-std=c++17");
+            match self.source {
+                "values.cc" => drop(command.arg("-std=c++17")),
+                "coroutines.cc" => drop(command.arg("-std=c++20")),
+                _ => {}
             }
             if self.link_time {
                 command.arg("-flto=1");
@@ -147,7 +155,8 @@ impl Program {
                 "local_origin",
             ],
             "values.cc" => &["shop::opened", "shop::Base::created", "shop::visits"],
-            _ => &["values::HITS", "values::LIMITS"],
+            "values.rs" => &["values::HITS", "values::LIMITS"],
+            _ => &[],
         }
     }
 }

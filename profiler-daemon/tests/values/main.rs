@@ -55,10 +55,10 @@ fn what_both_read_is_equal() {
     tallies.sort_by(|a, b| a.0.cmp(&b.0));
     let mut all = Tally::default();
     for (name, tally) in &tallies {
-        println!("{name:<28} {tally}");
+        println!("{name:<36} {tally}");
         all.add(tally);
     }
-    println!("{:<28} {all}", "all");
+    println!("{:<36} {all}", "all");
     all.explain();
     if only.is_empty() {
         assert!(all.stops >= MIN_STOPS, "{} stops", all.stops);

@@ -5,7 +5,8 @@ use gimli::{EndianSlice, LittleEndian};
 use object::{Object as _, ObjectSection as _};
 use profiler_common::values::{Comparison, Kind, Outcome, State, run as interpret};
 use profiler_daemon::plan::values::{
-    DebugFile, DebugSections, Reading, Site, Value, lower, parse, render, require,
+    DebugFile, DebugSections, Reading, Refusal, Returns, Site, Value, lower, parse, render, require,
+    require_text,
 };
 use serde_json::{Value as Json, json};
 use std::{
@@ -163,6 +164,12 @@ pub fn run(program: &Program, path: &Path, max_stops: usize) -> Tally {
             );
             tally.compare(&place, &ours, theirs);
             // Of every few values, because each takes four plans.
+            if let Reading::Ok(Value::Variant { name, .. }) = &ours {
+                tally.requirements += has_no_other_variant(&file, site, expression, name, &mut thread);
+            }
+            if let Reading::Ok(value) = &ours {
+                tally.requirements += require_its_text(&file, site, expression, value, &mut thread);
+            }
             if let (Reading::Ok(value), 0) = (&ours, expression.len() % CONDITIONS_EVERY) {
                 tally.requirements += require_itself(&file, site, expression, value, &mut thread);
             }
@@ -238,6 +245,79 @@ fn require_itself(
         );
     }
     4
+}
+
+/// What an enum would hold if it had another variant is not shown; of how many.
+fn has_no_other_variant(
+    file: &DebugFile<'_>,
+    site: Site,
+    expression: &str,
+    name: &str,
+    thread: &mut Stopped<'_>,
+) -> u64 {
+    let of_none = parse(&format!("{expression}.none")).unwrap();
+    let Err(Refusal::NoMember { members: names, .. }) = lower(file, site, &of_none) else {
+        return 0;
+    };
+    let others = names.iter().filter(|other| *other != name);
+    others
+        .map(
+            |other| match read(file, site, &format!("{expression}.{other}"), thread) {
+                Reading::Ok(value) => panic!("{expression}: {name}, and also {other}: {value:?}"),
+                Reading::Unreadable(reason) => u64::from(reason.contains("another variant")),
+                _ => 0,
+            },
+        )
+        .sum()
+}
+
+/// As [`require_itself`], of text as a whole.
+fn require_its_text(
+    file: &DebugFile<'_>,
+    site: Site,
+    expression: &str,
+    value: &Value,
+    thread: &mut Stopped<'_>,
+) -> u64 {
+    let text = match value {
+        Value::Text {
+            bytes,
+            length: Some(length),
+            ..
+        } if bytes.len() as u64 == *length && bytes.len() < 90 => bytes.clone(),
+        _ => return 0,
+    };
+    let parsed = parse(expression).unwrap();
+    let mut holds = |comparison: Comparison, text: &[u8]| {
+        let plan = require_text(file, site, Returns::AtInstruction, &parsed, comparison, text);
+        let mut state = State::START;
+        interpret(&plan.ok()?, &mut state, thread);
+        Some(state.outcome == Outcome::Ok as u8)
+    };
+    let mut others = vec![[&text[..], b"x"].concat(), b"another".to_vec()];
+    if let Some((last, before)) = text.split_last() {
+        others.extend([before.to_vec(), [before, &[last ^ 1]].concat()]);
+    }
+    let both = [Comparison::Equal, Comparison::NotEqual];
+    let mut decided = 0;
+    let is_itself = both.map(|comparison| holds(comparison, &text));
+    if is_itself[0].is_some() {
+        assert_eq!(is_itself, [Some(true), Some(false)], "{expression}: {value:?}");
+        decided += 2;
+    }
+    for other in others {
+        let is_another = both.map(|comparison| holds(comparison, &other));
+        // An array may have no room for it, and a changed character be the NUL.
+        if is_another[0].is_some() && !other.ends_with(b"\0") {
+            assert_eq!(
+                is_another,
+                [Some(false), Some(true)],
+                "{expression}: {value:?}, {other:?}"
+            );
+            decided += 2;
+        }
+    }
+    decided
 }
 
 /// What is added to the file's addresses in the process.

@@ -15,6 +15,7 @@ GLOBALS_EVERY = 4
 NUMBERS = {
     gdb.TYPE_CODE_INT, gdb.TYPE_CODE_CHAR, gdb.TYPE_CODE_BOOL, gdb.TYPE_CODE_ENUM, gdb.TYPE_CODE_PTR,
 }
+CHARACTERS = {"char", "signed char", "unsigned char", "char8_t"}
 REFERENCES = {gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF}
 
 
@@ -29,6 +30,13 @@ def text_at(address, length=None):
             return found.hex()
         found += byte
     return found.hex()
+
+
+def text_if_any(address):
+    try:
+        return text_at(address) if address else None
+    except gdb.MemoryError:
+        return None
 
 
 def only_pointer(value):
@@ -85,8 +93,8 @@ def dump(value, depth=0):
             if kind.code == gdb.TYPE_CODE_PTR and "synthetic pointer" in str(value):
                 return {"s": "error", "why": "synthetic pointer"}
             result = {"i": str(int(value))}
-            if kind.code == gdb.TYPE_CODE_PTR and kind.target().strip_typedefs().unqualified().name == "char" and depth == 0:
-                result["t"] = text_at(int(value)) if int(value) else None
+            if kind.code == gdb.TYPE_CODE_PTR and kind.target().strip_typedefs().unqualified().name in CHARACTERS:
+                result["t"] = text_if_any(int(value))
             if kind.code == gdb.TYPE_CODE_ENUM:
                 result["e"] = str(value)
             return result
@@ -103,6 +111,9 @@ def dump(value, depth=0):
                     return found
             fields = [field for field in kind.fields() if hasattr(field, "bitpos") and not field.artificial
                       or field.name and field.name.startswith("_vptr")]
+            # Without the number that tells its variants apart, gdb shows all of them.
+            if len(fields) > 1 and all(field.type.name == f"{kind.name}::{field.name}" for field in fields):
+                return {"s": "skipped"}
             # gdb 13 ends itself over a reference in a variable in pieces.
             if any(is_reference(field) for field in fields) and value.address is None:
                 return {"s": "skipped"}
@@ -142,7 +153,14 @@ def parts(name, value):
                         yield f"{name}->{quoted(field.name)}", value.dereference()[field]
         elif kind.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
             fields = [field for field in kind.fields() if hasattr(field, "bitpos") and not field.artificial]
-            # The variants of an enum are read as a whole.
+            # Of an enum, what the variant holds that there is.
+            if len(fields) == 1 and (fields[0].type.name or "").startswith(f"{kind.name}::"):
+                variant = fields[0].type.name[len(kind.name) + 2:]
+                if variant.isalnum() and fields[0].name and (fields[0].name == variant or fields[0].name.isdigit()):
+                    for inner in fields[0].type.fields():
+                        if inner.name and hasattr(inner, "bitpos") and not inner.artificial and not is_reference(inner):
+                            yield f"{name}.{variant}.{quoted(inner.name)}", value[fields[0]][inner]
+                    return
             if any(field.type.name == f"{kind.name}::{field.name}" for field in fields):
                 return
             for field in fields:

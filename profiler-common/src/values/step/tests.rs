@@ -179,6 +179,51 @@ fn requirements() {
 }
 
 #[test]
+fn text_is_matched() {
+    let matches = |text: &[u8]| {
+        let mut plan = vec![
+            constant(0x1000),
+            op(Operation::CopyString).length(20),
+            constant(1),
+        ];
+        for (length, word) in (0..).step_by(8).zip(text.chunks(8)) {
+            let mut bytes = [0xaa; 8];
+            bytes[..word.len()].copy_from_slice(word);
+            let size = u8::try_from(word.len()).unwrap();
+            plan.push(
+                op(Operation::Match)
+                    .size(size)
+                    .length(length)
+                    .immediate(u64::from_le_bytes(bytes)),
+            );
+        }
+        plan.extend([op(Operation::Store).size(1)]);
+        read(&plan).bytes().last().copied()
+    };
+    assert_eq!(matches(b"hello\0"), Some(1));
+    assert_eq!(matches(b"hell\0"), Some(0));
+    assert_eq!(matches(b"hello "), Some(0));
+    assert_eq!(matches(b""), Some(1));
+}
+
+#[test]
+fn text_that_may_be_none_is_tried() {
+    let tried = |address| {
+        let state = read(&[
+            constant(address),
+            op(Operation::TryString).length(20),
+            op(Operation::Store).size(2),
+        ]);
+        assert_eq!(state.outcome, Outcome::Ok as u8);
+        state.bytes().to_vec()
+    };
+    assert_eq!(tried(0x1000), b"hello\0\x06\0");
+    assert_eq!(tried(0), b"\0\0");
+    let absent = read(&[op(Operation::Absent).immediate(1)]);
+    assert_eq!((absent.outcome, absent.fault), (Outcome::Absent as u8, 1));
+}
+
+#[test]
 fn stack_operations() {
     let three = [constant(1), constant(2), constant(3)];
     let with = |more: &[Instruction]| {
@@ -228,7 +273,7 @@ proptest! {
     }
 
     #[test]
-    fn any_plan_ends(words in prop::collection::vec((0_u8..40, any::<u8>(), any::<u8>(), 0_u32..300, any::<u64>()), 0..32)) {
+    fn any_plan_ends(words in prop::collection::vec((0_u8..43, any::<u8>(), any::<u8>(), 0_u32..300, any::<u64>()), 0..32)) {
         let instructions: Vec<Instruction> = words
             .into_iter()
             .map(|(operation, size, register, length, immediate)| Instruction {

@@ -224,8 +224,11 @@ impl<'a> Parser<'a> {
         self.at += 1;
         let mut depth = 0_usize;
         let mut is_quoted = false;
+        let mut is_escaped = false;
         let end = self.rest().char_indices().find_map(|(at, c)| {
             match c {
+                _ if is_escaped => is_escaped = false,
+                '\\' if is_quoted => is_escaped = true,
                 '"' => is_quoted = !is_quoted,
                 _ if is_quoted => {}
                 '[' => depth += 1,

@@ -1,6 +1,6 @@
-//! Conditions on values: `n > 100`, `req->kind == READ`, `rate < 0.5`.
+//! Conditions on values: `n > 100`, `req->kind == READ`, `rate < 0.5`, `req->name == "get"`.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write as _};
 
 use profiler_common::values::Comparison;
 
@@ -28,6 +28,8 @@ pub enum Constant {
     Boolean(bool),
     /// An enumerator.
     Name(String),
+    /// Text, which is compared as a whole; without NULs.
+    Text(String),
 }
 
 /// What is wrong with a condition, at which byte.
@@ -71,12 +73,21 @@ impl Condition {
             offset: wrong.offset,
         })?;
         let right = &text[at + length..];
-        let constant = Constant::parse(right.trim()).ok_or_else(|| {
-            error(
-                at + length + (right.len() - right.trim_start().len()),
-                "a number, true, false or an enumerator is expected",
-            )
-        })?;
+        let constant_at = at + length + (right.len() - right.trim_start().len());
+        let constant = if right.trim_start().starts_with('"') {
+            let text = quoted(right.trim()).map_err(|message| error(constant_at, message))?;
+            if !matches!(comparison, Comparison::Equal | Comparison::NotEqual) {
+                return Err(error(at, "text is compared by == and != only"));
+            }
+            Constant::Text(text)
+        } else {
+            Constant::parse(right.trim()).ok_or_else(|| {
+                error(
+                    constant_at,
+                    "a number, true, false, an enumerator or text in double quotes is expected",
+                )
+            })?
+        };
         Ok(Self {
             expression,
             comparison,
@@ -92,6 +103,8 @@ fn operator(text: &str) -> Option<(usize, usize, Comparison)> {
     let mut is_quoted = false;
     while let Some(c) = text[at..].chars().next() {
         match c {
+            // What follows is not what it seems.
+            '\\' if is_quoted => at += 1,
             '"' => is_quoted = !is_quoted,
             _ if is_quoted => {}
             '[' => depth += 1,
@@ -109,9 +122,31 @@ fn operator(text: &str) -> Option<(usize, usize, Comparison)> {
         {
             return Some((at, token.len(), *comparison));
         }
-        at += c.len_utf8();
+        at += text[at..].chars().next().map_or(0, char::len_utf8);
     }
     None
+}
+
+/// Text in double quotes, in which a backslash stands before `"` and `\`.
+fn quoted(text: &str) -> Result<String, &'static str> {
+    let mut inside = String::new();
+    let mut characters = text.chars().skip(1);
+    loop {
+        match characters.next() {
+            None => return Err("this quote is not closed"),
+            Some('"') => break,
+            Some('\\') => match characters.next() {
+                Some(c @ ('"' | '\\')) => inside.push(c),
+                _ => return Err("in quotes a backslash stands only before \" or another backslash"),
+            },
+            Some('\0') => return Err("text ends before a NUL, and has none in it"),
+            Some(c) => inside.push(c),
+        }
+    }
+    match characters.next() {
+        None => Ok(inside),
+        Some(_) => Err("nothing follows the text that is compared with"),
+    }
 }
 
 impl Constant {
@@ -161,6 +196,16 @@ impl Display for Constant {
             Self::Integer(number) => number.fmt(f),
             Self::Decimal(text) | Self::Name(text) => f.write_str(text),
             Self::Boolean(value) => value.fmt(f),
+            Self::Text(text) => {
+                f.write_char('"')?;
+                for c in text.chars() {
+                    if matches!(c, '"' | '\\') {
+                        f.write_char('\\')?;
+                    }
+                    f.write_char(c)?;
+                }
+                f.write_char('"')
+            }
         }
     }
 }
@@ -179,6 +224,13 @@ mod tests {
             ("*p <= 0x10", "[*p <= 16]"),
             ("rate < 0.5", "[rate < 0.5]"),
             ("done == true", "[done == true]"),
+            (r#"req->name=="get""#, r#"[req->name == "get"]"#),
+            (r#"name != """#, r#"[name != ""]"#),
+            (
+                r#"name == "a \"b\" \\ ] == é""#,
+                r#"[name == "a \"b\" \\ ] == é"]"#,
+            ),
+            (r#""a\" b".name == "==""#, r#"["a\" b".name == "=="]"#),
         ] {
             let condition = Condition::parse(text).unwrap();
             assert_eq!(condition.to_string(), canonical);
@@ -189,7 +241,18 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
-        for (text, offset) in [("n", 1), ("> 5", 0), ("n >", 3), ("n > 5 6", 4), ("n > -x", 4)] {
+        for (text, offset) in [
+            ("n", 1),
+            ("> 5", 0),
+            ("n >", 3),
+            ("n > 5 6", 4),
+            ("n > -x", 4),
+            ("n < \"a\"", 2),
+            ("n == \"a", 5),
+            ("n == \"a\" b", 5),
+            ("n == \"\\a\"", 5),
+            ("n == \"\0\"", 5),
+        ] {
             assert_eq!(Condition::parse(text).unwrap_err().offset, offset, "{text}");
         }
     }

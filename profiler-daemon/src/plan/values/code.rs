@@ -1,7 +1,7 @@
 //! Bytecode under construction.
 
 use super::refusal::{Refusal, unsupported};
-use profiler_common::values::{Instruction, MAX_INSTRUCTIONS, Operation, STACK_SLOTS};
+use profiler_common::values::{Instruction, MAX_INSTRUCTIONS, OTHER_VARIANT, Operation, STACK_SLOTS};
 
 /// Instructions of a computation that is built; the plan has room for fewer, but parts may be left out yet.
 const MAX_LENGTH: usize = 4 * MAX_INSTRUCTIONS;
@@ -58,6 +58,37 @@ impl Code {
             return;
         }
         self.push(Instruction::new(Operation::AddConstant).immediate(offset));
+    }
+
+    /// Stops unless the number at so many bytes from the address on top, of so many bytes, is one of these; or is none.
+    pub fn require_number(&mut self, (offset, width): (u64, u8), numbers: &[u64], is_one: bool) {
+        self.operation(Operation::Pick);
+        if offset != 0 {
+            self.push(Instruction::new(Operation::AddConstant).immediate(offset));
+        }
+        self.load(width);
+        // What is left is 0 where the plan goes on.
+        if let ([number], true) = (numbers, is_one) {
+            self.push(Instruction::new(Operation::Constant).immediate(*number));
+            self.operation(Operation::Subtract);
+        } else {
+            self.push(Instruction::new(Operation::Constant));
+            for number in numbers {
+                self.push(Instruction::new(Operation::Pick).length(1));
+                self.push(Instruction::new(Operation::Constant).immediate(*number));
+                self.operation(Operation::Equal);
+                self.operation(Operation::Or);
+            }
+            self.operation(Operation::Swap);
+            self.operation(Operation::Drop);
+            if is_one {
+                self.push(Instruction::new(Operation::Constant));
+                self.operation(Operation::Equal);
+            }
+        }
+        self.push(Instruction::new(Operation::JumpIfZero).length(1));
+        self.push(Instruction::new(Operation::Absent).immediate(OTHER_VARIANT));
+        self.join();
     }
 
     /// Replaces the address on top by what is there.
@@ -146,6 +177,8 @@ pub(super) fn check_stack(instructions: &[Instruction]) -> Result<(), Refusal> {
             Operation::SignExtend,
             Operation::ZeroExtend,
             Operation::Load,
+            Operation::Match,
+            Operation::TryString,
         ]) {
             (1, 1)
         } else if is(&[
@@ -158,7 +191,12 @@ pub(super) fn check_stack(instructions: &[Instruction]) -> Result<(), Refusal> {
             (1, 0)
         } else if is(&[Operation::CopySlice, Operation::Require]) {
             (2, 0)
-        } else if is(&[Operation::End, Operation::Jump, Operation::OptimizedOut]) {
+        } else if is(&[
+            Operation::End,
+            Operation::Jump,
+            Operation::OptimizedOut,
+            Operation::Absent,
+        ]) {
             (0, 0)
         } else if is(&[Operation::Pick]) {
             let needed = instruction.length as usize + 1;

@@ -1,6 +1,6 @@
 //! A file's DWARF, a unit at a time, and what else of it is needed.
 
-use super::{entry_value::Calls, refusal::Refusal, thread_local::ThreadStorage};
+use super::{entry_value::Calls, refusal::Refusal, thread_local::ThreadStorage, thread_tables::ThreadModule};
 use crate::plan::{
     elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES},
     functions::ModuleIndex,
@@ -78,6 +78,13 @@ impl<'a> DebugSections<'a> {
             program_bytes: program,
         })
     }
+
+    /// Whether it has thread-local variables that are found by a process's tables.
+    #[must_use]
+    pub fn needs_thread_module(&self) -> bool {
+        self.thread_storage
+            .is_some_and(|storage| storage.thread_pointer_offset(0).is_none())
+    }
 }
 
 /// The functions of one unit that have code, by their ranges of addresses.
@@ -94,6 +101,8 @@ pub struct DebugFile<'a> {
     units: RefCell<HashMap<usize, Rc<Unit<Slice<'a>>>>>,
     pub(super) functions: RefCell<HashMap<usize, Functions>>,
     pub(super) calls: RefCell<HashMap<usize, Calls>>,
+    /// What threads find its storage by, if it is a library's.
+    pub(super) thread_module: Option<Result<ThreadModule, Refusal>>,
     pub(super) prologue_ends: RefCell<HashMap<usize, Option<u64>>>,
 }
 
@@ -108,6 +117,7 @@ impl<'a> DebugFile<'a> {
             sections,
             headers: OnceCell::new(),
             module: None,
+            thread_module: None,
             outlines: outline::Lazy::default(),
             units: RefCell::default(),
             functions: RefCell::default(),
@@ -120,6 +130,13 @@ impl<'a> DebugFile<'a> {
     #[must_use]
     pub fn of_module(mut self, module: &'a ModuleIndex) -> Self {
         self.module = Some(module);
+        self
+    }
+
+    /// Takes what the threads of the process find its storage by, or why that is not known.
+    #[must_use]
+    pub fn with_thread_module(mut self, module: Result<ThreadModule, Refusal>) -> Self {
+        self.thread_module = Some(module);
         self
     }
 

@@ -8,7 +8,7 @@ use super::{
     refusal::{Refusal, unsupported},
     shape::{Budget, Form, Shape},
     structure::in_bits,
-    text::{Content, Text, emit_counted, emit_terminated},
+    text::{Content, Text, emit_counted, emit_terminated, emit_tried},
 };
 use profiler_common::values::{
     Comparison, Instruction, Kind, MAX_BYTES, MAX_INSTRUCTIONS, Operation, ReadPlan,
@@ -62,6 +62,9 @@ pub enum Layout {
     Object,
     /// A pointer; then, unless it is null, text with its NUL, cut to the bytes given.
     Terminated(usize),
+    /// A pointer; then text with its NUL, cut to the bytes given, or nothing where none could be read; then its bytes
+    /// with the NUL, a number of two. It may as well be bytes of any meaning.
+    MayBeText(usize),
     /// A number of bytes; then as many of them as there is room for, which are text.
     Characters,
     /// A number of elements; then as many of them as there is room for.
@@ -77,7 +80,8 @@ pub fn lower(file: &DebugFile<'_>, site: Site, expression: &Expression) -> Resul
     lower_with(file, site, Returns::AtInstruction, expression)
 }
 
-/// As [`lower`], where `return` means something else. Of what is returned the plan reads `rax` and `rdx` alone.
+/// As [`lower`], where `return` means something else. Of the registers, a plan that begins there reads `rax` and `rdx`
+/// alone.
 ///
 /// # Errors
 /// As for [`lower`].
@@ -111,7 +115,7 @@ pub fn lower_with(
             (Refusal::NoVariable { .. }, Err(none)) => none.clone(),
             (refusal, _) => refusal,
         })?;
-    lowering.emit(&reached, expression)
+    lowering.emit(&reached)
 }
 
 /// Lowers a condition: the plan rejects a hit unless the expression, a number, compares to a constant as asked.
@@ -178,9 +182,33 @@ pub fn require_with(
     plan(code.instructions())
 }
 
+/// As [`require_with`], where the expression is text and is compared as a whole: by [`Comparison::Equal`], or else
+/// for not being equal. The text has no NUL in it.
+///
+/// # Errors
+/// As for [`lower`]; and where the expression is no text.
+pub fn require_text(
+    file: &DebugFile<'_>,
+    site: Site,
+    returns: Returns<'_>,
+    expression: &Expression,
+    comparison: Comparison,
+    text: &[u8],
+) -> Result<ReadPlan, Refusal> {
+    let function = file.function(site.address)?;
+    let lowering = Lowering {
+        file,
+        site,
+        returns,
+        function: Some(&function),
+    };
+    let reached = lowering.reach(expression)?;
+    plan(&lowering.same_text(&reached, comparison, text)?)
+}
+
 impl<'a> Lowering<'_, 'a> {
     /// The plan that reads what was reached.
-    fn emit(&self, reached: &Reached<'a>, expression: &Expression) -> Result<Lowered, Refusal> {
+    fn emit(&self, reached: &Reached<'a>) -> Result<Lowered, Refusal> {
         let mut instructions = Vec::new();
         let mut shape = self.file.shape(reached.kind.as_ref(), &mut Budget::default());
         if let Some(field) = &reached.bits {
@@ -192,23 +220,20 @@ impl<'a> Lowering<'_, 'a> {
         if let Form::Unsupported(reason) = &shape.form {
             return unsupported(reason.clone());
         }
-        // Of what was returned the memory that it leads to is not read.
-        let is_ended = expression.root == Root::Return && self.returns != Returns::AtInstruction;
-        let is_whole = reached.bits.is_none() && reached.counts.is_empty() && !is_ended;
+        let is_whole = reached.bits.is_none() && reached.counts.is_empty();
         let kind = self.file.stripped(reached.kind.clone())?.filter(|_| is_whole);
         let text = match &kind {
             Some(kind) => self.file.text(kind)?,
             None => None,
         };
         match text {
-            Some(Text::Terminated) => {
-                emit_terminated(&reached.place, &mut instructions)?;
-                finish(
-                    &instructions,
-                    shape,
-                    Layout::Terminated(MAX_BYTES - 8),
-                    Vec::new(),
-                )
+            Some(Text::Terminated { may_be_bytes: false }) => {
+                let room = emit_terminated(&reached.place, &mut instructions)?;
+                finish(&instructions, shape, Layout::Terminated(room), Vec::new())
+            }
+            Some(Text::Terminated { may_be_bytes: true }) => {
+                let room = emit_tried(&reached.place, &mut instructions)?;
+                finish(&instructions, shape, Layout::MayBeText(room), Vec::new())
             }
             Some(Text::Counted {
                 pointer,

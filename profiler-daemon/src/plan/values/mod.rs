@@ -18,12 +18,14 @@
 //! | `frame.rs` | the frame's base and the canonical frame address |
 //! | `entry_value.rs` | what a register held when the function was called |
 //! | `prologue.rs` | where arguments are before the function has stored them |
+//! | `thread_tables.rs` | where libraries have theirs, by glibc's tables |
 //! | `thread_local.rs` | where thread-local variables are |
 //! | `types.rs` | types, a step at a time |
 //! | `shape.rs` | what bytes mean: types described in full, and owned |
 //! | `structure.rs` | the shapes of structures and of Rust's enums |
 //! | `place.rs` | a part of a variable, in memory or in pieces |
 //! | `text.rs` | strings and slices of the languages' libraries |
+//! | `same_text.rs` | comparisons with text |
 //! | `path.rs` | from a variable to what is meant of it |
 //! | `lower.rs` | all of it together |
 //! | `returned.rs` | what functions return, and in which registers |
@@ -51,16 +53,19 @@ mod print;
 mod prologue;
 mod refusal;
 mod returned;
+mod same_text;
 mod scope;
 mod structure;
 mod text;
 mod thread_local;
+mod thread_tables;
 mod types;
 
 pub use expression::{Expression, ExpressionError, parse};
 pub use file::{DebugFile, DebugSections};
-pub use lower::{Layout, Lowered, Returns, Site, lower, lower_with, require, require_with};
+pub use lower::{Layout, Lowered, Returns, Site, lower, lower_with, require, require_text, require_with};
 pub use refusal::Refusal;
 pub use render::{Reading, Value, render};
 pub use returned::{passes, render_returned};
 pub use shape::Shape;
+pub use thread_tables::ThreadModule;

@@ -333,13 +333,18 @@ impl<'a> Lowering<'_, '_, 'a> {
         let Some(offset) = self.code.take_constant() else {
             return unsupported("a thread-local variable at an offset that is computed");
         };
-        let Some(offset) = storage.thread_pointer_offset(offset) else {
+        if let Some(offset) = storage.thread_pointer_offset(offset) {
+            self.push(
+                Instruction::new(Operation::ThreadPointer).immediate(offset),
+                Word::Generic,
+            );
+            return Ok(());
+        }
+        let Some(module) = &self.context.file.thread_module else {
             return unsupported("a thread-local variable of a library");
         };
-        self.push(
-            Instruction::new(Operation::ThreadPointer).immediate(offset),
-            Word::Generic,
-        );
+        self.code.append(&module.clone()?.address(offset));
+        self.stack.push(Word::Generic);
         Ok(())
     }
 

@@ -10,12 +10,14 @@ use super::{
     place::Place,
     refusal::{Refusal, unsupported},
     scope::nearest,
-    structure::Field,
+    structure::{Choice, Field},
 };
 use std::rc::Rc;
 
 /// References and pointers that a member is looked for behind.
 const MAX_BEHIND: usize = 4;
+/// Numbers of an enum that a step into one of its variants is decided by.
+const MAX_NUMBERS: usize = 4;
 
 /// What an expression has come to so far.
 pub(super) struct Reached<'a> {
@@ -51,12 +53,6 @@ impl<'a> Lowering<'_, 'a> {
     /// Where an expression leads.
     pub fn reach(&self, expression: &Expression) -> Result<Reached<'a>, Refusal> {
         let mut at = self.begin(&expression.root)?;
-        if expression.root == Root::Return && self.returns != Returns::AtInstruction {
-            if expression.steps.is_empty() {
-                return Ok(at);
-            }
-            return unsupported("a step from what is returned: its registers alone are kept");
-        }
         self.through_references(&mut at)?;
         for step in &expression.steps {
             if at.bits.is_some() {
@@ -198,7 +194,10 @@ impl<'a> Lowering<'_, 'a> {
                     ) =>
                 {
                     let Some(field) = self.file.member(&kind, name)? else {
-                        return Err(self.no_member(&kind, name));
+                        return match DebugFile::variant_part(&kind)? {
+                            Some(part) => self.step_to_variant(at, &kind, &part, name),
+                            None => Err(self.no_member(&kind, name)),
+                        };
                     };
                     let offset = field.offset.clone()?;
                     let size = match field.bit_bytes() {
@@ -217,11 +216,48 @@ impl<'a> Lowering<'_, 'a> {
         unsupported(format!("{name} has no members"))
     }
 
+    /// What a variant holds, by a plan that stops where the value has another.
+    fn step_to_variant(
+        &self,
+        at: &mut Reached<'a>,
+        kind: &Entry<'a>,
+        part: &Entry<'a>,
+        name: &str,
+    ) -> Result<(), Refusal> {
+        let choices = self.file.choices(part)?;
+        let Some(chosen) = choices.iter().find(|choice| choice.name == name) else {
+            return Err(Refusal::NoMember {
+                of: self.file.type_name(Some(kind)),
+                name: name.into(),
+                members: nearest(name, choices.into_iter().map(|choice| choice.name).collect()),
+            });
+        };
+        let offset = chosen.field.offset.clone()?;
+        let size = self.file.size_of(chosen.field.kind.as_ref())?;
+        if let Some((discriminant, width)) = self.file.discriminant(part)? {
+            let Place::Memory(code) = &mut at.place else {
+                return unsupported("a step into a variant of what is not in memory; it is read as a whole");
+            };
+            // The variant without numbers of its own is the one that all others' do not stand for.
+            let is_default = chosen.numbers.is_empty();
+            let choices: &[Choice<'_>] = if is_default {
+                &choices
+            } else {
+                std::slice::from_ref(chosen)
+            };
+            let numbers: Vec<u64> = choices.iter().flat_map(|choice| choice.numbers.clone()).collect();
+            if numbers.len() > MAX_NUMBERS {
+                return unsupported("a step into a variant that very many numbers stand for");
+            }
+            code.require_number((discriminant, width), &numbers, !is_default);
+        }
+        at.place = at.place.part(offset, size);
+        at.kind.clone_from(&chosen.field.kind);
+        Ok(())
+    }
+
     fn no_member(&self, kind: &Entry<'a>, name: &str) -> Refusal {
         let of = self.file.type_name(Some(kind));
-        if matches!(DebugFile::variant_part(kind), Ok(Some(_))) {
-            return Refusal::Unsupported(format!("{of} has variants, which are read as a whole"));
-        }
         if kind.flag(gimli::DW_AT_declaration) {
             return Refusal::Unsupported(format!("{of} is only declared where the variable is"));
         }

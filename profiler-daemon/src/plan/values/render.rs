@@ -5,7 +5,7 @@ use super::{
     refusal::Refusal,
     shape::{Form, Member, Shape, Variants, wrapped},
 };
-use profiler_common::values::{MAX_BYTES, Outcome, State};
+use profiler_common::values::{MAX_BYTES, OTHER_VARIANT, Outcome, State};
 use std::ops::Range;
 
 /// Elements of one array that are shown.
@@ -90,6 +90,7 @@ pub fn render(lowered: &Lowered, state: &State) -> Reading {
     const OK: u8 = Outcome::Ok as u8;
     const UNREADABLE: u8 = Outcome::Unreadable as u8;
     const OPTIMIZED_OUT: u8 = Outcome::OptimizedOut as u8;
+    const ABSENT: u8 = Outcome::Absent as u8;
     match state.outcome {
         OK => {}
         UNREADABLE => {
@@ -98,6 +99,14 @@ pub fn render(lowered: &Lowered, state: &State) -> Reading {
         OPTIMIZED_OUT => {
             return Reading::OptimizedOut(
                 "it is known for some calls of the function, not for this one".into(),
+            );
+        }
+        ABSENT if state.fault == OTHER_VARIANT => {
+            return Reading::Unreadable("it has another variant at this moment".into());
+        }
+        ABSENT => {
+            return Reading::Unreadable(
+                "the thread has not used the thread-local variables of that library yet".into(),
             );
         }
         _ => return Reading::Unsupported("its location divides by zero".into()),
@@ -117,6 +126,10 @@ pub fn render(lowered: &Lowered, state: &State) -> Reading {
             view.reading(&lowered.shape)
         }
         Layout::Terminated(room) => terminated(bytes, *room),
+        Layout::MayBeText(room) => match may_be_text(bytes, *room) {
+            Some(value) => Reading::Ok(value),
+            None => incomplete(),
+        },
         Layout::Characters => match bytes.split_first_chunk() {
             Some((length, bytes)) => Reading::Ok(Value::Text {
                 bytes: bytes.to_vec(),
@@ -164,6 +177,30 @@ fn terminated(bytes: &[u8], room: usize) -> Reading {
         length: ends.then_some(length as u64),
         pointer: Some(pointer),
     })
+}
+
+/// A pointer, and the text that it leads to if that cannot well be anything else.
+fn may_be_text(bytes: &[u8], room: usize) -> Option<Value> {
+    let (pointer, tried) = bytes.split_first_chunk()?;
+    let (text, length) = tried.split_last_chunk()?;
+    if text.len() != usize::from(u16::from_le_bytes(*length)) {
+        return None;
+    }
+    let pointer = u64::from_le_bytes(*pointer);
+    Some(match text.split_last() {
+        Some((0, text)) if text.len() + 1 < room && is_printed(text) => Value::Text {
+            bytes: text.to_vec(),
+            length: Some(text.len() as u64),
+            pointer: Some(pointer),
+        },
+        _ => Value::Pointer(pointer),
+    })
+}
+
+/// Whether bytes can well be nothing but text.
+fn is_printed(bytes: &[u8]) -> bool {
+    let is_printed = |text: &str| !text.chars().any(char::is_control);
+    !bytes.is_empty() && std::str::from_utf8(bytes).is_ok_and(is_printed)
 }
 
 /// Some bytes of a value.
@@ -299,10 +336,7 @@ impl View<'_> {
 fn characters(bytes: &[u8], count: u64, may_be_bytes: bool) -> Value {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let (text, rest) = bytes.split_at(end);
-    let is_printed = |text: &str| !text.chars().any(char::is_control);
-    let is_text = !text.is_empty()
-        && rest.iter().all(|byte| *byte == 0)
-        && std::str::from_utf8(text).is_ok_and(is_printed);
+    let is_text = rest.iter().all(|byte| *byte == 0) && is_printed(text);
     if may_be_bytes && !is_text {
         let number = |byte: &u8| Reading::Ok(Value::Unsigned((*byte).into()));
         return Value::Sequence {

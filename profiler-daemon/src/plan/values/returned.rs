@@ -1,6 +1,7 @@
 //! What functions return, and in which registers.
 
 use super::{
+    code::Code,
     context::{Location, Piece, Source},
     entry::Entry,
     file::DebugFile,
@@ -55,8 +56,7 @@ impl<'a> Lowering<'_, 'a> {
         if let Form::Unsupported(reason) = &shape.form {
             return unsupported(reason.clone());
         }
-        let by_value = self.file.is_plain(&kind)?;
-        let location = registers(&shape, by_value)?;
+        let location = place(&shape, self.file.passing(&kind)?)?;
         Ok(Reached {
             place: Place::new(location, shape.size)?,
             kind: Some(kind),
@@ -119,21 +119,21 @@ impl<'a> DebugFile<'a> {
             )
     }
 
-    /// Whether a type is returned as the psABI has it for values of C: those that C++ copies in a way of their own are
-    /// returned in memory, and Rust's structures as the compiler likes.
-    fn is_plain(&self, kind: &Entry<'a>) -> Result<bool, Refusal> {
+    /// How a type is returned: those that C++ copies in a way of their own in memory, and Rust's structures as the
+    /// compiler likes.
+    fn passing(&self, kind: &Entry<'a>) -> Result<Passing, Refusal> {
         let Some(kind) = self.stripped(Some(kind.clone()))? else {
-            return Ok(false);
+            return Ok(Passing::Unknown);
         };
         if kind.tag() == gimli::DW_TAG_array_type {
             // A vector of C, which is in a vector register; an array of Rust, which may be in memory.
-            return Ok(false);
+            return Ok(Passing::Unknown);
         }
         if !matches!(
             kind.tag(),
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type | gimli::DW_TAG_union_type
         ) {
-            return Ok(true);
+            return Ok(Passing::ByValue);
         }
         let convention = match kind.value(gimli::DW_AT_calling_convention) {
             Some(AttributeValue::CallingConvention(convention)) => Some(convention),
@@ -146,27 +146,46 @@ impl<'a> DebugFile<'a> {
                 | gimli::DW_LANG_C99
                 | gimli::DW_LANG_C11
                 | gimli::DW_LANG_C17,
-            ) => true,
-            Some(gimli::DW_LANG_Rust) => false,
-            _ => convention == Some(gimli::DW_CC_pass_by_value),
+            ) => Passing::ByValue,
+            Some(gimli::DW_LANG_Rust) => Passing::Unknown,
+            _ => match convention {
+                Some(gimli::DW_CC_pass_by_value) => Passing::ByValue,
+                Some(gimli::DW_CC_pass_by_reference) => Passing::ByReference,
+                _ => Passing::Unknown,
+            },
         })
     }
 }
 
-/// In which registers a value is returned, by the System V ABI for x86-64, 3.2.3: of eight bytes each.
-fn registers(shape: &Shape, by_value: bool) -> Result<Location, Refusal> {
+/// How a type is passed, by the System V ABI for x86-64, 3.2.3.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passing {
+    /// As values of C are.
+    ByValue,
+    /// In memory, whatever it holds.
+    ByReference,
+    /// In a way that is not told.
+    Unknown,
+}
+
+/// Where a value is that was returned, by the System V ABI for x86-64, 3.2.3: in registers of eight bytes each, or in
+/// memory, whose address is in the first.
+fn place(shape: &Shape, passing: Passing) -> Result<Location, Refusal> {
     let Shape {
         type_name,
         size,
         form,
     } = shape;
-    if !by_value {
-        return unsupported(format!(
-            "{type_name} is returned in a way that the debug information does not tell"
-        ));
-    }
-    if *size == 0 || *size > 2 * WORD {
-        return unsupported(format!("{type_name} is returned in memory"));
+    let in_memory = || Ok(Location::Whole(Source::Memory(Code::register(RAX, 0))));
+    match passing {
+        Passing::ByReference => return in_memory(),
+        Passing::ByValue if *size > 2 * WORD && !may_have_vectors(form) => return in_memory(),
+        Passing::ByValue if (1..=2 * WORD).contains(size) => {}
+        _ => {
+            return unsupported(format!(
+                "{type_name} is returned in a way that the debug information does not tell"
+            ));
+        }
     }
     let mut words = [None; 2];
     classify(form, 0, *size, &mut words)?;
@@ -185,6 +204,16 @@ fn registers(shape: &Shape, by_value: bool) -> Result<Location, Refusal> {
         skipped_bits: 0,
     };
     Ok(Location::Pieces(vec![piece(RAX, WORD), piece(RDX, size - WORD)]))
+}
+
+/// Whether what is larger than two registers may be returned in one: where it has nothing but vectors.
+fn may_have_vectors(form: &Form) -> bool {
+    match form {
+        Form::Array { is_vector: true, .. } | Form::Unsupported(_) => true,
+        Form::Array { element, .. } => may_have_vectors(&element.form),
+        Form::Structure(members) => members.iter().any(|member| may_have_vectors(&member.shape.form)),
+        _ => false,
+    }
 }
 
 /// What eight bytes hold.

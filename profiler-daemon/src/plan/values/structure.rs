@@ -25,6 +25,19 @@ pub(super) struct Field<'a> {
     pub is_open: bool,
 }
 
+/// A variant of an enum.
+pub(super) struct Choice<'a> {
+    pub name: String,
+    /// What stands for it: none where it is what no other's number stands for.
+    pub numbers: Vec<u64>,
+    pub field: Field<'a>,
+}
+
+/// Whether a variant has a number for a name.
+fn is_numbered(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 impl Field<'_> {
     /// Bytes that hold it, where it is a bit field.
     pub fn bit_bytes(&self) -> Option<u64> {
@@ -201,6 +214,61 @@ impl<'a> DebugFile<'a> {
         }
     }
 
+    /// What an enum can be.
+    pub(super) fn choices(&self, part: &Entry<'a>) -> Result<Vec<Choice<'a>>, Refusal> {
+        let bits = self
+            .discriminant(part)?
+            .map_or(0, |(_, width)| 8 * u64::from(width));
+        let mut choices = Vec::new();
+        for variant in part.children()? {
+            if variant.tag() != gimli::DW_TAG_variant {
+                continue;
+            }
+            let field = variant.children()?.iter().find_map(|child| self.field(child));
+            let number = match variant.die.attr(gimli::DW_AT_discr_value) {
+                Some(value) => cut(&value.raw_value(), bits).and_then(|number| u64::try_from(number).ok()),
+                None => None,
+            };
+            let is_told = number.is_some() || !variant.die.has_attr(gimli::DW_AT_discr_value);
+            let (Some(field), true, false) = (field, is_told, variant.die.has_attr(gimli::DW_AT_discr_list))
+            else {
+                return unsupported("a step into an enum whose variants are described in an unusual way");
+            };
+            let name = field.name.clone().unwrap_or_default();
+            let name = if is_numbered(&name) {
+                self.type_name(field.kind.as_ref())
+            } else {
+                name
+            };
+            choices.push(Choice {
+                name,
+                numbers: number.into_iter().collect(),
+                field,
+            });
+        }
+        let default = choices.iter().filter(|choice| choice.numbers.is_empty()).count();
+        if default > 1 {
+            return unsupported("an enum whose variants cannot be told apart");
+        }
+        Ok(choices)
+    }
+
+    /// Bytes before the number that tells an enum's variants apart, and its bytes; `None` where there is one only.
+    pub(super) fn discriminant(&self, part: &Entry<'a>) -> Result<Option<(u64, u8)>, Refusal> {
+        let Some(member) = self.referred(part, gimli::DW_AT_discr)? else {
+            return Ok(None);
+        };
+        let Some(field) = self.field(&member) else {
+            return unsupported("an enum whose discriminant is no member");
+        };
+        match u8::try_from(self.size_of(field.kind.as_ref())?) {
+            Ok(width @ (1 | 2 | 4 | 8)) => Ok(Some((field.offset?, width))),
+            _ => unsupported(
+                "a step into an enum whose variants are told apart by a number of an unusual size",
+            ),
+        }
+    }
+
     fn variants(&self, part: &Entry<'a>, budget: &mut Budget) -> Result<Form, Refusal> {
         let discriminant = match self.referred(part, gimli::DW_AT_discr)? {
             Some(member) => match self.field(&member) {
@@ -230,7 +298,12 @@ impl<'a> DebugFile<'a> {
             } else if variant.die.has_attr(gimli::DW_AT_discr_list) {
                 numbers = ranges(&variant, bits)?;
             }
-            variants.push((numbers, self.described(&field, budget)));
+            let mut member = self.described(&field, budget);
+            // The states of an asynchronous function are numbered, and named by their types.
+            if is_numbered(&member.name) {
+                member.name.clone_from(&member.shape.type_name);
+            }
+            variants.push((numbers, member));
         }
         let default = variants.iter().filter(|(numbers, _)| numbers.is_empty()).count();
         if variants.is_empty() || default > 1 || (discriminant.is_none() && variants.len() > 1) {

@@ -12,13 +12,18 @@ use profiler_common::values::{Instruction, MAX_BYTES, Operation};
 const WORD: u64 = 8;
 /// Bytes that are left for what a pointer leads to, after the pointer or the length.
 const MAX_CONTENT: u64 = MAX_BYTES as u64 - WORD;
+/// Bytes behind text that say how many of it were read.
+const TRIED_BYTES: u64 = 2;
 /// Structures within structures that a pointer is looked for in.
 const MAX_NESTING: u8 = 8;
 
 /// What follows a pointer.
 pub(super) enum Text<'a> {
     /// Characters up to a NUL.
-    Terminated,
+    Terminated {
+        /// They are not plain `char`, and may as well be bytes of any meaning.
+        may_be_bytes: bool,
+    },
     /// As many elements as a length says.
     Counted {
         /// Where the pointer is, in bytes from the start.
@@ -49,9 +54,15 @@ impl<'a> DebugFile<'a> {
                     return Ok(None);
                 };
                 let is_text = target.tag() == gimli::DW_TAG_base_type
-                    && matches!(Self::encoding(&target), Some((gimli::DW_ATE_signed_char, 1)))
-                    && self.name(&target).as_deref() == Some("char");
-                Ok(is_text.then_some(Text::Terminated))
+                    && matches!(
+                        Self::encoding(&target),
+                        Some((
+                            gimli::DW_ATE_signed_char | gimli::DW_ATE_unsigned_char | gimli::DW_ATE_UTF,
+                            1
+                        ))
+                    );
+                let may_be_bytes = !matches!(self.name(&target).as_deref(), Some("char" | "char8_t"));
+                Ok(is_text.then_some(Text::Terminated { may_be_bytes }))
             }
             gimli::DW_TAG_structure_type | gimli::DW_TAG_class_type => {
                 let Some(name) = self.name(kind) else {
@@ -204,8 +215,8 @@ impl<'a> DebugFile<'a> {
     }
 }
 
-/// Appends the pointer, and the text where it leads to unless it is null.
-pub(super) fn emit_terminated(place: &Place, into: &mut Vec<Instruction>) -> Result<(), Refusal> {
+/// Appends the pointer, and the text where it leads to unless it is null; the room for that.
+pub(super) fn emit_terminated(place: &Place, into: &mut Vec<Instruction>) -> Result<usize, Refusal> {
     let pointer = place.value(WORD)?;
     let pointer = pointer.instructions();
     into.extend_from_slice(pointer);
@@ -213,8 +224,19 @@ pub(super) fn emit_terminated(place: &Place, into: &mut Vec<Instruction>) -> Res
     into.push(Instruction::new(Operation::Store).size(8));
     into.push(Instruction::new(Operation::Pick));
     into.push(Instruction::new(Operation::JumpIfZero).length(1));
-    into.push(Instruction::new(Operation::CopyString).length(content()));
-    Ok(())
+    into.push(Instruction::new(Operation::CopyString).length(content(0)));
+    Ok(content(0) as usize)
+}
+
+/// Appends the pointer, the text where it leads to if there can be any, and how many bytes of it; the room for them.
+pub(super) fn emit_tried(place: &Place, into: &mut Vec<Instruction>) -> Result<usize, Refusal> {
+    let pointer = place.value(WORD)?;
+    into.extend_from_slice(pointer.instructions());
+    into.push(Instruction::new(Operation::Pick));
+    into.push(Instruction::new(Operation::Store).size(8));
+    into.push(Instruction::new(Operation::TryString).length(content(TRIED_BYTES)));
+    into.push(Instruction::new(Operation::Store).size(2));
+    Ok(content(TRIED_BYTES) as usize)
 }
 
 /// Appends the length, and the elements, as many as there is room for.
@@ -242,6 +264,7 @@ pub(super) fn emit_counted(
     Ok(())
 }
 
-fn content() -> u32 {
-    u32::try_from(MAX_CONTENT).unwrap_or(0)
+/// Bytes that are left for text, if so many follow it.
+fn content(behind: u64) -> u32 {
+    u32::try_from(MAX_CONTENT - behind).unwrap_or(0)
 }

@@ -64,6 +64,8 @@ impl Session {
         }
         if hit.is_entry {
             self.trace.take_entry(named);
+        } else if hit.is_end {
+            self.trace.take_followed(hit);
         } else if !self.trace.has_line(hit.probe) {
             // Of another session.
         } else if hit.joined {
