@@ -39,5 +39,6 @@ pub use engine::{Ability, AttachKind, Config, Engine};
 pub use error::KernelError;
 pub use gates::{Gate, Gates};
 pub use hits::{HitCounts, HitSpec, LookSpec};
+pub(crate) use object::prepare;
 pub use ring::{Hit, ReadValue, Record, UserStack};
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};
