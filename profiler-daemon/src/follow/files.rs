@@ -52,18 +52,25 @@ impl KnownFile {
         self.segments.load_bias(mapping.start, mapping.file_offset)
     }
 
-    /// The table that is kept on disk, else one that is made, and then kept.
-    fn table(&self, contents: &[u8]) -> Result<Table, BuildError> {
+    /// The table that is kept on disk, else one that is made, and which is to be kept.
+    fn table(&self, contents: &[u8]) -> Result<(Table, Option<Unkept>), BuildError> {
         let read = |place: &Place| place.read(Kind::Unwind, |kept| Table::from_bytes(kept.as_ref()));
         if let Some(kept) = self.place.as_deref().and_then(read) {
-            return Ok(kept);
+            return Ok((kept, None));
         }
         let table = unwind::build(contents)?;
-        if let Some(place) = &self.place {
-            place.keep(Kind::Unwind, &table.to_bytes());
-        }
-        Ok(table)
+        let unkept = self.place.as_ref().map(|place| Unkept {
+            place: Arc::clone(place),
+            bytes: table.to_bytes(),
+        });
+        Ok((table, unkept))
     }
+}
+
+/// A table that is still to be kept on disk.
+struct Unkept {
+    place: Arc<Place>,
+    bytes: Vec<u8>,
 }
 
 /// Where an ELF file's bytes are had, for the few that a table is still to be made of.
@@ -90,6 +97,7 @@ pub struct Files {
     folder: Option<Arc<Folder>>,
     known: HashMap<FileKey, KnownFile>,
     made: HashMap<Key, Made>,
+    unkept: Vec<Unkept>,
 }
 
 impl Files {
@@ -99,6 +107,7 @@ impl Files {
             folder,
             known: HashMap::new(),
             made: HashMap::new(),
+            unkept: Vec::new(),
         }
     }
 
@@ -174,7 +183,8 @@ impl Files {
         let mut tables: Vec<Option<Table>> = wanted.iter().map(|_| None).collect();
         for (index, result) in made {
             match result {
-                Ok(table) => {
+                Ok((table, unkept)) => {
+                    self.unkept.extend(unkept);
                     self.remember(&wanted[index].0.key, Made::From(table.base));
                     tables[index] = Some(table);
                 }
@@ -186,6 +196,13 @@ impl Files {
             }
         }
         tables
+    }
+
+    /// Keeps on disk what was made: no sample is to wait for that.
+    pub fn keep(&mut self) {
+        for Unkept { place, bytes } in self.unkept.drain(..) {
+            place.keep(Kind::Unwind, &bytes);
+        }
     }
 
     fn remember(&mut self, key: &Key, made: Made) {
@@ -209,7 +226,7 @@ enum Failed {
     Nothing(BuildError),
 }
 
-fn table(file: &KnownFile, source: &Source) -> Result<Table, Failed> {
+fn table(file: &KnownFile, source: &Source) -> Result<(Table, Option<Unkept>), Failed> {
     let made = match source {
         Source::Read(contents) => file.table(contents.as_ref()),
         Source::Unread(unread) => {

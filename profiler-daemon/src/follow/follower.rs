@@ -115,6 +115,11 @@ impl Follower {
         }
     }
 
+    /// Keeps tables on disk that were made for processes.
+    pub fn keep(&mut self) {
+        self.files.keep();
+    }
+
     /// Forgets a process.
     pub fn forget(&mut self, pid: u32) {
         self.maps.remove_process(pid);

@@ -59,6 +59,7 @@ impl Following {
                             follower.look(pid);
                             // Nobody may be left to hear of it. As many answers wait as there were requests.
                             let _ = outbox.send(pid);
+                            follower.keep();
                         }
                     }
                 }
