@@ -28,6 +28,7 @@
 //! | `spans` | the slowest calls of the window |
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
+//! | `remembered` | stacks that were named before |
 //! | `calibrate` | the probes' own share of a duration |
 //! | `sampling` | what became of the samples on their way |
 //! | `picture` | what a view shows |
@@ -52,6 +53,7 @@ mod picture;
 mod population;
 mod prepare;
 mod refusal;
+mod remembered;
 mod running;
 mod sampling;
 mod source;
@@ -123,6 +125,7 @@ pub fn default_cache() -> Option<PathBuf> {
 /// Where a thread cannot be made.
 pub fn start(config: Config) -> io::Result<Handle> {
     let (commands, inbox) = mpsc::sync_channel(MAX_QUEUED);
+    crate::kernel::prepare();
     let folder = config.cache.clone().map(|path| Arc::new(Folder::new(path)));
     let library = Library::new(folder.clone());
     std::thread::Builder::new()

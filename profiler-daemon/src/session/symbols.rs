@@ -14,7 +14,7 @@ use std::{
 
 use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
 
-use super::cost::monotonic_ns;
+use super::{cost::monotonic_ns, remembered::Remembered};
 use crate::{
     kernel::{Hit, Record, UserStack},
     symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer},
@@ -216,6 +216,7 @@ impl Symbols {
 
 fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<NamedBatch>) {
     let mut frames_sent = symbolizer.frames().len();
+    let mut remembered = Remembered::default();
     while let Ok(job) = inbox.recv() {
         match job {
             Job::Forget(pid) => symbolizer.forget(pid),
@@ -233,7 +234,7 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
             } => {
                 let records = records
                     .into_iter()
-                    .map(|record| name(&mut symbolizer, record, groupings, now_ns))
+                    .map(|record| name(&mut symbolizer, &mut remembered, record, groupings, now_ns))
                     .collect();
                 let frames = symbolizer.frames();
                 let new = frames.get(frames_sent..).unwrap_or_default().to_vec();
@@ -306,8 +307,14 @@ impl Walked {
     }
 }
 
-fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_ns: u64) -> Named {
-    let (tgid, tid, ts_ns, weight_ns, spans, kernel, mut user) = match record {
+fn name(
+    symbolizer: &mut Symbolizer,
+    remembered: &mut Remembered,
+    record: Record,
+    groupings: Groupings,
+    now_ns: u64,
+) -> Named {
+    let (tgid, tid, ts_ns, weight_ns, spans, kernel, user) = match record {
         Record::SpanEnd(end) => return Named::SpanEnd(end),
         Record::Hit(hit) => return Named::Hit(name_hit(symbolizer, hit, now_ns)),
         Record::Sample {
@@ -324,6 +331,42 @@ fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_n
             (tgid, tid, ts_ns, weight_ns, spans, kernel, user)
         }
     };
+    let named = |stacks, complete| Named::Sample {
+        tgid,
+        tid,
+        ts_ns,
+        weight_ns,
+        spans,
+        stacks,
+        complete,
+    };
+    remembered.turn_to(groupings, tgid, user.flags, &kernel, &user.addresses);
+    let (generation, fleeting) = (symbolizer.generation(tgid, now_ns), symbolizer.fleeting());
+    if let Some((stacks, complete)) = remembered.get(generation) {
+        return named(stacks, complete);
+    }
+    let (stacks, complete) = name_sample(symbolizer, (tgid, tid), &kernel, user, groupings, now_ns);
+    // Threads and processes can be given other names.
+    let is_lasting = fleeting == symbolizer.fleeting()
+        && generation == symbolizer.generation(tgid, now_ns)
+        && ![Grouping::Thread, Grouping::Process]
+            .into_iter()
+            .any(|grouping| groupings.contain(grouping));
+    if is_lasting {
+        remembered.keep(generation, &stacks, complete);
+    }
+    named(stacks, complete)
+}
+
+/// Names the stack of a sample; says whether it is complete.
+fn name_sample(
+    symbolizer: &mut Symbolizer,
+    (tgid, tid): (u32, u32),
+    kernel: &[u64],
+    mut user: UserStack,
+    groupings: Groupings,
+    now_ns: u64,
+) -> (Stacks, bool) {
     let mut walked = Walked::default();
     for (depth, address) in kernel.iter().enumerate() {
         symbolizer.resolve_kernel(call_site(*address, depth), &mut walked.functions);
@@ -362,15 +405,7 @@ fn name(symbolizer: &mut Symbolizer, record: Record, groupings: Groupings, now_n
         Grouping::Thread => [&[symbolizer.thread(tgid, tid, now_ns)], &*stack].concat(),
         Grouping::Process => [&[symbolizer.process(tgid, now_ns)], &*stack].concat(),
     });
-    Named::Sample {
-        tgid,
-        tid,
-        ts_ns,
-        weight_ns,
-        spans,
-        stacks,
-        complete,
-    }
+    (stacks, complete)
 }
 
 /// Names the stack of a hit, if it has one.

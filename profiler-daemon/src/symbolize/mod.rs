@@ -79,4 +79,5 @@ pub use frame::{FRAMES_MAX, Frame, FrameId, Nameable};
 pub use grouping::{Grouping, Groupings, Stacks};
 pub use reason::Reason;
 pub use sideload::{SideLoadError, SideLoaded};
+pub use space::Generation;
 pub use symbolizer::Symbolizer;
