@@ -1,6 +1,7 @@
 //! The profiler's daemon as a library: everything between the kernel and the wire.
 
 pub mod aggregate;
+mod cache;
 mod follow;
 pub mod kernel;
 pub mod plan;

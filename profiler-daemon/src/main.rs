@@ -42,7 +42,8 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_sessions: usize,
 
-    /// Folder for outlines of large debug information, so that each build is read once; if left out `$PROFILER_CACHE`, else
+    /// Folder for outlines of large debug information and for unwind tables of large files, so that each build is read once;
+    /// if left out `$PROFILER_CACHE`, else
     /// `/var/cache/profiler` for root and `profiler` in `$XDG_CACHE_HOME` or `~/.cache` for others. Others than root and the
     /// daemon's own user must not be able to write to it.
     #[arg(long, value_name = "PATH")]

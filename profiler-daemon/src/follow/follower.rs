@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -12,9 +13,10 @@ use profiler_common::{
 
 use super::files::{Files, KnownFile, Made, Source};
 use crate::{
+    cache::Folder,
     kernel::{UNWIND_LIMITS, UnwindMaps},
-    target::{self, executable_mappings},
-    unwind::{Key, Refused, Runs, Store},
+    target::{self, contents::Contents, executable_mappings},
+    unwind::{Key, Refused, Runs, Store, Table},
 };
 
 /// What was taken back from the programs is not used again before this: one may still be reading it. A walk takes
@@ -30,6 +32,15 @@ struct Followed {
     keys: Vec<Key>,
 }
 
+/// A file that a process has mapped.
+struct Mapped {
+    file: KnownFile,
+    source: Source,
+    places: Vec<target::Mapping>,
+    /// Where it was made already.
+    table: Option<Table>,
+}
+
 /// Processes, and the tables that they share.
 pub struct Follower {
     maps: UnwindMaps,
@@ -42,13 +53,13 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows nothing yet.
-    pub fn new(maps: UnwindMaps) -> Self {
+    /// Follows nothing yet; keeps tables in a folder.
+    pub fn new(maps: UnwindMaps, folder: Option<Arc<Folder>>) -> Self {
         Self {
             maps,
             store: Store::new(UNWIND_LIMITS),
             places: Runs::new(MAX_UNWIND_MAPPINGS),
-            files: Files::default(),
+            files: Files::new(folder),
             processes: HashMap::new(),
             retired: VecDeque::new(),
         }
@@ -104,6 +115,11 @@ impl Follower {
         }
     }
 
+    /// Keeps tables on disk that were made for processes.
+    pub fn keep(&mut self) {
+        self.files.keep();
+    }
+
     /// Forgets a process.
     pub fn forget(&mut self, pid: u32) {
         self.maps.remove_process(pid);
@@ -132,24 +148,11 @@ impl Follower {
 
     /// Has tables for everything that the process has mapped; gives where that is, by address.
     fn tables(&mut self, pid: u32, process: &mut Followed) -> Vec<Mapping> {
+        let mut mapped = self.open(pid, &process.seen);
+        self.make_tables(&mut mapped);
         let mut mappings = Vec::new();
-        for module in target::modules(&process.seen) {
-            match self.files.open(pid, &module) {
-                Ok((file, source)) => {
-                    self.add(&file, &source, &module.mappings, &mut process.keys, &mut mappings);
-                }
-                Err(error) => tracing::debug!(pid, %error, module = %module.path.display(), "not read"),
-            }
-        }
-        let vdso = process.seen.iter().find(|mapping| mapping.is_vdso());
-        if let Some(vdso) = vdso {
-            match Files::vdso(pid, vdso) {
-                Ok((file, source)) => {
-                    let vdso = std::slice::from_ref(vdso);
-                    self.add(&file, &source, vdso, &mut process.keys, &mut mappings);
-                }
-                Err(error) => tracing::debug!(pid, %error, "its vDSO is not read"),
-            }
+        for mapped in mapped {
+            self.add(mapped, &mut process.keys, &mut mappings);
         }
         mappings.sort_unstable_by_key(|mapping| mapping.start);
         if mappings.len() > MAX_MAPPINGS as usize {
@@ -163,18 +166,62 @@ impl Follower {
         mappings
     }
 
-    fn add(
-        &mut self,
-        file: &KnownFile,
-        source: &Source,
-        places: &[target::Mapping],
-        keys: &mut Vec<Key>,
-        mappings: &mut Vec<Mapping>,
-    ) {
-        let Some((module, base)) = self.module(&file.key, source) else {
+    /// Opens what a process has mapped.
+    fn open(&mut self, pid: u32, seen: &[target::Mapping]) -> Vec<Mapped> {
+        let mut mapped = Vec::new();
+        let mut add = |follower: &mut Self, (file, source), places| {
+            let mut one = Mapped {
+                file,
+                source,
+                places,
+                table: None,
+            };
+            if matches!(one.source, Source::Read(Contents::Copied(_))) {
+                // Its bytes are not kept until all are open.
+                follower.make_tables(std::slice::from_mut(&mut one));
+            }
+            mapped.push(one);
+        };
+        for module in target::modules(seen) {
+            match self.files.open(pid, &module) {
+                Ok(opened) => add(self, opened, module.mappings),
+                Err(error) => tracing::debug!(pid, %error, module = %module.path.display(), "not read"),
+            }
+        }
+        if let Some(vdso) = seen.iter().find(|mapping| mapping.is_vdso()) {
+            match Files::vdso(pid, vdso) {
+                Ok(opened) => add(self, opened, vec![vdso.clone()]),
+                Err(error) => tracing::debug!(pid, %error, "its vDSO is not read"),
+            }
+        }
+        mapped
+    }
+
+    /// Makes the tables that are not there.
+    fn make_tables(&mut self, mapped: &mut [Mapped]) {
+        let is_wanted = |one: &&mut Mapped| {
+            one.table.is_none()
+                && self.files.made(&one.file.key) != Made::Nothing
+                && !self.store.holds(&one.file.key)
+        };
+        let mut wanted: Vec<&mut Mapped> = mapped.iter_mut().filter(is_wanted).collect();
+        let sources: Vec<_> = wanted.iter().map(|one| (&one.file, &one.source)).collect();
+        let tables = self.files.tables(&sources);
+        for (one, table) in wanted.iter_mut().zip(tables) {
+            one.table = table;
+        }
+    }
+
+    fn add(&mut self, mapped: Mapped, keys: &mut Vec<Key>, mappings: &mut Vec<Mapping>) {
+        let Mapped {
+            file,
+            source,
+            places,
+            table,
+        } = mapped;
+        let Some((module, base)) = self.module(&file, &source, table) else {
             return;
         };
-        keys.push(file.key.clone());
         mappings.extend(places.iter().filter_map(|place| {
             Some(Mapping {
                 start: place.start,
@@ -184,10 +231,12 @@ impl Follower {
                 reserved: 0,
             })
         }));
+        keys.push(file.key);
     }
 
     /// The index of a file's table, and where it begins; `None` where there is none, or no room.
-    fn module(&mut self, key: &Key, source: &Source) -> Option<(u32, u64)> {
+    fn module(&mut self, file: &KnownFile, source: &Source, table: Option<Table>) -> Option<(u32, u64)> {
+        let key = &file.key;
         match self.files.made(key) {
             Made::Nothing => return None,
             Made::From(base) => {
@@ -197,7 +246,8 @@ impl Follower {
             }
             Made::NotYet => {}
         }
-        let table = self.files.build(key, source)?;
+        // Another of this process's may have taken its place meanwhile.
+        let table = table.or_else(|| self.files.tables(&[(file, source)]).pop().flatten())?;
         loop {
             match self.store.add(key, &table) {
                 Ok(placement) => {

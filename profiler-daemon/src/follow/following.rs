@@ -3,11 +3,14 @@
 use std::{
     collections::HashMap,
     io,
-    sync::mpsc::{self, Receiver, SyncSender},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, SyncSender},
+    },
 };
 
 use super::follower::Follower;
-use crate::kernel::UnwindMaps;
+use crate::{cache::Folder, kernel::UnwindMaps};
 
 /// Requests that may wait; what is beyond is asked again later.
 const MAX_JOBS: usize = 1024;
@@ -38,17 +41,17 @@ pub struct Following {
 }
 
 impl Following {
-    /// Starts the thread, which fills the maps.
+    /// Starts the thread, which fills the maps, and keeps tables in a folder.
     ///
     /// # Errors
     /// Where there can be no more threads.
-    pub fn start(maps: UnwindMaps) -> io::Result<Self> {
+    pub fn start(maps: UnwindMaps, folder: Option<Arc<Folder>>) -> io::Result<Self> {
         let (jobs, inbox) = mpsc::sync_channel(MAX_JOBS);
         let (outbox, looked) = mpsc::channel();
         std::thread::Builder::new()
             .name("unwind tables".to_owned())
             .spawn(move || {
-                let mut follower = Follower::new(maps);
+                let mut follower = Follower::new(maps, folder);
                 while let Ok(job) = inbox.recv() {
                     match job {
                         Job::Forget(pid) => follower.forget(pid),
@@ -56,6 +59,7 @@ impl Following {
                             follower.look(pid);
                             // Nobody may be left to hear of it. As many answers wait as there were requests.
                             let _ = outbox.send(pid);
+                            follower.keep();
                         }
                     }
                 }

@@ -21,6 +21,8 @@ pub struct Btf {
     strings: Range<usize>,
     /// Where each type begins; type 1 is the first.
     offsets: Vec<usize>,
+    /// Of the structures alone: where the name is among the strings, and where the type begins.
+    structures: Vec<(u32, usize)>,
 }
 
 impl Btf {
@@ -44,15 +46,19 @@ impl Btf {
             data.get(range.clone()).map(|_| range)
         };
         let (types, strings) = (section(8)?, section(16)?);
-        let mut offsets = Vec::new();
+        let (mut offsets, mut structures) = (Vec::new(), Vec::new());
         let mut at = types.start;
         while at + 12 <= types.end {
             offsets.push(at);
             let info = word(&data, at + 4)?;
             let count = (info & 0xffff) as usize;
+            let kind = info >> 24 & 0x1f;
+            if kind == KIND_STRUCT {
+                structures.push((word(&data, at)?, at));
+            }
             // Bytes that follow the common part, by kind.
             at += 12
-                + match info >> 24 & 0x1f {
+                + match kind {
                     1 | 14 | 17 => 4,                                 // INT, VAR, DECL_TAG
                     3 => 12,                                          // ARRAY
                     KIND_STRUCT | KIND_UNION | 15 | 19 => count * 12, // DATASEC, ENUM64
@@ -66,6 +72,7 @@ impl Btf {
             types,
             strings,
             offsets,
+            structures,
         })
     }
 
@@ -88,10 +95,15 @@ impl Btf {
 
     /// Where a structure of this name begins.
     fn named(&self, name: &str) -> Option<usize> {
-        self.offsets.iter().copied().find(|at| {
-            word(&self.data, at + 4).is_some_and(|info| info >> 24 & 0x1f == KIND_STRUCT)
-                && word(&self.data, *at).and_then(|text| self.string(text)) == Some(name.as_bytes())
-        })
+        let strings = &self.data[self.strings.clone()];
+        let is_named = |at: u32| {
+            let rest = strings
+                .get(at as usize..)
+                .and_then(|rest| rest.strip_prefix(name.as_bytes()));
+            rest.is_some_and(|rest| rest.first() == Some(&0))
+        };
+        let found = self.structures.iter().find(|(text, _)| is_named(*text));
+        found.map(|(_, at)| *at)
     }
 
     /// A member's own structure, if it is one, and its offset.

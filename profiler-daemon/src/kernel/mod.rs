@@ -41,6 +41,7 @@ pub use engine::{Ability, AttachKind, Config, Engine, OffCpu, Times};
 pub use error::KernelError;
 pub use gates::{Gate, Gates};
 pub use hits::{HitCounts, HitSpec, LookSpec};
+pub(crate) use object::prepare;
 pub use off_cpu::{Activity, Interval, SharedStack};
 pub use ring::{Hit, ReadValue, Record, UserStack};
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

@@ -1,6 +1,11 @@
 //! The compiled object: where it comes from, and its settings on this kernel.
 
-use std::{borrow::Cow, path::Path};
+use std::{
+    borrow::Cow,
+    path::Path,
+    sync::{Mutex, PoisonError},
+    thread::JoinHandle,
+};
 
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
 
@@ -27,6 +32,34 @@ pub fn bytes() -> Result<Cow<'static, [u8]>, KernelError> {
     }
 }
 
+/// A loader that is being made.
+static PREPARED: Mutex<Option<JoinHandle<EbpfLoader<'static>>>> = Mutex::new(None);
+
+/// Makes the next loader on a thread of its own, before it is needed: aya reads all types of the kernel for each, though
+/// this object asks for none of them.
+pub fn prepare() {
+    let thread = std::thread::Builder::new().name("loader".to_owned());
+    // Where there can be no more threads it is made when it is needed.
+    let made = thread.spawn(make_loader).ok();
+    *PREPARED.lock().unwrap_or_else(PoisonError::into_inner) = made;
+}
+
+fn make_loader() -> EbpfLoader<'static> {
+    let mut loader = EbpfLoader::new();
+    loader
+        .btf(None)
+        .allow_unsupported_maps()
+        .verifier_log_level(VerifierLogLevel::empty());
+    loader
+}
+
+fn loader() -> EbpfLoader<'static> {
+    let prepared = PREPARED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    prepared
+        .and_then(|thread| thread.join().ok())
+        .unwrap_or_else(make_loader)
+}
+
 /// Makes the object's maps and relocates its programs; loads no program yet.
 ///
 /// # Errors
@@ -34,9 +67,8 @@ pub fn bytes() -> Result<Cow<'static, [u8]>, KernelError> {
 pub fn load(object: &[u8], config: &Config) -> Result<Ebpf, KernelError> {
     let settings = settings(config)?;
     let log_level = u8::from(config.kernel_log) * aya_log_level();
-    Ok(EbpfLoader::new()
-        .allow_unsupported_maps()
-        .verifier_log_level(VerifierLogLevel::empty())
+    let mut loader: EbpfLoader<'_> = loader();
+    Ok(loader
         .override_global("SETTINGS", &settings[..], true)
         .override_global("AYA_LOG_LEVEL", &log_level, false)
         .map_max_entries("RING", config.ring_bytes)

@@ -126,7 +126,7 @@ fn parse_stack(bytes: &[u8]) -> Option<(u32, u64, UserStack)> {
     // Field by field, in the order of `StackHeader`, whose offsets are asserted.
     let (_tgid, tid) = (reader.u32()?, reader.u32()?);
     let (frames, flags, ts_ns) = (reader.u16()?, reader.u16()?, reader.u64()?);
-    let addresses = (0..frames).map(|_| reader.u64()).collect::<Option<_>>()?;
+    let addresses = reader.words(frames)?;
     Some((tid, ts_ns, UserStack { addresses, flags }))
 }
 
@@ -154,8 +154,8 @@ impl Record {
                 let (spans, kernel, user, flags) =
                     (reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?);
                 let spans = (0..spans).map(|_| reader.span()).collect::<Option<_>>()?;
-                let kernel = (0..kernel).map(|_| reader.u64()).collect::<Option<_>>()?;
-                let user = (0..user).map(|_| reader.u64()).collect::<Option<_>>()?;
+                let kernel = reader.words(kernel)?;
+                let user = reader.words(user)?;
                 Some(Self::Sample {
                     tgid,
                     tid,
@@ -231,6 +231,13 @@ impl Reader<'_> {
 
     pub fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_ne_bytes)
+    }
+
+    fn words(&mut self, count: u16) -> Option<Vec<u64>> {
+        let (words, rest) = self.0.split_at_checked(usize::from(count) * 8)?;
+        self.0 = rest;
+        let (words, _) = words.as_chunks::<8>();
+        Some(words.iter().copied().map(u64::from_ne_bytes).collect())
     }
 
     fn value(&mut self) -> Option<ReadValue> {

@@ -81,7 +81,7 @@ impl Sampler {
 
 /// Interrupts that are looked at, and how many there are in a second.
 const LOOK_TICKS: u32 = 20;
-const LOOK_HZ: u32 = 1_000;
+const LOOK_HZ: u32 = 4_000;
 
 /// Measures what an interrupt of the sampler takes of a thread, beside its program: the clocks run while nothing
 /// is a target, and this thread watches the time jump.

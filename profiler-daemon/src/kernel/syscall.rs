@@ -10,6 +10,7 @@ use aya_obj::generated::bpf_insn;
 
 const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_BTF_LOAD: libc::c_long = 18;
+const BPF_MAP_UPDATE_BATCH: libc::c_long = 26;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
@@ -46,6 +47,20 @@ struct ProgLoad {
     reserved: u32,
 }
 
+/// The part that the commands read that handle many elements of a map.
+#[repr(C)]
+#[derive(Default)]
+struct Batch {
+    in_batch: u64,
+    out_batch: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map_fd: u32,
+    element_flags: u64,
+    flags: u64,
+}
+
 /// The part that `BPF_BTF_LOAD` reads.
 #[repr(C)]
 #[derive(Default)]
@@ -76,11 +91,11 @@ struct LinkCreate {
     reserved: u32,
 }
 
-/// Makes one `bpf(2)` call.
-fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
+/// Makes one `bpf(2)` call, and gives what it returns.
+fn call<T>(command: libc::c_long, attributes: &mut T) -> io::Result<libc::c_long> {
     // SAFETY: `attributes` is an initialised structure of the command's layout, its size is passed
     // along, and every address in it points to memory that the callers keep alive over the call.
-    let fd = unsafe {
+    let returned = unsafe {
         libc::syscall(
             libc::SYS_bpf,
             command,
@@ -88,12 +103,33 @@ fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
             size_of::<T>(),
         )
     };
-    if fd < 0 {
+    if returned < 0 {
         return Err(io::Error::last_os_error());
     }
+    Ok(returned)
+}
+
+/// Makes one `bpf(2)` call that gives a descriptor.
+fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
+    let fd = call(command, attributes)?;
     let fd = i32::try_from(fd).map_err(|_| io::Error::other("descriptor out of range"))?;
     // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Puts maps into a map of maps. One by one, the kernel would wait after each until no program sees what was there before.
+pub fn set_inner_maps(outer: BorrowedFd<'_>, first: u32, inner: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let count = u32::try_from(inner.len()).unwrap_or(u32::MAX);
+    let keys: Vec<u32> = (first..first.saturating_add(count)).collect();
+    let values: Vec<i32> = inner.iter().map(|map| map.as_raw_fd()).collect();
+    let mut attributes = Batch {
+        keys: keys.as_ptr() as u64,
+        values: values.as_ptr() as u64,
+        count,
+        map_fd: u32::try_from(outer.as_raw_fd()).unwrap_or(u32::MAX),
+        ..Batch::default()
+    };
+    call(BPF_MAP_UPDATE_BATCH, &mut attributes).map(|_| ())
 }
 
 /// Loads type information, in the kernel's format.

@@ -2,7 +2,7 @@
 
 use std::{
     marker::PhantomData,
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
 };
 
 use aya::{
@@ -15,10 +15,13 @@ use profiler_common::{
     unwind::{CHUNK_ROWS, Mapping, Module, Page, Row, Rule},
 };
 
-use super::KernelError;
+use super::{KernelError, syscall};
 use crate::unwind::{Limits, Placement};
 
 const BPF_F_MMAPABLE: u32 = 1 << 10;
+
+/// The map of chunks.
+const ROWS: &str = "UNWIND_ROWS";
 
 /// `BPF_MAP_TYPE_ARRAY`.
 const ARRAY: u32 = 2;
@@ -45,6 +48,8 @@ pub struct UnwindMaps {
     pages: Shared<Page>,
     rules: Shared<Rule>,
     rows: ArrayOfMaps<MapData, MapData>,
+    /// The same map, for what aya cannot do with it.
+    rows_descriptor: OwnedFd,
     chunks: Vec<Shared<Row>>,
 }
 
@@ -54,6 +59,15 @@ impl UnwindMaps {
     /// # Errors
     /// Where one is missing or cannot be mapped.
     pub fn take(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
+        let rows = taken(ebpf, ROWS)?;
+        let Map::ArrayOfMaps(data) = &rows else {
+            return Err(KernelError::Missing(ROWS));
+        };
+        let rows_descriptor = data
+            .fd()
+            .as_fd()
+            .try_clone_to_owned()
+            .map_err(|error| KernelError::system(format!("duplicating {ROWS}"), error))?;
         Ok(Self {
             processes: HashMap::try_from(taken(ebpf, "UNWIND_PROCESSES")?)?,
             generation: 0,
@@ -61,7 +75,8 @@ impl UnwindMaps {
             modules: Shared::of(ebpf, "UNWIND_MODULES", MAX_UNWIND_MODULES as usize)?,
             pages: Shared::of(ebpf, "UNWIND_PAGES", MAX_UNWIND_PAGES as usize)?,
             rules: Shared::of(ebpf, "UNWIND_RULES", Rule::MAX)?,
-            rows: ArrayOfMaps::try_from(taken(ebpf, "UNWIND_ROWS")?)?,
+            rows: ArrayOfMaps::try_from(rows)?,
+            rows_descriptor,
             chunks: Vec::new(),
         })
     }
@@ -80,10 +95,9 @@ impl UnwindMaps {
         } = placement;
         self.rules
             .write(new_rules.start, rules.get(new_rules.clone()).unwrap_or_default());
+        let chunks = pieces.iter().map(|piece| piece.chunk as usize + 1).max();
+        self.add_chunks(chunks.unwrap_or(0))?;
         for piece in pieces {
-            while self.chunks.len() <= piece.chunk as usize {
-                self.add_chunk()?;
-            }
             self.chunks[piece.chunk as usize].write(piece.place as usize, &piece.rows);
         }
         self.pages.write(record.first_page as usize, pages);
@@ -91,17 +105,30 @@ impl UnwindMaps {
         Ok(())
     }
 
-    fn add_chunk(&mut self) -> Result<(), KernelError> {
-        let definition = aya_obj::Map::new_from_params(ARRAY, 4, CHUNK_BYTES, 1, BPF_F_MMAPABLE);
-        let chunk = MapData::create(definition, "unwind_rows", None)?;
-        let index = u32::try_from(self.chunks.len()).unwrap_or(u32::MAX);
-        self.rows.set(index, &chunk, 0)?;
-        // The outer map and the mapping keep it.
-        self.chunks.push(Shared::map(
-            chunk.fd().as_fd(),
-            "UNWIND_ROWS",
-            CHUNK_ROWS as usize,
-        )?);
+    /// Has so many chunks.
+    fn add_chunks(&mut self, count: usize) -> Result<(), KernelError> {
+        let new: Vec<MapData> = (self.chunks.len()..count)
+            .map(|_| {
+                let definition = aya_obj::Map::new_from_params(ARRAY, 4, CHUNK_BYTES, 1, BPF_F_MMAPABLE);
+                MapData::create(definition, "unwind_rows", None)
+            })
+            .collect::<Result<_, _>>()?;
+        if new.is_empty() {
+            return Ok(());
+        }
+        let first = u32::try_from(self.chunks.len()).unwrap_or(u32::MAX);
+        let inner: Vec<BorrowedFd<'_>> = new.iter().map(|chunk| chunk.fd().as_fd()).collect();
+        if let Err(error) = syscall::set_inner_maps(self.rows_descriptor.as_fd(), first, &inner) {
+            tracing::debug!(%error, "chunks are added one by one");
+            for (index, chunk) in (first..).zip(&new) {
+                self.rows.set(index, chunk, 0)?;
+            }
+        }
+        for chunk in &new {
+            // The outer map and the mapping keep it.
+            let rows = Shared::map(chunk.fd().as_fd(), ROWS, CHUNK_ROWS as usize)?;
+            self.chunks.push(rows);
+        }
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use profiler_common::instruction::Action;
 use super::{
     error::{Reason, SessionError},
     library::Library,
+    outlines,
     refusal::gone_or,
     thread_tables::ThreadTables,
 };
@@ -113,10 +114,12 @@ fn know(shown: &str, file: &File, key: &FileKey, library: &Library) -> std::io::
     match (index, hazards) {
         (Ok(index), Ok(hazards)) => {
             // What others may write to can be another file's by the time that it is read.
-            let folder = library.outlines().filter(|_| !is_copied);
+            let folder = library
+                .outlines()
+                .filter(|_| !is_copied && key.length >= outlines::MIN_LENGTH);
             let place = folder.and_then(|folder| folder.place(index.build_id(), key));
             let index = match place {
-                Some(place) => index.with_outlines(place),
+                Some(place) => index.with_outlines(Arc::new(place)),
                 None => index,
             };
             Ok(Some(KnownFile {

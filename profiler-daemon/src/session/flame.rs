@@ -1,6 +1,6 @@
 //! What a flame graph is made of, while somebody looks at one.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use profiler_common::{probe::ProbeId, record::SpanEnd};
 
@@ -14,20 +14,29 @@ use super::{
 };
 use crate::{
     aggregate::{
-        Nesting, Over, ScopeAggregate, calltree::NodeId, join::Sample, latency::AgeConfig,
-        predicate::Predicate, threshold::Band,
+        Nesting, Over, ScopeAggregate,
+        calltree::{CallTree, NodeId},
+        join::Sample,
+        latency::AgeConfig,
+        predicate::Predicate,
+        threshold::Band,
     },
     kernel::Engine,
-    symbolize::Frame,
+    symbolize::{Frame, Stacks},
 };
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
 pub const EXPIRE_AFTER_NS: u64 = 2_000_000_000;
 
+/// Stacks whose nodes are kept; then all are looked up anew.
+const MAX_PLACED: usize = 1 << 13;
+
 /// The flame graph of one scope, of one kind of frame.
 pub struct Flame {
     kind: FlameKind,
     aggregate: ScopeAggregate,
+    /// The nodes of stacks that come again, by where these are and whether they are complete.
+    placed: HashMap<(usize, bool), (NodeId, Stacks)>,
     overs: Vec<Over>,
     /// Grows with each scope whose functions are others: its nodes have nothing in common with those before.
     generation: u64,
@@ -77,6 +86,7 @@ impl Flame {
         Self {
             kind,
             aggregate,
+            placed: HashMap::new(),
             overs: Vec::new(),
             generation: 0,
             nodes: Arc::default(),
@@ -122,9 +132,8 @@ impl Flame {
         } = sample
             && self.kind.times.contain(*activity)
             && *ts_ns >= self.since_ns
-            && let Some(stack) = stacks.of(self.kind.by)
+            && let Some(node) = self.node(stacks, *complete)
         {
-            let node = self.aggregate.intern(stack, *complete);
             let (tgid, tid, ts_ns, weight_ns, count) = (*tgid, *tid, *ts_ns, *weight_ns, *count);
             self.aggregate.sample(&Sample {
                 tgid,
@@ -136,6 +145,23 @@ impl Flame {
                 spans,
             });
         }
+    }
+
+    /// The node of a stack.
+    fn node(&mut self, stacks: &Stacks, complete: bool) -> Option<NodeId> {
+        let key = (stacks.address(), complete);
+        if let Some((node, _)) = self.placed.get(&key) {
+            return Some(*node);
+        }
+        let node = self.aggregate.intern(stacks.of(self.kind.by)?, complete);
+        // Those that found no room are counted each time.
+        if stacks.are_shared() && node != CallTree::other(complete) {
+            if self.placed.len() >= MAX_PLACED {
+                self.placed.clear();
+            }
+            self.placed.insert(key, (node, stacks.clone()));
+        }
+        Some(node)
     }
 
     /// Takes the end of a span.

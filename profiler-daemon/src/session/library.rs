@@ -3,15 +3,11 @@
 
 use std::{
     collections::HashMap,
-    path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{
-    files::{KnownFile, Size},
-    outlines::Folder,
-};
-use crate::target::contents::FileKey;
+use super::files::{KnownFile, Size};
+use crate::{cache::Folder, target::contents::FileKey};
 
 /// Files whose symbols are kept.
 const MAX_FILES: usize = 256;
@@ -46,10 +42,10 @@ struct Entry {
 impl Library {
     /// One that keeps outlines in a folder.
     #[must_use]
-    pub fn new(outlines: Option<PathBuf>) -> Self {
+    pub fn new(outlines: Option<Arc<Folder>>) -> Self {
         Self {
             kept: Arc::default(),
-            outlines: outlines.map(|path| Arc::new(Folder::new(path))),
+            outlines,
         }
     }
 

@@ -30,6 +30,7 @@
 //! | `spans` | the slowest calls of the window |
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
+//! | `remembered` | stacks that were named before |
 //! | `calibrate` | the probes' own share of a duration |
 //! | `sampling` | what became of the samples on their way |
 //! | `picture` | what a view shows |
@@ -56,6 +57,7 @@ mod picture;
 mod population;
 mod prepare;
 mod refusal;
+mod remembered;
 mod running;
 mod sampling;
 mod source;
@@ -68,7 +70,13 @@ mod thread_tables;
 mod trace;
 mod watchers;
 
-use std::{io, path::PathBuf, sync::mpsc};
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, mpsc},
+};
+
+use crate::cache::Folder;
 
 pub use by_value::{CallsByValue, ValueCalls};
 pub use command::{
@@ -99,7 +107,7 @@ pub struct Config {
     pub engine: crate::kernel::Config,
     /// Sessions that may exist at once.
     pub max_sessions: usize,
-    /// Where outlines of debug information are kept, if they are: [`default_cache`].
+    /// Where what is made of large files is kept, if it is: [`default_cache`].
     pub cache: Option<PathBuf>,
 }
 
@@ -116,7 +124,7 @@ impl Default for Config {
 /// The folder in which our own user keeps what can be made anew.
 #[must_use]
 pub fn default_cache() -> Option<PathBuf> {
-    outlines::Folder::default_path()
+    Folder::default_path()
 }
 
 /// Starts the session task.
@@ -125,9 +133,11 @@ pub fn default_cache() -> Option<PathBuf> {
 /// Where a thread cannot be made.
 pub fn start(config: Config) -> io::Result<Handle> {
     let (commands, inbox) = mpsc::sync_channel(MAX_QUEUED);
-    let library = Library::new(config.cache.clone());
+    crate::kernel::prepare();
+    let folder = config.cache.clone().map(|path| Arc::new(Folder::new(path)));
+    let library = Library::new(folder.clone());
     std::thread::Builder::new()
         .name("sessions".to_owned())
-        .spawn(move || owner::Owner::new(config, inbox).run())?;
+        .spawn(move || owner::Owner::new(config, folder, inbox).run())?;
     Ok(Handle { commands, library })
 }

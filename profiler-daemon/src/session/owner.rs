@@ -27,6 +27,7 @@ use super::{
     trace::TraceBatch,
 };
 use crate::{
+    cache::Folder,
     follow::Following,
     kernel::{Ability, Engine, Times},
     symbolize::{Groupings, SideLoaded},
@@ -48,6 +49,8 @@ const PREPARE_NS: u64 = 1_000_000_000;
 /// The session task.
 pub struct Owner {
     config: Config,
+    /// Where what is made of large files is kept.
+    folder: Option<Arc<Folder>>,
     inbox: Receiver<Command>,
     running: Option<Running>,
     sessions: BTreeMap<String, Session>,
@@ -56,9 +59,10 @@ pub struct Owner {
 
 impl Owner {
     /// A task with no sessions.
-    pub fn new(config: Config, inbox: Receiver<Command>) -> Self {
+    pub fn new(config: Config, folder: Option<Arc<Folder>>, inbox: Receiver<Command>) -> Self {
         Self {
             config,
+            folder,
             inbox,
             running: None,
             sessions: BTreeMap::new(),
@@ -351,13 +355,14 @@ impl Owner {
     /// The engine, loaded when first needed.
     fn running(&mut self) -> Result<&mut Running, SessionError> {
         if self.running.is_none() {
+            let folder = self.folder.clone();
             let mut engine = Engine::load(&self.config.engine).map_err(|error| kernel_refusal(&error))?;
             let no_thread = |error| SessionError::new(Reason::Kernel, format!("starting a thread: {error}"));
             let (symbols, frames) = Symbols::start().map_err(no_thread)?;
             let maps = engine
                 .take_unwind_maps()
                 .ok_or_else(|| SessionError::new(Reason::Kernel, "the unwind tables are taken"))?;
-            let following = Following::start(maps).map_err(no_thread)?;
+            let following = Following::start(maps, folder).map_err(no_thread)?;
             let now_ns = monotonic_ns();
             tracing::info!(ability = ?engine.ability(), "engine loaded");
             self.running = Some(Running {

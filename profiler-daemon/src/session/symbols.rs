@@ -14,9 +14,9 @@ use std::{
 
 use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
 
-use super::cost::monotonic_ns;
+use super::{cost::monotonic_ns, remembered::Remembered};
 use crate::{
-    kernel::{Activity, Hit, Interval, Record, UserStack},
+    kernel::{Activity, Hit, Interval, Record, SharedStack, UserStack},
     symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer},
 };
 
@@ -220,6 +220,7 @@ impl Symbols {
 
 fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<NamedBatch>) {
     let mut frames_sent = symbolizer.frames().len();
+    let mut remembered = Remembered::default();
     while let Ok(job) = inbox.recv() {
         match job {
             Job::Forget(pid) => symbolizer.forget(pid),
@@ -237,7 +238,14 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
             } => {
                 let mut named = Vec::with_capacity(records.len());
                 for record in records {
-                    name(&mut symbolizer, record, groupings, now_ns, &mut named);
+                    name(
+                        &mut symbolizer,
+                        &mut remembered,
+                        record,
+                        groupings,
+                        now_ns,
+                        &mut named,
+                    );
                 }
                 let frames = symbolizer.frames();
                 let new = frames.get(frames_sent..).unwrap_or_default().to_vec();
@@ -319,6 +327,7 @@ impl Walked {
 /// Names a record: one or more come of it.
 fn name(
     symbolizer: &mut Symbolizer,
+    remembered: &mut Remembered,
     record: Record,
     groupings: Groupings,
     now_ns: u64,
@@ -337,42 +346,58 @@ fn name(
             user: addresses,
             flags,
         } => {
-            let user = UserStack { addresses, flags };
-            let stack = name_stack(symbolizer, tgid, &kernel, user, groupings, now_ns);
-            let (activity, complete) = (Activity::OnCpu, stack.complete);
+            let stack = Taken {
+                thread: (tgid, tid),
+                kernel: &kernel,
+                user: &UserStack { addresses, flags },
+                activity: Activity::OnCpu,
+            };
+            let (stacks, complete) = name_taken(symbolizer, remembered, &stack, groupings, now_ns);
             named.push(Named::Sample {
                 tgid,
                 tid,
                 ts_ns,
                 weight_ns,
-                activity,
+                activity: Activity::OnCpu,
                 count: 1,
                 spans,
-                stacks: stack.group(symbolizer, groupings, (tgid, tid), activity, now_ns),
+                stacks,
                 complete,
             });
         }
-        Record::OffCpu(interval) => name_interval(symbolizer, &interval, groupings, now_ns, named),
+        Record::OffCpu(interval) => {
+            name_interval(symbolizer, remembered, &interval, groupings, now_ns, named);
+        }
     }
 }
 
 /// Names the stack of an interval off the CPU: a sample for each thing that the thread did.
 fn name_interval(
     symbolizer: &mut Symbolizer,
+    remembered: &mut Remembered,
     interval: &Interval,
     groupings: Groupings,
     now_ns: u64,
     named: &mut Vec<Named>,
 ) {
     let (tgid, tid) = (interval.tgid, interval.tid);
-    let stack = match interval.stack.as_deref() {
-        Some(stack) => {
-            let kernel = outside_scheduler(symbolizer, &stack.kernel);
-            name_stack(symbolizer, tgid, kernel, stack.user.clone(), groupings, now_ns)
-        }
-        None => NamedFrames::not_taken(symbolizer, groupings),
-    };
     for (number, (activity, weight_ns)) in interval.parts().enumerate() {
+        let (stacks, complete) = match interval.stack.as_deref() {
+            Some(SharedStack { kernel, user, .. }) => {
+                let stack = Taken {
+                    thread: (tgid, tid),
+                    kernel,
+                    user,
+                    activity,
+                };
+                name_taken(symbolizer, remembered, &stack, groupings, now_ns)
+            }
+            None => {
+                let frames = NamedFrames::not_taken(symbolizer, groupings);
+                let stacks = frames.group(symbolizer, groupings, (tgid, tid), activity, now_ns);
+                (stacks, frames.complete)
+            }
+        };
         named.push(Named::Sample {
             tgid,
             tid,
@@ -381,10 +406,57 @@ fn name_interval(
             activity,
             count: u64::from(number == 0),
             spans: interval.spans.clone(),
-            stacks: stack.group(symbolizer, groupings, (tgid, tid), activity, now_ns),
-            complete: stack.complete,
+            stacks,
+            complete,
         });
     }
+}
+
+/// A stack as it was taken.
+struct Taken<'a> {
+    /// Process and thread.
+    thread: (u32, u32),
+    kernel: &'a [u64],
+    user: &'a UserStack,
+    /// What the thread did there.
+    activity: Activity,
+}
+
+/// Names a stack, unless it was named before; says whether it is complete.
+fn name_taken(
+    symbolizer: &mut Symbolizer,
+    remembered: &mut Remembered,
+    stack: &Taken<'_>,
+    groupings: Groupings,
+    now_ns: u64,
+) -> (Stacks, bool) {
+    let Taken {
+        thread: (tgid, tid),
+        kernel,
+        user,
+        activity,
+    } = *stack;
+    remembered.turn_to(groupings, (tgid, activity), user.flags, kernel, &user.addresses);
+    let (generation, fleeting) = (symbolizer.generation(tgid, now_ns), symbolizer.fleeting());
+    if let Some(known) = remembered.get(generation) {
+        return known;
+    }
+    let kernel = match activity {
+        Activity::OnCpu => kernel,
+        _ => outside_scheduler(symbolizer, kernel),
+    };
+    let frames = name_stack(symbolizer, tgid, kernel, user.clone(), groupings, now_ns);
+    let stacks = frames.group(symbolizer, groupings, (tgid, tid), activity, now_ns);
+    // Threads and processes can be given other names.
+    let is_lasting = fleeting == symbolizer.fleeting()
+        && generation == symbolizer.generation(tgid, now_ns)
+        && ![Grouping::Thread, Grouping::Process]
+            .into_iter()
+            .any(|grouping| groupings.contain(grouping));
+    if is_lasting {
+        remembered.keep(generation, &stacks, frames.complete);
+    }
+    (stacks, frames.complete)
 }
 
 /// A kernel's stack without what the scheduler does once it has been asked for another thread, our own programs among it.

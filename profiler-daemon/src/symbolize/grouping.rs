@@ -1,5 +1,7 @@
 //! What the frames of a stack stand for.
 
+use std::sync::Arc;
+
 use super::frame::FrameId;
 
 /// What a frame stands for.
@@ -61,9 +63,9 @@ impl FromIterator<Grouping> for Groupings {
     }
 }
 
-/// One stack in the groupings that were asked for; frames root first.
+/// One stack in the groupings that were asked for; frames root first. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Stacks(Vec<(Grouping, Vec<FrameId>)>);
+pub struct Stacks(Arc<[(Grouping, Vec<FrameId>)]>);
 
 impl Stacks {
     /// Makes a stack for each grouping.
@@ -74,6 +76,18 @@ impl Stacks {
                 .map(|grouping| (grouping, make(grouping)))
                 .collect(),
         )
+    }
+
+    /// Where they are: while they are kept, no others are there.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.0.as_ptr().addr()
+    }
+
+    /// Whether others have these too: a stack that is remembered, and comes again.
+    #[must_use]
+    pub fn are_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
     }
 
     /// The stack in a grouping, where it was asked for.

@@ -80,4 +80,5 @@ pub use grouping::{Grouping, Groupings, Stacks};
 pub use name::demangle;
 pub use reason::Reason;
 pub use sideload::{SideLoadError, SideLoaded};
+pub use space::Generation;
 pub use symbolizer::Symbolizer;

@@ -36,12 +36,21 @@ pub(super) enum Detail {
     Line,
 }
 
+/// A state of what is known of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Generation {
+    space: u64,
+    read: u64,
+}
+
 /// A process's executable mappings, as last read.
 pub(super) struct Space {
     pid: u32,
     mappings: Vec<(Mapping, Behind)>,
     read_at_ns: Option<u64>,
     resolved: HashMap<(u64, Detail), Resolved>,
+    /// Which space it is, and how often what was resolved has been forgotten.
+    generation: Generation,
     /// Read once code without a file is seen.
     perf_map: Option<Box<PerfFile>>,
     /// When it was last used, by the symbolizer's counter.
@@ -49,9 +58,14 @@ pub(super) struct Space {
 }
 
 impl Space {
-    pub fn new(pid: u32) -> Self {
+    /// One that nothing is known of yet; no two have the same number.
+    pub fn new(pid: u32, number: u64) -> Self {
         Self {
             pid,
+            generation: Generation {
+                space: number,
+                read: 0,
+            },
             mappings: Vec::new(),
             read_at_ns: None,
             resolved: HashMap::new(),
@@ -60,11 +74,21 @@ impl Space {
         }
     }
 
-    /// The frames at an address, where it was resolved before and what is known is not too old.
-    pub fn known(&mut self, address: u64, detail: Detail, now_ns: u64) -> Option<&Resolved> {
+    /// What is known, where it is not too old: what was found in the same generation is found again.
+    pub fn generation(&mut self, now_ns: u64) -> Generation {
+        self.refresh(now_ns);
+        self.generation
+    }
+
+    fn refresh(&mut self, now_ns: u64) {
         if self.age_ns(now_ns).is_none_or(|age| age >= AGE_MAX_NS) {
             self.read(now_ns);
         }
+    }
+
+    /// The frames at an address, where it was resolved before and what is known is not too old.
+    pub fn known(&mut self, address: u64, detail: Detail, now_ns: u64) -> Option<&Resolved> {
+        self.refresh(now_ns);
         self.resolved.get(&(address, detail))
     }
 
@@ -139,6 +163,7 @@ impl Space {
             .eq(self.mappings.iter().map(|(mapping, _)| mapping));
         if !same {
             self.resolved.clear();
+            self.generation.read += 1;
             self.mappings = mappings
                 .into_iter()
                 .map(|mapping| (mapping, Behind::NotOpened))

@@ -9,7 +9,7 @@ use super::{
     kernel::KernelSymbols,
     reason::Reason,
     sideload::SideLoaded,
-    space::{Behind, Detail, Space},
+    space::{Behind, Detail, Generation, Space},
     tasks::Tasks,
 };
 use crate::target::Mapping;
@@ -44,6 +44,9 @@ pub struct Symbolizer {
     /// The frames of modules, by frame.
     modules_of: HashMap<FrameId, FrameId>,
     uses: u64,
+    spaces_made: u64,
+    /// Addresses that may come out otherwise the next time: compiled code, and where nothing is mapped.
+    fleeting: u64,
 }
 
 impl Symbolizer {
@@ -63,8 +66,7 @@ impl Symbolizer {
 
     /// Reads what a process has mapped, and opens the files, while it is there: it may end before its first stack is named.
     pub fn meet(&mut self, pid: u32, now_ns: u64) {
-        let space = self.spaces.entry(pid).or_insert_with(|| Space::new(pid));
-        for address in space.begins(now_ns) {
+        for address in self.space(pid).begins(now_ns) {
             self.resolve_user_lines(pid, address, now_ns, &mut Vec::new());
         }
     }
@@ -76,23 +78,15 @@ impl Symbolizer {
     }
 
     fn resolve(&mut self, pid: u32, address: u64, detail: Detail, now_ns: u64, out: &mut Vec<FrameId>) {
+        self.space(pid);
         let Self {
             frames,
             modules,
             spaces,
-            uses,
+            fleeting,
             ..
         } = self;
-        *uses += 1;
-        if spaces.len() >= PROCESSES_MAX && !spaces.contains_key(&pid) {
-            let oldest = spaces
-                .iter()
-                .min_by_key(|(_, space)| space.used)
-                .map(|(&pid, _)| pid);
-            oldest.and_then(|oldest| spaces.remove(&oldest));
-        }
-        let space = spaces.entry(pid).or_insert_with(|| Space::new(pid));
-        space.used = *uses;
+        let Some(space) = spaces.get_mut(&pid) else { return };
         if let Some(known) = space.known(address, detail, now_ns) {
             out.extend_from_slice(known);
             return;
@@ -102,6 +96,7 @@ impl Symbolizer {
             return;
         }
         let Some((mapping, behind)) = space.mapping(address, now_ns) else {
+            *fleeting += 1;
             let unknown = Frame::named(UNKNOWN, &UNKNOWN.into(), false);
             out.push(frames.intern(Frame {
                 unresolved: Some(Reason::NotMapped),
@@ -122,6 +117,7 @@ impl Symbolizer {
             Err(reason) => reason,
         };
         if may_be_compiled(mapping) {
+            *fleeting += 1;
             let bytes = space.perf_map_bytes();
             let compiled = space.compiled(address, now_ns, frames);
             let grown = space.perf_map_bytes() > bytes;
@@ -138,6 +134,42 @@ impl Symbolizer {
         let resolved: Arc<[_]> = Arc::new([without_symbols(mapping, address, reason, frames)]);
         out.extend_from_slice(&resolved);
         space.remember(address, detail, resolved);
+    }
+
+    /// What is known of a process, which is used now.
+    fn space(&mut self, pid: u32) -> &mut Space {
+        let Self {
+            spaces,
+            uses,
+            spaces_made,
+            ..
+        } = self;
+        *uses += 1;
+        if spaces.len() >= PROCESSES_MAX && !spaces.contains_key(&pid) {
+            let oldest = spaces
+                .iter()
+                .min_by_key(|(_, space)| space.used)
+                .map(|(&pid, _)| pid);
+            oldest.and_then(|oldest| spaces.remove(&oldest));
+        }
+        let space = spaces.entry(pid).or_insert_with(|| {
+            *spaces_made += 1;
+            Space::new(pid, *spaces_made)
+        });
+        space.used = *uses;
+        space
+    }
+
+    /// What is known of a process: an address that was resolved in the same generation, and was not
+    /// [fleeting](Self::fleeting), comes out the same.
+    pub fn generation(&mut self, pid: u32, now_ns: u64) -> Generation {
+        self.space(pid).generation(now_ns)
+    }
+
+    /// How many addresses were resolved so far that may come out otherwise the next time.
+    #[must_use]
+    pub fn fleeting(&self) -> u64 {
+        self.fleeting
     }
 
     /// Lets go of perf maps, those not used for longest first, until the others are within their bound.

@@ -8,6 +8,7 @@ use std::{
     fs::{File, Metadata},
     io::{self, Read as _, Seek as _, SeekFrom},
     os::unix::fs::{FileExt as _, MetadataExt as _},
+    time::{Duration, SystemTime},
 };
 
 use memmap2::Mmap;
@@ -38,6 +39,29 @@ impl FileKey {
     #[must_use]
     pub const fn shares_device(&self, other: &Self) -> bool {
         self.device == other.device
+    }
+
+    /// Which file it is, and when that was last changed in any way: no owner of a file can choose these.
+    #[must_use]
+    pub const fn identity(&self) -> [u64; 4] {
+        let (seconds, nanoseconds) = self.changed;
+        [
+            self.device,
+            self.inode,
+            seconds.cast_unsigned(),
+            nanoseconds.cast_unsigned(),
+        ]
+    }
+
+    /// Whether it was last changed so long ago, by the system's clock.
+    #[must_use]
+    pub fn is_older_than(&self, age: Duration) -> bool {
+        let (Ok(seconds), Ok(nanoseconds)) = (u64::try_from(self.changed.0), u32::try_from(self.changed.1))
+        else {
+            return true;
+        };
+        let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+        changed.elapsed().is_ok_and(|elapsed| elapsed >= age)
     }
 
     /// Of a file as it is now.

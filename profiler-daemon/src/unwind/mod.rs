@@ -10,6 +10,7 @@
 //! | `flatten.rs` | entries put in order: overlaps, gaps, padding |
 //! | `padding.rs` | whether bytes between functions are padding |
 //! | `table.rs` | [`Table`]: a module's rows by page, and [`build`] |
+//! | `kept.rs` | a table as bytes, as it is kept on disk, and back |
 //! | `rule_set.rs` | [`RuleSet`]: rules interned |
 //! | `runs.rs` | free runs of numbers, first fit |
 //! | `segments.rs` | where a file's text comes to lie in a process |
@@ -29,6 +30,7 @@ mod entry;
 mod expression;
 mod flatten;
 mod image;
+mod kept;
 mod padding;
 mod rule_set;
 mod runs;

@@ -133,6 +133,12 @@ impl Store {
         self.chunks.len()
     }
 
+    /// Whether the module that is known by `key` has a place.
+    #[must_use]
+    pub fn holds(&self, key: &Key) -> bool {
+        self.held.contains_key(key)
+    }
+
     /// The index of the module that is known by `key`, with one more user; `None` where it is to be
     /// [`Self::add`]ed.
     pub fn acquire(&mut self, key: &Key) -> Option<u32> {

@@ -18,7 +18,7 @@ pub const MAX_MODULE_PAGES: u64 = 1 << 14;
 pub const MAX_MODULE_ROWS: usize = collect::MAX_ROWS;
 
 /// Distinct rules of a module; further ones are unsupported. The most seen is below 1,000.
-const MAX_MODULE_RULES: usize = 4096;
+pub(super) const MAX_MODULE_RULES: usize = 4096;
 
 /// Why a file has no table.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
