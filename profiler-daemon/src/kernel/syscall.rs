@@ -3,7 +3,7 @@
 use std::{
     ffi::CStr,
     io,
-    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
 use aya_obj::generated::bpf_insn;
@@ -51,8 +51,9 @@ struct ProgLoad {
 #[repr(C)]
 #[derive(Default)]
 struct Batch {
-    in_batch: u64,
-    out_batch: u64,
+    /// Where reading goes on, and will: not for writing.
+    from: u64,
+    to: u64,
     keys: u64,
     values: u64,
     count: u32,
@@ -121,7 +122,7 @@ fn bpf<T>(command: libc::c_long, attributes: &mut T) -> io::Result<OwnedFd> {
 pub fn set_inner_maps(outer: BorrowedFd<'_>, first: u32, inner: &[BorrowedFd<'_>]) -> io::Result<()> {
     let count = u32::try_from(inner.len()).unwrap_or(u32::MAX);
     let keys: Vec<u32> = (first..first.saturating_add(count)).collect();
-    let values: Vec<i32> = inner.iter().map(|map| map.as_raw_fd()).collect();
+    let values: Vec<i32> = inner.iter().map(AsRawFd::as_raw_fd).collect();
     let mut attributes = Batch {
         keys: keys.as_ptr() as u64,
         values: values.as_ptr() as u64,

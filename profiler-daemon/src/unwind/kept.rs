@@ -138,7 +138,7 @@ impl Table {
                 && rows.first().is_none_or(|row| row.offset == 0)
                 && rows.windows(2).all(|pair| pair[0].offset < pair[1].offset)
         };
-        self.base % PAGE_BYTES == 0
+        self.base.is_multiple_of(PAGE_BYTES)
             && self.rules.starts_with(&reserved)
             && bounds == (Some(&0), u32::try_from(self.rows.len()).ok().as_ref())
             && self.page_starts.is_sorted()
