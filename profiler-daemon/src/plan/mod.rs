@@ -29,6 +29,7 @@ pub mod values;
 mod held;
 mod left;
 mod sites;
+mod subprograms;
 
 pub use dwarf::DebugIndex;
 pub use functions::{Function, ModuleIndex};

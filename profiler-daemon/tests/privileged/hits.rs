@@ -9,9 +9,13 @@ use profiler_daemon::{
         ModuleIndex, lines,
         values::{self, DebugFile, DebugSections, Lowered, Returns, Site},
     },
+    session::SessionInfo,
 };
 
-use super::fixture::{self, Fixture};
+use super::{
+    fixture::{self, Fixture},
+    service::{ROOT, Service},
+};
 
 /// Of every level of optimization the same program.
 const LEVELS: [&str; 3] = ["hits_o0", "hits_o1", "hits_o2"];
@@ -108,12 +112,17 @@ impl Target {
         (spec, lowered)
     }
 
-    /// Lets it run; gives what was recorded meanwhile, for all of which the ring buffer has room.
-    fn run(&mut self, engine: &mut Engine, attachment: &Attachment) -> Vec<Hit> {
-        self.fixture.run();
+    /// What it computes is what it does without probes.
+    fn says_its_sum(&self) {
         let sum = (0..i64::try_from(self.hits).unwrap()).fold(0_i64, |sum, n| (sum + 2 * n + n % 7) ^ n);
         let told = format!("sink {sum}\n");
         assert!(self.fixture.output.contains(&told), "{}", self.fixture.output);
+    }
+
+    /// Lets it run; gives what was recorded meanwhile, for all of which the ring buffer has room.
+    fn run(&mut self, engine: &mut Engine, attachment: &Attachment) -> Vec<Hit> {
+        self.fixture.run();
+        self.says_its_sum();
         let mut hits = Vec::new();
         engine.drain(usize::MAX, |record| {
             if let Record::Hit(hit) = record {
@@ -282,4 +291,42 @@ fn no_more_than_the_limit_is_recorded() {
     );
     engine.detach(attachment);
     target.end();
+}
+
+#[test]
+#[ignore = "attaches probes: needs root"]
+fn lines_whose_instructions_programs_do_are_counted_and_do_no_harm() {
+    let marked = SOURCE.lines().position(|line| line.contains("probed")).unwrap() + 1;
+    let begins = SOURCE
+        .lines()
+        .position(|line| line.contains("void serve("))
+        .unwrap()
+        + 1;
+    for level in LEVELS {
+        let service = Service::start();
+        let mut target = Target::start(level);
+        let pid = target.fixture.pid();
+        // Not every line has code.
+        let attach = |line: usize| service.attach(pid, &format!("serve/hits.c:{line}")).ok();
+        let sessions: Vec<SessionInfo> = (begins..begins + 12).filter_map(attach).collect();
+        assert!(sessions.len() >= 5, "{level}: {} lines", sessions.len());
+        for session in &sessions {
+            println!("{level} {}: {:?}", session.scope, session.warnings);
+        }
+        target.fixture.run();
+        target.says_its_sum();
+        let counted = service.handle.counted(ROOT, vec![pid]);
+        let counted = service.runtime.block_on(counted).unwrap();
+        let step = format!("hits.c:{marked}");
+        let of_line: Vec<u64> = counted
+            .iter()
+            .filter(|counted| counted.step == step)
+            .map(|counted| counted.count)
+            .collect();
+        assert_eq!(of_line, [target.hits as u64], "{level}");
+        for session in &sessions {
+            service.end(session);
+        }
+        target.end();
+    }
 }

@@ -23,7 +23,7 @@ use super::{
     ranges::Ranges,
     scopes::{Body, Inlined, shown_name},
     types::Types,
-    units::{Known, Reader, headers, sections, subprograms},
+    units::{Known, Reader, functions_holding, headers, sections},
 };
 
 /// Inlined instances of one function that are described.
@@ -147,7 +147,7 @@ pub(in crate::plan) fn entries(
     let mut found = HashMap::new();
     for (number, addresses) in by_unit {
         let Some(unit) = reader.unit(number) else { continue };
-        for (address, offset) in subprograms(reader.dwarf, &unit, &addresses, &reader.budget.steps) {
+        for (address, offset) in functions_holding(reader.dwarf, &unit, &addresses, &reader.budget.steps) {
             found.insert(address, (number, offset));
         }
     }

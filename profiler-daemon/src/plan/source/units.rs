@@ -20,6 +20,7 @@ use super::{
         functions::ModuleIndex,
         left::Left,
         outline::Part,
+        subprograms::subprograms,
     },
     budget::Budget,
     rows::{Files, UnitRows},
@@ -277,7 +278,7 @@ fn take(addresses: &mut BTreeSet<u64>, range: Range<u64>) -> Vec<u64> {
 }
 
 /// The innermost function of a unit that holds each of these addresses.
-pub(super) fn subprograms<'a>(
+pub(super) fn functions_holding<'a>(
     dwarf: &Dwarf<Slice<'a>>,
     unit: &Unit<Slice<'a>>,
     addresses: &[u64],
@@ -286,22 +287,10 @@ pub(super) fn subprograms<'a>(
     let addresses: BTreeSet<u64> = addresses.iter().copied().collect();
     let mut found = HashMap::new();
     let mut scan = || -> gimli::Result<()> {
-        let mut entries = unit.entries_raw(None)?;
-        for _ in 0..MAX_ENTRIES {
-            if entries.is_empty() || left.is_short() {
+        for offset in subprograms(unit, MAX_ENTRIES)? {
+            let offset = offset?;
+            if left.is_short() {
                 break;
-            }
-            let offset = entries.next_offset();
-            let Some(abbreviation) = entries.read_abbreviation()? else {
-                continue;
-            };
-            let attributes = abbreviation.attributes();
-            entries.skip_attributes(attributes)?;
-            let has_code = attributes
-                .iter()
-                .any(|attribute| matches!(attribute.name(), gimli::DW_AT_low_pc | gimli::DW_AT_ranges));
-            if abbreviation.tag() != gimli::DW_TAG_subprogram || !has_code {
-                continue;
             }
             let entry = unit.entry(offset)?;
             for range in ranges(dwarf, unit, &entry, left) {

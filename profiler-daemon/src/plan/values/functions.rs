@@ -1,6 +1,7 @@
 //! Which function and blocks an address is in.
 
 use super::{
+    super::subprograms::subprograms,
     entry::Entry,
     file::{DebugFile, Functions, Slice},
     refusal::Refusal,
@@ -45,22 +46,15 @@ impl<'a> DebugFile<'a> {
             return Ok(Rc::clone(functions));
         }
         let mut found = Vec::new();
-        let mut entries = unit.entries_raw(None)?;
-        while !entries.is_empty() && found.len() < MAX_FUNCTIONS {
-            let at = entries.next_offset();
-            let Some(abbreviation) = entries.read_abbreviation()? else {
-                continue;
-            };
-            let attributes = abbreviation.attributes();
-            entries.skip_attributes(attributes)?;
-            let has_code = attributes
-                .iter()
-                .any(|attribute| matches!(attribute.name(), gimli::DW_AT_low_pc | gimli::DW_AT_ranges));
-            if abbreviation.tag() == gimli::DW_TAG_subprogram && has_code {
-                let entry = Entry::at(unit, at)?;
-                let ranges = self.ranges(&entry).into_iter();
-                // What the linker left out begins at 0.
-                found.extend(ranges.filter(|range| range.start != 0).map(|range| (range, at)));
+        for at in subprograms(unit, usize::MAX)? {
+            let at = at?;
+            let entry = Entry::at(unit, at)?;
+            let ranges = self.ranges(&entry).into_iter();
+            // What the linker left out begins at 0.
+            let ranges = ranges.filter(|range| range.start != 0);
+            found.extend(ranges.map(|range| (range, at)));
+            if found.len() >= MAX_FUNCTIONS {
+                break;
             }
         }
         let functions: Functions = found.into();
