@@ -11,12 +11,12 @@
 mod region;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     ops::Range,
     rc::Rc,
 };
 
-use gimli::UnitOffset;
+use gimli::{ColumnType, UnitOffset};
 
 pub use self::region::When;
 use self::region::{Graph, Region};
@@ -172,6 +172,7 @@ pub fn find(module: &ModuleIndex, name: &Name, long_nops: bool) -> FoundInstance
             module,
             long_nops,
             found: FoundInstances::default(),
+            beginnings: HashMap::new(),
         };
         search.run(reader, name);
         search.found
@@ -181,6 +182,8 @@ pub fn find(module: &ModuleIndex, name: &Name, long_nops: bool) -> FoundInstance
 
 /// An instance as the debug information has it.
 struct Described {
+    /// The entry of what is inlined.
+    origin: usize,
     known: Rc<Known>,
     kind: Match,
     unit: usize,
@@ -213,6 +216,8 @@ struct Search<'m> {
     module: &'m ModuleIndex,
     long_nops: bool,
     found: FoundInstances,
+    /// Where calls begin, by unit and what is inlined.
+    beginnings: HashMap<(usize, usize), BTreeSet<u64>>,
 }
 
 impl Search<'_> {
@@ -282,6 +287,7 @@ impl Search<'_> {
             .attr_value(gimli::DW_AT_entry_pc)
             .and_then(|value| dwarf.attr_address(&unit, value).ok().flatten());
         Some(Described {
+            origin,
             known: reader.known(origin),
             kind,
             unit: number,
@@ -351,7 +357,7 @@ impl Search<'_> {
             let ranges = Ranges::new(one.ranges.iter().cloned());
             let region = holder.graph.region(&ranges, one.entry);
             let region = region.and_then(|region| {
-                if is_copied(reader, holder, described, one, &region) {
+                if self.is_copied(reader, holder, described, one, &region) {
                     Err(Reason::Copied)
                 } else {
                     Ok(region)
@@ -450,12 +456,89 @@ fn shown(one: &Described, holder: &Holder) -> String {
     text
 }
 
-/// Whether a call begins in an instance a second time.
-///
-/// GCC writes a row of the line of the function's declaration where each of its calls begins. Others write none, and
-/// there the first line of the instance tells: it begins again where the instance was copied, and in loops.
-fn is_copied(
+impl Search<'_> {
+    /// Whether a call begins in an instance a second time.
+    ///
+    /// GCC writes a row of the place of the function's declaration where each of its calls begins. Others write none, and
+    /// there the first line of the instance tells: it begins again where the instance was copied, and in loops.
+    fn is_copied(
+        &mut self,
+        reader: &mut Reader<'_, '_>,
+        holder: &Holder,
+        described: &[Described],
+        one: &Described,
+        region: &Region,
+    ) -> bool {
+        let is_of = |address: u64, other: &Described| {
+            let entry = other.entry.unwrap_or_else(|| other.start());
+            address == entry || holder.graph.leads_straight(address, entry)
+        };
+        let key = (one.unit, one.origin);
+        let beginnings = self
+            .beginnings
+            .entry(key)
+            .or_insert_with(|| beginnings(reader, one));
+        let hull = holder
+            .code
+            .within(&Ranges::new(std::iter::once(one.start()..one.end())));
+        let own: Vec<u64> = hull
+            .iter()
+            .flat_map(|range| beginnings.range(range.clone()).copied())
+            .collect();
+        if one.entry.is_some() && own.iter().any(|&address| is_of(address, one)) {
+            return own
+                .iter()
+                .any(|&address| !described.iter().any(|other| is_of(address, other)));
+        }
+        begins_again(reader, &hull, holder, described, one, region)
+    }
+}
+
+/// Where calls of what is inlined begin in a unit, by rows of the place of its declaration.
+fn beginnings(reader: &mut Reader<'_, '_>, one: &Described) -> BTreeSet<u64> {
+    let mut found = BTreeSet::new();
+    let source = &one.known.declared.source;
+    let file = reader.files.number(&source.file);
+    let column = reader
+        .entry(one.origin)
+        .and_then(|(_, entry)| entry.attr_value(gimli::DW_AT_decl_column)?.udata_value());
+    let Some((unit, program)) = reader
+        .unit(one.unit)
+        .and_then(|unit| Some((Rc::clone(&unit), unit.line_program.clone()?)))
+    else {
+        return found;
+    };
+    let mut rows = program.rows();
+    // What comes after something damaged is not known.
+    while let Ok(Some((_, row))) = rows.next_row() {
+        if !reader.budget.work.take(1) {
+            break;
+        }
+        let is_there = row.is_stmt()
+            && !row.end_sequence()
+            && row.line().is_some_and(|line| line.get() == source.line)
+            && match (column, row.column()) {
+                (Some(column), ColumnType::Column(own)) => own.get() == column,
+                _ => true,
+            };
+        let (dwarf, budget) = (reader.dwarf, reader.budget);
+        if is_there
+            && file != 0
+            && reader
+                .files
+                .of_unit(dwarf, &unit, one.unit, row.file_index(), budget)
+                == file
+        {
+            found.insert(row.address());
+        }
+    }
+    found
+}
+
+/// Whether the first line of an instance begins again in it, and not in a loop of its own.
+fn begins_again(
     reader: &mut Reader<'_, '_>,
+    hull: &Ranges,
     holder: &Holder,
     described: &[Described],
     one: &Described,
@@ -464,34 +547,15 @@ fn is_copied(
     let Some(rows) = reader.rows(one.unit) else {
         return false;
     };
-    let hull = Ranges::new(std::iter::once(one.start()..one.end()));
-    let (rows, _) = rows.within(&holder.code.within(&hull), reader.budget);
-    let source = &one.known.declared.source;
-    let file = reader.files.number(&source.file);
+    let (rows, _) = rows.within(hull, reader.budget);
     let entry = region.entries[0];
-    let begins: BTreeSet<u64> = rows
-        .iter()
-        .filter(|row| row.begins && file != 0 && row.file == file && u64::from(row.line) == source.line)
-        .map(|row| row.range.start)
-        .collect();
-    let is_of = |address: u64, other: &Described| {
-        let entry = other.entry.unwrap_or_else(|| other.start());
-        address == entry || holder.graph.leads_straight(address, entry)
-    };
-    if one.entry.is_some() && begins.iter().any(|&address| is_of(address, one)) {
-        return begins
-            .iter()
-            .any(|&address| !described.iter().any(|other| is_of(address, other)));
-    }
     let Some(first) = rows.iter().rfind(|row| row.range.contains(&entry)) else {
         return false;
     };
-    let others = described.iter().filter(|other| !std::ptr::eq(*other, one));
-    let others = Ranges::new(
-        others
-            .filter(|other| other.start() > entry)
-            .flat_map(|other| other.ranges.clone()),
-    );
+    let others = described
+        .iter()
+        .filter(|other| !std::ptr::eq(*other, one) && other.start() > entry);
+    let others = Ranges::new(others.flat_map(|other| other.ranges.clone()));
     rows.iter().any(|row| {
         let address = row.range.start;
         row.begins

@@ -455,6 +455,7 @@ fn condition(instruction: &Instruction) -> Option<Condition> {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges")]
 mod tests {
     use std::ops::Range;
 
