@@ -305,9 +305,11 @@ unsafe fn write_entry(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
 /// Records the values that are found by what a span returns, which is about to end. Where they find no room, the end says it.
 ///
 /// # Safety
-/// `ctx` is the program's own, its registers those that the span returns with.
+/// `ctx` is the program's own, its registers those that the span returns with; `span` is a live map value.
 #[inline(never)]
-pub unsafe fn follow(ctx: *mut c_void, probe: ProbeId, sequence: u32) {
+pub unsafe fn follow(ctx: *mut c_void, span: *const OpenSpan) {
+    // SAFETY: the caller's.
+    let (probe, sequence) = unsafe { ((*span).probe, (*span).sequence) };
     let Some(slot) = HITS.get_ptr_mut(probe.index() & (MAX_PROBES - 1)) else {
         return;
     };

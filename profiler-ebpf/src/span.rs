@@ -176,7 +176,7 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
         let joined = (*span).flags & OpenSpan::JOINED != 0;
         if hits > 0 || slow || joined {
             if (*slot).flags & ProbeSlot::FOLLOWS != 0 && !ctx.is_null() {
-                hit::follow(ctx, cookie.probe(), (*span).sequence);
+                hit::follow(ctx, span);
             }
             let slow = if slow { SpanEnd::SLOW } else { 0 };
             let joined = if joined { SpanEnd::JOINED } else { 0 };
