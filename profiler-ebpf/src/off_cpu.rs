@@ -90,7 +90,6 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
     if spans == 0 && sampling.flags & Sampling::OFF_CPU == 0 {
         return 0;
     }
-    emit::count(Counter::OffCpuAttempted);
     // SAFETY: as above.
     let stack = unsafe {
         if is_allowed(scratch, begun_ns) {
@@ -114,6 +113,7 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         taking_ns: start_ns.wrapping_sub(begun_ns) as u32,
     };
     if OFF_CPU.insert(ids as u32, &off, 0).is_err() {
+        emit::count(Counter::OffCpuAttempted);
         emit::count(Counter::OffCpuLimit);
     }
     0
@@ -147,6 +147,8 @@ pub fn come(task: *mut c_void, thread: u32) -> u32 {
     };
     // There is nothing to be done where it was removed meanwhile.
     let _ = OFF_CPU.remove(thread);
+    // One that goes on is not attempted yet.
+    emit::count(Counter::OffCpuAttempted);
     if Fill::now().should_yield() {
         emit::count(Counter::OffCpuYielded);
         return 0;

@@ -292,8 +292,8 @@ pub struct FlamePicture {
     /// Weights and summary.
     pub picture: Picture,
     /// Samples that were attempted since the flame graph began, of all targets that are sampled. Those of
-    /// other sessions left aside, the last picture's samples and its losses that begin with `sample_` add
-    /// up to it; before, some may be on their way.
+    /// other sessions left aside, the last picture's samples and its losses that begin with `sample_` or `off_cpu_`, those
+    /// of stacks alone (`off_cpu_stack_`) apart, add up to it; before, some may be on their way.
     pub attempted: u64,
     /// Losses by reason.
     pub lost: Losses,
