@@ -382,21 +382,18 @@ fn name_interval(
 ) {
     let (tgid, tid) = (interval.tgid, interval.tid);
     for (number, (activity, weight_ns)) in interval.parts().enumerate() {
-        let (stacks, complete) = match interval.stack.as_deref() {
-            Some(SharedStack { kernel, user, .. }) => {
-                let stack = Taken {
-                    thread: (tgid, tid),
-                    kernel,
-                    user,
-                    activity,
-                };
-                name_taken(symbolizer, remembered, &stack, groupings, now_ns)
-            }
-            None => {
-                let frames = NamedFrames::not_taken(symbolizer, groupings);
-                let stacks = frames.group(symbolizer, groupings, (tgid, tid), activity, now_ns);
-                (stacks, frames.complete)
-            }
+        let (stacks, complete) = if let Some(SharedStack { kernel, user, .. }) = interval.stack.as_deref() {
+            let stack = Taken {
+                thread: (tgid, tid),
+                kernel,
+                user,
+                activity,
+            };
+            name_taken(symbolizer, remembered, &stack, groupings, now_ns)
+        } else {
+            let frames = NamedFrames::not_taken(symbolizer, groupings);
+            let stacks = frames.group(symbolizer, groupings, (tgid, tid), activity, now_ns);
+            (stacks, frames.complete)
         };
         named.push(Named::Sample {
             tgid,
