@@ -100,7 +100,7 @@ pub fn span_return(ctx: RetProbeContext) -> u32 {
 pub fn span_ret(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
-    if step::leaves_function(registers, cookie) {
+    if step::takes_branch(registers, cookie) && step::leaves_function(registers, cookie) {
         span::exit(
             ctx.as_ptr(),
             cookie,

@@ -25,7 +25,7 @@ use profiler_common::{
     thread::{OpenSpan, ThreadState},
 };
 
-use crate::{atomic, emit, gate, histogram, hit, maps::PROBES, registers::Registers, task};
+use crate::{atomic, emit, gate, histogram, maps::PROBES, registers::Registers, task};
 
 /// The page that the kernel maps into a target for its return probes. A return address there means
 /// that a return probe is pending on that very stack slot.
@@ -175,16 +175,18 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
         let slow = duration_ns >= (*slot).threshold_ns;
         let joined = (*span).flags & OpenSpan::JOINED != 0;
         if hits > 0 || slow || joined {
-            if (*slot).flags & ProbeSlot::FOLLOWS != 0 && !ctx.is_null() {
-                hit::follow(ctx, span);
-            }
             let slow = if slow { SpanEnd::SLOW } else { 0 };
             let joined = if joined { SpanEnd::JOINED } else { 0 };
+            let follows = if (*slot).flags & ProbeSlot::FOLLOWS != 0 {
+                emit::FOLLOWS
+            } else {
+                0
+            };
             emit::span_end(
                 span,
                 u32::from(hits),
                 start_ns.wrapping_add(duration_ns),
-                slow | joined,
+                slow | joined | follows,
                 ctx,
             );
         }

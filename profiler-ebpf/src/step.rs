@@ -22,12 +22,17 @@ const SIGN: u64 = 1 << 7;
 const OVERFLOW: u64 = 1 << 11;
 const ARITHMETIC: u64 = CARRY | PARITY | ADJUST | ZERO | SIGN | OVERFLOW;
 
-/// Whether the instruction really leaves its function, or what is inlined. A jump through a register may be a `switch`.
+/// Whether a conditional jump goes the way that leaves what is inlined; true of other instructions. Programs that do the
+/// instruction themselves have no such site.
+#[inline(always)]
+pub fn takes_branch(registers: Registers, cookie: Cookie) -> bool {
+    cookie.flags() & Cookie::BRANCH == 0
+        || Condition::from_number(cookie.site() as u8).holds(registers.flags())
+}
+
+/// Whether the instruction really leaves its function. A jump through a register may be a `switch`.
 #[inline(always)]
 pub fn leaves_function(registers: Registers, cookie: Cookie) -> bool {
-    if cookie.flags() & Cookie::BRANCH != 0 {
-        return Condition::from_number(cookie.site() as u8).holds(registers.flags());
-    }
     if cookie.flags() & Cookie::MAY_STAY_INSIDE == 0 {
         return true;
     }

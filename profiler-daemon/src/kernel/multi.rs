@@ -23,6 +23,9 @@ const OLDEST: (u32, u32) = (6, 10);
 /// another thread's, and the two would overwrite each other's.
 const SHARED_STACK: u32 = 64;
 
+/// The verifier rounds up to this before it compares (`round_up_stack_depth` in `kernel/bpf/verifier.c`).
+const ROUNDED_TO: u32 = 16;
+
 /// The programs of an object, ready to be loaded for multi links.
 pub struct MultiPrograms {
     object: Object,
@@ -161,6 +164,7 @@ fn deepest_stack(statistics: &str) -> Option<u32> {
         .split('+')
         .filter_map(|bytes| bytes.trim().parse().ok())
         .max()
+        .map(|bytes: u32| bytes.next_multiple_of(ROUNDED_TO))
 }
 
 /// The descriptor of a map of any of the kinds that the object has.
@@ -183,8 +187,14 @@ mod tests {
 
     #[test]
     fn the_deepest_stack_counts() {
-        let statistics = "verification time 2380 usec\nstack depth 24+56+8\nprocessed 1151 insns\n";
-        assert_eq!(deepest_stack(statistics), Some(56));
+        let statistics =
+            |depths| format!("verification time 2380 usec\nstack depth {depths}\nprocessed 1151 insns\n");
+        assert_eq!(deepest_stack(&statistics("24+48+8")), Some(48));
+        assert_eq!(
+            deepest_stack(&statistics("24+56+8")),
+            Some(SHARED_STACK),
+            "56 is taken as 64"
+        );
         assert_eq!(deepest_stack(""), None);
     }
 }

@@ -16,6 +16,10 @@ use crate::error::{Error, Result};
 /// `BPF_PRIV_STACK_MIN_SIZE` in `include/linux/bpf_verifier.h`.
 const SHARED_BYTES: u64 = 64;
 
+/// The verifier rounds the stack of a function up to this before it compares: `round_up_stack_depth` in
+/// `kernel/bpf/verifier.c`.
+const ROUNDED_TO: u64 = 16;
+
 /// Sections whose programs can be preempted by others of their kind.
 const PREEMPTIBLE: [&str; 2] = ["uprobe", "uretprobe"];
 
@@ -175,6 +179,7 @@ fn read(
             _ => (),
         }
     }
+    function.stack_bytes = function.stack_bytes.next_multiple_of(ROUNDED_TO);
     if calls_loop {
         function.stack_bytes += BPF_LOOP_BYTES;
     }
