@@ -26,6 +26,7 @@
 //! | `by_value` | calls by the value of an expression where they begin |
 //! | `trace` | hits and ended calls on their way to those who watch them |
 //! | `spans` | the slowest calls of the window |
+//! | `waits` | who threads wait for |
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
 //! | `calibrate` | the probes' own share of a duration |
@@ -61,6 +62,7 @@ mod state;
 mod steps;
 mod symbols;
 mod trace;
+mod waits;
 mod watchers;
 
 use std::{io, path::PathBuf, sync::mpsc};
@@ -83,6 +85,7 @@ pub use source_text::SourceText;
 pub use spans::{SlowSpan, SpanChild, SpansPicture};
 pub use symbols::NamedStack;
 pub use trace::{TraceBatch, TracedHit, TracedValue};
+pub use waits::WaitsPicture;
 
 /// How the session task is set up.
 #[derive(Clone, Debug)]

@@ -23,6 +23,7 @@ use super::{
     state::{Session, Terms},
     symbols::Symbols,
     trace::TraceBatch,
+    waits::WaitsPicture,
 };
 use crate::{
     follow::Following,
@@ -183,6 +184,12 @@ impl Owner {
             } => {
                 self.watch_spans(caller, &name, interval_ns, wanted, reply);
             }
+            Command::WatchWaits {
+                caller,
+                name,
+                interval_ns,
+                reply,
+            } => self.watch_waits(caller, &name, interval_ns, reply),
             Command::Stop { .. } => unreachable!("`run` takes it"),
         }
     }
@@ -280,6 +287,37 @@ impl Owner {
         {
             session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
             session.read(&running.engine, now_ns);
+        }
+        self.open_sampled(name, now_ns, watch, reply);
+    }
+
+    fn watch_waits(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        interval_ns: u64,
+        reply: Reply<tokio::sync::watch::Receiver<Option<Arc<WaitsPicture>>>>,
+    ) {
+        let now_ns = monotonic_ns();
+        let watch = self.session(caller, name).and_then(|session| {
+            let refuse = |why: &str| {
+                let message = format!("session `{name}` {why}");
+                Err(SessionError::new(Reason::ArgumentInvalid, message))
+            };
+            if session.is_of_line() {
+                return refuse("is of a line, in which nothing waits: put its function in front of it, as in f/main.cc:1310");
+            }
+            if session.asks_for_durations() {
+                return refuse(DURATIONS_OF_WAITS);
+            }
+            refuse_returns(session)?;
+            session.renew(now_ns);
+            Ok(session.waits_watchers.add((), interval_ns, now_ns + FIRST_NS))
+        });
+        if watch.is_ok()
+            && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(name))
+        {
+            session.settle_waits(&running.engine, running.symbols.dropped());
         }
         self.open_sampled(name, now_ns, watch, reply);
     }
@@ -500,6 +538,10 @@ impl Owner {
             let message = "what is explained are the calls of one scope: make another session for another";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
+        if session.watches_waits() && prepared.steps.iter().any(|step| !step.step.predicates.is_empty()) {
+            let message = format!("session `{name}` {DURATIONS_OF_WAITS}");
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        }
         let now_ns = monotonic_ns();
         session.renew(now_ns);
         session
@@ -609,8 +651,10 @@ impl Owner {
             session.explain_watchers.sweep();
             session.flame_watchers.sweep();
             session.spans_watchers.sweep();
+            session.waits_watchers.sweep();
             session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
             session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
+            session.settle_waits(&running.engine, running.symbols.dropped());
             watchers_left |= watched && !session.samples();
             if let Some(reason) = session.target_ended() {
                 over.push((name.clone(), reason));
@@ -694,6 +738,9 @@ impl Owner {
         }
     }
 }
+
+/// Why the waits of some scopes are not shown.
+const DURATIONS_OF_WAITS: &str = "would show the waits of calls by their duration, which is not known while they wait: leave the condition on it out";
 
 /// Refuses all but a trace of calls that are shown by what they return: histograms and samples are of all of them.
 fn refuse_returns(session: &Session) -> Result<(), SessionError> {

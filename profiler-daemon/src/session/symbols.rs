@@ -1,6 +1,8 @@
 //! The thread that names addresses. All records pass through it, so that a span's end stays behind its
 //! samples, and a slow look into debug information never holds up the session task.
 
+mod wakers;
+
 use std::{
     collections::VecDeque,
     io,
@@ -14,6 +16,7 @@ use std::{
 
 use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
 
+pub use self::wakers::NamedWait;
 use super::cost::monotonic_ns;
 use crate::{
     kernel::{Activity, Hit, Interval, Record, UserStack},
@@ -47,6 +50,8 @@ pub enum Named {
     SpanEnd(SpanEnd),
     /// A line was reached.
     Hit(NamedHit),
+    /// An interval off the CPU, and who ended it; its samples follow.
+    Wait(Box<NamedWait>),
 }
 
 /// A line that was reached, and the stack of the thread there, where that was asked for.
@@ -372,6 +377,10 @@ fn name_interval(
         }
         None => NamedFrames::not_taken(symbolizer, groupings),
     };
+    if interval.asks_waker {
+        let wait = wakers::name_wait(symbolizer, interval, &stack.functions, now_ns);
+        named.push(Named::Wait(Box::new(wait)));
+    }
     for (number, (activity, weight_ns)) in interval.parts().enumerate() {
         named.push(Named::Sample {
             tgid,

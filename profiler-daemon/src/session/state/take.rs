@@ -45,6 +45,12 @@ impl Session {
             match record {
                 Named::SpanEnd(end) => self.span_end(end),
                 Named::Hit(hit) => self.hit(hit),
+                Named::Wait(wait) => {
+                    let pids = self.pids();
+                    if let Some(waits) = self.waits.as_mut().filter(|_| pids.contains(&wait.wait.thread.0)) {
+                        waits.take(wait, &pids);
+                    }
+                }
                 Named::Sample { tgid, .. } => {
                     if self.processes.iter().any(|process| process.pid() == *tgid) {
                         self.flames.values_mut().for_each(|flame| flame.sample(record));
