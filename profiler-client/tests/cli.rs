@@ -5,6 +5,7 @@
 mod fake;
 mod spans;
 mod trace;
+mod waits;
 
 use std::{
     fs,

@@ -28,3 +28,4 @@ mod spans;
 mod trace;
 mod users;
 mod verbs;
+mod waits;

@@ -9,6 +9,7 @@
 //! | `source` | a function's source as a message |
 //! | `trace` | hits as messages |
 //! | `spans` | the slowest calls as messages |
+//! | `waits` | who is waited for as messages |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
 
@@ -25,5 +26,6 @@ mod status;
 mod targets;
 mod trace;
 mod views;
+mod waits;
 
 pub use server::{InProcess, ServerError, in_process, serve};
