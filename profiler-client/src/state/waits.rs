@@ -100,6 +100,7 @@ impl WaitsState {
     }
 
     /// A node's stack, root first.
+    #[must_use]
     pub fn stack(&self, node: &v1::WaitNode) -> impl DoubleEndedIterator<Item = &v1::Frame> {
         node.stack.iter().filter_map(|id| self.frames.get(id))
     }
