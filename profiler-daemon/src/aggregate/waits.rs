@@ -10,7 +10,6 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
-    ops::Range,
     sync::Arc,
 };
 
@@ -32,7 +31,13 @@ pub const MAX_REMEMBERED: usize = 256;
 pub const MAX_DEPTH: usize = 48;
 
 /// Waits that are looked at to tell what one was for.
-const MAX_STEPS: usize = 1024;
+const MAX_STEPS: u64 = 1024;
+
+/// Those that are looked at in a second, to tell what all were for.
+const STEPS_PER_S: u64 = 1_000_000;
+
+/// Those of them that may come at once.
+const STEPS_AT_ONCE: u64 = STEPS_PER_S / 4;
 
 /// Stacks that are told apart.
 const MAX_STACKS: usize = 16_384;
@@ -128,15 +133,113 @@ pub struct Node {
     pub count: u64,
     /// The longest of them.
     pub longest_ns: u64,
-    /// Threads that waited or ran there, up to [`MAX_COUNTED`].
+    /// Threads that waited, woke or ran there, up to [`MAX_COUNTED`].
+    pub threads: usize,
+}
+
+/// A [`Place`] whose stack has a number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Spot {
+    thread: FrameId,
+    stack: usize,
+}
+
+/// A [`Kind`] whose stack has a number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Key {
+    Waited(Spot, Waiting),
+    Woken(Spot, bool),
+    Interrupt(FrameId),
+    Unseen,
+    Ran,
+    Runnable,
+}
+
+/// A node as it is kept.
+struct Kept {
+    parent: Option<usize>,
+    key: Key,
+    time_ns: u64,
+    own_ns: u64,
+    count: u64,
+    longest_ns: u64,
     threads: BTreeSet<Thread>,
 }
 
-impl Node {
-    /// Threads that waited, woke or ran there, up to [`MAX_COUNTED`].
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.threads.len()
+/// Who ended a wait that is remembered.
+#[derive(Clone, Copy)]
+enum By {
+    Unseen,
+    Interrupt(FrameId),
+    Thread {
+        thread: Thread,
+        spot: Spot,
+        is_own: bool,
+    },
+}
+
+/// A wait that is remembered.
+#[derive(Clone, Copy)]
+struct Remembered {
+    times: [u64; 3],
+    spot: Spot,
+    waiting: Option<Waiting>,
+    by: By,
+}
+
+/// Stacks by number.
+struct Stacks {
+    numbers: HashMap<Arc<[FrameId]>, usize>,
+    /// The first stands for those that there was no room for.
+    stacks: Vec<Arc<[FrameId]>>,
+}
+
+impl Default for Stacks {
+    fn default() -> Self {
+        Self {
+            numbers: HashMap::new(),
+            stacks: vec![Arc::new([FrameId::OTHER])],
+        }
+    }
+}
+
+impl Stacks {
+    fn spot(&mut self, place: &Place) -> Spot {
+        let stack = match self.numbers.get(&place.stack) {
+            Some(number) => *number,
+            None if self.stacks.len() >= MAX_STACKS => 0,
+            None => {
+                let number = self.stacks.len();
+                self.stacks.push(Arc::clone(&place.stack));
+                self.numbers.insert(Arc::clone(&place.stack), number);
+                number
+            }
+        };
+        Spot {
+            thread: place.thread,
+            stack,
+        }
+    }
+
+    fn place(&self, spot: Spot) -> Place {
+        Place {
+            thread: spot.thread,
+            stack: self
+                .stacks
+                .get(spot.stack)
+                .map_or_else(|| Arc::new([]), Arc::clone),
+        }
+    }
+
+    fn kind(&self, key: Key) -> Kind {
+        match key {
+            Key::Waited(spot, waiting) => Kind::Waited(self.place(spot), waiting),
+            Key::Woken(spot, is_own) => Kind::Woken(self.place(spot), is_own),
+            Key::Interrupt(function) => Kind::Interrupt(function),
+            Key::Unseen => Kind::Unseen,
+            Key::Ran => Kind::Ran,
+            Key::Runnable => Kind::Runnable,
+        }
     }
 }
 
@@ -151,15 +254,44 @@ pub struct Total {
     pub runnable_ns: u64,
 }
 
+/// How many waits may still be looked at.
+struct Steps {
+    left: u64,
+    /// When that was so.
+    at_ns: u64,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self {
+            left: STEPS_AT_ONCE,
+            at_ns: 0,
+        }
+    }
+}
+
+impl Steps {
+    /// More are allowed as time passes.
+    fn pass(&mut self, now_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.at_ns).min(1_000_000_000);
+        let more = passed_ns * STEPS_PER_S / 1_000_000_000;
+        if more > 0 {
+            self.left = (self.left + more).min(STEPS_AT_ONCE);
+            self.at_ns = now_ns;
+        }
+    }
+}
+
 /// The tree, and what it is made from.
 #[derive(Default)]
 pub struct Waits {
-    stacks: HashSet<Arc<[FrameId]>>,
+    stacks: Stacks,
     threads: HashMap<Thread, Past>,
     /// Threads that were off the CPU when the recording began, and since when is not known.
     off_at_first: HashSet<Thread>,
-    nodes: Vec<Node>,
-    by_kind: HashMap<(Option<usize>, Kind), usize>,
+    nodes: Vec<Kept>,
+    by_key: HashMap<(Option<usize>, Key), usize>,
+    steps: Steps,
     total: Total,
 }
 
@@ -169,26 +301,33 @@ struct Past {
     /// Before this it is not known.
     known_from_ns: u64,
     /// Oldest first.
-    waits: VecDeque<Wait>,
+    waits: VecDeque<Remembered>,
 }
 
 /// What a thread did in some time.
+#[derive(Default)]
 struct Deeds {
-    waits: Vec<(Range<u64>, Wait)>,
+    waits: Vec<Part>,
     runnable_ns: u64,
     ran_ns: u64,
 }
 
-/// A wait, or a part of one, that is being followed.
-struct Followed<'a> {
-    /// The node of the wait.
-    node: usize,
-    place: &'a Place,
+/// A wait, or as much of it as lies in another.
+#[derive(Clone, Copy)]
+struct Part {
+    from_ns: u64,
+    to_ns: u64,
+    spot: Spot,
     waiting: Waiting,
-    time: Range<u64>,
-    waker: &'a Waker,
+    by: By,
     /// Whose it is.
     thread: Thread,
+}
+
+impl Part {
+    fn length_ns(&self) -> u64 {
+        self.to_ns - self.from_ns
+    }
 }
 
 impl Waits {
@@ -204,21 +343,46 @@ impl Waits {
 
     /// Takes an interval; the tree has it if it is `asked` for. Those of one thread come in their order, and those of
     /// whoever ended it come before it.
-    pub fn take(&mut self, mut wait: Wait, asked: bool) {
-        self.share(&mut wait.place.stack);
-        if let Waker::Thread { place, .. } = &mut wait.waker {
-            self.share(&mut place.stack);
-        }
+    pub fn take(&mut self, wait: &Wait, asked: bool) {
+        let by = match &wait.waker {
+            Waker::Unseen => By::Unseen,
+            Waker::Interrupt(function) => By::Interrupt(*function),
+            Waker::Thread {
+                thread,
+                place,
+                is_own,
+            } => By::Thread {
+                thread: *thread,
+                spot: self.stacks.spot(place),
+                is_own: *is_own,
+            },
+        };
+        let remembered = Remembered {
+            times: wait.times,
+            spot: self.stacks.spot(&wait.place),
+            waiting: wait.waiting,
+            by,
+        };
+        self.steps.pass(wait.times[2]);
         if asked {
-            self.show(&wait);
+            self.show(wait.thread, &remembered);
         }
-        self.remember(wait);
+        self.remember(wait.thread, remembered);
     }
 
     /// The tree: parents first.
     #[must_use]
-    pub fn nodes(&self) -> &[Node] {
-        &self.nodes
+    pub fn nodes(&self) -> Vec<Node> {
+        let node = |kept: &Kept| Node {
+            parent: kept.parent,
+            kind: self.stacks.kind(kept.key),
+            time_ns: kept.time_ns,
+            own_ns: kept.own_ns,
+            count: kept.count,
+            longest_ns: kept.longest_ns,
+            threads: kept.threads.len(),
+        };
+        self.nodes.iter().map(node).collect()
     }
 
     /// What it comes to.
@@ -227,157 +391,151 @@ impl Waits {
         self.total
     }
 
-    fn show(&mut self, wait: &Wait) {
-        let [start_ns, woken_ns, end_ns] = wait.times;
-        self.total.runnable_ns += end_ns - woken_ns;
-        let (Some(waiting), true) = (wait.waiting, woken_ns > start_ns) else {
+    fn show(&mut self, thread: Thread, wait: &Remembered) {
+        let [from_ns, to_ns, end_ns] = wait.times;
+        self.total.runnable_ns += end_ns - to_ns;
+        let (Some(waiting), true) = (wait.waiting, to_ns > from_ns) else {
             return;
         };
+        let part = Part {
+            from_ns,
+            to_ns,
+            spot: wait.spot,
+            waiting,
+            by: wait.by,
+            thread,
+        };
         self.total.waits += 1;
-        self.total.waited_ns += woken_ns - start_ns;
-        let kind = Kind::Waited(wait.place.clone(), waiting);
-        if let Some(node) = self.add(None, kind, woken_ns - start_ns, wait.thread) {
-            let followed = Followed {
-                node,
-                place: &wait.place,
-                waiting,
-                time: start_ns..woken_ns,
-                waker: &wait.waker,
-                thread: wait.thread,
-            };
-            self.follow(&followed, 0, &mut MAX_STEPS.clone());
+        self.total.waited_ns += part.length_ns();
+        let mut steps = MAX_STEPS.min(self.steps.left);
+        let before = steps;
+        self.add_wait(None, part, 0, &mut steps);
+        self.steps.left -= before - steps;
+    }
+
+    /// Adds a wait, and what it was for.
+    fn add_wait(&mut self, parent: Option<usize>, part: Part, depth: usize, steps: &mut u64) {
+        let key = Key::Waited(part.spot, part.waiting);
+        if let Some(node) = self.add(parent, key, part.length_ns(), part.thread) {
+            self.follow(node, part, depth, steps);
         }
     }
 
-    /// Lays the time of a wait at the doors of those who ended it.
-    fn follow(&mut self, wait: &Followed<'_>, depth: usize, steps: &mut usize) {
-        let length_ns = wait.time.end - wait.time.start;
-        let (thread, place, is_own) = match wait.waker {
-            Waker::Unseen => {
-                self.add(Some(wait.node), Kind::Unseen, length_ns, wait.thread);
+    /// Lays the time of a wait, which a node has, at the doors of those who ended it.
+    fn follow(&mut self, node: usize, wait: Part, depth: usize, steps: &mut u64) {
+        let (thread, spot, is_own) = match wait.by {
+            By::Unseen => {
+                self.add(Some(node), Key::Unseen, wait.length_ns(), wait.thread);
                 return;
             }
-            Waker::Interrupt(function) => {
+            By::Interrupt(function) => {
                 self.add(
-                    Some(wait.node),
-                    Kind::Interrupt(*function),
-                    length_ns,
+                    Some(node),
+                    Key::Interrupt(function),
+                    wait.length_ns(),
                     wait.thread,
                 );
                 return;
             }
-            Waker::Thread {
-                thread,
-                place,
-                is_own,
-            } => (*thread, place, *is_own),
+            By::Thread { thread, spot, is_own } => (thread, spot, is_own),
         };
-        let deeds = self.deeds(thread, is_own, &wait.time, steps);
-        let (queued, waited): (Vec<_>, Vec<_>) = deeds
-            .waits
-            .into_iter()
-            .partition(|(_, own)| own.waiting == Some(wait.waiting) && own.place == *wait.place);
-        let queued_ns: u64 = queued.iter().map(|(time, _)| time.end - time.start).sum();
-        let woken = if length_ns > queued_ns {
-            let kind = Kind::Woken(place.clone(), is_own);
-            self.add(Some(wait.node), kind, length_ns - queued_ns, thread)
+        let deeds = if is_own {
+            self.deeds(thread, wait.from_ns, wait.to_ns, steps)
         } else {
-            None
+            Deeds::default()
         };
-        let inside = depth < MAX_DEPTH;
-        for (time, own) in queued.iter().filter(|_| inside) {
-            let part = Followed {
-                time: time.clone(),
-                waker: &own.waker,
-                thread,
-                ..*wait
-            };
-            self.follow(&part, depth + 1, steps);
-        }
-        let Some(woken) = woken else { return };
-        for (kind, time_ns) in [(Kind::Ran, deeds.ran_ns), (Kind::Runnable, deeds.runnable_ns)] {
-            if time_ns > 0 {
-                self.add(Some(woken), kind, time_ns, thread);
+        let in_queue = |own: &Part| own.waiting == wait.waiting && own.spot == wait.spot;
+        let queued_ns: u64 = deeds
+            .waits
+            .iter()
+            .filter(|own| in_queue(own))
+            .map(Part::length_ns)
+            .sum();
+        let own_ns = wait.length_ns() - queued_ns;
+        let woken = (own_ns > 0)
+            .then(|| self.add(Some(node), Key::Woken(spot, is_own), own_ns, thread))
+            .flatten();
+        if let Some(woken) = woken {
+            for (key, time_ns) in [(Key::Ran, deeds.ran_ns), (Key::Runnable, deeds.runnable_ns)] {
+                if time_ns > 0 {
+                    self.add(Some(woken), key, time_ns, thread);
+                }
             }
         }
-        for (time, own) in waited.iter().filter(|_| inside) {
-            let Some(waiting) = own.waiting else { continue };
-            let kind = Kind::Waited(own.place.clone(), waiting);
-            if let Some(node) = self.add(Some(woken), kind, time.end - time.start, thread) {
-                let part = Followed {
-                    node,
-                    place: &own.place,
-                    waiting,
-                    time: time.clone(),
-                    waker: &own.waker,
-                    thread,
-                };
-                self.follow(&part, depth + 1, steps);
+        if depth >= MAX_DEPTH {
+            return;
+        }
+        for own in deeds.waits {
+            if in_queue(&own) {
+                self.follow(node, own, depth + 1, steps);
+            } else if let Some(woken) = woken {
+                self.add_wait(Some(woken), own, depth + 1, steps);
             }
         }
     }
 
-    /// What a thread did in some time, as far as it is remembered.
-    fn deeds(&self, thread: Thread, is_own: bool, time: &Range<u64>, steps: &mut usize) -> Deeds {
-        let mut deeds = Deeds {
-            waits: Vec::new(),
-            runnable_ns: 0,
-            ran_ns: 0,
-        };
-        if !is_own {
-            return deeds;
-        }
+    /// What a thread of the target did in some time, as far as it is remembered.
+    fn deeds(&self, thread: Thread, from_ns: u64, to_ns: u64, steps: &mut u64) -> Deeds {
+        let mut deeds = Deeds::default();
         let nothing = Past::default();
         let past = match self.threads.get(&thread) {
             Some(past) => past,
             None if self.off_at_first.contains(&thread) => return deeds,
             None => &nothing,
         };
-        let mut from_ns = time.start.max(past.known_from_ns);
-        // Latest first: those nearest to the end are known where it is not followed to its beginning.
-        let mut until_ns = time.end;
-        let first = past.waits.partition_point(|wait| wait.times[2] <= time.start);
+        let mut known_ns = from_ns.max(past.known_from_ns);
+        // Latest first: where there are too many, those nearest to the end are known.
+        let mut until_ns = to_ns;
+        let first = past.waits.partition_point(|wait| wait.times[2] <= known_ns);
         for wait in past.waits.iter().skip(first).rev() {
             let [start_ns, woken_ns, end_ns] = wait
                 .times
-                .map(|at_ns| at_ns.clamp(from_ns, until_ns.max(from_ns)));
+                .map(|at_ns| at_ns.clamp(known_ns, until_ns.max(known_ns)));
             if end_ns == start_ns {
                 continue;
             }
             let Some(left) = steps.checked_sub(1) else {
-                from_ns = end_ns;
+                known_ns = end_ns;
                 break;
             };
             *steps = left;
             deeds.ran_ns += until_ns - end_ns;
             deeds.runnable_ns += end_ns - woken_ns;
-            if woken_ns > start_ns {
-                deeds.waits.push((start_ns..woken_ns, wait.clone()));
+            if let Some(waiting) = wait.waiting
+                && woken_ns > start_ns
+            {
+                deeds.waits.push(Part {
+                    from_ns: start_ns,
+                    to_ns: woken_ns,
+                    spot: wait.spot,
+                    waiting,
+                    by: wait.by,
+                    thread,
+                });
             }
             until_ns = start_ns;
         }
-        deeds.ran_ns += until_ns.saturating_sub(from_ns);
+        deeds.ran_ns += until_ns.saturating_sub(known_ns);
         deeds
     }
 
     /// Adds time to a node, which is made where there is room for it.
-    fn add(&mut self, parent: Option<usize>, kind: Kind, time_ns: u64, thread: Thread) -> Option<usize> {
-        let key = (parent, kind);
-        let at = match self.by_kind.get(&key) {
+    fn add(&mut self, parent: Option<usize>, key: Key, time_ns: u64, thread: Thread) -> Option<usize> {
+        let at = match self.by_key.get(&(parent, key)) {
             Some(at) => *at,
             None if self.nodes.len() >= MAX_NODES => return None,
             None => {
                 let at = self.nodes.len();
-                self.nodes.push(Node {
+                self.nodes.push(Kept {
                     parent,
-                    kind: key.1.clone(),
+                    key,
                     time_ns: 0,
                     own_ns: 0,
                     count: 0,
                     longest_ns: 0,
                     threads: BTreeSet::new(),
                 });
-                self.by_kind.insert(key, at);
+                self.by_key.insert((parent, key), at);
                 at
             }
         };
@@ -395,18 +553,18 @@ impl Waits {
         Some(at)
     }
 
-    fn remember(&mut self, wait: Wait) {
+    fn remember(&mut self, thread: Thread, wait: Remembered) {
         let [start_ns, _, end_ns] = wait.times;
-        if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&wait.thread) {
+        if self.threads.len() >= MAX_THREADS && !self.threads.contains_key(&thread) {
             self.forget_half();
         }
         // One that was forgotten, or off the CPU at first, is known from here on.
-        let known_from_ns = if self.off_at_first.remove(&wait.thread) {
+        let known_from_ns = if self.off_at_first.remove(&thread) {
             start_ns
         } else {
             0
         };
-        let past = self.threads.entry(wait.thread).or_insert_with(|| Past {
+        let past = self.threads.entry(thread).or_insert_with(|| Past {
             known_from_ns,
             waits: VecDeque::new(),
         });
@@ -440,17 +598,6 @@ impl Waits {
         // What they did meanwhile is not known any more.
         let room = MAX_FORGOTTEN.saturating_sub(self.off_at_first.len());
         self.off_at_first.extend(gone.into_iter().take(room));
-    }
-
-    /// Has equal stacks kept once.
-    fn share(&mut self, stack: &mut Arc<[FrameId]>) {
-        match self.stacks.get(stack) {
-            Some(known) => *stack = Arc::clone(known),
-            None if self.stacks.len() < MAX_STACKS => {
-                self.stacks.insert(Arc::clone(stack));
-            }
-            None => *stack = Arc::new([FrameId::OTHER]),
-        }
     }
 }
 

@@ -68,7 +68,7 @@ fn message(node: &Node, frames: &[Frame]) -> v1::WaitNode {
         time_ns: node.time_ns,
         count: node.count,
         longest_ns: node.longest_ns,
-        threads: number(node.threads()),
+        threads: number(node.threads),
         ..Default::default()
     };
     let kind = match &node.kind {

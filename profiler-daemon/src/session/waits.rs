@@ -26,7 +26,7 @@ pub struct WaitsPicture {
     /// Frames by number; only ever appended to.
     pub frames: Arc<Vec<Frame>>,
     /// The tree, parents first.
-    pub nodes: Arc<[Node]>,
+    pub nodes: Vec<Node>,
     /// What it comes to.
     pub total: Total,
     /// How long it has been watched.
@@ -46,6 +46,8 @@ pub struct WatchedWaits {
     inside: Option<Level>,
     /// Since when they are recorded; `None` until they are.
     since_ns: Option<u64>,
+    /// The target.
+    pids: HashSet<u32>,
     before: Sampling,
 }
 
@@ -56,6 +58,7 @@ impl WatchedWaits {
             waits: Waits::default(),
             inside,
             since_ns: None,
+            pids: HashSet::new(),
             before,
         }
     }
@@ -64,6 +67,7 @@ impl WatchedWaits {
     pub fn begin(&mut self, pids: &[u32], clock_ns: impl FnOnce() -> u64) {
         if self.since_ns.is_none() {
             self.waits = Waits::new(pids.iter().flat_map(|pid| off_the_cpu(*pid)).collect());
+            self.pids = pids.iter().copied().collect();
             self.since_ns = Some(clock_ns());
         }
     }
@@ -75,17 +79,20 @@ impl WatchedWaits {
         }
     }
 
-    /// Takes a wait of a thread of these processes.
-    pub fn take(&mut self, named: &NamedWait, pids: &[u32]) {
+    /// Takes a wait.
+    pub fn take(&mut self, named: &NamedWait) {
         let Some(since_ns) = self.since_ns else { return };
+        if !self.pids.contains(&named.wait.thread.0) {
+            return;
+        }
         let mut wait = named.wait.clone();
         if let Waker::Thread { thread, is_own, .. } = &mut wait.waker {
-            *is_own = pids.contains(&thread.0);
+            *is_own = self.pids.contains(&thread.0);
         }
         let inside = self.inside.as_ref();
         let is_inside = inside.is_none_or(|level| named.spans.iter().any(|span| level.holds(span)));
         let asked = is_inside && wait.times[0] >= since_ns;
-        self.waits.take(wait, asked);
+        self.waits.take(&wait, asked);
     }
 
     /// As it stands.
@@ -94,7 +101,7 @@ impl WatchedWaits {
             seq: 0,
             scope: Arc::clone(moment.scope),
             frames: Arc::clone(moment.frames),
-            nodes: self.waits.nodes().into(),
+            nodes: self.waits.nodes(),
             total: self.waits.total(),
             watched_ns: self
                 .since_ns

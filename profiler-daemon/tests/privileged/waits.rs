@@ -115,7 +115,7 @@ impl<'a> Tree<'a> {
                 node.time_ns as f64 / 1e6,
                 node.own_ns as f64 / 1e6,
                 node.count,
-                node.threads()
+                node.threads
             );
             self.print(Some(at), depth + 1);
         }
@@ -178,7 +178,7 @@ fn a_chain_and_a_queue_lead_to_who_is_waited_for() {
 
     // Twenty clerks wait for the keeper, and for those before them.
     let enter = tree.roots(|node| tree.is(node, "waited", "clerk-*", "enter"));
-    let threads: usize = enter.iter().map(|at| all.nodes[*at].threads()).max().unwrap();
+    let threads: usize = enter.iter().map(|at| all.nodes[*at].threads).max().unwrap();
     let by_keeper = tree.below(&enter, |node| tree.is(node, "woken", "keeper", "keeper"));
     let keep = tree.below(&by_keeper, |node| tree.is(node, "waited", "keeper", "keep"));
     let by_clerks = tree.below(&enter, |node| tree.is(node, "woken", "clerk-*", "clerk"));

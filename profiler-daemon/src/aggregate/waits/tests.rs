@@ -71,9 +71,9 @@ fn lines(waits: &Waits) -> Vec<String> {
 fn a_chain_is_followed_to_its_end() {
     let mut waits = Waits::default();
     // 3 sleeps for 60 of the 100 that 1 waits, and 2 runs before and after it has waited for 3.
-    waits.take(wait(3, 30, [20, 80, 82], Waker::Interrupt(FrameId(99))), false);
-    waits.take(wait(2, 20, [10, 85, 88], woken_by(3, 31)), false);
-    waits.take(wait(1, 10, [0, 100, 105], woken_by(2, 21)), true);
+    waits.take(&wait(3, 30, [20, 80, 82], Waker::Interrupt(FrameId(99))), false);
+    waits.take(&wait(2, 20, [10, 85, 88], woken_by(3, 31)), false);
+    waits.take(&wait(1, 10, [0, 100, 105], woken_by(2, 21)), true);
     assert_eq!(
         lines(&waits),
         [
@@ -124,7 +124,7 @@ fn a_queue_is_one_wait_for_those_at_its_head() {
                 Waker::Interrupt(FrameId(99)),
             )
         };
-        waits.take(held, false);
+        waits.take(&held, false);
     };
     hold(&mut waits, 0);
     for tid in 1..=20 {
@@ -137,7 +137,7 @@ fn a_queue_is_one_wait_for_those_at_its_head() {
                 waker(tid - 1),
             )
         };
-        waits.take(queued, true);
+        waits.take(&queued, true);
         hold(&mut waits, tid);
     }
     let all: u64 = (1..=20).map(|tid| tid * 10).sum();
@@ -152,7 +152,7 @@ fn a_queue_is_one_wait_for_those_at_its_head() {
             format!("   interrupt 99 {held}"),
         ]
     );
-    assert_eq!(waits.nodes()[0].threads(), 20);
+    assert_eq!(waits.nodes()[0].threads, 20);
     assert_eq!((waits.nodes()[0].count, waits.nodes()[0].longest_ns), (20, 200));
 }
 
@@ -160,17 +160,17 @@ fn a_queue_is_one_wait_for_those_at_its_head() {
 fn what_is_not_known_is_not_told() {
     // 2 was off the CPU when it began, and is first seen to leave it at 60.
     let mut waits = Waits::new(HashSet::from([(MAIN, 2), (MAIN, 4)]));
-    waits.take(wait(2, 20, [60, 70, 70], Waker::Unseen), false);
-    waits.take(wait(1, 10, [0, 100, 100], woken_by(2, 21)), true);
-    waits.take(wait(1, 10, [100, 110, 110], woken_by(4, 41)), true);
+    waits.take(&wait(2, 20, [60, 70, 70], Waker::Unseen), false);
+    waits.take(&wait(1, 10, [0, 100, 100], woken_by(2, 21)), true);
+    waits.take(&wait(1, 10, [100, 110, 110], woken_by(4, 41)), true);
     // 3 was there and ran; of others' threads nothing is known.
-    waits.take(wait(1, 10, [120, 130, 130], woken_by(3, 31)), true);
+    waits.take(&wait(1, 10, [120, 130, 130], woken_by(3, 31)), true);
     let other = Waker::Thread {
         thread: (9, 9),
         place: place(9, 91),
         is_own: false,
     };
-    waits.take(wait(1, 10, [140, 150, 150], other), true);
+    waits.take(&wait(1, 10, [140, 150, 150], other), true);
     assert_eq!(
         lines(&waits),
         [
@@ -192,23 +192,47 @@ fn what_a_thread_did_long_ago_is_forgotten() {
     let mut waits = Waits::default();
     for at in 0..MAX_REMEMBERED as u64 + 10 {
         waits.take(
-            wait(2, 20, [at * 10, at * 10 + 4, at * 10 + 4], Waker::Unseen),
+            &wait(2, 20, [at * 10, at * 10 + 4, at * 10 + 4], Waker::Unseen),
             false,
         );
     }
     let end = (MAX_REMEMBERED as u64 + 10) * 10;
-    waits.take(wait(1, 10, [0, end, end], woken_by(2, 21)), true);
-    let woken = &waits.nodes()[1];
+    waits.take(&wait(1, 10, [0, end, end], woken_by(2, 21)), true);
+    let woken = waits.nodes().swap_remove(1);
     assert_eq!((woken.time_ns, woken.own_ns), (end, 94));
     for tid in (10..).take(MAX_THREADS) {
         let at = end + u64::from(tid);
-        waits.take(wait(tid, 20, [at, at + 1, at + 1], Waker::Unseen), false);
+        waits.take(&wait(tid, 20, [at, at + 1, at + 1], Waker::Unseen), false);
     }
     assert!(waits.threads.len() <= MAX_THREADS);
     assert!(
         !waits.threads.contains_key(&(MAIN, 2)),
         "it was seen before all others"
     );
+}
+
+#[test]
+fn there_is_a_bound_to_what_is_looked_at() {
+    let mut waits = Waits::default();
+    for at in 0..200 {
+        waits.take(
+            &wait(2, 20, [at * 10, at * 10 + 4, at * 10 + 4], Waker::Unseen),
+            false,
+        );
+    }
+    // Each looks at all of them; there is no time in which more would be allowed.
+    let mut look = |end_ns| {
+        waits.take(&wait(1, 10, [0, 2000, end_ns], woken_by(2, 21)), true);
+        // The second is who woke it.
+        (waits.nodes().swap_remove(1).own_ns, waits.steps.left)
+    };
+    for _ in 0..STEPS_AT_ONCE / 200 {
+        assert_eq!(look(2000).0, 0);
+    }
+    let (unfollowed_ns, left) = look(2000);
+    assert!(unfollowed_ns > 1500 && left == 0, "{unfollowed_ns}, {left}");
+    // A second later there is more.
+    assert_eq!(look(2_000_000_000), (unfollowed_ns, STEPS_AT_ONCE - 200));
 }
 
 proptest! {
@@ -229,14 +253,15 @@ proptest! {
                 1 => Waker::Interrupt(FrameId(99)),
                 other => woken_by(other, 40),
             };
-            waits.take(wait(tid, function, times, waker), true);
+            waits.take(&wait(tid, function, times, waker), true);
             all += waited;
         }
-        let roots = waits.nodes().iter().filter(|node| node.parent.is_none());
+        let nodes = waits.nodes();
+        let roots = nodes.iter().filter(|node| node.parent.is_none());
         prop_assert_eq!(roots.map(|node| node.time_ns).sum::<u64>(), all);
         prop_assert_eq!(waits.total().waited_ns, all);
-        for (at, node) in waits.nodes().iter().enumerate() {
-            let children = waits.nodes().iter().filter(|child| child.parent == Some(at));
+        for (at, node) in nodes.iter().enumerate() {
+            let children = nodes.iter().filter(|child| child.parent == Some(at));
             prop_assert_eq!(children.map(|child| child.time_ns).sum::<u64>() + node.own_ns, node.time_ns);
             prop_assert!(node.parent.is_none_or(|parent| parent < at));
         }

@@ -46,9 +46,8 @@ impl Session {
                 Named::SpanEnd(end) => self.span_end(end),
                 Named::Hit(hit) => self.hit(hit),
                 Named::Wait(wait) => {
-                    let pids = self.pids();
-                    if let Some(waits) = self.waits.as_mut().filter(|_| pids.contains(&wait.wait.thread.0)) {
-                        waits.take(wait, &pids);
+                    if let Some(waits) = &mut self.waits {
+                        waits.take(wait);
                     }
                 }
                 Named::Sample { tgid, .. } => {
