@@ -28,6 +28,7 @@ use super::{
 use crate::{
     follow::Following,
     kernel::{Ability, Engine, Times},
+    plan::scope::Step,
     symbolize::{Groupings, SideLoaded},
 };
 
@@ -300,16 +301,7 @@ impl Owner {
     ) {
         let now_ns = monotonic_ns();
         let watch = self.session(caller, name).and_then(|session| {
-            let refuse = |why: &str| {
-                let message = format!("session `{name}` {why}");
-                Err(SessionError::new(Reason::ArgumentInvalid, message))
-            };
-            if session.is_of_line() {
-                return refuse("is of a line, in which nothing waits: put its function in front of it, as in f/main.cc:1310");
-            }
-            if session.asks_for_durations() {
-                return refuse(DURATIONS_OF_WAITS);
-            }
+            refuse_without_waits(name, session.steps().iter().map(|step| &step.step))?;
             refuse_returns(session)?;
             session.renew(now_ns);
             Ok(session.waits_watchers.add((), interval_ns, now_ns + FIRST_NS))
@@ -538,9 +530,8 @@ impl Owner {
             let message = "what is explained are the calls of one scope: make another session for another";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
-        if session.watches_waits() && prepared.steps.iter().any(|step| !step.step.predicates.is_empty()) {
-            let message = format!("session `{name}` {DURATIONS_OF_WAITS}");
-            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        if session.watches_waits() {
+            refuse_without_waits(name, prepared.steps.iter().map(|step| &step.step))?;
         }
         let now_ns = monotonic_ns();
         session.renew(now_ns);
@@ -739,8 +730,25 @@ impl Owner {
     }
 }
 
-/// Why the waits of some scopes are not shown.
-const DURATIONS_OF_WAITS: &str = "would show the waits of calls by their duration, which is not known while they wait: leave the condition on it out";
+/// Refuses scopes whose waits cannot be told: calls by their duration, and lines that no call is known to be around.
+fn refuse_without_waits<'a>(name: &str, steps: impl Iterator<Item = &'a Step>) -> Result<(), SessionError> {
+    let steps: Vec<&Step> = steps.collect();
+    let refuse = |why: &str| {
+        let message = format!("session `{name}` {why}");
+        Err(SessionError::new(Reason::ArgumentInvalid, message))
+    };
+    if steps.iter().any(|step| !step.predicates.is_empty()) {
+        return refuse(
+            "would show the waits of calls by their duration, which is not known while they wait: leave the condition on it out",
+        );
+    }
+    if !steps.is_empty() && !steps.iter().any(|step| step.place.has_spans()) {
+        return refuse(
+            "is of a line, in which nothing waits: put its function in front of it, as in f/main.cc:1310",
+        );
+    }
+    Ok(())
+}
 
 /// Refuses all but a trace of calls that are shown by what they return: histograms and samples are of all of them.
 fn refuse_returns(session: &Session) -> Result<(), SessionError> {

@@ -145,6 +145,9 @@ fn a_chain_and_a_queue_lead_to_who_is_waited_for() {
     }
     let [all, of_calls] = &*last else { unreachable!() };
     println!("lost: {:?}", all.lost);
+    // A slow machine may not have the time for all stacks, and says so.
+    let is_behind = small_scale() && !all.lost.is_empty();
+    assert!(all.lost.is_empty() || is_behind);
     let tree = Tree(all);
     tree.print(None, 0);
     tree.assert_adds_up();
@@ -164,8 +167,11 @@ fn a_chain_and_a_queue_lead_to_who_is_waited_for() {
         let [asked_ns, slept_ns, timer_ns] = [&ask, &fetch, &timer].map(|nodes| tree.time(nodes));
         println!("asked for {asked_ns} ns, of which the fetcher slept {slept_ns}, by the timer {timer_ns}");
         let off_ns = truth["ask"].off_ns;
-        assert!(asked_ns > 0 && asked_ns <= off_ns + off_ns / 50, "{off_ns}");
-        assert!(slept_ns > 0 && timer_ns > 0);
+        assert!(
+            (asked_ns > 0 || is_behind) && asked_ns <= off_ns + off_ns / 50,
+            "{off_ns}"
+        );
+        assert!(slept_ns > 0 && timer_ns > 0 || is_behind);
         if !small_scale() {
             assert!(asked_ns >= off_ns / 10 * 8, "{asked_ns} of {off_ns}");
             assert!(slept_ns >= truth["fetch"].least_ns / 10 * 9, "{slept_ns}");
@@ -178,7 +184,7 @@ fn a_chain_and_a_queue_lead_to_who_is_waited_for() {
 
     // Twenty clerks wait for the keeper, and for those before them.
     let enter = tree.roots(|node| tree.is(node, "waited", "clerk-*", "enter"));
-    let threads: usize = enter.iter().map(|at| all.nodes[*at].threads).max().unwrap();
+    let threads: usize = enter.iter().map(|at| all.nodes[*at].threads).max().unwrap_or(0);
     let by_keeper = tree.below(&enter, |node| tree.is(node, "woken", "keeper", "keeper"));
     let keep = tree.below(&by_keeper, |node| tree.is(node, "waited", "keeper", "keep"));
     let by_clerks = tree.below(&enter, |node| tree.is(node, "woken", "clerk-*", "clerk"));
@@ -188,8 +194,11 @@ fn a_chain_and_a_queue_lead_to_who_is_waited_for() {
         "{threads} clerks queued {queued_ns} ns: {keeper_ns} for the keeper, who slept {kept_ns}; {clerks_ns} for clerks"
     );
     let off_ns = truth["enter"].off_ns;
-    assert!(queued_ns > 0 && queued_ns <= off_ns + off_ns / 50, "{off_ns}");
-    assert!(kept_ns > 0 && clerks_ns > 0);
+    assert!(
+        (queued_ns > 0 || is_behind) && queued_ns <= off_ns + off_ns / 50,
+        "{off_ns}"
+    );
+    assert!(kept_ns > 0 && clerks_ns > 0 || is_behind);
     if !small_scale() {
         assert_eq!(threads, 20);
         assert!(queued_ns >= off_ns / 10 * 8, "{queued_ns} of {off_ns}");
@@ -221,11 +230,18 @@ fn waits_by_duration_are_refused() {
     assert!(error.message.contains("leave the condition on it out"), "{error}");
     let (session, watched) = watch("ask");
     let _pictures = watched.unwrap();
-    let edit = service
-        .handle
-        .set_scope(ROOT, session.name.clone(), "ask[> 1ms]".to_owned());
-    assert_eq!(
-        service.runtime.block_on(edit).unwrap_err().reason,
-        Reason::ArgumentInvalid
-    );
+    let edit = |scope: &str| {
+        let edit = service
+            .handle
+            .set_scope(ROOT, session.name.clone(), scope.to_owned());
+        service.runtime.block_on(edit)
+    };
+    for scope in ["ask[> 1ms]", "chain_of_waits.c:55"] {
+        assert_eq!(
+            edit(scope).unwrap_err().reason,
+            Reason::ArgumentInvalid,
+            "{scope}"
+        );
+    }
+    assert_eq!(edit("relay").unwrap().scope, "relay");
 }

@@ -7,11 +7,6 @@ use super::{
 use crate::{aggregate::join::Level, kernel::Engine};
 
 impl Session {
-    /// Whether a step asks for durations: which calls are meant is known only when they end.
-    pub fn asks_for_durations(&self) -> bool {
-        self.steps.iter().any(super::super::steps::RunningStep::asks)
-    }
-
     /// Whether somebody watches its waits.
     pub fn watches_waits(&self) -> bool {
         !self.waits_watchers.is_empty()
