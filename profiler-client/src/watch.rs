@@ -58,6 +58,15 @@ impl Message for v1::WatchSpansResponse {
     }
 }
 
+impl Message for v1::WatchWaitsResponse {
+    fn is_final(&self) -> bool {
+        self.r#final
+    }
+    fn final_reason(&self) -> &str {
+        &self.final_reason
+    }
+}
+
 impl Message for v1::WatchFlameResponse {
     fn is_final(&self) -> bool {
         self.r#final

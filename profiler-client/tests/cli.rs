@@ -6,6 +6,7 @@ mod estimate;
 mod fake;
 mod spans;
 mod trace;
+mod waits;
 
 use std::{
     fs,

@@ -88,7 +88,7 @@ pub struct StackHeader {
 
 assert_layout!(StackHeader, size 24, kind at 0, tgid at 4, tid at 8, frames at 12, flags at 14, ts_ns at 16);
 
-/// The stack of a thread that left the CPU: this header, then `kernel_frames` and `user_frames` addresses as a sample's
+/// The stack of a thread that left the CPU, or made another runnable: this header, then `kernel_frames` and `user_frames` addresses as a sample's
 /// are. It is sent once, before the intervals that name it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -139,13 +139,15 @@ pub struct OffCpuHeader {
     pub waker_tid: u32,
     /// That thread's process.
     pub waker_tgid: u32,
-    /// Always 0.
-    pub zero: u32,
+    /// Whether the stack of who made it runnable was asked for, 1 or 0.
+    pub asks_waker: u32,
+    /// [`SharedStackHeader::id`] of who made it runnable, then; 0 where that was not taken.
+    pub waker_stack: u64,
 }
 
-assert_layout!(OffCpuHeader, size 64,
+assert_layout!(OffCpuHeader, size 72,
     kind at 0, spans at 4, tgid at 8, tid at 12, start_ns at 16, woken_ns at 24, end_ns at 32, stack at 40,
-    state at 48, waker_tid at 52, waker_tgid at 56, zero at 60);
+    state at 48, waker_tid at 52, waker_tgid at 56, asks_waker at 60, waker_stack at 64);
 
 /// States that a thread leaves the CPU in: bits of the kernel's (`include/linux/sched.h`).
 pub mod state {

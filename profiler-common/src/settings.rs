@@ -66,6 +66,8 @@ impl Sampling {
     pub const OFF_CPU_IN_SPANS: u64 = 2;
     /// Intervals off the CPU are recorded of all threads.
     pub const OFF_CPU: u64 = 4;
+    /// With the intervals, the stacks of who made the threads runnable.
+    pub const WAKERS: u64 = 8;
 }
 
 assert_layout!(Sampling, size 24, weight_ns at 0, interrupt_ns at 8, flags at 16);

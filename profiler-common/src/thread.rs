@@ -54,6 +54,8 @@ pub struct OffCpu {
     pub woken_ns: u64,
     /// [`crate::record::SharedStackHeader::id`] of where it left; 0 where that was not taken.
     pub stack: u64,
+    /// The same of who made it runnable.
+    pub waker_stack: u64,
     /// Its process.
     pub tgid: u32,
     /// Spans that were open.
@@ -66,11 +68,15 @@ pub struct OffCpu {
     pub waker_tgid: u32,
     /// What the taking of the stack took of the thread, which was still on the CPU then.
     pub taking_ns: u32,
+    /// Whether the stack of who makes it runnable is asked for, 1 or 0.
+    pub asks_waker: u32,
+    /// Always 0.
+    pub zero: u32,
 }
 
-assert_layout!(OffCpu, size 48,
-    start_ns at 0, woken_ns at 8, stack at 16, tgid at 24, spans at 28, state at 32, waker_tid at 36,
-    waker_tgid at 40, taking_ns at 44);
+assert_layout!(OffCpu, size 64,
+    start_ns at 0, woken_ns at 8, stack at 16, waker_stack at 24, tgid at 32, spans at 36, state at 40,
+    waker_tid at 44, waker_tgid at 48, taking_ns at 52, asks_waker at 56, zero at 60);
 
 /// A thread's open spans, outermost first. From Linux 7.0 task storage has no room for more than 8 KiB.
 #[repr(C)]

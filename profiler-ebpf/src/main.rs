@@ -168,7 +168,7 @@ pub fn off_cpu_switch(ctx: BtfTracePointContext) -> i32 {
 /// A thread is made runnable. Runs as the one that does so.
 #[btf_tracepoint(function = "sched_waking")]
 pub fn off_cpu_wake(ctx: BtfTracePointContext) -> i32 {
-    off_cpu::wake(task::id_of(ctx.arg(0)));
+    off_cpu::wake(ctx.as_ptr(), task::id_of(ctx.arg(0)));
     0
 }
 

@@ -91,26 +91,22 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         return 0;
     }
     // SAFETY: as above.
-    let stack = unsafe {
-        if is_allowed(scratch, begun_ns) {
-            take_stack(ctx, scratch)
-        } else {
-            emit::count(Counter::OffCpuStackSkipped);
-            0
-        }
-    };
+    let stack = unsafe { take_allowed(ctx, scratch, begun_ns) };
     // SAFETY: the helper takes nothing.
     let start_ns = unsafe { bpf_ktime_get_ns() };
     let off = OffCpu {
         start_ns,
         woken_ns: 0,
         stack,
+        waker_stack: 0,
         tgid,
         spans,
         state,
         waker_tid: 0,
         waker_tgid: 0,
         taking_ns: start_ns.wrapping_sub(begun_ns) as u32,
+        asks_waker: u32::from(sampling.flags & Sampling::WAKERS != 0),
+        zero: 0,
     };
     if OFF_CPU.insert(ids as u32, &off, 0).is_err() {
         emit::count(Counter::OffCpuAttempted);
@@ -119,23 +115,30 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
     0
 }
 
-/// A thread is made runnable by the current one.
-#[inline(always)]
-pub fn wake(thread: u32) {
+/// A thread is made runnable by the current one, or by an interrupt of it.
+#[inline(never)]
+pub fn wake(ctx: *mut c_void, thread: u32) -> u32 {
     let Some(off) = OFF_CPU.get_ptr_mut(thread) else {
-        return;
+        return 0;
     };
     // SAFETY: a live map value; two wakers at once leave one of both, and a time between theirs.
     unsafe {
         let woken_ns = &raw mut (*off).woken_ns;
         if woken_ns.read_volatile() != 0 || (*off).state & record::state::PREEMPTED != 0 {
-            return;
+            return 0;
         }
-        let ids = bpf_get_current_pid_tgid();
+        let (ids, now_ns) = (bpf_get_current_pid_tgid(), bpf_ktime_get_ns());
+        if (*off).asks_waker != 0
+            && let Some(scratch) = OFF_CPU_SCRATCH.get_ptr_mut(0)
+        {
+            // Interrupts are off, and a thread that is off the CPU is not the current one: the scratch is free.
+            (*off).waker_stack = take_allowed(ctx, scratch, now_ns);
+        }
         (*off).waker_tid = ids as u32;
         (*off).waker_tgid = (ids >> 32) as u32;
-        woken_ns.write_volatile(bpf_ktime_get_ns());
+        woken_ns.write_volatile(now_ns);
     }
+    0
 }
 
 /// A thread is given a CPU. `task` is its `task_struct`.
@@ -177,7 +180,8 @@ pub fn come(task: *mut c_void, thread: u32) -> u32 {
         set!((*header).state, off.state);
         set!((*header).waker_tid, off.waker_tid);
         set!((*header).waker_tgid, off.waker_tgid);
-        set!((*header).zero, 0);
+        set!((*header).asks_waker, off.asks_waker);
+        set!((*header).waker_stack, off.waker_stack);
         if !state.is_null() {
             open_spans::write(state, (&raw mut (*record).spans).cast(), spans);
         }
@@ -220,6 +224,20 @@ fn state_of(task: *mut c_void, thread: u32) -> *mut ThreadState {
 unsafe fn is_allowed(scratch: *mut OffCpuScratch, now_ns: u64) -> bool {
     // SAFETY: the caller's, a live map value.
     unsafe { (*scratch).taken_until_ns < now_ns.wrapping_add(OFF_CPU_STACK_BURST_NS * OFF_CPU_STACK_SHARE) }
+}
+
+/// Takes the current thread's stack, if stacks may take more of this CPU; what to name it by, or 0.
+#[inline(always)]
+unsafe fn take_allowed(ctx: *mut c_void, scratch: *mut OffCpuScratch, now_ns: u64) -> u64 {
+    // SAFETY: the caller's scratch is a live map value.
+    unsafe {
+        if is_allowed(scratch, now_ns) {
+            take_stack(ctx, scratch)
+        } else {
+            emit::count(Counter::OffCpuStackSkipped);
+            0
+        }
+    }
 }
 
 /// Takes the current thread's stack and sends it, unless it was sent before; what to name it by, or 0.

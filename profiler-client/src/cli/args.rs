@@ -15,6 +15,7 @@ mod session;
 mod shared;
 mod spans;
 mod trace;
+mod waits;
 
 use clap::{Parser, Subcommand};
 
@@ -28,6 +29,7 @@ pub use self::{
     shared::{Color, DryRunArgs, Exit, HostArgs, SessionMakingArgs, TargetArgs},
     spans::SpansArgs,
     trace::TraceArgs,
+    waits::WaitsArgs,
 };
 use super::help;
 
@@ -64,6 +66,9 @@ pub enum Verb {
     /// Draw where the time goes, in all of the process or only inside (slow) calls of a function
     #[command(after_help = help::FLAME)]
     Flame(FlameArgs),
+    /// Show who threads wait for, and what those do meanwhile: chains of waits, locks, timers, disks
+    #[command(after_help = help::WAITS)]
+    Waits(WaitsArgs),
     /// Say what slow calls of a function do that the others do not: branches, calls, values
     #[command(after_help = help::EXPLAIN)]
     Explain(ExplainArgs),

@@ -26,6 +26,7 @@ pub const ROOT: &str = help!(
   profiler trace -p 4211 main.cc:1310 --print n   what n is each time that this line is reached
   profiler spans -p 4211 handle_request           its slowest calls, and where they were
   profiler latency -p 4211 'parse_*' --dry-run    what would be probed, before anything is
+  profiler waits -p 4211                          who its threads wait for
   profiler flame -p 4211 -o all.svg               where the time goes
   profiler flame -p 4211 'handle_request[>= p95]' -o slow.svg
                                                   ... in the slowest 5% of its calls
@@ -103,6 +104,19 @@ pub const EXPLAIN: &str = help!(
 Shares are of slow calls and of the others; \"at least\" is the difference between them that is
 certain, chance left aside (95% for all findings together). Needs debug information. Up to 2,000 calls
 a second are looked at; branches and calls take turns where there are many."
+);
+
+/// `profiler waits --help`.
+pub const WAITS: &str = help!(
+    "Examples:
+  profiler waits -p 4211 --duration 10                  who its threads wait for, longest first
+  profiler waits -p 4211 handle_request                 ... only where they wait inside its calls
+  profiler waits -p 4211 --duration 5 --json | jq -c 'select(.kind == \"woken\") | [.time_ns, .thread]'
+
+Below each wait is who ended it and at which function; below that, what that thread did while it was waited
+for: it ran, it had no CPU, or it waited itself, and for whom. Times are sums over threads; the lines below a
+line add up to it, those under 1% left out. [interrupt] is no thread: a timer, a disk, the network. Threads
+whose names end with different numbers are one. Conditions on durations (handle[> 5ms]) are refused."
 );
 
 /// `profiler spans --help`.

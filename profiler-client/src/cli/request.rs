@@ -62,6 +62,8 @@ pub enum Request {
     Spans(Spans),
     /// `flame`.
     Flame(Flame),
+    /// `waits`.
+    Waits(Waits),
     /// `explain`.
     Explain(Explain),
     /// `session new`.
@@ -168,6 +170,19 @@ pub struct Spans {
     pub session: SessionChoice,
     /// How many calls are shown.
     pub number: u32,
+    /// `None`: until stopped.
+    pub duration: Option<Duration>,
+    /// NDJSON.
+    pub json: bool,
+    /// When to colour.
+    pub color: Color,
+}
+
+/// A validated `waits`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waits {
+    /// Where the session comes from.
+    pub session: SessionChoice,
     /// `None`: until stopped.
     pub duration: Option<Duration>,
     /// NDJSON.

@@ -9,6 +9,7 @@ mod spans;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod waits;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,7 @@ use profiler_proto::v1;
 pub use self::flame::require_predicate;
 use self::{
     explain::explain, flame::flame, latency::latency, session::session_new, spans::spans, trace::trace,
+    waits::waits,
 };
 use super::{
     args::{Cli, HostArgs, ScopeVerb, SessionVerb, TargetArgs, Verb},
@@ -70,6 +72,10 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         Verb::Flame(mut args) => (
             host(std::mem::take(&mut args.host))?,
             dry_run::or_estimate(args.dry_run, Request::Flame(flame(args)?))?,
+        ),
+        Verb::Waits(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::Waits(waits(args)?),
         ),
         Verb::Explain(mut args) => (
             host(std::mem::take(&mut args.host))?,

@@ -23,3 +23,5 @@ pub mod trace;
 pub mod trace_json;
 pub mod tree;
 pub mod units;
+pub mod waits;
+pub mod waits_json;

@@ -10,6 +10,7 @@ pub mod times;
 pub mod trace;
 pub mod tree;
 pub mod unresolved;
+pub mod waits;
 
 /// A message that contradicts the protocol; the daemon is of another version, or broken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

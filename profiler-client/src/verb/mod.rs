@@ -11,6 +11,7 @@ mod source;
 mod spans;
 mod target;
 mod trace;
+mod waits;
 
 use std::future::Future;
 
@@ -36,6 +37,7 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
         Request::Trace(request) => trace::run(&host, request, stop.clone(), owned).await,
         Request::Explain(request) => explain::run(&host, request, stop.clone(), owned).await,
         Request::Spans(request) => spans::run(&host, request, stop.clone(), owned).await,
+        Request::Waits(request) => waits::run(&host, request, stop.clone(), owned).await,
         Request::Flame(request) => flame::run(&host, request, stop.clone(), owned).await,
         Request::Ps { pattern, json } => interruptible(stop, processes::list(&host, pattern, json)).await,
         Request::Functions {

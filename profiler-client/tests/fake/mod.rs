@@ -6,6 +6,7 @@ mod source;
 mod spans;
 mod trace;
 mod views;
+mod waits;
 
 use std::{
     collections::HashMap,
@@ -500,6 +501,17 @@ impl view::ViewService for Service {
         let request = request.into_inner();
         let view = move |update, why: Option<&str>| spans(request.spans, update, why);
         Ok(Response::new(self.play(&request.session, view)))
+    }
+
+    type WatchWaitsStream = Streamed<v1::WatchWaitsResponse>;
+
+    async fn watch_waits(
+        &self,
+        request: Request<v1::WatchWaitsRequest>,
+    ) -> Result<Response<Self::WatchWaitsStream>, Status> {
+        Ok(Response::new(
+            self.play(&request.into_inner().session, waits::waits),
+        ))
     }
 
     type WatchTraceStream = Streamed<v1::WatchTraceResponse>;

@@ -30,3 +30,4 @@ mod spans;
 mod trace;
 mod users;
 mod verbs;
+mod waits;

@@ -51,7 +51,9 @@ pub struct Level {
 }
 
 impl Level {
-    fn holds(&self, span: &SpanRef) -> bool {
+    /// Whether a span is one of it.
+    #[must_use]
+    pub fn holds(&self, span: &SpanRef) -> bool {
         self.probes.contains(&span.probe) && span.gates & self.gates == self.gates
     }
 }

@@ -37,6 +37,7 @@ pub mod summary;
 pub mod tally;
 pub mod threshold;
 pub mod view;
+pub mod waits;
 pub mod watched;
 pub mod window;
 

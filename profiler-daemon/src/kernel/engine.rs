@@ -64,6 +64,8 @@ pub struct Times {
     pub ticks: bool,
     /// Those off the CPU.
     pub off_cpu: OffCpu,
+    /// With the stacks of who made threads runnable.
+    pub wakers: bool,
 }
 
 /// Threads whose intervals off the CPU are recorded.
@@ -83,6 +85,14 @@ impl Times {
     pub const TICKS: Self = Self {
         ticks: true,
         off_cpu: OffCpu::No,
+        wakers: false,
+    };
+
+    /// Off the CPU alone, everywhere, with who made threads runnable.
+    pub const WAITS: Self = Self {
+        ticks: false,
+        off_cpu: OffCpu::All,
+        wakers: true,
     };
 
     /// What either asks for.
@@ -91,6 +101,7 @@ impl Times {
         Self {
             ticks: self.ticks || other.ticks,
             off_cpu: self.off_cpu.max(other.off_cpu),
+            wakers: self.wakers || other.wakers,
         }
     }
 
@@ -100,7 +111,9 @@ impl Times {
             OffCpu::InSpans => Sampling::OFF_CPU_IN_SPANS,
             OffCpu::All => Sampling::OFF_CPU,
         };
-        off_cpu | if self.ticks { Sampling::TICKS } else { 0 }
+        let ticks = if self.ticks { Sampling::TICKS } else { 0 };
+        let wakers = if self.wakers { Sampling::WAKERS } else { 0 };
+        off_cpu | ticks | wakers
     }
 }
 

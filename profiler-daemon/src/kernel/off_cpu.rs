@@ -64,6 +64,10 @@ pub struct Interval {
     pub waited: Activity,
     /// Process and thread that made it runnable, where it is known.
     pub waker: Option<(u32, u32)>,
+    /// What that ran when it did so; `None` where it was not asked for, not taken, or lost.
+    pub waker_stack: Option<Arc<SharedStack>>,
+    /// Who made it runnable was asked for.
+    pub asks_waker: bool,
     /// Spans that were open, outermost first.
     pub spans: Vec<SpanRef>,
     /// Where it left the CPU; `None` where that was not taken, or was lost.
@@ -124,9 +128,11 @@ impl SharedStacks {
 
     /// Reads an interval, and gives it its stack; `None` where the bytes are something else.
     pub fn interval(&self, bytes: &[u8]) -> Option<Interval> {
-        let (interval, stack) = parse_interval(bytes)?;
+        let (interval, [stack, waker_stack]) = parse_interval(bytes)?;
+        let stack_of = |id| self.by_id.get(&id).cloned();
         Some(Interval {
-            stack: self.by_id.get(&stack).cloned(),
+            stack: stack_of(stack),
+            waker_stack: stack_of(waker_stack),
             ..interval
         })
     }
@@ -149,8 +155,8 @@ fn parse_stack(bytes: &[u8]) -> Option<SharedStack> {
     })
 }
 
-/// An interval without its stack, and what that is named by.
-fn parse_interval(bytes: &[u8]) -> Option<(Interval, u64)> {
+/// An interval without its stacks, and what those are named by: where it left, and who made it runnable.
+fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
     let mut reader = Reader(bytes);
     // Field by field, in the order of `OffCpuHeader`, whose offsets are asserted.
     if reader.u32()? != OFF_CPU {
@@ -158,8 +164,9 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, u64)> {
     }
     let (spans, tgid, tid) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let (start_ns, woken_ns, end_ns, stack) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
-    let (left_in, waker_tid, waker_tgid, _zero) =
+    let (left_in, waker_tid, waker_tgid, asks_waker) =
         (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+    let waker_stack = reader.u64()?;
     let spans = (0..spans).map(|_| reader.span()).collect::<Option<_>>()?;
     // Clocks of two CPUs may differ by a little.
     let end_ns = end_ns.max(start_ns);
@@ -177,13 +184,15 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, u64)> {
         end_ns,
         waited,
         waker: (waker_tid != 0).then_some((waker_tgid, waker_tid)),
+        waker_stack: None,
+        asks_waker: asks_waker != 0,
         spans,
         stack: None,
     };
-    Some((interval, stack))
+    Some((interval, [stack, waker_stack]))
 }
 
-const _: () = assert!(size_of::<OffCpuHeader>() == 64 && size_of::<SharedStackHeader>() == 24);
+const _: () = assert!(size_of::<OffCpuHeader>() == 72 && size_of::<SharedStackHeader>() == 24);
 
 /// What a thread does that left the CPU in this state of the kernel's.
 fn activity_of(left_in: u32) -> Activity {

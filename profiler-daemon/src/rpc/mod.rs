@@ -10,6 +10,7 @@
 //! | `trace` | hits as messages |
 //! | `spans` | the slowest calls as messages |
 //! | `estimate` | what attaching a scope would do, as a message |
+//! | `waits` | who is waited for as messages |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
 
@@ -27,5 +28,6 @@ mod status;
 mod targets;
 mod trace;
 mod views;
+mod waits;
 
 pub use server::{InProcess, ServerError, in_process, serve};

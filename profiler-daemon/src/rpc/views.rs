@@ -10,8 +10,10 @@ use profiler_proto::v1::{self, view_service_server::ViewService};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::{arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, trace};
-use crate::session::{ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture};
+use super::{arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, trace, waits};
+use crate::session::{
+    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, WaitsPicture,
+};
 
 /// The service.
 pub struct Views(pub Handle);
@@ -39,6 +41,23 @@ impl ViewService for Views {
         })))
     }
     type WatchSpansStream = MessageStream<v1::WatchSpansResponse>;
+    type WatchWaitsStream = MessageStream<v1::WatchWaitsResponse>;
+
+    async fn watch_waits(
+        &self,
+        request: Request<v1::WatchWaitsRequest>,
+    ) -> Result<Response<Self::WatchWaitsStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let v1::WatchWaitsRequest { session, interval } = request.into_inner();
+        let interval_ns = arguments::interval_ns(interval)?;
+        let name = arguments::name(session)?;
+        let pictures = self.0.watch_waits(caller, name, interval_ns).await?;
+        let mut stream = waits::Messages::default();
+        Ok(Response::new(messages(
+            pictures,
+            move |picture: &WaitsPicture| (stream.next(picture), picture.ended.is_some()),
+        )))
+    }
 
     async fn watch_trace(
         &self,

@@ -17,6 +17,7 @@ use super::{
     picture::{ExitMethod, ExplainPicture, FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
     spans::SpansPicture,
     trace::TraceBatch,
+    waits::WaitsPicture,
 };
 use super::{
     estimate::Estimate,
@@ -292,6 +293,12 @@ pub(super) enum Command {
         interval_ns: u64,
         wanted: usize,
         reply: Reply<watch::Receiver<Option<Arc<SpansPicture>>>>,
+    },
+    WatchWaits {
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+        reply: Reply<watch::Receiver<Option<Arc<WaitsPicture>>>>,
     },
     Stop {
         reply: oneshot::Sender<()>,
@@ -650,6 +657,25 @@ impl Handle {
             name,
             interval_ns,
             wanted,
+            reply,
+        })
+        .await
+    }
+
+    /// Pictures of who a session's threads wait for. Their waits are recorded while one of these is open.
+    ///
+    /// # Errors
+    /// Where there is no such session, its scope asks for durations or has no spans, or the kernel refuses the programs.
+    pub async fn watch_waits(
+        &self,
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+    ) -> Result<watch::Receiver<Option<Arc<WaitsPicture>>>, SessionError> {
+        self.ask(|reply| Command::WatchWaits {
+            caller,
+            name,
+            interval_ns,
             reply,
         })
         .await

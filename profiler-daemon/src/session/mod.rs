@@ -28,6 +28,7 @@
 //! | `by_value` | calls by the value of an expression where they begin |
 //! | `trace` | hits and ended calls on their way to those who watch them |
 //! | `spans` | the slowest calls of the window |
+//! | `waits` | who threads wait for |
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
 //! | `remembered` | stacks that were named before |
@@ -68,6 +69,7 @@ mod steps;
 mod symbols;
 mod thread_tables;
 mod trace;
+mod waits;
 mod watchers;
 
 use std::{
@@ -99,6 +101,7 @@ pub use source_text::SourceText;
 pub use spans::{SlowSpan, SpanChild, SpansPicture};
 pub use symbols::NamedStack;
 pub use trace::{TraceBatch, TracedHit, TracedValue};
+pub use waits::WaitsPicture;
 
 /// How the session task is set up.
 #[derive(Clone, Debug)]

@@ -25,11 +25,13 @@ use super::{
     state::{Session, Terms},
     symbols::Symbols,
     trace::TraceBatch,
+    waits::WaitsPicture,
 };
 use crate::{
     cache::Folder,
     follow::Following,
     kernel::{Ability, Engine, Times},
+    plan::scope::Step,
     symbolize::{Groupings, SideLoaded},
 };
 
@@ -191,6 +193,12 @@ impl Owner {
             } => {
                 self.watch_spans(caller, &name, interval_ns, wanted, reply);
             }
+            Command::WatchWaits {
+                caller,
+                name,
+                interval_ns,
+                reply,
+            } => self.watch_waits(caller, &name, interval_ns, reply),
             Command::Stop { .. } => unreachable!("`run` takes it"),
         }
     }
@@ -288,6 +296,28 @@ impl Owner {
         {
             session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
             session.read(&running.engine, now_ns);
+        }
+        self.open_sampled(name, now_ns, watch, reply);
+    }
+
+    fn watch_waits(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        interval_ns: u64,
+        reply: Reply<tokio::sync::watch::Receiver<Option<Arc<WaitsPicture>>>>,
+    ) {
+        let now_ns = monotonic_ns();
+        let watch = self.session(caller, name).and_then(|session| {
+            refuse_without_waits(name, session.steps().iter().map(|step| &step.step))?;
+            refuse_returns(session)?;
+            session.renew(now_ns);
+            Ok(session.waits_watchers.add((), interval_ns, now_ns + FIRST_NS))
+        });
+        if watch.is_ok()
+            && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(name))
+        {
+            session.settle_waits(&running.engine, running.symbols.dropped());
         }
         self.open_sampled(name, now_ns, watch, reply);
     }
@@ -539,6 +569,9 @@ impl Owner {
             let message = "what is explained are the calls of one scope: make another session for another";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
+        if session.watches_waits() {
+            refuse_without_waits(name, prepared.steps.iter().map(|step| &step.step))?;
+        }
         let now_ns = monotonic_ns();
         session.renew(now_ns);
         session
@@ -649,8 +682,10 @@ impl Owner {
             session.explain_watchers.sweep();
             session.flame_watchers.sweep();
             session.spans_watchers.sweep();
+            session.waits_watchers.sweep();
             session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
             session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
+            session.settle_waits(&running.engine, running.symbols.dropped());
             watchers_left |= watched && !session.samples();
             if let Some(reason) = session.target_ended() {
                 over.push((name.clone(), reason));
@@ -735,6 +770,26 @@ impl Owner {
             self.end_session(&name, reason);
         }
     }
+}
+
+/// Refuses scopes whose waits cannot be told: calls by their duration, and lines that no call is known to be around.
+fn refuse_without_waits<'a>(name: &str, steps: impl Iterator<Item = &'a Step>) -> Result<(), SessionError> {
+    let steps: Vec<&Step> = steps.collect();
+    let refuse = |why: &str| {
+        let message = format!("session `{name}` {why}");
+        Err(SessionError::new(Reason::ArgumentInvalid, message))
+    };
+    if steps.iter().any(|step| !step.predicates.is_empty()) {
+        return refuse(
+            "would show the waits of calls by their duration, which is not known while they wait: leave the condition on it out",
+        );
+    }
+    if !steps.is_empty() && !steps.iter().any(|step| step.place.has_spans()) {
+        return refuse(
+            "is of a line, in which nothing waits: put its function in front of it, as in f/main.cc:1310",
+        );
+    }
+    Ok(())
 }
 
 /// Refuses all but a trace of calls that are shown by what they return: histograms and samples are of all of them.

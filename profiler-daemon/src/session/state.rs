@@ -8,6 +8,7 @@
 //! | `publish` | what is counted, read and given to watchers |
 //! | `flames` | its flame graphs |
 //! | `slowest` | its slowest calls |
+//! | `waited` | who its threads wait for |
 //! | `explained` | what its slow calls do that others do not |
 
 mod division;
@@ -17,6 +18,7 @@ mod flames;
 mod publish;
 mod slowest;
 mod take;
+mod waited;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,6 +41,7 @@ use super::{
     steps::Steps,
     symbols::Dropped,
     trace::{Trace, TraceBatch},
+    waits::{WaitsPicture, WatchedWaits},
     watchers::Watchers,
 };
 use crate::{
@@ -98,6 +101,9 @@ pub struct Session {
     pub latency_watchers: Watchers<LatencyPicture, ()>,
     pub flame_watchers: Watchers<FlamePicture, FlameVariant>,
     pub spans_watchers: Watchers<SpansPicture, usize>,
+    /// Who its threads wait for, while that is watched.
+    waits: Option<WatchedWaits>,
+    pub waits_watchers: Watchers<WaitsPicture, ()>,
 }
 
 /// How a session is set up, beyond its scope and target.
@@ -168,6 +174,8 @@ impl Session {
             latency_watchers: Watchers::default(),
             flame_watchers: Watchers::default(),
             spans_watchers: Watchers::default(),
+            waits: None,
+            waits_watchers: Watchers::default(),
         };
         let attached = session
             .replace(engine, Dropped::default(), prepared, now_ns)
@@ -231,6 +239,7 @@ impl Session {
         let watchers = self.latency_watchers.len()
             + self.flame_watchers.len()
             + self.spans_watchers.len()
+            + self.waits_watchers.len()
             + self.explain_watchers.len()
             + self.trace.watchers();
         SessionInfo {
@@ -327,12 +336,17 @@ impl Session {
         } else {
             Times::TICKS
         };
-        of_flames.fold(of_spans, Times::or)
+        let of_waits = if self.waits_watchers.is_empty() {
+            Times::default()
+        } else {
+            Times::WAITS
+        };
+        of_flames.fold(of_spans.or(of_waits), Times::or)
     }
 
     /// Whether samples are wanted.
     pub fn samples(&self) -> bool {
-        !self.flame_watchers.is_empty() || !self.spans_watchers.is_empty()
+        !self.flame_watchers.is_empty() || !self.spans_watchers.is_empty() || !self.waits_watchers.is_empty()
     }
 
     /// Whether the stacks of its hits are taken.

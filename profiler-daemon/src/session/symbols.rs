@@ -1,6 +1,8 @@
 //! The thread that names addresses. All records pass through it, so that a span's end stays behind its
 //! samples, and a slow look into debug information never holds up the session task.
 
+mod wakers;
+
 use std::{
     collections::VecDeque,
     io,
@@ -14,6 +16,7 @@ use std::{
 
 use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
 
+pub use self::wakers::NamedWait;
 use super::{cost::monotonic_ns, remembered::Remembered};
 use crate::{
     kernel::{Activity, Hit, Interval, Record, SharedStack, UserStack},
@@ -47,6 +50,8 @@ pub enum Named {
     SpanEnd(SpanEnd),
     /// A line was reached.
     Hit(NamedHit),
+    /// An interval off the CPU, and who ended it; its samples follow.
+    Wait(Box<NamedWait>),
 }
 
 /// A line that was reached, and the stack of the thread there, where that was asked for.
@@ -381,6 +386,17 @@ fn name_interval(
     named: &mut Vec<Named>,
 ) {
     let (tgid, tid) = (interval.tgid, interval.tid);
+    if interval.asks_waker {
+        let frames = match interval.stack.as_deref() {
+            Some(stack) => {
+                let kernel = outside_scheduler(symbolizer, &stack.kernel);
+                name_stack(symbolizer, tgid, kernel, stack.user.clone(), groupings, now_ns)
+            }
+            None => NamedFrames::not_taken(symbolizer, groupings),
+        };
+        let wait = wakers::name_wait(symbolizer, interval, &frames.functions, now_ns);
+        named.push(Named::Wait(Box::new(wait)));
+    }
     for (number, (activity, weight_ns)) in interval.parts().enumerate() {
         let (stacks, complete) = if let Some(SharedStack { kernel, user, .. }) = interval.stack.as_deref() {
             let stack = Taken {

@@ -218,6 +218,11 @@ impl Symbolizer {
         self.tasks.thread(tgid, tid, now_ns, &mut self.frames)
     }
 
+    /// The frame that stands for threads that are called like this one, but for a number.
+    pub fn threads_like(&mut self, tgid: u32, tid: u32, now_ns: u64) -> FrameId {
+        self.tasks.threads_like(tgid, tid, now_ns, &mut self.frames)
+    }
+
     /// The frame that stands for a process's command line.
     pub fn process(&mut self, tgid: u32, now_ns: u64) -> FrameId {
         self.tasks.process(tgid, now_ns, &mut self.frames)

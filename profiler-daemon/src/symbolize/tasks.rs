@@ -32,6 +32,7 @@ struct Known {
 #[derive(Default)]
 pub(super) struct Tasks {
     threads: HashMap<(u32, u32), Known>,
+    names: HashMap<(u32, u32), Known>,
     processes: HashMap<u32, Known>,
 }
 
@@ -39,13 +40,20 @@ impl Tasks {
     /// The frame of a thread: its name and its number on the host.
     pub fn thread(&mut self, tgid: u32, tid: u32, now_ns: u64, frames: &mut Frames) -> FrameId {
         look_up(&mut self.threads, (tgid, tid), now_ns, |known| {
-            let read = read(&format!("/proc/{tgid}/task/{tid}/comm"));
-            let name = match (read, known) {
-                (Err(_), Some(known)) => return known,
-                (Err(_), None) => UNKNOWN.to_owned(),
-                (Ok(name), _) => text(name.strip_suffix(b"\n").unwrap_or(&name)),
+            let Some(name) = thread_name(tgid, tid, known.is_some()) else {
+                return known.unwrap_or(FrameId::OTHER);
             };
             frames.intern(Frame::named(&format!("{name} ({tid})"), &THREAD.into(), false))
+        })
+    }
+
+    /// The frame of threads that are called like a thread, but for the number at the end: `worker-*`.
+    pub fn threads_like(&mut self, tgid: u32, tid: u32, now_ns: u64, frames: &mut Frames) -> FrameId {
+        look_up(&mut self.names, (tgid, tid), now_ns, |known| {
+            let Some(name) = thread_name(tgid, tid, known.is_some()) else {
+                return known.unwrap_or(FrameId::OTHER);
+            };
+            frames.intern(Frame::named(&without_number(&name), &THREAD.into(), false))
         })
     }
 
@@ -68,6 +76,26 @@ impl Tasks {
             };
             frames.intern(Frame::named(&line, &PROCESS.into(), false))
         })
+    }
+}
+
+/// What a thread is called; `None` where it is gone and was known before.
+fn thread_name(tgid: u32, tid: u32, is_known: bool) -> Option<String> {
+    match read(&format!("/proc/{tgid}/task/{tid}/comm")) {
+        Ok(name) => Some(text(name.strip_suffix(b"\n").unwrap_or(&name))),
+        Err(_) if is_known => None,
+        Err(_) => Some(UNKNOWN.to_owned()),
+    }
+}
+
+/// A name with a star for the number at its end. A digit behind a letter or a point belongs to a word: `python3.11`.
+fn without_number(name: &str) -> String {
+    let word = name.trim_end_matches(|byte: char| byte.is_ascii_digit());
+    let counts = word.ends_with(|last: char| !last.is_alphanumeric() && last != '.');
+    if counts && word.len() < name.len() {
+        format!("{word}*")
+    } else {
+        name.to_owned()
     }
 }
 

@@ -36,3 +36,4 @@ mod stacks_languages;
 mod stacks_late;
 mod stacks_target;
 mod stacks_truth;
+mod waits;

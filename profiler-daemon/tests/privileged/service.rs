@@ -7,7 +7,7 @@ use profiler_daemon::{
     kernel,
     session::{
         self, Caller, Config, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionLatency, Handle,
-        LatencyPicture, NewSession, SessionError, SessionInfo, TargetSpec,
+        LatencyPicture, NewSession, SessionError, SessionInfo, TargetSpec, WaitsPicture,
     },
     symbolize::Grouping,
 };
@@ -146,6 +146,11 @@ impl Service {
         self.runtime.block_on(watch).unwrap()
     }
 
+    pub fn watch_waits(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<WaitsPicture>>> {
+        let watch = self.handle.watch_waits(ROOT, session.name.clone(), INTERVAL_NS);
+        self.runtime.block_on(watch).unwrap()
+    }
+
     /// The first picture from now on that fulfils a condition.
     pub fn until<P: Ends>(
         &self,
@@ -186,6 +191,12 @@ pub trait Ends {
 }
 
 impl Ends for LatencyPicture {
+    fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
+    }
+}
+
+impl Ends for WaitsPicture {
     fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
     }

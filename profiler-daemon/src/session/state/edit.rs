@@ -128,6 +128,7 @@ impl Session {
         }
         self.set_bands();
         self.renew_spans(engine, dropped, now_ns);
+        self.renew_waits(engine, dropped);
         Ok(())
     }
 

@@ -10,8 +10,10 @@ use super::{
         flame::{EXPIRE_AFTER_NS, Moment, is_gone},
         picture::{ExplainPicture, LatencyPicture, Losses},
         population::Population,
+        sampling::Sampling,
         symbols::Dropped,
         trace::Around,
+        waits::WaitsPicture,
     },
     Session,
     division::slow_from_ns,
@@ -87,7 +89,8 @@ impl Session {
         let flame_due = all || self.flame_watchers.any_due(now_ns);
         let explain_due = self.explain.is_some() && (all || self.explain_watchers.any_due(now_ns));
         let spans_due = all || self.spans_watchers.any_due(now_ns);
-        if !latency_due && !flame_due && !explain_due && !spans_due {
+        let waits_due = all || self.waits_watchers.any_due(now_ns);
+        if !latency_due && !flame_due && !explain_due && !spans_due && !waits_due {
             return;
         }
         // A picture shows the calls of this moment, not those of the last reading.
@@ -133,6 +136,15 @@ impl Session {
             let picture = self.spans_picture(engine, &moment);
             self.spans_watchers
                 .publish(now_ns, all, |wanted, seq| Some(picture.of_stream(wanted, seq)));
+        }
+        if waits_due && let Some(waits) = &self.waits {
+            let picture = waits.picture(&moment, Sampling::now(engine, dropped));
+            self.waits_watchers.publish(now_ns, all, |(), seq| {
+                Some(WaitsPicture {
+                    seq,
+                    ..picture.clone()
+                })
+            });
         }
         if flame_due {
             for flame in self.flames.values_mut() {

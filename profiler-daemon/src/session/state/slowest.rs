@@ -45,6 +45,7 @@ impl Session {
             .filter(|process| !pids.contains(&process.pid()) && process.is_alive());
         let is_sampled = self.samples() && missing.next().is_none();
         self.sampled_from.set(is_sampled, now_ns);
+        self.begin_waits();
     }
 
     fn begin_spans(&mut self, engine: &Engine, dropped: Dropped, wanted: usize, now_ns: u64) {

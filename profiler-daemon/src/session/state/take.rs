@@ -45,6 +45,11 @@ impl Session {
             match record {
                 Named::SpanEnd(end) => self.span_end(end),
                 Named::Hit(hit) => self.hit(hit),
+                Named::Wait(wait) => {
+                    if let Some(waits) = &mut self.waits {
+                        waits.take(wait);
+                    }
+                }
                 Named::Sample { tgid, .. } => {
                     if self.processes.iter().any(|process| process.pid() == *tgid) {
                         self.flames.values_mut().for_each(|flame| flame.sample(record));

@@ -1,0 +1,45 @@
+//! The flags of `waits`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    super::duration::{self, Span},
+    Color, Exit, HostArgs, TargetArgs,
+};
+
+/// `profiler waits`.
+#[derive(Args, Debug)]
+pub struct WaitsArgs {
+    /// Function, glob or scope in whose calls threads wait, e.g. handle_request; all waits if left out
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Show a running session instead of making one
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "symbols"])]
+    pub session: Option<String>,
+    /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
+    /// ret = a probe on each return instruction
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub exit: Exit,
+    /// File with symbols or debug information, or folder of such, for programs and libraries that were
+    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
+    /// runs, as root or its own user
+    #[arg(long, value_name = "PATH")]
+    pub symbols: Vec<PathBuf>,
+    /// One JSON object a line at the end: the tree's nodes, parents first, then a summary; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}

@@ -1,0 +1,44 @@
+//! What the scripted daemon sends of who is waited for.
+
+use profiler_proto::v1::{self, WaitKind, Waiting};
+
+/// The waits after a number of updates; why it is the last message.
+pub fn waits(update: usize, why: Option<&str>) -> v1::WatchWaitsResponse {
+    let time_ns = 40_000_000 * (update as u64 + 1);
+    let node = |parent, kind: WaitKind, thread: &str, stack: &[u32]| v1::WaitNode {
+        parent,
+        kind: kind.into(),
+        thread: thread.into(),
+        stack: stack.to_vec(),
+        time_ns,
+        count: 20,
+        threads: 1,
+        ..Default::default()
+    };
+    let frame = |id, name: &str| v1::Frame {
+        id,
+        function: name.into(),
+        module: "server".into(),
+        ..Default::default()
+    };
+    v1::WatchWaitsResponse {
+        seq: update as u64,
+        nodes: vec![
+            v1::WaitNode {
+                waiting: Waiting::Sleeping.into(),
+                threads: 20,
+                ..node(0, WaitKind::Waited, "clerk-*", &[1])
+            },
+            node(1, WaitKind::Woken, "keeper\x1b[31m", &[2]),
+            node(2, WaitKind::Ran, "", &[]),
+        ],
+        frames: vec![frame(1, "enter"), frame(2, "leave")],
+        waits: 20,
+        waited_ns: time_ns,
+        watched_ns: 1_000_000_000,
+        lost: [("off_cpu_yielded".to_owned(), 5)].into(),
+        r#final: why.is_some(),
+        final_reason: why.unwrap_or("").into(),
+        ..Default::default()
+    }
+}

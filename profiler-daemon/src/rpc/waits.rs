@@ -1,0 +1,103 @@
+//! Who is waited for, on its way to the wire: whole pictures, with the frames that their stacks are made of.
+
+use std::collections::BTreeSet;
+
+use profiler_proto::v1;
+
+use super::{convert, flame_delta};
+use crate::{
+    aggregate::{
+        calltree::FrameId,
+        waits::{Kind, Node, Waiting},
+    },
+    session::WaitsPicture,
+    symbolize::Frame,
+};
+
+/// Makes the messages of one stream.
+#[derive(Default)]
+pub struct Messages {
+    latest: Option<u64>,
+    dropped: u64,
+}
+
+impl Messages {
+    /// The message of a picture.
+    pub fn next(&mut self, picture: &WaitsPicture) -> v1::WatchWaitsResponse {
+        let expected = self.latest.map_or(picture.seq, |latest| latest + 1);
+        self.dropped += picture.seq.saturating_sub(expected);
+        self.latest = Some(picture.seq);
+        let nodes: Vec<v1::WaitNode> = picture
+            .nodes
+            .iter()
+            .map(|node| message(node, &picture.frames))
+            .collect();
+        let used: BTreeSet<u32> = nodes.iter().flat_map(|node| node.stack.iter().copied()).collect();
+        let frame = |id: &u32| {
+            let at = *id as usize;
+            Some(flame_delta::frame((at, picture.frames.get(at)?)))
+        };
+        v1::WatchWaitsResponse {
+            seq: picture.seq,
+            dropped: self.dropped,
+            r#final: picture.ended.is_some(),
+            final_reason: picture.ended.clone().unwrap_or_default(),
+            scope: picture.scope.to_string(),
+            frames: used.iter().filter_map(frame).collect(),
+            nodes,
+            waits: picture.total.waits,
+            waited_ns: picture.total.waited_ns,
+            runnable_ns: picture.total.runnable_ns,
+            watched_ns: picture.watched_ns,
+            lost: convert::losses(&picture.lost),
+            cost: Some(convert::cost(picture.cost)),
+        }
+    }
+}
+
+fn message(node: &Node, frames: &[Frame]) -> v1::WaitNode {
+    let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let name = |frame: FrameId| {
+        frames
+            .get(frame.0 as usize)
+            .map_or_else(String::new, |frame| frame.function.to_string())
+    };
+    let ids = |stack: &[FrameId]| stack.iter().map(|frame| frame.0).collect();
+    let mut message = v1::WaitNode {
+        parent: node.parent.map_or(0, |parent| number(parent + 1)),
+        time_ns: node.time_ns,
+        count: node.count,
+        longest_ns: node.longest_ns,
+        threads: number(node.threads),
+        ..Default::default()
+    };
+    let kind = match &node.kind {
+        Kind::Waited(place, waiting) => {
+            message.thread = name(place.thread);
+            message.stack = ids(&place.stack);
+            message.not_followed_ns = node.own_ns;
+            message.set_waiting(match waiting {
+                Waiting::Sleeping => v1::Waiting::Sleeping,
+                Waiting::Uninterruptible => v1::Waiting::Uninterruptible,
+                Waiting::Stopped => v1::Waiting::Stopped,
+            });
+            v1::WaitKind::Waited
+        }
+        Kind::Woken(place, is_own) => {
+            message.thread = name(place.thread);
+            message.stack = ids(&place.stack);
+            message.not_followed_ns = node.own_ns;
+            message.outside = !is_own;
+            v1::WaitKind::Woken
+        }
+        Kind::Interrupt(function) => {
+            message.stack = vec![function.0];
+            v1::WaitKind::Interrupt
+        }
+        Kind::Unseen => v1::WaitKind::Unseen,
+        Kind::Ran => v1::WaitKind::Ran,
+        Kind::Runnable => v1::WaitKind::Runnable,
+    };
+    message.set_kind(kind);
+    message
+}

@@ -1,0 +1,199 @@
+//! Waits by name: where a thread waited, and who made it runnable, by the stack that was taken when that happened.
+
+use profiler_common::record::SpanRef;
+
+use super::{Walked, call_site, name_stack};
+use crate::{
+    aggregate::waits::{Place, Wait, Waiting, Waker},
+    kernel::{Activity, Interval, SharedStack},
+    symbolize::{FrameId, Groupings, Symbolizer},
+};
+
+/// An interval off the CPU whose waker was asked for.
+pub struct NamedWait {
+    /// Its waker is one of the target's, as far as is known here.
+    pub wait: Wait,
+    /// Spans that were open, outermost first.
+    pub spans: Vec<SpanRef>,
+}
+
+/// Names who ended a wait at a stack.
+pub(super) fn name_wait(
+    symbolizer: &mut Symbolizer,
+    interval: &Interval,
+    stack: &[FrameId],
+    now_ns: u64,
+) -> NamedWait {
+    let place = Place {
+        thread: symbolizer.threads_like(interval.tgid, interval.tid, now_ns),
+        stack: stack.into(),
+    };
+    let waker = match &interval.waker_stack {
+        Some(stack) => name_waker(symbolizer, interval.waker, stack, now_ns),
+        // It may have been an interrupt, which the thread beneath has nothing to do with.
+        None => Waker::Unseen,
+    };
+    NamedWait {
+        wait: Wait {
+            thread: (interval.tgid, interval.tid),
+            place,
+            waiting: waiting(interval.waited),
+            times: [interval.start_ns, interval.woken_ns, interval.end_ns],
+            waker,
+        },
+        spans: interval.spans.clone(),
+    }
+}
+
+fn waiting(activity: Activity) -> Option<Waiting> {
+    match activity {
+        Activity::Sleeping => Some(Waiting::Sleeping),
+        Activity::Uninterruptible => Some(Waiting::Uninterruptible),
+        Activity::Stopped => Some(Waiting::Stopped),
+        Activity::Runnable | Activity::OnCpu => None,
+    }
+}
+
+fn name_waker(
+    symbolizer: &mut Symbolizer,
+    thread: Option<(u32, u32)>,
+    stack: &SharedStack,
+    now_ns: u64,
+) -> Waker {
+    let mut kernel = Walked::default();
+    for (depth, address) in stack.kernel.iter().enumerate() {
+        symbolizer.resolve_kernel(call_site(*address, depth), &mut kernel.functions);
+    }
+    let names: Vec<&str> = kernel
+        .functions
+        .iter()
+        .filter_map(|frame| symbolizer.frames().get(frame.0 as usize))
+        .map(|frame| &*frame.function)
+        .collect();
+    let by = by(&names);
+    match (by, thread) {
+        (By::Thread { outside_waking }, Some((tgid, tid))) => {
+            let kernel = stack.kernel.get(outside_waking..).unwrap_or_default();
+            let user = stack.user.clone();
+            let named = name_stack(symbolizer, tgid, kernel, user, Groupings::default(), now_ns);
+            Waker::Thread {
+                thread: (tgid, tid),
+                place: Place {
+                    thread: symbolizer.threads_like(tgid, tid, now_ns),
+                    stack: named.functions.into(),
+                },
+                is_own: true,
+            }
+        }
+        // A CPU that is idle runs nothing but interrupts.
+        (By::Thread { outside_waking: at } | By::Interrupt { at }, _) => {
+            let function = kernel.functions.get(at).or(kernel.functions.last());
+            Waker::Interrupt(function.copied().unwrap_or(FrameId::OTHER))
+        }
+    }
+}
+
+/// Whose doing it is, by the kernel's functions from the innermost on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    /// The thread's: outside so many functions that only wake.
+    Thread { outside_waking: usize },
+    /// An interrupt's, in the function of this number.
+    Interrupt { at: usize },
+}
+
+fn by(functions: &[&str]) -> By {
+    let entry = functions.iter().position(|function| begins_interrupt(function));
+    let inside = functions
+        .get(..entry.unwrap_or(functions.len()))
+        .unwrap_or_default();
+    let outside_waking = inside
+        .iter()
+        .rposition(|function| only_wakes(function))
+        .map_or(0, |last| last + 1);
+    match entry {
+        Some(_) => By::Interrupt { at: outside_waking },
+        None => By::Thread { outside_waking },
+    }
+}
+
+/// Whether what is inside this function is the doing of an interrupt. What a system call has done by a soft interrupt of
+/// its own, as in a connection to the same machine, is the thread's doing.
+fn begins_interrupt(function: &str) -> bool {
+    function.starts_with("asm_sysvec_")
+        || [
+            "asm_common_interrupt",
+            "asm_exc_nmi",
+            "irq_exit_rcu",
+            "__irq_exit_rcu",
+            "run_ksoftirqd",
+        ]
+        .contains(&function)
+}
+
+/// Whether a function of the kernel does nothing but to wake whom it is told to.
+fn only_wakes(function: &str) -> bool {
+    function.starts_with("__wake_up")
+        || function.starts_with("swake_up")
+        || function.ends_with("_wake_function")
+        || [
+            "try_to_wake_up",
+            "wake_up_process",
+            "wake_up_state",
+            "wake_up_q",
+            "wake_up_bit",
+            "wake_bit_function",
+            "wake_page_function",
+            "folio_wake_bit",
+            "complete",
+            "complete_all",
+            "complete_with_flags",
+        ]
+        .contains(&function)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_is_not_the_thread_that_it_came_upon() {
+        let timer = [
+            "bpf_prog_off_cpu_wake",
+            "try_to_wake_up",
+            "hrtimer_wakeup",
+            "__hrtimer_run_queues",
+            "asm_sysvec_apic_timer_interrupt",
+            "futex_wake",
+            "do_syscall_64",
+        ];
+        assert_eq!(by(&timer), By::Interrupt { at: 2 });
+        let disk = [
+            "try_to_wake_up",
+            "autoremove_wake_function",
+            "__wake_up_common",
+            "blk_mq_complete_request",
+            "handle_softirqs",
+            "__irq_exit_rcu",
+            "do_idle",
+        ];
+        assert_eq!(by(&disk), By::Interrupt { at: 3 });
+        let lock = [
+            "__traceiter_sched_waking",
+            "try_to_wake_up",
+            "wake_up_q",
+            "futex_wake",
+            "do_futex",
+        ];
+        assert_eq!(by(&lock), By::Thread { outside_waking: 3 });
+        let loopback = [
+            "try_to_wake_up",
+            "sock_def_readable",
+            "handle_softirqs",
+            "do_softirq",
+            "tcp_sendmsg",
+        ];
+        assert_eq!(by(&loopback), By::Thread { outside_waking: 1 });
+        assert_eq!(by(&[]), By::Thread { outside_waking: 0 });
+    }
+}

@@ -1,0 +1,129 @@
+//! Who the threads of a session wait for, while somebody watches it.
+
+use std::{collections::HashSet, fs, sync::Arc};
+
+use super::{
+    flame::Moment,
+    picture::{Cost, FlameTimes, Losses},
+    sampling::Sampling,
+    symbols::NamedWait,
+};
+use crate::{
+    aggregate::{
+        join::Level,
+        waits::{Node, Thread, Total, Waits, Waker},
+    },
+    symbolize::Frame,
+};
+
+/// Who is waited for at one moment, and by whom.
+#[derive(Clone, Debug)]
+pub struct WaitsPicture {
+    /// Number of the picture within its stream.
+    pub seq: u64,
+    /// Canonical text of the scope.
+    pub scope: Arc<str>,
+    /// Frames by number; only ever appended to.
+    pub frames: Arc<Vec<Frame>>,
+    /// The tree, parents first.
+    pub nodes: Vec<Node>,
+    /// What it comes to.
+    pub total: Total,
+    /// How long it has been watched.
+    pub watched_ns: u64,
+    /// Losses by reason.
+    pub lost: Losses,
+    /// What the daemon costs.
+    pub cost: Cost,
+    /// Why this is the last one.
+    pub ended: Option<String>,
+}
+
+/// Waits of a session's threads.
+pub struct WatchedWaits {
+    waits: Waits,
+    /// The spans that they are looked for in; `None` for everywhere.
+    inside: Option<Level>,
+    /// Since when they are recorded; `None` until they are.
+    since_ns: Option<u64>,
+    /// The target.
+    pids: HashSet<u32>,
+    before: Sampling,
+}
+
+impl WatchedWaits {
+    /// None yet, inside spans of a level or everywhere.
+    pub fn new(inside: Option<Level>, before: Sampling) -> Self {
+        Self {
+            waits: Waits::default(),
+            inside,
+            since_ns: None,
+            pids: HashSet::new(),
+            before,
+        }
+    }
+
+    /// Begins, once intervals of these processes are recorded; goes on if it has begun.
+    pub fn begin(&mut self, pids: &[u32], clock_ns: impl FnOnce() -> u64) {
+        if self.since_ns.is_none() {
+            self.waits = Waits::new(pids.iter().flat_map(|pid| off_the_cpu(*pid)).collect());
+            self.pids = pids.iter().copied().collect();
+            self.since_ns = Some(clock_ns());
+        }
+    }
+
+    /// Begins anew with another scope, if that makes a difference.
+    pub fn renew(&mut self, inside: Option<Level>, before: Sampling) {
+        if self.inside != inside {
+            *self = Self::new(inside, before);
+        }
+    }
+
+    /// Takes a wait.
+    pub fn take(&mut self, named: &NamedWait) {
+        let Some(since_ns) = self.since_ns else { return };
+        if !self.pids.contains(&named.wait.thread.0) {
+            return;
+        }
+        let mut wait = named.wait.clone();
+        if let Waker::Thread { thread, is_own, .. } = &mut wait.waker {
+            *is_own = self.pids.contains(&thread.0);
+        }
+        let inside = self.inside.as_ref();
+        let is_inside = inside.is_none_or(|level| named.spans.iter().any(|span| level.holds(span)));
+        let asked = is_inside && wait.times[0] >= since_ns;
+        self.waits.take(&wait, asked);
+    }
+
+    /// As it stands.
+    pub fn picture(&self, moment: &Moment<'_>, now: Sampling) -> WaitsPicture {
+        WaitsPicture {
+            seq: 0,
+            scope: Arc::clone(moment.scope),
+            frames: Arc::clone(moment.frames),
+            nodes: self.waits.nodes(),
+            total: self.waits.total(),
+            watched_ns: self
+                .since_ns
+                .map_or(0, |since_ns| moment.now_ns.saturating_sub(since_ns)),
+            lost: now.since(self.before).losses(FlameTimes::OffCpu),
+            cost: moment.cost,
+            ended: moment.ended.map(str::to_owned),
+        }
+    }
+}
+
+/// Threads of a process that do not run, nor could.
+fn off_the_cpu(pid: u32) -> HashSet<Thread> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return HashSet::new();
+    };
+    let thread = |entry: fs::DirEntry| {
+        let tid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name before it may hold anything.
+        let (_, behind) = stat.rsplit_once(") ")?;
+        (!behind.starts_with('R')).then_some((pid, tid))
+    };
+    threads.flatten().filter_map(thread).collect()
+}
