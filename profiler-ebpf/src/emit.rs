@@ -12,7 +12,7 @@ use profiler_common::{
 };
 
 use crate::{
-    atomic, hit,
+    atomic,
     maps::{self, COUNTERS, RING},
     registers::Registers,
 };
@@ -71,22 +71,13 @@ impl Fill {
     }
 }
 
-/// A flag of [`span_end`]: where the span returns, values are read that are found by what it returns.
-pub const FOLLOWS: u32 = 1 << 31;
-
-const _: () = assert!(FOLLOWS > 0xff << SpanEnd::INSIDE_SHIFT);
-
-/// Emits the end of a span, and before it what follows it.
+/// Emits the end of a span.
 ///
 /// # Safety
 /// `span` points into a live map value; `ctx` is the program's own, or null where its registers do not hold
 /// what the span returns.
 #[inline(never)]
 pub unsafe fn span_end(span: *const OpenSpan, hits: u32, end_ns: u64, flags: u32, ctx: *mut c_void) {
-    if flags & FOLLOWS != 0 && !ctx.is_null() {
-        // SAFETY: the caller's.
-        unsafe { hit::follow(ctx, span) };
-    }
     count(Counter::SpanEndAttempted);
     let fill = Fill::now();
     if hits == 0 && fill.should_yield() {
@@ -103,7 +94,7 @@ pub unsafe fn span_end(span: *const OpenSpan, hits: u32, end_ns: u64, flags: u32
         }
         let ids = bpf_get_current_pid_tgid();
         (*record).kind = SPAN_END;
-        (*record).flags = flags & !FOLLOWS | u32::from((*span).joined) << SpanEnd::INSIDE_SHIFT;
+        (*record).flags = flags | u32::from((*span).joined) << SpanEnd::INSIDE_SHIFT;
         (*record).tgid = (ids >> 32) as u32;
         (*record).tid = ids as u32;
         (*record).probe = (*span).probe;

@@ -25,7 +25,7 @@ use profiler_common::{
     thread::{OpenSpan, ThreadState},
 };
 
-use crate::{atomic, emit, gate, histogram, maps::PROBES, registers::Registers, task};
+use crate::{atomic, emit, gate, histogram, hit, maps::PROBES, registers::Registers, task};
 
 /// The page that the kernel maps into a target for its return probes. A return address there means
 /// that a return probe is pending on that very stack slot.
@@ -168,28 +168,38 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
         pop(state, span);
         // What sampling took is not the call's; and sampled calls must not seem slow for being sampled.
         let sampling_ns = (&raw const (*span).sampling_ns).read_volatile();
-        let start_ns = (*span).start_ns;
-        let duration_ns = end_ns.wrapping_sub(start_ns).saturating_sub(sampling_ns);
+        let duration_ns = end_ns.wrapping_sub((*span).start_ns).saturating_sub(sampling_ns);
         histogram::record(slot, duration_ns);
-        let hits = (&raw const (*span).hits).read_volatile();
-        let slow = duration_ns >= (*slot).threshold_ns;
-        let joined = (*span).flags & OpenSpan::JOINED != 0;
-        if hits > 0 || slow || joined {
-            let slow = if slow { SpanEnd::SLOW } else { 0 };
-            let joined = if joined { SpanEnd::JOINED } else { 0 };
-            let follows = if (*slot).flags & ProbeSlot::FOLLOWS != 0 {
-                emit::FOLLOWS
-            } else {
-                0
-            };
-            emit::span_end(
-                span,
-                u32::from(hits),
-                start_ns.wrapping_add(duration_ns),
-                slow | joined | follows,
-                ctx,
-            );
+        if !is_told(span, slot, duration_ns) {
+            return;
         }
+        if (*slot).flags & ProbeSlot::FOLLOWS != 0 && !ctx.is_null() {
+            hit::follow(ctx, span);
+        }
+        // Read anew rather than kept over the call: what a program keeps is of its stack, which is to stay small.
+        let start_ns = (&raw const (*span).start_ns).read_volatile();
+        let hits = (&raw const (*span).hits).read_volatile();
+        let slow = duration_ns >= (&raw const (*slot).threshold_ns).read_volatile();
+        let joined = (&raw const (*span).flags).read_volatile() & OpenSpan::JOINED != 0;
+        let slow = if slow { SpanEnd::SLOW } else { 0 };
+        let joined = if joined { SpanEnd::JOINED } else { 0 };
+        emit::span_end(
+            span,
+            u32::from(hits),
+            start_ns.wrapping_add(duration_ns),
+            slow | joined,
+            ctx,
+        );
+    }
+}
+
+/// Whether the end of a span becomes a record.
+#[inline(always)]
+unsafe fn is_told(span: *const OpenSpan, slot: *const ProbeSlot, duration_ns: u64) -> bool {
+    // SAFETY: the caller's, live map values.
+    unsafe {
+        let hits = (&raw const (*span).hits).read_volatile();
+        hits > 0 || duration_ns >= (*slot).threshold_ns || (*span).flags & OpenSpan::JOINED != 0
     }
 }
 
