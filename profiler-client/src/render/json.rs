@@ -344,7 +344,7 @@ mod tests {
             last,
             &json!({"type": "summary", "schema": 1, "samples": 250, "inside": 100, "outside": 100,
                 "elsewhere": 40, "open": 10, "incomplete": 20,
-                "times_ns": {"on_cpu": 100, "sleeping": 0, "uninterruptible": 0, "stopped": 0, "runnable": 0},
+                "times_ns": {"on_cpu": 1000, "sleeping": 0, "uninterruptible": 0, "stopped": 0, "runnable": 0},
                 "unresolved": {}, "lost": {"sample_ring_full": 3}})
         );
         let incomplete = &objects[objects.len() - 2];
