@@ -240,7 +240,7 @@ fn a_killed_command_leaves_nothing_after_its_lease() {
     println!("gone after {:?}", since.elapsed());
     assert!(daemon.log().contains("its lease ran out"), "{}", daemon.log());
     bpf::wait_until_unchanged(target.pid());
-    assert!(bpf::held_by(daemon.child.id()).is_empty(), "it is still loaded");
+    bpf::wait_until_gone(&bpf::held_by(daemon.child.id()));
     unharmed(target);
     assert_eq!(daemon.stop(), Some(0));
 }

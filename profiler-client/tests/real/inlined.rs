@@ -95,7 +95,14 @@ fn instances_are_shown_by_trace_spans_and_flame() {
             "{span}"
         );
     }
-    let (ended, _) = watched(&["flame", "waits/timed@inlined[> 1us]", "-F", "5000", "-f"]);
+    let (ended, _) = watched(&[
+        "flame",
+        "waits/timed@inlined[> 1us]",
+        "--on-cpu",
+        "-F",
+        "5000",
+        "-f",
+    ]);
     let stacks = ended.stdout();
     assert!(stacks.contains("waits"), "{stacks}");
     assert!(!stacks.contains("callee"), "{stacks}");

@@ -102,7 +102,7 @@ fn a_session_is_made_shared_edited_and_ended() {
         println!("{}", gone.stderr().trim_end());
     }
     bpf::wait_until_unchanged(target.pid());
-    assert!(bpf::held_by(daemon.child.id()).is_empty(), "it is still loaded");
+    bpf::wait_until_gone(&bpf::held_by(daemon.child.id()));
     unharmed(target);
     assert_eq!(daemon.stop(), Some(0));
 }
