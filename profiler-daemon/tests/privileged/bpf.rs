@@ -8,7 +8,7 @@ use std::{
 };
 
 /// Time in which the kernel has to be rid of what nobody holds any more.
-pub const GONE_WITHIN: Duration = Duration::from_secs(2);
+pub const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A program, map, link or set of types, by the number that the kernel gives it; numbers are not used again soon.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
