@@ -23,9 +23,6 @@ const OLDEST: (u32, u32) = (6, 10);
 /// another thread's, and the two would overwrite each other's.
 const SHARED_STACK: u32 = 64;
 
-/// The verifier rounds up to this before it compares (`round_up_stack_depth` in `kernel/bpf/verifier.c`).
-const ROUNDED_TO: u32 = 16;
-
 /// The programs of an object, ready to be loaded for multi links.
 pub struct MultiPrograms {
     object: Object,
@@ -155,7 +152,9 @@ impl MultiPrograms {
     }
 }
 
-/// The most stack that any function of a program uses, from the verifier's `stack depth 24+56+8`.
+/// The most stack that any function of a program uses, from the verifier's `stack depth 24+56+8`. It says so when it has
+/// expanded loops, which use some that it has not rounded up before it compared: what the object's build looks at is
+/// stricter.
 fn deepest_stack(statistics: &str) -> Option<u32> {
     let depths = statistics
         .lines()
@@ -164,7 +163,6 @@ fn deepest_stack(statistics: &str) -> Option<u32> {
         .split('+')
         .filter_map(|bytes| bytes.trim().parse().ok())
         .max()
-        .map(|bytes: u32| bytes.next_multiple_of(ROUNDED_TO))
 }
 
 /// The descriptor of a map of any of the kinds that the object has.

@@ -1,5 +1,7 @@
 //! Calls counted against calls made by the target.
 
+use profiler_daemon::kernel;
+
 use super::{
     fixture::{Fixture, small_scale, spec},
     service::{Service, ended, function},
@@ -66,4 +68,22 @@ fn every_kind_of_entry_is_counted_to_the_call() {
         }
         assert_eq!(target.finish().status, Some(0));
     }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn probes_are_attached_at_once_where_the_kernel_can() {
+    let engine = kernel::Engine::load(&kernel::Config::default()).unwrap();
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map(|number| number.parse::<u32>().unwrap());
+    let release = (numbers.next().unwrap(), numbers.next().unwrap());
+    // Since then the PID filter of such links covers all threads of a process.
+    let expected = if release >= (6, 10) {
+        kernel::AttachKind::Multi
+    } else {
+        kernel::AttachKind::Perf
+    };
+    assert_eq!(engine.ability().attach, expected);
 }
