@@ -31,8 +31,8 @@ pub struct FlameArgs {
     /// Draw time on the CPU; inside of calls the default is both, else this
     #[arg(long)]
     pub on_cpu: bool,
-    /// Draw time off the CPU, each stack with what the thread did there: [sleeping], [uninterruptible],
-    /// [stopped], or [runnable] while it waited for a CPU; with --on-cpu both
+    /// Draw time off the CPU, each stack with what the thread did there: sleeping, uninterruptible, stopped, or
+    /// runnable while it waited for a CPU; with --on-cpu both
     #[arg(long)]
     pub off_cpu: bool,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which writes the result]
