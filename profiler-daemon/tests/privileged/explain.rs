@@ -173,7 +173,7 @@ fn the_one_reason_comes_first() {
             println!("  {} from {}", finding.text, finding.difference.low);
         }
         assert_eq!(target.finish().status, Some(0));
-        // What a call takes at its line is not looked at before Linux 6.10.
+        // What a call takes at its line is not seen before Linux 6.10.
         if session.perf_links && matches!(reason, "callee" | "lock") {
             continue;
         }

@@ -312,12 +312,6 @@ fn attempt(
     place: &Place,
     paths: &BTreeSet<String>,
 ) -> Result<PreparedStep, SessionError> {
-    if matches!(place, Place::Call { .. }) && planner.attaches_one_by_one() {
-        return Err(SessionError::new(
-            Reason::FunctionNotProbeable,
-            "calls made at a line are not looked at before Linux 6.10, where taking a probe off takes long",
-        ));
-    }
     let mut result = Err(SessionError::new(Reason::LineNotFound, "its file is not known"));
     for (path, components) in paths
         .iter()

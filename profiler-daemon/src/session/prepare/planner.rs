@@ -121,6 +121,15 @@ impl Planner<'_> {
         (file, line): (&str, u32),
         warnings: &mut Vec<String>,
     ) -> Result<Vec<PreparedFile>, SessionError> {
+        if self.ability.attach == AttachKind::Perf {
+            return Err(SessionError::new(
+                Reason::FunctionNotProbeable,
+                format!(
+                    "{}: calls made at a line are not seen to end before Linux 6.10",
+                    step.place
+                ),
+            ));
+        }
         let mut prepared = Vec::new();
         for (process, files) in self.processes.iter().zip(self.files) {
             let decision = self.decision(process, files);
@@ -156,11 +165,6 @@ impl Planner<'_> {
             ));
         }
         Ok(prepared)
-    }
-
-    /// Whether each site is attached, and taken off, by itself: the latter takes a tenth of a second.
-    pub fn attaches_one_by_one(&self) -> bool {
-        self.ability.attach == AttachKind::Perf
     }
 
     /// How the ends of a process's calls are seen.
