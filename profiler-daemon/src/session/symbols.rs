@@ -386,19 +386,8 @@ fn name_interval(
     named: &mut Vec<Named>,
 ) {
     let (tgid, tid) = (interval.tgid, interval.tid);
-    if interval.asks_waker {
-        let frames = match interval.stack.as_deref() {
-            Some(stack) => {
-                let kernel = outside_scheduler(symbolizer, &stack.kernel);
-                name_stack(symbolizer, tgid, kernel, stack.user.clone(), groupings, now_ns)
-            }
-            None => NamedFrames::not_taken(symbolizer, groupings),
-        };
-        let wait = wakers::name_wait(symbolizer, interval, &frames.functions, now_ns);
-        named.push(Named::Wait(Box::new(wait)));
-    }
-    for (number, (activity, weight_ns)) in interval.parts().enumerate() {
-        let (stacks, complete) = if let Some(SharedStack { kernel, user, .. }) = interval.stack.as_deref() {
+    let mut stacks_of = |activity| {
+        if let Some(SharedStack { kernel, user, .. }) = interval.stack.as_deref() {
             let stack = Taken {
                 thread: (tgid, tid),
                 kernel,
@@ -410,7 +399,21 @@ fn name_interval(
             let frames = NamedFrames::not_taken(symbolizer, groupings);
             let stacks = frames.group(symbolizer, groupings, (tgid, tid), activity, now_ns);
             (stacks, frames.complete)
-        };
+        }
+    };
+    // Whoever asks for wakers has functions named; innermost is what the thread did.
+    let waited = interval.asks_waker.then(|| stacks_of(interval.waited).0);
+    let parts: Vec<_> = interval
+        .parts()
+        .map(|(activity, weight_ns)| (activity, weight_ns, stacks_of(activity)))
+        .collect();
+    if let Some(stacks) = waited {
+        let functions = stacks.of(Grouping::Function).and_then(<[_]>::split_last);
+        let functions = functions.map_or(&[][..], |(_, functions)| functions);
+        let wait = wakers::name_wait(symbolizer, interval, functions, now_ns);
+        named.push(Named::Wait(Box::new(wait)));
+    }
+    for (number, (activity, weight_ns, (stacks, complete))) in parts.into_iter().enumerate() {
         named.push(Named::Sample {
             tgid,
             tid,

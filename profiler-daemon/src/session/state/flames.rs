@@ -18,7 +18,12 @@ impl Session {
     /// What the frames of its flame graphs and stacks stand for.
     pub fn groupings(&self) -> impl Iterator<Item = Grouping> + '_ {
         let of_spans = self.spans.iter().flat_map(|_| Spans::GROUPINGS);
-        self.flames.keys().map(|kind| kind.by).chain(of_spans)
+        let of_waits = self.waits.iter().map(|_| Grouping::Function);
+        self.flames
+            .keys()
+            .map(|kind| kind.by)
+            .chain(of_spans)
+            .chain(of_waits)
     }
 
     /// Begins and ends flame graphs with their watchers.
