@@ -646,6 +646,12 @@ impl Owner {
                 session.take(&batch);
             }
         }
+        let dropped = running.symbols.take_dropped_hits();
+        if !dropped.is_empty() {
+            for session in self.sessions.values_mut() {
+                session.miss(&dropped);
+            }
+        }
         let read = now_ns >= running.next_read_ns;
         if new_tables && let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
@@ -733,6 +739,12 @@ impl Owner {
             for other in self.sessions.values_mut() {
                 other.take(&batch);
             }
+        }
+        let dropped = running.symbols.take_dropped_hits();
+        session.miss(&dropped);
+        session.miss(&running.symbols.hits_under_way());
+        for other in self.sessions.values_mut() {
+            other.miss(&dropped);
         }
         session.publish(
             &running.engine,

@@ -4,7 +4,7 @@
 mod wakers;
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     io,
     ops::Add,
     sync::{
@@ -14,7 +14,10 @@ use std::{
     time::Duration,
 };
 
-use profiler_common::record::{SampleHeader, SpanEnd, SpanRef};
+use profiler_common::{
+    probe::ProbeId,
+    record::{SampleHeader, SpanEnd, SpanRef},
+};
 
 pub use self::wakers::NamedWait;
 use super::{cost::monotonic_ns, remembered::Remembered};
@@ -85,13 +88,17 @@ pub struct Dropped {
 }
 
 impl Dropped {
+    /// Hits are told apart: see [`DroppedHits`].
     fn all(records: &[Record]) -> Self {
-        let is_sample = |record: &&Record| matches!(record, Record::Sample { .. } | Record::OffCpu(_));
-        let samples = records.iter().filter(is_sample).count();
-        Self {
-            samples: samples as u64,
-            span_ends: (records.len() - samples) as u64,
+        let mut dropped = Self::default();
+        for record in records {
+            match record {
+                Record::Sample { .. } | Record::OffCpu(_) => dropped.samples += 1,
+                Record::SpanEnd(_) => dropped.span_ends += 1,
+                Record::Hit(_) => {}
+            }
         }
+        dropped
     }
 }
 
@@ -103,6 +110,41 @@ impl Add for Dropped {
             samples: self.samples + other.samples,
             span_ends: self.span_ends + other.span_ends,
         }
+    }
+}
+
+/// What is in a batch.
+#[derive(Default)]
+struct Content {
+    counts: Dropped,
+    hits: DroppedHits,
+}
+
+impl Content {
+    fn of(records: &[Record]) -> Self {
+        let mut hits = DroppedHits::new();
+        for record in records {
+            // The others are parts of a hit, which is shown without them.
+            if let Record::Hit(hit) = record
+                && !hit.is_end
+            {
+                *hits.entry(hit.probe).or_default() += 1;
+            }
+        }
+        Self {
+            counts: Dropped::all(records),
+            hits,
+        }
+    }
+}
+
+/// Hits and beginnings of calls that were dropped, by their probes.
+pub type DroppedHits = HashMap<ProbeId, u64>;
+
+/// Adds the hits of another batch.
+fn add_hits(hits: &mut DroppedHits, more: &DroppedHits) {
+    for (probe, count) in more {
+        *hits.entry(*probe).or_default() += count;
     }
 }
 
@@ -129,8 +171,10 @@ pub struct Symbols {
     jobs: SyncSender<Job>,
     named: Receiver<NamedBatch>,
     dropped: Dropped,
+    /// Since they were last asked for.
+    dropped_hits: DroppedHits,
     /// What is in the batches that were handed over and not taken back, oldest first.
-    under_way: VecDeque<Dropped>,
+    under_way: VecDeque<Content>,
 }
 
 impl Symbols {
@@ -147,6 +191,7 @@ impl Symbols {
             jobs,
             named,
             dropped: Dropped::default(),
+            dropped_hits: DroppedHits::new(),
             under_way: VecDeque::new(),
         };
         Ok((symbols, frames))
@@ -154,7 +199,7 @@ impl Symbols {
 
     /// Hands over records, to be named in these groupings. Where too many wait already, these are dropped.
     pub fn send(&mut self, records: Vec<Record>, groupings: Groupings, now_ns: u64) {
-        let content = Dropped::all(&records);
+        let content = Content::of(&records);
         let job = Job::Name {
             records,
             groupings,
@@ -163,7 +208,8 @@ impl Symbols {
         match self.jobs.try_send(job) {
             Ok(()) => self.under_way.push_back(content),
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.dropped = self.dropped + content;
+                self.dropped = self.dropped + content.counts;
+                add_hits(&mut self.dropped_hits, &content.hits);
             }
         }
     }
@@ -219,13 +265,28 @@ impl Symbols {
 
     /// The same for a session that ends: what is under way comes too late for it.
     pub fn dropped_at_end(&self) -> Dropped {
-        self.under_way.iter().copied().fold(self.dropped, Add::add)
+        let under_way = self.under_way.iter().map(|content| content.counts);
+        under_way.fold(self.dropped, Add::add)
+    }
+
+    /// Hits dropped because the thread fell behind, since they were last asked for.
+    pub fn take_dropped_hits(&mut self) -> DroppedHits {
+        std::mem::take(&mut self.dropped_hits)
+    }
+
+    /// Hits that are under way.
+    pub fn hits_under_way(&self) -> DroppedHits {
+        let mut hits = DroppedHits::new();
+        for content in &self.under_way {
+            add_hits(&mut hits, &content.hits);
+        }
+        hits
     }
 }
 
 fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<NamedBatch>) {
     let mut frames_sent = symbolizer.frames().len();
-    let mut remembered = Remembered::default();
+    let mut remembered = RememberedStacks::default();
     while let Ok(job) = inbox.recv() {
         match job {
             Job::Forget(pid) => symbolizer.forget(pid),
@@ -329,10 +390,17 @@ impl Walked {
     }
 }
 
+/// Stacks that were named before: those of samples in the groupings that are looked at, those of hits by lines.
+#[derive(Default)]
+struct RememberedStacks {
+    of_samples: Remembered,
+    of_hits: Remembered,
+}
+
 /// Names a record: one or more come of it.
 fn name(
     symbolizer: &mut Symbolizer,
-    remembered: &mut Remembered,
+    remembered: &mut RememberedStacks,
     record: Record,
     groupings: Groupings,
     now_ns: u64,
@@ -340,7 +408,12 @@ fn name(
 ) {
     match record {
         Record::SpanEnd(end) => named.push(Named::SpanEnd(end)),
-        Record::Hit(hit) => named.push(Named::Hit(name_hit(symbolizer, hit, now_ns))),
+        Record::Hit(hit) => named.push(Named::Hit(name_hit(
+            symbolizer,
+            &mut remembered.of_hits,
+            hit,
+            now_ns,
+        ))),
         Record::Sample {
             tgid,
             tid,
@@ -357,7 +430,7 @@ fn name(
                 user: &UserStack { addresses, flags },
                 activity: Activity::OnCpu,
             };
-            let (stacks, complete) = name_taken(symbolizer, remembered, &stack, groupings, now_ns);
+            let (stacks, complete) = name_taken(symbolizer, &mut remembered.of_samples, &stack, groupings, now_ns);
             named.push(Named::Sample {
                 tgid,
                 tid,
@@ -371,6 +444,7 @@ fn name(
             });
         }
         Record::OffCpu(interval) => {
+            let remembered = &mut remembered.of_samples;
             name_interval(symbolizer, remembered, &interval, groupings, now_ns, named);
         }
     }
@@ -599,16 +673,17 @@ fn name_stack(
 }
 
 /// Names the stack of a hit, if it has one.
-fn name_hit(symbolizer: &mut Symbolizer, mut hit: Hit, now_ns: u64) -> NamedHit {
-    let stack = hit.stack.take().map(|stack| {
-        let mut walked = Walked {
-            functions: Vec::new(),
-            lines: Some(Vec::new()),
+fn name_hit(symbolizer: &mut Symbolizer, remembered: &mut Remembered, mut hit: Hit, now_ns: u64) -> NamedHit {
+    let stack = hit.stack.take().map(|user| {
+        let stack = Taken {
+            thread: (hit.tgid, hit.tid),
+            kernel: &[],
+            user: &user,
+            activity: Activity::OnCpu,
         };
-        let flags = walked.add_all(symbolizer, hit.tgid, &stack, now_ns);
-        let complete = walked.is_complete(symbolizer, flags);
-        let mut frames = walked.lines.unwrap_or_default();
-        frames.reverse();
+        let lines = std::iter::once(Grouping::Line).collect();
+        let (stacks, complete) = name_taken(symbolizer, remembered, &stack, lines, now_ns);
+        let frames = stacks.of(Grouping::Line).unwrap_or_default().to_vec();
         Arc::new(NamedStack { frames, complete })
     });
     NamedHit { hit, stack }
@@ -650,6 +725,46 @@ fn call_site(address: u64, depth: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn hit(probe: u32, is_end: bool) -> Record {
+        Record::Hit(Hit {
+            tgid: 1,
+            tid: 1,
+            probe: ProbeId(probe),
+            ts_ns: 0,
+            parent: 0,
+            joined: false,
+            is_entry: false,
+            is_end,
+            values: Vec::new(),
+            stack: None,
+        })
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_by_kind_and_probe() {
+        let (jobs, inbox) = mpsc::sync_channel(1);
+        let (_outbox, named) = mpsc::sync_channel(1);
+        let mut symbols = Symbols {
+            jobs,
+            named,
+            dropped: Dropped::default(),
+            dropped_hits: DroppedHits::new(),
+            under_way: VecDeque::new(),
+        };
+        let send = |symbols: &mut Symbols, records| symbols.send(records, Groupings::default(), 0);
+        send(&mut symbols, vec![hit(5, false)]);
+        assert!(symbols.take_dropped_hits().is_empty());
+        assert_eq!(symbols.hits_under_way(), DroppedHits::from([(ProbeId(5), 1)]));
+        // Nobody takes the first batch.
+        send(&mut symbols, vec![hit(5, false), hit(6, false), hit(6, true)]);
+        send(&mut symbols, vec![hit(6, false)]);
+        let expected = DroppedHits::from([(ProbeId(5), 1), (ProbeId(6), 2)]);
+        assert_eq!(symbols.take_dropped_hits(), expected);
+        assert!(symbols.take_dropped_hits().is_empty(), "each once");
+        assert_eq!(symbols.dropped(), Dropped::default());
+        drop(inbox);
+    }
 
     #[test]
     fn the_address_is_behind_a_breakpoint_until_it_is_set_back() {

@@ -285,6 +285,8 @@ pub struct Trace {
     /// What was counted at places of earlier scopes.
     earlier: Totals,
     hits: Vec<TracedHit>,
+    /// Those that came faster than they were named.
+    missed: HashMap<ProbeId, u64>,
     batch_full: u64,
     /// Calls whose duration is not as asked, or what they return.
     calls_outside: u64,
@@ -366,6 +368,7 @@ impl Trace {
         self.lines.retain(|probe, _| is_live(*probe));
         self.calls.retain(|probe, _| is_live(*probe));
         self.entered.retain(|_, entered| is_live(entered.probe));
+        self.missed.retain(|probe, _| is_live(*probe));
         self.calls_outside = 0;
         self.calls_limited = 0;
         self.calls_abandoned = 0;
@@ -409,6 +412,13 @@ impl Trace {
     /// Whether a probe is of one of its lines.
     pub fn has_line(&self, probe: ProbeId) -> bool {
         self.lines.contains_key(&probe)
+    }
+
+    /// Counts hits that came faster than they were named, or beginnings of calls, if they are of one of its probes.
+    pub fn miss(&mut self, probe: ProbeId, count: u64) {
+        if self.lines.contains_key(&probe) || self.calls.contains_key(&probe) {
+            *self.missed.entry(probe).or_default() += count;
+        }
     }
 
     /// Takes a hit, if it is of one of its lines.
@@ -583,6 +593,10 @@ impl Trace {
                     ("disturbed", hits.disturbed),
                     ("too_deep", calls.too_deep),
                     ("join_limit", calls.join_limit),
+                    (
+                        "symbols_behind",
+                        self.missed.get(&probe).copied().unwrap_or_default(),
+                    ),
                 ],
             );
         }

@@ -6,7 +6,7 @@ use super::{
     super::{
         picture::SlowCall,
         spans,
-        symbols::{Named, NamedBatch, NamedHit},
+        symbols::{DroppedHits, Named, NamedBatch, NamedHit},
         trace::Entry,
     },
     Session,
@@ -59,6 +59,13 @@ impl Session {
                     }
                 }
             }
+        }
+    }
+
+    /// Counts hits that came faster than they were named.
+    pub fn miss(&mut self, hits: &DroppedHits) {
+        for (probe, count) in hits {
+            self.trace.miss(*probe, *count);
         }
     }
 
