@@ -30,6 +30,9 @@ fn main() {
     if let Err(error) = raise_loopback() {
         println!("vm-init: could not raise the loopback interface: {error}");
     }
+    if let Err(error) = keep_scheduler_as_it_is() {
+        println!("vm-init: could not keep the scheduler's tracepoints on: {error}");
+    }
     match run() {
         Ok(status) => println!("vm-init: exit status {}", code(status)),
         Err(error) => println!("vm-init: could not run the program that /vm-run names: {error}"),
@@ -92,6 +95,46 @@ fn mount(kind: &CStr, place: &CStr) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// The scheduler's tracepoints, which the tests switch on and off.
+const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_wakeup", "sched_wakeup_new"];
+
+/// Has two that listen at each tracepoint of the scheduler, and an event of a thread.
+///
+/// The kernel rewrites the scheduler's own code when the first one comes and the last one goes, and when one becomes two.
+/// A processor does that safely; the emulator of several CPUs does not: one of them may go on with the breakpoint that was
+/// there for a moment, and the machine panics or stands still.
+fn keep_scheduler_as_it_is() -> io::Result<()> {
+    const OTHER: &str = "/sys/kernel/tracing/instances/other";
+    fs::create_dir(OTHER)?;
+    for listener in ["/sys/kernel/tracing", OTHER] {
+        // Nothing is recorded.
+        fs::write(format!("{listener}/tracing_on"), "0")?;
+        for tracepoint in TRACEPOINTS {
+            fs::write(format!("{listener}/events/sched/{tracepoint}/enable"), "1")?;
+        }
+    }
+    open_dummy_event()
+}
+
+/// Opens an event that counts nothing, of the calling thread, for good.
+fn open_dummy_event() -> io::Result<()> {
+    const PERF_TYPE_SOFTWARE: u32 = 1;
+    const PERF_COUNT_SW_DUMMY: u64 = 9;
+    /// The size of the first version of `perf_event_attr` (linux/perf_event.h).
+    const PERF_ATTR_SIZE_VER0: usize = 64;
+    let mut attr = [0u8; PERF_ATTR_SIZE_VER0];
+    let size = u32::try_from(PERF_ATTR_SIZE_VER0).map_err(io::Error::other)?;
+    attr[..4].copy_from_slice(&PERF_TYPE_SOFTWARE.to_ne_bytes());
+    attr[4..8].copy_from_slice(&size.to_ne_bytes());
+    attr[8..16].copy_from_slice(&PERF_COUNT_SW_DUMMY.to_ne_bytes());
+    // SAFETY: `attr` is a live structure of the size that it says, which the kernel only reads.
+    let event = unsafe { libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), 0, -1, -1, 0) };
+    if event < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 fn raise_loopback() -> io::Result<()> {
