@@ -14,6 +14,7 @@ mod scope;
 mod session;
 mod shared;
 mod spans;
+mod timeline;
 mod trace;
 mod waits;
 
@@ -28,6 +29,7 @@ pub use self::{
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},
     shared::{Color, DryRunArgs, Exit, HostArgs, SessionMakingArgs, TargetArgs},
     spans::SpansArgs,
+    timeline::TimelineArgs,
     trace::TraceArgs,
     waits::WaitsArgs,
 };
@@ -69,6 +71,9 @@ pub enum Verb {
     /// Show who threads wait for, and what those do meanwhile: chains of waits, locks, timers, disks
     #[command(after_help = help::WAITS)]
     Waits(WaitsArgs),
+    /// Show counters over time: CPUs, switches, faults, system calls, the hardware's; and calls beside them
+    #[command(after_help = help::TIMELINE)]
+    Timeline(TimelineArgs),
     /// Say what slow calls of a function do that the others do not: branches, calls, values
     #[command(after_help = help::EXPLAIN)]
     Explain(ExplainArgs),

@@ -153,6 +153,7 @@ fn status_of_reason(reason: &str, code: Code) -> ExitStatus {
         | "TARGET_IS_KERNEL_THREAD"
         | "TARGET_IS_32_BIT"
         | "TARGET_STRIPPED"
+        | "COUNTER_NOT_FOUND"
         | "FUNCTION_NOT_FOUND"
         | "LINE_NOT_FOUND"
         | "FILE_AMBIGUOUS"

@@ -119,6 +119,19 @@ line add up to it, those under 1% left out. [interrupt] is no thread: a timer, a
 whose names end with different numbers are one. Conditions on durations (handle[> 5ms]) are refused."
 );
 
+/// `profiler timeline --help`.
+pub const TIMELINE: &str = help!(
+    "Examples:
+  profiler timeline -p 4211                              CPUs, switches, migrations, page faults, live
+  profiler timeline -p 4211 handle_request -o day.svg    ... with the calls of a function, as a picture
+  profiler timeline -p 4211 -e ipc,cache-misses/instructions --threads
+  profiler timeline -p 4211 -e syscalls,tracepoint:block:block_rq_issue --step 1s --rolling 10s
+  profiler timeline -p 4211 --json | jq -c '[.to_ns, .counters[\"page-faults\"]]'
+
+Counters are read once a step, not sampled: what a bucket holds is exact. Rates are per second; task-clock is
+in CPUs. A counter that the machine does not have is refused, with those that there are."
+);
+
 /// `profiler spans --help`.
 pub const SPANS: &str = help!(
     "Examples:

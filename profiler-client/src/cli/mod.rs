@@ -2,6 +2,7 @@
 
 pub mod args;
 pub mod duration;
+pub mod events;
 pub mod exit;
 mod help;
 pub mod print_list;

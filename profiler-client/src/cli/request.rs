@@ -4,7 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use profiler_proto::v1;
 
-use super::args::{BarsOver, Color};
+use super::{
+    args::{BarsOver, Color},
+    events::Event,
+};
 
 /// Which daemon to talk to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +67,8 @@ pub enum Request {
     Flame(Flame),
     /// `waits`.
     Waits(Waits),
+    /// `timeline`.
+    Timeline(Timeline),
     /// `explain`.
     Explain(Explain),
     /// `session new`.
@@ -185,6 +190,33 @@ pub struct Waits {
     pub session: SessionChoice,
     /// `None`: until stopped.
     pub duration: Option<Duration>,
+    /// NDJSON.
+    pub json: bool,
+    /// When to colour.
+    pub color: Color,
+}
+
+/// A validated `timeline`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timeline {
+    /// Where the session comes from.
+    pub session: SessionChoice,
+    /// What is shown; empty for what the daemon counts if nothing is asked for.
+    pub events: Vec<Event>,
+    /// What is counted for it.
+    pub counters: Vec<String>,
+    /// Length of a bucket.
+    pub step: Duration,
+    /// Means are shown of so much time; a bucket's own if it is shorter.
+    pub rolling: Duration,
+    /// How much is drawn.
+    pub range: Duration,
+    /// Each thread by itself.
+    pub threads: bool,
+    /// `None`: until stopped.
+    pub duration: Option<Duration>,
+    /// A picture.
+    pub output: Option<PathBuf>,
     /// NDJSON.
     pub json: bool,
     /// When to colour.

@@ -10,6 +10,7 @@ mod sessions;
 mod source;
 mod spans;
 mod target;
+mod timeline;
 mod trace;
 mod waits;
 
@@ -38,6 +39,7 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
         Request::Explain(request) => explain::run(&host, request, stop.clone(), owned).await,
         Request::Spans(request) => spans::run(&host, request, stop.clone(), owned).await,
         Request::Waits(request) => waits::run(&host, request, stop.clone(), owned).await,
+        Request::Timeline(request) => timeline::run(&host, request, stop.clone(), owned).await,
         Request::Flame(request) => flame::run(&host, request, stop.clone(), owned).await,
         Request::Ps { pattern, json } => interruptible(stop, processes::list(&host, pattern, json)).await,
         Request::Functions {

@@ -36,6 +36,7 @@ pub mod slowest_open;
 pub mod summary;
 pub mod tally;
 pub mod threshold;
+pub mod timeline;
 pub mod view;
 pub mod waits;
 pub mod watched;

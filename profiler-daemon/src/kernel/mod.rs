@@ -12,6 +12,8 @@
 //! | `hits` | probes on single instructions, and what is read there |
 //! | `sampler` | the perf-event sampler |
 //! | `off_cpu` | intervals off the CPU, from the scheduler |
+//! | `counters` | counters of threads, by perf events |
+//! | `tracefs` | tracepoints by their names |
 //! | `counts` | histograms and counters, read through shared memory |
 //! | `unwind_maps` | the tables that stacks are walked by |
 //! | `ring` | records, parsed once |
@@ -20,6 +22,7 @@
 mod attach;
 mod btf;
 mod capability;
+mod counters;
 mod counts;
 mod engine;
 mod error;
@@ -32,10 +35,12 @@ mod perf;
 mod ring;
 mod sampler;
 mod syscall;
+mod tracefs;
 mod unwind_maps;
 
 pub use attach::{Attachment, ExitSite, ProbeSpec, SpanKind, can_be_done};
 pub use capability::{Missing, missing_capabilities};
+pub use counters::{Counter, CountersError, Counting, Reading};
 pub use counts::ProbeCounts;
 pub use engine::{Ability, AttachKind, Config, Engine, OffCpu, Times};
 pub use error::KernelError;

@@ -123,6 +123,16 @@ pub fn interval_ns(interval: Option<prost_types::Duration>) -> Result<u64, Sessi
     )
 }
 
+/// The length of a bucket of a timeline.
+pub fn step_ns(step: Option<prost_types::Duration>) -> Result<u64, SessionError> {
+    duration_ns(
+        "the step",
+        step,
+        SECOND_NS / 10,
+        SECOND_NS / 100..=3600 * SECOND_NS,
+    )
+}
+
 /// A session's name, as part of a request.
 pub fn name(name: String) -> Result<String, SessionError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

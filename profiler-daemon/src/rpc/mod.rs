@@ -11,6 +11,7 @@
 //! | `spans` | the slowest calls as messages |
 //! | `estimate` | what attaching a scope would do, as a message |
 //! | `waits` | who is waited for as messages |
+//! | `timeline` | counters over time as messages |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
 
@@ -26,6 +27,7 @@ mod source;
 mod spans;
 mod status;
 mod targets;
+mod timeline;
 mod trace;
 mod views;
 mod waits;

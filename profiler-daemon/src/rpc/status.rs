@@ -51,6 +51,7 @@ fn describe(reason: Reason) -> (Code, &'static str) {
         Reason::FunctionNotFound => (Code::NotFound, "FUNCTION_NOT_FOUND"),
         Reason::LineNotFound => (Code::NotFound, "LINE_NOT_FOUND"),
         Reason::FileAmbiguous => (Code::NotFound, "FILE_AMBIGUOUS"),
+        Reason::CounterNotFound => (Code::NotFound, "COUNTER_NOT_FOUND"),
         Reason::ExpressionInvalid => (Code::InvalidArgument, "EXPRESSION_INVALID"),
         Reason::ConditionRefused => (Code::FailedPrecondition, "CONDITION_REFUSED"),
         Reason::ExpressionRefused => (Code::FailedPrecondition, "EXPRESSION_REFUSED"),

@@ -10,7 +10,9 @@ use profiler_proto::v1::{self, view_service_server::ViewService};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::{arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, trace, waits};
+use super::{
+    arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, timeline, trace, waits,
+};
 use crate::session::{
     ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, WaitsPicture,
 };
@@ -57,6 +59,29 @@ impl ViewService for Views {
             pictures,
             move |picture: &WaitsPicture| (stream.next(picture), picture.ended.is_some()),
         )))
+    }
+
+    type WatchTimelineStream = MessageStream<v1::WatchTimelineResponse>;
+
+    async fn watch_timeline(
+        &self,
+        request: Request<v1::WatchTimelineRequest>,
+    ) -> Result<Response<Self::WatchTimelineStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let request = request.into_inner();
+        let asked = timeline::request(&request)?;
+        let name = arguments::name(request.session)?;
+        let buckets = self.0.watch_timeline(caller, name, asked.request).await?;
+        let messages = timeline::Messages::new(asked.names, asked.missing);
+        Ok(Response::new(Box::pin(stream::unfold(
+            Some((buckets, messages)),
+            |state| async {
+                let (mut buckets, mut messages) = state?;
+                let bucket = buckets.recv().await?;
+                let last = bucket.ended.is_some();
+                Some((Ok(messages.next(&bucket)), (!last).then_some((buckets, messages))))
+            },
+        ))))
     }
 
     async fn watch_trace(

@@ -16,6 +16,7 @@ use super::{
     error::{Reason, SessionError},
     picture::{ExitMethod, ExplainPicture, FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
     spans::SpansPicture,
+    timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
     waits::WaitsPicture,
 };
@@ -293,6 +294,12 @@ pub(super) enum Command {
         interval_ns: u64,
         wanted: usize,
         reply: Reply<watch::Receiver<Option<Arc<SpansPicture>>>>,
+    },
+    WatchTimeline {
+        caller: Caller,
+        name: String,
+        request: TimelineRequest,
+        reply: Reply<mpsc::Receiver<TimelineBucket>>,
     },
     WatchWaits {
         caller: Caller,
@@ -676,6 +683,25 @@ impl Handle {
             caller,
             name,
             interval_ns,
+            reply,
+        })
+        .await
+    }
+
+    /// Counters of a session's processes over time. They count while this is open.
+    ///
+    /// # Errors
+    /// Where there is no such session, or the machine does not have a counter or refuses to count.
+    pub async fn watch_timeline(
+        &self,
+        caller: Caller,
+        name: String,
+        request: TimelineRequest,
+    ) -> Result<mpsc::Receiver<TimelineBucket>, SessionError> {
+        self.ask(|reply| Command::WatchTimeline {
+            caller,
+            name,
+            request,
             reply,
         })
         .await

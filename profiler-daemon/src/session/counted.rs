@@ -41,6 +41,17 @@ impl Session {
             .flat_map(|step| of_step(&self.name, step, engine))
             .collect()
     }
+
+    /// Calls of its scope's last step that have begun, or hits of it; `None` without a scope.
+    pub fn calls_so_far(&self, engine: &Engine) -> Option<u64> {
+        let last = self.steps().last()?;
+        Some(
+            of_step("", last, engine)
+                .iter()
+                .map(|counted| counted.count)
+                .sum(),
+        )
+    }
 }
 
 fn of_step(session: &str, step: &RunningStep, engine: &Engine) -> Vec<Counted> {

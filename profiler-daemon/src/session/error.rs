@@ -23,6 +23,8 @@ pub enum Reason {
     LineNotFound,
     /// Several source files have such a path. Metadata: `nearest`.
     FileAmbiguous,
+    /// No counter of that name, or none that this machine has. Metadata: `nearest`.
+    CounterNotFound,
     /// An expression is none. Metadata: `expression`, `offset`.
     ExpressionInvalid,
     /// A condition on a value cannot be decided.

@@ -29,6 +29,7 @@
 //! | `trace` | hits and ended calls on their way to those who watch them |
 //! | `spans` | the slowest calls of the window |
 //! | `waits` | who threads wait for |
+//! | `timeline` | counters over time |
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
 //! | `remembered` | stacks that were named before |
@@ -68,6 +69,7 @@ mod state;
 mod steps;
 mod symbols;
 mod thread_tables;
+mod timeline;
 mod trace;
 mod waits;
 mod watchers;
@@ -100,6 +102,8 @@ pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
 pub use spans::{SlowSpan, SpanChild, SpansPicture};
 pub use symbols::NamedStack;
+pub(crate) use timeline::unknown as unknown_counter;
+pub use timeline::{ThreadCounted, TimelineBucket, TimelineRequest};
 pub use trace::{TraceBatch, TracedHit, TracedValue};
 pub use waits::WaitsPicture;
 

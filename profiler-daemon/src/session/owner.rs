@@ -24,6 +24,7 @@ use super::{
     spans::SpansPicture,
     state::{Session, Terms},
     symbols::Symbols,
+    timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
     waits::WaitsPicture,
 };
@@ -183,6 +184,14 @@ impl Owner {
             }
             Command::WatchTrace { caller, name, reply } => {
                 answer(reply, self.watch_trace(caller, &name));
+            }
+            Command::WatchTimeline {
+                caller,
+                name,
+                request,
+                reply,
+            } => {
+                answer(reply, self.watch_timeline(caller, &name, request));
             }
             Command::WatchSpans {
                 caller,
@@ -380,6 +389,23 @@ impl Owner {
             session.read(&running.engine, now_ns);
         }
         watch
+    }
+
+    fn watch_timeline(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        request: TimelineRequest,
+    ) -> Result<tokio::sync::mpsc::Receiver<TimelineBucket>, SessionError> {
+        let now_ns = monotonic_ns();
+        self.session(caller, name)?.renew(now_ns);
+        let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
+            return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
+        };
+        let next_ns = now_ns + request.step_ns;
+        let watch = session.watch_timeline(&running.engine, request, now_ns)?;
+        running.next_tick_ns = running.next_tick_ns.min(next_ns);
+        Ok(watch)
     }
 
     /// The engine, loaded when first needed.
@@ -635,6 +661,12 @@ impl Owner {
     fn tick(&mut self, now_ns: u64) {
         let Some(running) = &mut self.running else { return };
         running.next_tick_ns = now_ns + TICK_NS;
+        // First: what a bucket holds is what was counted when it was over.
+        for session in self.sessions.values_mut() {
+            if let Some(next_ns) = session.end_buckets(&running.engine, now_ns, None) {
+                running.next_tick_ns = running.next_tick_ns.min(next_ns);
+            }
+        }
         running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
         running.drain(now_ns);
         let new_tables = running.following.tick(now_ns);
@@ -753,6 +785,7 @@ impl Owner {
             now_ns,
             Some(reason),
         );
+        session.end_buckets(&running.engine, monotonic_ns(), Some(reason));
         for pid in session.pids() {
             running.symbols.forget(pid);
         }

@@ -18,6 +18,7 @@ mod flames;
 mod publish;
 mod slowest;
 mod take;
+mod timelines;
 mod waited;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -40,6 +41,7 @@ use super::{
     spans::{SampledFrom, Spans, SpansPicture},
     steps::Steps,
     symbols::Dropped,
+    timeline::Timeline,
     trace::{Trace, TraceBatch},
     waits::{WaitsPicture, WatchedWaits},
     watchers::Watchers,
@@ -77,6 +79,7 @@ pub struct Session {
     dropped: path::Dropped,
     capture: Option<Capture>,
     trace: Trace,
+    timelines: Vec<Timeline>,
     /// The calls by value, where they are divided.
     by: Option<ByValues>,
     /// Durations of calls that are traced.
@@ -155,6 +158,7 @@ impl Session {
             dropped: path::Dropped::default(),
             capture: terms.capture,
             trace: Trace::default(),
+            timelines: Vec::new(),
             by,
             traced: Band::ALL,
             slow_from_ns: u64::MAX,
@@ -241,7 +245,8 @@ impl Session {
             + self.spans_watchers.len()
             + self.waits_watchers.len()
             + self.explain_watchers.len()
-            + self.trace.watchers();
+            + self.trace.watchers()
+            + self.timelines.len();
         SessionInfo {
             name: self.name.clone(),
             scope: self.scope_text.to_string(),
@@ -296,9 +301,10 @@ impl Session {
     /// Whether nobody has used it for the length of its lease. An open stream is a use.
     pub fn lease_is_over(&mut self, now_ns: u64) -> bool {
         self.trace.sweep();
+        self.sweep_timelines();
         let watched =
             !self.latency_watchers.is_empty() || !self.explain_watchers.is_empty() || self.samples();
-        if watched || self.trace.watchers() > 0 {
+        if watched || self.trace.watchers() > 0 || !self.timelines.is_empty() {
             self.renew(now_ns);
         }
         now_ns >= self.lease_until_ns

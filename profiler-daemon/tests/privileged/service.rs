@@ -7,17 +7,21 @@ use profiler_daemon::{
     kernel,
     session::{
         self, Caller, Config, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionLatency, Handle,
-        LatencyPicture, NewSession, SessionError, SessionInfo, TargetSpec, WaitsPicture,
+        LatencyPicture, NewSession, SessionError, SessionInfo, TargetSpec, TimelineBucket, TimelineRequest,
+        WaitsPicture,
     },
     symbolize::Grouping,
 };
-use tokio::{runtime::Runtime, sync::watch};
+use tokio::{
+    runtime::Runtime,
+    sync::{mpsc, watch},
+};
 
 /// The caller of every test.
 pub const ROOT: Caller = Caller { uid: 0 };
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_mins(2);
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Time between pictures.
 const INTERVAL_NS: u64 = 100_000_000;
@@ -149,6 +153,15 @@ impl Service {
     pub fn watch_waits(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<WaitsPicture>>> {
         let watch = self.handle.watch_waits(ROOT, session.name.clone(), INTERVAL_NS);
         self.runtime.block_on(watch).unwrap()
+    }
+
+    pub fn watch_timeline(
+        &self,
+        session: &SessionInfo,
+        request: TimelineRequest,
+    ) -> Result<mpsc::Receiver<TimelineBucket>, SessionError> {
+        let watch = self.handle.watch_timeline(ROOT, session.name.clone(), request);
+        self.runtime.block_on(watch)
     }
 
     /// The first picture from now on that fulfils a condition.

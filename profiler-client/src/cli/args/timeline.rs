@@ -1,0 +1,68 @@
+//! The flags of `timeline`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    super::{
+        duration::{self, Span},
+        events::{self, EventList},
+    },
+    Color, Exit, HostArgs, TargetArgs,
+};
+
+/// `profiler timeline`.
+#[derive(Args, Debug)]
+pub struct TimelineArgs {
+    /// Function, glob or scope whose calls are counted beside, e.g. handle_request; none if left out
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Count for a running session's target instead of making one
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "symbols"])]
+    pub session: Option<String>,
+    /// Counters as perf names them, such as task-clock,page-faults,syscalls, tracepoint:CATEGORY:NAME,
+    /// or ratios A/B and ipc. Repeatable [default: task-clock, context-switches, cpu-migrations,
+    /// page-faults, and ipc where the machine counts it]
+    #[arg(short = 'e', long = "event", value_name = "COUNTER,…", value_parser = events::parse)]
+    pub events: Vec<EventList>,
+    /// Length of a bucket, in seconds or with a unit, from 10ms to 1h [default: 100ms]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub step: Option<Span>,
+    /// Show means of the time before each point, in seconds or with a unit [default: a bucket's own]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub rolling: Option<Span>,
+    /// How much is drawn, in seconds or with a unit [default: 60s; of a file all that is kept]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub range: Option<Span>,
+    /// Count for each thread by itself as well
+    #[arg(long)]
+    pub threads: bool,
+    /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
+    /// ret = a probe on each return instruction
+    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
+    pub exit: Exit,
+    /// File with symbols or debug information, or folder of such, for programs and libraries that were
+    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
+    /// runs, as root or its own user
+    #[arg(long, value_name = "PATH")]
+    pub symbols: Vec<PathBuf>,
+    /// Where the picture goes, an SVG; replaced at the end of the run, in full or not at all
+    #[arg(short = 'o', long, value_name = "FILE", conflicts_with = "json")]
+    pub output: Option<PathBuf>,
+    /// One JSON object a line, for each bucket as it ends, then a summary; times in nanoseconds
+    #[arg(long)]
+    pub json: bool,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}

@@ -1,0 +1,334 @@
+//! Counters over time, read at steps and handed to those who watch them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    sync::Arc,
+};
+
+use tokio::sync::mpsc;
+
+use super::{
+    error::{Reason, SessionError},
+    picture::Cost,
+};
+use crate::{
+    aggregate::timeline::{Counted, Series},
+    kernel::{Counter, CountersError, Counting},
+};
+
+/// Buckets that may wait for a client; it misses those beyond, counted.
+const MAX_WAITING: usize = 256;
+
+/// Threads that are counted each by itself; the number of others is said.
+const MAX_THREADS: usize = 256;
+
+/// Looks at a process's threads until none has come meanwhile.
+const MAX_LOOKS: usize = 5;
+
+/// Time after which threads are asked for their names again.
+const NAMES_NS: u64 = 1_000_000_000;
+
+/// What is counted, and how.
+#[derive(Clone, Debug)]
+pub struct TimelineRequest {
+    /// Counters, in the order of a bucket's values.
+    pub counters: Vec<Counter>,
+    /// Length of a bucket.
+    pub step_ns: u64,
+    /// Each thread is counted by itself as well.
+    pub threads: bool,
+}
+
+/// What was counted between two readings.
+#[derive(Clone, Debug)]
+pub struct TimelineBucket {
+    /// Number of the bucket within its stream.
+    pub seq: u64,
+    /// The scope whose calls these are.
+    pub scope: Arc<str>,
+    /// When it begins, on `CLOCK_MONOTONIC`.
+    pub from_ns: u64,
+    /// When it ends.
+    pub to_ns: u64,
+    /// By counter.
+    pub counted: Vec<Counted>,
+    /// Calls that began, or hits; `None` without a scope.
+    pub calls: Option<u64>,
+    /// Threads that are counted by themselves, by number.
+    pub threads: Vec<ThreadCounted>,
+    /// Threads beyond those.
+    pub threads_left_out: u64,
+    /// Buckets that the client was too slow for.
+    pub slow: u64,
+    /// What the daemon costs.
+    pub cost: Cost,
+    /// Why this is the last one.
+    pub ended: Option<String>,
+}
+
+/// What a thread has counted.
+#[derive(Clone, Debug)]
+pub struct ThreadCounted {
+    /// The thread.
+    pub tid: u32,
+    /// Its name.
+    pub name: Arc<str>,
+    /// By counter.
+    pub counted: Vec<Counted>,
+}
+
+/// What is known of a session when a bucket ends.
+pub struct Moment<'a> {
+    /// `CLOCK_MONOTONIC`.
+    pub now_ns: u64,
+    /// The scope.
+    pub scope: &'a Arc<str>,
+    /// Calls or hits of its last step so far; `None` without one.
+    pub calls: Option<u64>,
+    /// What the daemon costs.
+    pub cost: Cost,
+    /// Why the stream ends here.
+    pub ended: Option<&'a str>,
+}
+
+/// Counters that go on from reading to reading.
+struct Line {
+    counting: Counting,
+    series: Vec<Series>,
+}
+
+impl Line {
+    fn new(counting: Counting, counters: usize) -> Self {
+        Self {
+            counting,
+            series: std::iter::repeat_with(Series::default).take(counters).collect(),
+        }
+    }
+
+    fn read(&mut self) -> Vec<Counted> {
+        let readings = self.counting.read();
+        let series = self.series.iter_mut().zip(readings);
+        series.map(|(series, readings)| series.take(&readings)).collect()
+    }
+}
+
+/// A thread that is counted by itself.
+struct Thread {
+    pid: u32,
+    name: Arc<str>,
+    line: Line,
+}
+
+/// One stream of buckets.
+pub struct Timeline {
+    buckets: mpsc::Sender<TimelineBucket>,
+    request: TimelineRequest,
+    pids: Vec<u32>,
+    all: Line,
+    threads: BTreeMap<u32, Thread>,
+    threads_left_out: u64,
+    named_ns: u64,
+    seq: u64,
+    slow: u64,
+    from_ns: u64,
+    next_ns: u64,
+    calls_before: u64,
+}
+
+impl Timeline {
+    /// Begins to count for these processes.
+    ///
+    /// # Errors
+    /// Where the machine does not have a counter, or refuses to count for these threads.
+    pub fn start(
+        pids: Vec<u32>,
+        request: TimelineRequest,
+        calls: Option<u64>,
+        now_ns: u64,
+    ) -> Result<(Self, mpsc::Receiver<TimelineBucket>), SessionError> {
+        for counter in &request.counters {
+            if let Some(why) = counter.missing() {
+                return Err(not_here(counter, &why));
+            }
+        }
+        let all = start_all(&pids, &request.counters)?;
+        let (buckets, receiver) = mpsc::channel(MAX_WAITING);
+        let counters = request.counters.len();
+        let mut timeline = Self {
+            buckets,
+            next_ns: now_ns + request.step_ns,
+            request,
+            pids,
+            all: Line::new(all, counters),
+            threads: BTreeMap::new(),
+            threads_left_out: 0,
+            named_ns: 0,
+            seq: 0,
+            slow: 0,
+            from_ns: now_ns,
+            calls_before: calls.unwrap_or(0),
+        };
+        timeline.meet_threads(now_ns);
+        Ok((timeline, receiver))
+    }
+
+    /// Whether nobody reads it any more.
+    pub fn is_closed(&self) -> bool {
+        self.buckets.is_closed()
+    }
+
+    /// When the bucket is to end.
+    pub fn next_ns(&self) -> u64 {
+        self.next_ns
+    }
+
+    /// Ends the bucket and hands it over.
+    pub fn end_bucket(&mut self, moment: &Moment<'_>) {
+        let now_ns = moment.now_ns;
+        let counted = self.all.read();
+        let threads = self.threads.iter_mut().map(|(tid, thread)| ThreadCounted {
+            tid: *tid,
+            name: Arc::clone(&thread.name),
+            counted: thread.line.read(),
+        });
+        let bucket = TimelineBucket {
+            seq: self.seq,
+            scope: Arc::clone(moment.scope),
+            from_ns: self.from_ns,
+            to_ns: now_ns,
+            counted,
+            // An edit of the scope may have taken away what had counted.
+            calls: moment.calls.map(|calls| calls.saturating_sub(self.calls_before)),
+            threads: threads.collect(),
+            threads_left_out: self.threads_left_out,
+            slow: self.slow,
+            cost: moment.cost,
+            ended: moment.ended.map(str::to_owned),
+        };
+        self.from_ns = now_ns;
+        self.calls_before = moment.calls.unwrap_or(0);
+        // A machine that is behind leaves steps out; it does not make up for them.
+        let late_ns = now_ns.saturating_sub(self.next_ns);
+        let steps = late_ns / self.request.step_ns.max(1) + 1;
+        self.next_ns += steps * self.request.step_ns;
+        self.seq += 1;
+        if self.buckets.try_send(bucket).is_err() {
+            self.slow += 1;
+        }
+        self.meet_threads(now_ns);
+    }
+
+    /// Begins to count for threads that are new, and lets go of those that are gone.
+    fn meet_threads(&mut self, now_ns: u64) {
+        if !self.request.threads {
+            return;
+        }
+        let running: BTreeMap<u32, u32> = self
+            .pids
+            .iter()
+            .flat_map(|pid| threads(*pid).into_iter().map(|tid| (tid, *pid)))
+            .collect();
+        self.threads.retain(|tid, _| running.contains_key(tid));
+        let mut left_out = 0;
+        for (tid, pid) in &running {
+            if self.threads.contains_key(tid) {
+                continue;
+            }
+            if self.threads.len() >= MAX_THREADS {
+                left_out += 1;
+                continue;
+            }
+            match Counting::start(&self.request.counters, &[*tid], false) {
+                Ok(counting) => {
+                    let thread = Thread {
+                        pid: *pid,
+                        name: name(*pid, *tid),
+                        line: Line::new(counting, self.request.counters.len()),
+                    };
+                    self.threads.insert(*tid, thread);
+                }
+                Err(error) => {
+                    tracing::debug!(%error, tid, "a thread is not counted by itself");
+                    left_out += 1;
+                }
+            }
+        }
+        self.threads_left_out = left_out;
+        if now_ns.saturating_sub(self.named_ns) >= NAMES_NS {
+            self.named_ns = now_ns;
+            for (tid, thread) in &mut self.threads {
+                thread.name = name(thread.pid, *tid);
+            }
+        }
+    }
+}
+
+/// Counts for all threads, and for those that they will begin.
+///
+/// A thread that begins between the look at which there are and the counting for its parent is not counted; one that begins
+/// after it is counted with its parent, and must not be counted again. So it is begun anew until none has come meanwhile.
+fn start_all(pids: &[u32], counters: &[Counter]) -> Result<Counting, SessionError> {
+    let look = || -> BTreeSet<u32> { pids.iter().flat_map(|pid| threads(*pid)).collect() };
+    let mut tids = look();
+    let mut looks = 1;
+    loop {
+        let of_threads: Vec<u32> = tids.iter().copied().collect();
+        let counting = Counting::start(counters, &of_threads, true).map_err(|error| refused(&error))?;
+        let now = look();
+        if looks == MAX_LOOKS || now.is_subset(&tids) {
+            return Ok(counting);
+        }
+        (tids, looks) = (now, looks + 1);
+    }
+}
+
+fn threads(pid: u32) -> Vec<u32> {
+    let Ok(folder) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let names = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).collect()
+}
+
+fn name(pid: u32, tid: u32) -> Arc<str> {
+    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    String::from_utf8_lossy(name.trim_ascii_end()).into()
+}
+
+/// A counter that this machine does not have, with those that there are.
+fn not_here(counter: &Counter, why: &str) -> SessionError {
+    with_those_here(&format!("there is no counter `{counter}`: {why}"))
+}
+
+/// A name that is no counter's.
+pub fn unknown(name: &str) -> SessionError {
+    with_those_here(&format!(
+        "`{name}` is no counter of perf's, and none of the form tracepoint:CATEGORY:NAME"
+    ))
+}
+
+/// An error that names the counters that there are.
+fn with_those_here(what: &str) -> SessionError {
+    let here: Vec<String> = Counter::here().iter().map(Counter::to_string).collect();
+    let message = format!("{what}. There are: {}", here.join(", "));
+    SessionError::new(Reason::CounterNotFound, message).with("nearest", here.join(","))
+}
+
+fn refused(error: &CountersError) -> SessionError {
+    match error {
+        CountersError::TooMany { .. } => SessionError::new(Reason::LimitReached, error.to_string()),
+        CountersError::Refused { source, .. } => match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => SessionError::new(
+                Reason::CapabilityMissing,
+                format!("{error}: counting threads takes CAP_PERFMON"),
+            )
+            .with("capability", "CAP_PERFMON"),
+            Some(libc::EMFILE | libc::ENFILE) => SessionError::new(
+                Reason::LimitReached,
+                format!("{error}: ask for fewer counters, or raise the limit of open files"),
+            ),
+            _ => SessionError::new(Reason::Kernel, error.to_string()),
+        },
+    }
+}

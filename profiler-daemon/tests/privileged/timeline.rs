@@ -1,0 +1,127 @@
+//! Counters over time against the target's own account.
+
+use profiler_daemon::{
+    kernel::Counter,
+    session::{Reason, TimelineBucket, TimelineRequest},
+};
+use serde_json::Value;
+
+use super::{
+    fixture::{Fixture, spec},
+    service::{PATIENCE, Service},
+};
+
+const STEP_NS: u64 = 20_000_000;
+
+fn request(counters: &[&str]) -> TimelineRequest {
+    TimelineRequest {
+        counters: counters
+            .iter()
+            .map(|name| Counter::parse(name).unwrap())
+            .collect(),
+        step_ns: STEP_NS,
+        threads: true,
+    }
+}
+
+/// The sum of a counter over all buckets; each has a value.
+fn total(buckets: &[TimelineBucket], at: usize) -> u64 {
+    buckets
+        .iter()
+        .map(|bucket| bucket.counted[at].count.unwrap())
+        .sum()
+}
+
+/// Whether a count is another, but for a share of it and a few.
+fn assert_near(what: &str, counted: u64, truth: u64, few: u64) {
+    println!("{what}: {counted}, the target: {truth}");
+    assert!(
+        counted.abs_diff(truth) <= truth / 50 + few,
+        "{what}: {counted}, the target: {truth}"
+    );
+}
+
+#[test]
+#[ignore = "needs root"]
+fn counters_are_those_of_the_targets_own_account() {
+    let service = Service::start();
+    let spec = spec("costs");
+    let mut target = Fixture::start("costs", &spec.args);
+    let session = service.attach(target.pid(), "work").unwrap();
+    let asked = request(&["task-clock", "page-faults", "context-switches", "syscalls"]);
+    let mut stream = service.watch_timeline(&session, asked).unwrap();
+    target.say("go");
+    let costs: Value = serde_json::from_str(target.line().strip_prefix("costs ").unwrap()).unwrap();
+    assert_eq!(target.truth(), spec.truth);
+    service.end(&session);
+    let mut buckets: Vec<TimelineBucket> = Vec::new();
+    while buckets.last().is_none_or(|last| last.ended.is_none()) {
+        let next = async { tokio::time::timeout(PATIENCE, stream.recv()).await };
+        buckets.push(service.runtime.block_on(next).expect("no bucket came").unwrap());
+    }
+    assert_eq!(target.finish().status, Some(0));
+
+    let calls = spec.truth["work"].calls;
+    let truth = |name: &str| costs[name].as_u64().unwrap();
+    // It also reads the word to go, and writes its account.
+    assert_near("on a CPU", total(&buckets, 0), truth("cpu_ns"), 5_000_000);
+    assert_near("faults", total(&buckets, 1), truth("faults"), 20);
+    assert_near("switches", total(&buckets, 2), truth("switches"), 20);
+    // A call makes thirty and four more.
+    assert_near("system calls", total(&buckets, 3), calls * 34, 60);
+    let began: u64 = buckets.iter().map(|bucket| bucket.calls.unwrap()).sum();
+    assert_eq!(began, calls);
+    for (before, bucket) in buckets.iter().zip(&buckets[1..]) {
+        assert_eq!((bucket.from_ns, bucket.seq), (before.to_ns, before.seq + 1));
+        assert!(bucket.to_ns - bucket.from_ns >= STEP_NS / 2 || bucket.ended.is_some());
+    }
+    assert!(buckets.len() >= 5 && buckets.iter().all(|bucket| bucket.slow == 0));
+
+    // The second thread has come, under the name that it gave itself, with work of its own.
+    let of_threads = |at: usize| -> u64 {
+        let threads = buckets.iter().flat_map(|bucket| &bucket.threads);
+        threads.map(|thread| thread.counted[at].count.unwrap()).sum()
+    };
+    let threads = buckets.iter().flat_map(|bucket| &bucket.threads);
+    let second: u64 = threads
+        .filter(|thread| thread.tid != target_thread(&buckets))
+        .map(|thread| thread.counted[1].count.unwrap())
+        .sum();
+    println!(
+        "faults of the second thread: {second}, of both: {}",
+        of_threads(1)
+    );
+    // What it did before it was found is not its own.
+    assert!(of_threads(1) <= total(&buckets, 1));
+    assert!(second >= truth("faults") / 4, "most of its half");
+}
+
+/// The target's first thread, which is there from the beginning.
+fn target_thread(buckets: &[TimelineBucket]) -> u32 {
+    buckets[0].threads[0].tid
+}
+
+#[test]
+#[ignore = "needs root"]
+fn counters_that_are_not_here_are_refused() {
+    let service = Service::start();
+    let target = Fixture::start("costs", &spec("costs").args);
+    let session = service.attach(target.pid(), "work").unwrap();
+    for name in ["tracepoint:sched:no_such_thing", "cycles"] {
+        let counter = Counter::parse(name).unwrap();
+        let Some(why) = counter.missing() else {
+            // A machine that counts in hardware.
+            continue;
+        };
+        let error = service.watch_timeline(&session, request(&[name])).unwrap_err();
+        println!("{error}");
+        assert_eq!(error.reason, Reason::CounterNotFound);
+        assert!(
+            error.message.contains(name) && error.message.contains(&why),
+            "{error}"
+        );
+        assert!(error.metadata[0].1.contains("task-clock"), "those that there are");
+    }
+    service.end(&session);
+    assert_eq!(target.finish().status, Some(0));
+}
