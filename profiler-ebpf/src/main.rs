@@ -29,6 +29,7 @@ mod pending;
 mod plain;
 mod registers;
 mod sample;
+mod shared_stack;
 mod span;
 mod stack;
 mod step;
