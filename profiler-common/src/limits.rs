@@ -27,6 +27,14 @@ pub const MAX_PENDING_RETURNS: u32 = 64;
 /// `off_cpu_limit`.
 pub const MAX_OFF_CPU: u32 = 32_768;
 
+/// Threads that may be in system calls at once, of all whose calls are counted. Those beyond are counted as
+/// `syscall_open_limit`.
+pub const MAX_OPEN_CALLS: u32 = 32_768;
+
+/// System calls that return within two turns and differ, in their number, stack or result. Those beyond are counted as
+/// `syscall_limit`.
+pub const MAX_CALL_COUNTS: u32 = 16_384;
+
 /// Stacks that may be named without their being sent again, by intervals off the CPU among others; a power of two.
 pub const MAX_SHARED_STACKS: u32 = 16_384;
 
