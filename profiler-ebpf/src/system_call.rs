@@ -168,10 +168,10 @@ fn numbered(number: u64) -> u32 {
     number as u32 & !COMPAT | compat
 }
 
-/// `uretprobe` and `uprobe`: the probes' own.
+/// `uretprobe` and `uprobe`: the probes' own. Where they return, the kernel has made them look like an exception.
 #[inline(always)]
 fn is_of_probe(number: u32) -> bool {
-    number == 335 || number == 336
+    number == 335 || number == 336 || number & !COMPAT == !COMPAT
 }
 
 /// `exit`, `exit_group`.

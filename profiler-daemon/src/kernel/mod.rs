@@ -12,6 +12,8 @@
 //! | `hits` | probes on single instructions, and what is read there |
 //! | `sampler` | the perf-event sampler |
 //! | `off_cpu` | intervals off the CPU, from the scheduler |
+//! | `system_calls` | system calls, counted by who makes them |
+//! | `tracepoints` | programs at tracepoints, while somebody looks |
 //! | `counts` | histograms and counters, read through shared memory |
 //! | `unwind_maps` | the tables that stacks are walked by |
 //! | `ring` | records, parsed once |
@@ -32,6 +34,8 @@ mod perf;
 mod ring;
 mod sampler;
 mod syscall;
+mod system_calls;
+mod tracepoints;
 mod unwind_maps;
 
 pub use attach::{Attachment, ExitSite, ProbeSpec, SpanKind, can_be_done};
@@ -44,4 +48,5 @@ pub use hits::{HitCounts, HitSpec, LookSpec};
 pub(crate) use object::prepare;
 pub use off_cpu::{Activity, Interval, SharedStack};
 pub use ring::{Hit, ReadValue, Record, UserStack};
+pub use system_calls::{CallNumber, CallResult, CountedCalls, OpenSystemCall};
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

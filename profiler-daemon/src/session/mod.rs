@@ -29,6 +29,7 @@
 //! | `trace` | hits and ended calls on their way to those who watch them |
 //! | `spans` | the slowest calls of the window |
 //! | `waits` | who threads wait for |
+//! | `system_calls` | system calls, and who makes them |
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
 //! | `remembered` | stacks that were named before |
@@ -67,6 +68,7 @@ mod spans;
 mod state;
 mod steps;
 mod symbols;
+mod system_calls;
 mod thread_tables;
 mod trace;
 mod waits;
@@ -100,6 +102,7 @@ pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
 pub use spans::{SlowSpan, SpanChild, SpansPicture};
 pub use symbols::NamedStack;
+pub use system_calls::SyscallsPicture;
 pub use trace::{TraceBatch, TracedHit, TracedValue};
 pub use waits::WaitsPicture;
 

@@ -36,4 +36,5 @@ mod stacks_languages;
 mod stacks_late;
 mod stacks_target;
 mod stacks_truth;
+mod system_calls;
 mod waits;

@@ -7,7 +7,7 @@ use profiler_daemon::{
     kernel,
     session::{
         self, Caller, Config, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionLatency, Handle,
-        LatencyPicture, NewSession, SessionError, SessionInfo, TargetSpec, WaitsPicture,
+        LatencyPicture, NewSession, SessionError, SessionInfo, SyscallsPicture, TargetSpec, WaitsPicture,
     },
     symbolize::Grouping,
 };
@@ -116,6 +116,19 @@ impl Service {
             .unwrap()
     }
 
+    pub fn watch_syscalls(
+        &self,
+        session: &SessionInfo,
+        by: Grouping,
+    ) -> watch::Receiver<Option<Arc<SyscallsPicture>>> {
+        self.runtime
+            .block_on(
+                self.handle
+                    .watch_syscalls(ROOT, session.name.clone(), INTERVAL_NS, by),
+            )
+            .unwrap()
+    }
+
     pub fn watch_flame(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<FlamePicture>>> {
         self.watch_flame_by(session, Grouping::Function)
     }
@@ -197,6 +210,12 @@ impl Ends for LatencyPicture {
 }
 
 impl Ends for WaitsPicture {
+    fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
+    }
+}
+
+impl Ends for SyscallsPicture {
     fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
     }
