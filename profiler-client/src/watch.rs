@@ -67,6 +67,15 @@ impl Message for v1::WatchWaitsResponse {
     }
 }
 
+impl Message for v1::WatchSyscallsResponse {
+    fn is_final(&self) -> bool {
+        self.r#final
+    }
+    fn final_reason(&self) -> &str {
+        &self.final_reason
+    }
+}
+
 impl Message for v1::WatchFlameResponse {
     fn is_final(&self) -> bool {
         self.r#final

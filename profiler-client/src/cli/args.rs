@@ -14,6 +14,7 @@ mod scope;
 mod session;
 mod shared;
 mod spans;
+mod syscalls;
 mod trace;
 mod waits;
 
@@ -28,6 +29,7 @@ pub use self::{
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},
     shared::{Color, DryRunArgs, Exit, HostArgs, SessionMakingArgs, TargetArgs},
     spans::SpansArgs,
+    syscalls::{CallersBy, SyscallsArgs},
     trace::TraceArgs,
     waits::WaitsArgs,
 };
@@ -69,6 +71,9 @@ pub enum Verb {
     /// Show who threads wait for, and what those do meanwhile: chains of waits, locks, timers, disks
     #[command(after_help = help::WAITS)]
     Waits(WaitsArgs),
+    /// Count system calls: how long they take, which fail, and which functions and libraries make them
+    #[command(after_help = help::SYSCALLS)]
+    Syscalls(SyscallsArgs),
     /// Say what slow calls of a function do that the others do not: branches, calls, values
     #[command(after_help = help::EXPLAIN)]
     Explain(ExplainArgs),

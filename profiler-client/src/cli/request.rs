@@ -64,6 +64,8 @@ pub enum Request {
     Flame(Flame),
     /// `waits`.
     Waits(Waits),
+    /// `syscalls`.
+    Syscalls(Syscalls),
     /// `explain`.
     Explain(Explain),
     /// `session new`.
@@ -185,6 +187,21 @@ pub struct Waits {
     pub session: SessionChoice,
     /// `None`: until stopped.
     pub duration: Option<Duration>,
+    /// NDJSON.
+    pub json: bool,
+    /// When to colour.
+    pub color: Color,
+}
+
+/// A validated `syscalls`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Syscalls {
+    /// Where the session comes from.
+    pub session: SessionChoice,
+    /// `None`: until stopped.
+    pub duration: Option<Duration>,
+    /// What is shown of who makes them.
+    pub by: v1::Grouping,
     /// NDJSON.
     pub json: bool,
     /// When to colour.

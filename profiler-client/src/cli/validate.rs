@@ -6,6 +6,7 @@ mod flame;
 mod latency;
 mod session;
 mod spans;
+mod syscalls;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -17,8 +18,8 @@ use profiler_proto::v1;
 
 pub use self::flame::require_predicate;
 use self::{
-    explain::explain, flame::flame, latency::latency, session::session_new, spans::spans, trace::trace,
-    waits::waits,
+    explain::explain, flame::flame, latency::latency, session::session_new, spans::spans, syscalls::syscalls,
+    trace::trace, waits::waits,
 };
 use super::{
     args::{Cli, HostArgs, ScopeVerb, SessionVerb, TargetArgs, Verb},
@@ -76,6 +77,10 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         Verb::Waits(mut args) => (
             host(std::mem::take(&mut args.host))?,
             Request::Waits(waits(args)?),
+        ),
+        Verb::Syscalls(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::Syscalls(syscalls(args)?),
         ),
         Verb::Explain(mut args) => (
             host(std::mem::take(&mut args.host))?,

@@ -9,6 +9,7 @@ mod processes;
 mod sessions;
 mod source;
 mod spans;
+mod syscalls;
 mod target;
 mod trace;
 mod waits;
@@ -38,6 +39,7 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
         Request::Explain(request) => explain::run(&host, request, stop.clone(), owned).await,
         Request::Spans(request) => spans::run(&host, request, stop.clone(), owned).await,
         Request::Waits(request) => waits::run(&host, request, stop.clone(), owned).await,
+        Request::Syscalls(request) => syscalls::run(&host, request, stop.clone(), owned).await,
         Request::Flame(request) => flame::run(&host, request, stop.clone(), owned).await,
         Request::Ps { pattern, json } => interruptible(stop, processes::list(&host, pattern, json)).await,
         Request::Functions {

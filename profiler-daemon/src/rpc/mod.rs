@@ -11,6 +11,7 @@
 //! | `spans` | the slowest calls as messages |
 //! | `estimate` | what attaching a scope would do, as a message |
 //! | `waits` | who is waited for as messages |
+//! | `system_calls` | system calls as messages |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
 
@@ -25,6 +26,7 @@ mod sessions;
 mod source;
 mod spans;
 mod status;
+mod system_calls;
 mod targets;
 mod trace;
 mod views;

@@ -10,9 +10,13 @@ use profiler_proto::v1::{self, view_service_server::ViewService};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::{arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, trace, waits};
+use super::{
+    arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, system_calls, trace,
+    waits,
+};
 use crate::session::{
-    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, WaitsPicture,
+    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, SyscallsPicture,
+    WaitsPicture,
 };
 
 /// The service.
@@ -56,6 +60,25 @@ impl ViewService for Views {
         Ok(Response::new(messages(
             pictures,
             move |picture: &WaitsPicture| (stream.next(picture), picture.ended.is_some()),
+        )))
+    }
+
+    type WatchSyscallsStream = MessageStream<v1::WatchSyscallsResponse>;
+
+    async fn watch_syscalls(
+        &self,
+        request: Request<v1::WatchSyscallsRequest>,
+    ) -> Result<Response<Self::WatchSyscallsStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let request = request.into_inner();
+        let by = arguments::caller_grouping(request.by())?;
+        let interval_ns = arguments::interval_ns(request.interval)?;
+        let name = arguments::name(request.session)?;
+        let pictures = self.0.watch_syscalls(caller, name, interval_ns, by).await?;
+        let mut stream = system_calls::Messages::default();
+        Ok(Response::new(messages(
+            pictures,
+            move |picture: &SyscallsPicture| (stream.next(picture), picture.ended.is_some()),
         )))
     }
 
