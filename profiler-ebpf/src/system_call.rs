@@ -44,10 +44,12 @@ const RECENT: u32 = 2;
 /// The current thread enters the kernel by a call of this number.
 #[inline(never)]
 pub fn enter(ctx: *mut c_void, number: u64) -> u32 {
-    // SAFETY: the helpers take nothing.
-    let (ids, begun_ns) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
-    let tgid = (ids >> 32) as u32;
+    // SAFETY: the helper takes nothing.
+    let tgid = unsafe { bpf_get_current_pid_tgid() >> 32 } as u32;
+    // Before anything else: all other processes pay for it too.
     let Some(flags) = watched(tgid) else { return 0 };
+    // SAFETY: the helper takes nothing.
+    let begun_ns = unsafe { bpf_ktime_get_ns() };
     let (Some(watch), Some(scratch)) = (CALL_WATCH.get_ptr(0), CALL_SCRATCH.get_ptr_mut(0)) else {
         return 0;
     };
@@ -97,10 +99,11 @@ pub fn enter(ctx: *mut c_void, number: u64) -> u32 {
 /// The call that the current thread is in is about to return. `registers` are its `struct pt_regs`.
 #[inline(never)]
 pub fn exit(registers: *mut c_void, result: u64) -> u32 {
-    // SAFETY: the helpers take nothing.
-    let (ids, now_ns) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
-    let tgid = (ids >> 32) as u32;
+    // SAFETY: the helper takes nothing.
+    let tgid = unsafe { bpf_get_current_pid_tgid() >> 32 } as u32;
     let Some(flags) = watched(tgid) else { return 0 };
+    // SAFETY: the helper takes nothing.
+    let now_ns = unsafe { bpf_ktime_get_ns() };
     let Some(watch) = CALL_WATCH.get_ptr(0) else {
         return 0;
     };

@@ -159,7 +159,9 @@ fn callers(state: &SyscallsState, syscall: &v1::Syscall, by: v1::Grouping) -> Ve
         .collect();
     if !left_out.is_empty() {
         let mut rest = Numbers::default();
-        left_out.iter().for_each(|(_, numbers)| rest.add(*numbers));
+        for (_, numbers) in left_out {
+            rest.add(*numbers);
+        }
         let more = format!("  … {} more", units::count(left_out.len() as u64));
         lines.push(rest.line(state, Style::Faint).and(Style::Faint, more));
     }

@@ -85,6 +85,7 @@ impl SyscallsState {
     }
 
     /// A caller's stack, root first.
+    #[must_use]
     pub fn stack(&self, caller: &v1::SyscallCaller) -> impl DoubleEndedIterator<Item = &v1::Frame> {
         caller.stack.iter().filter_map(|id| self.frames.get(id))
     }

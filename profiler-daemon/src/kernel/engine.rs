@@ -325,6 +325,12 @@ impl Engine {
         if !calls && let Some(watch) = self.calls.take() {
             watch.stop(&mut self.ebpf);
         }
+        if self.calls.is_none() && calls {
+            Watch::load(&mut self.ebpf, &system_calls::PLACES)?;
+            system_calls::forget(&mut self.ebpf)?;
+            // Before there are targets: what returns then has begun before, and is one call of each thread.
+            self.calls = Some(Watch::start(&mut self.ebpf, &system_calls::PLACES)?);
+        }
         let interrupt_ns = if ticks { self.ready_sampler()? } else { 0 };
         self.set_targets(targets, [period_ns, interrupt_ns])?;
         if self.sampler.is_none() && ticks {
@@ -334,11 +340,6 @@ impl Engine {
             Watch::load(&mut self.ebpf, &off_cpu::PLACES)?;
             off_cpu::forget(&mut self.ebpf)?;
             self.scheduler = Some(Watch::start(&mut self.ebpf, &off_cpu::PLACES)?);
-        }
-        if self.calls.is_none() && calls {
-            Watch::load(&mut self.ebpf, &system_calls::PLACES)?;
-            system_calls::forget(&mut self.ebpf)?;
-            self.calls = Some(Watch::start(&mut self.ebpf, &system_calls::PLACES)?);
         }
         Ok(())
     }

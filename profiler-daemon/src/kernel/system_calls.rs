@@ -158,7 +158,7 @@ impl Engine {
             .map_mut(COUNTS)
             .ok_or(KernelError::Missing(COUNTS))?
             .try_into()?;
-        let is_earlier = |key: &[u64; KEY_WORDS]| key[3] as u32 != turn;
+        let is_earlier = |key: &[u64; KEY_WORDS]| low(key[3]) != turn;
         let keys = counts.keys().filter(|key| key.as_ref().map_or(true, is_earlier));
         let keys: Vec<_> = keys.collect::<Result<_, _>>()?;
         let mut taken = Vec::with_capacity(keys.len());
@@ -167,15 +167,15 @@ impl Engine {
             counts.remove(&key)?;
             // Field by field, in the order of `CallKey`, whose offsets are asserted.
             let [stack, process, what, _] = key;
-            let result = match (what >> 32) as u32 {
+            let result = match high(what) {
                 0 => CallResult::Done,
                 BEGUN_BEFORE => CallResult::BegunBefore,
                 error => CallResult::Failed(error),
             };
             taken.push(CountedCalls {
-                tgid: process as u32,
-                views: (process >> 32) as u32,
-                call: CallNumber::new(what as u32),
+                tgid: low(process),
+                views: high(process),
+                call: CallNumber::new(low(what)),
                 result,
                 stack,
                 calls,
@@ -194,24 +194,36 @@ impl Engine {
         let map = self.ebpf.map(OPEN).ok_or(KernelError::Missing(OPEN))?;
         let open: HashMap<&MapData, u64, [u64; OPEN_WORDS]> = map.try_into()?;
         let mut calls = Vec::new();
-        for item in open.iter() {
+        for item in &open {
             // One that returns meanwhile is not open any more.
             let Ok((_, [_, _, process, what])) = item else {
                 continue;
             };
             calls.push(OpenSystemCall {
-                tgid: process as u32,
-                views: (process >> 32) as u32,
-                call: CallNumber::new(what as u32),
+                tgid: low(process),
+                views: high(process),
+                call: CallNumber::new(low(what)),
             });
         }
         Ok(calls)
     }
 
     /// The stack of a number that calls were counted by, once it has come.
+    #[must_use]
     pub fn shared_stack(&self, id: u64) -> Option<Arc<SharedStack>> {
         self.shared_stacks.get(id)
     }
+}
+
+/// The lower half of a word, which holds the first of two fields.
+#[expect(clippy::cast_possible_truncation, reason = "half of it is meant")]
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+/// The upper half.
+fn high(word: u64) -> u32 {
+    low(word >> 32)
 }
 
 /// Forgets what was open or counted when calls were last watched.

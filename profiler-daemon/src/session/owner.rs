@@ -100,6 +100,7 @@ impl Owner {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each command")]
     fn serve(&mut self, command: Command) {
         match command {
             Command::Ability { reply } => answer(reply, self.ability()),

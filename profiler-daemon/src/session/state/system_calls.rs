@@ -6,6 +6,7 @@ use super::{
     super::{
         cost::monotonic_ns,
         flame::Moment,
+        steps::RunningStep,
         system_calls::{CallView, SyscallsPicture, UnnamedStacks, WatchedCalls},
     },
     Session,
@@ -58,7 +59,7 @@ impl Session {
 
     fn begin_calls(&mut self, engine: &mut Engine, now_ns: u64) -> Result<(), KernelError> {
         let behind_line = self.steps.last().filter(|last| !last.step.place.has_spans());
-        let (gate, view) = match behind_line.and_then(|last| last.gate()) {
+        let (gate, view) = match behind_line.and_then(RunningStep::gate) {
             Some(gate) => (gate, CallView::BehindLine),
             None if self.steps.last().is_none() => (engine.take_gate(now_ns)?, CallView::All),
             None => (engine.take_gate(now_ns)?, CallView::InSpans),
@@ -99,7 +100,9 @@ impl Session {
     /// Takes calls that returned, of whatever session.
     pub fn take_calls(&mut self, counted: &[CountedCalls]) {
         if let Some(calls) = &mut self.calls {
-            counted.iter().for_each(|counted| calls.take(counted));
+            for counted in counted {
+                calls.take(counted);
+            }
         }
     }
 
