@@ -31,9 +31,8 @@ fn line_of(text: &str) -> String {
     format!("system_calls.c:{}", line + 1)
 }
 
-/// Lets it run until all has been counted, and the main thread reads; what it says of its calls.
+/// Waits until all has been counted, and the main thread reads; what it says of its calls.
 fn finish(target: &mut Fixture) -> Value {
-    target.say("go");
     let mut said = Value::Null;
     loop {
         let line = target.line();
@@ -136,6 +135,7 @@ fn counts_and_times_are_the_targets_own() {
         watch("rest", Grouping::Function),
         watch(&behind_line, Grouping::Function),
     ];
+    target.say("go");
     let said = finish(&mut target);
     println!("{said}");
     let count = |what: &str| said[what].as_u64().unwrap();
@@ -219,6 +219,44 @@ fn counts_and_times_are_the_targets_own() {
 
 #[test]
 #[ignore = "needs root"]
+fn however_many_there_are_each_is_counted() {
+    let asks = if small_scale() { 2_000 } else { 50_000 };
+    let service = Service::start();
+    let mut target = Fixture::start("system_calls", &["20".to_owned(), asks.to_string()]);
+    let mut views = ["", "ask"].map(|scope| {
+        let session = service.attach(target.pid(), scope).unwrap();
+        let pictures = service.watch_syscalls(&session, Grouping::Function);
+        (session, pictures)
+    });
+    target.say("go");
+    // Others come and go meanwhile, each with a turn of its own.
+    for scope in ["", "ask", "rest", "", "ask"] {
+        let session = service.attach(target.pid(), scope).unwrap();
+        let pictures = service.watch_syscalls(&session, Grouping::Function);
+        let other = last(&service, &mut (session, pictures));
+        assert!(other.lost.is_empty(), "{:?}", other.lost);
+        println!("{scope}: {} asked meanwhile", Calls(&other).all("getppid").calls);
+    }
+    let said = finish(&mut target);
+    for picture in views.each_mut().map(|view| last(&service, view)) {
+        let calls = Calls(&picture);
+        let asked = calls.all("getppid");
+        // More than there is the time to take stacks of, perhaps.
+        let (by, unknown) = calls.by("getppid", |frame, _| frame == "ask");
+        println!(
+            "{}: {} asked in {} ns, {by} with a stack, {unknown} without",
+            picture.scope, asked.calls, asked.time_ns
+        );
+        assert_eq!(said["asked"], asked.calls);
+        assert_eq!(by + unknown, asked.calls);
+        assert!(by > 0);
+        assert!(picture.lost.is_empty(), "{:?}", picture.lost);
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn another_scope_is_counted_from_its_beginning() {
     let service = Service::start();
     let mut target = Fixture::start("system_calls", &spec("system_calls").args);
@@ -247,6 +285,7 @@ fn another_scope_is_counted_from_its_beginning() {
         let pictures = service.watch_syscalls(&session, Grouping::Function);
         others.push(last(&service, &mut (session, pictures)));
     }
+    target.say("go");
     let said = finish(&mut target);
     let count = |what: &str| said[what].as_u64().unwrap();
     let [asked, rested, all] = views.each_mut().map(|view| last(&service, view));
