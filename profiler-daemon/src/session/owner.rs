@@ -356,6 +356,8 @@ impl Owner {
                 session
                     .settle_calls(&mut running.engine, now_ns)
                     .map_err(|error| kernel_refusal(&error))?;
+                // The first stack may be named when the process has ended already.
+                running.symbols.meeting(session.pids(), Box::new(|| ()))();
             }
             Ok(watch)
         });

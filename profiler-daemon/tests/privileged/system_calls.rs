@@ -257,6 +257,36 @@ fn however_many_there_are_each_is_counted() {
 
 #[test]
 #[ignore = "needs root"]
+fn the_last_calls_of_a_target_that_ends_are_counted_and_named() {
+    let service = Service::start();
+    let target = Fixture::start("system_calls", &spec("system_calls").args);
+    let session = service.attach(target.pid(), "").unwrap();
+    let mut pictures = service.watch_syscalls(&session, Grouping::Function);
+    // The end of its input is as good as a line.
+    let ended = target.finish();
+    assert_eq!(ended.status, Some(0));
+    let said = ended.output.lines().find_map(|line| line.strip_prefix("calls "));
+    let said: Value = serde_json::from_str(said.unwrap()).unwrap();
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let calls = Calls(&picture);
+    calls.print();
+    assert_eq!(calls.all("getppid").calls, said["asked"].as_u64().unwrap());
+    assert_eq!(calls.all("pread64").calls, said["fetched"].as_u64().unwrap());
+    assert_eq!(
+        (calls.all("exit").calls, calls.all("exit_group").calls),
+        (ENDED, 1)
+    );
+    let (by, unknown) = calls.by("getppid", |frame, _| frame == "ask");
+    assert_eq!(by + unknown, calls.all("getppid").calls);
+    assert!(by > 0);
+    assert!(
+        picture.calls.iter().all(|total| total.open == 0),
+        "nobody is left"
+    );
+}
+
+#[test]
+#[ignore = "needs root"]
 fn another_scope_is_counted_from_its_beginning() {
     let service = Service::start();
     let mut target = Fixture::start("system_calls", &spec("system_calls").args);
