@@ -76,6 +76,15 @@ impl Message for v1::WatchTimelineResponse {
     }
 }
 
+impl Message for v1::WatchSyscallsResponse {
+    fn is_final(&self) -> bool {
+        self.r#final
+    }
+    fn final_reason(&self) -> &str {
+        &self.final_reason
+    }
+}
+
 impl Message for v1::WatchFlameResponse {
     fn is_final(&self) -> bool {
         self.r#final

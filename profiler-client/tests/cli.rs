@@ -5,6 +5,7 @@
 mod estimate;
 mod fake;
 mod spans;
+mod syscalls;
 mod trace;
 mod waits;
 

@@ -31,6 +31,10 @@ pub enum Counter {
     OffCpuStackSkipped = 11,
     /// Intervals whose stack was lost to a full ring buffer.
     OffCpuStackRingFull = 12,
+    /// System calls that were not counted, because too many that differ returned in a while.
+    SyscallLimit = 13,
+    /// System calls that were not followed, because too many were open at once.
+    SyscallOpenLimit = 14,
 }
 
 /// Entries of the counter array: the counters, rounded up to a power of two so that an index can be masked.

@@ -13,6 +13,7 @@ pub mod limits;
 pub mod probe;
 pub mod record;
 pub mod settings;
+pub mod system_call;
 pub mod thread;
 pub mod unwind;
 pub mod values;

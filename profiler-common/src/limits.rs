@@ -27,15 +27,23 @@ pub const MAX_PENDING_RETURNS: u32 = 64;
 /// `off_cpu_limit`.
 pub const MAX_OFF_CPU: u32 = 32_768;
 
-/// Stacks that intervals off the CPU may name without their being sent again; a power of two.
+/// Threads that may be in system calls at once, of all whose calls are counted. Those beyond are counted as
+/// `syscall_open_limit`.
+pub const MAX_OPEN_CALLS: u32 = 32_768;
+
+/// System calls that return within two turns and differ, in their number, stack or result. Those beyond are counted as
+/// `syscall_limit`.
+pub const MAX_CALL_COUNTS: u32 = 16_384;
+
+/// Stacks that may be named without their being sent again, by intervals off the CPU among others; a power of two.
 pub const MAX_SHARED_STACKS: u32 = 16_384;
 
-/// What the stacks of intervals off the CPU may take of each CPU: one part in so many. Intervals beyond have no stack,
-/// and are counted as `off_cpu_stack_skipped`.
-pub const OFF_CPU_STACK_SHARE: u64 = 16;
+/// What such stacks may take of each CPU: one part in so many. Beyond it none are taken; intervals off the CPU without one are
+/// counted as `off_cpu_stack_skipped`.
+pub const STACK_SHARE: u64 = 16;
 
 /// What they may take at once, when they have taken nothing for long.
-pub const OFF_CPU_STACK_BURST_NS: u64 = 20_000_000;
+pub const STACK_BURST_NS: u64 = 20_000_000;
 
 /// Histogram pages shared by all probes. See [`crate::layout`].
 pub const MAX_HISTOGRAM_PAGES: u32 = 32_768;

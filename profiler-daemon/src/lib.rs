@@ -1,5 +1,6 @@
 //! The profiler's daemon as a library: everything between the kernel and the wire.
 
+pub mod abi;
 pub mod aggregate;
 mod cache;
 mod follow;

@@ -8,6 +8,7 @@
 //! | `hit`, `hit_step` | a line's instruction | records the hit and its values |
 //! | `sample` | perf event | takes a stack with the thread's open spans |
 //! | `off_cpu_switch`, `off_cpu_wake` | the scheduler's BTF tracepoints | keeps intervals off the CPU |
+//! | `syscall_enter`, `syscall_exit` | the kernel's BTF tracepoints of system calls | counts them |
 //! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
 //!
 //! The `_step` variants also do the probed instruction themselves, which needs a kernel that lets a
@@ -29,9 +30,11 @@ mod pending;
 mod plain;
 mod registers;
 mod sample;
+mod shared_stack;
 mod span;
 mod stack;
 mod step;
+mod system_call;
 mod task;
 mod unwind;
 
@@ -172,6 +175,20 @@ pub fn off_cpu_wake(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
+/// A thread enters the kernel by a system call.
+#[btf_tracepoint(function = "sys_enter")]
+pub fn syscall_enter(ctx: BtfTracePointContext) -> i32 {
+    system_call::enter(ctx.as_ptr(), ctx.arg(1));
+    0
+}
+
+/// A system call is about to return.
+#[btf_tracepoint(function = "sys_exit")]
+pub fn syscall_exit(ctx: BtfTracePointContext) -> i32 {
+    system_call::exit(ctx.arg(0), ctx.arg(1));
+    0
+}
+
 /// A thread exits. Attached to `sched_process_exit`, in the exiting thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn thread_exit(ctx: RawTracePointContext) -> i32 {
@@ -181,6 +198,7 @@ pub fn thread_exit(ctx: RawTracePointContext) -> i32 {
         debug!(&ctx, "thread exits with {} spans open", open);
     }
     task::forget(thread);
+    system_call::forget();
     0
 }
 

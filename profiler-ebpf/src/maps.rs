@@ -13,17 +13,21 @@ use profiler_common::{
     instruction::Action,
     layout::PAGE_BUCKETS,
     limits::{
-        MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_OFF_CPU, MAX_PROBES, MAX_SHARED_STACKS, MAX_SITES,
-        MAX_UNWIND_CHUNKS, MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES, MAX_UNWIND_PAGES, RING_BYTES,
+        MAX_CALL_COUNTS, MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_OFF_CPU, MAX_OPEN_CALLS, MAX_PROBES,
+        MAX_SHARED_STACKS, MAX_SITES, MAX_UNWIND_CHUNKS, MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES,
+        MAX_UNWIND_PAGES, RING_BYTES,
     },
     probe::ProbeSlot,
     settings::{Sampling, Settings},
+    system_call::{CallCount, CallKey, CallWatch, OpenCall},
     thread::{OffCpu, ThreadState},
     unwind::{CHUNK_ROWS, Mapping, Module, Page, Process, RECENT, Recent, Row, Rule},
     values::ReadPlan,
 };
 
-use crate::{hit::Reading, hit_stack::TakenStack, off_cpu::OffCpuScratch, sample::Scratch};
+use crate::{
+    hit::Reading, hit_stack::TakenStack, off_cpu::OffCpuScratch, sample::Scratch, system_call::CallScratch,
+};
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 
@@ -84,6 +88,23 @@ pub static SHARED_STACKS: Array<u64, { MAX_SHARED_STACKS as usize }, MMAPABLE> =
 #[btf_map]
 pub static OFF_CPU_SCRATCH: PerCpuArray<OffCpuScratch, 1> = PerCpuArray::new();
 
+/// Who has system calls counted.
+#[btf_map]
+pub static CALL_WATCH: Array<CallWatch, 1, MMAPABLE> = Array::new();
+
+/// System calls that have not returned, by their thread's `task_struct`: an exec gives threads other ids.
+#[btf_map]
+pub static OPEN_CALLS: HashMap<u64, OpenCall, { MAX_OPEN_CALLS as usize }> = HashMap::new();
+
+/// System calls that have returned, of this turn and of those before that the daemon has not taken yet.
+#[btf_map]
+pub static CALL_COUNTS: HashMap<CallKey, CallCount, { MAX_CALL_COUNTS as usize }> = HashMap::new();
+
+/// The working memory of the programs of system calls, which may be interrupted by the scheduler's and the sampler, and
+/// not by one another.
+#[btf_map]
+pub static CALL_SCRATCH: PerCpuArray<CallScratch, 1> = PerCpuArray::new();
+
 /// Sampled processes with unwind tables.
 #[btf_map]
 pub static UNWIND_PROCESSES: HashMap<u32, Process, 4096> = HashMap::new();
@@ -111,10 +132,10 @@ pub static UNWIND_ROWS: ArrayOfMaps<
 #[btf_map]
 pub static UNWIND_RULES: Array<Rule, { Rule::MAX }, MMAPABLE> = Array::new();
 
-/// Rules that were found on a CPU a while ago, by [`Recent::place`]: by the sampler, and by the scheduler's programs,
-/// which the sampler interrupts.
+/// Rules that were found on a CPU a while ago, by [`Recent::place`]: by the sampler, by the scheduler's programs, which the
+/// sampler interrupts, and by those of system calls, which both interrupt.
 #[btf_map]
-pub static UNWIND_RECENT: PerCpuArray<[Recent; RECENT], 2> = PerCpuArray::new();
+pub static UNWIND_RECENT: PerCpuArray<[Recent; RECENT], 3> = PerCpuArray::new();
 
 /// The sampler's working memory. Uprobe programs must never use it: the sampler may interrupt them.
 #[btf_map]
@@ -152,6 +173,7 @@ pub static SETTINGS: Settings = Settings {
     fs_base_offset: 0,
     pid_offset: 0,
     seed: 0,
+    status_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -183,6 +205,7 @@ setting!(instance_next_offset);
 setting!(fs_base_offset);
 setting!(pid_offset);
 setting!(seed);
+setting!(status_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

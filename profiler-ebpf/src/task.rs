@@ -5,8 +5,8 @@ use core::{ffi::c_void, ptr};
 use aya_ebpf::helpers::{
     bpf_probe_read_kernel, bpf_probe_read_user,
     generated::{
-        bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_map_update_elem,
-        bpf_task_pt_regs, bpf_task_storage_get,
+        bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf,
+        bpf_map_update_elem, bpf_task_pt_regs, bpf_task_storage_get,
     },
 };
 use profiler_common::{probe::Cookie, thread::ThreadState};
@@ -35,6 +35,23 @@ pub fn id() -> u32 {
 pub fn id_of(task: *mut c_void) -> u32 {
     // SAFETY: the offset is this kernel's, from its BTF; the verifier checks that a number is there.
     unsafe { *task.cast::<u8>().add(maps::pid_offset() as usize).cast::<u32>() }
+}
+
+/// What tells the current thread from all others while it lives: where its `task_struct` is.
+#[inline(always)]
+pub fn address() -> u64 {
+    // SAFETY: the helper takes nothing.
+    unsafe { bpf_get_current_task() }
+}
+
+/// Whether the system call that the current thread is in is one of the 32-bit interface.
+#[inline(always)]
+pub fn is_in_compat_call() -> bool {
+    const TS_COMPAT: u32 = 2;
+    let address = address() + u64::from(maps::status_offset());
+    // SAFETY: the offset is this kernel's, from its BTF; the helper checks the address.
+    let status = unsafe { bpf_probe_read_kernel(address as *const u32) };
+    status.is_ok_and(|status| status & TS_COMPAT != 0)
 }
 
 /// The current thread's open spans, if it has any state yet.

@@ -14,6 +14,7 @@ mod scope;
 mod session;
 mod shared;
 mod spans;
+mod syscalls;
 mod timeline;
 mod trace;
 mod waits;
@@ -29,6 +30,7 @@ pub use self::{
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},
     shared::{Color, DryRunArgs, Exit, HostArgs, SessionMakingArgs, TargetArgs},
     spans::SpansArgs,
+    syscalls::{CallersBy, SyscallsArgs},
     timeline::TimelineArgs,
     trace::TraceArgs,
     waits::WaitsArgs,
@@ -74,6 +76,9 @@ pub enum Verb {
     /// Show counters over time: CPUs, switches, faults, system calls, the hardware's; and calls beside them
     #[command(after_help = help::TIMELINE)]
     Timeline(TimelineArgs),
+    /// Count system calls: how long they take, which fail, and which functions and libraries make them
+    #[command(after_help = help::SYSCALLS)]
+    Syscalls(SyscallsArgs),
     /// Say what slow calls of a function do that the others do not: branches, calls, values
     #[command(after_help = help::EXPLAIN)]
     Explain(ExplainArgs),

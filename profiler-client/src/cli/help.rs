@@ -27,6 +27,7 @@ pub const ROOT: &str = help!(
   profiler spans -p 4211 handle_request           its slowest calls, and where they were
   profiler latency -p 4211 'parse_*' --dry-run    what would be probed, before anything is
   profiler waits -p 4211                          who its threads wait for
+  profiler syscalls -p 4211                       its system calls, and who makes them
   profiler flame -p 4211 -o all.svg               where the time goes
   profiler flame -p 4211 'handle_request[>= p95]' -o slow.svg
                                                   ... in the slowest 5% of its calls
@@ -130,6 +131,19 @@ pub const TIMELINE: &str = help!(
 
 Counters are read once a step, not sampled: what a bucket holds is exact. Rates are per second; task-clock is
 in CPUs. A counter that the machine does not have is refused, with those that there are."
+);
+
+/// `profiler syscalls --help`.
+pub const SYSCALLS: &str = help!(
+    "Examples:
+  profiler syscalls -p 4211 --duration 10               its system calls, the most time first
+  profiler syscalls -p 4211 handle_request              ... only those made inside its calls
+  profiler syscalls -p 4211 --by module                 ... by which library makes them
+  profiler syscalls -p 4211 --duration 5 --json | jq -c 'select(.type == \"syscall\") | [.name, .calls, .errors]'
+
+As strace -c -f, but the target is not stopped: calls are counted in the kernel, every one of them. Below each
+system call are the functions that made it, innermost first. open = calls that have not returned; their time
+is not counted yet. Conditions on durations (handle[> 5ms]) are refused."
 );
 
 /// `profiler spans --help`.

@@ -69,6 +69,8 @@ pub enum Request {
     Waits(Waits),
     /// `timeline`.
     Timeline(Timeline),
+    /// `syscalls`.
+    Syscalls(Syscalls),
     /// `explain`.
     Explain(Explain),
     /// `session new`.
@@ -217,6 +219,21 @@ pub struct Timeline {
     pub duration: Option<Duration>,
     /// A picture.
     pub output: Option<PathBuf>,
+    /// NDJSON.
+    pub json: bool,
+    /// When to colour.
+    pub color: Color,
+}
+
+/// A validated `syscalls`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Syscalls {
+    /// Where the session comes from.
+    pub session: SessionChoice,
+    /// `None`: until stopped.
+    pub duration: Option<Duration>,
+    /// What is shown of who makes them.
+    pub by: v1::Grouping,
     /// NDJSON.
     pub json: bool,
     /// When to colour.

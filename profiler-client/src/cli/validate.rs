@@ -6,6 +6,7 @@ mod flame;
 mod latency;
 mod session;
 mod spans;
+mod syscalls;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -18,8 +19,8 @@ use profiler_proto::v1;
 
 pub use self::flame::require_predicate;
 use self::{
-    explain::explain, flame::flame, latency::latency, session::session_new, spans::spans, timeline::timeline,
-    trace::trace, waits::waits,
+    explain::explain, flame::flame, latency::latency, session::session_new, spans::spans, syscalls::syscalls,
+    timeline::timeline, trace::trace, waits::waits,
 };
 use super::{
     args::{Cli, HostArgs, ScopeVerb, SessionVerb, TargetArgs, Verb},
@@ -81,6 +82,10 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         Verb::Timeline(mut args) => (
             host(std::mem::take(&mut args.host))?,
             Request::Timeline(timeline(args)?),
+        ),
+        Verb::Syscalls(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::Syscalls(syscalls(args)?),
         ),
         Verb::Explain(mut args) => (
             host(std::mem::take(&mut args.host))?,

@@ -17,6 +17,8 @@ pub mod source_names;
 pub mod spans;
 pub mod spans_json;
 pub mod svg;
+pub mod syscalls;
+pub mod syscalls_json;
 pub mod text;
 pub mod threshold;
 pub mod timeline;

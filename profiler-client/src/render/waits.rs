@@ -147,9 +147,17 @@ pub fn waiting(waiting: v1::Waiting) -> &'static str {
     }
 }
 
-/// The innermost functions of a stack that say something: the program's own, and what it called.
 fn place(state: &WaitsState, node: &v1::WaitNode) -> String {
-    let stack: Vec<&v1::Frame> = state.stack(node).rev().collect();
+    innermost(state.stack(node), |frame| terminal(&frame.function).into_owned())
+}
+
+/// The innermost functions of a stack that say something: the program's own, and what it called. Its frames are given root
+/// first.
+pub(super) fn innermost<'a>(
+    stack: impl DoubleEndedIterator<Item = &'a v1::Frame>,
+    name: impl Fn(&v1::Frame) -> String,
+) -> String {
+    let stack: Vec<&v1::Frame> = stack.rev().collect();
     let kernel = stack.iter().take_while(|frame| frame.kernel).count();
     // The kernel's way to the wait, where there is no other; else what was called of the C library.
     let from = if kernel == stack.len() {
@@ -165,7 +173,7 @@ fn place(state: &WaitsState, node: &v1::WaitNode) -> String {
     let mut names: Vec<String> = stack[from..]
         .iter()
         .take(MOST_FRAMES)
-        .map(|frame| terminal(&frame.function).into_owned())
+        .map(|frame| name(frame))
         .collect();
     if stack.len() > from + MOST_FRAMES {
         names.push("…".to_owned());

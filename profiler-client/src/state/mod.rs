@@ -6,6 +6,7 @@ pub mod histogram;
 pub mod latency;
 pub mod rename;
 pub mod spans;
+pub mod syscalls;
 pub mod timeline;
 pub mod times;
 pub mod trace;

@@ -9,6 +9,7 @@ mod processes;
 mod sessions;
 mod source;
 mod spans;
+mod syscalls;
 mod target;
 mod timeline;
 mod trace;
@@ -40,6 +41,7 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
         Request::Spans(request) => spans::run(&host, request, stop.clone(), owned).await,
         Request::Waits(request) => waits::run(&host, request, stop.clone(), owned).await,
         Request::Timeline(request) => timeline::run(&host, request, stop.clone(), owned).await,
+        Request::Syscalls(request) => syscalls::run(&host, request, stop.clone(), owned).await,
         Request::Flame(request) => flame::run(&host, request, stop.clone(), owned).await,
         Request::Ps { pattern, json } => interruptible(stop, processes::list(&host, pattern, json)).await,
         Request::Functions {

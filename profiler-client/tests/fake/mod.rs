@@ -4,6 +4,7 @@
 
 mod source;
 mod spans;
+mod syscalls;
 mod trace;
 mod views;
 mod waits;
@@ -512,6 +513,18 @@ impl view::ViewService for Service {
         Ok(Response::new(
             self.play(&request.into_inner().session, waits::waits),
         ))
+    }
+
+    type WatchSyscallsStream = Streamed<v1::WatchSyscallsResponse>;
+
+    async fn watch_syscalls(
+        &self,
+        request: Request<v1::WatchSyscallsRequest>,
+    ) -> Result<Response<Self::WatchSyscallsStream>, Status> {
+        let request = request.into_inner();
+        let by = request.by();
+        let view = move |update, why: Option<&str>| syscalls::syscalls(by, update, why);
+        Ok(Response::new(self.play(&request.session, view)))
     }
 
     type WatchTraceStream = Streamed<v1::WatchTraceResponse>;

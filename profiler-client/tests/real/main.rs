@@ -27,6 +27,7 @@ mod service;
 mod sessions;
 mod source;
 mod spans;
+mod syscalls;
 mod trace;
 mod users;
 mod verbs;

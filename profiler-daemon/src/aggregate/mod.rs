@@ -34,6 +34,7 @@ pub mod slots;
 pub mod slowest;
 pub mod slowest_open;
 pub mod summary;
+pub mod system_calls;
 pub mod tally;
 pub mod threshold;
 pub mod timeline;

@@ -21,9 +21,11 @@ use super::{
     hits::HitMaps,
     multi::MultiPrograms,
     object,
-    off_cpu::{SharedStacks, Watch},
+    off_cpu::{self, SharedStacks},
     ring::HitStacks,
     sampler::{self, Sampler},
+    system_calls::{self, CallViews},
+    tracepoints::Watch,
     unwind_maps::UnwindMaps,
 };
 
@@ -66,6 +68,8 @@ pub struct Times {
     pub off_cpu: OffCpu,
     /// With the stacks of who made threads runnable.
     pub wakers: bool,
+    /// System calls are counted: for those of whom these gates' bits stand all of them, for others those in open spans.
+    pub calls: Option<u32>,
 }
 
 /// Threads whose intervals off the CPU are recorded.
@@ -86,6 +90,7 @@ impl Times {
         ticks: true,
         off_cpu: OffCpu::No,
         wakers: false,
+        calls: None,
     };
 
     /// Off the CPU alone, everywhere, with who made threads runnable.
@@ -93,6 +98,7 @@ impl Times {
         ticks: false,
         off_cpu: OffCpu::All,
         wakers: true,
+        calls: None,
     };
 
     /// What either asks for.
@@ -102,6 +108,10 @@ impl Times {
             ticks: self.ticks || other.ticks,
             off_cpu: self.off_cpu.max(other.off_cpu),
             wakers: self.wakers || other.wakers,
+            calls: match (self.calls, other.calls) {
+                (Some(views), Some(more)) => Some(views | more),
+                (calls, other) => calls.or(other),
+            },
         }
     }
 
@@ -113,7 +123,13 @@ impl Times {
         };
         let ticks = if self.ticks { Sampling::TICKS } else { 0 };
         let wakers = if self.wakers { Sampling::WAKERS } else { 0 };
-        off_cpu | ticks | wakers
+        off_cpu | ticks | wakers | self.call_flags()
+    }
+
+    fn call_flags(self) -> u64 {
+        self.calls.map_or(0, |views| {
+            Sampling::SYSCALLS | u64::from(views) << Sampling::VIEWS_SHIFT
+        })
     }
 }
 
@@ -137,7 +153,7 @@ pub struct Engine {
     pub(super) multi: MultiPrograms,
     ring: RingBuf<MapData>,
     hit_stacks: HitStacks,
-    shared_stacks: SharedStacks,
+    pub(super) shared_stacks: SharedStacks,
     pub(super) counts: Counts,
     pub(super) hits: HitMaps,
     pub(super) gates: GatePool,
@@ -145,6 +161,9 @@ pub struct Engine {
     sampler: Option<Sampler>,
     /// While intervals off the CPU are recorded.
     scheduler: Option<Watch>,
+    /// While system calls are counted.
+    calls: Option<Watch>,
+    pub(super) call_views: CallViews,
     /// What an interrupt of the sampler takes; measured when it is first started.
     interrupt_ns: Option<u64>,
     free_slots: BTreeSet<u16>,
@@ -188,6 +207,7 @@ impl Engine {
             None
         };
         let unwind = UnwindMaps::take(&mut ebpf)?;
+        let call_views = CallViews::new(&ebpf)?;
         let ring = RingBuf::try_from(ebpf.take_map("RING").ok_or(KernelError::Missing("RING"))?)?;
         Ok(Self {
             ebpf,
@@ -205,6 +225,8 @@ impl Engine {
             },
             sampler: None,
             scheduler: None,
+            calls: None,
+            call_views,
             interrupt_ns: None,
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
             free_slots: (0..MAX_PROBES as u16).collect(),
@@ -287,6 +309,7 @@ impl Engine {
         let period_ns = 1_000_000_000 / u64::from(frequency_hz.max(1));
         let ticks = targets.iter().any(|(_, times)| times.ticks);
         let off_cpu = targets.iter().any(|(_, times)| times.off_cpu != OffCpu::No);
+        let calls = targets.iter().any(|(_, times)| times.calls.is_some());
         if (!ticks
             || self
                 .sampler
@@ -299,15 +322,55 @@ impl Engine {
         if !off_cpu && let Some(watch) = self.scheduler.take() {
             watch.stop(&mut self.ebpf);
         }
+        if !calls && let Some(watch) = self.calls.take() {
+            watch.stop(&mut self.ebpf);
+        }
+        if self.calls.is_none() && calls {
+            Watch::load(&mut self.ebpf, &system_calls::PLACES)?;
+            system_calls::forget(&mut self.ebpf)?;
+            // Before there are targets: what returns then has begun before, and is one call of each thread.
+            self.calls = Some(Watch::start(&mut self.ebpf, &system_calls::PLACES)?);
+        }
         let interrupt_ns = if ticks { self.ready_sampler()? } else { 0 };
         self.set_targets(targets, [period_ns, interrupt_ns])?;
         if self.sampler.is_none() && ticks {
             self.sampler = Some(Sampler::start(&mut self.ebpf, frequency_hz)?);
         }
         if self.scheduler.is_none() && off_cpu {
-            self.scheduler = Some(Watch::start(&mut self.ebpf)?);
+            Watch::load(&mut self.ebpf, &off_cpu::PLACES)?;
+            off_cpu::forget(&mut self.ebpf)?;
+            self.scheduler = Some(Watch::start(&mut self.ebpf, &off_cpu::PLACES)?);
         }
         Ok(())
+    }
+
+    /// Takes no samples until [`Engine::sample`] says so again. System calls are counted as before.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn pause(&mut self) -> Result<(), KernelError> {
+        if let Some(sampler) = self.sampler.take() {
+            sampler.stop(&mut self.ebpf);
+        }
+        if let Some(watch) = self.scheduler.take() {
+            watch.stop(&mut self.ebpf);
+        }
+        let mut known = self.targets()?;
+        let targets: Vec<(u32, [u64; 3])> = known.iter().collect::<Result<_, _>>()?;
+        let of_calls = Times {
+            calls: Some(u32::MAX),
+            ..Times::default()
+        };
+        for (pid, [weight_ns, interrupt_ns, flags]) in targets {
+            known.insert(pid, [weight_ns, interrupt_ns, flags & of_calls.flags()], 0)?;
+        }
+        Ok(())
+    }
+
+    fn targets(&mut self) -> Result<HashMap<&mut MapData, u32, [u64; 3]>, KernelError> {
+        const MAP: &str = "TARGETS";
+        let map = self.ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
+        Ok(map.try_into()?)
     }
 
     /// Does what comes before the first sample and takes long: loads the sampler, and measures what an interrupt of it
@@ -330,11 +393,7 @@ impl Engine {
         targets: &[(u32, Times)],
         [weight_ns, interrupt_ns]: [u64; 2],
     ) -> Result<(), KernelError> {
-        let map = self
-            .ebpf
-            .map_mut("TARGETS")
-            .ok_or(KernelError::Missing("TARGETS"))?;
-        let mut known: HashMap<&mut MapData, u32, [u64; 3]> = HashMap::try_from(map)?;
+        let mut known = self.targets()?;
         let before: Vec<u32> = known.keys().collect::<Result<_, _>>()?;
         for pid in before
             .iter()

@@ -14,6 +14,8 @@
 //! | `off_cpu` | intervals off the CPU, from the scheduler |
 //! | `counters` | counters of threads, by perf events |
 //! | `tracefs` | tracepoints by their names |
+//! | `system_calls` | system calls, counted by who makes them |
+//! | `tracepoints` | programs at tracepoints, while somebody looks |
 //! | `counts` | histograms and counters, read through shared memory |
 //! | `unwind_maps` | the tables that stacks are walked by |
 //! | `ring` | records, parsed once |
@@ -35,7 +37,9 @@ mod perf;
 mod ring;
 mod sampler;
 mod syscall;
+mod system_calls;
 mod tracefs;
+mod tracepoints;
 mod unwind_maps;
 
 pub use attach::{Attachment, ExitSite, ProbeSpec, SpanKind, can_be_done};
@@ -49,4 +53,5 @@ pub use hits::{HitCounts, HitSpec, LookSpec};
 pub(crate) use object::prepare;
 pub use off_cpu::{Activity, Interval, SharedStack};
 pub use ring::{Hit, ReadValue, Record, UserStack};
+pub use system_calls::{CallNumber, CallResult, CountedCalls, OpenSystemCall};
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

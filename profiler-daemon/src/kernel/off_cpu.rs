@@ -5,11 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use aya::{
-    Btf, Ebpf,
-    maps::MapData,
-    programs::tp_btf::{BtfTracePoint, BtfTracePointLinkId},
-};
+use aya::Ebpf;
 use profiler_common::{
     limits::MAX_SHARED_STACKS,
     record::{OFF_CPU, OffCpuHeader, SHARED_STACK, SharedStackHeader, SpanRef, state},
@@ -19,6 +15,7 @@ use profiler_common::{
 use super::{
     KernelError,
     ring::{Reader, UserStack},
+    tracepoints::{self, Place},
 };
 
 /// What a thread does while time passes.
@@ -126,10 +123,15 @@ impl SharedStacks {
         true
     }
 
+    /// The stack of a number, if it was sent and is not forgotten.
+    pub fn get(&self, id: u64) -> Option<Arc<SharedStack>> {
+        self.by_id.get(&id).cloned()
+    }
+
     /// Reads an interval, and gives it its stack; `None` where the bytes are something else.
     pub fn interval(&self, bytes: &[u8]) -> Option<Interval> {
         let (interval, [stack, waker_stack]) = parse_interval(bytes)?;
-        let stack_of = |id| self.by_id.get(&id).cloned();
+        let stack_of = |id| self.get(id);
         Some(Interval {
             stack: stack_of(stack),
             waker_stack: stack_of(waker_stack),
@@ -207,70 +209,13 @@ fn activity_of(left_in: u32) -> Activity {
     }
 }
 
-/// The programs and their tracepoints.
-const PROGRAMS: [(&str, &str); 2] = [
+/// The scheduler's tracepoints that are watched.
+pub(super) const PLACES: [Place; 2] = [
     ("off_cpu_switch", "sched_switch"),
     ("off_cpu_wake", "sched_waking"),
 ];
 
-/// The scheduler is watched.
-pub(super) struct Watch {
-    /// In the order of [`PROGRAMS`].
-    links: Vec<(&'static str, BtfTracePointLinkId)>,
-}
-
-impl Watch {
-    /// Begins.
-    ///
-    /// # Errors
-    /// Where the kernel refuses the programs, or has no types of its tracepoints.
-    pub fn start(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
-        let btf = Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))?;
-        for (name, tracepoint) in PROGRAMS {
-            let program = program(ebpf, name)?;
-            if program.fd().is_err() {
-                program.load(tracepoint, &btf)?;
-            }
-        }
-        forget_threads(ebpf)?;
-        let mut watch = Self { links: Vec::new() };
-        for (name, _) in PROGRAMS {
-            match program(ebpf, name).and_then(|program| Ok(program.attach()?)) {
-                Ok(link) => watch.links.push((name, link)),
-                Err(error) => {
-                    watch.stop(ebpf);
-                    return Err(error);
-                }
-            }
-        }
-        Ok(watch)
-    }
-
-    /// Ends. A thread that is off the CPU is not seen to come back.
-    pub fn stop(self, ebpf: &mut Ebpf) {
-        for (name, link) in self.links {
-            let detached = program(ebpf, name).and_then(|program| Ok(program.detach(link)?));
-            if let Err(error) = detached {
-                tracing::debug!(%error, name, "a program of the scheduler was gone");
-            }
-        }
-    }
-}
-
 /// Forgets who was off the CPU when the scheduler was last watched.
-fn forget_threads(ebpf: &mut Ebpf) -> Result<(), KernelError> {
-    const MAP: &str = "OFF_CPU";
-    const WORDS: usize = size_of::<OffCpu>() / 8;
-    let map = ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
-    let mut threads: aya::maps::HashMap<&mut MapData, u32, [u64; WORDS]> = map.try_into()?;
-    let before: Vec<u32> = threads.keys().collect::<Result<_, _>>()?;
-    for thread in before {
-        threads.remove(&thread)?;
-    }
-    Ok(())
-}
-
-fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut BtfTracePoint, KernelError> {
-    let program = ebpf.program_mut(name).ok_or(KernelError::Missing(name))?;
-    Ok(program.try_into()?)
+pub(super) fn forget(ebpf: &mut Ebpf) -> Result<(), KernelError> {
+    tracepoints::clear::<u32, { size_of::<OffCpu>() / 8 }>(ebpf, "OFF_CPU")
 }

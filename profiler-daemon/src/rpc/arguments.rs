@@ -256,6 +256,16 @@ pub fn grouping(by: v1::Grouping) -> Grouping {
     }
 }
 
+/// What the frames of system calls' callers stand for.
+pub fn caller_grouping(by: v1::Grouping) -> Result<Grouping, SessionError> {
+    match grouping(by) {
+        by @ (Grouping::Function | Grouping::Line | Grouping::Module) => Ok(by),
+        Grouping::Thread | Grouping::Process => Err(invalid(
+            "system calls are not told apart by thread or process: by FUNCTION, LINE or MODULE",
+        )),
+    }
+}
+
 /// Times that a flame graph is drawn of, where they are said.
 pub fn times(times: v1::Times) -> Option<FlameTimes> {
     match times {

@@ -12,6 +12,7 @@
 //! | `estimate` | what attaching a scope would do, as a message |
 //! | `waits` | who is waited for as messages |
 //! | `timeline` | counters over time as messages |
+//! | `system_calls` | system calls as messages |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
 
@@ -26,6 +27,7 @@ mod sessions;
 mod source;
 mod spans;
 mod status;
+mod system_calls;
 mod targets;
 mod timeline;
 mod trace;

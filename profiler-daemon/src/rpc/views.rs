@@ -11,10 +11,12 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::{
-    arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, timeline, trace, waits,
+    arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, system_calls, timeline,
+    trace, waits,
 };
 use crate::session::{
-    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, WaitsPicture,
+    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, SyscallsPicture,
+    WaitsPicture,
 };
 
 /// The service.
@@ -82,6 +84,25 @@ impl ViewService for Views {
                 Some((Ok(messages.next(&bucket)), (!last).then_some((buckets, messages))))
             },
         ))))
+    }
+
+    type WatchSyscallsStream = MessageStream<v1::WatchSyscallsResponse>;
+
+    async fn watch_syscalls(
+        &self,
+        request: Request<v1::WatchSyscallsRequest>,
+    ) -> Result<Response<Self::WatchSyscallsStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let request = request.into_inner();
+        let by = arguments::caller_grouping(request.by())?;
+        let interval_ns = arguments::interval_ns(request.interval)?;
+        let name = arguments::name(request.session)?;
+        let pictures = self.0.watch_syscalls(caller, name, interval_ns, by).await?;
+        let mut stream = system_calls::Messages::default();
+        Ok(Response::new(messages(
+            pictures,
+            move |picture: &SyscallsPicture| (stream.next(picture), picture.ended.is_some()),
+        )))
     }
 
     async fn watch_trace(

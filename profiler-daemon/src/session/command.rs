@@ -16,6 +16,7 @@ use super::{
     error::{Reason, SessionError},
     picture::{ExitMethod, ExplainPicture, FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
     spans::SpansPicture,
+    system_calls::SyscallsPicture,
     timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
     waits::WaitsPicture,
@@ -30,7 +31,7 @@ use super::{
 use crate::{
     kernel::{Ability, AttachKind},
     plan::{scope::Scope, values::Expression},
-    symbolize::SideLoaded,
+    symbolize::{Grouping, SideLoaded},
     target::Process,
 };
 
@@ -306,6 +307,13 @@ pub(super) enum Command {
         name: String,
         interval_ns: u64,
         reply: Reply<watch::Receiver<Option<Arc<WaitsPicture>>>>,
+    },
+    WatchSyscalls {
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+        by: Grouping,
+        reply: Reply<watch::Receiver<Option<Arc<SyscallsPicture>>>>,
     },
     Stop {
         reply: oneshot::Sender<()>,
@@ -702,6 +710,27 @@ impl Handle {
             caller,
             name,
             request,
+            reply,
+        })
+        .await
+    }
+
+    /// Pictures of a session's system calls, by who makes them. They are counted while one of these is open.
+    ///
+    /// # Errors
+    /// Where there is no such session, its scope asks for durations or has no spans, or the kernel refuses the programs.
+    pub async fn watch_syscalls(
+        &self,
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+        by: Grouping,
+    ) -> Result<watch::Receiver<Option<Arc<SyscallsPicture>>>, SessionError> {
+        self.ask(|reply| Command::WatchSyscalls {
+            caller,
+            name,
+            interval_ns,
+            by,
             reply,
         })
         .await

@@ -30,6 +30,7 @@
 //! | `spans` | the slowest calls of the window |
 //! | `waits` | who threads wait for |
 //! | `timeline` | counters over time |
+//! | `system_calls` | system calls, and who makes them |
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
 //! | `remembered` | stacks that were named before |
@@ -68,6 +69,7 @@ mod spans;
 mod state;
 mod steps;
 mod symbols;
+mod system_calls;
 mod thread_tables;
 mod timeline;
 mod trace;
@@ -102,6 +104,7 @@ pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
 pub use spans::{SlowSpan, SpanChild, SpansPicture};
 pub use symbols::NamedStack;
+pub use system_calls::SyscallsPicture;
 pub(crate) use timeline::unknown as unknown_counter;
 pub use timeline::{ThreadCounted, TimelineBucket, TimelineRequest};
 pub use trace::{TraceBatch, TracedHit, TracedValue};

@@ -24,6 +24,7 @@ use super::{
     spans::SpansPicture,
     state::{Session, Terms},
     symbols::Symbols,
+    system_calls::SyscallsPicture,
     timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
     waits::WaitsPicture,
@@ -33,7 +34,7 @@ use crate::{
     follow::Following,
     kernel::{Ability, Engine, Times},
     plan::scope::Step,
-    symbolize::{Groupings, SideLoaded},
+    symbolize::{Grouping, Groupings, SideLoaded},
 };
 
 /// Time between looks at the ring buffer.
@@ -100,6 +101,7 @@ impl Owner {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each command")]
     fn serve(&mut self, command: Command) {
         match command {
             Command::Ability { reply } => answer(reply, self.ability()),
@@ -208,6 +210,13 @@ impl Owner {
                 interval_ns,
                 reply,
             } => self.watch_waits(caller, &name, interval_ns, reply),
+            Command::WatchSyscalls {
+                caller,
+                name,
+                interval_ns,
+                by,
+                reply,
+            } => self.watch_syscalls(caller, &name, interval_ns, by, reply),
             Command::Stop { .. } => unreachable!("`run` takes it"),
         }
     }
@@ -318,7 +327,7 @@ impl Owner {
     ) {
         let now_ns = monotonic_ns();
         let watch = self.session(caller, name).and_then(|session| {
-            refuse_without_waits(name, session.steps().iter().map(|step| &step.step))?;
+            refuse_unknown(name, session.steps().iter().map(|step| &step.step), WAITS)?;
             refuse_returns(session)?;
             session.renew(now_ns);
             Ok(session.waits_watchers.add((), interval_ns, now_ns + FIRST_NS))
@@ -328,6 +337,39 @@ impl Owner {
         {
             session.settle_waits(&running.engine, running.symbols.dropped());
         }
+        self.open_sampled(name, now_ns, watch, reply);
+    }
+
+    fn watch_syscalls(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        interval_ns: u64,
+        by: Grouping,
+        reply: Reply<tokio::sync::watch::Receiver<Option<Arc<SyscallsPicture>>>>,
+    ) {
+        let now_ns = monotonic_ns();
+        let watch = self.session(caller, name).and_then(|session| {
+            refuse_unknown(name, session.steps().iter().map(|step| &step.step), SYSCALLS)?;
+            refuse_returns(session)?;
+            session.renew(now_ns);
+            let is_counted = session.watches_calls();
+            let watch = session.syscalls_watchers.add(by, interval_ns, now_ns + FIRST_NS);
+            Ok((watch, is_counted))
+        });
+        let watch = watch.and_then(|(watch, is_counted)| {
+            if is_counted {
+                self.take_all_calls(now_ns);
+            }
+            if let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) {
+                session
+                    .settle_calls(&mut running.engine, now_ns)
+                    .map_err(|error| kernel_refusal(&error))?;
+                // The first stack may be named when the process has ended already.
+                running.symbols.meeting(session.pids(), Box::new(|| ()))();
+            }
+            Ok(watch)
+        });
         self.open_sampled(name, now_ns, watch, reply);
     }
 
@@ -596,7 +638,11 @@ impl Owner {
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
         if session.watches_waits() {
-            refuse_without_waits(name, prepared.steps.iter().map(|step| &step.step))?;
+            refuse_unknown(name, prepared.steps.iter().map(|step| &step.step), WAITS)?;
+        }
+        let counts_calls = session.watches_calls();
+        if counts_calls {
+            refuse_unknown(name, prepared.steps.iter().map(|step| &step.step), SYSCALLS)?;
         }
         let now_ns = monotonic_ns();
         session.renew(now_ns);
@@ -614,6 +660,9 @@ impl Owner {
         session.read(&running.engine, now_ns);
         let info = session.info();
         tracing::info!(target: "audit", uid = caller.uid, session = name, scope = info.scope, "scope set");
+        if counts_calls {
+            self.settle_sampler()?;
+        }
         Ok(info)
     }
 
@@ -692,6 +741,8 @@ impl Owner {
         running.open(now_ns);
         running.end_measuring(now_ns);
         if read {
+            self.take_calls(now_ns);
+            let Some(running) = &mut self.running else { return };
             running.next_read_ns = now_ns + READ_NS;
             self.housekeeping(now_ns);
         }
@@ -704,6 +755,24 @@ impl Owner {
                 now_ns,
                 None,
             );
+        }
+    }
+
+    /// Takes what was counted of system calls up to the reading before, which no program adds to any more.
+    fn take_calls(&mut self, now_ns: u64) {
+        if let Some(running) = &mut self.running
+            && self.sessions.values().any(Session::watches_calls)
+        {
+            running.take_calls(self.sessions.values_mut(), now_ns);
+            running.engine.turn_calls(false);
+        }
+    }
+
+    /// Takes all that was counted of system calls.
+    fn take_all_calls(&mut self, now_ns: u64) {
+        if let Some(running) = &mut self.running {
+            running.end_turn(now_ns);
+            running.take_calls(self.sessions.values_mut(), now_ns);
         }
     }
 
@@ -721,9 +790,13 @@ impl Owner {
             session.flame_watchers.sweep();
             session.spans_watchers.sweep();
             session.waits_watchers.sweep();
+            session.syscalls_watchers.sweep();
             session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
             session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
             session.settle_waits(&running.engine, running.symbols.dropped());
+            if let Err(error) = session.settle_calls(&mut running.engine, now_ns) {
+                tracing::warn!(%error, "system calls are not counted");
+            }
             watchers_left |= watched && !session.samples();
             if let Some(reason) = session.target_ended() {
                 over.push((name.clone(), reason));
@@ -753,7 +826,7 @@ impl Owner {
         };
         // The clocks stand still until the last samples are counted; other sessions' go on below.
         if session.samples()
-            && let Err(error) = running.engine.sample(&[], session.frequency_hz)
+            && let Err(error) = running.engine.pause()
         {
             tracing::warn!(%error, "the sampler could not be stopped");
         }
@@ -763,7 +836,15 @@ impl Owner {
         session.read(&running.engine, now_ns);
         running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
         running.groupings.extend(session.groupings());
+        let counts_calls = session.watches_calls();
+        if counts_calls {
+            running.end_turn(now_ns);
+        }
         while running.drain(now_ns) == MAX_RECORDS {}
+        if counts_calls {
+            let others = self.sessions.values_mut();
+            running.take_calls(others.chain([&mut session]), now_ns);
+        }
         // Bounded: the thread names what it has been given and no more.
         while let Some(batch) = running.symbols.take_last() {
             Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
@@ -817,22 +898,41 @@ impl Owner {
     }
 }
 
-/// Refuses scopes whose waits cannot be told: calls by their duration, and lines that no call is known to be around.
-fn refuse_without_waits<'a>(name: &str, steps: impl Iterator<Item = &'a Step>) -> Result<(), SessionError> {
+/// What a scope cannot be asked for: what is known of it when it happens and not later.
+#[derive(Clone, Copy)]
+struct Unknown {
+    /// Of a scope with a condition on a duration.
+    by_duration: &'static str,
+    /// Of a line that no call is known to be around.
+    at_line: &'static str,
+}
+
+const WAITS: Unknown = Unknown {
+    by_duration: "would show the waits of calls by their duration, which is not known while they wait: leave the condition on it out",
+    at_line: "is of a line, in which nothing waits: put its function in front of it, as in f/main.cc:1310",
+};
+
+const SYSCALLS: Unknown = Unknown {
+    by_duration: "would count the system calls of calls by their duration, which is not known when those are made: leave the condition on it out",
+    at_line: "is of a line, in which no system call is made: put its function in front of it, as in f/main.cc:1310",
+};
+
+/// Refuses scopes that something cannot be told of: calls by their duration, and lines that no call is known to be around.
+fn refuse_unknown<'a>(
+    name: &str,
+    steps: impl Iterator<Item = &'a Step>,
+    unknown: Unknown,
+) -> Result<(), SessionError> {
     let steps: Vec<&Step> = steps.collect();
     let refuse = |why: &str| {
         let message = format!("session `{name}` {why}");
         Err(SessionError::new(Reason::ArgumentInvalid, message))
     };
     if steps.iter().any(|step| !step.predicates.is_empty()) {
-        return refuse(
-            "would show the waits of calls by their duration, which is not known while they wait: leave the condition on it out",
-        );
+        return refuse(unknown.by_duration);
     }
     if !steps.is_empty() && !steps.iter().any(|step| step.place.has_spans()) {
-        return refuse(
-            "is of a line, in which nothing waits: put its function in front of it, as in f/main.cc:1310",
-        );
+        return refuse(unknown.at_line);
     }
     Ok(())
 }

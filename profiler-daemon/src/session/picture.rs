@@ -268,7 +268,7 @@ impl FlameTimes {
         Times {
             ticks: self != Self::OffCpu,
             off_cpu: if self == Self::OnCpu { OffCpu::No } else { off_cpu },
-            wakers: false,
+            ..Times::default()
         }
     }
 }

@@ -149,6 +149,35 @@ impl Running {
         drained
     }
 
+    /// Ends the turn of counting system calls, so that all that was counted can be taken; stacks come before what is counted
+    /// by them.
+    pub fn end_turn(&mut self, now_ns: u64) {
+        self.engine.turn_calls(true);
+        while self.drain(now_ns) == MAX_RECORDS {}
+    }
+
+    /// Gives sessions what was counted of system calls in earlier turns, and has the stacks named that are new to them.
+    pub fn take_calls<'a>(&mut self, sessions: impl Iterator<Item = &'a mut Session>, now_ns: u64) {
+        let counted = self.engine.take_calls().unwrap_or_else(|error| {
+            tracing::warn!(%error, "system calls could not be read");
+            Vec::new()
+        });
+        for session in sessions {
+            session.take_calls(&counted);
+            let (stacks, groupings) = session.unnamed_callers(&self.engine);
+            for (tgid, stack) in &stacks {
+                if stack.user.flags & SampleHeader::USER_NO_TABLE != 0 {
+                    self.following.new_code(*tgid, now_ns);
+                }
+            }
+            for part in stacks.chunks(BATCH) {
+                if !self.symbols.name_callers(part.to_vec(), groupings, now_ns) {
+                    session.ask_again(part);
+                }
+            }
+        }
+    }
+
     /// Measures the methods that a session uses, once each.
     pub fn calibrate(&mut self, session: &Session) {
         for method in session.exit_methods() {

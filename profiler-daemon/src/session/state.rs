@@ -9,6 +9,7 @@
 //! | `flames` | its flame graphs |
 //! | `slowest` | its slowest calls |
 //! | `waited` | who its threads wait for |
+//! | `system_calls` | its threads' system calls |
 //! | `explained` | what its slow calls do that others do not |
 
 mod division;
@@ -17,6 +18,7 @@ mod explained;
 mod flames;
 mod publish;
 mod slowest;
+mod system_calls;
 mod take;
 mod timelines;
 mod waited;
@@ -41,6 +43,7 @@ use super::{
     spans::{SampledFrom, Spans, SpansPicture},
     steps::Steps,
     symbols::Dropped,
+    system_calls::{SyscallsPicture, WatchedCalls},
     timeline::Timeline,
     trace::{Trace, TraceBatch},
     waits::{WaitsPicture, WatchedWaits},
@@ -55,6 +58,7 @@ use crate::{
     },
     kernel::{Engine, KernelError, Times},
     plan::{scope::Scope, values::expression::Root},
+    symbolize::Grouping,
     target::Process,
 };
 
@@ -107,7 +111,13 @@ pub struct Session {
     /// Who its threads wait for, while that is watched.
     waits: Option<WatchedWaits>,
     pub waits_watchers: Watchers<WaitsPicture, ()>,
+    /// Its threads' system calls, while these are watched.
+    calls: Option<WatchedCalls>,
+    pub syscalls_watchers: SyscallsWatchers,
 }
+
+/// Who watches system calls, and what is shown to them of who makes these.
+type SyscallsWatchers = Watchers<SyscallsPicture, Grouping>;
 
 /// How a session is set up, beyond its scope and target.
 #[derive(Clone)]
@@ -180,6 +190,8 @@ impl Session {
             spans_watchers: Watchers::default(),
             waits: None,
             waits_watchers: Watchers::default(),
+            calls: None,
+            syscalls_watchers: Watchers::default(),
         };
         let attached = session
             .replace(engine, Dropped::default(), prepared, now_ns)
@@ -203,6 +215,7 @@ impl Session {
         if let Some(mut explain) = self.explain.take() {
             explain.end(engine);
         }
+        self.end_calls(engine);
         self.steps.detach(engine);
     }
 
@@ -244,6 +257,7 @@ impl Session {
             + self.flame_watchers.len()
             + self.spans_watchers.len()
             + self.waits_watchers.len()
+            + self.syscalls_watchers.len()
             + self.explain_watchers.len()
             + self.trace.watchers()
             + self.timelines.len();
@@ -347,12 +361,19 @@ impl Session {
         } else {
             Times::WAITS
         };
-        of_flames.fold(of_spans.or(of_waits), Times::or)
+        let of_calls = Times {
+            calls: self.call_views(),
+            ..Times::default()
+        };
+        of_flames.fold(of_spans.or(of_waits).or(of_calls), Times::or)
     }
 
     /// Whether samples are wanted.
     pub fn samples(&self) -> bool {
-        !self.flame_watchers.is_empty() || !self.spans_watchers.is_empty() || !self.waits_watchers.is_empty()
+        !self.flame_watchers.is_empty()
+            || !self.spans_watchers.is_empty()
+            || self.watches_waits()
+            || self.watches_calls()
     }
 
     /// Whether the stacks of its hits are taken.

@@ -50,6 +50,11 @@ impl RunningStep {
         self.gate.map_or(0, Gate::bits)
     }
 
+    /// What it opens.
+    pub fn gate(&self) -> Option<Gate> {
+        self.gate
+    }
+
     /// Its lines, each with its probe.
     pub fn lines(&self) -> impl Iterator<Item = (ProbeId, &Arc<TracedPlace>, &Arc<[Printed]>)> {
         self.lines.iter().flat_map(|attached| {
@@ -132,6 +137,21 @@ impl Steps {
     /// Whether a step before this one asks for a duration: what it sees waits for that.
     pub fn is_joined(&self, number: usize) -> bool {
         self.list.iter().take(number).any(RunningStep::asks)
+    }
+
+    /// Has the spans of the last step that begin from now on open a gate, or none.
+    pub fn open_in_last(&self, engine: &Engine, gate: Option<Gate>) {
+        let Some((last, before)) = self.list.split_last() else {
+            return;
+        };
+        let gates = Gates {
+            requires: before.last().and_then(|step| step.gate),
+            opens: gate,
+            joined: self.is_joined(before.len()),
+        };
+        for probe in last.probes() {
+            engine.set_gates(probe, gates);
+        }
     }
 
     /// Puts prepared steps in the place of these. What did not change keeps its probes and counts: the steps up to the

@@ -20,7 +20,7 @@ use profiler_common::{
 };
 
 pub use self::wakers::NamedWait;
-use super::{cost::monotonic_ns, remembered::Remembered};
+use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::{
     kernel::{Activity, Hit, Interval, Record, SharedStack, UserStack},
     symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer},
@@ -55,6 +55,8 @@ pub enum Named {
     Hit(NamedHit),
     /// An interval off the CPU, and who ended it; its samples follow.
     Wait(Box<NamedWait>),
+    /// The stack that system calls were made from.
+    Caller { id: u64, stacks: Stacks },
 }
 
 /// A line that was reached, and the stack of the thread there, where that was asked for.
@@ -157,6 +159,11 @@ enum Job {
         groupings: Groupings,
         now_ns: u64,
     },
+    NameCallers {
+        stacks: UnnamedStacks,
+        groupings: Groupings,
+        now_ns: u64,
+    },
     Forget(u32),
     Meet {
         pids: Vec<u32>,
@@ -212,6 +219,20 @@ impl Symbols {
                 add_hits(&mut self.dropped_hits, &content.hits);
             }
         }
+    }
+
+    /// Hands over stacks that system calls were made from, to be named in these groupings; whether there was room for them.
+    pub fn name_callers(&mut self, stacks: UnnamedStacks, groupings: Groupings, now_ns: u64) -> bool {
+        let job = Job::NameCallers {
+            stacks,
+            groupings,
+            now_ns,
+        };
+        let is_sent = self.jobs.try_send(job).is_ok();
+        if is_sent {
+            self.under_way.push_back(Content::default());
+        }
+        is_sent
     }
 
     /// Forgets what is known of a process: it ended, or runs another program.
@@ -313,21 +334,53 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
                         &mut named,
                     );
                 }
-                let frames = symbolizer.frames();
-                let new = frames.get(frames_sent..).unwrap_or_default().to_vec();
-                frames_sent = frames.len();
-                if outbox
-                    .send(NamedBatch {
-                        records: named,
-                        frames: new,
-                    })
-                    .is_err()
-                {
+                if outbox.send(batch(&symbolizer, named, &mut frames_sent)).is_err() {
+                    return;
+                }
+            }
+            Job::NameCallers {
+                stacks,
+                groupings,
+                now_ns,
+            } => {
+                let named = stacks
+                    .iter()
+                    .map(|(tgid, stack)| name_caller(&mut symbolizer, *tgid, stack, groupings, now_ns))
+                    .collect();
+                if outbox.send(batch(&symbolizer, named, &mut frames_sent)).is_err() {
                     return;
                 }
             }
         }
     }
+}
+
+/// A batch of records with the frames that are new since the one before.
+fn batch(symbolizer: &Symbolizer, records: Vec<Named>, frames_sent: &mut usize) -> NamedBatch {
+    let all = symbolizer.frames();
+    let frames = all.get(*frames_sent..).unwrap_or_default().to_vec();
+    *frames_sent = all.len();
+    NamedBatch { records, frames }
+}
+
+/// Names a stack that system calls were made from.
+fn name_caller(
+    symbolizer: &mut Symbolizer,
+    tgid: u32,
+    stack: &SharedStack,
+    groupings: Groupings,
+    now_ns: u64,
+) -> Named {
+    let frames = name_stack(
+        symbolizer,
+        tgid,
+        &stack.kernel,
+        stack.user.clone(),
+        groupings,
+        now_ns,
+    );
+    let stacks = frames.group(symbolizer, groupings, (tgid, tgid), Activity::OnCpu, now_ns);
+    Named::Caller { id: stack.id, stacks }
 }
 
 /// A stack as far as it has been named, innermost first.

@@ -90,6 +90,12 @@ impl Stacks {
         Arc::strong_count(&self.0) > 1
     }
 
+    /// Whether there is a stack for each of these.
+    #[must_use]
+    pub fn have(&self, groupings: Groupings) -> bool {
+        groupings.iter().all(|grouping| self.of(grouping).is_some())
+    }
+
     /// The stack in a grouping, where it was asked for.
     #[must_use]
     pub fn of(&self, grouping: Grouping) -> Option<&[FrameId]> {
@@ -115,6 +121,7 @@ mod tests {
         assert_eq!(made, [Grouping::Line, Grouping::Module]);
         assert_eq!(stacks.of(Grouping::Module), Some(&[FrameId(2)][..]));
         assert_eq!(stacks.of(Grouping::Function), None);
+        assert!(stacks.have(asked) && !stacks.have([Grouping::Function].into_iter().collect()));
         assert!(
             Grouping::ALL
                 .into_iter()

@@ -36,5 +36,6 @@ mod stacks_languages;
 mod stacks_late;
 mod stacks_target;
 mod stacks_truth;
+mod system_calls;
 mod timeline;
 mod waits;

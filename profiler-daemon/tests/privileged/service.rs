@@ -7,8 +7,8 @@ use profiler_daemon::{
     kernel,
     session::{
         self, Caller, Config, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionLatency, Handle,
-        LatencyPicture, NewSession, SessionError, SessionInfo, TargetSpec, TimelineBucket, TimelineRequest,
-        WaitsPicture,
+        LatencyPicture, NewSession, SessionError, SessionInfo, SyscallsPicture, TargetSpec, TimelineBucket,
+        TimelineRequest, WaitsPicture,
     },
     symbolize::Grouping,
 };
@@ -120,6 +120,19 @@ impl Service {
             .unwrap()
     }
 
+    pub fn watch_syscalls(
+        &self,
+        session: &SessionInfo,
+        by: Grouping,
+    ) -> watch::Receiver<Option<Arc<SyscallsPicture>>> {
+        self.runtime
+            .block_on(
+                self.handle
+                    .watch_syscalls(ROOT, session.name.clone(), INTERVAL_NS, by),
+            )
+            .unwrap()
+    }
+
     pub fn watch_flame(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<FlamePicture>>> {
         self.watch_flame_by(session, Grouping::Function)
     }
@@ -210,6 +223,12 @@ impl Ends for LatencyPicture {
 }
 
 impl Ends for WaitsPicture {
+    fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
+    }
+}
+
+impl Ends for SyscallsPicture {
     fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
     }

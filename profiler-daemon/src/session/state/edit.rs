@@ -129,6 +129,7 @@ impl Session {
         self.set_bands();
         self.renew_spans(engine, dropped, now_ns);
         self.renew_waits(engine, dropped);
+        self.renew_calls(engine, now_ns);
         Ok(())
     }
 

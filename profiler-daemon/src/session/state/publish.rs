@@ -90,7 +90,9 @@ impl Session {
         let explain_due = self.explain.is_some() && (all || self.explain_watchers.any_due(now_ns));
         let spans_due = all || self.spans_watchers.any_due(now_ns);
         let waits_due = all || self.waits_watchers.any_due(now_ns);
-        if !latency_due && !flame_due && !explain_due && !spans_due && !waits_due {
+        let syscalls_due = all || self.syscalls_watchers.any_due(now_ns);
+        let any_due = latency_due || flame_due || explain_due || spans_due || waits_due || syscalls_due;
+        if !any_due {
             return;
         }
         // A picture shows the calls of this moment, not those of the last reading.
@@ -145,6 +147,9 @@ impl Session {
                     ..picture.clone()
                 })
             });
+        }
+        if syscalls_due && let Some(calls) = &self.calls {
+            Self::publish_calls(&mut self.syscalls_watchers, calls, engine, &moment);
         }
         if flame_due {
             for flame in self.flames.values_mut() {

@@ -46,6 +46,7 @@ impl Session {
         let is_sampled = self.samples() && missing.next().is_none();
         self.sampled_from.set(is_sampled, now_ns);
         self.begin_waits();
+        self.note_calls();
     }
 
     fn begin_spans(&mut self, engine: &Engine, dropped: Dropped, wanted: usize, now_ns: u64) {

@@ -50,6 +50,11 @@ impl Session {
                         waits.take(wait);
                     }
                 }
+                Named::Caller { id, stacks } => {
+                    if let Some(calls) = &mut self.calls {
+                        calls.name(*id, stacks);
+                    }
+                }
                 Named::Sample { tgid, .. } => {
                     if self.processes.iter().any(|process| process.pid() == *tgid) {
                         self.flames.values_mut().for_each(|flame| flame.sample(record));

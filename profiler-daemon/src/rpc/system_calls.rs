@@ -1,0 +1,88 @@
+//! System calls on their way to the wire: whole pictures, with the frames that their callers' stacks are made of.
+
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use profiler_proto::v1;
+
+use super::{convert, flame_delta};
+use crate::{
+    abi,
+    aggregate::system_calls::{CallTotal, Counted},
+    kernel::CallNumber,
+    session::SyscallsPicture,
+    symbolize::FrameId,
+};
+
+/// Makes the messages of one stream.
+#[derive(Default)]
+pub struct Messages {
+    latest: Option<u64>,
+    dropped: u64,
+}
+
+impl Messages {
+    /// The message of a picture.
+    pub fn next(&mut self, picture: &SyscallsPicture) -> v1::WatchSyscallsResponse {
+        let expected = self.latest.map_or(picture.seq, |latest| latest + 1);
+        self.dropped += picture.seq.saturating_sub(expected);
+        self.latest = Some(picture.seq);
+        let syscalls: Vec<v1::Syscall> = picture.calls.iter().map(message).collect();
+        let callers = syscalls.iter().flat_map(|syscall| &syscall.callers);
+        let used: BTreeSet<u32> = callers.flat_map(|caller| caller.stack.iter().copied()).collect();
+        let frame = |id: &u32| {
+            let at = *id as usize;
+            Some(flame_delta::frame((at, picture.frames.get(at)?)))
+        };
+        v1::WatchSyscallsResponse {
+            seq: picture.seq,
+            dropped: self.dropped,
+            r#final: picture.ended.is_some(),
+            final_reason: picture.ended.clone().unwrap_or_default(),
+            scope: picture.scope.to_string(),
+            frames: used.iter().filter_map(frame).collect(),
+            syscalls,
+            begun_before: picture.begun_before,
+            watched_ns: picture.watched_ns,
+            lost: convert::losses(&picture.lost),
+            cost: Some(convert::cost(picture.cost)),
+        }
+    }
+}
+
+fn message(total: &CallTotal<CallNumber, Vec<FrameId>>) -> v1::Syscall {
+    let CallNumber { number, is_32_bit } = total.call;
+    let Counted {
+        calls,
+        failed,
+        time_ns,
+        longest_ns,
+    } = total.all;
+    let named = |(number, calls): (&u32, &u64)| v1::SyscallError {
+        name: abi::error(*number).map_or_else(|| number.to_string(), str::to_owned),
+        calls: *calls,
+    };
+    let mut errors: Vec<v1::SyscallError> = total.errors.iter().map(named).collect();
+    errors.sort_by_key(|error| Reverse(error.calls));
+    v1::Syscall {
+        name: abi::system_call(number, is_32_bit).unwrap_or_default().to_owned(),
+        number,
+        is_32_bit,
+        calls,
+        failed,
+        time_ns,
+        longest_ns,
+        errors,
+        open: total.open,
+        callers: total.callers.iter().map(caller).collect(),
+    }
+}
+
+fn caller((stack, counted): &(Vec<FrameId>, Counted)) -> v1::SyscallCaller {
+    v1::SyscallCaller {
+        stack: stack.iter().map(|frame| frame.0).collect(),
+        calls: counted.calls,
+        failed: counted.failed,
+        time_ns: counted.time_ns,
+        longest_ns: counted.longest_ns,
+    }
+}

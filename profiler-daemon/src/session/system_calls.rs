@@ -1,0 +1,230 @@
+//! The system calls of a session's threads, while somebody watches them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use profiler_common::counter::Counter;
+
+use super::{
+    flame::Moment,
+    picture::{Cost, Losses},
+};
+use crate::{
+    aggregate::system_calls::{CallTotal, Counted, NO_STACK, SystemCalls},
+    kernel::{CallNumber, CallResult, CountedCalls, Engine, Gate, OpenSystemCall, SharedStack},
+    symbolize::{Frame, FrameId, Grouping, Groupings, Stacks},
+};
+
+/// System calls at one moment, and who makes them.
+#[derive(Clone, Debug)]
+pub struct SyscallsPicture {
+    /// Number of the picture within its stream.
+    pub seq: u64,
+    /// Canonical text of the scope.
+    pub scope: Arc<str>,
+    /// What frames stand for.
+    pub by: Grouping,
+    /// Frames by number; only ever appended to.
+    pub frames: Arc<Vec<Frame>>,
+    /// The most time first; a caller is its stack, root first, empty where that was not taken.
+    pub calls: Vec<CallTotal<CallNumber, Vec<FrameId>>>,
+    /// Calls that had begun before they were watched.
+    pub begun_before: u64,
+    /// How long they have been watched.
+    pub watched_ns: u64,
+    /// Losses by reason.
+    pub lost: Losses,
+    /// What the daemon costs.
+    pub cost: Cost,
+    /// Why this is the last one.
+    pub ended: Option<String>,
+}
+
+/// A stack that calls were made from.
+struct CallerStack {
+    tgid: u32,
+    stack: Option<Arc<SharedStack>>,
+    /// In the groupings that it was asked for in, once they have come.
+    names: Stacks,
+    /// What was asked for.
+    asked: Groupings,
+}
+
+/// Stacks to be named, each with its process.
+pub type UnnamedStacks = Vec<(u32, Arc<SharedStack>)>;
+
+/// System calls of a session's threads.
+pub struct WatchedCalls {
+    calls: SystemCalls<CallNumber>,
+    stacks: HashMap<u64, CallerStack>,
+    gate: Gate,
+    view: CallView,
+    /// Since when they are counted; `None` until they are.
+    since_ns: Option<u64>,
+    /// The target.
+    pids: HashSet<u32>,
+    before: Losses,
+}
+
+/// Which calls are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallView {
+    /// All of the target's.
+    All,
+    /// Those in spans that open a gate for it.
+    InSpans,
+    /// Those in spans behind a line, whose own gate it is.
+    BehindLine,
+}
+
+impl WatchedCalls {
+    /// None yet, counted by a gate.
+    pub fn new(engine: &Engine, gate: Gate, view: CallView, pids: &[u32]) -> Self {
+        Self {
+            calls: SystemCalls::default(),
+            stacks: HashMap::new(),
+            gate,
+            view,
+            since_ns: None,
+            pids: pids.iter().copied().collect(),
+            before: losses(engine),
+        }
+    }
+
+    /// What they are counted by.
+    pub fn gate(&self) -> Gate {
+        self.gate
+    }
+
+    /// Which are counted.
+    pub fn view(&self) -> CallView {
+        self.view
+    }
+
+    /// Begins, once they are counted; goes on if it has begun.
+    pub fn begin(&mut self, now_ns: u64) {
+        self.since_ns.get_or_insert(now_ns);
+    }
+
+    /// Takes calls that returned, of whatever process and session.
+    pub fn take(&mut self, counted: &CountedCalls) {
+        if !self.is_own(counted.tgid, counted.views) {
+            return;
+        }
+        let error = match counted.result {
+            CallResult::Done => None,
+            CallResult::Failed(error) => Some(error),
+            CallResult::BegunBefore => {
+                self.calls.take_begun_before(counted.calls);
+                return;
+            }
+        };
+        let calls = Counted {
+            calls: counted.calls,
+            failed: if error.is_some() { counted.calls } else { 0 },
+            time_ns: counted.time_ns,
+            longest_ns: counted.longest_ns,
+        };
+        self.calls.take(counted.call, error, counted.stack, calls);
+        if counted.stack != NO_STACK {
+            self.stacks.entry(counted.stack).or_insert_with(|| CallerStack {
+                tgid: counted.tgid,
+                stack: None,
+                names: Stacks::default(),
+                asked: Groupings::default(),
+            });
+        }
+    }
+
+    fn is_own(&self, tgid: u32, views: u32) -> bool {
+        views & self.gate.bits() != 0 && self.pids.contains(&tgid)
+    }
+
+    /// Stacks that have not been asked for in these groupings; they are by now.
+    pub fn unnamed(&mut self, engine: &Engine, groupings: Groupings) -> UnnamedStacks {
+        let mut unnamed = Vec::new();
+        for (id, caller) in &mut self.stacks {
+            if caller.asked == groupings {
+                continue;
+            }
+            if caller.stack.is_none() {
+                caller.stack = engine.shared_stack(*id);
+            }
+            if let Some(stack) = &caller.stack {
+                caller.asked = groupings;
+                unnamed.push((caller.tgid, Arc::clone(stack)));
+            }
+        }
+        unnamed
+    }
+
+    /// Asks for the names of some stacks again: nobody had the time.
+    pub fn ask_again(&mut self, stacks: &[(u32, Arc<SharedStack>)]) {
+        for (_, stack) in stacks {
+            if let Some(caller) = self.stacks.get_mut(&stack.id) {
+                caller.asked = Groupings::default();
+            }
+        }
+    }
+
+    /// Takes the names of a stack, be it that another session has asked for them, and perhaps in other groupings.
+    pub fn name(&mut self, id: u64, stacks: &Stacks) {
+        if let Some(caller) = self.stacks.get_mut(&id)
+            && stacks.have(caller.asked)
+        {
+            caller.names = stacks.clone();
+        }
+    }
+
+    /// As it stands.
+    pub fn picture(
+        &self,
+        engine: &Engine,
+        by: Grouping,
+        moment: &Moment<'_>,
+        open: &[OpenSystemCall],
+    ) -> SyscallsPicture {
+        let mut open_of: HashMap<CallNumber, u64> = HashMap::new();
+        for call in open.iter().filter(|call| self.is_own(call.tgid, call.views)) {
+            *open_of.entry(call.call).or_default() += 1;
+        }
+        let stack_of = |id: u64| {
+            let caller = self.stacks.get(&id);
+            let names = caller.and_then(|caller| caller.names.of(by));
+            names.unwrap_or_default().to_vec()
+        };
+        let mut lost: Losses = losses(engine);
+        for (reason, count) in &mut lost {
+            *count -= self.before.get(reason).copied().unwrap_or(0).min(*count);
+        }
+        lost.insert("syscall_stacks_full", self.calls.unplaced());
+        lost.retain(|_, count| *count > 0);
+        SyscallsPicture {
+            seq: 0,
+            scope: Arc::clone(moment.scope),
+            by,
+            frames: Arc::clone(moment.frames),
+            calls: self.calls.table(&open_of, stack_of),
+            begun_before: self.calls.begun_before(),
+            watched_ns: self
+                .since_ns
+                .map_or(0, |since_ns| moment.now_ns.saturating_sub(since_ns)),
+            lost,
+            cost: moment.cost,
+            ended: moment.ended.map(str::to_owned),
+        }
+    }
+}
+
+/// Calls that were not counted, by reason, since the programs were loaded.
+fn losses(engine: &Engine) -> Losses {
+    [
+        ("syscall_limit", Counter::SyscallLimit),
+        ("syscall_open_limit", Counter::SyscallOpenLimit),
+    ]
+    .into_iter()
+    .map(|(reason, counter)| (reason, engine.counter(counter)))
+    .collect()
+}
