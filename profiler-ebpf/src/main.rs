@@ -7,6 +7,8 @@
 //! | `span_ret`, `span_ret_step` | `ret` instructions and tail jumps | ends it |
 //! | `hit`, `hit_step` | a line's instruction | records the hit and its values |
 //! | `sample` | perf event | takes a stack with the thread's open spans |
+//! | `place_hit` | a tracepoint of the kernel | records the hit and its values |
+//! | `place_enter`, `place_leave` | a system call's tracepoints | opens a span, and ends it |
 //! | `off_cpu_switch`, `off_cpu_wake` | the scheduler's BTF tracepoints | keeps intervals off the CPU |
 //! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
 //!
@@ -26,6 +28,7 @@ mod maps;
 mod off_cpu;
 mod open_spans;
 mod pending;
+mod place;
 mod plain;
 mod registers;
 mod sample;
@@ -39,8 +42,11 @@ use core::ffi::c_void;
 
 use aya_ebpf::{
     EbpfContext as _,
-    macros::{btf_tracepoint, perf_event, raw_tracepoint, uprobe, uretprobe},
-    programs::{BtfTracePointContext, PerfEventContext, ProbeContext, RawTracePointContext, RetProbeContext},
+    macros::{btf_tracepoint, perf_event, raw_tracepoint, tracepoint, uprobe, uretprobe},
+    programs::{
+        BtfTracePointContext, PerfEventContext, ProbeContext, RawTracePointContext, RetProbeContext,
+        TracePointContext,
+    },
 };
 
 use aya_log_ebpf::debug;
@@ -141,6 +147,27 @@ pub fn hit_step(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
     hit::take(ctx.as_ptr(), cookie);
     step::run(Registers::new(ctx.as_ptr()), cookie);
+    0
+}
+
+/// A tracepoint of the kernel is passed.
+#[tracepoint]
+pub fn place_hit(ctx: TracePointContext) -> u32 {
+    place::take(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    0
+}
+
+/// A system call begins.
+#[tracepoint]
+pub fn place_enter(ctx: TracePointContext) -> u32 {
+    place::enter(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    0
+}
+
+/// A system call ends.
+#[tracepoint]
+pub fn place_leave(ctx: TracePointContext) -> u32 {
+    place::leave(task::cookie(ctx.as_ptr()));
     0
 }
 

@@ -59,6 +59,10 @@ pub static READ_PLANS: Array<ReadPlan, { MAX_READ_PLANS as usize }, MMAPABLE> = 
 #[btf_map]
 pub static READINGS: TaskStorage<Reading> = TaskStorage::new();
 
+/// The working memory of a CPU at a place of the kernel.
+#[btf_map]
+pub static PLACE_READING: PerCpuArray<Reading, 1> = PerCpuArray::new();
+
 /// The working memory of a thread at a site where its stack is taken.
 #[btf_map]
 pub static TAKEN_STACKS: TaskStorage<TakenStack> = TaskStorage::new();

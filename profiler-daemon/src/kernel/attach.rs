@@ -16,6 +16,7 @@ use profiler_common::{
 
 use super::{
     AttachKind, Engine, KernelError,
+    events::{self, EventLinks},
     gates::Gates,
     hits::LookSpec,
     perf::{self, PerfLinks},
@@ -65,6 +66,13 @@ pub enum SpanKind {
     },
     /// A part of a function, within which the stack pointer stays what it is: what is inlined.
     Inlined,
+    /// System calls of one number: tracepoints, by theirs. What else is said of places in a file is not used.
+    SystemCall {
+        /// Where it begins.
+        begins: u64,
+        /// Where it ends.
+        ends: u64,
+    },
 }
 
 /// A function to be probed.
@@ -98,6 +106,9 @@ pub struct Attachment {
     pub(super) sites: Vec<u32>,
     pub(super) plans: Vec<(u32, u32)>,
     pub(super) links: Links,
+    /// Tracepoints where spans begin, with their cookies.
+    begins: Vec<(u64, u64)>,
+    pub(super) events: EventLinks,
 }
 
 impl Attachment {
@@ -176,6 +187,10 @@ impl Engine {
         for (program, sites) in &attachment.entries {
             self.attach_program(program, pid, &file, sites, false, &mut attachment.links)?;
         }
+        for (tracepoint, cookie) in &attachment.begins {
+            let link = self.attach_event(events::ENTER, *tracepoint, *cookie)?;
+            attachment.events.entries.push(link);
+        }
         for probe in &attachment.probes {
             self.counts.set_unmatched(*probe, 0);
         }
@@ -215,6 +230,8 @@ impl Engine {
             sites: Vec::new(),
             plans: Vec::new(),
             links: self.no_links(),
+            begins: Vec::new(),
+            events: EventLinks::default(),
         };
         match attach(self, &mut attachment) {
             Ok(()) => Ok(attachment),
@@ -253,8 +270,18 @@ impl Engine {
             let kind = match spec.kind {
                 SpanKind::Function => 0,
                 SpanKind::Call { .. } => Cookie::CALL_SITE,
-                SpanKind::Inlined => Cookie::INLINED,
+                SpanKind::Inlined | SpanKind::SystemCall { .. } => Cookie::INLINED,
             };
+            if let SpanKind::SystemCall { begins, ends } = spec.kind {
+                let look = spec.look.clone().unwrap_or_default();
+                self.open_look(probe, 0, None, &look, &mut attachment.plans)?;
+                self.hits.set_process(probe, pid);
+                let cookie = Cookie::new(probe, 0, switch | kind).0;
+                let link = self.attach_event(events::LEAVE, ends, cookie)?;
+                attachment.events.exits.push(link);
+                attachment.begins.push((begins, cookie));
+                continue;
+            }
             let flags = switch | by_return | kind;
             let step = spec.done_by_program && self.ability.write_context;
             let looks = spec.look.is_some();
@@ -263,7 +290,7 @@ impl Engine {
             }
             let call_length = match spec.kind {
                 SpanKind::Call { length } => Some(length),
-                SpanKind::Function | SpanKind::Inlined => None,
+                SpanKind::Function | SpanKind::Inlined | SpanKind::SystemCall { .. } => None,
             };
             let entry_step = step && !looks && call_length.is_none() && can_be_done(&spec.entry_action);
             let site = if entry_step {
@@ -342,6 +369,7 @@ impl Engine {
     /// Takes probes off the target; what they have counted can still be read until [`Self::detach`].
     pub fn quiesce(&mut self, attachment: &mut Attachment) {
         let links = std::mem::replace(&mut attachment.links, self.no_links());
+        drop_events(std::mem::take(&mut attachment.events));
         // Ends that are seen while the entries are gone already are none that began too early.
         let unmatched = |engine: &Self, probe| engine.counts.probe(probe).unmatched;
         let before: Vec<u64> = attachment
@@ -362,8 +390,10 @@ impl Engine {
             sites,
             plans,
             links,
+            events,
             ..
         } = attachment;
+        drop_events(events);
         self.drop_links(links);
         for probe in probes {
             self.hits.close(probe);
@@ -417,6 +447,13 @@ impl Engine {
         actions.set(site, action_words(action), 0)?;
         Ok(site)
     }
+}
+
+/// Detaches from tracepoints: entries before exits.
+fn drop_events(events: EventLinks) {
+    let EventLinks { entries, exits } = events;
+    drop(entries);
+    drop(exits);
 }
 
 /// Whether programs can do an instruction.

@@ -17,6 +17,7 @@ use profiler_common::{
 use super::{
     KernelError, ProbeCounts, Record, attach,
     counts::Counts,
+    events::EventPrograms,
     gates::{GatePool, Gates},
     hits::HitMaps,
     multi::MultiPrograms,
@@ -135,6 +136,7 @@ const LONG_NOPS: (u32, u32) = (6, 18);
 pub struct Engine {
     pub(super) ebpf: Ebpf,
     pub(super) multi: MultiPrograms,
+    pub(super) event_programs: EventPrograms,
     ring: RingBuf<MapData>,
     hit_stacks: HitStacks,
     shared_stacks: SharedStacks,
@@ -192,6 +194,7 @@ impl Engine {
         Ok(Self {
             ebpf,
             multi,
+            event_programs: EventPrograms::default(),
             ring,
             hit_stacks: HitStacks::default(),
             shared_stacks: SharedStacks::default(),

@@ -6,6 +6,8 @@
 //! | `attach` | probes on functions |
 //! | `object` | the compiled object, and its settings on this kernel |
 //! | `btf` | offsets of kernel structures |
+//! | `events` | programs on the kernel's own tracepoints |
+//! | `tracefs` | which tracepoints there are, and what their records hold |
 //! | `multi` | programs and links of the `uprobe_multi` kind |
 //! | `perf` | one perf event per site, where the kernel has no multi links |
 //! | `gates` | how a step of a scope is observed only inside the step before it |
@@ -23,6 +25,7 @@ mod capability;
 mod counts;
 mod engine;
 mod error;
+mod events;
 mod gates;
 mod hits;
 mod multi;
@@ -32,6 +35,7 @@ mod perf;
 mod ring;
 mod sampler;
 mod syscall;
+mod tracefs;
 mod unwind_maps;
 
 pub use attach::{Attachment, ExitSite, ProbeSpec, SpanKind, can_be_done};
@@ -44,4 +48,5 @@ pub use hits::{HitCounts, HitSpec, LookSpec};
 pub(crate) use object::prepare;
 pub use off_cpu::{Activity, Interval, SharedStack};
 pub use ring::{Hit, ReadValue, Record, UserStack};
+pub use tracefs::Tracefs;
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

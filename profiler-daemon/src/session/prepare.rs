@@ -30,7 +30,7 @@ use super::{
 use crate::{
     kernel::{Ability, ProbeSpec, missing_capabilities},
     plan::{
-        scope::{self, Scope, Step},
+        scope::{self, Place, Scope, Step},
         values::{Refusal, expression::Root},
     },
     target::{self, Process},
@@ -144,6 +144,16 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
         return Err(names
             .into_iter()
             .fold(error, |error, name| error.with("capability", name)));
+    }
+    let tracepoint = |step: &&Step| matches!(step.place, Place::Tracepoint { .. });
+    if caller.uid != 0
+        && let Some(step) = scope.steps.iter().find(tracepoint)
+    {
+        let message = format!(
+            "{}: the records of tracepoints hold what is the kernel's and others', and are for root alone",
+            step.place
+        );
+        return Err(SessionError::new(Reason::PermissionDenied, message).with("role", "root"));
     }
     let mut warnings = Vec::new();
     let mut processes = Vec::new();
