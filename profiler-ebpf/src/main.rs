@@ -42,11 +42,8 @@ use core::ffi::c_void;
 
 use aya_ebpf::{
     EbpfContext as _,
-    macros::{btf_tracepoint, perf_event, raw_tracepoint, tracepoint, uprobe, uretprobe},
-    programs::{
-        BtfTracePointContext, PerfEventContext, ProbeContext, RawTracePointContext, RetProbeContext,
-        TracePointContext,
-    },
+    macros::{btf_tracepoint, perf_event, raw_tracepoint, uprobe, uretprobe},
+    programs::{BtfTracePointContext, PerfEventContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
 
 use aya_log_ebpf::debug;
@@ -151,24 +148,27 @@ pub fn hit_step(ctx: ProbeContext) -> u32 {
 }
 
 /// A tracepoint of the kernel is passed.
-#[tracepoint]
-pub fn place_hit(ctx: TracePointContext) -> u32 {
-    place::take(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
-    0
+#[unsafe(link_section = "tracepoint")]
+#[unsafe(no_mangle)]
+pub extern "C" fn place_hit(ctx: *mut c_void) -> u32 {
+    place::take(ctx, task::cookie(ctx));
+    place::PASS
 }
 
 /// A system call begins.
-#[tracepoint]
-pub fn place_enter(ctx: TracePointContext) -> u32 {
-    place::enter(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
-    0
+#[unsafe(link_section = "tracepoint")]
+#[unsafe(no_mangle)]
+pub extern "C" fn place_enter(ctx: *mut c_void) -> u32 {
+    place::enter(ctx, task::cookie(ctx));
+    place::PASS
 }
 
 /// A system call ends.
-#[tracepoint]
-pub fn place_leave(ctx: TracePointContext) -> u32 {
-    place::leave(task::cookie(ctx.as_ptr()));
-    0
+#[unsafe(link_section = "tracepoint")]
+#[unsafe(no_mangle)]
+pub extern "C" fn place_leave(ctx: *mut c_void) -> u32 {
+    place::leave(task::cookie(ctx));
+    place::PASS
 }
 
 /// The sampler ticked.

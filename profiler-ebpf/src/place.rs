@@ -24,6 +24,10 @@ use crate::{
     span, task,
 };
 
+/// What the programs return. At anything else the kernel would keep the event from the perf events of other tools:
+/// aya's macro for tracepoints cannot be used, which returns 0.
+pub const PASS: u32 = 1;
+
 /// Bytes of a record, at most (`PERF_MAX_TRACE_SIZE` in `include/linux/trace_events.h`).
 const RECORD_BYTES: u32 = 8192;
 

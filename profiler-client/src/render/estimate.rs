@@ -86,6 +86,11 @@ fn row(
         v1::ExitMethod::Unspecified | v1::ExitMethod::Auto => "-".to_owned(),
     };
     let module = place.module.rsplit('/').next().unwrap_or_default();
+    let at = match place.address {
+        // Of the kernel, not of a file.
+        0 if module.starts_with('[') => terminal(module).into_owned(),
+        address => format!("{}+{address:#x}", terminal(module)),
+    };
     let known = |shown: Option<String>| shown.unwrap_or_else(|| "-".to_owned());
     vec![
         terminal(&step.step).into_owned(),
@@ -95,7 +100,7 @@ fn row(
             &place.function
         })
         .into_owned(),
-        format!("{}+{:#x}", terminal(module), place.address),
+        at,
         instruction,
         end,
         known(inside(estimate, place).map(percent)),

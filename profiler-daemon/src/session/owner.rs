@@ -512,6 +512,8 @@ impl Owner {
             Some(_) => running.hit_costs(),
             None => None,
         };
+        // Before there is anything to be seen: it takes a while.
+        running.calibrate(prepared.exit_methods());
         let attached = Session::attach(
             &mut running.engine,
             name.clone(),
@@ -526,7 +528,6 @@ impl Owner {
                 return Err(kernel_refusal(&error));
             }
         };
-        running.calibrate(&session);
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
         let info = session.info();
         tracing::info!(target: "audit", uid = caller.uid, session = name, pids = ?info.pids, scope = info.scope, "attached");
@@ -572,6 +573,7 @@ impl Owner {
         if session.watches_waits() {
             refuse_without_waits(name, prepared.steps.iter().map(|step| &step.step))?;
         }
+        running.calibrate(prepared.exit_methods());
         let now_ns = monotonic_ns();
         session.renew(now_ns);
         session
@@ -583,7 +585,6 @@ impl Owner {
                 now_ns,
             )
             .map_err(|error| kernel_refusal(&error))?;
-        running.calibrate(session);
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
         session.read(&running.engine, now_ns);
         let info = session.info();

@@ -13,7 +13,10 @@ mod planner;
 mod sites;
 mod warnings;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 pub use self::planner::Planner;
 use super::{
@@ -49,6 +52,15 @@ pub struct Prepared {
     pub warnings: Vec<String>,
     /// What is looked at to tell slow calls of the last step from others.
     pub explain: Option<PreparedExplain>,
+}
+
+impl Prepared {
+    /// The methods by which the ends of its spans will be seen, each once.
+    pub fn exit_methods(&self) -> HashSet<ExitMethod> {
+        let files = self.steps.iter().flat_map(|step| &step.files);
+        let sites = files.flat_map(|file| &file.sites);
+        sites.map(|span| span.site.exit_method).collect()
+    }
 }
 
 /// The sites of one step.

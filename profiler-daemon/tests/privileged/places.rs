@@ -1,9 +1,11 @@
 //! The kernel's own places: system calls as spans, tracepoints as hits, against what the target says it made.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fs::File, io::Read as _, os::fd::FromRawFd as _};
 
+use aya_obj::generated::{perf_event_attr, perf_type_id::PERF_TYPE_TRACEPOINT};
 use profiler_daemon::{
-    plan::values::{self, Reading},
+    kernel::Tracefs,
+    plan::values::{self, Reading, Record},
     session::{Capture, NewSession, Purpose, SessionInfo, TraceBatch, TracedHit},
 };
 use tokio::sync::mpsc;
@@ -245,5 +247,45 @@ fn time_inside_of_a_system_call_is_drawn() {
     println!("{inside} ns inside, {} slept", made["slept_ns"]);
     assert!(inside <= made["slept_ns"] * 11 / 10, "{inside} ns");
     assert!(inside >= made["nanosleep"] * 4_500_000, "{inside} ns");
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// A counter of the kernel's own at a tracepoint, for a process and the threads that it starts.
+fn counter(category: &str, name: &str, pid: u32) -> File {
+    let format = Tracefs::open().unwrap().format(category, name).unwrap().unwrap();
+    // SAFETY: the structure is plain numbers, all of which may be 0.
+    let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
+    attributes.type_ = PERF_TYPE_TRACEPOINT as u32;
+    attributes.size = u32::try_from(size_of::<perf_event_attr>()).unwrap();
+    attributes.config = Record::parse(&format).unwrap().id;
+    attributes.set_inherit(1);
+    let pid = i32::try_from(pid).unwrap();
+    // SAFETY: the attributes are initialised, and live over the call.
+    let event = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attributes, pid, -1, -1, 0) };
+    assert!(event >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the kernel has just made this descriptor for us.
+    unsafe { File::from_raw_fd(i32::try_from(event).unwrap()) }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn other_tools_at_the_same_places_see_what_they_would() {
+    let service = Service::start();
+    let mut target = start();
+    let mut counters = [("syscalls", "sys_enter_lseek"), ("task", "task_rename")]
+        .map(|(category, name)| counter(category, name, target.pid()));
+    let calls = service.attach(target.pid(), "syscall:lseek").unwrap();
+    let renamed = Traced::start(&service, &target, "tracepoint:task:task_rename", &[]);
+    let made = finish(&mut target);
+    let counted = counters.each_mut().map(|counter| {
+        let mut count = [0; 8];
+        counter.read_exact(&mut count).unwrap();
+        u64::from_ne_bytes(count)
+    });
+    println!("perf events: {counted:?}");
+    assert_eq!(counted, [made["lseek"], made["renamed"]]);
+    let picture = service.last_latency(&calls);
+    assert_eq!(ended(function(&picture, "syscall:lseek")), made["lseek"]);
+    assert_eq!(renamed.end(&service).0.len() as u64, made["renamed"]);
     assert_eq!(target.finish().status, Some(0));
 }

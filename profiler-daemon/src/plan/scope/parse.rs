@@ -356,7 +356,6 @@ impl<'a> Parser<'a> {
 
     /// What follows a place and is not a condition.
     fn after_place(&self, c: char) -> ScopeError {
-        let unsupported = |what: &str| self.error(format!("{what} not supported in this version"));
         match c {
             '@' => self.error("the calls made at a line are written f@main.cc:1312"),
             '!' => self.error("a branch is one of a line, as in main.cc:1310!taken"),
@@ -368,7 +367,9 @@ impl<'a> Parser<'a> {
                 }
                 let kind = self.text[..self.at].trim_start();
                 match kind {
-                    "kernel" => unsupported("kernel: places are"),
+                    "kernel" => self.error(
+                        "functions of the kernel are not supported in this version; syscall:NAME and tracepoint:CATEGORY:NAME are",
+                    ),
                     _ => self.error("a single ':' is no part of a name; paths are separated by '::'"),
                 }
             }

@@ -197,7 +197,7 @@ fn errors_point_at_the_character() {
     fails("a.c:1[n]", 7, "comparison");
     fails("a.c:1[n > ]", 10, "number");
     fails("a.c:1[n > 1", 5, "not closed");
-    fails("kernel:vfs_read", 6, "kernel: places");
+    fails("kernel:vfs_read", 6, "functions of the kernel");
     fails("f[n >]", 5, "number");
     fails("f[n]", 3, "comparison");
     fails("f[>= p95", 1, "not closed");
