@@ -67,6 +67,34 @@ pub const BURST_NS: u64 = 100_000_000;
 /// Read plans of all probes together.
 pub const MAX_READ_PLANS: u32 = 4096;
 
+/// Probes of one system call of one process.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Watched {
+    /// How many there are.
+    pub count: u64,
+    /// A [`crate::probe::Cookie`] each.
+    pub cookies: [u64; Self::MAX],
+}
+
+impl Watched {
+    /// Probes of one at most; one less than a power of two.
+    pub const MAX: usize = 7;
+
+    /// The key that they are found by.
+    #[must_use]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "inlined into eBPF")]
+    pub const fn key(tgid: u32, number: u32) -> u64 {
+        (tgid as u64) << 32 | number as u64
+    }
+}
+
+assert_layout!(Watched, size 64, count at 0, cookies at 8);
+
+/// System calls that are watched at once.
+pub const MAX_WATCHED: u32 = 1024;
+
 /// A hit: this header, then `values` × ([`ValueHeader`], its bytes, zeros up to a multiple of 8).
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

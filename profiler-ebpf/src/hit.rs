@@ -395,7 +395,7 @@ pub unsafe fn open(probe: *mut ProbeSlot, parent: *mut OpenSpan) {
 
 /// The thread's working memory; null where it cannot be had.
 #[inline(always)]
-fn reading() -> *mut Reading {
+pub fn reading() -> *mut Reading {
     const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
     // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
     unsafe {

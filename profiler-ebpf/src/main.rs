@@ -8,7 +8,7 @@
 //! | `hit`, `hit_step` | a line's instruction | records the hit and its values |
 //! | `sample` | perf event | takes a stack with the thread's open spans |
 //! | `place_hit` | a tracepoint of the kernel | records the hit and its values |
-//! | `place_enter`, `place_leave` | a system call's tracepoints | opens a span, and ends it |
+//! | `call_enter`, `call_exit` | the tracepoints of system calls | opens a span, and ends it |
 //! | `off_cpu_switch`, `off_cpu_wake` | the scheduler's BTF tracepoints | keeps intervals off the CPU |
 //! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
 //!
@@ -156,19 +156,17 @@ pub extern "C" fn place_hit(ctx: *mut c_void) -> u32 {
 }
 
 /// A system call begins.
-#[unsafe(link_section = "tracepoint")]
-#[unsafe(no_mangle)]
-pub extern "C" fn place_enter(ctx: *mut c_void) -> u32 {
-    place::enter(ctx, task::cookie(ctx));
-    place::PASS
+#[raw_tracepoint(tracepoint = "sys_enter")]
+pub fn call_enter(ctx: RawTracePointContext) -> i32 {
+    place::enter_call(ctx.arg(0), ctx.arg::<u64>(1) as u32);
+    0
 }
 
 /// A system call ends.
-#[unsafe(link_section = "tracepoint")]
-#[unsafe(no_mangle)]
-pub extern "C" fn place_leave(ctx: *mut c_void) -> u32 {
-    place::leave(task::cookie(ctx));
-    place::PASS
+#[raw_tracepoint(tracepoint = "sys_exit")]
+pub fn call_exit(ctx: RawTracePointContext) -> i32 {
+    place::exit_call(ctx.arg(0));
+    0
 }
 
 /// The sampler ticked.

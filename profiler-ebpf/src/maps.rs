@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     counter::COUNTERS as COUNTER_COUNT,
-    hit::{HitSlot, MAX_READ_PLANS},
+    hit::{HitSlot, MAX_READ_PLANS, MAX_WATCHED, Watched},
     instruction::Action,
     layout::PAGE_BUCKETS,
     limits::{
@@ -59,7 +59,11 @@ pub static READ_PLANS: Array<ReadPlan, { MAX_READ_PLANS as usize }, MMAPABLE> = 
 #[btf_map]
 pub static READINGS: TaskStorage<Reading> = TaskStorage::new();
 
-/// The working memory of a CPU at a place of the kernel.
+/// Probes of system calls, by [`Watched::key`].
+#[btf_map]
+pub static SYSTEM_CALLS: HashMap<u64, Watched, { MAX_WATCHED as usize }> = HashMap::new();
+
+/// The working memory of a CPU at a tracepoint.
 #[btf_map]
 pub static PLACE_READING: PerCpuArray<Reading, 1> = PerCpuArray::new();
 
@@ -155,6 +159,7 @@ pub static SETTINGS: Settings = Settings {
     instance_next_offset: 0,
     fs_base_offset: 0,
     pid_offset: 0,
+    status_offset: 0,
     seed: 0,
 };
 
@@ -186,6 +191,7 @@ setting!(instance_return_offset);
 setting!(instance_next_offset);
 setting!(fs_base_offset);
 setting!(pid_offset);
+setting!(status_offset);
 setting!(seed);
 
 /// A map's address, as helpers take it.

@@ -1,17 +1,23 @@
 //! The kernel's own places: a tracepoint is a hit, a system call is a span.
 //!
-//! The kernel runs these programs for every thread that gets there, so they look at the process first. It runs one of them
-//! at a time on a CPU, with preemption off, and leaves out what would interrupt it: so their working memory is the CPU's.
+//! These programs run for every thread that gets there, so they look at the process first.
 //!
 //! A tracepoint may be passed in an interrupt or a page fault, in the middle of a program that is at work on the thread's
 //! open spans. So a hit changes nothing of what these are: it looks for the one that it is inside of, and marks it as the
-//! sampler does. A system call begins and ends between the target's code and the kernel's, where no such program runs.
+//! sampler does. Its working memory is the CPU's: the kernel runs one program of a perf event at a time on a CPU, with
+//! preemption off, and leaves out what would interrupt it.
+//!
+//! A system call begins and ends between the target's code and the kernel's, where no other program of the thread runs but
+//! such a hit.
 
 use core::{ffi::c_void, ptr};
 
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_pt_regs};
+use aya_ebpf::helpers::{
+    bpf_probe_read_kernel,
+    generated::{bpf_get_current_task_btf, bpf_loop, bpf_task_pt_regs},
+};
 use profiler_common::{
-    hit::HitSlot,
+    hit::{HitSlot, Watched},
     limits::MAX_PROBES,
     probe::{Cookie, ProbeSlot},
     thread::OpenSpan,
@@ -20,7 +26,7 @@ use profiler_common::{
 use crate::{
     atomic, gate,
     hit::{self, Reading},
-    maps::{HITS, PLACE_READING},
+    maps::{self, HITS, PLACE_READING, SYSTEM_CALLS},
     span, task,
 };
 
@@ -31,8 +37,13 @@ pub const PASS: u32 = 1;
 /// Bytes of a record, at most (`PERF_MAX_TRACE_SIZE` in `include/linux/trace_events.h`).
 const RECORD_BYTES: u32 = 8192;
 
-/// Bytes of a system call's: what all records begin with, its number, six arguments.
-const CALL_BYTES: u32 = 16 + 6 * 8;
+/// Size of `struct pt_regs`.
+const REGISTERS_BYTES: u32 = 168;
+
+/// Offset of a system call's number (`orig_ax`) in it.
+const NUMBER_OFFSET: u64 = 120;
+
+const _: () = assert!(Watched::MAX == 7);
 
 /// A tracepoint is passed, whose record is the context.
 #[inline(always)]
@@ -56,7 +67,7 @@ pub fn take(ctx: *mut c_void, cookie: Cookie) {
             hit::open(probe, parent);
             return;
         }
-        let Some(reading) = begin(ctx, RECORD_BYTES, slot) else {
+        let Some(reading) = begin(ctx, slot) else {
             return;
         };
         if !hit::passes(reading, slot) {
@@ -69,9 +80,98 @@ pub fn take(ctx: *mut c_void, cookie: Cookie) {
     }
 }
 
-/// A system call begins, with its arguments for the context.
+/// A system call of this number begins, with these registers.
 #[inline(always)]
-pub fn enter(ctx: *mut c_void, cookie: Cookie) {
+pub fn enter_call(registers: u64, number: u32) {
+    each_probe(registers, number, enter_one);
+}
+
+/// A system call ends.
+#[inline(always)]
+pub fn exit_call(registers: u64) {
+    let number = (registers + NUMBER_OFFSET) as *const u64;
+    // SAFETY: the helper checks the address.
+    if let Ok(number) = unsafe { bpf_probe_read_kernel(number) } {
+        each_probe(registers, number as u32, exit_one);
+    }
+}
+
+/// What the loop over the probes of a system call carries along.
+#[repr(C)]
+struct Call {
+    watched: *const Watched,
+    registers: u64,
+}
+
+/// Does something for each probe of a system call of the current process.
+#[inline(always)]
+fn each_probe(registers: u64, number: u32, each: unsafe extern "C" fn(u32, *mut c_void) -> i64) {
+    let Some(watched) = SYSTEM_CALLS.get_ptr_mut(Watched::key(task::process(), number)) else {
+        return;
+    };
+    if is_of_32_bits() {
+        return;
+    }
+    let mut call = Call {
+        watched: watched.cast_const(),
+        registers,
+    };
+    // SAFETY: a live map value; the callback takes a `Call`, which outlives the loop.
+    unsafe {
+        let count = (*watched).count as u32 & Watched::MAX as u32;
+        bpf_loop(count, each as *mut c_void, (&raw mut call).cast(), 0);
+    }
+}
+
+/// Opens one probe's span.
+unsafe extern "C" fn enter_one(index: u32, call: *mut c_void) -> i64 {
+    // SAFETY: `each_probe` passes a `Call` of a live map value.
+    unsafe {
+        let call = &*call.cast::<Call>();
+        enter(call.registers as *mut c_void, cookie(call, index));
+    }
+    0
+}
+
+/// Ends one probe's span.
+unsafe extern "C" fn exit_one(index: u32, call: *mut c_void) -> i64 {
+    // SAFETY: as of `enter_one`.
+    unsafe { leave(cookie(&*call.cast::<Call>(), index)) };
+    0
+}
+
+#[inline(always)]
+unsafe fn cookie(call: &Call, index: u32) -> Cookie {
+    let mut index = u64::from(index);
+    // SAFETY: register arithmetic that the optimiser cannot drop; the result is within the array, or right before it.
+    unsafe {
+        core::arch::asm!("{0} &= 7", inout(reg) index);
+        let cookies = call.watched.cast::<u64>();
+        // The count lies before them; there is none at the last place.
+        let place = if index as usize >= Watched::MAX {
+            0
+        } else {
+            index as usize + 1
+        };
+        Cookie(cookies.add(place).read_volatile())
+    }
+}
+
+/// Whether the system call at hand is one of 32-bit code, whose numbers are others (`TS_COMPAT`).
+#[inline(always)]
+fn is_of_32_bits() -> bool {
+    const COMPATIBLE: u32 = 2;
+    // SAFETY: the offset is this kernel's, from its BTF; the read is checked by the helper.
+    let status = unsafe {
+        let task = bpf_get_current_task_btf() as u64;
+        bpf_probe_read_kernel((task + u64::from(maps::status_offset())) as *const u32)
+    };
+    status.unwrap_or(0) & COMPATIBLE != 0
+}
+
+/// Opens a span of a system call, whose registers are what can be read of it.
+#[inline(always)]
+fn enter(registers: *mut c_void, cookie: Cookie) {
     let Some((probe, slot)) = slots(cookie) else {
         return;
     };
@@ -84,9 +184,8 @@ pub fn enter(ctx: *mut c_void, cookie: Cookie) {
             atomic::add(&raw mut (*probe).outside, 1);
             return;
         }
-        let records = (*slot).flags & HitSlot::RECORD != 0;
         if (*slot).required > 0 {
-            let Some(reading) = begin(ctx, CALL_BYTES, slot) else {
+            let Some(reading) = begin_call(registers, slot) else {
                 return;
             };
             if !hit::passes(reading, slot) {
@@ -94,23 +193,23 @@ pub fn enter(ctx: *mut c_void, cookie: Cookie) {
             }
         }
         span::enter(cookie, stack_pointer, 0);
-        if !records || !hit::may_record(slot) {
+        if (*slot).flags & HitSlot::RECORD == 0 || !hit::may_record(slot) {
             return;
         }
         let sequence = span::ask_for_end(cookie.probe(), stack_pointer, (*slot).opens);
         if sequence == 0 {
             return;
         }
-        if let Some(reading) = begin(ctx, CALL_BYTES, slot) {
+        if let Some(reading) = begin_call(registers, slot) {
             hit::write_beginning(reading, slot, cookie, sequence);
         }
     }
 }
 
-/// A system call ends. Its span is the thread's innermost of that probe, wherever the stack pointer is by now: a signal's
+/// Ends the span of a system call: the thread's innermost of that probe, wherever the stack pointer is by now. A signal's
 /// handler that returns puts it back to where it was.
 #[inline(always)]
-pub fn leave(cookie: Cookie) {
+fn leave(cookie: Cookie) {
     if slots(cookie).is_none() {
         return;
     }
@@ -120,6 +219,21 @@ pub fn leave(cookie: Cookie) {
     // SAFETY: the task is the current one. What the call returns is in its registers by now.
     let registers = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) };
     span::exit(registers as *mut c_void, cookie, stack_pointer, 0);
+}
+
+/// The working memory at a system call: the thread's own, which no other program is at.
+#[inline(always)]
+unsafe fn begin_call(registers: *mut c_void, slot: *mut HitSlot) -> Option<*mut Reading> {
+    let reading = hit::reading();
+    // SAFETY: live map values.
+    unsafe {
+        if reading.is_null() {
+            atomic::add(&raw mut (*slot).no_state, 1);
+            return None;
+        }
+        hit::begin_in_kernel(reading, registers, REGISTERS_BYTES);
+    }
+    Some(reading)
 }
 
 /// What is counted and done at a probe, if the thread is of its process.
@@ -142,14 +256,14 @@ unsafe fn look_inside(probe: *mut ProbeSlot) -> *mut OpenSpan {
     unsafe { gate::living_parent(thread, probe, stack_pointer) }
 }
 
-/// The working memory, at the place.
+/// The working memory at a tracepoint.
 #[inline(always)]
-unsafe fn begin(ctx: *mut c_void, bytes: u32, slot: *mut HitSlot) -> Option<*mut Reading> {
+unsafe fn begin(ctx: *mut c_void, slot: *mut HitSlot) -> Option<*mut Reading> {
     let reading = PLACE_READING.get_ptr_mut(0);
     // SAFETY: live map values.
     unsafe {
         match reading {
-            Some(reading) => hit::begin_in_kernel(reading, ctx, bytes),
+            Some(reading) => hit::begin_in_kernel(reading, ctx, RECORD_BYTES),
             None => atomic::add(&raw mut (*slot).no_state, 1),
         }
     }

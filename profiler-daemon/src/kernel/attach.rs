@@ -16,10 +16,11 @@ use profiler_common::{
 
 use super::{
     AttachKind, Engine, KernelError,
-    events::{self, EventLinks},
+    events::EventLink,
     gates::Gates,
     hits::LookSpec,
     perf::{self, PerfLinks},
+    system_calls::Call,
 };
 
 /// A place where a span ends.
@@ -66,12 +67,12 @@ pub enum SpanKind {
     },
     /// A part of a function, within which the stack pointer stays what it is: what is inlined.
     Inlined,
-    /// System calls of one number: tracepoints, by theirs. What else is said of places in a file is not used.
+    /// System calls. What else is said of places in a file is not used.
     SystemCall {
-        /// Where it begins.
-        begins: u64,
-        /// Where it ends.
-        ends: u64,
+        /// Their number.
+        number: u32,
+        /// The number of the tracepoint that each passes when it begins.
+        tracepoint: u64,
     },
 }
 
@@ -106,9 +107,10 @@ pub struct Attachment {
     pub(super) sites: Vec<u32>,
     pub(super) plans: Vec<(u32, u32)>,
     pub(super) links: Links,
-    /// Tracepoints where spans begin, with their cookies.
-    begins: Vec<(u64, u64)>,
-    pub(super) events: EventLinks,
+    /// System calls to be watched, and those that are.
+    calls: Vec<Call>,
+    watched: Vec<Call>,
+    pub(super) events: Vec<EventLink>,
 }
 
 impl Attachment {
@@ -187,9 +189,9 @@ impl Engine {
         for (program, sites) in &attachment.entries {
             self.attach_program(program, pid, &file, sites, false, &mut attachment.links)?;
         }
-        for (tracepoint, cookie) in &attachment.begins {
-            let link = self.attach_event(events::ENTER, *tracepoint, *cookie)?;
-            attachment.events.entries.push(link);
+        for call in &attachment.calls {
+            self.watch_call(*call)?;
+            attachment.watched.push(*call);
         }
         for probe in &attachment.probes {
             self.counts.set_unmatched(*probe, 0);
@@ -230,8 +232,9 @@ impl Engine {
             sites: Vec::new(),
             plans: Vec::new(),
             links: self.no_links(),
-            begins: Vec::new(),
-            events: EventLinks::default(),
+            calls: Vec::new(),
+            watched: Vec::new(),
+            events: Vec::new(),
         };
         match attach(self, &mut attachment) {
             Ok(()) => Ok(attachment),
@@ -272,14 +275,12 @@ impl Engine {
                 SpanKind::Call { .. } => Cookie::CALL_SITE,
                 SpanKind::Inlined | SpanKind::SystemCall { .. } => Cookie::INLINED,
             };
-            if let SpanKind::SystemCall { begins, ends } = spec.kind {
+            if let SpanKind::SystemCall { number, .. } = spec.kind {
                 let look = spec.look.clone().unwrap_or_default();
                 self.open_look(probe, 0, None, &look, &mut attachment.plans)?;
                 self.hits.set_process(probe, pid);
                 let cookie = Cookie::new(probe, 0, switch | kind).0;
-                let link = self.attach_event(events::LEAVE, ends, cookie)?;
-                attachment.events.exits.push(link);
-                attachment.begins.push((begins, cookie));
+                attachment.calls.push((pid, number, cookie));
                 continue;
             }
             let flags = switch | by_return | kind;
@@ -369,7 +370,10 @@ impl Engine {
     /// Takes probes off the target; what they have counted can still be read until [`Self::detach`].
     pub fn quiesce(&mut self, attachment: &mut Attachment) {
         let links = std::mem::replace(&mut attachment.links, self.no_links());
-        drop_events(std::mem::take(&mut attachment.events));
+        self.drop_places(
+            std::mem::take(&mut attachment.watched),
+            std::mem::take(&mut attachment.events),
+        );
         // Ends that are seen while the entries are gone already are none that began too early.
         let unmatched = |engine: &Self, probe| engine.counts.probe(probe).unmatched;
         let before: Vec<u64> = attachment
@@ -390,10 +394,11 @@ impl Engine {
             sites,
             plans,
             links,
+            watched,
             events,
             ..
         } = attachment;
-        drop_events(events);
+        self.drop_places(watched, events);
         self.drop_links(links);
         for probe in probes {
             self.hits.close(probe);
@@ -401,6 +406,14 @@ impl Engine {
         }
         self.hits.give_back(&plans);
         self.free_sites.extend(sites);
+    }
+
+    /// Detaches from places of the kernel.
+    fn drop_places(&mut self, watched: Vec<Call>, events: Vec<EventLink>) {
+        for call in watched {
+            self.unwatch_call(call);
+        }
+        drop(events);
     }
 
     /// Links of the kind that this kernel has: none yet.
@@ -447,13 +460,6 @@ impl Engine {
         actions.set(site, action_words(action), 0)?;
         Ok(site)
     }
-}
-
-/// Detaches from tracepoints: entries before exits.
-fn drop_events(events: EventLinks) {
-    let EventLinks { entries, exits } = events;
-    drop(entries);
-    drop(exits);
 }
 
 /// Whether programs can do an instruction.

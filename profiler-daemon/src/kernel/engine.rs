@@ -25,6 +25,7 @@ use super::{
     off_cpu::{SharedStacks, Watch},
     ring::HitStacks,
     sampler::{self, Sampler},
+    system_calls::SystemCalls,
     unwind_maps::UnwindMaps,
 };
 
@@ -137,6 +138,7 @@ pub struct Engine {
     pub(super) ebpf: Ebpf,
     pub(super) multi: MultiPrograms,
     pub(super) event_programs: EventPrograms,
+    pub(super) system_calls: SystemCalls,
     ring: RingBuf<MapData>,
     hit_stacks: HitStacks,
     shared_stacks: SharedStacks,
@@ -195,6 +197,7 @@ impl Engine {
             ebpf,
             multi,
             event_programs: EventPrograms::default(),
+            system_calls: SystemCalls::default(),
             ring,
             hit_stacks: HitStacks::default(),
             shared_stacks: SharedStacks::default(),

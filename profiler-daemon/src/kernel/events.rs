@@ -10,23 +10,14 @@ use aya_obj::generated::{perf_event_attr, perf_type_id::PERF_TYPE_TRACEPOINT};
 
 use super::{Engine, KernelError, syscall};
 
-/// The programs' names by role.
+/// The program's name.
 pub(super) const HIT: &str = "place_hit";
-pub(super) const ENTER: &str = "place_enter";
-pub(super) const LEAVE: &str = "place_leave";
 
 /// A program at a tracepoint. Dropped, it is detached.
 pub(super) struct EventLink {
     /// Goes before the event.
     _link: OwnedFd,
     _event: OwnedFd,
-}
-
-/// Links by which one attachment's probes are attached to tracepoints. Entries go first.
-#[derive(Default)]
-pub(super) struct EventLinks {
-    pub entries: Vec<EventLink>,
-    pub exits: Vec<EventLink>,
 }
 
 /// Copies of the programs, loaded as they are needed: to one tracepoint, the kernel attaches a program once.

@@ -271,7 +271,7 @@ impl Engine {
             if let Some(tracepoint) = spec.tracepoint {
                 self.hits.set_process(probe, pid);
                 let link = self.attach_event(events::HIT, tracepoint, Cookie::new(probe, 0, 0).0)?;
-                attachment.events.entries.push(link);
+                attachment.events.push(link);
                 continue;
             }
             let by_program = spec.done_by_program && self.ability.write_context && can_be_done(&spec.action);

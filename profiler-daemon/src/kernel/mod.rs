@@ -7,6 +7,7 @@
 //! | `object` | the compiled object, and its settings on this kernel |
 //! | `btf` | offsets of kernel structures |
 //! | `events` | programs on the kernel's own tracepoints |
+//! | `system_calls` | which system calls are seen, and by whom |
 //! | `tracefs` | which tracepoints there are, and what their records hold |
 //! | `multi` | programs and links of the `uprobe_multi` kind |
 //! | `perf` | one perf event per site, where the kernel has no multi links |
@@ -35,6 +36,7 @@ mod perf;
 mod ring;
 mod sampler;
 mod syscall;
+mod system_calls;
 mod tracefs;
 mod unwind_maps;
 

@@ -94,6 +94,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         instance_next_offset,
         fs_base_offset,
         pid_offset,
+        status_offset,
         seed,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
@@ -111,6 +112,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         instance_next_offset: btf.offset("return_instance", "next")?,
         fs_base_offset: btf.offset("task_struct", "thread.fsbase")?,
         pid_offset: btf.offset("task_struct", "pid")?,
+        status_offset: btf.offset("task_struct", "thread_info.status")?,
         seed: seed(),
     };
     Ok([
@@ -129,6 +131,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         instance_next_offset,
         fs_base_offset,
         pid_offset,
+        status_offset,
         seed,
     ])
 }

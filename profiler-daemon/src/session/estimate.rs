@@ -191,7 +191,7 @@ fn of_step(step: &PreparedStep) -> (EstimatedStep, (Vec<String>, Vec<MeasuredFil
             branch: None,
             gates: Gates::default(),
             tracepoint: match span.spec.kind {
-                SpanKind::SystemCall { begins, .. } => Some(begins),
+                SpanKind::SystemCall { tracepoint, .. } => Some(tracepoint),
                 _ => None,
             },
         };

@@ -16,6 +16,7 @@ use crate::{
     kernel::{Gates, HitSpec, ProbeSpec, SpanKind, Tracefs},
     plan::{
         scope::{Condition, Constant, Place},
+        system_calls,
         values::{self, Expression, Record, Refusal, expression::Root},
     },
 };
@@ -23,20 +24,17 @@ use crate::{
 /// What stands for the kernel where others have a file.
 pub const MODULE: &str = "[kernel]";
 
-/// The category of the tracepoints of system calls, and what their names begin with.
+/// The category of the tracepoints of system calls, and what the names of those begin with where calls do.
 const SYSTEM_CALLS: &str = "syscalls";
 const ENTER: &str = "sys_enter_";
-const EXIT: &str = "sys_exit_";
 
-/// System calls that the kernel calls otherwise than their manual.
-const RENAMED: [(&str, &str); 8] = [
+/// System calls that the kernel's tracepoints call otherwise than their manual.
+const RENAMED: [(&str, &str); 6] = [
     ("fstat", "newfstat"),
-    ("fstatat", "newfstatat"),
     ("lstat", "newlstat"),
-    ("pread", "pread64"),
-    ("pwrite", "pwrite64"),
     ("sendfile", "sendfile64"),
     ("stat", "newstat"),
+    ("umount2", "umount"),
     ("uname", "newuname"),
 ];
 
@@ -98,8 +96,8 @@ pub fn system_call(
     capture: Option<&Capture>,
 ) -> Result<PreparedSpan, SessionError> {
     let tracefs = Tracefs::open().map_err(|error| kernel_refusal(&error))?;
-    let (enter, exit) = system_call_records(&tracefs, name)?;
-    let look = look(place, &enter, Some(()), conditions, capture)?;
+    let (number, record) = find_system_call(&tracefs, name)?;
+    let look = look(place, &record, Some(()), conditions, capture)?;
     let info = FunctionInfo {
         name: place.to_string(),
         module: MODULE.to_owned(),
@@ -124,8 +122,8 @@ pub fn system_call(
             gates: Gates::default(),
             look: (capture.is_some() || !conditions.is_empty()).then_some(look.spec),
             kind: SpanKind::SystemCall {
-                begins: enter.id,
-                ends: exit.id,
+                number,
+                tracepoint: record.id,
             },
         },
         shown: look.shown,
@@ -133,38 +131,27 @@ pub fn system_call(
     })
 }
 
-/// The records of a system call's entry and exit.
-///
-/// # Errors
-/// Where there is no such.
-pub fn system_call_records(tracefs: &Tracefs, name: &str) -> Result<(Record, Record), SessionError> {
-    let of = |name: &str| {
-        let enter = record(tracefs, SYSTEM_CALLS, &format!("{ENTER}{name}"))?;
-        let exit = record(tracefs, SYSTEM_CALLS, &format!("{EXIT}{name}"))?;
-        Ok::<_, SessionError>(enter.zip(exit))
-    };
-    if let Some(found) = of(name)? {
-        return Ok(found);
-    }
-    let renamed = RENAMED.iter().find(|(known, _)| *known == name);
-    if let Some((_, renamed)) = renamed
-        && let Some(found) = of(renamed)?
-    {
-        return Ok(found);
-    }
-    let all: Vec<String> = tracefs
-        .names(SYSTEM_CALLS)
+/// A system call's number, and where its arguments are.
+fn find_system_call(tracefs: &Tracefs, name: &str) -> Result<(u32, Record), SessionError> {
+    let known = RENAMED
         .iter()
-        .filter_map(|known| Some(known.strip_prefix(ENTER)?.to_owned()))
-        .collect();
-    if all.is_empty() {
-        let message = "this kernel has no tracepoints of system calls (CONFIG_FTRACE_SYSCALLS)";
+        .find(|(manual, kernel)| [*manual, *kernel].contains(&name));
+    let (manual, kernel) = known.copied().unwrap_or((name, name));
+    let number = system_calls::number(manual);
+    let record = record(tracefs, SYSTEM_CALLS, &format!("{ENTER}{kernel}"))?;
+    if let (Some(number), Some(record)) = (number, record) {
+        return Ok((number, record.of_registers()));
+    }
+    if tracefs.names(SYSTEM_CALLS).is_empty() {
+        let message =
+            "this kernel does not describe its system calls: it has to be built with CONFIG_FTRACE_SYSCALLS";
         return Err(SessionError::new(Reason::PlaceNotFound, message));
     }
+    let what = format!("no system call that can be watched is called {name}");
     Err(not_found(
-        &format!("no system call that can be watched is called {name}"),
+        &what,
         name,
-        all,
+        system_calls::names().map(str::to_owned).collect(),
     ))
 }
 

@@ -11,7 +11,7 @@ use profiler_daemon::{
 use tokio::sync::mpsc;
 
 use super::{
-    fixture::{Fixture, spec},
+    fixture::{Fixture, small_scale, spec},
     service::{ROOT, Service, Side, ended, function, session_of, time_under},
 };
 
@@ -51,7 +51,8 @@ impl Traced {
         let request = NewSession {
             capture: Some(Capture {
                 print: print.iter().map(|text| values::parse(text).unwrap()).collect(),
-                hits_per_second: 1_000_000,
+                // None is too many.
+                hits_per_second: u32::MAX,
                 stack: false,
                 purpose: Purpose::Shown,
             }),
@@ -94,6 +95,13 @@ fn value(hit: &TracedHit, index: usize) -> String {
         Reading::Ok(value) => value.to_string(),
         other => panic!("{}: {other:?}", hit.values[index].expression),
     }
+}
+
+/// Whether all that passed was seen. Where the kernel is preemptible, it leaves some out on the CPU on which a map was
+/// being written.
+fn saw_all(seen: u64, made: u64) {
+    let least = if small_scale() { made * 9 / 10 } else { made };
+    assert!((least..=made).contains(&seen), "{seen} of {made}");
 }
 
 #[test]
@@ -208,19 +216,19 @@ fn tracepoints_are_hits_with_fields() {
     );
     let made = finish(&mut target);
     let (hits, last) = counted.end(&service);
-    assert_eq!(hits.len() as u64, made["lseek"]);
+    saw_all(hits.len() as u64, made["lseek"]);
     // The others of its system calls were rejected by the kernel.
-    assert!(last.rejected >= made["nanosleep"] + made["renamed"], "{last:?}");
+    assert!(last.rejected >= made["nanosleep"], "{last:?}");
     assert!(
         hits.iter()
             .all(|hit| hit.duration_ns.is_none() && value(hit, 0) == "8")
     );
     let (hits, _) = entered.end(&service);
-    assert_eq!(hits.len() as u64, made["inside"]);
+    saw_all(hits.len() as u64, made["inside"]);
     let failed = hits.iter().filter(|hit| value(hit, 0) == "-1").count();
-    assert_eq!(failed as u64, made["failed"]);
+    saw_all(failed as u64, made["failed"]);
     let (hits, _) = renamed.end(&service);
-    assert_eq!(hits.len() as u64, made["renamed"]);
+    saw_all(hits.len() as u64, made["renamed"]);
     for hit in &hits {
         assert!(value(hit, 0).starts_with("\"place-"), "{}", value(hit, 0));
     }
@@ -283,9 +291,67 @@ fn other_tools_at_the_same_places_see_what_they_would() {
         u64::from_ne_bytes(count)
     });
     println!("perf events: {counted:?}");
-    assert_eq!(counted, [made["lseek"], made["renamed"]]);
+    saw_all(counted[0], made["lseek"]);
+    saw_all(counted[1], made["renamed"]);
     let picture = service.last_latency(&calls);
     assert_eq!(ended(function(&picture, "syscall:lseek")), made["lseek"]);
-    assert_eq!(renamed.end(&service).0.len() as u64, made["renamed"]);
+    saw_all(renamed.end(&service).0.len() as u64, made["renamed"]);
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_scope_is_edited_to_places_of_the_kernel_and_back() {
+    let service = Service::start();
+    let mut target = start();
+    let session = service.attach(target.pid(), "work").unwrap();
+    for scope in [
+        "work/syscall:lseek",
+        "work/syscall:lseek/tracepoint:task:task_rename",
+        "work",
+        "work/syscall:nanosleep",
+    ] {
+        let name = session.name.clone();
+        let edited = service.handle.set_scope(ROOT, name, scope.to_owned());
+        assert_eq!(service.runtime.block_on(edited).unwrap().scope, scope);
+    }
+    let made = finish(&mut target);
+    let picture = service.last_latency(&session);
+    assert_eq!(ended(function(&picture, "syscall:nanosleep")), made["nanosleep"]);
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// Tracepoints are passed in interrupts, in the middle of programs that are at work on the thread's open spans.
+#[test]
+#[ignore = "needs root"]
+fn what_interrupts_a_program_changes_nothing_of_its_thread() {
+    let service = Service::start();
+    let spec = spec("calls");
+    let mut target = Fixture::start("calls", &spec.args);
+    let name = &spec.probe[1];
+    let calls = service.attach(target.pid(), name).unwrap();
+    let interrupts = [
+        "irq_vectors:local_timer_entry",
+        "sched:sched_switch",
+        "timer:hrtimer_start",
+    ]
+    .map(|tracepoint| Traced::start(&service, &target, &format!("{name}/tracepoint:{tracepoint}"), &[]));
+    let within = service
+        .attach(
+            target.pid(),
+            &format!("{name}/tracepoint:timer:hrtimer_start/{name}"),
+        )
+        .unwrap();
+    let truth = target.run();
+    let seen: usize = interrupts
+        .into_iter()
+        .map(|interrupt| interrupt.end(&service).0.len())
+        .sum();
+    let picture = service.last_latency(&calls);
+    let function = function(&picture, name);
+    println!("{seen} interrupts in {} calls", truth[name].calls);
+    assert_eq!(ended(function), truth[name].returned);
+    assert_eq!(function.open, 0);
+    service.end(&within);
     assert_eq!(target.finish().status, Some(0));
 }

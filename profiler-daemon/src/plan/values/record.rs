@@ -74,6 +74,22 @@ impl Record {
         })
     }
 
+    /// The same, where the program is handed the registers that a system call was made with (`struct pt_regs`), and not
+    /// the record.
+    #[must_use]
+    pub fn of_registers(mut self) -> Self {
+        // In the order of the arguments: rdi, rsi, rdx, r10, r8, r9.
+        const ARGUMENTS: [u64; 6] = [112, 104, 96, 56, 72, 64];
+        const NUMBER: u64 = 120;
+        const FIRST: u64 = 16;
+        for field in &mut self.fields {
+            let argument = field.offset.checked_sub(FIRST).map(|offset| offset / WORD);
+            let register = argument.and_then(|number| ARGUMENTS.get(usize::try_from(number).ok()?));
+            field.offset = register.copied().unwrap_or(NUMBER);
+        }
+        self
+    }
+
     /// The fields' names; of a system call also the numbers of its arguments.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|field| field.name.as_str())

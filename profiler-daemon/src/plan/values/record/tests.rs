@@ -146,6 +146,24 @@ fn arguments_of_system_calls_have_their_own_size() {
 }
 
 #[test]
+fn arguments_of_system_calls_are_in_registers() {
+    let record = Record::parse(OPEN).unwrap().of_registers();
+    let mut bytes = vec![0; 168];
+    bytes[112..120].copy_from_slice(&(-100_i64).to_le_bytes());
+    bytes[56..64].copy_from_slice(&0o644_u64.to_le_bytes());
+    bytes[120..128].copy_from_slice(&257_u64.to_le_bytes());
+    let mut memory = Memory(bytes);
+    for (name, value) in [
+        ("dfd", "-100"),
+        ("filename", "0x0"),
+        ("arg0", "-100"),
+        ("__syscall_nr", "257"),
+    ] {
+        assert_eq!(shown(&record, &mut memory, name), value, "{name}");
+    }
+}
+
+#[test]
 fn conditions_are_decided() {
     let record = Record::parse(SWITCH).unwrap();
     let mut memory = switch();
