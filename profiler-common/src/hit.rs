@@ -45,8 +45,8 @@ pub struct HitSlot {
     pub opens: u32,
     /// Plans whose values are recorded where the span returns.
     pub followed: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// The process whose threads count, where the kernel runs the program for all: at its own places.
+    pub tgid: u32,
 }
 
 impl HitSlot {
@@ -59,13 +59,41 @@ impl HitSlot {
 assert_layout!(HitSlot, size 96,
     id at 0, first_plan at 4, required at 8, values at 12, interval_ns at 16, next_ns at 24, rejected at 32,
     limited at 40, no_state at 48, ring_full at 56, disturbed at 64, page_offset at 72, flags at 76,
-    branch at 80, opens at 84, followed at 88, reserved at 92);
+    branch at 80, opens at 84, followed at 88, tgid at 92);
 
 /// How far hits may run ahead of their limit: as many as come at it in a tenth of a second are recorded at once.
 pub const BURST_NS: u64 = 100_000_000;
 
 /// Read plans of all probes together.
 pub const MAX_READ_PLANS: u32 = 4096;
+
+/// Probes of one system call of one process.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Watched {
+    /// How many there are.
+    pub count: u64,
+    /// A [`crate::probe::Cookie`] each.
+    pub cookies: [u64; Self::MAX],
+}
+
+impl Watched {
+    /// Probes of one at most; one less than a power of two.
+    pub const MAX: usize = 7;
+
+    /// The key that they are found by.
+    #[must_use]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "inlined into eBPF")]
+    pub const fn key(tgid: u32, number: u32) -> u64 {
+        (tgid as u64) << 32 | number as u64
+    }
+}
+
+assert_layout!(Watched, size 64, count at 0, cookies at 8);
+
+/// System calls that are watched at once.
+pub const MAX_WATCHED: u32 = 1024;
 
 /// A hit: this header, then `values` × ([`ValueHeader`], its bytes, zeros up to a multiple of 8).
 #[repr(C)]

@@ -31,6 +31,18 @@ pub unsafe fn fetch_add(counter: *mut u64, value: u64) -> u64 {
     old
 }
 
+/// Sets bits of a word in a map.
+///
+/// # Safety
+/// `cell` points to an aligned `u32` inside a map value, valid for the rest of the program.
+#[inline(always)]
+pub unsafe fn set_bits(cell: *mut u32, bits: u32) {
+    // SAFETY: as in `add`; only named registers have 32-bit names.
+    unsafe {
+        asm!("lock *(u32 *)(r1 + 0) |= w2", in("r1") cell, in("r2") u64::from(bits));
+    }
+}
+
 /// Replaces `expected` by `new`; returns what was there.
 ///
 /// # Safety

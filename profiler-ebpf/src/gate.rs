@@ -13,7 +13,11 @@ use profiler_common::{
     thread::{OpenSpan, ThreadState},
 };
 
-use crate::{atomic, span::span_at};
+use crate::{
+    atomic,
+    span::{self, span_at},
+    task,
+};
 
 /// The innermost span that opens the gate which a probe requires; null where the gate is closed.
 ///
@@ -46,6 +50,65 @@ pub unsafe fn parent(state: *mut ThreadState, slot: *mut ProbeSlot) -> *mut Open
             return core::ptr::null_mut();
         }
         span_at(state, search.found - 1)
+    }
+}
+
+/// As [`parent`], and changes nothing: whatever the thread was at is interrupted. Spans that it must have left are passed
+/// over rather than given up.
+///
+/// # Safety
+/// As of [`parent`].
+#[inline(never)]
+pub unsafe fn living_parent(
+    state: *mut ThreadState,
+    slot: *mut ProbeSlot,
+    stack_pointer: u64,
+) -> *mut OpenSpan {
+    // SAFETY: the caller's; the callback takes a `Living`, which outlives the call.
+    unsafe {
+        let depth = (&raw const (*state).depth).read_volatile();
+        let mut living = Living {
+            search: Search {
+                state,
+                since_ns: (*slot).gate_since_ns,
+                requires: (*slot).requires,
+                found: 0,
+            },
+            depth,
+            on_alternate: task::on_alternate_stack(stack_pointer),
+            stack_pointer,
+        };
+        bpf_loop(depth, look_at_living as *mut c_void, (&raw mut living).cast(), 0);
+        if living.search.found == 0 {
+            return core::ptr::null_mut();
+        }
+        span_at(state, living.search.found - 1)
+    }
+}
+
+/// What the search for a living parent carries along.
+#[repr(C)]
+struct Living {
+    search: Search,
+    stack_pointer: u64,
+    depth: u32,
+    on_alternate: bool,
+}
+
+/// Looks at one span, from the top down.
+unsafe extern "C" fn look_at_living(index: u32, living: *mut c_void) -> i64 {
+    // SAFETY: `living_parent` passes a `Living` with a live map value.
+    unsafe {
+        let living = &mut *living.cast::<Living>();
+        let depth = living.depth.wrapping_sub(index);
+        let span = span_at(living.search.state, depth.wrapping_sub(1));
+        if opens(span, living.search.requires, living.search.since_ns)
+            && !span::passed(span, living.stack_pointer, living.on_alternate)
+        {
+            living.search.found = depth;
+            return 1;
+        }
+        0
     }
 }
 
@@ -150,8 +213,8 @@ pub unsafe fn sum(state: *mut ThreadState, index: u32) {
 pub unsafe fn reach(state: *mut ThreadState, span: *mut OpenSpan, gate: u32) {
     // SAFETY: the caller's; the callback takes a `Reach`, which outlives the call.
     unsafe {
-        let own = &raw mut (*span).own_gates;
-        own.write_volatile(own.read_volatile() | gate);
+        // Atomically: a place of the kernel may be reached while a line's program is at it.
+        atomic::set_bits(&raw mut (*span).own_gates, gate);
         let mut reach = Reach { state, span, gate };
         bpf_loop(
             (*state).depth,
@@ -177,7 +240,7 @@ unsafe extern "C" fn reach_one(index: u32, reach: *mut c_void) -> i64 {
         let reach = &mut *reach.cast::<Reach>();
         let depth = (*reach.state).depth.wrapping_sub(index);
         let span = span_at(reach.state, depth.wrapping_sub(1));
-        (*span).gates |= reach.gate;
+        atomic::set_bits(&raw mut (*span).gates, reach.gate);
         i64::from(span == reach.span)
     }
 }

@@ -8,8 +8,8 @@ use aya_ebpf::helpers::{
     bpf_ktime_get_ns, bpf_probe_read_kernel,
     generated::{
         bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel as copy_kernel,
-        bpf_probe_read_user as copy_user, bpf_probe_read_user_str as copy_user_text, bpf_ringbuf_output,
-        bpf_task_storage_get,
+        bpf_probe_read_kernel_str as copy_kernel_text, bpf_probe_read_user as copy_user,
+        bpf_probe_read_user_str as copy_user_text, bpf_ringbuf_output, bpf_task_storage_get,
     },
 };
 use profiler_common::{
@@ -65,7 +65,8 @@ pub struct Reading {
     values: u32,
     /// [`HitHeader::STACK`] where the thread's stack was taken, else 0.
     has_stack: u32,
-    unused: u32,
+    /// Bytes of the record at a place of the kernel, which register 0 leads to; 0 elsewhere.
+    record_bytes: u32,
     thread_pointer: u64,
     registers: [u64; REGISTERS],
     state: State,
@@ -130,18 +131,34 @@ unsafe fn look(
             return;
         }
         begin(reading, Registers::new(ctx));
-        if (*slot).required > 0 {
-            let end = (*slot).first_plan.wrapping_add((*slot).required);
-            read(reading, (*slot).first_plan, end, false);
-            if (*reading).rejected != 0 {
-                atomic::add(&raw mut (*slot).rejected, 1);
-                return;
-            }
+        if !passes(reading, slot) {
+            return;
         }
         open(probe, parent);
         if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) && take_stack(ctx, reading, slot) {
             write(reading, slot, probe, parent, cookie);
         }
+    }
+}
+
+/// Whether all that is required of values holds; if not, that is counted.
+///
+/// # Safety
+/// Live map values, `reading` at the place.
+#[inline(always)]
+pub unsafe fn passes(reading: *mut Reading, slot: *mut HitSlot) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        if (*slot).required == 0 {
+            return true;
+        }
+        let end = (*slot).first_plan.wrapping_add((*slot).required);
+        read(reading, (*slot).first_plan, end, false);
+        if (*reading).rejected == 0 {
+            return true;
+        }
+        atomic::add(&raw mut (*slot).rejected, 1);
+        false
     }
 }
 
@@ -165,7 +182,7 @@ unsafe fn take_stack(ctx: *mut c_void, reading: *mut Reading, slot: *mut HitSlot
 
 /// Whether a hit may be recorded now; if not, it is counted why.
 #[inline(always)]
-unsafe fn may_record(slot: *mut HitSlot) -> bool {
+pub unsafe fn may_record(slot: *mut HitSlot) -> bool {
     // SAFETY: a live map value.
     unsafe {
         if !is_within_limit(slot) {
@@ -181,8 +198,11 @@ unsafe fn may_record(slot: *mut HitSlot) -> bool {
 }
 
 /// Records a hit.
+///
+/// # Safety
+/// Live map values, `reading` at the place; `parent` may be null.
 #[inline(never)]
-unsafe fn write(
+pub unsafe fn write(
     reading: *mut Reading,
     slot: *mut HitSlot,
     probe: *mut ProbeSlot,
@@ -263,13 +283,26 @@ unsafe fn is_as_asked(ctx: *mut c_void, slot: *mut HitSlot) -> bool {
             return false;
         }
         begin(reading, Registers::new(ctx));
-        let end = (*slot).first_plan.wrapping_add((*slot).required);
-        read(reading, (*slot).first_plan, end, false);
-        if (*reading).rejected != 0 {
-            atomic::add(&raw mut (*slot).rejected, 1);
-            return false;
+        passes(reading, slot)
+    }
+}
+
+/// Records the beginning of a span with its values.
+///
+/// # Safety
+/// Live map values, `reading` at the place.
+#[inline(always)]
+pub unsafe fn write_beginning(reading: *mut Reading, slot: *mut HitSlot, cookie: Cookie, sequence: u32) {
+    // SAFETY: the caller's.
+    unsafe {
+        let header = (&raw mut (*reading).record).cast::<HitHeader>();
+        set!((*header).flags, (*reading).has_stack | HitHeader::ENTRY);
+        set!((*header).parent, u64::from(sequence));
+        if (*slot).values > 0 {
+            let first = (*slot).first_plan.wrapping_add((*slot).required);
+            read(reading, first, first.wrapping_add((*slot).values), true);
         }
-        true
+        emit(reading, slot, cookie);
     }
 }
 
@@ -288,17 +321,9 @@ unsafe fn write_entry(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
             return;
         }
         begin(reading, Registers::new(ctx));
-        if !take_stack(ctx, reading, slot) {
-            return;
+        if take_stack(ctx, reading, slot) {
+            write_beginning(reading, slot, cookie, sequence);
         }
-        let header = (&raw mut (*reading).record).cast::<HitHeader>();
-        set!((*header).flags, (*reading).has_stack | HitHeader::ENTRY);
-        set!((*header).parent, u64::from(sequence));
-        if (*slot).values > 0 {
-            let first = (*slot).first_plan.wrapping_add((*slot).required);
-            read(reading, first, first.wrapping_add((*slot).values), true);
-        }
-        emit(reading, slot, cookie);
     }
 }
 
@@ -342,7 +367,7 @@ unsafe fn goes_this_way(slot: *mut HitSlot, registers: Registers) -> bool {
 
 /// Finds the span that the hit is inside of.
 #[inline(never)]
-unsafe fn look_inside(probe: *mut ProbeSlot, stack_pointer: u64) -> *mut OpenSpan {
+pub unsafe fn look_inside(probe: *mut ProbeSlot, stack_pointer: u64) -> *mut OpenSpan {
     let Some(thread) = task::state() else {
         return ptr::null_mut();
     };
@@ -355,7 +380,7 @@ unsafe fn look_inside(probe: *mut ProbeSlot, stack_pointer: u64) -> *mut OpenSpa
 
 /// Opens the gate of the step that follows.
 #[inline(always)]
-unsafe fn open(probe: *mut ProbeSlot, parent: *mut OpenSpan) {
+pub unsafe fn open(probe: *mut ProbeSlot, parent: *mut OpenSpan) {
     // SAFETY: live map values.
     unsafe {
         let gate = (*probe).opens;
@@ -370,7 +395,7 @@ unsafe fn open(probe: *mut ProbeSlot, parent: *mut OpenSpan) {
 
 /// The thread's working memory; null where it cannot be had.
 #[inline(always)]
-fn reading() -> *mut Reading {
+pub fn reading() -> *mut Reading {
     const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
     // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
     unsafe {
@@ -407,6 +432,23 @@ unsafe fn begin(reading: *mut Reading, registers: Registers) {
             (*reading).thread_pointer,
             bpf_probe_read_kernel(fs_base as *const u64).unwrap_or(0)
         );
+        set!((*reading).record_bytes, 0);
+        set!((*reading).length, size_of::<HitHeader>() as u32);
+        set!((*reading).values, 0);
+    }
+}
+
+/// As [`begin`], at a place of the kernel: register 0 is where its record lies, of so many bytes at most.
+///
+/// # Safety
+/// A live map value, and nobody else's meanwhile.
+#[inline(always)]
+pub unsafe fn begin_in_kernel(reading: *mut Reading, record: *mut c_void, bytes: u32) {
+    // SAFETY: the caller's.
+    unsafe {
+        set!((*reading).registers[0], record as u64);
+        set!((*reading).record_bytes, bytes);
+        set!((*reading).has_stack, 0);
         set!((*reading).length, size_of::<HitHeader>() as u32);
         set!((*reading).values, 0);
     }
@@ -508,6 +550,8 @@ pub unsafe extern "C" fn read_instruction(reading: *mut Reading) -> u32 {
     let mut thread = Probed {
         registers: &raw const reading.registers,
         thread_pointer: reading.thread_pointer,
+        record: reading.registers[0],
+        record_bytes: reading.record_bytes,
     };
     if step(instruction, &mut reading.state, &mut thread) {
         Outcome::Running as u32
@@ -522,6 +566,19 @@ const _: () = assert!(MAX_INSTRUCTIONS == 32);
 struct Probed {
     registers: *const [u64; REGISTERS],
     thread_pointer: u64,
+    record: u64,
+    record_bytes: u32,
+}
+
+impl Probed {
+    /// Whether an address is in the record of a place of the kernel, behind what that begins with. Nothing else of the
+    /// kernel is ever read: the program chooses what its pointers are, also those that it hands over.
+    #[inline(always)]
+    fn is_in_record(&self, address: u64) -> bool {
+        const IN_COMMON: u64 = 8;
+        let offset = address.wrapping_sub(self.record);
+        offset >= IN_COMMON && offset < u64::from(self.record_bytes)
+    }
 }
 
 /// A length as the verifier believes it: at most [`MAX_BYTES`].
@@ -566,13 +623,24 @@ impl Thread for Probed {
 
     #[inline(always)]
     fn word(&mut self, address: u64, size: u8) -> Option<u64> {
-        task::read_user_bytes(address, size)
+        if self.is_in_record(address) {
+            task::read_kernel_bytes(address, size)
+        } else {
+            task::read_user_bytes(address, size)
+        }
     }
 
     #[inline(always)]
     fn copy(&mut self, address: u64, output: &mut [u8; OUTPUT_BYTES], at: u32, length: u32) -> bool {
-        // SAFETY: place and length are bounded to the output; the helper checks the address.
-        unsafe { copy_user(place(output, at), bounded(length), address as *const c_void) == 0 }
+        let (to, length, from) = (place(output, at), bounded(length), address as *const c_void);
+        // SAFETY: place and length are bounded to the output; the helpers check the address.
+        unsafe {
+            if self.is_in_record(address) {
+                copy_kernel(to, length, from) == 0
+            } else {
+                copy_user(to, length, from) == 0
+            }
+        }
     }
 
     #[inline(always)]
@@ -583,8 +651,15 @@ impl Thread for Probed {
         at: u32,
         length: u32,
     ) -> Option<u32> {
+        let (to, length, from) = (place(output, at), bounded(length), address as *const c_void);
         // SAFETY: as for `copy`.
-        let read = unsafe { copy_user_text(place(output, at), bounded(length), address as *const c_void) };
+        let read = unsafe {
+            if self.is_in_record(address) {
+                copy_kernel_text(to, length, from)
+            } else {
+                copy_user_text(to, length, from)
+            }
+        };
         if read < 0 { None } else { Some(read as u32) }
     }
 }
@@ -650,7 +725,7 @@ unsafe fn is_within_limit(slot: *mut HitSlot) -> bool {
 
 /// Writes the header, and hands the record over.
 #[inline(never)]
-unsafe fn emit(reading: *mut Reading, slot: *mut HitSlot, cookie: Cookie) {
+pub unsafe fn emit(reading: *mut Reading, slot: *mut HitSlot, cookie: Cookie) {
     // SAFETY: live map values; the length is masked to the record.
     unsafe {
         let ts_ns = bpf_ktime_get_ns();

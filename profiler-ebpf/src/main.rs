@@ -7,6 +7,8 @@
 //! | `span_ret`, `span_ret_step` | `ret` instructions and tail jumps | ends it |
 //! | `hit`, `hit_step` | a line's instruction | records the hit and its values |
 //! | `sample` | perf event | takes a stack with the thread's open spans |
+//! | `place_hit` | a tracepoint of the kernel | records the hit and its values |
+//! | `call_enter`, `call_exit` | the tracepoints of system calls | opens a span, and ends it |
 //! | `off_cpu_switch`, `off_cpu_wake` | the scheduler's BTF tracepoints | keeps intervals off the CPU |
 //! | `syscall_enter`, `syscall_exit` | the kernel's BTF tracepoints of system calls | counts them |
 //! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
@@ -27,6 +29,7 @@ mod maps;
 mod off_cpu;
 mod open_spans;
 mod pending;
+mod place;
 mod plain;
 mod registers;
 mod sample;
@@ -144,6 +147,28 @@ pub fn hit_step(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
     hit::take(ctx.as_ptr(), cookie);
     step::run(Registers::new(ctx.as_ptr()), cookie);
+    0
+}
+
+/// A tracepoint of the kernel is passed.
+#[unsafe(link_section = "tracepoint")]
+#[unsafe(no_mangle)]
+pub extern "C" fn place_hit(ctx: *mut c_void) -> u32 {
+    place::take(ctx, task::cookie(ctx));
+    place::PASS
+}
+
+/// A system call begins.
+#[raw_tracepoint(tracepoint = "sys_enter")]
+pub fn call_enter(ctx: RawTracePointContext) -> i32 {
+    place::enter_call(ctx.arg(0), ctx.arg::<u64>(1) as u32);
+    0
+}
+
+/// A system call ends.
+#[raw_tracepoint(tracepoint = "sys_exit")]
+pub fn call_exit(ctx: RawTracePointContext) -> i32 {
+    place::exit_call(ctx.arg(0));
     0
 }
 

@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     counter::COUNTERS as COUNTER_COUNT,
-    hit::{HitSlot, MAX_READ_PLANS},
+    hit::{HitSlot, MAX_READ_PLANS, MAX_WATCHED, Watched},
     instruction::Action,
     layout::PAGE_BUCKETS,
     limits::{
@@ -62,6 +62,14 @@ pub static READ_PLANS: Array<ReadPlan, { MAX_READ_PLANS as usize }, MMAPABLE> = 
 /// The working memory of a thread at a site where values are read.
 #[btf_map]
 pub static READINGS: TaskStorage<Reading> = TaskStorage::new();
+
+/// Probes of system calls, by [`Watched::key`].
+#[btf_map]
+pub static WATCHED_CALLS: HashMap<u64, Watched, { MAX_WATCHED as usize }> = HashMap::new();
+
+/// The working memory of a CPU at a tracepoint.
+#[btf_map]
+pub static PLACE_READING: PerCpuArray<Reading, 1> = PerCpuArray::new();
 
 /// The working memory of a thread at a site where its stack is taken.
 #[btf_map]

@@ -129,6 +129,41 @@ pub fn ask_for_end(probe: ProbeId, stack_pointer: u64, gates: u32) -> u32 {
     }
 }
 
+/// The stack pointer of a probe's innermost span; `None` where it has none open.
+#[inline(never)]
+pub fn innermost(probe: ProbeId) -> Option<u64> {
+    let state = task::state()?;
+    // SAFETY: a live map value; the callback takes a `Search`, which outlives the call.
+    unsafe {
+        let depth = (*state).depth;
+        let mut search = Search {
+            state,
+            stack_pointer: 0,
+            probe,
+            found: 0,
+        };
+        bpf_loop(depth, match_probe as *mut c_void, (&raw mut search).cast(), 0);
+        if search.found == 0 {
+            return None;
+        }
+        Some((*span_at(state, search.found - 1)).stack_pointer)
+    }
+}
+
+/// Looks at one span, from the top down.
+unsafe extern "C" fn match_probe(index: u32, search: *mut c_void) -> i64 {
+    // SAFETY: `innermost` passes a `Search` with a live map value.
+    unsafe {
+        let search = &mut *search.cast::<Search>();
+        let depth = (*search.state).depth.wrapping_sub(index);
+        if (*span_at(search.state, depth.wrapping_sub(1))).probe == search.probe {
+            search.found = depth;
+            return 1;
+        }
+        0
+    }
+}
+
 /// Ends the span that was opened at this stack pointer. `address` is that of the site.
 #[inline(always)]
 pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) {

@@ -124,6 +124,13 @@ fn stored(flags: u64) -> Option<*mut ThreadState> {
     if state.is_null() { None } else { Some(state.cast()) }
 }
 
+/// The current thread's process, in the initial PID namespace.
+#[inline(always)]
+pub fn process() -> u32 {
+    // SAFETY: the helper takes nothing.
+    unsafe { (bpf_get_current_pid_tgid() >> 32) as u32 }
+}
+
 /// Where the thread's user registers are, as `struct pt_regs`: those it has, or will have again, in user space.
 #[inline(always)]
 pub fn user_registers() -> u64 {
@@ -156,6 +163,21 @@ pub fn read_user_bytes(address: u64, size: u8) -> Option<u64> {
             2 => bpf_probe_read_user(address as *const u16).map(u64::from),
             4 => bpf_probe_read_user(address as *const u32).map(u64::from),
             _ => bpf_probe_read_user(address as *const u64),
+        }
+    }
+    .ok()
+}
+
+/// As [`read_user_bytes`], of the kernel's memory.
+#[inline(always)]
+pub fn read_kernel_bytes(address: u64, size: u8) -> Option<u64> {
+    // SAFETY: the helper checks the address.
+    unsafe {
+        match size {
+            1 => bpf_probe_read_kernel(address as *const u8).map(u64::from),
+            2 => bpf_probe_read_kernel(address as *const u16).map(u64::from),
+            4 => bpf_probe_read_kernel(address as *const u32).map(u64::from),
+            _ => bpf_probe_read_kernel(address as *const u64),
         }
     }
     .ok()

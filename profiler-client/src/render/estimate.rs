@@ -82,9 +82,15 @@ fn row(
     let end = match place.exit_method() {
         v1::ExitMethod::Return => "return probe".to_owned(),
         v1::ExitMethod::Ret => format!("{} × ret{}", place.exits, stepped(place.exit_single_stepped)),
+        v1::ExitMethod::SystemCall => "tracepoint".to_owned(),
         v1::ExitMethod::Unspecified | v1::ExitMethod::Auto => "-".to_owned(),
     };
     let module = place.module.rsplit('/').next().unwrap_or_default();
+    let at = match place.address {
+        // Of the kernel, not of a file.
+        0 if module.starts_with('[') => terminal(module).into_owned(),
+        address => format!("{}+{address:#x}", terminal(module)),
+    };
     let known = |shown: Option<String>| shown.unwrap_or_else(|| "-".to_owned());
     vec![
         terminal(&step.step).into_owned(),
@@ -94,7 +100,7 @@ fn row(
             &place.function
         })
         .into_owned(),
-        format!("{}+{:#x}", terminal(module), place.address),
+        at,
         instruction,
         end,
         known(inside(estimate, place).map(percent)),

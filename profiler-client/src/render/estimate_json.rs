@@ -29,6 +29,7 @@ fn place(
     let end = match place.exit_method() {
         v1::ExitMethod::Return => "return".into(),
         v1::ExitMethod::Ret => "ret".into(),
+        v1::ExitMethod::SystemCall => "syscall".into(),
         v1::ExitMethod::Unspecified | v1::ExitMethod::Auto => Value::Null,
     };
     let optional = |number: Option<u64>| number.map_or(Value::Null, integer);

@@ -23,6 +23,7 @@ mod fixture;
 mod grouping;
 mod inlined;
 mod node;
+mod places;
 mod service;
 mod sessions;
 mod source;

@@ -16,9 +16,11 @@ use profiler_common::{
 
 use super::{
     AttachKind, Engine, KernelError,
+    events::EventLink,
     gates::Gates,
     hits::LookSpec,
     perf::{self, PerfLinks},
+    watched_calls::Call,
 };
 
 /// A place where a span ends.
@@ -65,6 +67,13 @@ pub enum SpanKind {
     },
     /// A part of a function, within which the stack pointer stays what it is: what is inlined.
     Inlined,
+    /// System calls. What else is said of places in a file is not used.
+    SystemCall {
+        /// Their number.
+        number: u32,
+        /// The number of the tracepoint that each passes when it begins.
+        tracepoint: u64,
+    },
 }
 
 /// A function to be probed.
@@ -98,6 +107,10 @@ pub struct Attachment {
     pub(super) sites: Vec<u32>,
     pub(super) plans: Vec<(u32, u32)>,
     pub(super) links: Links,
+    /// System calls to be watched, and those that are.
+    calls: Vec<Call>,
+    watched: Vec<Call>,
+    pub(super) events: Vec<EventLink>,
 }
 
 impl Attachment {
@@ -176,6 +189,10 @@ impl Engine {
         for (program, sites) in &attachment.entries {
             self.attach_program(program, pid, &file, sites, false, &mut attachment.links)?;
         }
+        for call in &attachment.calls {
+            self.watch_call(*call)?;
+            attachment.watched.push(*call);
+        }
         for probe in &attachment.probes {
             self.counts.set_unmatched(*probe, 0);
         }
@@ -215,6 +232,9 @@ impl Engine {
             sites: Vec::new(),
             plans: Vec::new(),
             links: self.no_links(),
+            calls: Vec::new(),
+            watched: Vec::new(),
+            events: Vec::new(),
         };
         match attach(self, &mut attachment) {
             Ok(()) => Ok(attachment),
@@ -253,8 +273,16 @@ impl Engine {
             let kind = match spec.kind {
                 SpanKind::Function => 0,
                 SpanKind::Call { .. } => Cookie::CALL_SITE,
-                SpanKind::Inlined => Cookie::INLINED,
+                SpanKind::Inlined | SpanKind::SystemCall { .. } => Cookie::INLINED,
             };
+            if let SpanKind::SystemCall { number, .. } = spec.kind {
+                let look = spec.look.clone().unwrap_or_default();
+                self.open_look(probe, 0, None, &look, &mut attachment.plans)?;
+                self.hits.set_process(probe, pid);
+                let cookie = Cookie::new(probe, 0, switch | kind).0;
+                attachment.calls.push((pid, number, cookie));
+                continue;
+            }
             let flags = switch | by_return | kind;
             let step = spec.done_by_program && self.ability.write_context;
             let looks = spec.look.is_some();
@@ -263,7 +291,7 @@ impl Engine {
             }
             let call_length = match spec.kind {
                 SpanKind::Call { length } => Some(length),
-                SpanKind::Function | SpanKind::Inlined => None,
+                SpanKind::Function | SpanKind::Inlined | SpanKind::SystemCall { .. } => None,
             };
             let entry_step = step && !looks && call_length.is_none() && can_be_done(&spec.entry_action);
             let site = if entry_step {
@@ -342,6 +370,10 @@ impl Engine {
     /// Takes probes off the target; what they have counted can still be read until [`Self::detach`].
     pub fn quiesce(&mut self, attachment: &mut Attachment) {
         let links = std::mem::replace(&mut attachment.links, self.no_links());
+        self.drop_places(
+            std::mem::take(&mut attachment.watched),
+            std::mem::take(&mut attachment.events),
+        );
         // Ends that are seen while the entries are gone already are none that began too early.
         let unmatched = |engine: &Self, probe| engine.counts.probe(probe).unmatched;
         let before: Vec<u64> = attachment
@@ -362,8 +394,11 @@ impl Engine {
             sites,
             plans,
             links,
+            watched,
+            events,
             ..
         } = attachment;
+        self.drop_places(watched, events);
         self.drop_links(links);
         for probe in probes {
             self.hits.close(probe);
@@ -371,6 +406,14 @@ impl Engine {
         }
         self.hits.give_back(&plans);
         self.free_sites.extend(sites);
+    }
+
+    /// Detaches from places of the kernel.
+    fn drop_places(&mut self, watched: Vec<Call>, events: Vec<EventLink>) {
+        for call in watched {
+            self.unwatch_call(call);
+        }
+        drop(events);
     }
 
     /// Links of the kind that this kernel has: none yet.

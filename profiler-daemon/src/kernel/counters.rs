@@ -7,7 +7,7 @@ use perf_event::{
     events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software, Tracepoint},
 };
 
-use super::tracefs::tracepoint_number;
+use super::Tracefs;
 
 /// Descriptors that counters may take at once.
 const MAX_EVENTS: usize = 8192;
@@ -185,6 +185,10 @@ impl fmt::Display for Counter {
             Self::Tracepoint { category, name } => write!(f, "tracepoint:{category}:{name}"),
         }
     }
+}
+
+fn tracepoint_number(category: &str, name: &str) -> io::Result<u64> {
+    Tracefs::open().map_err(io::Error::other)?.number(category, name)
 }
 
 /// Makes an event count all, whoever is on a CPU, and say how long it did.

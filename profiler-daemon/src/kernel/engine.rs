@@ -17,6 +17,7 @@ use profiler_common::{
 use super::{
     KernelError, ProbeCounts, Record, attach,
     counts::Counts,
+    events::EventPrograms,
     gates::{GatePool, Gates},
     hits::HitMaps,
     multi::MultiPrograms,
@@ -27,6 +28,7 @@ use super::{
     system_calls::{self, CallViews},
     tracepoints::Watch,
     unwind_maps::UnwindMaps,
+    watched_calls::WatchedCalls,
 };
 
 /// How the engine is set up.
@@ -151,6 +153,8 @@ const LONG_NOPS: (u32, u32) = (6, 18);
 pub struct Engine {
     pub(super) ebpf: Ebpf,
     pub(super) multi: MultiPrograms,
+    pub(super) event_programs: EventPrograms,
+    pub(super) watched_calls: WatchedCalls,
     ring: RingBuf<MapData>,
     hit_stacks: HitStacks,
     pub(super) shared_stacks: SharedStacks,
@@ -212,6 +216,8 @@ impl Engine {
         Ok(Self {
             ebpf,
             multi,
+            event_programs: EventPrograms::default(),
+            watched_calls: WatchedCalls::default(),
             ring,
             hit_stacks: HitStacks::default(),
             shared_stacks: SharedStacks::default(),

@@ -16,6 +16,7 @@ use super::{
     Engine, KernelError,
     attach::{Attachment, can_be_done},
     counts::{half, map, word},
+    events,
     gates::{Gate, Gates},
 };
 
@@ -38,6 +39,8 @@ pub struct HitSpec {
     pub branch: Option<u8>,
     /// Its step's place in a scope.
     pub gates: Gates,
+    /// The number of the kernel's tracepoint that it is, and no instruction.
+    pub tracepoint: Option<u64>,
 }
 
 /// What is looked at where an instruction is reached, be it that a span begins there.
@@ -190,6 +193,11 @@ impl HitMaps {
         half(&self.slots, base + offset_of!(HitSlot, id)).store(id.0, Ordering::Release);
     }
 
+    /// Says whose threads count, at a place of the kernel.
+    pub(super) fn set_process(&self, id: ProbeId, tgid: u32) {
+        half(&self.slots, slot(id) + offset_of!(HitSlot, tgid)).store(tgid, Ordering::Release);
+    }
+
     pub(super) fn close(&self, id: ProbeId) {
         half(&self.slots, slot(id) + offset_of!(HitSlot, id)).store(u32::MAX, Ordering::Release);
     }
@@ -260,6 +268,12 @@ impl Engine {
             attachment.probes.push(probe);
             self.counts.set_gates(probe, spec.gates);
             self.open_look(probe, spec.offset, spec.branch, &spec.look, &mut attachment.plans)?;
+            if let Some(tracepoint) = spec.tracepoint {
+                self.hits.set_process(probe, pid);
+                let link = self.attach_event(events::HIT, tracepoint, Cookie::new(probe, 0, 0).0)?;
+                attachment.events.push(link);
+                continue;
+            }
             let by_program = spec.done_by_program && self.ability.write_context && can_be_done(&spec.action);
             let site = if by_program {
                 self.open_site(&spec.action, &mut attachment.sites)?

@@ -6,6 +6,9 @@
 //! | `attach` | probes on functions |
 //! | `object` | the compiled object, and its settings on this kernel |
 //! | `btf` | offsets of kernel structures |
+//! | `events` | programs on the kernel's own tracepoints |
+//! | `watched_calls` | which system calls are seen as spans, and by whom |
+//! | `tracefs` | which tracepoints there are, and what their records hold |
 //! | `multi` | programs and links of the `uprobe_multi` kind |
 //! | `perf` | one perf event per site, where the kernel has no multi links |
 //! | `gates` | how a step of a scope is observed only inside the step before it |
@@ -13,7 +16,6 @@
 //! | `sampler` | the perf-event sampler |
 //! | `off_cpu` | intervals off the CPU, from the scheduler |
 //! | `counters` | counters of threads, by perf events |
-//! | `tracefs` | tracepoints by their names |
 //! | `system_calls` | system calls, counted by who makes them |
 //! | `tracepoints` | programs at tracepoints, while somebody looks |
 //! | `counts` | histograms and counters, read through shared memory |
@@ -28,6 +30,7 @@ mod counters;
 mod counts;
 mod engine;
 mod error;
+mod events;
 mod gates;
 mod hits;
 mod multi;
@@ -41,6 +44,7 @@ mod system_calls;
 mod tracefs;
 mod tracepoints;
 mod unwind_maps;
+mod watched_calls;
 
 pub use attach::{Attachment, ExitSite, ProbeSpec, SpanKind, can_be_done};
 pub use capability::{Missing, missing_capabilities};
@@ -54,4 +58,5 @@ pub(crate) use object::prepare;
 pub use off_cpu::{Activity, Interval, SharedStack};
 pub use ring::{Hit, ReadValue, Record, UserStack};
 pub use system_calls::{CallNumber, CallResult, CountedCalls, OpenSystemCall};
+pub use tracefs::Tracefs;
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

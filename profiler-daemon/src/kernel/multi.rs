@@ -77,31 +77,44 @@ impl MultiPrograms {
     /// Where the kernel refuses it.
     pub fn load(&mut self, name: &'static str) -> Result<BorrowedFd<'_>, KernelError> {
         if !self.loaded.contains_key(name) {
-            let program = self.object.programs.get(name).ok_or(KernelError::Missing(name))?;
-            let function = self
-                .object
-                .functions
-                .get(&program.function_key())
-                .ok_or(KernelError::Missing(name))?;
-            let code = syscall::Code {
-                instructions: &function.instructions,
-                license: &self.license,
-                btf: self.btf.as_fd(),
-                functions: &function.func_info.func_info_bytes(),
-                function_size: function.func_info_rec_size,
-            };
-            let (descriptor, statistics) =
-                syscall::load_multi_program(name, &code).map_err(|(source, log)| KernelError::Program {
-                    program: name,
-                    source,
-                    log,
-                })?;
+            let (descriptor, statistics) = self.load_as(name, syscall::Kind::UprobeMulti)?;
             if let Some(bytes) = deepest_stack(&statistics).filter(|bytes| *bytes >= SHARED_STACK) {
                 return Err(KernelError::SharedStack { program: name, bytes });
             }
             self.loaded.insert(name, descriptor);
         }
         Ok(self.loaded[name].as_fd())
+    }
+
+    /// One more copy of a program for tracepoints: to one of these, the kernel attaches a program once.
+    ///
+    /// # Errors
+    /// Where the kernel refuses it.
+    pub fn load_for_tracepoint(&self, name: &'static str) -> Result<OwnedFd, KernelError> {
+        let (descriptor, _statistics) = self.load_as(name, syscall::Kind::Tracepoint)?;
+        Ok(descriptor)
+    }
+
+    /// Loads a program, and gives what the verifier counted.
+    fn load_as(&self, name: &'static str, kind: syscall::Kind) -> Result<(OwnedFd, String), KernelError> {
+        let program = self.object.programs.get(name).ok_or(KernelError::Missing(name))?;
+        let function = self
+            .object
+            .functions
+            .get(&program.function_key())
+            .ok_or(KernelError::Missing(name))?;
+        let code = syscall::Code {
+            instructions: &function.instructions,
+            license: &self.license,
+            btf: self.btf.as_fd(),
+            functions: &function.func_info.func_info_bytes(),
+            function_size: function.func_info_rec_size,
+        };
+        syscall::load_program(name, kind, &code).map_err(|(source, log)| KernelError::Program {
+            program: name,
+            source,
+            log,
+        })
     }
 
     /// Whether this kernel has multi links whose PID filter is right.

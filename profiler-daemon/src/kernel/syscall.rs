@@ -13,6 +13,8 @@ const BPF_BTF_LOAD: libc::c_long = 18;
 const BPF_MAP_UPDATE_BATCH: libc::c_long = 26;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
+const BPF_PROG_TYPE_TRACEPOINT: u32 = 5;
+const BPF_PERF_EVENT: u32 = 41;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
 const BPF_F_UPROBE_MULTI_RETURN: u32 = 1;
 /// The verifier says what a program took, and no more.
@@ -92,6 +94,17 @@ struct LinkCreate {
     reserved: u32,
 }
 
+/// The part that `BPF_LINK_CREATE` reads for a perf event.
+#[repr(C)]
+#[derive(Default)]
+struct PerfLinkCreate {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    cookie: u64,
+}
+
 /// Makes one `bpf(2)` call, and gives what it returns.
 fn call<T>(command: libc::c_long, attributes: &mut T) -> io::Result<libc::c_long> {
     // SAFETY: `attributes` is an initialised structure of the command's layout, its size is passed
@@ -157,9 +170,25 @@ pub struct Code<'a> {
     pub function_size: usize,
 }
 
-/// Loads a program for `uprobe_multi` links, and says what the verifier counted. On failure, the end of the
-/// verifier's log comes with the error.
-pub fn load_multi_program(name: &str, code: &Code<'_>) -> Result<(OwnedFd, String), (io::Error, String)> {
+/// What a program is for.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// `uprobe_multi` links.
+    UprobeMulti,
+    /// Tracepoints.
+    Tracepoint,
+}
+
+/// Loads a program, and says what the verifier counted. On failure, the end of the verifier's log comes with the error.
+pub fn load_program(
+    name: &str,
+    kind: Kind,
+    code: &Code<'_>,
+) -> Result<(OwnedFd, String), (io::Error, String)> {
+    let (prog_type, expected_attach_type) = match kind {
+        Kind::UprobeMulti => (BPF_PROG_TYPE_KPROBE, BPF_TRACE_UPROBE_MULTI),
+        Kind::Tracepoint => (BPF_PROG_TYPE_TRACEPOINT, 0),
+    };
     let Code {
         instructions,
         license,
@@ -173,11 +202,11 @@ pub fn load_multi_program(name: &str, code: &Code<'_>) -> Result<(OwnedFd, Strin
         func_info_rec_size: count(*function_size),
         func_info: functions.as_ptr() as u64,
         func_info_cnt: count(functions.len() / (*function_size).max(1)),
-        prog_type: BPF_PROG_TYPE_KPROBE,
+        prog_type,
         insn_cnt: count(instructions.len()),
         insns: instructions.as_ptr() as u64,
         license: license.as_ptr() as u64,
-        expected_attach_type: BPF_TRACE_UPROBE_MULTI,
+        expected_attach_type,
         ..ProgLoad::default()
     };
     for (to, from) in attributes.prog_name.iter_mut().take(15).zip(name.bytes()) {
@@ -230,6 +259,18 @@ pub fn create_multi_link(
         multi_flags: if at_return { BPF_F_UPROBE_MULTI_RETURN } else { 0 },
         pid,
         ..LinkCreate::default()
+    };
+    bpf(BPF_LINK_CREATE, &mut attributes)
+}
+
+/// Attaches a program to a perf event. Dropping the link detaches it.
+pub fn create_perf_link(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Result<OwnedFd> {
+    let mut attributes = PerfLinkCreate {
+        prog_fd: u32::try_from(program.as_raw_fd()).unwrap_or(u32::MAX),
+        target_fd: u32::try_from(event.as_raw_fd()).unwrap_or(u32::MAX),
+        attach_type: BPF_PERF_EVENT,
+        flags: 0,
+        cookie,
     };
     bpf(BPF_LINK_CREATE, &mut attributes)
 }

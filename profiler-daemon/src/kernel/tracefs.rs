@@ -1,48 +1,113 @@
-//! What the kernel's trace file system says of tracepoints.
+//! What tracepoints the kernel has, and what their records hold: its `tracefs`, mounted or not.
 
-use std::{fs, io, io::Read as _, path::Path};
-
-use rustix::{
-    fs::{Mode, OFlags},
-    mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen},
+use std::{
+    io,
+    os::fd::{AsRawFd as _, OwnedFd},
+    path::{Path, PathBuf},
 };
 
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+
+use super::KernelError;
+
 /// Where it is mounted, if it is.
-const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+const MOUNTED: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
 
-/// Bytes of a tracepoint's number.
-const MAX_NUMBER_BYTES: u64 = 32;
-
-/// The number that the kernel knows a tracepoint by.
-///
-/// # Errors
-/// `NotFound` where there is none of that name, or no trace file system.
-pub fn tracepoint_number(category: &str, name: &str) -> io::Result<u64> {
-    let path = format!("events/{category}/{name}/id");
-    let mounted = MOUNTED
-        .map(Path::new)
-        .into_iter()
-        .find(|at| at.join("events").is_dir());
-    let text = match mounted {
-        Some(at) => fs::read_to_string(at.join(path))?,
-        None => read_unmounted(&path)?,
-    };
-    text.trim().parse().map_err(io::Error::other)
+/// The kernel's tracepoints.
+pub struct Tracefs {
+    events: PathBuf,
+    /// Of a mount that nobody else sees.
+    _mount: Option<OwnedFd>,
 }
 
-/// Reads a file of it from a mount of our own that is nowhere to be seen, and gone with its descriptor.
-fn read_unmounted(path: &str) -> io::Result<String> {
-    let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(&context)?;
-    let root = fsmount(
-        &context,
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::MOUNT_ATTR_RDONLY,
-    )?;
-    let file = rustix::fs::openat(&root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut text = String::new();
-    fs::File::from(file)
-        .take(MAX_NUMBER_BYTES)
-        .read_to_string(&mut text)?;
-    Ok(text)
+impl Tracefs {
+    /// Finds it where it is mounted, or else mounts it where nobody else sees it.
+    ///
+    /// # Errors
+    /// Where it is neither mounted nor can be, for want of a privilege mostly.
+    pub fn open() -> Result<Self, KernelError> {
+        let mounted = MOUNTED.into_iter().map(Path::new).find(|path| path.is_dir());
+        if let Some(path) = mounted {
+            return Ok(Self {
+                events: path.to_owned(),
+                _mount: None,
+            });
+        }
+        let mount = || {
+            let system = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+            fsconfig_create(&system)?;
+            fsmount(&system, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
+        };
+        let mount = mount().map_err(|error| {
+            let what = "mounting tracefs, which says what tracepoints there are (or mount it at /sys/kernel/tracing)";
+            KernelError::system(what, error.into())
+        })?;
+        Ok(Self {
+            events: format!("/proc/self/fd/{}/events", mount.as_raw_fd()).into(),
+            _mount: Some(mount),
+        })
+    }
+
+    /// Number and record of a tracepoint, as the kernel describes them; `None` where there is no such.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn format(&self, category: &str, name: &str) -> Result<Option<String>, KernelError> {
+        if [category, name]
+            .iter()
+            .any(|part| part.contains('/') || part.starts_with('.'))
+        {
+            return Ok(None);
+        }
+        let path = self.events.join(category).join(name).join("format");
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(KernelError::system(
+                format!("reading the format of tracepoint {category}:{name}"),
+                error,
+            )),
+        }
+    }
+
+    /// The number that the kernel knows a tracepoint by.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no such.
+    pub fn number(&self, category: &str, name: &str) -> io::Result<u64> {
+        let text = std::fs::read_to_string(self.events.join(category).join(name).join("id"))?;
+        text.trim().parse().map_err(io::Error::other)
+    }
+
+    /// The categories of tracepoints.
+    #[must_use]
+    pub fn categories(&self) -> Vec<String> {
+        folders(&self.events)
+    }
+
+    /// The tracepoints of a category.
+    #[must_use]
+    pub fn names(&self, category: &str) -> Vec<String> {
+        folders(&self.events.join(category))
+    }
+}
+
+/// The names of a folder's folders; none where it cannot be read.
+fn folders(path: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(path) else {
+        return Vec::new();
+    };
+    let folders = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect()
 }

@@ -150,6 +150,10 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         v1::ExitMethod::Unspecified | v1::ExitMethod::Auto => None,
         v1::ExitMethod::Return => Some(ExitMethod::Return),
         v1::ExitMethod::Ret => Some(ExitMethod::Ret),
+        // Not of functions, which are what it is asked for.
+        v1::ExitMethod::SystemCall => {
+            return Err(invalid("the end of a function is seen by `return` or `ret`"));
+        }
     };
     let v1::CreateSessionRequest {
         name: text,

@@ -50,10 +50,12 @@ fn side(side: Durations) -> v1::CallsOfSide {
 fn finding(finding: &Explained) -> v1::Finding {
     let kind = match finding.what {
         What::Value(..) => v1::finding::Kind::Value,
-        What::Place(Place::Call { .. } | Place::Function(_) | Place::Inlined(_)) => v1::finding::Kind::Call,
-        What::Place(Place::Branch { .. } | Place::Line { .. } | Place::Address { .. }) => {
-            v1::finding::Kind::Branch
+        What::Place(Place::Call { .. } | Place::Function(_) | Place::Inlined(_) | Place::SystemCall(_)) => {
+            v1::finding::Kind::Call
         }
+        What::Place(
+            Place::Branch { .. } | Place::Line { .. } | Place::Address { .. } | Place::Tracepoint { .. },
+        ) => v1::finding::Kind::Branch,
     };
     let next_cost = finding.cost.filter(|_| finding.next.is_some());
     v1::Finding {

@@ -50,6 +50,7 @@ fn describe(reason: Reason) -> (Code, &'static str) {
         Reason::TargetStripped => (Code::FailedPrecondition, "TARGET_STRIPPED"),
         Reason::FunctionNotFound => (Code::NotFound, "FUNCTION_NOT_FOUND"),
         Reason::LineNotFound => (Code::NotFound, "LINE_NOT_FOUND"),
+        Reason::PlaceNotFound => (Code::NotFound, "PLACE_NOT_FOUND"),
         Reason::FileAmbiguous => (Code::NotFound, "FILE_AMBIGUOUS"),
         Reason::CounterNotFound => (Code::NotFound, "COUNTER_NOT_FOUND"),
         Reason::ExpressionInvalid => (Code::InvalidArgument, "EXPRESSION_INVALID"),

@@ -7,11 +7,11 @@ use profiler_common::layout::midpoint_ns;
 
 use crate::{
     aggregate::histogram::Histogram,
-    kernel::{Engine, ExitSite, Gates, HitSpec, KernelError, LookSpec, ProbeSpec, SpanKind},
+    kernel::{Attachment, Engine, ExitSite, Gates, HitSpec, KernelError, LookSpec, ProbeSpec, SpanKind},
 };
 use profiler_common::instruction::{Action, Operation};
 
-use super::{cost::monotonic_ns, picture::ExitMethod};
+use super::{cost::monotonic_ns, kernel_places, picture::ExitMethod};
 
 /// Calls that the median is taken of.
 const CALLS: u32 = 200;
@@ -44,6 +44,9 @@ const RET_OFFSET: u64 = 2;
 /// # Errors
 /// Where the probes cannot be attached to this very process.
 pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, KernelError> {
+    if method == ExitMethod::SystemCall {
+        return system_call_ns(engine);
+    }
     let address = profiler_calibrate as *const () as u64;
     let offset = file_offset(address)?;
     let ret = Action {
@@ -53,7 +56,7 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
         ..Action::LEAVE
     };
     let exits = match method {
-        ExitMethod::Return => Vec::new(),
+        ExitMethod::Return | ExitMethod::SystemCall => Vec::new(),
         ExitMethod::Ret => vec![ExitSite::new(offset + RET_OFFSET, ret)],
     };
     let spec = ProbeSpec {
@@ -67,8 +70,36 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
         kind: SpanKind::Function,
     };
     let attachment = engine.attach(std::process::id(), Path::new("/proc/self/exe"), &[spec])?;
+    Ok(median_ns(engine, attachment, || profiler_calibrate()))
+}
+
+/// Measures what the least system call takes while it is watched.
+fn system_call_ns(engine: &mut Engine) -> Result<u64, KernelError> {
+    // `__NR_getppid` of x86-64.
+    const GETPPID: u32 = 110;
+    let spec = ProbeSpec {
+        entry_offset: 0,
+        entry_action: Action::LEAVE,
+        exits: Vec::new(),
+        done_by_program: false,
+        stacks_switch: false,
+        gates: Gates::default(),
+        look: None,
+        kind: SpanKind::SystemCall {
+            number: GETPPID,
+            tracepoint: 0,
+        },
+    };
+    let attachment = engine.attach(std::process::id(), Path::new(kernel_places::MODULE), &[spec])?;
+    Ok(median_ns(engine, attachment, || {
+        let _ = rustix::process::getppid();
+    }))
+}
+
+/// The median duration of what is done some times; detaches what has timed it.
+fn median_ns(engine: &mut Engine, attachment: Attachment, work: impl Fn()) -> u64 {
     for _ in 0..CALLS {
-        profiler_calibrate();
+        work();
     }
     let mut histogram = Histogram::<u64>::new();
     for probe in attachment.probes() {
@@ -77,7 +108,7 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
         }
     }
     engine.detach(attachment);
-    Ok(histogram.quantile(0.5).map_or(0, midpoint_ns))
+    histogram.quantile(0.5).map_or(0, midpoint_ns)
 }
 
 /// Measures what it takes to reach a probe, in nanoseconds: on an instruction that the kernel emulates, and on one that it
@@ -97,6 +128,7 @@ pub fn hit_costs_ns(engine: &mut Engine) -> Result<HitCosts, KernelError> {
             look: LookSpec::default(),
             branch: None,
             gates: Gates::default(),
+            tracepoint: None,
         };
         let attachment = engine.attach_hits(std::process::id(), Path::new("/proc/self/exe"), &[spec])?;
         let probed_ns = call_ns();

@@ -56,8 +56,10 @@ impl Session {
 
 fn of_step(session: &str, step: &RunningStep, engine: &Engine) -> Vec<Counted> {
     let kind = match step.step.place {
-        Place::Function(_) | Place::Inlined(_) | Place::Call { .. } => CountKind::Calls,
-        Place::Line { .. } | Place::Address { .. } => CountKind::Reached,
+        Place::Function(_) | Place::Inlined(_) | Place::Call { .. } | Place::SystemCall(_) => {
+            CountKind::Calls
+        }
+        Place::Line { .. } | Place::Address { .. } | Place::Tracepoint { .. } => CountKind::Reached,
         Place::Branch { taken: true, .. } => CountKind::Taken,
         Place::Branch { taken: false, .. } => CountKind::Else,
     };

@@ -21,6 +21,8 @@ pub enum Reason {
     FunctionNotFound,
     /// No such source file or line, or the line has no code. Metadata: `nearest`.
     LineNotFound,
+    /// The kernel has no such place, or the place no such field. Metadata: `nearest`.
+    PlaceNotFound,
     /// Several source files have such a path. Metadata: `nearest`.
     FileAmbiguous,
     /// No counter of that name, or none that this machine has. Metadata: `nearest`.

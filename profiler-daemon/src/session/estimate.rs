@@ -10,6 +10,7 @@ use super::{
     calibrate::HitCosts,
     command::{Caller, Command, Handle, NewSession, TargetSpec},
     error::SessionError,
+    kernel_places,
     lines::{PreparedLine, TracedPlace},
     measure::{self, MeasuredFile},
     picture::{ExitMethod, FlamePicture, FlameRequest, FlameTimes, SiteInfo},
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::{
     aggregate::Over,
-    kernel::{Gates, HitSpec, LookSpec},
+    kernel::{Gates, HitSpec, LookSpec, SpanKind},
     plan::scope::Place,
     symbolize::{Grouping, demangle},
     target::Process,
@@ -189,6 +190,10 @@ fn of_step(step: &PreparedStep) -> (EstimatedStep, (Vec<String>, Vec<MeasuredFil
             look: LookSpec::default(),
             branch: None,
             gates: Gates::default(),
+            tracepoint: match span.spec.kind {
+                SpanKind::SystemCall { tracepoint, .. } => Some(tracepoint),
+                _ => None,
+            },
         };
         add(file.pid, &file.path, file.sites.iter().map(counted).collect());
     }
@@ -290,6 +295,8 @@ impl Handle {
                 .as_ref()
                 .and_then(|sampled| sampled.inside(&place.place.module, function));
             place.hits = hits.next();
+            // What is measured is what a probe in the target costs.
+            let costs = costs.filter(|_| place.place.module != kernel_places::MODULE);
             place.cost_ns = costs.map(|costs| place.cost_ns(costs));
         }
         let explain = prepared.explain.as_ref();

@@ -140,17 +140,33 @@ pub fn look_at(
         _ => Err(Refusal::Unsupported(format!("{} is mapped twice", file.shown))),
     };
     let site = bias.map(|bias| Site { address, bias });
+    compose(
+        what,
+        (conditions, capture),
+        |expression| is_of_end(expression, returns),
+        |expression| values::lower_with(debug, site.clone()?, returns, expression),
+        |condition| require(debug, site.clone()?, returns, condition),
+    )
+}
+
+/// As [`look_at`], of a place of any kind: what is known at the end there, how values are read, and how conditions are
+/// decided.
+pub fn compose(
+    what: &str,
+    (conditions, capture): (&[Condition], Option<&Capture>),
+    is_of_end: impl Fn(&values::Expression) -> bool,
+    lower: impl Fn(&values::Expression) -> Result<Lowered, Refusal>,
+    require: impl Fn(&Condition) -> Result<ReadPlan, Refusal>,
+) -> Result<Look, SessionError> {
     let printed: Arc<[Printed]> = capture
         .map_or(&[][..], |capture| &capture.print)
         .iter()
         .map(|expression| {
-            let lowered = site
-                .clone()
-                .and_then(|site| values::lower_with(debug, site, returns, expression));
+            let lowered = lower(expression);
             Printed {
                 expression: expression.to_string().into(),
                 known: match &lowered {
-                    _ if !is_of_end(expression, returns) => Known::AtOnce,
+                    _ if !is_of_end(expression) => Known::AtOnce,
                     Ok(lowered) if lowered.plan.reads_memory() => Known::Followed,
                     _ => Known::Returned,
                 },
@@ -158,12 +174,10 @@ pub fn look_at(
             }
         })
         .collect();
-    let is_returned = |condition: &&Condition| is_of_end(&condition.expression, returns);
+    let is_returned = |condition: &&Condition| is_of_end(&condition.expression);
     let (at_end, at_begin): (Vec<&Condition>, Vec<&Condition>) = conditions.iter().partition(is_returned);
     let plans = |conditions: Vec<&Condition>| {
-        let plans = conditions
-            .into_iter()
-            .map(|condition| require(debug, site.clone()?, returns, condition));
+        let plans = conditions.into_iter().map(&require);
         plans.collect::<Result<Vec<ReadPlan>, Refusal>>()
     };
     let (required, at_end) = plans(at_begin)
@@ -259,6 +273,7 @@ fn at(
             look,
             branch: None,
             gates: Gates::default(),
+            tracepoint: None,
         },
         printed: shown.printed,
         single_stepped: None,
@@ -286,7 +301,12 @@ fn require(
 }
 
 /// A constant as a number of a kind.
-fn number(shape: &Shape, kind: Kind, comparison: Comparison, constant: &Constant) -> Result<u64, Refusal> {
+pub fn number(
+    shape: &Shape,
+    kind: Kind,
+    comparison: Comparison,
+    constant: &Constant,
+) -> Result<u64, Refusal> {
     let cannot = || Refusal::Unsupported(format!("{} cannot be compared with {constant}", shape.type_name));
     let float = |text: &str| text.parse::<f64>().map_err(|_| cannot());
     match (constant, kind) {

@@ -10,6 +10,7 @@
 //! | `files` | the files that a target has mapped |
 //! | `list` | the functions of a process |
 //! | `lines` | from a line and expressions to what is attached at it |
+//! | `kernel_places` | from the kernel's own places to what is attached there |
 //! | `source` | the source of functions, and what can be probed in it |
 //! | `source_text` | source files, read for who asks |
 //! | `refusal` | what planning, target or kernel refuse |
@@ -50,6 +51,7 @@ mod explain;
 mod files;
 mod flame;
 mod functions;
+mod kernel_places;
 mod library;
 mod lines;
 mod list;

@@ -580,6 +580,8 @@ impl Owner {
             Some(_) => running.hit_costs(),
             None => None,
         };
+        // Before there is anything to be seen: it takes a while.
+        running.calibrate(prepared.exit_methods());
         let attached = Session::attach(
             &mut running.engine,
             name.clone(),
@@ -594,7 +596,6 @@ impl Owner {
                 return Err(kernel_refusal(&error));
             }
         };
-        running.calibrate(&session);
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
         let info = session.info();
         tracing::info!(target: "audit", uid = caller.uid, session = name, pids = ?info.pids, scope = info.scope, "attached");
@@ -644,6 +645,7 @@ impl Owner {
         if counts_calls {
             refuse_unknown(name, prepared.steps.iter().map(|step| &step.step), SYSCALLS)?;
         }
+        running.calibrate(prepared.exit_methods());
         let now_ns = monotonic_ns();
         session.renew(now_ns);
         session
@@ -655,7 +657,6 @@ impl Owner {
                 now_ns,
             )
             .map_err(|error| kernel_refusal(&error))?;
-        running.calibrate(session);
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
         session.read(&running.engine, now_ns);
         let info = session.info();

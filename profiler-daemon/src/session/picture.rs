@@ -41,6 +41,8 @@ pub enum ExitMethod {
     Return,
     /// A probe on each return instruction.
     Ret,
+    /// The kernel's tracepoint of the end of a system call.
+    SystemCall,
 }
 
 /// A place that a session has probes at.

@@ -13,7 +13,10 @@ mod planner;
 mod sites;
 mod warnings;
 
-use std::path::{Path, PathBuf};
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+};
 
 pub use self::planner::Planner;
 use super::{
@@ -30,7 +33,7 @@ use super::{
 use crate::{
     kernel::{Ability, ProbeSpec, missing_capabilities},
     plan::{
-        scope::{self, Scope, Step},
+        scope::{self, Place, Scope, Step},
         values::{Refusal, expression::Root},
     },
     target::{self, Process},
@@ -49,6 +52,15 @@ pub struct Prepared {
     pub warnings: Vec<String>,
     /// What is looked at to tell slow calls of the last step from others.
     pub explain: Option<PreparedExplain>,
+}
+
+impl Prepared {
+    /// The methods by which the ends of its spans will be seen, each once.
+    pub fn exit_methods(&self) -> HashSet<ExitMethod> {
+        let files = self.steps.iter().flat_map(|step| &step.files);
+        let sites = files.flat_map(|file| &file.sites);
+        sites.map(|span| span.site.exit_method).collect()
+    }
 }
 
 /// The sites of one step.
@@ -144,6 +156,16 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
         return Err(names
             .into_iter()
             .fold(error, |error, name| error.with("capability", name)));
+    }
+    let tracepoint = |step: &&Step| matches!(step.place, Place::Tracepoint { .. });
+    if caller.uid != 0
+        && let Some(step) = scope.steps.iter().find(tracepoint)
+    {
+        let message = format!(
+            "{}: the records of tracepoints hold what is the kernel's and others', and are for root alone",
+            step.place
+        );
+        return Err(SessionError::new(Reason::PermissionDenied, message).with("role", "root"));
     }
     let mut warnings = Vec::new();
     let mut processes = Vec::new();

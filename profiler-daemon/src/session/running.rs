@@ -178,9 +178,9 @@ impl Running {
         }
     }
 
-    /// Measures the methods that a session uses, once each.
-    pub fn calibrate(&mut self, session: &Session) {
-        for method in session.exit_methods() {
+    /// Measures methods that are used, once each.
+    pub fn calibrate(&mut self, methods: impl IntoIterator<Item = ExitMethod>) {
+        for method in methods {
             if self.overheads.contains_key(&method) {
                 continue;
             }

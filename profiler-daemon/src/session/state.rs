@@ -240,12 +240,6 @@ impl Session {
         }
     }
 
-    /// The methods by which its spans' ends are seen.
-    pub fn exit_methods(&self) -> impl Iterator<Item = ExitMethod> + '_ {
-        let functions = self.steps.iter().flat_map(|step| step.functions.iter());
-        functions.map(|function| function.method)
-    }
-
     /// Whether a caller may use it: root, and whoever made it.
     pub fn may_use(&self, caller: Caller) -> bool {
         caller.uid == 0 || caller == self.owner

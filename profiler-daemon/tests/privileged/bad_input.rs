@@ -1,6 +1,6 @@
 //! What cannot be looked at is refused: with its reason, what to do about it, and nothing left attached.
 
-use profiler_daemon::session::{NewSession, SessionError, TargetSpec};
+use profiler_daemon::session::{Caller, NewSession, SessionError, TargetSpec};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -171,6 +171,66 @@ fn an_ifunc() {
 
 #[test]
 #[ignore = "needs root"]
+fn places_that_the_kernel_has_not() {
+    let service = Service::start();
+    let mut target = Fixture::start("idle", &[]);
+    let none = |words| Refusal::of(Code::NotFound, "PLACE_NOT_FOUND", words);
+    let argument = |words| Refusal::of(Code::InvalidArgument, "ARGUMENT_INVALID", words);
+    refused(
+        &service,
+        target.pid(),
+        &[
+            ("syscall:fdatasnyc", none(&["fdatasnyc", "there is fdatasync"])),
+            (
+                "syscall:lseek[offest > 1]",
+                none(&["no field offest", "offset, whence"]),
+            ),
+            (
+                "idle_fn/tracepoint:shced:sched_switch",
+                none(&["category", "shced", "sched"]),
+            ),
+            (
+                "idle_fn/tracepoint:sched:sched_swich",
+                none(&["sched_swich", "there is sched_switch"]),
+            ),
+            (
+                "idle_fn/tracepoint:sched:sched_switch[comm == \"a\"]",
+                none(&["no field comm", "prev_comm, prev_pid"]),
+            ),
+            (
+                "idle_fn/tracepoint:sched:sched_switch[common_pid == 1]",
+                none(&["no field common_pid"]),
+            ),
+            (
+                "tracepoint:sched:sched_switch",
+                argument(&["which has no duration"]),
+            ),
+            ("syscall:lseek[$rdi == 1]", argument(&["$rdi"])),
+            (
+                "idle_fn/tracepoint:sched:sched_switch[return == 1]",
+                argument(&["return"]),
+            ),
+            (
+                "idle_fn/tracepoint:sched:sched_switch[prev_comm > 1]",
+                Refusal::of(
+                    Code::FailedPrecondition,
+                    "CONDITION_REFUSED",
+                    &["char[16] is no number"],
+                ),
+            ),
+        ],
+    );
+    // Its records are not for everybody.
+    let request = session_of(target.pid(), "idle_fn/tracepoint:sched:sched_switch");
+    let created = service.handle.create(Caller { uid: 12345 }, request);
+    let error = service.runtime.block_on(created).unwrap_err();
+    Refusal::of(Code::PermissionDenied, "PERMISSION_DENIED", &["for root alone"]).is(error);
+    target.run();
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_scope_that_is_none() {
     let service = Service::start();
     let target = Fixture::start("idle", &[]);
@@ -190,6 +250,11 @@ fn a_scope_that_is_none() {
         ("a/", 2),
         ("main.c:12/f", 9),
         ("kernel:do_exit", 6),
+        ("syscall:", 8),
+        ("syscall:read*", 8),
+        ("tracepoint:sched", 16),
+        ("tracepoint:sched:sched_switch[> 2ms]", 30),
+        ("tracepoint:sched:sched_switch/f", 29),
         ("main.c:0", 7),
         ("läng?e(", 7),
     ] {

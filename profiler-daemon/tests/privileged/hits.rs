@@ -108,6 +108,7 @@ impl Target {
             },
             branch: None,
             gates: Gates::default(),
+            tracepoint: None,
         };
         (spec, lowered)
     }

@@ -27,6 +27,7 @@ mod memory;
 mod off_cpu;
 mod paths;
 mod percentiles;
+mod places;
 mod service;
 mod spans;
 mod stacks;

@@ -81,6 +81,15 @@ pub enum Place {
         /// In the file's address space.
         address: u64,
     },
+    /// System calls of a name.
+    SystemCall(String),
+    /// A tracepoint of the kernel.
+    Tracepoint {
+        /// The folder that it is in.
+        category: String,
+        /// Its own name.
+        name: String,
+    },
 }
 
 impl Place {
@@ -92,22 +101,30 @@ impl Place {
             Self::Line { .. } | Self::Branch { .. } => "a line",
             Self::Call { .. } => "a call",
             Self::Address { .. } => "an address",
+            Self::SystemCall(_) => "a system call",
+            Self::Tracepoint { .. } => "a tracepoint",
         }
     }
 
     /// Whether it can be where what is inlined around it begins.
     #[must_use]
     pub fn may_begin_at_once(&self) -> bool {
-        !matches!(self, Self::Function(_))
+        !matches!(self, Self::Function(_)) && !self.is_of_kernel()
     }
 
     /// Whether it has a beginning and an end, and so a duration.
     #[must_use]
     pub fn has_spans(&self) -> bool {
         match self {
-            Self::Function(_) | Self::Inlined(_) | Self::Call { .. } => true,
-            Self::Line { .. } | Self::Branch { .. } | Self::Address { .. } => false,
+            Self::Function(_) | Self::Inlined(_) | Self::Call { .. } | Self::SystemCall(_) => true,
+            Self::Line { .. } | Self::Branch { .. } | Self::Address { .. } | Self::Tracepoint { .. } => false,
         }
+    }
+
+    /// Whether it is the kernel's own, and not in a file of the target.
+    #[must_use]
+    pub fn is_of_kernel(&self) -> bool {
+        matches!(self, Self::SystemCall(_) | Self::Tracepoint { .. })
     }
 }
 

@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Scope, ScopeError> {
     while parser.peek().is_some() {
         if !steps.iter().any(|step| step.place.has_spans()) {
             return Err(parser.error(
-                "a line or address ends with the call that it is in: put that function before it, as in f/main.cc:1310/g",
+                "a line, address or tracepoint ends with the call that it is in: put that function before it, as in f/main.cc:1310/g",
             ));
         }
         if steps.len() == MAX_STEPS {
@@ -131,6 +131,9 @@ impl<'a> Parser<'a> {
 
     /// A function's name, with what of it is inlined, a file and a line, a branch there, or calls made there.
     fn place(&mut self) -> Result<Place, ScopeError> {
+        if let Some(place) = self.kernel_place()? {
+            return Ok(place);
+        }
         let name = self.name()?;
         if self.is_at_line() {
             let (file, line) = self.line(name)?;
@@ -166,6 +169,45 @@ impl<'a> Parser<'a> {
             return self.address(name);
         }
         Ok(Place::Function(name))
+    }
+
+    /// A system call or a tracepoint, where the text begins with that word. A file may be called so, and have lines.
+    fn kernel_place(&mut self) -> Result<Option<Place>, ScopeError> {
+        let is_name = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit() || c == ':');
+        let mut begins_with = |word: &str| {
+            let rest = self.rest().strip_prefix(word);
+            let found = rest.is_some_and(is_name);
+            found && self.take(word)
+        };
+        if begins_with("syscall:") {
+            return Ok(Some(Place::SystemCall(self.kernel_name("a system call")?)));
+        }
+        if !begins_with("tracepoint:") {
+            return Ok(None);
+        }
+        let category = self.kernel_name("a category of tracepoints")?;
+        if !self.take(":") {
+            return Err(self.error(
+                "a tracepoint is written tracepoint:CATEGORY:NAME, as in tracepoint:sched:sched_switch",
+            ));
+        }
+        let name = self.kernel_name("a tracepoint")?;
+        Ok(Some(Place::Tracepoint { category, name }))
+    }
+
+    /// The exact name of something of the kernel.
+    fn kernel_name(&mut self, of: &str) -> Result<String, ScopeError> {
+        let start = self.at;
+        match self.peek() {
+            None | Some('/' | '[' | ':') => Err(self.error(format!("the name of {of} is missing"))),
+            _ => match self.name()? {
+                Name::Exact(name) => Ok(name),
+                Name::Glob(_) => {
+                    let message = format!("the name of {of} is written out, without '*' or '?'");
+                    Err(Self::error_at(self.text, start, message))
+                }
+            },
+        }
     }
 
     /// The address behind a module's name.
@@ -314,7 +356,6 @@ impl<'a> Parser<'a> {
 
     /// What follows a place and is not a condition.
     fn after_place(&self, c: char) -> ScopeError {
-        let unsupported = |what: &str| self.error(format!("{what} not supported in this version"));
         match c {
             '@' => self.error("the calls made at a line are written f@main.cc:1312"),
             '!' => self.error("a branch is one of a line, as in main.cc:1310!taken"),
@@ -326,7 +367,9 @@ impl<'a> Parser<'a> {
                 }
                 let kind = self.text[..self.at].trim_start();
                 match kind {
-                    "kernel" | "syscall" | "tracepoint" => unsupported(&format!("{kind}: places are")),
+                    "kernel" => self.error(
+                        "functions of the kernel are not supported in this version; syscall:NAME and tracepoint:CATEGORY:NAME are",
+                    ),
                     _ => self.error("a single ':' is no part of a name; paths are separated by '::'"),
                 }
             }

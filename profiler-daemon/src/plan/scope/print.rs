@@ -45,6 +45,16 @@ impl Display for Place {
                 path(f, module)?;
                 write!(f, "+{address:#x}")
             }
+            Self::SystemCall(name) => {
+                f.write_str("syscall:")?;
+                path(f, name)
+            }
+            Self::Tracepoint { category, name } => {
+                f.write_str("tracepoint:")?;
+                path(f, category)?;
+                f.write_char(':')?;
+                path(f, name)
+            }
         }
     }
 }

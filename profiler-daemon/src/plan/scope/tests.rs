@@ -57,6 +57,35 @@ fn lines() {
 }
 
 #[test]
+fn places_of_the_kernel() {
+    let call = |name: &str| Place::SystemCall(name.to_owned());
+    assert_eq!(step("syscall:read").place, call("read"));
+    let two = parse("f[>= p95]/syscall:fdatasync[fd == 3][> 1ms]/g").unwrap();
+    assert_eq!(two.to_string(), "f[>= p95]/syscall:fdatasync[> 1ms][fd == 3]/g");
+    assert_eq!(two.steps[1].place, call("fdatasync"));
+    let tracepoint = step("tracepoint:block:block_rq_issue[nr_sector > 8]");
+    assert_eq!(
+        tracepoint.to_string(),
+        "tracepoint:block:block_rq_issue[nr_sector > 8]"
+    );
+    let (category, name) = ("block".to_owned(), "block_rq_issue".to_owned());
+    assert_eq!(tracepoint.place, Place::Tracepoint { category, name });
+    // Functions and files may be called so.
+    assert_eq!(
+        step("syscall").place,
+        Place::Function(Name::Exact("syscall".into()))
+    );
+    assert!(matches!(step("syscall:12").place, Place::Line { .. }));
+    assert!(matches!(step("syscall::read").place, Place::Function(_)));
+    fails("syscall:", 8, "missing");
+    fails("syscall:read*", 8, "written out");
+    fails("tracepoint:sched", 16, "tracepoint:CATEGORY:NAME");
+    fails("tracepoint:sched:", 17, "missing");
+    fails("tracepoint:a:b/f", 14, "put that function before it");
+    fails("tracepoint:a:b[> 2ms]", 15, "no duration");
+}
+
+#[test]
 fn inlined_instances() {
     let inlined = |name: &str| Place::Inlined(Name::Exact(name.into()));
     assert_eq!(step("f@inlined").place, inlined("f"));
@@ -168,7 +197,7 @@ fn errors_point_at_the_character() {
     fails("a.c:1[n]", 7, "comparison");
     fails("a.c:1[n > ]", 10, "number");
     fails("a.c:1[n > 1", 5, "not closed");
-    fails("kernel:vfs_read", 6, "kernel: places");
+    fails("kernel:vfs_read", 6, "functions of the kernel");
     fails("f[n >]", 5, "number");
     fails("f[n]", 3, "comparison");
     fails("f[>= p95", 1, "not closed");

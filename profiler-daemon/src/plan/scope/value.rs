@@ -65,7 +65,7 @@ impl Condition {
         if left.trim().is_empty() {
             return Err(error(
                 at,
-                "a line has no duration: a condition here compares a value, as in [n > 100]",
+                "this place has no duration: a condition here compares a value, as in [n > 100]",
             ));
         }
         let expression = values::parse(left).map_err(|wrong| ConditionError {

@@ -292,7 +292,7 @@ impl<'a> Lowering<'_, 'a> {
     }
 }
 
-fn finish(
+pub(super) fn finish(
     instructions: &[Instruction],
     shape: Shape,
     layout: Layout,
@@ -306,7 +306,7 @@ fn finish(
     })
 }
 
-fn plan(instructions: &[Instruction]) -> Result<ReadPlan, Refusal> {
+pub(super) fn plan(instructions: &[Instruction]) -> Result<ReadPlan, Refusal> {
     check_stack(instructions)?;
     ReadPlan::new(instructions).ok_or_else(|| {
         Refusal::Unsupported(format!(

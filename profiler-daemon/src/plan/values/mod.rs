@@ -28,6 +28,7 @@
 //! | `same_text.rs` | comparisons with text |
 //! | `path.rs` | from a variable to what is meant of it |
 //! | `lower.rs` | all of it together |
+//! | `record.rs` | the records of the kernel's tracepoints |
 //! | `returned.rs` | what functions return, and in which registers |
 //! | `render.rs` | bytes to a value |
 //! | `print.rs` | a value to text |
@@ -51,6 +52,7 @@ mod path;
 mod place;
 mod print;
 mod prologue;
+mod record;
 mod refusal;
 mod returned;
 mod same_text;
@@ -64,8 +66,10 @@ mod types;
 pub use expression::{Expression, ExpressionError, parse};
 pub use file::{DebugFile, DebugSections};
 pub use lower::{Layout, Lowered, Returns, Site, lower, lower_with, require, require_text, require_with};
+pub use record::Record;
 pub use refusal::Refusal;
 pub use render::{Reading, Value, render};
-pub use returned::{passes, render_returned};
+pub use returned::{of_system_call, passes, render_returned, require_of_system_call};
+pub use scope::nearest;
 pub use shape::Shape;
 pub use thread_tables::ThreadModule;

@@ -5,7 +5,7 @@ use super::{
     context::{Location, Piece, Source},
     entry::Entry,
     file::DebugFile,
-    lower::{Lowered, Returns},
+    lower::{Layout, Lowered, Returns, finish, plan},
     path::{Lowering, Reached},
     place::Place,
     refusal::{Refusal, unsupported},
@@ -14,7 +14,9 @@ use super::{
 };
 use crate::plan::functions::raw_names;
 use gimli::AttributeValue;
-use profiler_common::values::{OUTPUT_BYTES, Outcome, ReadPlan, State, Thread, run};
+use profiler_common::values::{
+    Comparison, Instruction, Kind, OUTPUT_BYTES, Operation, Outcome, ReadPlan, State, Thread, run,
+};
 
 /// `rax` and `rdx` by their DWARF numbers.
 const RAX: u8 = 0;
@@ -316,6 +318,42 @@ fn evaluated(plan: &ReadPlan, registers: [u64; 2]) -> State {
 #[must_use]
 pub fn render_returned(lowered: &Lowered, registers: [u64; 2]) -> Reading {
     render(lowered, &evaluated(&lowered.plan, registers))
+}
+
+/// How what a system call returns is read, once it is known.
+///
+/// # Errors
+/// None that is known of.
+pub fn of_system_call() -> Result<Lowered, Refusal> {
+    let mut instructions = Code::register(RAX, 0).instructions().to_vec();
+    instructions.push(Instruction::new(Operation::Store).size(8));
+    finish(&instructions, long(), Layout::Object, Vec::new())
+}
+
+/// A plan that what a system call returns passes if it compares to a constant as asked.
+///
+/// # Errors
+/// Where the constant is no such number.
+pub fn require_of_system_call(
+    comparison: Comparison,
+    constant: impl FnOnce(&Shape, Kind) -> Result<u64, Refusal>,
+) -> Result<ReadPlan, Refusal> {
+    let mut code = Code::register(RAX, 0);
+    let constant = constant(&long(), Kind::Signed)?;
+    code.push(Instruction::new(Operation::Constant).immediate(constant));
+    let mut require = Instruction::new(Operation::Require).size(Kind::Signed as u8);
+    require.comparison = comparison as u8;
+    code.push(require);
+    plan(code.instructions())
+}
+
+/// What every system call returns.
+fn long() -> Shape {
+    Shape {
+        type_name: "long".to_owned(),
+        size: WORD,
+        form: Form::Integer { signed: true },
+    }
 }
 
 /// Whether what was returned is as a plan requires.

@@ -25,12 +25,6 @@ impl<'a> Lowering<'_, 'a> {
         text: &[u8],
     ) -> Result<Vec<Instruction>, Refusal> {
         let name = self.file.type_name(reached.kind.as_ref());
-        if text.len() > MAX_COMPARED {
-            return unsupported(format!(
-                "a comparison with text of {} bytes, of at most {MAX_COMPARED}",
-                text.len()
-            ));
-        }
         let no_text = || unsupported(format!("{name} is no text to compare"));
         if reached.bits.is_some() || !reached.counts.is_empty() {
             return no_text();
@@ -40,7 +34,7 @@ impl<'a> Lowering<'_, 'a> {
             Some(kind) => self.file.text(kind)?,
             None => None,
         };
-        let mut compared = match of_text {
+        let compared = match of_text {
             Some(Text::Terminated { .. }) => terminated(&reached.place, text)?,
             Some(Text::Counted {
                 pointer,
@@ -57,15 +51,30 @@ impl<'a> Lowering<'_, 'a> {
                 in_array(&reached.place, &shape, count, text)?
             }
         };
-        let is_equal = u64::from(comparison == Comparison::Equal);
-        compared.push(Instruction::new(Operation::Constant).immediate(is_equal));
-        compared.push(Instruction::new(Operation::Require).size(Kind::Unsigned as u8));
-        Ok(compared)
+        require_same(compared, comparison, text)
     }
 }
 
+/// Rejects a hit by what a comparison with a text has left.
+pub(super) fn require_same(
+    mut compared: Vec<Instruction>,
+    comparison: Comparison,
+    text: &[u8],
+) -> Result<Vec<Instruction>, Refusal> {
+    if text.len() > MAX_COMPARED {
+        return unsupported(format!(
+            "a comparison with text of {} bytes, of at most {MAX_COMPARED}",
+            text.len()
+        ));
+    }
+    let is_equal = u64::from(comparison == Comparison::Equal);
+    compared.push(Instruction::new(Operation::Constant).immediate(is_equal));
+    compared.push(Instruction::new(Operation::Require).size(Kind::Unsigned as u8));
+    Ok(compared)
+}
+
 /// Leaves 1 where a pointer leads to the text and the NUL that ends it, else 0: also where it is null.
-fn terminated(place: &Place, text: &[u8]) -> Result<Vec<Instruction>, Refusal> {
+pub(super) fn terminated(place: &Place, text: &[u8]) -> Result<Vec<Instruction>, Refusal> {
     let mut ended = text.to_vec();
     ended.push(0);
     // With room for one byte more, so that what is longer does not end where it is cut.
@@ -99,7 +108,12 @@ fn counted(place: &Place, pointer: u64, length: u64, text: &[u8]) -> Result<Vec<
 }
 
 /// Leaves 1 where characters up to the first NUL, or all of them, are the text, else 0.
-fn in_array(place: &Place, shape: &Shape, count: u64, text: &[u8]) -> Result<Vec<Instruction>, Refusal> {
+pub(super) fn in_array(
+    place: &Place,
+    shape: &Shape,
+    count: u64,
+    text: &[u8],
+) -> Result<Vec<Instruction>, Refusal> {
     let mut ended = text.to_vec();
     match (text.len() as u64).cmp(&count) {
         std::cmp::Ordering::Less => ended.push(0),

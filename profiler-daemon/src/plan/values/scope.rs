@@ -355,7 +355,8 @@ fn between<'a>(outer: &Entry<'a>, inner: &Entry<'a>) -> Result<Vec<Entry<'a>>, R
 }
 
 /// Those of the names that are like one, the most alike first.
-pub(super) fn nearest(name: &str, mut names: Vec<String>) -> Vec<String> {
+#[must_use]
+pub fn nearest(name: &str, mut names: Vec<String>) -> Vec<String> {
     names.sort();
     names.dedup();
     names.sort_by_key(|other| distance(name, other));

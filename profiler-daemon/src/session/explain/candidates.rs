@@ -322,7 +322,11 @@ fn attempt(
             Place::Branch { file, .. } | Place::Call { file, .. } | Place::Line { file, .. } => {
                 *file = tail(path, components);
             }
-            Place::Function(_) | Place::Inlined(_) | Place::Address { .. } => {}
+            Place::Function(_)
+            | Place::Inlined(_)
+            | Place::Address { .. }
+            | Place::SystemCall(_)
+            | Place::Tracepoint { .. } => {}
         }
         let step = Step {
             place,

@@ -5,6 +5,7 @@ use super::{
         command::{Capture, Purpose},
         error::{Reason, SessionError},
         files::TargetFile,
+        kernel_places,
         lines::{self, PreparedLine},
         picture::ExitMethod,
         refusal::plan_refusal,
@@ -74,6 +75,12 @@ impl Planner<'_> {
             Place::Call { callee, file, line } => {
                 prepared.files = self.calls(step, callee, (file, *line), warnings)?;
             }
+            Place::SystemCall(name) => {
+                prepared.files = self.system_call(step, name)?;
+            }
+            Place::Tracepoint { category, name } => {
+                prepared.lines = self.tracepoint(step, (category, name))?;
+            }
         }
         warn_of_lines(warnings, &step.place, &prepared.lines);
         Ok(prepared)
@@ -87,13 +94,7 @@ impl Planner<'_> {
             &Capture,
         ) -> Result<Vec<(&'a TargetFile, Vec<PreparedLine>)>, SessionError>,
     ) -> Result<Vec<PreparedLines>, SessionError> {
-        let only_counted = Capture {
-            print: Vec::new(),
-            // Of those who ask for hits later.
-            hits_per_second: HITS_PER_SECOND,
-            stack: false,
-            purpose: Purpose::default(),
-        };
+        let only_counted = only_counted();
         let capture = self.capture.unwrap_or(&only_counted);
         let mut lines = Vec::new();
         for (process, files) in self.processes.iter().zip(self.files) {
@@ -111,6 +112,41 @@ impl Planner<'_> {
             }));
         }
         Ok(lines)
+    }
+
+    /// System calls of each process.
+    fn system_call(&self, step: &Step, name: &str) -> Result<Vec<PreparedFile>, SessionError> {
+        let mut prepared = Vec::new();
+        for (process, files) in self.processes.iter().zip(self.files) {
+            let stacks_switch = self.decision(process, files).stacks_switch;
+            let span =
+                kernel_places::system_call(&step.place, name, stacks_switch, &step.conditions, self.capture)?;
+            prepared.push(PreparedFile {
+                pid: process.pid(),
+                path: kernel_places::MODULE.into(),
+                sites: vec![span],
+            });
+        }
+        Ok(prepared)
+    }
+
+    /// A tracepoint, for the threads of each process.
+    fn tracepoint(&self, step: &Step, name: (&str, &str)) -> Result<Vec<PreparedLines>, SessionError> {
+        let only_counted = only_counted();
+        let capture = self.capture.unwrap_or(&only_counted);
+        let prepare = |process: &Process| {
+            Ok(PreparedLines {
+                pid: process.pid(),
+                path: kernel_places::MODULE.into(),
+                lines: vec![kernel_places::tracepoint(
+                    &step.place,
+                    name,
+                    &step.conditions,
+                    capture,
+                )?],
+            })
+        };
+        self.processes.iter().map(prepare).collect()
     }
 
     /// The calls that are made at a line: each begins at the call and ends at the instruction behind.
@@ -171,7 +207,7 @@ impl Planner<'_> {
     fn decision(&self, process: &Process, files: &[TargetFile]) -> Decision {
         let chosen = self.exit.map(|method| match method {
             ExitMethod::Return => Method::Return,
-            ExitMethod::Ret => Method::Ret,
+            ExitMethod::Ret | ExitMethod::SystemCall => Method::Ret,
         });
         let hazards = Hazards::of(
             files
@@ -350,6 +386,16 @@ impl Planner<'_> {
         }
         warn_of_entries(warnings, self.looks(conditions), &prepared);
         Ok(prepared)
+    }
+}
+
+/// What is recorded where nobody asks for hits yet.
+fn only_counted() -> Capture {
+    Capture {
+        print: Vec::new(),
+        hits_per_second: HITS_PER_SECOND,
+        stack: false,
+        purpose: Purpose::default(),
     }
 }
 

@@ -1,0 +1,93 @@
+//! Programs on the kernel's own tracepoints: a perf event each, which has a cookie and no samples.
+
+use std::{
+    collections::HashMap,
+    io,
+    os::fd::{AsFd as _, FromRawFd as _, OwnedFd},
+};
+
+use aya_obj::generated::{perf_event_attr, perf_type_id::PERF_TYPE_TRACEPOINT};
+
+use super::{Engine, KernelError, syscall};
+
+/// The program's name.
+pub(super) const HIT: &str = "place_hit";
+
+/// A program at a tracepoint. Dropped, it is detached.
+pub(super) struct EventLink {
+    /// Goes before the event.
+    _link: OwnedFd,
+    _event: OwnedFd,
+}
+
+/// Copies of the programs, loaded as they are needed: to one tracepoint, the kernel attaches a program once.
+#[derive(Default)]
+pub(super) struct EventPrograms {
+    copies: HashMap<&'static str, Vec<OwnedFd>>,
+}
+
+impl Engine {
+    /// Attaches a program to a tracepoint, by its number in `tracefs`.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub(super) fn attach_event(
+        &mut self,
+        name: &'static str,
+        tracepoint: u64,
+        cookie: u64,
+    ) -> Result<EventLink, KernelError> {
+        let what = || format!("attaching {name} to tracepoint {tracepoint}");
+        let event = open(tracepoint).map_err(|error| KernelError::system(what(), error))?;
+        let copies = self.event_programs.copies.entry(name).or_default();
+        for number in 0.. {
+            if number == copies.len() {
+                copies.push(self.multi.load_for_tracepoint(name)?);
+            }
+            match syscall::create_perf_link(copies[number].as_fd(), event.as_fd(), cookie) {
+                Ok(link) => {
+                    return Ok(EventLink {
+                        _link: link,
+                        _event: event,
+                    });
+                }
+                // This copy is there already, for another probe.
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+                Err(error) => return Err(KernelError::system(what(), error)),
+            }
+        }
+        Err(KernelError::Missing(name))
+    }
+}
+
+/// The event of a tracepoint. The kernel runs its programs wherever the tracepoint is passed; the event itself, which
+/// would be of one CPU, stays off.
+fn open(tracepoint: u64) -> io::Result<OwnedFd> {
+    const EVERY_PROCESS: i32 = -1;
+    const FIRST_CPU: i32 = 0;
+    const NO_GROUP: i32 = -1;
+    const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+    // SAFETY: the structure is plain numbers, all of which may be 0.
+    let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
+    attributes.type_ = PERF_TYPE_TRACEPOINT as u32;
+    attributes.size = u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0);
+    attributes.config = tracepoint;
+    attributes.set_disabled(1);
+    // SAFETY: the attributes are initialised, and live over the call.
+    let event = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            EVERY_PROCESS,
+            FIRST_CPU,
+            NO_GROUP,
+            PERF_FLAG_FD_CLOEXEC,
+        )
+    };
+    if event < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let event = i32::try_from(event).map_err(|_| io::Error::other("descriptor out of range"))?;
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(event) })
+}
