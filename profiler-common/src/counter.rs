@@ -31,6 +31,8 @@ pub enum Counter {
     OffCpuStackSkipped = 11,
     /// Intervals whose stack was lost to a full ring buffer.
     OffCpuStackRingFull = 12,
+    /// Such intervals whose end was not seen: the thread left the CPU anew without having come back.
+    OffCpuUnseen = 13,
 }
 
 /// Entries of the counter array: the counters, rounded up to a power of two so that an index can be masked.

@@ -27,6 +27,16 @@ pub const MAX_PENDING_RETURNS: u32 = 64;
 /// `off_cpu_limit`.
 pub const MAX_OFF_CPU: u32 = 32_768;
 
+/// Processes that are sampled are told from others by so many words of bits first, which is quicker than to look them up;
+/// a power of two.
+pub const TARGET_WORDS: u32 = 64;
+
+/// The word and bit of [`TARGET_WORDS`] that a process shares with some others.
+#[must_use]
+pub const fn target_bit(tgid: u32) -> (u32, u64) {
+    (tgid / 64 % TARGET_WORDS, 1 << (tgid % 64))
+}
+
 /// Stacks that intervals off the CPU may name without their being sent again; a power of two.
 pub const MAX_SHARED_STACKS: u32 = 16_384;
 

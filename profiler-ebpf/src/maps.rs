@@ -15,6 +15,7 @@ use profiler_common::{
     limits::{
         MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_OFF_CPU, MAX_PROBES, MAX_SHARED_STACKS, MAX_SITES,
         MAX_UNWIND_CHUNKS, MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES, MAX_UNWIND_PAGES, RING_BYTES,
+        TARGET_WORDS,
     },
     probe::ProbeSlot,
     settings::{Sampling, Settings},
@@ -66,6 +67,10 @@ pub static TAKEN_STACKS: TaskStorage<TakenStack> = TaskStorage::new();
 /// Processes to sample, and how.
 #[btf_map]
 pub static TARGETS: HashMap<u32, Sampling, 4096> = HashMap::new();
+
+/// Bits of the processes in [`TARGETS`], see [`profiler_common::limits::target_bit`].
+#[btf_map]
+pub static TARGET_BITS: Array<u64, { TARGET_WORDS as usize }> = Array::new();
 
 /// Samples and span ends, on their way to the daemon.
 #[btf_map]
@@ -152,6 +157,7 @@ pub static SETTINGS: Settings = Settings {
     fs_base_offset: 0,
     pid_offset: 0,
     seed: 0,
+    tgid_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -183,6 +189,7 @@ setting!(instance_next_offset);
 setting!(fs_base_offset);
 setting!(pid_offset);
 setting!(seed);
+setting!(tgid_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

@@ -12,7 +12,10 @@ use aya_ebpf::helpers::{
 };
 use profiler_common::{
     counter::Counter,
-    limits::{MAX_DEPTH, MAX_SHARED_STACKS, MAX_USER_FRAMES, OFF_CPU_STACK_BURST_NS, OFF_CPU_STACK_SHARE},
+    limits::{
+        MAX_DEPTH, MAX_SHARED_STACKS, MAX_USER_FRAMES, OFF_CPU_STACK_BURST_NS, OFF_CPU_STACK_SHARE,
+        target_bit,
+    },
     record::{self, OffCpuHeader, SHARED_STACK, SampleHeader, SharedStackHeader, SpanRef},
     settings::Sampling,
     thread::{OffCpu, ThreadState},
@@ -21,7 +24,8 @@ use profiler_common::{
 use crate::{
     emit::{self, BPF_RB_NO_WAKEUP, Fill},
     maps::{
-        self, HASHED_THREADS, OFF_CPU, OFF_CPU_SCRATCH, RING, SHARED_STACKS, TARGETS, THREADS, UNWIND_RECENT,
+        self, HASHED_THREADS, OFF_CPU, OFF_CPU_SCRATCH, RING, SHARED_STACKS, TARGET_BITS, TARGETS, THREADS,
+        UNWIND_RECENT,
     },
     open_spans,
     plain::set,
@@ -32,6 +36,12 @@ use crate::{
 
 /// Words of the longest stack; a power of two, so that an index can be masked.
 const STACK_WORDS: usize = 1024;
+
+/// Of a map: the key must not be there yet.
+const BPF_NOEXIST: u64 = 1;
+
+/// `-EEXIST`.
+const EXISTS: i32 = -17;
 
 const _: () = assert!(stack::WALK_BYTES / 8 + MAX_USER_FRAMES <= STACK_WORDS);
 const _: () = assert!(MAX_SHARED_STACKS.is_power_of_two());
@@ -62,6 +72,15 @@ struct StackRecord {
 struct IntervalRecord {
     header: OffCpuHeader,
     spans: [SpanRef; MAX_DEPTH],
+}
+
+/// Whether a process is sampled, as far as a bit that it may share with others tells: most threads that the scheduler
+/// deals with are passed over by this alone.
+#[inline(always)]
+pub fn may_be_target(tgid: u32) -> bool {
+    let (word, bit) = target_bit(tgid);
+    // SAFETY: the value is copied at once.
+    unsafe { TARGET_BITS.get(word) }.is_some_and(|bits| bits & bit != 0)
 }
 
 /// The current thread leaves the CPU, in this state.
@@ -108,7 +127,17 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         asks_waker: u32::from(sampling.flags & Sampling::WAKERS != 0),
         zero: 0,
     };
-    if OFF_CPU.insert(ids as u32, &off, 0).is_err() {
+    let thread = ids as u32;
+    match OFF_CPU.insert(thread, &off, BPF_NOEXIST) {
+        Ok(()) => return 0,
+        Err(EXISTS) => {
+            // It was not seen to come back: nobody knows when it did.
+            emit::count(Counter::OffCpuAttempted);
+            emit::count(Counter::OffCpuUnseen);
+        }
+        Err(_) => {}
+    }
+    if OFF_CPU.insert(thread, &off, 0).is_err() {
         emit::count(Counter::OffCpuAttempted);
         emit::count(Counter::OffCpuLimit);
     }

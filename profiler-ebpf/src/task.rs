@@ -30,11 +30,25 @@ pub fn id() -> u32 {
     unsafe { bpf_get_current_pid_tgid() as u32 }
 }
 
+/// The current thread's process, in the initial PID namespace.
+#[inline(always)]
+pub fn process() -> u32 {
+    // SAFETY: the helper takes nothing.
+    (unsafe { bpf_get_current_pid_tgid() } >> 32) as u32
+}
+
 /// A thread's id, in the initial PID namespace. `task` is its `task_struct`, as a tracepoint gives it.
 #[inline(always)]
 pub fn id_of(task: *mut c_void) -> u32 {
     // SAFETY: the offset is this kernel's, from its BTF; the verifier checks that a number is there.
     unsafe { *task.cast::<u8>().add(maps::pid_offset() as usize).cast::<u32>() }
+}
+
+/// The same of a thread's process.
+#[inline(always)]
+pub fn process_of(task: *mut c_void) -> u32 {
+    // SAFETY: as in `id_of`.
+    unsafe { *task.cast::<u8>().add(maps::tgid_offset() as usize).cast::<u32>() }
 }
 
 /// The current thread's open spans, if it has any state yet.

@@ -21,7 +21,7 @@ use super::{
     hits::HitMaps,
     multi::MultiPrograms,
     object,
-    off_cpu::{SharedStacks, Watch},
+    off_cpu::{self, SharedStacks, Watch},
     ring::HitStacks,
     sampler::{self, Sampler},
     unwind_maps::UnwindMaps,
@@ -336,14 +336,19 @@ impl Engine {
             .ok_or(KernelError::Missing("TARGETS"))?;
         let mut known: HashMap<&mut MapData, u32, [u64; 3]> = HashMap::try_from(map)?;
         let before: Vec<u32> = known.keys().collect::<Result<_, _>>()?;
-        for pid in before
-            .iter()
-            .filter(|pid| !targets.iter().any(|(other, _)| other == *pid))
-        {
+        let is_target = |pid: &u32| targets.iter().any(|(other, _)| other == pid);
+        let gone: Vec<u32> = before.into_iter().filter(|pid| !is_target(pid)).collect();
+        for pid in &gone {
             known.remove(pid)?;
         }
         for (pid, times) in targets {
             known.insert(pid, [weight_ns, interrupt_ns, times.flags()], 0)?;
+        }
+        let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
+        off_cpu::set_target_bits(&mut self.ebpf, &pids)?;
+        if !gone.is_empty() {
+            // They will not be seen to come back.
+            off_cpu::keep_threads(&mut self.ebpf, &pids)?;
         }
         Ok(())
     }

@@ -95,6 +95,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         fs_base_offset,
         pid_offset,
         seed,
+        tgid_offset,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -112,6 +113,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         fs_base_offset: btf.offset("task_struct", "thread.fsbase")?,
         pid_offset: btf.offset("task_struct", "pid")?,
         seed: seed(),
+        tgid_offset: btf.offset("task_struct", "tgid")?,
     };
     Ok([
         sas_ss_sp_offset,
@@ -130,6 +132,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         fs_base_offset,
         pid_offset,
         seed,
+        tgid_offset,
     ])
 }
 

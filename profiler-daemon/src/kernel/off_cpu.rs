@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    ops::BitOr as _,
     sync::Arc,
 };
 
@@ -11,7 +12,7 @@ use aya::{
     programs::tp_btf::{BtfTracePoint, BtfTracePointLinkId},
 };
 use profiler_common::{
-    limits::MAX_SHARED_STACKS,
+    limits::{MAX_SHARED_STACKS, TARGET_WORDS, target_bit},
     record::{OFF_CPU, OffCpuHeader, SHARED_STACK, SharedStackHeader, SpanRef, state},
     thread::OffCpu,
 };
@@ -232,7 +233,8 @@ impl Watch {
                 program.load(tracepoint, &btf)?;
             }
         }
-        forget_threads(ebpf)?;
+        // Those that were off the CPU when the scheduler was last watched.
+        keep_threads(ebpf, &[])?;
         let mut watch = Self { links: Vec::new() };
         for (name, _) in PROGRAMS {
             match program(ebpf, name).and_then(|program| Ok(program.attach()?)) {
@@ -257,18 +259,47 @@ impl Watch {
     }
 }
 
-/// Forgets who was off the CPU when the scheduler was last watched.
-fn forget_threads(ebpf: &mut Ebpf) -> Result<(), KernelError> {
-    const MAP: &str = "OFF_CPU";
-    const WORDS: usize = size_of::<OffCpu>() / 8;
+/// Says whose threads are looked at: see [`target_bit`].
+pub(super) fn set_target_bits(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelError> {
+    const MAP: &str = "TARGET_BITS";
     let map = ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
-    let mut threads: aya::maps::HashMap<&mut MapData, u32, [u64; WORDS]> = map.try_into()?;
-    let before: Vec<u32> = threads.keys().collect::<Result<_, _>>()?;
-    for thread in before {
-        threads.remove(&thread)?;
+    let mut words: aya::maps::Array<&mut MapData, u64> = map.try_into()?;
+    for number in 0..TARGET_WORDS {
+        let bits = pids.iter().map(|pid| target_bit(*pid));
+        let own = bits.filter(|(word, _)| *word == number).map(|(_, bit)| bit);
+        words.set(number, own.fold(0, u64::bitor), 0)?;
     }
     Ok(())
 }
+
+/// Threads that are off the CPU, by their id, as the programs keep them.
+type Threads<'a> = aya::maps::HashMap<&'a mut MapData, u32, [u64; WORDS]>;
+
+/// Words of an [`OffCpu`].
+const WORDS: usize = size_of::<OffCpu>() / 8;
+
+fn threads(ebpf: &mut Ebpf) -> Result<Threads<'_>, KernelError> {
+    const MAP: &str = "OFF_CPU";
+    Ok(ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?.try_into()?)
+}
+
+/// Forgets who is off the CPU, but for threads of these processes.
+pub(super) fn keep_threads(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelError> {
+    let mut threads = threads(ebpf)?;
+    let known: Vec<(u32, [u64; WORDS])> = threads.iter().collect::<Result<_, _>>()?;
+    for (thread, words) in known {
+        let tgid = words[OFF_CPU_TGID / 8] as u32;
+        // It may come back at this very moment.
+        if !pids.contains(&tgid) && threads.remove(&thread).is_err() {
+            tracing::debug!(thread, "a thread that was off the CPU was gone");
+        }
+    }
+    Ok(())
+}
+
+const OFF_CPU_TGID: usize = std::mem::offset_of!(OffCpu, tgid);
+
+const _: () = assert!(OFF_CPU_TGID.is_multiple_of(8), "the lower half of a word");
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut BtfTracePoint, KernelError> {
     let program = ebpf.program_mut(name).ok_or(KernelError::Missing(name))?;

@@ -430,7 +430,8 @@ fn name(
                 user: &UserStack { addresses, flags },
                 activity: Activity::OnCpu,
             };
-            let (stacks, complete) = name_taken(symbolizer, &mut remembered.of_samples, &stack, groupings, now_ns);
+            let (stacks, complete) =
+                name_taken(symbolizer, &mut remembered.of_samples, &stack, groupings, now_ns);
             named.push(Named::Sample {
                 tgid,
                 tid,
