@@ -88,6 +88,13 @@ impl Times {
         wakers: false,
     };
 
+    /// On the CPU, and off it in open spans.
+    pub const IN_SPANS: Self = Self {
+        ticks: true,
+        off_cpu: OffCpu::InSpans,
+        wakers: false,
+    };
+
     /// Off the CPU alone, everywhere, with who made threads runnable.
     pub const WAITS: Self = Self {
         ticks: false,

@@ -46,6 +46,12 @@ impl Activity {
         Self::Stopped,
         Self::Runnable,
     ];
+
+    /// Its number in [`Self::ALL`].
+    #[must_use]
+    pub fn number(self) -> usize {
+        self as usize
+    }
 }
 
 /// An interval that a thread was off the CPU.
@@ -288,7 +294,8 @@ pub(super) fn keep_threads(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelEr
     let mut threads = threads(ebpf)?;
     let known: Vec<(u32, [u64; WORDS])> = threads.iter().collect::<Result<_, _>>()?;
     for (thread, words) in known {
-        let tgid = words[OFF_CPU_TGID / 8] as u32;
+        let [a, b, c, d, ..] = words[OFF_CPU_TGID / 8].to_ne_bytes();
+        let tgid = u32::from_ne_bytes([a, b, c, d]);
         // It may come back at this very moment.
         if !pids.contains(&tgid) && threads.remove(&thread).is_err() {
             tracing::debug!(thread, "a thread that was off the CPU was gone");
@@ -299,7 +306,7 @@ pub(super) fn keep_threads(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelEr
 
 const OFF_CPU_TGID: usize = std::mem::offset_of!(OffCpu, tgid);
 
-const _: () = assert!(OFF_CPU_TGID.is_multiple_of(8), "the lower half of a word");
+const _: () = assert!(OFF_CPU_TGID.is_multiple_of(8), "it is the first half of a word");
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut BtfTracePoint, KernelError> {
     let program = ebpf.program_mut(name).ok_or(KernelError::Missing(name))?;

@@ -98,7 +98,7 @@ pub use picture::{
 
 pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
-pub use spans::{SlowSpan, SpanChild, SpansPicture};
+pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, Times};
 pub use symbols::NamedStack;
 pub use trace::{TraceBatch, TracedHit, TracedValue};
 pub use waits::WaitsPicture;

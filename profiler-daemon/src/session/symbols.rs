@@ -38,6 +38,7 @@ pub enum Named {
     Sample {
         tgid: u32,
         tid: u32,
+        /// When it was taken; of time off the CPU its end.
         ts_ns: u64,
         weight_ns: u64,
         /// What the thread did in that time.
@@ -488,11 +489,13 @@ fn name_interval(
         let wait = wakers::name_wait(symbolizer, interval, functions, now_ns);
         named.push(Named::Wait(Box::new(wait)));
     }
+    let mut ts_ns = interval.start_ns;
     for (number, (activity, weight_ns, (stacks, complete))) in parts.into_iter().enumerate() {
+        ts_ns += weight_ns;
         named.push(Named::Sample {
             tgid,
             tid,
-            ts_ns: interval.end_ns,
+            ts_ns,
             weight_ns,
             activity,
             count: u64::from(number == 0),

@@ -1,16 +1,17 @@
 //! Time off the CPU against the target's own clocks.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use profiler_daemon::{
-    session::{FlamePicture, FlameTimes, SessionInfo},
+    kernel::Activity,
+    session::{FlamePicture, FlameTimes, SessionInfo, SpansPicture},
     symbolize::Grouping,
 };
 use serde_json::Value;
 
 use super::{
     fixture::{Fixture, small_scale, spec},
-    service::{Service, time_under},
+    service::{ROOT, Service, time_under},
 };
 
 /// Where the calls of one function spent their time, by the target's clocks.
@@ -20,7 +21,8 @@ struct Kind {
     wall_ns: u64,
     /// On the CPU.
     cpu_ns: u64,
-    /// Off the CPU, by clocks that were read inside of the calls; the others were read around them.
+    /// On the CPU and off it, by clocks that were read inside of the calls; the others were read around them.
+    on_ns: u64,
     off_ns: u64,
     /// What was asked for of its waits.
     least_ns: u64,
@@ -62,6 +64,7 @@ fn finish(target: &mut Fixture) -> BTreeMap<String, Kind> {
             let kind = Kind {
                 wall_ns: number("wall_ns"),
                 cpu_ns: number("cpu_ns"),
+                on_ns: number("on_ns"),
                 off_ns: number("off_ns"),
                 least_ns: number("least_ns"),
             };
@@ -256,5 +259,124 @@ fn both_times_add_up_to_the_durations() {
         naps.values().all(|time_ns| *time_ns == 0),
         "no nap is that long: {naps:?}"
     );
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// The slowest calls, so many.
+fn watch_spans(service: &Service, session: &SessionInfo, wanted: usize) -> Pictures<SpansPicture> {
+    let watching = service
+        .handle
+        .watch_spans(ROOT, session.name.clone(), 100_000_000, wanted);
+    service.runtime.block_on(watching).unwrap()
+}
+
+type Pictures<P> = tokio::sync::watch::Receiver<Option<Arc<P>>>;
+
+#[test]
+#[ignore = "needs root"]
+fn slow_calls_say_what_they_did_and_where_they_waited() {
+    let service = Service::start();
+    let mut target = Fixture::start("offcpu", &spec("offcpu").args);
+    let places = [
+        ("nap", Activity::Sleeping, "nanosleep"),
+        ("lock", Activity::Sleeping, "lock"),
+        ("birth", Activity::Uninterruptible, "vfork"),
+        ("compete", Activity::Runnable, "compete"),
+    ];
+    let mut views: Vec<_> = places
+        .into_iter()
+        .map(|place| {
+            let session = service.attach(target.pid(), place.0).unwrap();
+            let pictures = watch_spans(&service, &session, 20);
+            (place, session, pictures)
+        })
+        .collect();
+    target.say("go");
+    finish(&mut target);
+    for ((name, activity, within), session, pictures) in &mut views {
+        service.end(session);
+        let picture = service.until(pictures, |picture| picture.ended.is_some());
+        assert_eq!(picture.spans.len(), 20);
+        let untold = picture.lost.get("off_cpu_unseen").copied().unwrap_or(0);
+        let mut as_expected = 0;
+        for span in &picture.spans {
+            let times = span.times.expect("it was watched from the start");
+            assert_eq!(times.iter().sum::<u64>(), span.duration_ns, "{name}: {span:?}");
+            let Some(wait) = &span.longest_wait else { continue };
+            assert!(wait.time_ns <= times[wait.activity.number()], "{name}: {span:?}");
+            assert!(wait.offset_ns <= span.duration_ns, "{name}: {span:?}");
+            let functions: Vec<&str> = wait
+                .stack
+                .iter()
+                .map(|frame| &*picture.frames[frame.0 as usize].function)
+                .collect();
+            let is_there =
+                functions.contains(name) && functions.iter().any(|function| function.contains(*within));
+            as_expected += u64::from(wait.activity == *activity && is_there);
+        }
+        println!("{name}: {:?}, {:?}", picture.spans[0], picture.lost);
+        // Where the machine is busy, some wait for a CPU for longer than for anything else.
+        assert!(
+            as_expected + untold >= if small_scale() { 1 } else { 10 },
+            "{name}: {as_expected} of 20 waited as asked"
+        );
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn many_calls_add_up_to_the_targets_clocks() {
+    const HZ: u32 = 997;
+    let service = Service::start();
+    let mut args = spec("many_waits").args;
+    if let Ok(calls) = std::env::var("PROFILER_CALLS") {
+        args = vec![calls];
+    }
+    let mut target = Fixture::start("many_waits", &args);
+    let session = service.attach_at(target.pid(), "step", HZ).unwrap();
+    let mut pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::Both);
+    let mut spans = watch_spans(&service, &session, 100);
+    let mut latency = service.watch_latency(&session);
+    target.say("go");
+    let kind = finish(&mut target)["step"];
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let spans = service.until(&mut spans, |picture| picture.ended.is_some());
+    let latency = service.until(&mut latency, |picture| picture.ended.is_some());
+    let summary = &super::service::function(&latency, "step").summaries.since_start;
+    let in_calls_ns = summary.count * summary.times.unwrap().mean_ns;
+    let mut times = by_activity(&picture);
+    let sampled_ns = times.remove("on the CPU").unwrap_or(0);
+    let off_ns: u64 = times.values().sum();
+    println!(
+        "{} calls of {in_calls_ns} ns in all: off the CPU {times:?}, sampled on it {sampled_ns} ns; the target: {kind:?}; lost {:?}",
+        summary.count, picture.lost
+    );
+    if !small_scale() {
+        assert_seen(&picture.lost);
+        kind.assert_off("step", off_ns, &picture.lost);
+    }
+    let on_ns = in_calls_ns - off_ns as f64;
+    let cpu_ns = kind.on_ns as f64;
+    // What was lost is not off the CPU, and a slow machine takes part of the durations for its own.
+    if picture.lost.is_empty() && !small_scale() {
+        assert!(
+            (on_ns - cpu_ns).abs() <= cpu_ns / 50.0,
+            "{on_ns} of {cpu_ns} ns on the CPU"
+        );
+        // Each tick is of one call or of none: as many as are expected, give or take five deviations.
+        let period_ns = 1e9 / f64::from(HZ);
+        let error_ns = 5.0 * (cpu_ns * period_ns).sqrt();
+        assert!(
+            (sampled_ns as f64 - cpu_ns).abs() <= cpu_ns / 50.0 + error_ns,
+            "{sampled_ns} of {cpu_ns} ns were sampled"
+        );
+    }
+    assert!(!spans.spans.is_empty());
+    for span in &spans.spans {
+        let times = span.times.expect("it was watched from the start");
+        assert_eq!(times.iter().sum::<u64>(), span.duration_ns, "{span:?}");
+    }
     assert_eq!(target.finish().status, Some(0));
 }
