@@ -21,7 +21,7 @@ use super::{
     hits::HitMaps,
     multi::MultiPrograms,
     object,
-    off_cpu::{self, SharedStacks, Watch},
+    off_cpu::{self, Interval, SharedStacks, StillOff, Watch},
     ring::HitStacks,
     sampler::{self, Sampler},
     unwind_maps::UnwindMaps,
@@ -358,6 +358,24 @@ impl Engine {
             off_cpu::keep_threads(&mut self.ebpf, &pids)?;
         }
         Ok(())
+    }
+
+    /// Watches the scheduler no more, until it is asked to again; who is off the CPU now.
+    pub fn stop_watch(&mut self) -> Vec<StillOff> {
+        let Some(watch) = self.scheduler.take() else {
+            return Vec::new();
+        };
+        watch.stop(&mut self.ebpf);
+        StillOff::all(&mut self.ebpf).unwrap_or_else(|error| {
+            tracing::warn!(%error, "who is off the CPU could not be read");
+            Vec::new()
+        })
+    }
+
+    /// An interval that had not ended at `now_ns`. Its stack is known when all records before have been read.
+    #[must_use]
+    pub fn interval_of(&self, still_off: &StillOff, now_ns: u64) -> Option<Interval> {
+        still_off.interval(&self.shared_stacks, now_ns)
     }
 
     /// Hands over the records that are there, at most `limit`; returns how many there were.

@@ -42,6 +42,6 @@ pub use error::KernelError;
 pub use gates::{Gate, Gates};
 pub use hits::{HitCounts, HitSpec, LookSpec};
 pub(crate) use object::prepare;
-pub use off_cpu::{Activity, Interval, SharedStack};
+pub use off_cpu::{Activity, Interval, SharedStack, StillOff};
 pub use ring::{Hit, ReadValue, Record, UserStack};
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

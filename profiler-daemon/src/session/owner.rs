@@ -30,7 +30,7 @@ use super::{
 use crate::{
     cache::Folder,
     follow::Following,
-    kernel::{Ability, Engine, Times},
+    kernel::{Ability, Engine, OffCpu, Times},
     plan::scope::Step,
     symbolize::{Groupings, SideLoaded},
 };
@@ -719,6 +719,13 @@ impl Owner {
         let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
             return;
         };
+        // In calls it is not known which are open.
+        let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
+            running.engine.stop_watch()
+        } else {
+            Vec::new()
+        };
+        let still_off_ns = monotonic_ns();
         // The clocks stand still until the last samples are counted; other sessions' go on below.
         if session.samples()
             && let Err(error) = running.engine.sample(&[], session.frequency_hz)
@@ -732,10 +739,11 @@ impl Owner {
         running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
         running.groupings.extend(session.groupings());
         while running.drain(now_ns) == MAX_RECORDS {}
+        running.send_still_off(&still_off, &session.pids(), still_off_ns);
         // Bounded: the thread names what it has been given and no more.
         while let Some(batch) = running.symbols.take_last() {
             Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
-            session.take(&batch);
+            session.take_last(&batch);
             for other in self.sessions.values_mut() {
                 other.take(&batch);
             }

@@ -1,8 +1,13 @@
 //! Time off the CPU against the target's own clocks.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use profiler_daemon::{
+    aggregate::waits::{self, Waiting},
     kernel::Activity,
     session::{FlamePicture, FlameTimes, SessionInfo, SpansPicture},
     symbolize::Grouping,
@@ -377,6 +382,69 @@ fn many_calls_add_up_to_the_targets_clocks() {
     for span in &spans.spans {
         let times = span.times.expect("it was watched from the start");
         assert_eq!(times.iter().sum::<u64>(), span.duration_ns, "{span:?}");
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_wait_that_goes_on_is_drawn_at_the_end() {
+    let service = Service::start();
+    let mut target = Fixture::start("offcpu", &["3".into()]);
+    let [drawn, waited] = [(), ()].map(|()| service.attach(target.pid(), "").unwrap());
+    let mut pictures = service.watch_flame_of(&drawn, Grouping::Function, FlameTimes::OffCpu);
+    let mut waits = service.watch_waits(&waited);
+    target.say("go");
+    finish(&mut target);
+    // It has said its last, and waits for input now.
+    let idle = Instant::now();
+    while idle.elapsed() < Duration::from_millis(300) {
+        let seen = service.until(&mut pictures, |_| true);
+        assert!(seen.ended.is_none());
+    }
+    let least_ns = u64::try_from(idle.elapsed().as_nanos()).unwrap() / 2;
+    service.end(&drawn);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let stacks = stacks(&picture);
+    for thread in ["read_line", "speaker", "holder"] {
+        let going_on = |(stack, ns): &(String, u64)| {
+            stack.contains(thread) && stack.ends_with("[sleeping];[goes on]") && *ns >= least_ns
+        };
+        assert!(stacks.iter().any(going_on), "{thread}: {stacks:#?}");
+    }
+    // The other session was not told, and is not ended by that.
+    service.end(&waited);
+    let picture = service.until(&mut waits, |picture| picture.ended.is_some());
+    assert!(picture.total.waited_ns > 0);
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_wait_that_goes_on_is_in_the_tree_at_the_end() {
+    let service = Service::start();
+    let mut target = Fixture::start("offcpu", &["3".into()]);
+    let session = service.attach(target.pid(), "").unwrap();
+    let mut pictures = service.watch_waits(&session);
+    target.say("go");
+    finish(&mut target);
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let mut going_on: Vec<&str> = Vec::new();
+    for node in picture
+        .nodes
+        .iter()
+        .filter(|node| node.kind == waits::Kind::GoesOn)
+    {
+        let waits::Kind::Waited(place, waiting) = &picture.nodes[node.parent.unwrap()].kind else {
+            panic!("nothing but a wait goes on")
+        };
+        assert_eq!(*waiting, Waiting::Sleeping);
+        let stack = place.stack.iter();
+        going_on.extend(stack.map(|frame| &*picture.frames[frame.0 as usize].function));
+    }
+    for thread in ["speaker", "holder"] {
+        assert!(going_on.contains(&thread), "{thread}: {going_on:?}");
     }
     assert_eq!(target.finish().status, Some(0));
 }
