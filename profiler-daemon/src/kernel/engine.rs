@@ -360,6 +360,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Watches the scheduler, be it that there are no targets yet, so that these are seen at once.
+    ///
+    /// # Errors
+    /// Where the kernel refuses the programs.
+    pub fn ready_watch(&mut self) -> Result<(), KernelError> {
+        if self.scheduler.is_none() {
+            self.scheduler = Some(Watch::start(&mut self.ebpf)?);
+        }
+        Ok(())
+    }
+
     /// Watches the scheduler no more, until it is asked to again; who is off the CPU now.
     pub fn stop_watch(&mut self) -> Vec<StillOff> {
         let Some(watch) = self.scheduler.take() else {

@@ -306,13 +306,7 @@ impl Watch {
     /// # Errors
     /// Where the kernel refuses the programs, or has no types of its tracepoints.
     pub fn start(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
-        let btf = Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))?;
-        for (name, tracepoint) in PROGRAMS {
-            let program = program(ebpf, name)?;
-            if program.fd().is_err() {
-                program.load(tracepoint, &btf)?;
-            }
-        }
+        Self::load(ebpf)?;
         // Those that were off the CPU when the scheduler was last watched.
         keep_threads(ebpf, &[])?;
         let mut watch = Self { links: Vec::new() };
@@ -326,6 +320,24 @@ impl Watch {
             }
         }
         Ok(watch)
+    }
+
+    /// Loads the programs, which takes a while the first time.
+    fn load(ebpf: &mut Ebpf) -> Result<(), KernelError> {
+        if PROGRAMS
+            .iter()
+            .all(|(name, _)| program(ebpf, name).is_ok_and(|program| program.fd().is_ok()))
+        {
+            return Ok(());
+        }
+        let btf = Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))?;
+        for (name, tracepoint) in PROGRAMS {
+            let program = program(ebpf, name)?;
+            if program.fd().is_err() {
+                program.load(tracepoint, &btf)?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends. A thread that is off the CPU is not seen to come back.

@@ -624,7 +624,11 @@ impl Owner {
             wanted.map(Session::times).fold(Times::default(), Times::or)
         };
         let targets: Vec<(u32, Times)> = ready.iter().map(|pid| (*pid, times_of(pid))).collect();
-        let sampled = running.engine.sample(&targets, frequency_hz);
+        let is_watched = sampled().any(|session| session.times().off_cpu != OffCpu::No);
+        let mut sampled = running.engine.sample(&targets, frequency_hz);
+        if is_watched && sampled.is_ok() {
+            sampled = running.engine.ready_watch();
+        }
         let (pids, now_ns) = (if sampled.is_ok() { &*ready } else { &[] }, monotonic_ns());
         for session in self.sessions.values_mut() {
             session.note_sampled(pids, now_ns);
