@@ -6,6 +6,7 @@ mod estimate;
 mod fake;
 mod spans;
 mod syscalls;
+mod timeline;
 mod trace;
 mod waits;
 

@@ -35,6 +35,8 @@ pub enum Counter {
     SyscallLimit = 13,
     /// System calls that were not followed, because too many were open at once.
     SyscallOpenLimit = 14,
+    /// Such intervals whose end was not seen: the thread left the CPU anew without having come back.
+    OffCpuUnseen = 15,
 }
 
 /// Entries of the counter array: the counters, rounded up to a power of two so that an index can be masked.

@@ -35,6 +35,16 @@ pub const MAX_OPEN_CALLS: u32 = 32_768;
 /// `syscall_limit`.
 pub const MAX_CALL_COUNTS: u32 = 16_384;
 
+/// Processes that are sampled are told from others by so many words of bits first, which is quicker than to look them up;
+/// a power of two.
+pub const TARGET_WORDS: u32 = 64;
+
+/// The word and bit of [`TARGET_WORDS`] that a process shares with some others.
+#[must_use]
+pub const fn target_bit(tgid: u32) -> (u32, u64) {
+    (tgid / 64 % TARGET_WORDS, 1 << (tgid % 64))
+}
+
 /// Stacks that may be named without their being sent again, by intervals off the CPU among others; a power of two.
 pub const MAX_SHARED_STACKS: u32 = 16_384;
 

@@ -41,14 +41,16 @@ pub struct Settings {
     pub seed: u32,
     /// Offset of `thread_info.status` in `task_struct`: what kind of system call the thread is in.
     pub status_offset: u32,
+    /// Offset of `tgid` in `task_struct`: a thread's process in the initial PID namespace.
+    pub tgid_offset: u32,
 }
 
-assert_layout!(Settings, size 68,
+assert_layout!(Settings, size 72,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
     xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
-    fs_base_offset at 52, pid_offset at 56, seed at 60,
-    status_offset at 64);
+    fs_base_offset at 52, pid_offset at 56, seed at 60, status_offset at 64,
+    tgid_offset at 68);
 
 /// How a process is sampled.
 #[repr(C)]

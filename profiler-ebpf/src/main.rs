@@ -188,15 +188,22 @@ pub fn off_cpu_switch(ctx: BtfTracePointContext) -> i32 {
     } else {
         state
     };
-    off_cpu::leave(ctx.as_ptr(), state);
-    off_cpu::come(next, task::id_of(next));
+    if off_cpu::may_be_target(task::process()) {
+        off_cpu::leave(ctx.as_ptr(), state);
+    }
+    if off_cpu::may_be_target(task::process_of(next)) {
+        off_cpu::come(next, task::id_of(next));
+    }
     0
 }
 
 /// A thread is made runnable. Runs as the one that does so.
 #[btf_tracepoint(function = "sched_waking")]
 pub fn off_cpu_wake(ctx: BtfTracePointContext) -> i32 {
-    off_cpu::wake(ctx.as_ptr(), task::id_of(ctx.arg(0)));
+    let woken = ctx.arg(0);
+    if off_cpu::may_be_target(task::process_of(woken)) {
+        off_cpu::wake(ctx.as_ptr(), task::id_of(woken));
+    }
     0
 }
 

@@ -15,7 +15,7 @@ use profiler_common::{
     limits::{
         MAX_CALL_COUNTS, MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_OFF_CPU, MAX_OPEN_CALLS, MAX_PROBES,
         MAX_SHARED_STACKS, MAX_SITES, MAX_UNWIND_CHUNKS, MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES,
-        MAX_UNWIND_PAGES, RING_BYTES,
+        MAX_UNWIND_PAGES, RING_BYTES, TARGET_WORDS,
     },
     probe::ProbeSlot,
     settings::{Sampling, Settings},
@@ -78,6 +78,10 @@ pub static TAKEN_STACKS: TaskStorage<TakenStack> = TaskStorage::new();
 /// Processes to sample, and how.
 #[btf_map]
 pub static TARGETS: HashMap<u32, Sampling, 4096> = HashMap::new();
+
+/// Bits of the processes in [`TARGETS`], see [`profiler_common::limits::target_bit`].
+#[btf_map]
+pub static TARGET_BITS: Array<u64, { TARGET_WORDS as usize }> = Array::new();
 
 /// Samples and span ends, on their way to the daemon.
 #[btf_map]
@@ -182,6 +186,7 @@ pub static SETTINGS: Settings = Settings {
     pid_offset: 0,
     seed: 0,
     status_offset: 0,
+    tgid_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -214,6 +219,7 @@ setting!(fs_base_offset);
 setting!(pid_offset);
 setting!(seed);
 setting!(status_offset);
+setting!(tgid_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

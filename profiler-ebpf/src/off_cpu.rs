@@ -11,7 +11,7 @@ use aya_ebpf::helpers::{
 };
 use profiler_common::{
     counter::Counter,
-    limits::MAX_DEPTH,
+    limits::{MAX_DEPTH, target_bit},
     record::{self, OffCpuHeader, SpanRef},
     settings::Sampling,
     thread::{OffCpu, ThreadState},
@@ -19,12 +19,18 @@ use profiler_common::{
 
 use crate::{
     emit::{self, BPF_RB_NO_WAKEUP, Fill},
-    maps::{self, HASHED_THREADS, OFF_CPU, OFF_CPU_SCRATCH, RING, TARGETS, THREADS},
+    maps::{self, HASHED_THREADS, OFF_CPU, OFF_CPU_SCRATCH, RING, TARGET_BITS, TARGETS, THREADS},
     open_spans,
     plain::set,
     shared_stack::{self, StackScratch, WithKernel, bounded, masked},
     task,
 };
+
+/// Of a map: the key must not be there yet.
+const BPF_NOEXIST: u64 = 1;
+
+/// `-EEXIST`.
+const EXISTS: i32 = -17;
 
 /// The records as they are put together.
 #[repr(C)]
@@ -40,6 +46,14 @@ pub struct OffCpuScratch {
 struct IntervalRecord {
     header: OffCpuHeader,
     spans: [SpanRef; MAX_DEPTH],
+}
+
+/// Whether a process is sampled, as far as a bit that it may share with others tells: most threads that the scheduler
+/// deals with are passed over by this alone.
+#[inline(always)]
+pub fn may_be_target(tgid: u32) -> bool {
+    let (word, bit) = target_bit(tgid);
+    TARGET_BITS.get(word).is_some_and(|bits| bits & bit != 0)
 }
 
 /// The current thread leaves the CPU, in this state.
@@ -86,7 +100,17 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         asks_waker: u32::from(sampling.flags & Sampling::WAKERS != 0),
         zero: 0,
     };
-    if OFF_CPU.insert(ids as u32, &off, 0).is_err() {
+    let thread = ids as u32;
+    match OFF_CPU.insert(thread, &off, BPF_NOEXIST) {
+        Ok(()) => return 0,
+        Err(EXISTS) => {
+            // It was not seen to come back: nobody knows when it did.
+            emit::count(Counter::OffCpuAttempted);
+            emit::count(Counter::OffCpuUnseen);
+        }
+        Err(_) => {}
+    }
+    if OFF_CPU.insert(thread, &off, 0).is_err() {
         emit::count(Counter::OffCpuAttempted);
         emit::count(Counter::OffCpuLimit);
     }

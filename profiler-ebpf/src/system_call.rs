@@ -21,7 +21,7 @@ use profiler_common::{
 use crate::{
     atomic, emit,
     maps::{CALL_COUNTS, CALL_SCRATCH, CALL_WATCH, OPEN_CALLS, TARGETS},
-    open_spans,
+    off_cpu, open_spans,
     plain::set,
     shared_stack::{self, StackScratch, WithKernel},
     span::span_at,
@@ -155,6 +155,9 @@ const ORIGINAL_AX_OFFSET: usize = 120;
 /// How a process's calls are counted, if they are.
 #[inline(always)]
 fn watched(tgid: u32) -> Option<u64> {
+    if !off_cpu::may_be_target(tgid) {
+        return None;
+    }
     // SAFETY: the value is read at once.
     let flags = unsafe { TARGETS.get(tgid)?.flags };
     if flags & Sampling::SYSCALLS == 0 {

@@ -30,6 +30,13 @@ pub fn id() -> u32 {
     unsafe { bpf_get_current_pid_tgid() as u32 }
 }
 
+/// The current thread's process, in the initial PID namespace.
+#[inline(always)]
+pub fn process() -> u32 {
+    // SAFETY: the helper takes nothing.
+    (unsafe { bpf_get_current_pid_tgid() } >> 32) as u32
+}
+
 /// A thread's id, in the initial PID namespace. `task` is its `task_struct`, as a tracepoint gives it.
 #[inline(always)]
 pub fn id_of(task: *mut c_void) -> u32 {
@@ -52,6 +59,13 @@ pub fn is_in_compat_call() -> bool {
     // SAFETY: the offset is this kernel's, from its BTF; the helper checks the address.
     let status = unsafe { bpf_probe_read_kernel(address as *const u32) };
     status.is_ok_and(|status| status & TS_COMPAT != 0)
+}
+
+/// The same of a thread's process.
+#[inline(always)]
+pub fn process_of(task: *mut c_void) -> u32 {
+    // SAFETY: as in `id_of`.
+    unsafe { *task.cast::<u8>().add(maps::tgid_offset() as usize).cast::<u32>() }
 }
 
 /// The current thread's open spans, if it has any state yet.
@@ -122,13 +136,6 @@ fn stored(flags: u64) -> Option<*mut ThreadState> {
         )
     };
     if state.is_null() { None } else { Some(state.cast()) }
-}
-
-/// The current thread's process, in the initial PID namespace.
-#[inline(always)]
-pub fn process() -> u32 {
-    // SAFETY: the helper takes nothing.
-    unsafe { (bpf_get_current_pid_tgid() >> 32) as u32 }
 }
 
 /// Where the thread's user registers are, as `struct pt_regs`: those it has, or will have again, in user space.

@@ -30,8 +30,8 @@ impl Detail {
     #[must_use]
     pub fn fitting(rows: usize, spans: usize) -> Self {
         let each = rows / spans.max(1);
-        // A line for the call itself, one that the stack begins with.
-        let room = each.saturating_sub(2);
+        // A line for the call itself, one for what it did, one that the stack begins with.
+        let room = each.saturating_sub(3);
         Self {
             children: room / 2,
             frames: room - room / 2,
@@ -51,8 +51,11 @@ pub fn spans(state: &SpansState, origin_ns: u64, detail: Detail) -> Vec<Line> {
             &format!("{number:<width$}", width = last + 1),
             origin_ns,
         ));
+        if detail.frames > 0 {
+            lines.extend(times(span));
+        }
         lines.extend(children(span, detail.children));
-        lines.extend(stack(state, span, detail.frames));
+        lines.extend(places(state, span, detail.frames));
     }
     if state.spans.is_empty() {
         let why = if state.calls == 0 {
@@ -85,6 +88,68 @@ fn head(span: &v1::Span, number: &str, origin_ns: u64) -> Line {
         line = trace::with_value(line, value, if at == 0 { "  " } else { " " });
     }
     line
+}
+
+/// What the thread did in a call, what took no time left out.
+fn times(span: &v1::Span) -> Vec<Line> {
+    let Some(times) = &span.times else {
+        return Vec::new();
+    };
+    let parts = [
+        ("on the CPU", times.on_cpu_ns),
+        ("sleeping", times.sleeping_ns),
+        ("uninterruptible", times.uninterruptible_ns),
+        ("stopped", times.stopped_ns),
+        ("runnable", times.runnable_ns),
+    ];
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(_, ns)| *ns > 0)
+        .map(|(what, ns)| format!("{} {what}", units::duration(ns as f64)))
+        .collect();
+    indented(vec![Line::of(Style::Plain, parts.join(", "))], "time:")
+}
+
+/// Where a call waited longest, and where most samples of it are: what took longer comes first, and alone where there is no
+/// room for both.
+fn places(state: &SpansState, span: &v1::Span, most: usize) -> Vec<Line> {
+    let Some(wait) = &span.longest_wait else {
+        return stack(state, span, most);
+    };
+    let ran_ns = span.times.as_ref().map_or(0, |times| times.on_cpu_ns);
+    if wait.time_ns < ran_ns {
+        if most < ROOM_FOR_BOTH {
+            return stack(state, span, most);
+        }
+        let mut lines = stack(state, span, most - most / 2);
+        lines.extend(longest_wait(state, span, wait, most / 2));
+        return lines;
+    }
+    if most < ROOM_FOR_BOTH || span.samples == 0 {
+        return longest_wait(state, span, wait, most);
+    }
+    let mut lines = longest_wait(state, span, wait, most - most / 2);
+    lines.extend(stack(state, span, most / 2));
+    lines
+}
+
+/// Lines of stacks from which on two are shown.
+const ROOM_FOR_BOTH: usize = 6;
+
+fn longest_wait(state: &SpansState, span: &v1::Span, wait: &v1::SpanWait, most: usize) -> Vec<Line> {
+    let of = if span.waits > 1 {
+        format!(", the longest of {}", units::count(span.waits))
+    } else {
+        String::new()
+    };
+    let title = format!(
+        "{} [{}] at +{}{of}",
+        units::duration(wait.time_ns as f64),
+        terminal(&wait.activity),
+        units::duration(wait.offset_ns as f64),
+    );
+    let lines = indented(vec![Line::of(Style::Faint, title)], "wait:");
+    with_frames(lines, span, &state.waited(wait).rev().collect::<Vec<_>>(), most)
 }
 
 fn children(span: &v1::Span, most: usize) -> Vec<Line> {
@@ -152,8 +217,12 @@ fn stack(state: &SpansState, span: &v1::Span, most: usize) -> Vec<Line> {
         units::count(span.samples),
         if span.samples == 1 { "" } else { "s" }
     );
-    let mut lines = indented(vec![Line::of(Style::Faint, of)], "stack:");
-    let frames: Vec<&v1::Frame> = state.stack(span).rev().collect();
+    let lines = indented(vec![Line::of(Style::Faint, of)], "stack:");
+    with_frames(lines, span, &state.stack(span).rev().collect::<Vec<_>>(), most)
+}
+
+/// Lines, and below them frames, innermost first, up to that of the call.
+fn with_frames(mut lines: Vec<Line>, span: &v1::Span, frames: &[&v1::Frame], most: usize) -> Vec<Line> {
     // Who calls it is the same for most calls; JSON has it.
     let name = span.function.as_ref().map_or("", |function| &function.name);
     let own = frames.iter().rposition(|frame| frame.function == name);
@@ -280,6 +349,19 @@ pub(crate) mod tests {
                     samples: 12,
                     stack_samples: 9,
                     stack: vec![1, 3, 2],
+                    times: Some(v1::SpanTimes {
+                        on_cpu_ns: 5_900_000,
+                        sleeping_ns: 25_000_000,
+                        runnable_ns: 100_000,
+                        ..Default::default()
+                    }),
+                    waits: 3,
+                    longest_wait: Some(v1::SpanWait {
+                        activity: "sleeping".into(),
+                        offset_ns: 1_500_000,
+                        time_ns: 20_000_000,
+                        stack: vec![1, 3, 4],
+                    }),
                     ..Default::default()
                 },
                 v1::Span {
@@ -298,6 +380,7 @@ pub(crate) mod tests {
                 frame(1, "main", "", 0),
                 frame(2, "compress\x1b[2J", "/src/zlib.c", 210),
                 frame(3, "handle_request", "/src/server.c", 55),
+                frame(4, "read", "", 0),
             ],
             calls: 12_345,
             window_ns: 10_000_000_000,
@@ -320,8 +403,13 @@ pub(crate) mod tests {
             texts(&spans(&sample(), 3_000_000_000, Detail::FULL)),
             [
                 "#1  31.0 ms  handle_request  at 2.041337 s  thread 4631  n=7",
+                "    time:   5.90 ms on the CPU, 25.0 ms sleeping, 100 µs runnable",
                 "    inside:   +12.0 µs  main.cc:1310",
                 "              +1.20 ms  recv@main.cc:1312  3.10 ms",
+                "    wait:   20.0 ms [sleeping] at +1.50 ms, the longest of 3",
+                "        read",
+                "        handle_request  server.c:55",
+                "        … and 1 caller",
                 "    stack:  9 of 12 samples",
                 "        compress\\u{1b}[2J  zlib.c:210",
                 "        handle_request  server.c:55",

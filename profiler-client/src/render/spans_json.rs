@@ -75,11 +75,31 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
         "sampled": !span.not_sampled,
         "samples": integer(span.samples),
         "stack_samples": integer(span.stack_samples),
+        "times_ns": span.times.as_ref().map(times),
+        "waits": integer(span.waits),
+        "longest_wait": span.longest_wait.as_ref().map(|wait| {
+            json!({
+                "activity": wait.activity,
+                "offset_ns": integer(wait.offset_ns),
+                "time_ns": integer(wait.time_ns),
+                "stack": state.waited(wait).map(frame).collect::<Vec<_>>(),
+            })
+        }),
     });
     let tail = tail.to_string();
     lines.push(',');
     lines.push_str(tail.strip_prefix('{').unwrap_or(&tail));
     lines.push('\n');
+}
+
+fn times(times: &v1::SpanTimes) -> Value {
+    json!({
+        "on_cpu": integer(times.on_cpu_ns),
+        "sleeping": integer(times.sleeping_ns),
+        "uninterruptible": integer(times.uninterruptible_ns),
+        "stopped": integer(times.stopped_ns),
+        "runnable": integer(times.runnable_ns),
+    })
 }
 
 #[cfg(test)]
@@ -112,7 +132,10 @@ mod tests {
                 "stack",
                 "sampled",
                 "samples",
-                "stack_samples"
+                "stack_samples",
+                "times_ns",
+                "waits",
+                "longest_wait"
             ]
         );
         assert_eq!(
@@ -138,6 +161,19 @@ mod tests {
                 &objects[1]["children_left_out"]
             ),
             (&Value::Null, &json!([]), &json!(3))
+        );
+        assert_eq!(
+            objects[0]["times_ns"],
+            json!({"on_cpu": 5_900_000, "sleeping": 25_000_000, "uninterruptible": 0, "stopped": 0, "runnable": 100_000})
+        );
+        let wait = &objects[0]["longest_wait"];
+        assert_eq!(
+            (&wait["activity"], &wait["time_ns"], &wait["stack"][1]["function"]),
+            (&json!("sleeping"), &json!(20_000_000), &json!("handle_request"))
+        );
+        assert_eq!(
+            (&objects[1]["times_ns"], &objects[1]["longest_wait"]),
+            (&Value::Null, &Value::Null)
         );
         assert_eq!(
             objects[2],

@@ -14,8 +14,8 @@ const TOP: f64 = 84.0;
 /// Height of a panel's picture, and of it with its label and a gap.
 const HEIGHT: f64 = 64.0;
 const PITCH: f64 = 104.0;
-/// Points that a panel has room for: each pixel one.
-const MOST_POINTS: usize = PANEL as usize;
+/// Points that a panel has room for: one for each pixel of its width.
+const MOST_POINTS: usize = 1140;
 /// Marks on the axis of time.
 const MARKS: u32 = 10;
 

@@ -132,6 +132,7 @@ fn line(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
             .and(Style::Plain, format!("[interrupt] {}", place(state, node))),
         WaitKind::Ran => line.and(Style::Plain, "[ran]"),
         WaitKind::Runnable => line.and(Style::Plain, "[runnable] waited for a CPU"),
+        WaitKind::GoesOn => line.and(Style::Plain, "[goes on]"),
         WaitKind::Unseen | WaitKind::Unspecified => line.and(Style::Faint, "[not seen who ended it]"),
     }
 }

@@ -39,6 +39,7 @@ fn object(state: &WaitsState, id: usize, node: &v1::WaitNode) -> Value {
         WaitKind::Interrupt => "interrupt",
         WaitKind::Ran => "ran",
         WaitKind::Runnable => "runnable",
+        WaitKind::GoesOn => "goes_on",
         WaitKind::Unseen | WaitKind::Unspecified => "unseen",
     };
     let of_thread = matches!(node.kind(), WaitKind::Waited | WaitKind::Woken);

@@ -62,8 +62,12 @@ impl SpansState {
         if spans.iter().any(|span| span.function.is_none()) {
             return Err(Malformed("a call of no function"));
         }
-        let mut stacks = spans.iter().flat_map(|span| &span.stack);
-        if stacks.any(|id| !frames.contains_key(id)) {
+        let waited = |span: &'_ v1::Span| span.longest_wait.clone().map_or_else(Vec::new, |wait| wait.stack);
+        let mut stacks = spans.iter().flat_map(|span| {
+            let own = span.stack.iter().copied();
+            own.chain(waited(span)).collect::<Vec<_>>()
+        });
+        if stacks.any(|id| !frames.contains_key(&id)) {
             return Err(Malformed("a stack with a frame that it has not named"));
         }
         *self = Self {
@@ -86,7 +90,17 @@ impl SpansState {
     /// A call's stack, root first.
     #[must_use]
     pub fn stack<'a>(&'a self, span: &'a v1::Span) -> impl DoubleEndedIterator<Item = &'a v1::Frame> {
-        span.stack.iter().filter_map(|id| self.frames.get(id))
+        self.named(&span.stack)
+    }
+
+    /// Where a call waited, root first.
+    #[must_use]
+    pub fn waited<'a>(&'a self, wait: &'a v1::SpanWait) -> impl DoubleEndedIterator<Item = &'a v1::Frame> {
+        self.named(&wait.stack)
+    }
+
+    fn named<'a>(&'a self, stack: &'a [u32]) -> impl DoubleEndedIterator<Item = &'a v1::Frame> {
+        stack.iter().filter_map(|id| self.frames.get(id))
     }
 }
 

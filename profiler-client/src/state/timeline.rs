@@ -1,6 +1,6 @@
 //! Counters over time as the client knows them: the buckets that are kept, and what all of them add up to.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use profiler_proto::v1;
 
@@ -194,11 +194,9 @@ impl TimelineState {
         }
         if self.threads.len() > 2 * MAX_BUCKETS {
             // Those that are gone from all that is kept.
-            let mut kept: HashMap<u32, ()> = HashMap::new();
-            for thread in self.buckets.iter().flat_map(|bucket| &bucket.threads) {
-                kept.insert(thread.tid, ());
-            }
-            self.threads.retain(|tid, _| kept.contains_key(tid));
+            let threads = self.buckets.iter().flat_map(|bucket| &bucket.threads);
+            let kept: HashSet<u32> = threads.map(|thread| thread.tid).collect();
+            self.threads.retain(|tid, _| kept.contains(tid));
         }
     }
 
@@ -214,6 +212,7 @@ impl TimelineState {
     }
 
     /// The kept buckets of the last so many nanoseconds.
+    #[must_use]
     pub fn last(&self, range_ns: u64) -> impl DoubleEndedIterator<Item = &Bucket> + Clone {
         let end_ns = self.buckets.back().map_or(0, |bucket| bucket.to_ns);
         let from_ns = end_ns.saturating_sub(range_ns);
@@ -254,7 +253,9 @@ impl TimelineState {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     fn count(count: u64) -> v1::Count {

@@ -7,6 +7,9 @@ use super::flame::FlameState;
 /// The module of frames that say what a thread did off the CPU.
 pub const OFF_CPU: &str = "[off-cpu]";
 
+/// Such a frame, of what goes on when the session ends.
+const GOES_ON: &str = "[goes on]";
+
 /// What threads did, by the innermost frame of their stacks; `on_cpu` where they ran.
 pub const ACTIVITIES: [&str; 5] = ["on_cpu", "sleeping", "uninterruptible", "stopped", "runnable"];
 
@@ -15,8 +18,20 @@ pub const ACTIVITIES: [&str; 5] = ["on_cpu", "sleeping", "uninterruptible", "sto
 pub fn times(state: &FlameState) -> [(u64, u64); ACTIVITIES.len()] {
     let mut times = [(0_u64, 0_u64); ACTIVITIES.len()];
     for (id, weight) in &state.weights {
-        let frame = state.nodes.get(id).and_then(|node| state.frames.get(&node.frame));
-        let (inside_ns, outside_ns) = &mut times[frame.map_or(0, activity)];
+        let at = |id: u32| {
+            let node = state.nodes.get(&id)?;
+            Some((state.frames.get(&node.frame)?, node.parent))
+        };
+        // What still goes on says so innermost.
+        let innermost = at(*id).and_then(|(frame, parent)| {
+            let goes_on = frame.module == OFF_CPU && frame.function == GOES_ON;
+            if goes_on {
+                at(parent)
+            } else {
+                Some((frame, parent))
+            }
+        });
+        let (inside_ns, outside_ns) = &mut times[innermost.map_or(0, |(frame, _)| activity(frame))];
         *inside_ns = inside_ns.saturating_add(weight.inside_ns);
         *outside_ns = outside_ns.saturating_add(weight.outside_ns);
     }
@@ -67,13 +82,21 @@ mod tests {
                 frame(2, "[sleeping]", OFF_CPU),
                 frame(3, "[runnable]", OFF_CPU),
                 frame(4, "[sleeping]", "program"),
+                frame(5, "[goes on]", OFF_CPU),
             ],
-            nodes: vec![node(1, 0, 1), node(2, 1, 2), node(3, 1, 3), node(4, 1, 4)],
+            nodes: vec![
+                node(1, 0, 1),
+                node(2, 1, 2),
+                node(3, 1, 3),
+                node(4, 1, 4),
+                node(5, 2, 5),
+            ],
             weights: vec![
                 weight(1, 1, 10),
                 weight(2, 2, 20),
                 weight(3, 4, 40),
                 weight(4, 8, 80),
+                weight(5, 16, 160),
             ],
             ..Default::default()
         };

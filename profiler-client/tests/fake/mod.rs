@@ -5,6 +5,7 @@
 mod source;
 mod spans;
 mod syscalls;
+mod timeline;
 mod trace;
 mod views;
 mod waits;
@@ -525,6 +526,18 @@ impl view::ViewService for Service {
         let by = request.by();
         let view = move |update, why: Option<&str>| syscalls::syscalls(by, update, why);
         Ok(Response::new(self.play(&request.session, view)))
+    }
+
+    type WatchTimelineStream = Streamed<v1::WatchTimelineResponse>;
+
+    async fn watch_timeline(
+        &self,
+        request: Request<v1::WatchTimelineRequest>,
+    ) -> Result<Response<Self::WatchTimelineStream>, Status> {
+        let request = request.into_inner();
+        let session = request.session.clone();
+        let view = move |update, why: Option<&str>| timeline::bucket(&request, update, why);
+        Ok(Response::new(self.play(&session, view)))
     }
 
     type WatchTraceStream = Streamed<v1::WatchTraceResponse>;

@@ -38,6 +38,33 @@ struct Stack {
     samples: u64,
 }
 
+/// What a thread may do, at most as many things: the caller numbers them.
+pub const ACTIVITIES: usize = 5;
+
+/// Something that a thread did off the CPU, without a break.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// What it did.
+    pub activity: usize,
+    /// When that began.
+    pub start_ns: u64,
+    /// How long it took.
+    pub time_ns: u64,
+    /// Where it was, root first, with the lines that ran.
+    pub lines: Box<[FrameId]>,
+}
+
+/// The time that a span was off the CPU.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct OffCpu {
+    /// By what the thread did.
+    pub times_ns: [u64; ACTIVITIES],
+    /// How often it left the CPU.
+    pub count: u64,
+    /// The longest that it did one thing; of equals the first.
+    pub longest: Option<Wait>,
+}
+
 /// What is known of one span beyond its end. `E` is what was read where it began.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gathered<E> {
@@ -47,8 +74,10 @@ pub struct Gathered<E> {
     pub children: Vec<Child>,
     /// Those beyond [`MAX_CHILDREN`].
     pub children_left_out: u64,
-    /// Samples taken in it.
+    /// Samples taken in it, on the CPU.
     pub samples: u64,
+    /// What of it was off the CPU.
+    pub off_cpu: OffCpu,
     stacks: Vec<Stack>,
 }
 
@@ -59,6 +88,7 @@ impl<E> Default for Gathered<E> {
             children: Vec::new(),
             children_left_out: 0,
             samples: 0,
+            off_cpu: OffCpu::default(),
             stacks: Vec::new(),
         }
     }
@@ -95,7 +125,7 @@ impl<E> Gathered<E> {
 
     /// Whether its end is recorded in any case: a sample, a recorded beginning, and what waits inside ask for it.
     fn asks_for_end(&self) -> bool {
-        self.samples > 0 || self.entry.is_some()
+        self.samples > 0 || self.off_cpu.count > 0 || self.entry.is_some()
     }
 }
 
@@ -169,6 +199,32 @@ impl<E> OpenSpans<E> {
             });
         } else {
             self.left_out.stacks_full += 1;
+        }
+    }
+
+    /// Takes what the thread did in a span off the CPU. `count` is 0 of what it went on to do before it was back.
+    pub fn wait(
+        &mut self,
+        thread: (u32, u32),
+        sequence: u64,
+        (activity, count): (usize, u64),
+        (start_ns, end_ns): (u64, u64),
+        lines: &[FrameId],
+    ) {
+        let off_cpu = &mut self.of(thread, sequence, end_ns).off_cpu;
+        let time_ns = end_ns.saturating_sub(start_ns);
+        off_cpu.count += count;
+        if let Some(sum_ns) = off_cpu.times_ns.get_mut(activity) {
+            *sum_ns += time_ns;
+        }
+        let longest = off_cpu.longest.as_ref();
+        if longest.is_none_or(|longest| longest.time_ns < time_ns) {
+            off_cpu.longest = Some(Wait {
+                activity,
+                start_ns,
+                time_ns,
+                lines: lines.into(),
+            });
         }
     }
 
@@ -319,6 +375,34 @@ mod tests {
         assert_eq!(gathered.samples, 7);
         assert_eq!(Gathered::<()>::default().most_sampled(), None);
         assert_eq!(open.count, 0);
+    }
+
+    #[test]
+    fn the_longest_wait_is_kept_and_all_are_summed() {
+        let mut open = OpenSpans::<()>::default();
+        // A wait of 10, for a CPU then; and two more.
+        for (activity, count, start_ns, end_ns, line) in [
+            (1, 1, 0, 10, 20),
+            (4, 0, 10, 15, 20),
+            (1, 1, 20, 30, 21),
+            (2, 1, 40, 51, 22),
+        ] {
+            open.wait(THREAD, 3, (activity, count), (start_ns, end_ns), &ids(&[line]));
+        }
+        let gathered = open.end(THREAD, 3).unwrap();
+        let OffCpu {
+            times_ns,
+            count,
+            longest,
+        } = gathered.off_cpu;
+        assert_eq!((times_ns, count), ([0, 20, 11, 0, 5], 3));
+        let expected = Wait {
+            activity: 2,
+            start_ns: 40,
+            time_ns: 11,
+            lines: ids(&[22]).into(),
+        };
+        assert_eq!((longest, gathered.samples), (Some(expected), 0));
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub struct Place {
 pub enum Waker {
     /// It was not seen.
     Unseen,
+    /// Nobody yet.
+    GoesOn,
     /// An interrupt, in this function.
     Interrupt(FrameId),
     /// A thread, and what it ran when it did so.
@@ -112,6 +114,8 @@ pub enum Kind {
     Interrupt(FrameId),
     /// Nobody was seen to end it.
     Unseen,
+    /// It had not ended when it was looked at.
+    GoesOn,
     /// The thread above ran.
     Ran,
     /// It could run, and waited for a CPU.
@@ -151,6 +155,7 @@ enum Key {
     Woken(Spot, bool),
     Interrupt(FrameId),
     Unseen,
+    GoesOn,
     Ran,
     Runnable,
 }
@@ -170,6 +175,7 @@ struct Kept {
 #[derive(Clone, Copy)]
 enum By {
     Unseen,
+    GoesOn,
     Interrupt(FrameId),
     Thread {
         thread: Thread,
@@ -237,6 +243,7 @@ impl Stacks {
             Key::Woken(spot, is_own) => Kind::Woken(self.place(spot), is_own),
             Key::Interrupt(function) => Kind::Interrupt(function),
             Key::Unseen => Kind::Unseen,
+            Key::GoesOn => Kind::GoesOn,
             Key::Ran => Kind::Ran,
             Key::Runnable => Kind::Runnable,
         }
@@ -346,6 +353,7 @@ impl Waits {
     pub fn take(&mut self, wait: &Wait, asked: bool) {
         let by = match &wait.waker {
             Waker::Unseen => By::Unseen,
+            Waker::GoesOn => By::GoesOn,
             Waker::Interrupt(function) => By::Interrupt(*function),
             Waker::Thread {
                 thread,
@@ -426,6 +434,10 @@ impl Waits {
         let (thread, spot, is_own) = match wait.by {
             By::Unseen => {
                 self.add(Some(node), Key::Unseen, wait.length_ns(), wait.thread);
+                return;
+            }
+            By::GoesOn => {
+                self.add(Some(node), Key::GoesOn, wait.length_ns(), wait.thread);
                 return;
             }
             By::Interrupt(function) => {

@@ -22,7 +22,7 @@ use super::{
     hits::HitMaps,
     multi::MultiPrograms,
     object,
-    off_cpu::{self, SharedStacks},
+    off_cpu::{self, Interval, SharedStacks, StillOff},
     ring::HitStacks,
     sampler::{self, Sampler},
     system_calls::{self, CallViews},
@@ -91,6 +91,14 @@ impl Times {
     pub const TICKS: Self = Self {
         ticks: true,
         off_cpu: OffCpu::No,
+        wakers: false,
+        calls: None,
+    };
+
+    /// On the CPU, and off it in open spans.
+    pub const IN_SPANS: Self = Self {
+        ticks: true,
+        off_cpu: OffCpu::InSpans,
         wakers: false,
         calls: None,
     };
@@ -342,10 +350,8 @@ impl Engine {
         if self.sampler.is_none() && ticks {
             self.sampler = Some(Sampler::start(&mut self.ebpf, frequency_hz)?);
         }
-        if self.scheduler.is_none() && off_cpu {
-            Watch::load(&mut self.ebpf, &off_cpu::PLACES)?;
-            off_cpu::forget(&mut self.ebpf)?;
-            self.scheduler = Some(Watch::start(&mut self.ebpf, &off_cpu::PLACES)?);
+        if off_cpu {
+            self.ready_watch()?;
         }
         Ok(())
     }
@@ -401,16 +407,53 @@ impl Engine {
     ) -> Result<(), KernelError> {
         let mut known = self.targets()?;
         let before: Vec<u32> = known.keys().collect::<Result<_, _>>()?;
-        for pid in before
-            .iter()
-            .filter(|pid| !targets.iter().any(|(other, _)| other == *pid))
-        {
+        let is_target = |pid: &u32| targets.iter().any(|(other, _)| other == pid);
+        let gone: Vec<u32> = before.into_iter().filter(|pid| !is_target(pid)).collect();
+        for pid in &gone {
             known.remove(pid)?;
         }
         for (pid, times) in targets {
             known.insert(pid, [weight_ns, interrupt_ns, times.flags()], 0)?;
         }
+        let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
+        off_cpu::set_target_bits(&mut self.ebpf, &pids)?;
+        if !gone.is_empty() {
+            // They will not be seen to come back.
+            off_cpu::keep_threads(&mut self.ebpf, &pids)?;
+        }
         Ok(())
+    }
+
+    /// Watches the scheduler, be it that there are no targets yet, so that these are seen at once.
+    ///
+    /// # Errors
+    /// Where the kernel refuses the programs.
+    pub fn ready_watch(&mut self) -> Result<(), KernelError> {
+        if self.scheduler.is_none() {
+            Watch::load(&mut self.ebpf, &off_cpu::PLACES)?;
+            // Those that were off the CPU when the scheduler was last watched.
+            off_cpu::keep_threads(&mut self.ebpf, &[])?;
+            self.scheduler = Some(Watch::start(&mut self.ebpf, &off_cpu::PLACES)?);
+        }
+        Ok(())
+    }
+
+    /// Watches the scheduler no more, until it is asked to again; who is off the CPU now.
+    pub fn stop_watch(&mut self) -> Vec<StillOff> {
+        let Some(watch) = self.scheduler.take() else {
+            return Vec::new();
+        };
+        watch.stop(&mut self.ebpf);
+        StillOff::all(&mut self.ebpf).unwrap_or_else(|error| {
+            tracing::warn!(%error, "who is off the CPU could not be read");
+            Vec::new()
+        })
+    }
+
+    /// An interval that had not ended at `now_ns`. Its stack is known when all records before have been read.
+    #[must_use]
+    pub fn interval_of(&self, still_off: &StillOff, now_ns: u64) -> Option<Interval> {
+        still_off.interval(&self.shared_stacks, now_ns)
     }
 
     /// Hands over the records that are there, at most `limit`; returns how many there were.

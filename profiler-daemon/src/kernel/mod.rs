@@ -55,7 +55,7 @@ pub use error::KernelError;
 pub use gates::{Gate, Gates};
 pub use hits::{HitCounts, HitSpec, LookSpec};
 pub(crate) use object::prepare;
-pub use off_cpu::{Activity, Interval, SharedStack};
+pub use off_cpu::{Activity, Interval, SharedStack, StillOff};
 pub use ring::{Hit, ReadValue, Record, UserStack};
 pub use system_calls::{CallNumber, CallResult, CountedCalls, OpenSystemCall};
 pub use tracefs::Tracefs;

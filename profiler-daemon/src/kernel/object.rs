@@ -96,6 +96,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         pid_offset,
         seed,
         status_offset,
+        tgid_offset,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -114,6 +115,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         pid_offset: btf.offset("task_struct", "pid")?,
         seed: seed(),
         status_offset: btf.offset("task_struct", "thread_info.status")?,
+        tgid_offset: btf.offset("task_struct", "tgid")?,
     };
     Ok([
         sas_ss_sp_offset,
@@ -133,6 +135,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         pid_offset,
         seed,
         status_offset,
+        tgid_offset,
     ])
 }
 

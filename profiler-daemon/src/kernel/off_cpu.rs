@@ -2,12 +2,13 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    ops::BitOr as _,
     sync::Arc,
 };
 
-use aya::Ebpf;
+use aya::{Ebpf, maps::MapData};
 use profiler_common::{
-    limits::MAX_SHARED_STACKS,
+    limits::{MAX_SHARED_STACKS, TARGET_WORDS, target_bit},
     record::{OFF_CPU, OffCpuHeader, SHARED_STACK, SharedStackHeader, SpanRef, state},
     thread::OffCpu,
 };
@@ -15,7 +16,7 @@ use profiler_common::{
 use super::{
     KernelError,
     ring::{Reader, UserStack},
-    tracepoints::{self, Place},
+    tracepoints::Place,
 };
 
 /// What a thread does while time passes.
@@ -42,6 +43,12 @@ impl Activity {
         Self::Stopped,
         Self::Runnable,
     ];
+
+    /// Its number in [`Self::ALL`].
+    #[must_use]
+    pub fn number(self) -> usize {
+        self as usize
+    }
 }
 
 /// An interval that a thread was off the CPU.
@@ -69,6 +76,8 @@ pub struct Interval {
     pub spans: Vec<SpanRef>,
     /// Where it left the CPU; `None` where that was not taken, or was lost.
     pub stack: Option<Arc<SharedStack>>,
+    /// It has not ended: its end is when it was looked at.
+    pub goes_on: bool,
 }
 
 impl Interval {
@@ -140,6 +149,77 @@ impl SharedStacks {
     }
 }
 
+/// A thread that was off the CPU when the programs were stopped.
+pub struct StillOff {
+    tid: u32,
+    words: [u64; WORDS],
+}
+
+impl StillOff {
+    /// All of them.
+    pub(super) fn all(ebpf: &mut Ebpf) -> Result<Vec<Self>, KernelError> {
+        let threads = threads(ebpf)?;
+        let still_off = threads
+            .iter()
+            .map(|entry| entry.map(|(tid, words)| Self { tid, words }));
+        Ok(still_off.collect::<Result<_, _>>()?)
+    }
+
+    /// The interval so far. `None` where the kernel did not tell that it has ended, as far as the thread's state shows.
+    pub(super) fn interval(&self, stacks: &SharedStacks, now_ns: u64) -> Option<Interval> {
+        let interval = self.so_far(stacks, now_ns)?;
+        let could_run = interval.woken_ns < now_ns;
+        (runs_or_could(interval.tgid, self.tid)? == could_run).then_some(interval)
+    }
+
+    fn so_far(&self, stacks: &SharedStacks, now_ns: u64) -> Option<Interval> {
+        // In the order of `OffCpu`, whose offsets are asserted.
+        let [
+            start_ns,
+            woken_ns,
+            stack,
+            waker_stack,
+            of_process,
+            of_state,
+            of_waker,
+            asks_waker,
+        ] = self.words;
+        let (tgid, _spans) = halves(of_process);
+        let (state, waker_tid) = halves(of_state);
+        let (waker_tgid, _taking_ns) = halves(of_waker);
+        let mut bytes = Vec::with_capacity(size_of::<OffCpuHeader>());
+        for word in [OFF_CPU, 0, tgid, self.tid] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for word in [start_ns, woken_ns, now_ns, stack] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        for word in [state, waker_tid, waker_tgid, halves(asks_waker).0] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(waker_stack.to_ne_bytes());
+        let interval = stacks.interval(&bytes)?;
+        Some(Interval {
+            goes_on: true,
+            ..interval
+        })
+    }
+}
+
+/// The halves of a word, in the order in which this machine has them in memory.
+#[expect(clippy::cast_possible_truncation, reason = "each is half of it")]
+fn halves(word: u64) -> (u32, u32) {
+    (word as u32, (word >> 32) as u32)
+}
+
+/// Whether a thread runs, or waits for nothing but a CPU; `None` where it is gone.
+fn runs_or_could(tgid: u32, tid: u32) -> Option<bool> {
+    let stat = std::fs::read_to_string(format!("/proc/{tgid}/task/{tid}/stat")).ok()?;
+    // The name before it may hold anything.
+    let (_, behind) = stat.rsplit_once(") ")?;
+    Some(behind.starts_with('R'))
+}
+
 fn parse_stack(bytes: &[u8]) -> Option<SharedStack> {
     let mut reader = Reader(bytes);
     // Field by field, in the order of `SharedStackHeader`, whose offsets are asserted.
@@ -190,6 +270,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
         asks_waker: asks_waker != 0,
         spans,
         stack: None,
+        goes_on: false,
     };
     Some((interval, [stack, waker_stack]))
 }
@@ -215,7 +296,70 @@ pub(super) const PLACES: [Place; 2] = [
     ("off_cpu_wake", "sched_waking"),
 ];
 
-/// Forgets who was off the CPU when the scheduler was last watched.
-pub(super) fn forget(ebpf: &mut Ebpf) -> Result<(), KernelError> {
-    tracepoints::clear::<u32, { size_of::<OffCpu>() / 8 }>(ebpf, "OFF_CPU")
+/// Says whose threads are looked at: see [`target_bit`].
+pub(super) fn set_target_bits(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelError> {
+    const MAP: &str = "TARGET_BITS";
+    let map = ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
+    let mut words: aya::maps::Array<&mut MapData, u64> = map.try_into()?;
+    for number in 0..TARGET_WORDS {
+        let bits = pids.iter().map(|pid| target_bit(*pid));
+        let own = bits.filter(|(word, _)| *word == number).map(|(_, bit)| bit);
+        words.set(number, own.fold(0, u64::bitor), 0)?;
+    }
+    Ok(())
+}
+
+/// Threads that are off the CPU, by their id, as the programs keep them.
+type Threads<'a> = aya::maps::HashMap<&'a mut MapData, u32, [u64; WORDS]>;
+
+/// Words of an [`OffCpu`].
+const WORDS: usize = size_of::<OffCpu>() / 8;
+
+fn threads(ebpf: &mut Ebpf) -> Result<Threads<'_>, KernelError> {
+    const MAP: &str = "OFF_CPU";
+    Ok(ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?.try_into()?)
+}
+
+/// Forgets who is off the CPU, but for threads of these processes.
+pub(super) fn keep_threads(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelError> {
+    let mut threads = threads(ebpf)?;
+    let known: Vec<(u32, [u64; WORDS])> = threads.iter().collect::<Result<_, _>>()?;
+    for (thread, words) in known {
+        let (tgid, _) = halves(words[OFF_CPU_TGID / 8]);
+        // It may come back at this very moment.
+        if !pids.contains(&tgid) && threads.remove(&thread).is_err() {
+            tracing::debug!(thread, "a thread that was off the CPU was gone");
+        }
+    }
+    Ok(())
+}
+
+const OFF_CPU_TGID: usize = std::mem::offset_of!(OffCpu, tgid);
+
+const _: () = assert!(OFF_CPU_TGID.is_multiple_of(8), "it is the first half of a word");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_on_is_read_as_the_programs_keep_it() {
+        let of_state = |woken_ns: u64, state: u32| StillOff {
+            tid: u32::MAX,
+            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1],
+        };
+        let stacks = SharedStacks::default();
+        let so_far = |woken_ns, state| of_state(woken_ns, state).so_far(&stacks, 500).unwrap();
+        let sleeps = so_far(0, 1);
+        let times = (sleeps.start_ns, sleeps.end_ns, sleeps.tgid, sleeps.tid);
+        assert_eq!(times, (100, 500, 7, u32::MAX));
+        assert!(sleeps.goes_on && sleeps.asks_waker && sleeps.waker.is_none());
+        let parts = |interval: Interval| interval.parts().collect::<Vec<_>>();
+        assert_eq!(parts(sleeps), [(Activity::Sleeping, 400)]);
+        assert_eq!(parts(so_far(0, state::PREEMPTED)), [(Activity::Runnable, 400)]);
+        let woken = parts(so_far(300, 1));
+        assert_eq!(woken, [(Activity::Sleeping, 200), (Activity::Runnable, 200)]);
+        // Of a thread that is gone nothing goes on.
+        assert_eq!(of_state(0, 1).interval(&stacks, 500), None);
+    }
 }

@@ -22,6 +22,10 @@ impl Watch {
     /// # Errors
     /// Where the kernel refuses one, or has no types of its tracepoints.
     pub fn load(ebpf: &mut Ebpf, places: &[Place]) -> Result<(), KernelError> {
+        let is_loaded = |(name, _): &Place| program(ebpf, name).is_ok_and(|program| program.fd().is_ok());
+        if places.iter().all(is_loaded) {
+            return Ok(());
+        }
         let btf = Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))?;
         for (name, tracepoint) in places {
             let program = program(ebpf, name)?;

@@ -58,7 +58,9 @@ impl Engine {
         if let Err(error) = self.write_call(pid, number) {
             tracing::warn!(%error, "a system call is still watched");
         }
-        self.watched_calls.cookies.retain(|_, cookies| !cookies.is_empty());
+        self.watched_calls
+            .cookies
+            .retain(|_, cookies| !cookies.is_empty());
         if !self.watched_calls.cookies.is_empty() {
             return;
         }

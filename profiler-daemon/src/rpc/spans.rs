@@ -7,7 +7,8 @@ use profiler_proto::v1;
 use super::{arguments, convert, flame_delta, trace};
 use crate::{
     aggregate::{calltree::FrameId, slowest::MAX_SHOWN},
-    session::{SessionError, SlowSpan, SpanChild, SpansPicture},
+    kernel::Activity,
+    session::{SessionError, SlowSpan, SpanChild, SpanWait, SpansPicture},
 };
 
 /// Spans in a message, where nobody said how many.
@@ -40,7 +41,10 @@ impl Messages {
         let used: BTreeSet<FrameId> = picture
             .spans
             .iter()
-            .flat_map(|span| span.stack.iter().copied())
+            .flat_map(|span| {
+                let waited = span.longest_wait.iter().flat_map(|wait| &wait.stack);
+                span.stack.iter().chain(waited).copied()
+            })
             .collect();
         let frame = |id: &FrameId| {
             let at = id.0 as usize;
@@ -79,6 +83,9 @@ fn message(span: &SlowSpan) -> v1::Span {
         samples,
         stack,
         stack_samples,
+        times,
+        waits,
+        longest_wait,
     } = span;
     v1::Span {
         ts_ns: *start_ns,
@@ -94,6 +101,41 @@ fn message(span: &SlowSpan) -> v1::Span {
         samples: *samples,
         stack_samples: *stack_samples,
         stack: stack.iter().map(|frame| frame.0).collect(),
+        times: times.map(
+            |[
+                on_cpu_ns,
+                sleeping_ns,
+                uninterruptible_ns,
+                stopped_ns,
+                runnable_ns,
+            ]| {
+                v1::SpanTimes {
+                    on_cpu_ns,
+                    sleeping_ns,
+                    uninterruptible_ns,
+                    stopped_ns,
+                    runnable_ns,
+                }
+            },
+        ),
+        waits: *waits,
+        longest_wait: longest_wait.as_ref().map(wait),
+    }
+}
+
+fn wait(wait: &SpanWait) -> v1::SpanWait {
+    let activity = match wait.activity {
+        Activity::OnCpu => "on_cpu",
+        Activity::Sleeping => "sleeping",
+        Activity::Uninterruptible => "uninterruptible",
+        Activity::Stopped => "stopped",
+        Activity::Runnable => "runnable",
+    };
+    v1::SpanWait {
+        activity: activity.to_owned(),
+        offset_ns: wait.offset_ns,
+        time_ns: wait.time_ns,
+        stack: wait.stack.iter().map(|frame| frame.0).collect(),
     }
 }
 

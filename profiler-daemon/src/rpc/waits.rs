@@ -95,6 +95,7 @@ fn message(node: &Node, frames: &[Frame]) -> v1::WaitNode {
             v1::WaitKind::Interrupt
         }
         Kind::Unseen => v1::WaitKind::Unseen,
+        Kind::GoesOn => v1::WaitKind::GoesOn,
         Kind::Ran => v1::WaitKind::Ran,
         Kind::Runnable => v1::WaitKind::Runnable,
     };

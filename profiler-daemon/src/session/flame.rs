@@ -129,6 +129,7 @@ impl Flame {
             spans,
             stacks,
             complete,
+            goes_on: _,
         } = sample
             && self.kind.times.contain(*activity)
             && *ts_ns >= self.since_ns

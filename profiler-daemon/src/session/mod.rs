@@ -104,7 +104,7 @@ pub use picture::{
 
 pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
-pub use spans::{SlowSpan, SpanChild, SpansPicture};
+pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, Times};
 pub use symbols::NamedStack;
 pub use system_calls::SyscallsPicture;
 pub(crate) use timeline::unknown as unknown_counter;

@@ -32,7 +32,7 @@ use super::{
 use crate::{
     cache::Folder,
     follow::Following,
-    kernel::{Ability, Engine, Times},
+    kernel::{Ability, Engine, OffCpu, Times},
     plan::scope::Step,
     symbolize::{Grouping, Groupings, SideLoaded},
 };
@@ -700,7 +700,11 @@ impl Owner {
             wanted.map(Session::times).fold(Times::default(), Times::or)
         };
         let targets: Vec<(u32, Times)> = ready.iter().map(|pid| (*pid, times_of(pid))).collect();
-        let sampled = running.engine.sample(&targets, frequency_hz);
+        let is_watched = sampled().any(|session| session.times().off_cpu != OffCpu::No);
+        let mut sampled = running.engine.sample(&targets, frequency_hz);
+        if is_watched && sampled.is_ok() {
+            sampled = running.engine.ready_watch();
+        }
         let (pids, now_ns) = (if sampled.is_ok() { &*ready } else { &[] }, monotonic_ns());
         for session in self.sessions.values_mut() {
             session.note_sampled(pids, now_ns);
@@ -825,6 +829,13 @@ impl Owner {
         let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
             return;
         };
+        // In calls it is not known which are open.
+        let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
+            running.engine.stop_watch()
+        } else {
+            Vec::new()
+        };
+        let still_off_ns = monotonic_ns();
         // The clocks stand still until the last samples are counted; other sessions' go on below.
         if session.samples()
             && let Err(error) = running.engine.pause()
@@ -846,10 +857,11 @@ impl Owner {
             let others = self.sessions.values_mut();
             running.take_calls(others.chain([&mut session]), now_ns);
         }
+        running.send_still_off(&still_off, &session.pids(), still_off_ns);
         // Bounded: the thread names what it has been given and no more.
         while let Some(batch) = running.symbols.take_last() {
             Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
-            session.take(&batch);
+            session.take_last(&batch);
             for other in self.sessions.values_mut() {
                 other.take(&batch);
             }

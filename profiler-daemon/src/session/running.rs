@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     follow::Following,
-    kernel::{Engine, KernelError, Record},
+    kernel::{Engine, KernelError, Record, StillOff},
     symbolize::{Frame, Groupings},
 };
 
@@ -175,6 +175,21 @@ impl Running {
                     session.ask_again(part);
                 }
             }
+        }
+    }
+
+    /// Hands over what some processes' threads still did off the CPU.
+    pub fn send_still_off(&mut self, still_off: &[StillOff], pids: &[u32], now_ns: u64) {
+        let engine = &self.engine;
+        let intervals = still_off
+            .iter()
+            .filter_map(|thread| engine.interval_of(thread, now_ns));
+        let own = intervals.filter(|interval| pids.contains(&interval.tgid));
+        let mut records: Vec<Record> = own.map(Record::OffCpu).collect();
+        while !records.is_empty() {
+            let rest = records.split_off(records.len().min(BATCH));
+            let records = std::mem::replace(&mut records, rest);
+            self.symbols.send(records, self.groupings, now_ns);
         }
     }
 

@@ -15,6 +15,8 @@ pub struct Sampling {
     off_cpu: Way,
     /// Intervals whose threads were more than are kept.
     off_cpu_limit: u64,
+    /// Intervals whose end was not seen.
+    off_cpu_unseen: u64,
     /// Intervals without a stack.
     off_cpu_stack_skipped: u64,
     off_cpu_stack_ring_full: u64,
@@ -60,6 +62,7 @@ impl Sampling {
                 Counter::OffCpuYielded,
             ),
             off_cpu_limit: engine.counter(Counter::OffCpuLimit),
+            off_cpu_unseen: engine.counter(Counter::OffCpuUnseen),
             off_cpu_stack_skipped: engine.counter(Counter::OffCpuStackSkipped),
             off_cpu_stack_ring_full: engine.counter(Counter::OffCpuStackRingFull),
             span_end_ring_full: engine.counter(Counter::SpanEndRingFull),
@@ -73,6 +76,7 @@ impl Sampling {
             ticks: self.ticks.since(before.ticks),
             off_cpu: self.off_cpu.since(before.off_cpu),
             off_cpu_limit: self.off_cpu_limit.saturating_sub(before.off_cpu_limit),
+            off_cpu_unseen: self.off_cpu_unseen.saturating_sub(before.off_cpu_unseen),
             off_cpu_stack_skipped: self
                 .off_cpu_stack_skipped
                 .saturating_sub(before.off_cpu_stack_skipped),
@@ -100,6 +104,7 @@ impl Sampling {
             ticks,
             off_cpu,
             off_cpu_limit,
+            off_cpu_unseen,
             off_cpu_stack_skipped,
             off_cpu_stack_ring_full,
             span_end_ring_full,
@@ -113,6 +118,7 @@ impl Sampling {
             ("off_cpu_ring_full", off_cpu.ring_full, off),
             ("off_cpu_yielded", off_cpu.yielded, off),
             ("off_cpu_limit", off_cpu_limit, off),
+            ("off_cpu_unseen", off_cpu_unseen, off),
             ("off_cpu_stack_skipped", off_cpu_stack_skipped, off),
             ("off_cpu_stack_ring_full", off_cpu_stack_ring_full, off),
             ("span_end_ring_full", span_end_ring_full, true),

@@ -19,7 +19,7 @@ use profiler_common::{
 use self::layout::Shown;
 pub use self::{
     layout::{Layout, program_losses},
-    picture::{SlowSpan, SpanChild, SpansPicture},
+    picture::{SlowSpan, SpanChild, SpanWait, SpansPicture, Times},
 };
 use super::{flame::Moment, picture::Losses, symbols::Named, trace};
 use crate::{
@@ -27,11 +27,11 @@ use crate::{
         histogram::Histogram,
         slots::WindowConfig,
         slowest::{MAX_SHOWN, RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
-        slowest_open::{Child, Gathered, LeftOut, OpenSpans},
+        slowest_open::{Child, Gathered, LeftOut, OffCpu, OpenSpans},
         threshold::Band,
         watched::Watched,
     },
-    kernel::{Hit, ReadValue},
+    kernel::{Activity, Hit, ReadValue},
     symbolize::Grouping,
 };
 
@@ -143,6 +143,9 @@ impl Spans {
             tgid,
             tid,
             ts_ns,
+            weight_ns,
+            activity,
+            count,
             spans,
             stacks,
             ..
@@ -155,8 +158,14 @@ impl Spans {
         };
         for span in spans {
             if self.layout.shown.contains_key(&span.probe) {
-                self.open
-                    .sample((*tgid, *tid), span.sequence, *ts_ns, functions, lines);
+                let thread = (*tgid, *tid);
+                if *activity == Activity::OnCpu {
+                    self.open.sample(thread, span.sequence, *ts_ns, functions, lines);
+                } else {
+                    let did = (activity.number(), *count);
+                    let from_to = (ts_ns.saturating_sub(*weight_ns), *ts_ns);
+                    self.open.wait(thread, span.sequence, did, from_to, lines);
+                }
             }
         }
     }
@@ -243,9 +252,13 @@ impl Spans {
         let sampled = watched && sampled_from.covers(end.start_ns);
         self.slowest.take(rank, || {
             let before = *before.unwrap_or_default();
-            let sampled = sampled || before.samples > 0;
+            let waits = before.off_cpu.count;
+            let sampled_partly = sampled || before.samples > 0;
             Arc::new(SlowSpan {
-                sampled,
+                sampled: sampled_partly,
+                times: sampled.then(|| times(duration_ns, &before.off_cpu)),
+                waits,
+                longest_wait: longest_wait(end, &before),
                 ..slow_span(end, shown, behind, &before)
             })
         });
@@ -383,5 +396,28 @@ fn slow_span(
         samples: before.samples,
         stack,
         stack_samples,
+        times: None,
+        waits: 0,
+        longest_wait: None,
     }
+}
+
+/// What the thread did in a call: what it was not seen to do off the CPU, it did on it.
+fn times(duration_ns: u64, off_cpu: &OffCpu) -> Times {
+    let mut times = off_cpu.times_ns;
+    let off_ns: u64 = times.iter().sum();
+    times[Activity::OnCpu.number()] = duration_ns.saturating_sub(off_ns);
+    times
+}
+
+fn longest_wait(end: &SpanEnd, before: &Gathered<Begun>) -> Option<SpanWait> {
+    let longest = before.off_cpu.longest.as_ref()?;
+    // Its innermost frame says what the thread did.
+    let (_, stack) = longest.lines.split_last()?;
+    Some(SpanWait {
+        activity: *Activity::ALL.get(longest.activity)?,
+        offset_ns: longest.start_ns.saturating_sub(end.start_ns),
+        time_ns: longest.time_ns,
+        stack: stack.into(),
+    })
 }

@@ -348,7 +348,7 @@ impl Session {
         let of_spans = if self.spans_watchers.is_empty() {
             Times::default()
         } else {
-            Times::TICKS
+            Times::IN_SPANS
         };
         let of_waits = if self.waits_watchers.is_empty() {
             Times::default()

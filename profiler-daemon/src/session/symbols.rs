@@ -38,6 +38,7 @@ pub enum Named {
     Sample {
         tgid: u32,
         tid: u32,
+        /// When it was taken; of time off the CPU its end.
         ts_ns: u64,
         weight_ns: u64,
         /// What the thread did in that time.
@@ -48,6 +49,8 @@ pub enum Named {
         stacks: Stacks,
         /// Whether it reaches a known root.
         complete: bool,
+        /// It is of time that had not ended, and known to the session that ends then alone.
+        goes_on: bool,
     },
     /// The end of a span.
     SpanEnd(SpanEnd),
@@ -379,7 +382,13 @@ fn name_caller(
         groupings,
         now_ns,
     );
-    let stacks = frames.group(symbolizer, groupings, (tgid, tgid), Activity::OnCpu, now_ns);
+    let stacks = frames.group(
+        symbolizer,
+        groupings,
+        (tgid, tgid),
+        (Activity::OnCpu, false),
+        now_ns,
+    );
     Named::Caller { id: stack.id, stacks }
 }
 
@@ -495,6 +504,7 @@ fn name(
                 spans,
                 stacks,
                 complete,
+                goes_on: false,
             });
         }
         Record::OffCpu(interval) => {
@@ -522,10 +532,18 @@ fn name_interval(
                 user,
                 activity,
             };
-            name_taken(symbolizer, remembered, &stack, groupings, now_ns)
+            if !interval.goes_on {
+                return name_taken(symbolizer, remembered, &stack, groupings, now_ns);
+            }
+            let kernel = outside_scheduler(symbolizer, kernel);
+            let frames = name_stack(symbolizer, tgid, kernel, user.clone(), groupings, now_ns);
+            let did = (activity, true);
+            let stacks = frames.group(symbolizer, groupings, (tgid, tid), did, now_ns);
+            (stacks, frames.complete)
         } else {
             let frames = NamedFrames::not_taken(symbolizer, groupings);
-            let stacks = frames.group(symbolizer, groupings, (tgid, tid), activity, now_ns);
+            let did = (activity, interval.goes_on);
+            let stacks = frames.group(symbolizer, groupings, (tgid, tid), did, now_ns);
             (stacks, frames.complete)
         }
     };
@@ -536,22 +554,29 @@ fn name_interval(
         .map(|(activity, weight_ns)| (activity, weight_ns, stacks_of(activity)))
         .collect();
     if let Some(stacks) = waited {
-        let functions = stacks.of(Grouping::Function).and_then(<[_]>::split_last);
-        let functions = functions.map_or(&[][..], |(_, functions)| functions);
+        let functions = stacks.of(Grouping::Function).unwrap_or_default();
+        let words = 1 + usize::from(interval.goes_on);
+        let functions = functions
+            .get(..functions.len().saturating_sub(words))
+            .unwrap_or_default();
         let wait = wakers::name_wait(symbolizer, interval, functions, now_ns);
         named.push(Named::Wait(Box::new(wait)));
     }
+    let mut ts_ns = interval.start_ns;
     for (number, (activity, weight_ns, (stacks, complete))) in parts.into_iter().enumerate() {
+        ts_ns += weight_ns;
         named.push(Named::Sample {
             tgid,
             tid,
-            ts_ns: interval.end_ns,
+            ts_ns,
             weight_ns,
             activity,
-            count: u64::from(number == 0),
+            // The programs have not counted one that goes on.
+            count: u64::from(number == 0 && !interval.goes_on),
             spans: interval.spans.clone(),
             stacks,
             complete,
+            goes_on: interval.goes_on,
         });
     }
 }
@@ -590,7 +615,7 @@ fn name_taken(
         _ => outside_scheduler(symbolizer, kernel),
     };
     let frames = name_stack(symbolizer, tgid, kernel, user.clone(), groupings, now_ns);
-    let stacks = frames.group(symbolizer, groupings, (tgid, tid), activity, now_ns);
+    let stacks = frames.group(symbolizer, groupings, (tgid, tid), (activity, false), now_ns);
     // Threads and processes can be given other names.
     let is_lasting = fleeting == symbolizer.fleeting()
         && generation == symbolizer.generation(tgid, now_ns)
@@ -646,16 +671,21 @@ impl NamedFrames {
         }
     }
 
-    /// In each grouping, with what the thread did innermost, unless it ran.
+    /// In each grouping, with what the thread did innermost, unless it ran; and whether it still does.
     fn group(
         &self,
         symbolizer: &mut Symbolizer,
         groupings: Groupings,
         (tgid, tid): (u32, u32),
-        activity: Activity,
+        (activity, goes_on): (Activity, bool),
         now_ns: u64,
     ) -> Stacks {
-        let innermost = off_cpu_word(activity).map(|word| symbolizer.word(word, OFF_CPU));
+        let words = [off_cpu_word(activity), goes_on.then_some("[goes on]")];
+        let innermost: Vec<FrameId> = words
+            .into_iter()
+            .flatten()
+            .map(|word| symbolizer.word(word, OFF_CPU))
+            .collect();
         Stacks::make(groupings, |grouping| {
             let mut frames = match grouping {
                 Grouping::Function => self.functions.clone(),
@@ -664,7 +694,7 @@ impl NamedFrames {
                 Grouping::Thread => [&[symbolizer.thread(tgid, tid, now_ns)], &*self.functions].concat(),
                 Grouping::Process => [&[symbolizer.process(tgid, now_ns)], &*self.functions].concat(),
             };
-            frames.extend(innermost);
+            frames.extend(&innermost);
             frames
         })
     }

@@ -122,7 +122,7 @@ fn keep_scheduler_as_it_is() -> io::Result<()> {
 fn open_dummy_event() -> io::Result<()> {
     const PERF_TYPE_SOFTWARE: u32 = 1;
     const PERF_COUNT_SW_DUMMY: u64 = 9;
-    /// The size of the first version of `perf_event_attr` (linux/perf_event.h).
+    /// The size of the first version of `perf_event_attr` (`linux/perf_event.h`).
     const PERF_ATTR_SIZE_VER0: usize = 64;
     let mut attr = [0u8; PERF_ATTR_SIZE_VER0];
     let size = u32::try_from(PERF_ATTR_SIZE_VER0).map_err(io::Error::other)?;

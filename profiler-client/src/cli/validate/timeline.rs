@@ -17,7 +17,7 @@ use super::{
 const STEP: Duration = Duration::from_millis(100);
 
 /// What is drawn on a screen where nothing else is asked for.
-const RANGE: Duration = Duration::from_secs(60);
+const RANGE: Duration = Duration::from_mins(1);
 
 pub(super) fn timeline(args: TimelineArgs) -> Result<Timeline, Failure> {
     let events: Vec<_> = args.events.into_iter().flat_map(|list| list.0).collect();

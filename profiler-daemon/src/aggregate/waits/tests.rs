@@ -50,6 +50,7 @@ fn lines(waits: &Waits) -> Vec<String> {
                 Kind::Woken(place, false) => format!("by another, {}", of(place)),
                 Kind::Interrupt(function) => format!("interrupt {}", function.0),
                 Kind::Unseen => "unseen".to_owned(),
+                Kind::GoesOn => "goes on".to_owned(),
                 Kind::Ran => "ran".to_owned(),
                 Kind::Runnable => "runnable".to_owned(),
             };

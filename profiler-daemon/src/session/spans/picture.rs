@@ -10,7 +10,7 @@ use super::{
     },
     SampledFrom,
 };
-use crate::{aggregate::calltree::FrameId, symbolize::Frame};
+use crate::{aggregate::calltree::FrameId, kernel::Activity, symbolize::Frame};
 
 /// A call or hit inside a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,6 +21,22 @@ pub struct SpanChild {
     pub offset_ns: u64,
     /// `None` of a hit.
     pub duration_ns: Option<u64>,
+}
+
+/// What threads did, by [`Activity::ALL`], in nanoseconds.
+pub type Times = [u64; Activity::ALL.len()];
+
+/// Something that a thread did off the CPU in a call, without a break.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SpanWait {
+    /// What it did.
+    pub activity: Activity,
+    /// From the beginning of the call.
+    pub offset_ns: u64,
+    /// How long it took.
+    pub time_ns: u64,
+    /// Where it was, root first, with the lines that ran.
+    pub stack: Box<[FrameId]>,
 }
 
 /// One of the slowest calls.
@@ -50,6 +66,12 @@ pub struct SlowSpan {
     pub stack: Box<[FrameId]>,
     /// Samples with that stack.
     pub stack_samples: u64,
+    /// What the thread did in it: together its duration. `None` where it began before that was recorded.
+    pub times: Option<Times>,
+    /// How often the thread left the CPU in it.
+    pub waits: u64,
+    /// The longest that the thread did one thing off the CPU.
+    pub longest_wait: Option<SpanWait>,
 }
 
 /// The slowest calls of a session.

@@ -102,7 +102,7 @@ impl Session {
 
     /// What is lost of the calls that a layout shows, by reason.
     fn spans_losses(&self, engine: &Engine, dropped: Dropped, layout: &Layout) -> Losses {
-        let mut lost = Sampling::now(engine, dropped).losses(FlameTimes::OnCpu);
+        let mut lost = Sampling::now(engine, dropped).losses(FlameTimes::Both);
         lost.extend(span_losses(engine));
         lost.extend(join_losses(self.dropped));
         lost.extend(spans::program_losses(engine, layout));

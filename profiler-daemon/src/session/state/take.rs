@@ -41,8 +41,19 @@ impl Inside {
 impl Session {
     /// Takes records whose addresses have names.
     pub fn take(&mut self, batch: &NamedBatch) {
+        self.take_records(batch, false);
+    }
+
+    /// The same at its end, with what goes on then.
+    pub fn take_last(&mut self, batch: &NamedBatch) {
+        self.take_records(batch, true);
+    }
+
+    fn take_records(&mut self, batch: &NamedBatch, is_last: bool) {
         for record in &batch.records {
             match record {
+                Named::Sample { goes_on: true, .. } if !is_last => {}
+                Named::Wait(wait) if wait.goes_on && !is_last => {}
                 Named::SpanEnd(end) => self.span_end(end),
                 Named::Hit(hit) => self.hit(hit),
                 Named::Wait(wait) => {

@@ -15,6 +15,8 @@ pub struct NamedWait {
     pub wait: Wait,
     /// Spans that were open, outermost first.
     pub spans: Vec<SpanRef>,
+    /// It is known to the session alone that ends while it goes on.
+    pub goes_on: bool,
 }
 
 /// Names who ended a wait at a stack.
@@ -28,7 +30,9 @@ pub(super) fn name_wait(
         thread: symbolizer.threads_like(interval.tgid, interval.tid, now_ns),
         stack: stack.into(),
     };
+    let ends_later = interval.goes_on && interval.woken_ns == interval.end_ns;
     let waker = match &interval.waker_stack {
+        _ if ends_later => Waker::GoesOn,
         Some(stack) => name_waker(symbolizer, interval.waker, stack, now_ns),
         // It may have been an interrupt, which the thread beneath has nothing to do with.
         None => Waker::Unseen,
@@ -42,6 +46,7 @@ pub(super) fn name_wait(
             waker,
         },
         spans: interval.spans.clone(),
+        goes_on: interval.goes_on,
     }
 }
 
