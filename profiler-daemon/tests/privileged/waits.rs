@@ -145,9 +145,10 @@ fn a_chain_and_a_queue_lead_to_who_is_waited_for() {
     }
     let [all, of_calls] = &*last else { unreachable!() };
     println!("lost: {:?}", all.lost);
-    // A slow machine may not have the time for all stacks, and says so.
+    // A slow machine may not have the time for all stacks, and says so; the kernel hides the end of a few intervals.
     let is_behind = small_scale() && !all.lost.is_empty();
-    assert!(all.lost.is_empty() || is_behind);
+    let is_hidden = all.lost.keys().all(|reason| *reason == "off_cpu_unseen");
+    assert!(is_hidden || is_behind);
     let tree = Tree(all);
     tree.print(None, 0);
     tree.assert_adds_up();
