@@ -101,6 +101,6 @@ mod tests {
             ..Default::default()
         };
         state.apply(message).unwrap();
-        assert_eq!(times(&state), [(9, 90), (2, 20), (0, 0), (0, 0), (4, 40)]);
+        assert_eq!(times(&state), [(9, 90), (18, 180), (0, 0), (0, 0), (4, 40)]);
     }
 }
