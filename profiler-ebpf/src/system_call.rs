@@ -283,9 +283,10 @@ unsafe fn begun_since(watch: *const CallWatch, views: u32, start_ns: u64) -> u32
         let mut left = 0;
         for bit in 0..MAX_GATES {
             let since_ns = since.add(bit as usize & (MAX_GATES as usize - 1)).read_volatile();
-            if since_ns <= start_ns {
-                left |= 1 << bit;
-            }
+            // Without a branch: the verifier would follow both ways of each, and some kernels' do not see that they meet.
+            // The difference is below 0 where the gate stood for somebody else then.
+            let is_later = (start_ns.wrapping_sub(since_ns) >> 63) as u32;
+            left |= (is_later ^ 1) << bit;
         }
         views & left
     }
