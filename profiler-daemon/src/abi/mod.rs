@@ -9,4 +9,4 @@ mod errors;
 mod system_calls;
 
 pub use errors::error;
-pub use system_calls::system_call;
+pub use system_calls::{system_call, system_call_names, system_call_number};

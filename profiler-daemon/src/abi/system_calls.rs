@@ -8,6 +8,18 @@ pub fn system_call(number: u32, is_32_bit: bool) -> Option<&'static str> {
     Some(table[at].1)
 }
 
+/// The number of a call of the 64-bit interface.
+#[must_use]
+pub fn system_call_number(name: &str) -> Option<u32> {
+    let call = X86_64.iter().find(|(_, known)| *known == name)?;
+    Some(call.0)
+}
+
+/// Names of all calls of the 64-bit interface.
+pub fn system_call_names() -> impl Iterator<Item = &'static str> {
+    X86_64.iter().map(|(_, name)| *name)
+}
+
 /// The 64-bit interface.
 #[rustfmt::skip]
 const X86_64: [(u32, &str); 383] = [
@@ -210,8 +222,11 @@ mod tests {
             (libc::SYS_clone3, "clone3"),
             (libc::SYS_futex_waitv, "futex_waitv"),
         ] {
-            assert_eq!(system_call(u32::try_from(number).unwrap(), false), Some(name));
+            let number = u32::try_from(number).unwrap();
+            assert_eq!(system_call(number, false), Some(name));
+            assert_eq!(system_call_number(name), Some(number));
         }
+        assert_eq!(system_call_number("raed"), None);
         assert_eq!(system_call(5, true), Some("open"));
         assert_eq!(system_call(100_000, false), None);
     }

@@ -24,7 +24,6 @@ pub mod outline;
 pub mod scope;
 pub mod source;
 pub mod stack;
-pub mod system_calls;
 pub mod values;
 
 mod held;

@@ -13,10 +13,10 @@ use super::{
     refusal::kernel_refusal,
 };
 use crate::{
+    abi,
     kernel::{Gates, HitSpec, ProbeSpec, SpanKind, Tracefs},
     plan::{
         scope::{Condition, Constant, Place},
-        system_calls,
         values::{self, Expression, Record, Refusal, expression::Root},
     },
 };
@@ -137,7 +137,7 @@ fn find_system_call(tracefs: &Tracefs, name: &str) -> Result<(u32, Record), Sess
         .iter()
         .find(|(manual, kernel)| [*manual, *kernel].contains(&name));
     let (manual, kernel) = known.copied().unwrap_or((name, name));
-    let number = system_calls::number(manual);
+    let number = abi::system_call_number(manual);
     let record = record(tracefs, SYSTEM_CALLS, &format!("{ENTER}{kernel}"))?;
     if let (Some(number), Some(record)) = (number, record) {
         return Ok((number, record.of_registers()));
@@ -151,7 +151,7 @@ fn find_system_call(tracefs: &Tracefs, name: &str) -> Result<(u32, Record), Sess
     Err(not_found(
         &what,
         name,
-        system_calls::names().map(str::to_owned).collect(),
+        abi::system_call_names().map(str::to_owned).collect(),
     ))
 }
 
