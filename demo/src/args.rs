@@ -1,6 +1,6 @@
 //! The command line: raw arguments become validated arguments here and nowhere else.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -56,6 +56,9 @@ struct RawServer {
     /// Share of the requests that take the slow path
     #[arg(long, value_name = "PERCENT", default_value = "4", value_parser = parse_percent)]
     slow_percent: f64,
+    /// Have slow requests append to a journal in this new file, under a lock that is held while it is written to the disk
+    #[arg(long, value_name = "FILE")]
+    journal: Option<PathBuf>,
     /// Also start the load generator, as a child process
     #[arg(long)]
     load: bool,
@@ -117,6 +120,8 @@ pub struct Server {
     pub listen: Address,
     pub traffic: Traffic,
     pub work: Work,
+    /// File that slow requests append to, instead of rebuilding an index.
+    pub journal: Option<PathBuf>,
     pub with_load: bool,
 }
 
@@ -180,6 +185,7 @@ impl RawServer {
             size,
             stride,
             slow_percent,
+            journal,
             load,
         } = self;
         if stride > size {
@@ -201,6 +207,7 @@ impl RawServer {
                 stride_bytes: stride,
                 slow_per_million,
             },
+            journal,
             with_load: load,
         })
     }

@@ -20,10 +20,10 @@ use tokio::{
 
 use crate::{
     address::Listener,
-    args::{Traffic, Work},
+    args::Traffic,
     error::Error,
     generator::{Totals, Variant},
-    handler::{Workspace, handle_request},
+    handler::{Workspace, Workspaces, handle_request},
     request::{Framing, READ_LEN, REQUEST_LEN, Reply},
     served::Served,
     switches::Switches,
@@ -38,7 +38,7 @@ pub struct Server {
 impl Variant for Server {
     const NAME: &str = "async";
 
-    fn start(listener: Listener, traffic: &Traffic, work: Work) -> Result<Self, Error> {
+    fn start(listener: Listener, traffic: &Traffic, workspaces: Workspaces) -> Result<Self, Error> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(traffic.threads as usize)
             .thread_name("worker")
@@ -54,7 +54,7 @@ impl Variant for Server {
         // The main thread waits for signals, so the future that accepts is driven from a thread of its own.
         let accepting = thread::Builder::new()
             .name("accept".to_owned())
-            .spawn(move || runtime.block_on(accept_connections(acceptor, pairs, work, stopped)))
+            .spawn(move || runtime.block_on(accept_connections(acceptor, pairs, workspaces, stopped)))
             .map_err(|source| Error::System {
                 call: "starting a thread",
                 source,
@@ -119,7 +119,7 @@ impl Acceptor {
 async fn accept_connections(
     acceptor: Acceptor,
     pairs: usize,
-    work: Work,
+    workspaces: Workspaces,
     mut stopped: oneshot::Receiver<()>,
 ) -> Result<Totals, Error> {
     let (mut totals, mut connections, mut sockets) =
@@ -145,7 +145,10 @@ async fn accept_connections(
             continue;
         }
         totals.connections += 1;
-        let task = connections.spawn(Watched::new(serve_connection(stream, Session::new(work))));
+        let task = connections.spawn(Watched::new(serve_connection(
+            stream,
+            Session::new(workspaces.make()),
+        )));
         sockets.insert(task.id(), socket);
     }
     // A connection learns of the end as it does of any other: its read gives 0. Waiting for a second event in each
@@ -172,10 +175,10 @@ struct Session {
 }
 
 impl Session {
-    fn new(work: Work) -> Self {
+    fn new(workspace: Workspace) -> Self {
         let replies = Vec::with_capacity(READ_LEN / REQUEST_LEN);
         Self {
-            workspace: Workspace::new(work),
+            workspace,
             served: Served::new(),
             framing: Framing::new(),
             replies,

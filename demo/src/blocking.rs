@@ -9,10 +9,10 @@ use std::{
 
 use crate::{
     address::{Listener, Stream},
-    args::{Traffic, Work},
+    args::Traffic,
     error::Error,
     generator::{Totals, Variant},
-    handler::{Workspace, handle_request},
+    handler::{Workspace, Workspaces, handle_request},
     request::Framing,
     served::Served,
     switches::Switches,
@@ -27,12 +27,12 @@ pub struct Server {
 impl Variant for Server {
     const NAME: &str = "blocking";
 
-    fn start(listener: Listener, traffic: &Traffic, work: Work) -> Result<Self, Error> {
+    fn start(listener: Listener, traffic: &Traffic, workspaces: Workspaces) -> Result<Self, Error> {
         let listener = Arc::new(listener);
         let pairs = traffic.pairs as usize;
         let accepting = spawn("accept", {
             let listener = Arc::clone(&listener);
-            move || accept_connections(&listener, pairs, work)
+            move || accept_connections(&listener, pairs, &workspaces)
         })?;
         Ok(Self { listener, accepting })
     }
@@ -55,7 +55,7 @@ struct Connection {
     stream: Arc<Stream>,
 }
 
-fn accept_connections(listener: &Listener, pairs: usize, work: Work) -> Result<Totals, Error> {
+fn accept_connections(listener: &Listener, pairs: usize, workspaces: &Workspaces) -> Result<Totals, Error> {
     let (mut totals, mut connections) = (Totals::new(), Vec::new());
     loop {
         let stream = match listener.accept() {
@@ -85,7 +85,7 @@ fn accept_connections(listener: &Listener, pairs: usize, work: Work) -> Result<T
             continue;
         }
         totals.connections += 1;
-        let workspace = Workspace::new(work);
+        let workspace = workspaces.make();
         let thread = spawn("serve", {
             let stream = Arc::clone(&stream);
             move || serve_connection(&stream, workspace)

@@ -1,6 +1,6 @@
 //! What can go wrong, named so that the user knows what to change.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 /// Every failure of the demo.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,9 @@ pub enum Error {
     /// A worker thread ended by a panic.
     #[error("a {0} thread panicked")]
     Panicked(&'static str),
+    /// The journal could not be made, written or removed.
+    #[error("the journal {}: {source}", .path.display())]
+    Journal { path: PathBuf, source: io::Error },
     /// Standard output could not be written.
     #[error("cannot write to standard output: {0}")]
     Output(#[source] io::Error),

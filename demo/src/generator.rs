@@ -8,8 +8,10 @@ use std::{
 
 use crate::{
     address::{Address, Listener},
-    args::{self, Traffic, Work},
+    args::{self, Traffic},
     error::Error,
+    handler::Workspaces,
+    journal::Writer,
     report::{Output, ServerReport},
     served::Served,
     stop::{Reason, Signals},
@@ -22,7 +24,7 @@ pub trait Variant: Sized {
     const NAME: &str;
 
     /// Starts serving, in threads of its own.
-    fn start(listener: Listener, traffic: &Traffic, work: Work) -> Result<Self, Error>;
+    fn start(listener: Listener, traffic: &Traffic, workspaces: Workspaces) -> Result<Self, Error>;
 
     /// Ends every connection and gives the sum of what they did.
     fn stop(self) -> Result<Totals, Error>;
@@ -57,11 +59,14 @@ pub fn serve<V: Variant>(
         listen,
         traffic,
         work,
+        journal,
         with_load,
     } = settings;
     let (listener, address) = listen.listen()?;
     let start = Instant::now();
-    let server = V::start(listener, &traffic, work)?;
+    let writer = journal.as_deref().map(Writer::start).transpose()?;
+    let journal = writer.as_ref().map(Writer::journal);
+    let server = V::start(listener, &traffic, Workspaces { work, journal })?;
     output.ready(&[("address", &address.to_string()), ("variant", V::NAME)])?;
 
     let generator = if with_load {
@@ -72,6 +77,7 @@ pub fn serve<V: Variant>(
     let waited = signals.wait(duration.map(|duration| start + duration));
     let generated = generator.map_or(Ok(()), |generator| generator.stop(&waited));
     let stopped = server.stop();
+    let written = writer.map_or(Ok(()), Writer::stop);
     address.clean_up();
 
     let Totals {
@@ -87,7 +93,7 @@ pub fn serve<V: Variant>(
         served,
         process: Switches::of_process(),
     })?;
-    waited.and(generated)
+    waited.and(generated).and(written)
 }
 
 /// `demo load` as a child process, which does not outlive this one.

@@ -5,19 +5,23 @@
 
 use std::{
     hint::black_box,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use crate::{
     args::Work,
+    journal::{Journal, append_entry},
     rebuild::{Index, rebuild_index},
     request::{REPLY_LEN, REQUEST_LEN, Reply, Request, digest, mix},
 };
 
-/// What one connection works on. Nothing in it is shared, so that handling a request never waits.
+/// What one connection works on. Nothing in it is shared but the journal, so that without that handling a request never
+/// waits.
 #[derive(Debug)]
 pub struct Workspace {
     work: Work,
+    journal: Option<Arc<Journal>>,
     memory: Vec<u8>,
     index: Index,
 }
@@ -39,12 +43,21 @@ pub struct Parsed {
     slow: bool,
 }
 
-impl Workspace {
+/// What workspaces are made from.
+#[derive(Debug)]
+pub struct Workspaces {
+    pub work: Work,
+    /// The one that all append to.
+    pub journal: Option<Arc<Journal>>,
+}
+
+impl Workspaces {
     /// Memory for one connection, touched here so that no request takes a page fault for it.
-    pub fn new(work: Work) -> Self {
-        Self {
-            work,
-            memory: vec![1; work.size_bytes],
+    pub fn make(&self) -> Workspace {
+        Workspace {
+            work: self.work,
+            journal: self.journal.clone(),
+            memory: vec![1; self.work.size_bytes],
             index: Index::new(),
         }
     }
@@ -58,7 +71,10 @@ pub extern "Rust" fn handle_request(workspace: &mut Workspace, request: &Request
     let parsed = parse_request(request, workspace.work.slow_per_million);
     let mut found = lookup(&mut workspace.memory, workspace.work.stride_bytes, parsed.id);
     if parsed.slow {
-        found ^= rebuild_index(&mut workspace.index, parsed.id);
+        found ^= match &workspace.journal {
+            Some(journal) => append_entry(journal, parsed.id),
+            None => rebuild_index(&mut workspace.index, parsed.id),
+        };
     }
     let reply = render_reply(request, parsed, found);
     Handled {
@@ -117,7 +133,11 @@ mod tests {
 
     #[test]
     fn replies_are_the_echo_on_both_paths() {
-        let mut workspace = Workspace::new(WORK);
+        let mut workspace = Workspaces {
+            work: WORK,
+            journal: None,
+        }
+        .make();
         let mut paths = [0; 2];
         for id in 0..200 {
             let handled = handle_request(&mut workspace, &request(id));

@@ -14,6 +14,7 @@ mod cpus;
 mod error;
 mod generator;
 mod handler;
+mod journal;
 mod load;
 mod pace;
 mod rebuild;

@@ -77,6 +77,28 @@ fn check_figures(load: &Value, server: &Value) {
 }
 
 #[test]
+fn slow_requests_wait_for_the_journal() {
+    let path = std::env::temp_dir().join(format!("demo-journal-{}", std::process::id()));
+    let journal = path.to_str().unwrap();
+    // What is there already is left alone.
+    std::fs::write(&path, "mine").unwrap();
+    let refused = run(&["blocking", "--journal", journal, "--duration", "1"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        said.contains(&format!("the journal {journal}: File exists")),
+        "{said}"
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+    std::fs::remove_file(&path).unwrap();
+
+    let (load, server) = serve_for_two_seconds("blocking", &["--journal", journal]);
+    assert_eq!(load["requests"], server["requests"]);
+    assert!(server["slow"].as_u64().unwrap() > 0);
+    assert!(!path.exists(), "it is removed");
+}
+
+#[test]
 fn blocking_waits_for_requests() {
     let (load, server) = serve_for_two_seconds("blocking", &["--pairs", "2"]);
     check_figures(&load, &server);
