@@ -439,6 +439,16 @@ fn errors_have_their_exit_status_and_words() {
             "--diff needs a scope with a predicate",
         ),
         (
+            &["flame", "-p", "7", "handle", "--on-cpu", "--waits"],
+            2,
+            "--waits draws time off the CPU",
+        ),
+        (
+            &["flame", "-p", "7", "--waits", "--by", "module"],
+            2,
+            "--waits draws functions",
+        ),
+        (
             &["flame", "--session", "plain", "--outside"],
             2,
             "--outside needs a scope with a predicate",

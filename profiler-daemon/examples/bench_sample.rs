@@ -76,6 +76,7 @@ async fn measure(handle: &Handle, pid: u32, duration: Duration) -> Measured {
     let variant = FlameRequest {
         by: Grouping::Function,
         times: Some(FlameTimes::OnCpu),
+        waits: false,
         over: Over::Start,
         difference: false,
     };

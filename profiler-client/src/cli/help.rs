@@ -168,6 +168,7 @@ pub const FLAME: &str = help!(
   profiler flame -p 4211 'handle_request[>= p95]' -o slow.svg
   profiler flame -p 4211 'handle_request[> 5ms]' --outside -f > fast.folded
   profiler flame -p 4211 'handle_request[>= p95]' --diff -o diff.svg
+  profiler flame -p 4211 'handle_request[>= p95]' --waits -o waits.svg   whom slow calls wait for, and why
   profiler flame --session web --over window --duration 5 -o now.svg
   profiler flame -p 4211 'handle_request[>= p95]' --diff --by module
 

@@ -279,6 +279,8 @@ pub struct Flame {
     pub by: v1::Grouping,
     /// Times that are drawn; unspecified for what is usual.
     pub times: v1::Times,
+    /// Whether waits are drawn with who was waited for.
+    pub waits: bool,
     /// `None`: stdout.
     pub output: Option<PathBuf>,
     /// How it is written.

@@ -1,5 +1,7 @@
 //! What the threads of a flame view did in its time.
 
+use std::collections::HashMap;
+
 use profiler_proto::v1;
 
 use super::flame::FlameState;
@@ -7,46 +9,41 @@ use super::flame::FlameState;
 /// The module of frames that say what a thread did off the CPU.
 pub const OFF_CPU: &str = "[off-cpu]";
 
-/// Such a frame, of what goes on when the session ends.
-const GOES_ON: &str = "[goes on]";
-
-/// What threads did, by the innermost frame of their stacks; `on_cpu` where they ran.
+/// What threads did, as frames of [`OFF_CPU`] say it; `on_cpu` where a stack has none.
 pub const ACTIVITIES: [&str; 5] = ["on_cpu", "sleeping", "uninterruptible", "stopped", "runnable"];
 
 /// Time of the calls inside and outside, in nanoseconds, in the order of [`ACTIVITIES`].
+///
+/// The outermost of such frames counts: what is further in is that it goes on, or what others did whom the thread waited
+/// for.
 #[must_use]
 pub fn times(state: &FlameState) -> [(u64, u64); ACTIVITIES.len()] {
     let mut times = [(0_u64, 0_u64); ACTIVITIES.len()];
-    for (id, weight) in &state.weights {
-        let at = |id: u32| {
-            let node = state.nodes.get(&id)?;
-            Some((state.frames.get(&node.frame)?, node.parent))
+    let mut known: HashMap<u32, Option<usize>> = HashMap::with_capacity(state.order.len());
+    // Parents come first.
+    for id in &state.order {
+        let Some(node) = state.nodes.get(id) else { continue };
+        let outer = known.get(&node.parent).copied().flatten();
+        let activity = outer.or_else(|| activity(state.frames.get(&node.frame)?));
+        known.insert(*id, activity);
+        let Some(weight) = state.weights.get(id) else {
+            continue;
         };
-        // What still goes on says so innermost.
-        let innermost = at(*id).and_then(|(frame, parent)| {
-            let goes_on = frame.module == OFF_CPU && frame.function == GOES_ON;
-            if goes_on {
-                at(parent)
-            } else {
-                Some((frame, parent))
-            }
-        });
-        let (inside_ns, outside_ns) = &mut times[innermost.map_or(0, |(frame, _)| activity(frame))];
+        let (inside_ns, outside_ns) = &mut times[activity.unwrap_or(0)];
         *inside_ns = inside_ns.saturating_add(weight.inside_ns);
         *outside_ns = outside_ns.saturating_add(weight.outside_ns);
     }
     times
 }
 
-/// What a frame says that its thread did, as an index into [`ACTIVITIES`].
-fn activity(frame: &v1::Frame) -> usize {
+/// What a frame says that its thread did off the CPU, as an index into [`ACTIVITIES`].
+fn activity(frame: &v1::Frame) -> Option<usize> {
     let word = frame
         .function
         .strip_prefix('[')
         .and_then(|word| word.strip_suffix(']'));
-    let known = word.filter(|_| frame.module == OFF_CPU);
-    let place = known.and_then(|word| ACTIVITIES.iter().position(|activity| *activity == word));
-    place.unwrap_or(0)
+    let word = word.filter(|_| frame.module == OFF_CPU)?;
+    ACTIVITIES.iter().position(|activity| *activity == word)
 }
 
 #[cfg(test)]
@@ -54,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_of_the_innermost_frames() {
+    fn times_are_of_the_outermost_words() {
         let frame = |id, function: &str, module: &str| v1::Frame {
             id,
             function: function.into(),
@@ -83,6 +80,7 @@ mod tests {
                 frame(3, "[runnable]", OFF_CPU),
                 frame(4, "[sleeping]", "program"),
                 frame(5, "[goes on]", OFF_CPU),
+                frame(6, "flush", "program"),
             ],
             nodes: vec![
                 node(1, 0, 1),
@@ -90,6 +88,9 @@ mod tests {
                 node(3, 1, 3),
                 node(4, 1, 4),
                 node(5, 2, 5),
+                // What another did meanwhile.
+                node(6, 2, 6),
+                node(7, 6, 3),
             ],
             weights: vec![
                 weight(1, 1, 10),
@@ -97,10 +98,11 @@ mod tests {
                 weight(3, 4, 40),
                 weight(4, 8, 80),
                 weight(5, 16, 160),
+                weight(7, 32, 320),
             ],
             ..Default::default()
         };
         state.apply(message).unwrap();
-        assert_eq!(times(&state), [(9, 90), (18, 180), (0, 0), (0, 0), (4, 40)]);
+        assert_eq!(times(&state), [(9, 90), (50, 500), (0, 0), (0, 0), (4, 40)]);
     }
 }

@@ -56,6 +56,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             difference: request.sides == Sides::Difference,
             by: request.by.into(),
             times: request.times.into(),
+            waits: request.waits,
         };
         let stream = client.watch_flame(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_flame(watch).await?.into_inner());

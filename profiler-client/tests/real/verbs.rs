@@ -294,6 +294,18 @@ fn flame_graphs_show_waits() {
     assert!(ends_with("birth", "[uninterruptible]"), "{stacks:?}");
     assert!(ends_with("compete", "[runnable]"), "{stacks:?}");
     assert!(ends_with("speaker", "[sleeping]"), "{stacks:?}");
+
+    // On the wait for the lock is who held it, asleep.
+    let (summary, stacks) = wait(&["lock[> 1ms]", "--waits"]);
+    assert!(time(&summary, "sleeping") > time(&summary, "on_cpu"), "{summary}");
+    let leads_to_holder = stacks.iter().any(|stack| {
+        let names: Vec<String> = stack["frames"].as_array().unwrap().iter().map(function).collect();
+        let mut names = names.iter();
+        ["lock", "[sleeping]", "holder", "[sleeping]", "[interrupt]"]
+            .into_iter()
+            .all(|wanted| names.any(|name| name == wanted))
+    });
+    assert!(leads_to_holder, "{stacks:?}");
 }
 
 #[test]

@@ -87,7 +87,23 @@ impl CallTree {
     /// The node of a stack's innermost function, its frames given root first. The stack without
     /// frames, and those that the tree has no room for, are [`Self::other`].
     pub fn intern(&mut self, stack: &[FrameId], complete: bool) -> NodeId {
-        let mut parent = NodeId::NONE;
+        match self.extend(NodeId::NONE, stack, complete) {
+            NodeId::NONE => Self::other(complete),
+            node => node,
+        }
+    }
+
+    /// The node of these frames on a node; of none that node. Those that the tree has no room for, and what is on
+    /// [`Self::other`], are that.
+    pub fn intern_on(&mut self, node: NodeId, frames: &[FrameId]) -> NodeId {
+        match self.get(node).map(|node| node.complete) {
+            Some(complete) if node != Self::other(complete) => self.extend(node, frames, complete),
+            _ => node,
+        }
+    }
+
+    fn extend(&mut self, base: NodeId, stack: &[FrameId], complete: bool) -> NodeId {
+        let mut parent = base;
         for &frame in stack {
             let node = Node {
                 parent,
@@ -103,11 +119,7 @@ impl CallTree {
                 None => self.push(node),
             };
         }
-        if parent == NodeId::NONE {
-            Self::other(complete)
-        } else {
-            parent
-        }
+        parent
     }
 
     /// The node that stands for stacks folded together.
@@ -225,5 +237,10 @@ mod tests {
         assert_eq!(tree.intern(&[FrameId(1), FrameId(2)], true), known);
         assert_eq!((tree.len(), tree.folded()), (4, 2));
         assert_eq!(tree.intern(&[], true), CallTree::other(true));
+        assert_eq!(tree.intern_on(known, &[FrameId(3)]), CallTree::other(true));
+        assert_eq!(
+            tree.intern_on(CallTree::other(true), &[FrameId(1)]),
+            CallTree::other(true)
+        );
     }
 }

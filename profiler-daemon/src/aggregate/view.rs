@@ -106,6 +106,11 @@ impl ScopeAggregate {
         self.tree.intern(stack, complete)
     }
 
+    /// The node of frames on a node: see [`CallTree::intern_on`].
+    pub fn intern_on(&mut self, node: NodeId, frames: &[FrameId]) -> NodeId {
+        self.tree.intern_on(node, frames)
+    }
+
     /// All nodes.
     #[must_use]
     pub fn tree(&self) -> &CallTree {

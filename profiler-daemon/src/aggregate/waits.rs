@@ -378,6 +378,16 @@ impl Waits {
         self.remember(wait.thread, remembered);
     }
 
+    /// Takes an interval, and gives a tree of it alone: its first node is the wait, and none are given of an interval that
+    /// is none.
+    pub fn take_alone(&mut self, wait: &Wait) -> Vec<Node> {
+        self.take(wait, true);
+        let nodes = self.nodes();
+        self.nodes.clear();
+        self.by_key.clear();
+        nodes
+    }
+
     /// The tree: parents first.
     #[must_use]
     pub fn nodes(&self) -> Vec<Node> {

@@ -171,6 +171,7 @@ impl ViewService for Views {
         let asked = FlameRequest {
             by: arguments::grouping(request.by()),
             times: arguments::times(request.times()),
+            waits: request.waits,
             over: arguments::over(request.over()),
             difference: request.difference,
         };

@@ -320,6 +320,7 @@ impl Handle {
         let request = FlameRequest {
             by: Grouping::Function,
             times: Some(FlameTimes::OnCpu),
+            waits: false,
             over: Over::Start,
             difference: false,
         };

@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use profiler_common::{probe::ProbeId, record::SpanEnd};
 
 use super::{
+    chains::Chain,
     functions::Functions,
     picture::{Cost, FlameKind, FlamePicture, FlameVariant},
     population::Population,
@@ -117,8 +118,8 @@ impl Flame {
         self.aggregate.set_predicates(predicates);
     }
 
-    /// Takes a sample of the target.
-    pub fn sample(&mut self, sample: &Named) {
+    /// Takes a sample of the target, and what may be drawn on it.
+    pub fn sample(&mut self, sample: &Named, chains: &[Chain]) {
         if let Named::Sample {
             tgid,
             tid,
@@ -136,7 +137,7 @@ impl Flame {
             && let Some(node) = self.node(stacks, *complete)
         {
             let (tgid, tid, ts_ns, weight_ns, count) = (*tgid, *tid, *ts_ns, *weight_ns, *count);
-            self.aggregate.sample(&Sample {
+            let sample = Sample {
                 tgid,
                 tid,
                 ts_ns,
@@ -144,7 +145,20 @@ impl Flame {
                 count,
                 node,
                 spans,
-            });
+            };
+            if !self.kind.waits || chains.is_empty() {
+                self.aggregate.sample(&sample);
+                return;
+            }
+            for (number, chain) in chains.iter().enumerate() {
+                let node = self.aggregate.intern_on(node, &chain.frames);
+                self.aggregate.sample(&Sample {
+                    weight_ns: chain.time_ns,
+                    count: if number == 0 { count } else { 0 },
+                    node,
+                    ..sample
+                });
+            }
         }
     }
 

@@ -42,6 +42,7 @@
 
 mod by_value;
 mod calibrate;
+mod chains;
 mod command;
 mod cost;
 mod counted;

@@ -270,6 +270,7 @@ impl Owner {
                 ));
             }
             refuse_returns(session)?;
+            request.check()?;
             session.renew(now_ns);
             let variant = request.variant(session.divides());
             Ok((variant, session.flame_watchers.add(variant, interval_ns, now_ns)))

@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::by_value::CallsByValue;
-use super::explain::Explained;
+use super::{
+    error::{Reason, SessionError},
+    explain::Explained,
+};
 use crate::{
     aggregate::{Over, explain::Durations, latency::Summaries, picture::Picture},
     kernel::{Activity, OffCpu, Times},
@@ -204,8 +207,11 @@ pub struct FlameVariant {
 pub struct FlameRequest {
     /// What frames stand for.
     pub by: Grouping,
-    /// Of which times; `None` for both where there are spans, and on the CPU alone where there are none.
+    /// Of which times; `None` for both where there are spans, and on the CPU alone where there are none, unless waits are
+    /// asked for.
     pub times: Option<FlameTimes>,
+    /// Whether waits are drawn with who was waited for.
+    pub waits: bool,
     /// Histogram that percentiles are taken of and samples drawn from.
     pub over: Over,
     /// Whether the two sides are compared.
@@ -213,18 +219,39 @@ pub struct FlameRequest {
 }
 
 impl FlameRequest {
+    /// Whether it can be drawn.
+    ///
+    /// # Errors
+    ///
+    /// `ArgumentInvalid` where waits are asked for, and are not among the times, or would have no functions on them.
+    pub fn check(self) -> Result<(), SessionError> {
+        let message = match self {
+            Self { waits: false, .. } => return Ok(()),
+            Self {
+                times: Some(FlameTimes::OnCpu),
+                ..
+            } => "waits are no time on the CPU: OFF_CPU or BOTH",
+            Self {
+                by: Grouping::Module, ..
+            } => "what is drawn on waits are functions, not modules: another grouping",
+            Self { .. } => return Ok(()),
+        };
+        Err(SessionError::new(Reason::ArgumentInvalid, message))
+    }
+
     /// What is drawn for it.
     #[must_use]
     pub fn variant(self, in_spans: bool) -> FlameVariant {
-        let usual = if in_spans {
-            FlameTimes::Both
-        } else {
-            FlameTimes::OnCpu
+        let usual = match (in_spans, self.waits) {
+            (true, _) => FlameTimes::Both,
+            (false, true) => FlameTimes::OffCpu,
+            (false, false) => FlameTimes::OnCpu,
         };
         FlameVariant {
             kind: FlameKind {
                 by: self.by,
                 times: self.times.unwrap_or(usual),
+                waits: self.waits,
             },
             over: self.over,
             difference: self.difference,
@@ -239,6 +266,17 @@ pub struct FlameKind {
     pub by: Grouping,
     /// Of which times.
     pub times: FlameTimes,
+    /// Whether waits have on them who was waited for.
+    pub waits: bool,
+}
+
+impl FlameKind {
+    /// What is sampled for it: off the CPU, inside spans alone, unless there are none, or what others do is drawn too.
+    #[must_use]
+    pub fn sampled(self, in_spans: bool) -> Times {
+        let times = self.times.sampled(in_spans && !self.waits);
+        if self.waits { times.or(Times::WAITS) } else { times }
+    }
 }
 
 /// Times that a flame graph is drawn of.

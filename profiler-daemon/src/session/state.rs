@@ -31,6 +31,7 @@ use self::take::Inside;
 use super::{
     by_value::ByValues,
     calibrate::HitCosts,
+    chains::Chains,
     command::{Caller, Capture, Purpose},
     cost::Meter,
     explain::Explain,
@@ -108,6 +109,8 @@ pub struct Session {
     pub latency_watchers: Watchers<LatencyPicture, ()>,
     pub flame_watchers: Watchers<FlamePicture, FlameVariant>,
     pub spans_watchers: Watchers<SpansPicture, usize>,
+    /// What is drawn on waits, while there are flame graphs with that.
+    chains: Option<Chains>,
     /// Who its threads wait for, while that is watched.
     waits: Option<WatchedWaits>,
     pub waits_watchers: Watchers<WaitsPicture, ()>,
@@ -188,6 +191,7 @@ impl Session {
             latency_watchers: Watchers::default(),
             flame_watchers: Watchers::default(),
             spans_watchers: Watchers::default(),
+            chains: None,
             waits: None,
             waits_watchers: Watchers::default(),
             calls: None,
@@ -344,7 +348,7 @@ impl Session {
         let of_flames = self
             .flame_watchers
             .variants()
-            .map(|variant| variant.kind.times.sampled(in_spans));
+            .map(|variant| variant.kind.sampled(in_spans));
         let of_spans = if self.spans_watchers.is_empty() {
             Times::default()
         } else {

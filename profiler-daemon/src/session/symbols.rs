@@ -23,7 +23,7 @@ pub use self::wakers::NamedWait;
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::{
     kernel::{Activity, Hit, Interval, Record, SharedStack, UserStack},
-    symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer},
+    symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer, Word},
 };
 
 /// Batches that may wait to be named; records beyond are dropped, counted.
@@ -541,7 +541,7 @@ fn name_interval(
             let stacks = frames.group(symbolizer, groupings, (tgid, tid), did, now_ns);
             (stacks, frames.complete)
         } else {
-            let frames = NamedFrames::not_taken(symbolizer, groupings);
+            let frames = NamedFrames::not_taken(groupings);
             let did = (activity, interval.goes_on);
             let stacks = frames.group(symbolizer, groupings, (tgid, tid), did, now_ns);
             (stacks, frames.complete)
@@ -658,8 +658,8 @@ struct NamedFrames {
 
 impl NamedFrames {
     /// In the place of one that was not taken.
-    fn not_taken(symbolizer: &mut Symbolizer, groupings: Groupings) -> Self {
-        let functions = vec![symbolizer.word("[stack not taken]", OFF_CPU)];
+    fn not_taken(groupings: Groupings) -> Self {
+        let functions = vec![Word::StackNotTaken.frame()];
         Self {
             lines: if groupings.contain(Grouping::Line) {
                 functions.clone()
@@ -680,12 +680,8 @@ impl NamedFrames {
         (activity, goes_on): (Activity, bool),
         now_ns: u64,
     ) -> Stacks {
-        let words = [off_cpu_word(activity), goes_on.then_some("[goes on]")];
-        let innermost: Vec<FrameId> = words
-            .into_iter()
-            .flatten()
-            .map(|word| symbolizer.word(word, OFF_CPU))
-            .collect();
+        let words = [off_cpu_word(activity), goes_on.then_some(Word::GoesOn)];
+        let innermost: Vec<FrameId> = words.into_iter().flatten().map(Word::frame).collect();
         Stacks::make(groupings, |grouping| {
             let mut frames = match grouping {
                 Grouping::Function => self.functions.clone(),
@@ -700,17 +696,14 @@ impl NamedFrames {
     }
 }
 
-/// The module of frames that stand for what a thread does off the CPU.
-const OFF_CPU: &str = "[off-cpu]";
-
 /// What a thread does that does not run, in a word.
-fn off_cpu_word(activity: Activity) -> Option<&'static str> {
+fn off_cpu_word(activity: Activity) -> Option<Word> {
     match activity {
         Activity::OnCpu => None,
-        Activity::Sleeping => Some("[sleeping]"),
-        Activity::Uninterruptible => Some("[uninterruptible]"),
-        Activity::Stopped => Some("[stopped]"),
-        Activity::Runnable => Some("[runnable]"),
+        Activity::Sleeping => Some(Word::Sleeping),
+        Activity::Uninterruptible => Some(Word::Uninterruptible),
+        Activity::Stopped => Some(Word::Stopped),
+        Activity::Runnable => Some(Word::Runnable),
     }
 }
 

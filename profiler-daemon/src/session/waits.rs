@@ -11,7 +11,7 @@ use super::{
 use crate::{
     aggregate::{
         join::Level,
-        waits::{Node, Thread, Total, Waits, Waker},
+        waits::{Node, Thread, Total, Wait, Waits, Waker},
     },
     symbolize::Frame,
 };
@@ -39,6 +39,20 @@ pub struct WaitsPicture {
     pub ended: Option<String>,
 }
 
+/// The processes of a target.
+pub type Pids = HashSet<u32>;
+
+impl NamedWait {
+    /// The wait, with whether who ended it is one of the target's.
+    pub fn of_target(&self, pids: &Pids) -> Wait {
+        let mut wait = self.wait.clone();
+        if let Waker::Thread { thread, is_own, .. } = &mut wait.waker {
+            *is_own = pids.contains(&thread.0);
+        }
+        wait
+    }
+}
+
 /// Waits of a session's threads.
 pub struct WatchedWaits {
     waits: Waits,
@@ -46,8 +60,7 @@ pub struct WatchedWaits {
     inside: Option<Level>,
     /// Since when they are recorded; `None` until they are.
     since_ns: Option<u64>,
-    /// The target.
-    pids: HashSet<u32>,
+    pids: Pids,
     before: Sampling,
 }
 
@@ -58,7 +71,7 @@ impl WatchedWaits {
             waits: Waits::default(),
             inside,
             since_ns: None,
-            pids: HashSet::new(),
+            pids: Pids::new(),
             before,
         }
     }
@@ -85,10 +98,7 @@ impl WatchedWaits {
         if !self.pids.contains(&named.wait.thread.0) {
             return;
         }
-        let mut wait = named.wait.clone();
-        if let Waker::Thread { thread, is_own, .. } = &mut wait.waker {
-            *is_own = self.pids.contains(&thread.0);
-        }
+        let wait = named.of_target(&self.pids);
         let inside = self.inside.as_ref();
         let is_inside = inside.is_none_or(|level| named.spans.iter().any(|span| level.holds(span)));
         let asked = is_inside && wait.times[0] >= since_ns;
@@ -114,7 +124,7 @@ impl WatchedWaits {
 }
 
 /// Threads of a process that do not run, nor could.
-fn off_the_cpu(pid: u32) -> HashSet<Thread> {
+pub fn off_the_cpu(pid: u32) -> HashSet<Thread> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return HashSet::new();
     };

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::reason::Reason;
+use super::{reason::Reason, word::Word};
 pub use crate::aggregate::calltree::FrameId;
 
 /// Most frames that are told apart; further ones are all [`FrameId::OTHER`].
@@ -98,7 +98,7 @@ impl Frame {
     }
 }
 
-/// The table of frames: a frame's number is its index. The first is [`FrameId::OTHER`].
+/// The table of frames: a frame's number is its index. The first is [`FrameId::OTHER`], the words are next.
 pub(super) struct Frames {
     table: Vec<Frame>,
     roots: Vec<bool>,
@@ -115,6 +115,9 @@ impl Default for Frames {
             text_bytes: 0,
         };
         frames.intern(Frame::named(OTHER, &"".into(), false));
+        for word in Word::ALL {
+            frames.intern(word.as_frame());
+        }
         frames
     }
 }
@@ -155,6 +158,15 @@ impl Frames {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_have_the_numbers_that_they_say() {
+        let mut frames = Frames::default();
+        assert_eq!(frames.table().len(), 1 + Word::ALL.len());
+        for word in Word::ALL {
+            assert_eq!(frames.intern(word.as_frame()), word.frame());
+        }
+    }
 
     #[test]
     fn long_names_without_end_are_bounded() {

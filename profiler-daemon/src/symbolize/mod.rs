@@ -72,6 +72,7 @@ mod symbols;
 mod tasks;
 mod units;
 mod vdso;
+mod word;
 
 pub use debug_file::DebugFile;
 pub use detached::{CompiledSymbols, FileSymbols};
@@ -82,3 +83,4 @@ pub use reason::Reason;
 pub use sideload::{SideLoadError, SideLoaded};
 pub use space::Generation;
 pub use symbolizer::Symbolizer;
+pub use word::Word;

@@ -228,11 +228,6 @@ impl Symbolizer {
         self.tasks.process(tgid, now_ns, &mut self.frames)
     }
 
-    /// A frame that stands for no code: a word in brackets, of a module of such words.
-    pub fn word(&mut self, word: &str, module: &str) -> FrameId {
-        self.frames.intern(Frame::named(word, &module.into(), false))
-    }
-
     /// The table of frames: a [`FrameId`] is an index. It only grows, and entries never change.
     #[must_use]
     pub fn frames(&self) -> &[Frame] {

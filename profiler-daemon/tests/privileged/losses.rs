@@ -199,6 +199,7 @@ fn updates_that_a_stalled_client_missed_are_counted() {
                 FlameRequest {
                     by: Grouping::Function,
                     times: Some(FlameTimes::OnCpu),
+                    waits: false,
                     over: Over::Start,
                     difference: false,
                 },

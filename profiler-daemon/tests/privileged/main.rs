@@ -14,6 +14,7 @@ mod cycles;
 mod estimate;
 mod explain;
 mod fixture;
+mod flame_waits;
 mod gate;
 mod gone;
 mod harm;

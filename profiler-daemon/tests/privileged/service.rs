@@ -154,6 +154,7 @@ impl Service {
         let request = FlameRequest {
             by,
             times: Some(times),
+            waits: false,
             over: Over::Start,
             difference: true,
         };
@@ -161,6 +162,25 @@ impl Service {
             .handle
             .watch_flame(ROOT, session.name.clone(), INTERVAL_NS, request);
         self.runtime.block_on(watch).unwrap()
+    }
+
+    /// With who was waited for drawn on waits.
+    pub fn watch_flame_with_waits(
+        &self,
+        session: &SessionInfo,
+        times: FlameTimes,
+    ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
+        let request = FlameRequest {
+            by: Grouping::Function,
+            times: Some(times),
+            waits: true,
+            over: Over::Start,
+            difference: false,
+        };
+        let watch = self
+            .handle
+            .watch_flame(ROOT, session.name.clone(), INTERVAL_NS, request);
+        self.runtime.block_on(watch)
     }
 
     pub fn watch_waits(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<WaitsPicture>>> {

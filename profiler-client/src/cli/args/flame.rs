@@ -35,6 +35,10 @@ pub struct FlameArgs {
     /// runnable while it waited for a CPU; with --on-cpu both
     #[arg(long)]
     pub off_cpu: bool,
+    /// Draw on each wait who ended it and what that thread did meanwhile, with its name and stack; with a scope that
+    /// asks for durations too
+    #[arg(long)]
+    pub waits: bool,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which writes the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,

@@ -54,6 +54,16 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         By::Thread => v1::Grouping::Thread,
         By::Process => v1::Grouping::Process,
     };
+    if args.waits && args.on_cpu && !args.off_cpu {
+        return Err(Failure::usage(
+            "--waits draws time off the CPU, --on-cpu leaves it out: add --off-cpu, or leave out one of them.",
+        ));
+    }
+    if args.waits && by == v1::Grouping::Module {
+        return Err(Failure::usage(
+            "--waits draws functions on waits, and --by module has none: group by something else.",
+        ));
+    }
     let times = match (args.on_cpu, args.off_cpu) {
         (false, false) => v1::Times::Unspecified,
         (true, false) => v1::Times::OnCpu,
@@ -67,6 +77,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         over,
         by,
         times,
+        waits: args.waits,
         output: args.output,
         format,
         color: args.color,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::{
     super::{
+        chains::Chains,
         flame::Flame,
         picture::{FlameKind, FlameVariant},
         population::Population,
@@ -18,7 +19,8 @@ impl Session {
     /// What the frames of its flame graphs and stacks stand for.
     pub fn groupings(&self) -> impl Iterator<Item = Grouping> + '_ {
         let of_spans = self.spans.iter().flat_map(|_| Spans::GROUPINGS);
-        let of_waits = self.waits.iter().map(|_| Grouping::Function);
+        let asks_wakers = self.waits.is_some() || self.chains.is_some();
+        let of_waits = asks_wakers.then_some(Grouping::Function);
         self.flames
             .keys()
             .map(|kind| kind.by)
@@ -34,6 +36,11 @@ impl Session {
             .map(|variant| variant.kind)
             .collect();
         self.flames.retain(|kind, _| watched.contains(kind));
+        if !watched.iter().any(|kind| kind.waits) {
+            self.chains = None;
+        } else if self.chains.is_none() {
+            self.chains = Some(Chains::default());
+        }
         for kind in watched {
             if !self.flames.contains_key(&kind) {
                 let flame = self.new_flame(kind, engine, dropped, now_ns);

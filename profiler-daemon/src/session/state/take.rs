@@ -60,15 +60,30 @@ impl Session {
                     if let Some(waits) = &mut self.waits {
                         waits.take(wait);
                     }
+                    if let Some(chains) = &mut self.chains {
+                        chains.take(wait);
+                    }
                 }
                 Named::Caller { id, stacks } => {
                     if let Some(calls) = &mut self.calls {
                         calls.name(*id, stacks);
                     }
                 }
-                Named::Sample { tgid, .. } => {
+                Named::Sample {
+                    tgid,
+                    tid,
+                    ts_ns,
+                    activity,
+                    ..
+                } => {
                     if self.processes.iter().any(|process| process.pid() == *tgid) {
-                        self.flames.values_mut().for_each(|flame| flame.sample(record));
+                        let chains = self.chains.as_ref();
+                        let chains = chains.map_or(&[][..], |chains| {
+                            chains.of_sample((*tgid, *tid), *ts_ns, *activity)
+                        });
+                        self.flames
+                            .values_mut()
+                            .for_each(|flame| flame.sample(record, chains));
                         if let Some(spans) = &mut self.spans {
                             spans.sample(record);
                         }

@@ -40,6 +40,9 @@ impl Session {
         if let Some(waits) = self.waits.as_mut().filter(|_| is_sampled) {
             waits.begin(&pids, monotonic_ns);
         }
+        if let Some(chains) = self.chains.as_mut().filter(|_| is_sampled) {
+            chains.begin(&pids);
+        }
     }
 
     /// The spans of the last step that has any, and the lines behind it.

@@ -1,0 +1,250 @@
+//! What flame graphs draw on a wait: who ended it, what that thread did meanwhile, and so on where it waited itself.
+
+use std::collections::HashSet;
+
+use super::{
+    symbols::NamedWait,
+    waits::{Pids, off_the_cpu},
+};
+use crate::{
+    aggregate::waits::{Kind, Node, Thread, Waiting, Waits},
+    kernel::Activity,
+    symbolize::{FrameId, Word},
+};
+
+/// Of one wait; what is left of it has nothing on it.
+const MAX_CHAINS: usize = 64;
+
+/// Frames of a chain. What would be on these is left out.
+const MAX_FRAMES: usize = 512;
+
+/// A part of a wait.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chain {
+    /// What is drawn on the wait, from there on.
+    pub frames: Vec<FrameId>,
+    /// How much of the wait it is.
+    pub time_ns: u64,
+}
+
+/// Waits of a session's threads as they come, and what they were for.
+#[derive(Default)]
+pub struct Chains {
+    waits: Waits,
+    pids: Pids,
+    /// Of the wait that came last: its samples follow.
+    last: Option<Last>,
+}
+
+struct Last {
+    thread: Thread,
+    woken_ns: u64,
+    chains: Vec<Chain>,
+}
+
+impl Chains {
+    /// Begins, once intervals of these processes are recorded; goes on if it has begun.
+    pub fn begin(&mut self, pids: &[u32]) {
+        if self.pids.is_empty() {
+            let off_at_first: HashSet<_> = pids.iter().flat_map(|pid| off_the_cpu(*pid)).collect();
+            self.waits = Waits::new(off_at_first);
+            self.pids = pids.iter().copied().collect();
+        }
+    }
+
+    /// Takes a wait, before the samples of it.
+    pub fn take(&mut self, named: &NamedWait) {
+        self.last = None;
+        if named.goes_on || !self.pids.contains(&named.wait.thread.0) {
+            return;
+        }
+        let wait = named.of_target(&self.pids);
+        let nodes = self.waits.take_alone(&wait);
+        self.last = Some(Last {
+            thread: wait.thread,
+            woken_ns: wait.times[1],
+            chains: chains(&nodes),
+        });
+    }
+
+    /// What is on a sample, whose time they have together; none where it is no wait, or nothing is known of it.
+    pub fn of_sample(&self, thread: Thread, ts_ns: u64, activity: Activity) -> &[Chain] {
+        let is_wait = ![Activity::OnCpu, Activity::Runnable].contains(&activity);
+        let last = self.last.as_ref().filter(|_| is_wait);
+        last.filter(|last| (last.thread, last.woken_ns) == (thread, ts_ns))
+            .map_or(&[], |last| &last.chains)
+    }
+}
+
+/// The parts of a wait, by the tree of it.
+fn chains(nodes: &[Node]) -> Vec<Chain> {
+    // What nodes below each are drawn on.
+    let mut bases: Vec<Vec<FrameId>> = Vec::with_capacity(nodes.len());
+    let mut chains = Vec::new();
+    for node in nodes {
+        let above = node
+            .parent
+            .and_then(|parent| nodes.get(parent))
+            .map(|node| &node.kind);
+        let base = node.parent.and_then(|parent| bases.get(parent));
+        let drawn = base.map_or_else(Drawn::default, |base| drawn(base, above, &node.kind));
+        if node.own_ns > 0 {
+            let mut frames = drawn.base.clone();
+            frames.extend(drawn.itself);
+            frames.truncate(MAX_FRAMES);
+            chains.push(Chain {
+                frames,
+                time_ns: node.own_ns,
+            });
+        }
+        bases.push(drawn.base);
+    }
+    if chains.len() > MAX_CHAINS {
+        chains.sort_by_key(|chain| std::cmp::Reverse(chain.time_ns));
+        let rest = chains.split_off(MAX_CHAINS - 1);
+        chains.push(Chain {
+            frames: Vec::new(),
+            time_ns: rest.iter().map(|chain| chain.time_ns).sum(),
+        });
+    }
+    chains
+}
+
+/// How a node is drawn.
+#[derive(Default)]
+struct Drawn {
+    /// What those below are drawn on.
+    base: Vec<FrameId>,
+    /// What is on that, of the time that no node below has.
+    itself: Vec<FrameId>,
+}
+
+fn drawn(base: &[FrameId], above: Option<&Kind>, kind: &Kind) -> Drawn {
+    let with =
+        |frames: &[FrameId]| [base.get(..base.len().min(MAX_FRAMES)).unwrap_or_default(), frames].concat();
+    let only = |base| Drawn {
+        base,
+        itself: Vec::new(),
+    };
+    match kind {
+        Kind::Waited(place, waiting) => {
+            let word = match waiting {
+                Waiting::Sleeping => Word::Sleeping,
+                Waiting::Uninterruptible => Word::Uninterruptible,
+                Waiting::Stopped => Word::Stopped,
+            };
+            only(with(&[&*place.stack, &[word.frame()]].concat()))
+        }
+        Kind::Woken(place, is_own) => {
+            let word = is_own.then_some(Word::NotFollowed.frame());
+            Drawn {
+                base: with(&[place.thread]),
+                itself: place.stack.iter().copied().chain(word).collect(),
+            }
+        }
+        // Where it ran is not known but of its end.
+        Kind::Ran => match above {
+            Some(Kind::Woken(place, _)) => only(with(&[&*place.stack, &[Word::Ran.frame()]].concat())),
+            _ => only(with(&[Word::Ran.frame()])),
+        },
+        Kind::Runnable => only(with(&[Word::Runnable.frame()])),
+        Kind::Interrupt(function) => only(with(&[Word::Interrupt.frame(), *function])),
+        Kind::Unseen | Kind::GoesOn => only(base.to_vec()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_common::record::SpanRef;
+
+    use super::*;
+    use crate::aggregate::waits::{Place, Wait, Waker};
+
+    const MAIN: u32 = 7;
+
+    fn place(thread: u32, function: u32) -> Place {
+        Place {
+            thread: FrameId(thread),
+            stack: [FrameId(100), FrameId(function)].into(),
+        }
+    }
+
+    fn wait(tid: u32, function: u32, times: [u64; 3], waker: Waker) -> NamedWait {
+        NamedWait {
+            wait: Wait {
+                thread: (MAIN, tid),
+                place: place(tid, function),
+                waiting: Some(Waiting::Sleeping),
+                times,
+                waker,
+            },
+            spans: Vec::<SpanRef>::new(),
+            goes_on: false,
+        }
+    }
+
+    fn woken_by(tid: u32, function: u32) -> Waker {
+        Waker::Thread {
+            thread: (MAIN, tid),
+            place: place(tid, function),
+            is_own: true,
+        }
+    }
+
+    #[test]
+    fn a_wait_has_on_it_what_it_was_for() {
+        let mut chains = Chains::default();
+        chains.begin(&[MAIN]);
+        // The second thread waits for a disk, then ends the wait of the first.
+        chains.take(&wait(2, 20, [10, 40, 45], Waker::Interrupt(FrameId(99))));
+        chains.take(&wait(1, 10, [0, 50, 60], woken_by(2, 21)));
+        let on = |ts_ns, activity| chains.of_sample((MAIN, 1), ts_ns, activity);
+        let chain = |frames: &[FrameId], time_ns| Chain {
+            frames: frames.to_vec(),
+            time_ns,
+        };
+        let (thread, outer) = (FrameId(2), FrameId(100));
+        let mut found = on(50, Activity::Sleeping).to_vec();
+        found.sort_by_key(|chain| chain.time_ns);
+        assert_eq!(
+            found,
+            [
+                chain(&[thread, Word::Runnable.frame()], 5),
+                chain(&[thread, outer, FrameId(21), Word::Ran.frame()], 15),
+                chain(
+                    &[
+                        thread,
+                        outer,
+                        FrameId(20),
+                        Word::Sleeping.frame(),
+                        Word::Interrupt.frame(),
+                        FrameId(99)
+                    ],
+                    30
+                ),
+            ]
+        );
+        // What came before it had a CPU is its own.
+        assert_eq!(on(60, Activity::Runnable), []);
+        assert_eq!(chains.of_sample((MAIN, 2), 50, Activity::Sleeping), []);
+        // Of the next only it is told.
+        chains.take(&wait(1, 10, [60, 90, 90], Waker::Unseen));
+        let alone = chains.of_sample((MAIN, 1), 90, Activity::Sleeping);
+        assert_eq!(alone, [chain(&[], 30)]);
+    }
+
+    #[test]
+    fn the_parts_of_a_long_queue_are_bounded_and_add_up() {
+        let mut chains = Chains::default();
+        chains.begin(&[MAIN]);
+        for number in 0..200 {
+            let times = [number * 10, number * 10 + 5 + number % 5, number * 10 + 10];
+            let function = 20 + u32::try_from(number).unwrap();
+            chains.take(&wait(2, function, times, Waker::Unseen));
+        }
+        chains.take(&wait(1, 10, [0, 2000, 2000], woken_by(2, 21)));
+        let found = chains.of_sample((MAIN, 1), 2000, Activity::Sleeping);
+        assert_eq!(found.len(), MAX_CHAINS);
+        assert_eq!(found.iter().map(|chain| chain.time_ns).sum::<u64>(), 2000);
+    }
+}
