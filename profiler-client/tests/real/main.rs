@@ -29,6 +29,7 @@ mod sessions;
 mod source;
 mod spans;
 mod syscalls;
+mod timeline;
 mod trace;
 mod users;
 mod verbs;

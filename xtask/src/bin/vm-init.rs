@@ -30,8 +30,8 @@ fn main() {
     if let Err(error) = raise_loopback() {
         println!("vm-init: could not raise the loopback interface: {error}");
     }
-    if let Err(error) = keep_scheduler_as_it_is() {
-        println!("vm-init: could not keep the scheduler's tracepoints on: {error}");
+    if let Err(error) = keep_tracepoints_as_they_are() {
+        println!("vm-init: could not keep tracepoints on: {error}");
     }
     match run() {
         Ok(status) => println!("vm-init: exit status {}", code(status)),
@@ -97,22 +97,28 @@ fn mount(kind: &CStr, place: &CStr) -> io::Result<()> {
     }
 }
 
-/// The scheduler's tracepoints, which the tests switch on and off.
-const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_wakeup", "sched_wakeup_new"];
+/// Tracepoints of the scheduler and of system calls, which the tests switch on and off.
+const TRACEPOINTS: [&str; 5] = [
+    "sched/sched_switch",
+    "sched/sched_wakeup",
+    "sched/sched_wakeup_new",
+    "raw_syscalls/sys_enter",
+    "raw_syscalls/sys_exit",
+];
 
-/// Has two that listen at each tracepoint of the scheduler, and an event of a thread.
+/// Has two that listen at each tracepoint of the scheduler and of system calls, and an event of a thread.
 ///
-/// The kernel rewrites the scheduler's own code when the first one comes and the last one goes, and when one becomes two.
+/// The kernel rewrites its own code at a tracepoint when the first one comes and the last one goes, and when one becomes two.
 /// A processor does that safely; the emulator of several CPUs does not: one of them may go on with the breakpoint that was
-/// there for a moment, and the machine panics or stands still.
-fn keep_scheduler_as_it_is() -> io::Result<()> {
+/// there for a moment, and the machine panics or stands still, or with the code from before, and passes the tracepoint by.
+fn keep_tracepoints_as_they_are() -> io::Result<()> {
     const OTHER: &str = "/sys/kernel/tracing/instances/other";
     fs::create_dir(OTHER)?;
     for listener in ["/sys/kernel/tracing", OTHER] {
         // Nothing is recorded.
         fs::write(format!("{listener}/tracing_on"), "0")?;
         for tracepoint in TRACEPOINTS {
-            fs::write(format!("{listener}/events/sched/{tracepoint}/enable"), "1")?;
+            fs::write(format!("{listener}/events/{tracepoint}/enable"), "1")?;
         }
     }
     open_dummy_event()
