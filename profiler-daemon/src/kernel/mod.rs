@@ -8,6 +8,7 @@
 //! | `btf` | offsets of kernel structures |
 //! | `events` | programs on the kernel's own tracepoints |
 //! | `watched_calls` | which system calls are seen as spans, and by whom |
+//! | `missed` | system calls that the kernel did not show to the programs |
 //! | `tracefs` | which tracepoints there are, and what their records hold |
 //! | `multi` | programs and links of the `uprobe_multi` kind |
 //! | `perf` | one perf event per site, where the kernel has no multi links |
@@ -33,6 +34,7 @@ mod error;
 mod events;
 mod gates;
 mod hits;
+mod missed;
 mod multi;
 mod object;
 mod off_cpu;

@@ -9,10 +9,10 @@ use aya::{
 };
 use profiler_common::hit::Watched;
 
-use super::{Engine, KernelError};
+use super::{Engine, KernelError, tracepoints::Place};
 
 /// The programs and their tracepoints: what sees calls end comes first.
-const PROGRAMS: [(&str, &str); 2] = [("call_exit", "sys_exit"), ("call_enter", "sys_enter")];
+pub(super) const PROGRAMS: [Place; 2] = [("call_exit", "sys_exit"), ("call_enter", "sys_enter")];
 
 const MAP: &str = "WATCHED_CALLS";
 

@@ -221,10 +221,9 @@ impl WatchedCalls {
 /// Calls that were not counted, by reason, since the programs were loaded.
 fn losses(engine: &Engine) -> Losses {
     [
-        ("syscall_limit", Counter::SyscallLimit),
-        ("syscall_open_limit", Counter::SyscallOpenLimit),
+        ("syscall_limit", engine.counter(Counter::SyscallLimit)),
+        ("syscall_open_limit", engine.counter(Counter::SyscallOpenLimit)),
+        ("syscall_missed", engine.missed_calls()),
     ]
-    .into_iter()
-    .map(|(reason, counter)| (reason, engine.counter(counter)))
-    .collect()
+    .into()
 }

@@ -121,6 +121,8 @@ fn system_calls_are_counted_to_the_call() {
     ];
     let sessions = scopes.map(|scope| (scope, service.attach(target.pid(), scope).unwrap()));
     let made = finish(&mut target);
+    // What the kernel does not show where a thread is stopped amid a program.
+    let mut missed = 0;
     let seen: BTreeMap<&str, u64> = sessions
         .iter()
         .map(|(scope, session)| {
@@ -128,27 +130,28 @@ fn system_calls_are_counted_to_the_call() {
             let name = scope.rsplit_once("syscall:").unwrap().1;
             let name = format!("syscall:{}", name.split('[').next().unwrap());
             let function = function(&picture, &name);
-            assert_eq!(
-                function.lost.values().sum::<u64>(),
-                0,
-                "{scope}: {:?}",
-                function.lost
-            );
+            assert!(function.lost.is_empty(), "{scope}: {:?}", function.lost);
+            missed = missed.max(picture.lost.get("syscall_missed").copied().unwrap_or(0));
             (*scope, ended(function))
         })
         .collect();
-    println!("{seen:?}");
-    assert_eq!(seen["syscall:lseek"], made["lseek"]);
-    assert_eq!(seen["work/syscall:lseek"], made["inside"]);
-    assert_eq!(seen["syscall:lseek[offset == 5]"], made["five"]);
-    assert_eq!(seen["syscall:lseek[arg1 == 5]"], made["five"]);
-    assert_eq!(seen["syscall:nanosleep"], made["nanosleep"]);
+    println!("{seen:?}, missed {missed}");
+    assert!(missed == 0 || small_scale());
+    let is_all = |scope: &str, made: u64| {
+        let range = made.saturating_sub(missed)..=made;
+        assert!(range.contains(&seen[scope]), "{scope}: {} of {made}", seen[scope]);
+    };
+    is_all("syscall:lseek", made["lseek"]);
+    is_all("work/syscall:lseek", made["inside"]);
+    is_all("syscall:lseek[offset == 5]", made["five"]);
+    is_all("syscall:lseek[arg1 == 5]", made["five"]);
+    is_all("syscall:nanosleep", made["nanosleep"]);
     assert_eq!(seen["syscall:nanosleep/syscall:lseek"], 0);
     // No call that sleeps renames its thread.
     assert_eq!(seen["work/tracepoint:task:task_rename/syscall:nanosleep"], 0);
     let slow = seen["work[> 2ms]/syscall:lseek"];
     assert!(
-        (made["slow"]..=made["slow"] + made["unsure"]).contains(&slow),
+        (made["slow"].saturating_sub(missed)..=made["slow"] + made["unsure"]).contains(&slow),
         "{slow} in slow calls"
     );
     assert_eq!(target.finish().status, Some(0));

@@ -192,6 +192,7 @@ pub(super) fn span_losses(engine: &Engine) -> impl Iterator<Item = (&'static str
     [
         ("span_end_ring_full", engine.counter(Counter::SpanEndRingFull)),
         ("slow_end_yielded", engine.counter(Counter::SlowEndYielded)),
+        ("syscall_missed", engine.missed_call_spans()),
     ]
     .into_iter()
     .filter(|(_, count)| *count > 0)
