@@ -7,6 +7,7 @@
 //! | `span_ret`, `span_ret_step` | `ret` instructions and tail jumps | ends it |
 //! | `hit`, `hit_step` | a line's instruction | records the hit and its values |
 //! | `sample` | perf event | takes a stack with the thread's open spans |
+//! | `sample_event_0` to `_7` | perf events that are inherited, and have no cookie then | the same at an event |
 //! | `place_hit` | a tracepoint of the kernel | records the hit and its values |
 //! | `call_enter`, `call_exit` | the tracepoints of system calls | opens a span, and ends it |
 //! | `off_cpu_switch`, `off_cpu_wake` | the scheduler's BTF tracepoints | keeps intervals off the CPU |
@@ -178,6 +179,24 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
     sample::take(ctx.as_ptr());
     0
 }
+
+/// Programs of events: what inherits a perf event has its program and not its cookie, so each event has one.
+macro_rules! sample_event {
+    ($($name:ident: $number:literal),*) => {$(
+        /// The event of this number happened.
+        #[perf_event]
+        pub fn $name(ctx: PerfEventContext) -> u32 {
+            sample::take_at_event(ctx.as_ptr(), $number)
+        }
+    )*};
+}
+
+sample_event!(
+    sample_event_0: 0, sample_event_1: 1, sample_event_2: 2, sample_event_3: 3,
+    sample_event_4: 4, sample_event_5: 5, sample_event_6: 6, sample_event_7: 7
+);
+
+const _: () = assert!(profiler_common::event::MAX_EVENTS == 8);
 
 /// A CPU goes from one thread to another. Runs as the one that leaves.
 #[btf_tracepoint(function = "sched_switch")]

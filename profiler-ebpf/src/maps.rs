@@ -9,6 +9,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     counter::COUNTERS as COUNTER_COUNT,
+    event::{EventSlot, MAX_EVENTS},
     hit::{HitSlot, MAX_READ_PLANS, MAX_WATCHED, Watched},
     instruction::Action,
     layout::PAGE_BUCKETS,
@@ -46,6 +47,10 @@ pub static FREE_PAGES: Queue<u32, { MAX_HISTOGRAM_PAGES as usize }> = Queue::new
 /// What was attempted and what was dropped; see `profiler_common::counter`.
 #[btf_map]
 pub static COUNTERS: Array<[u64; COUNTER_COUNT], 1, MMAPABLE> = Array::new();
+
+/// Events that stacks are taken at.
+#[btf_map]
+pub static EVENTS: Array<EventSlot, { MAX_EVENTS }, MMAPABLE> = Array::new();
 
 /// Meaning of the instructions at sites, by site number.
 #[btf_map]

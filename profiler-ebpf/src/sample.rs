@@ -1,21 +1,23 @@
-//! A tick of the sampler: the stack, and the spans that are open on the thread.
+//! A tick of the sampler, or an event: the stack, and the spans that are open on the thread.
 
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
-    bpf_get_smp_processor_id, bpf_ktime_get_ns,
+    bpf_ktime_get_ns,
     generated::{bpf_get_current_pid_tgid, bpf_ringbuf_output},
 };
 use profiler_common::{
     counter::Counter,
+    event::{BURST_NS, EventSlot, INTERVAL_NS},
     limits::MAX_DEPTH,
     record::{SAMPLE, SampleHeader, SpanRef},
     settings::Sampling,
 };
 
 use crate::{
+    atomic,
     emit::{self, Fill},
-    maps::{self, RING, SCRATCH, TARGETS, UNWIND_RECENT},
+    maps::{self, EVENTS, RING, SCRATCH, TARGETS, UNWIND_RECENT},
     open_spans,
     registers::Registers,
     stack::{self, Part},
@@ -42,7 +44,7 @@ pub struct Scratch {
     walk: Walk,
 }
 
-/// Takes a sample of the current thread, if its process is a target.
+/// Takes a sample of the current thread at a tick of the clock, if its process is a target.
 #[inline(always)]
 pub fn take(ctx: *mut c_void) {
     // SAFETY: the helpers take nothing.
@@ -56,13 +58,92 @@ pub fn take(ctx: *mut c_void) {
         return;
     }
     emit::count(Counter::SampleAttempted);
-    let fill = Fill::now();
-    if fill.should_yield() {
+    if Fill::now().should_yield() {
         emit::count(Counter::SampleYielded);
         return;
     }
+    let sample = Sample {
+        ids,
+        ts_ns,
+        event: 0,
+        weight: sampling.weight_ns,
+        interrupt_ns: sampling.interrupt_ns,
+    };
+    if !send(ctx, &sample) {
+        emit::count(Counter::SampleRingFull);
+    }
+}
+
+/// Takes a sample of the current thread at the event of this number, which is of targets' threads alone.
+#[inline(never)]
+pub fn take_at_event(ctx: *mut c_void, number: u32) -> u32 {
+    // SAFETY: the helpers take nothing.
+    let (ids, ts_ns) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
+    let Some(slot) = EVENTS.get_ptr_mut(number) else {
+        return 0;
+    };
+    // SAFETY: a live map value.
+    unsafe {
+        atomic::add(&raw mut (*slot).attempted, 1);
+        if !is_within_limit(slot, ts_ns) {
+            atomic::add(&raw mut (*slot).limited, 1);
+            return 0;
+        }
+        if Fill::now().should_yield() {
+            atomic::add(&raw mut (*slot).yielded, 1);
+            return 0;
+        }
+        let sample = Sample {
+            ids,
+            ts_ns,
+            event: number.wrapping_add(1),
+            weight: Registers::new(ctx).sample_period(),
+            interrupt_ns: 0,
+        };
+        if !send(ctx, &sample) {
+            atomic::add(&raw mut (*slot).ring_full, 1);
+        }
+    }
+    0
+}
+
+/// Whether one more sample of an event may be taken now, which then counts against the limit (generic cell rate
+/// algorithm). CPUs that do this at once do not take each other's turns.
+#[inline(always)]
+unsafe fn is_within_limit(slot: *mut EventSlot, now_ns: u64) -> bool {
+    // SAFETY: the caller's slot is a live map value.
+    unsafe {
+        let next_ns = &raw mut (*slot).next_ns;
+        let next = next_ns.read_volatile();
+        if next < now_ns {
+            atomic::compare_exchange_long(next_ns, next, now_ns);
+        }
+        let is_within = atomic::fetch_add(next_ns, INTERVAL_NS) <= now_ns.wrapping_add(BURST_NS);
+        if !is_within {
+            atomic::add(next_ns, INTERVAL_NS.wrapping_neg());
+        }
+        is_within
+    }
+}
+
+/// What a sample is, beside its stack and the thread's spans.
+struct Sample {
+    /// Process and thread.
+    ids: u64,
+    ts_ns: u64,
+    /// [`SampleHeader::event`].
+    event: u32,
+    weight: u64,
+    /// What was taken of the thread beside the program's own time.
+    interrupt_ns: u64,
+}
+
+/// Walks the current thread's stack and sends it as a sample, whose spans have been hit then; `false` where the ring buffer
+/// is full.
+#[inline(always)]
+fn send(ctx: *mut c_void, sample: &Sample) -> bool {
     let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
-        return;
+        return true;
     };
     let out = scratch.cast::<u8>();
 
@@ -82,6 +163,7 @@ pub fn take(ctx: *mut c_void) {
         unsafe { stack::walk(ctx, out.add(mask(offset)), Part::Kernel) }.unwrap_or(0)
     };
     offset += kernel * 8;
+    let tgid = (sample.ids >> 32) as u32;
     // SAFETY: as above; the scratch is this CPU's, and nothing interrupts the sampler.
     let user = unsafe {
         let out = out.add(mask(offset));
@@ -94,12 +176,11 @@ pub fn take(ctx: *mut c_void) {
 
     let header = SampleHeader {
         kind: SAMPLE,
-        // SAFETY: the helper takes nothing.
-        cpu: unsafe { bpf_get_smp_processor_id() },
+        event: sample.event,
         tgid,
-        tid: ids as u32,
-        ts_ns,
-        weight_ns: sampling.weight_ns,
+        tid: sample.ids as u32,
+        ts_ns: sample.ts_ns,
+        weight: sample.weight,
         spans: depth as u16,
         kernel_frames: kernel as u16,
         user_frames: user.frames as u16,
@@ -116,16 +197,15 @@ pub fn take(ctx: *mut c_void) {
         )
     };
     if failed != 0 {
-        emit::count(Counter::SampleRingFull);
-        return;
+        return false;
     }
     // Only a sample that is on its way may ask for the end of its spans.
     if let Some(state) = state {
         // SAFETY: the helper takes nothing.
-        let program_ns = unsafe { bpf_ktime_get_ns() }.wrapping_sub(ts_ns);
-        let sampling_ns = program_ns.wrapping_add(sampling.interrupt_ns);
-        open_spans::count_hit(state, depth, sampling_ns);
+        let program_ns = unsafe { bpf_ktime_get_ns() }.wrapping_sub(sample.ts_ns);
+        open_spans::count_hit(state, depth, program_ns.wrapping_add(sample.interrupt_ns));
     }
+    true
 }
 
 /// The way by tables, where there are some.

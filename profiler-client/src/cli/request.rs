@@ -264,6 +264,17 @@ pub enum FlameFormat {
     Json,
 }
 
+/// An event that stacks are taken at, and how often.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlameEvent {
+    /// Perf's name for it.
+    pub name: String,
+    /// At each so many; 0 for what is usual.
+    pub period: u64,
+    /// So many a second; 0 for what is usual.
+    pub frequency_hz: u32,
+}
+
 /// A validated `flame`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flame {
@@ -279,6 +290,8 @@ pub struct Flame {
     pub by: v1::Grouping,
     /// Times that are drawn; unspecified for what is usual.
     pub times: v1::Times,
+    /// What is drawn instead of time.
+    pub event: Option<FlameEvent>,
     /// `None`: stdout.
     pub output: Option<PathBuf>,
     /// How it is written.

@@ -24,6 +24,7 @@ use super::{
     object,
     off_cpu::{self, Interval, SharedStacks, StillOff},
     ring::HitStacks,
+    sampled_events::EventMaps,
     sampler::{self, Sampler},
     system_calls::{self, CallViews},
     tracepoints::Watch,
@@ -168,6 +169,7 @@ pub struct Engine {
     pub(super) shared_stacks: SharedStacks,
     pub(super) counts: Counts,
     pub(super) hits: HitMaps,
+    pub(super) events: EventMaps,
     pub(super) gates: GatePool,
     pub(super) ability: Ability,
     sampler: Option<Sampler>,
@@ -196,6 +198,7 @@ impl Engine {
         let mut multi = MultiPrograms::new(&bytes, &ebpf)?;
         let counts = Counts::new(&ebpf)?;
         let hits = HitMaps::new(&ebpf)?;
+        let events = EventMaps::new(&ebpf)?;
         for (program, tracepoint) in [
             ("thread_exit", "sched_process_exit"),
             ("thread_exec", "sched_process_exec"),
@@ -231,6 +234,7 @@ impl Engine {
             shared_stacks: SharedStacks::default(),
             counts,
             hits,
+            events,
             gates: GatePool::default(),
             ability: Ability {
                 attach: links,

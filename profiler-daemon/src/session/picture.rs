@@ -6,7 +6,7 @@ use super::by_value::CallsByValue;
 use super::explain::Explained;
 use crate::{
     aggregate::{Over, explain::Durations, latency::Summaries, picture::Picture},
-    kernel::{Activity, OffCpu, Times},
+    kernel::{Activity, Event, OffCpu, Times},
     symbolize::{Frame, Grouping},
 };
 
@@ -204,7 +204,7 @@ pub struct FlameVariant {
 pub struct FlameRequest {
     /// What frames stand for.
     pub by: Grouping,
-    /// Of which times; `None` for both where there are spans, and on the CPU alone where there are none.
+    /// Of which times, or of what else; `None` for both times where there are spans, and on the CPU alone where there are none.
     pub times: Option<FlameTimes>,
     /// Histogram that percentiles are taken of and samples drawn from.
     pub over: Over,
@@ -241,7 +241,7 @@ pub struct FlameKind {
     pub times: FlameTimes,
 }
 
-/// Times that a flame graph is drawn of.
+/// Times that a flame graph is drawn of, or what else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FlameTimes {
     /// On the CPU.
@@ -250,6 +250,8 @@ pub enum FlameTimes {
     OffCpu,
     /// Both.
     Both,
+    /// Not time, but these events.
+    Event(Event),
 }
 
 impl FlameTimes {
@@ -260,6 +262,16 @@ impl FlameTimes {
             Self::OnCpu => activity == Activity::OnCpu,
             Self::OffCpu => activity != Activity::OnCpu,
             Self::Both => true,
+            Self::Event(_) => false,
+        }
+    }
+
+    /// The event that is drawn, if it is not time.
+    #[must_use]
+    pub fn event(self) -> Option<Event> {
+        match self {
+            Self::Event(event) => Some(event),
+            Self::OnCpu | Self::OffCpu | Self::Both => None,
         }
     }
 
@@ -268,8 +280,12 @@ impl FlameTimes {
     pub fn sampled(self, in_spans: bool) -> Times {
         let off_cpu = if in_spans { OffCpu::InSpans } else { OffCpu::All };
         Times {
-            ticks: self != Self::OffCpu,
-            off_cpu: if self == Self::OnCpu { OffCpu::No } else { off_cpu },
+            ticks: self.contain(Activity::OnCpu),
+            off_cpu: if self.contain(Activity::Runnable) {
+                off_cpu
+            } else {
+                OffCpu::No
+            },
             ..Times::default()
         }
     }
@@ -296,7 +312,8 @@ pub struct FlamePicture {
     pub picture: Picture,
     /// Samples that were attempted since the flame graph began, of all targets that are sampled. Those of
     /// other sessions left aside, the last picture's samples and its losses that begin with `sample_` or `off_cpu_`, those
-    /// of stacks alone (`off_cpu_stack_`) apart, add up to it; before, some may be on their way.
+    /// of stacks alone (`off_cpu_stack_`) apart, add up to it; before, some may be on their way. Of an event it is of the
+    /// session's alone, and the losses begin with `event_`.
     pub attempted: u64,
     /// Losses by reason.
     pub lost: Losses,

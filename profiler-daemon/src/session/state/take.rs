@@ -66,12 +66,21 @@ impl Session {
                         calls.name(*id, stacks);
                     }
                 }
-                Named::Sample { tgid, .. } => {
+                Named::Sample { event: 0, tgid, .. } => {
                     if self.processes.iter().any(|process| process.pid() == *tgid) {
-                        self.flames.values_mut().for_each(|flame| flame.sample(record));
+                        self.flames
+                            .values_mut()
+                            .for_each(|flame| flame.sample(record, None));
                         if let Some(spans) = &mut self.spans {
                             spans.sample(record);
                         }
+                    }
+                }
+                Named::Sample { event, .. } => {
+                    if let Some(event) = self.events.of(*event) {
+                        self.flames
+                            .values_mut()
+                            .for_each(|flame| flame.sample(record, Some(event)));
                     }
                 }
             }
