@@ -5,6 +5,19 @@ use crate::assert_layout;
 /// Events that stacks are taken at at once, of all sessions together; each has a program.
 pub const MAX_EVENTS: usize = 8;
 
+/// Numbers of the events that the kernel's tracepoints tell, behind those: of all sessions that look at them.
+pub const BLOCK_BYTES: u32 = 8;
+/// The other one.
+pub const MEMORY_GROWTH: u32 = 9;
+
+/// Numbers of events.
+pub const EVENT_SLOTS: usize = 10;
+
+const _: () = assert!(MAX_EVENTS == BLOCK_BYTES as usize && EVENT_SLOTS == MEMORY_GROWTH as usize + 1);
+
+/// Threads that may be moving the end of their heaps at once.
+pub const MAX_OPEN_BREAKS: usize = 1024;
+
 /// What became of the samples of one event; counters are incremented atomically.
 ///
 /// Those attempted are those sent, and those that each other counter has.

@@ -8,10 +8,11 @@ use aya_ebpf::helpers::{
 };
 use profiler_common::{
     counter::Counter,
-    event::{BURST_NS, EventSlot, INTERVAL_NS},
+    event::{BLOCK_BYTES, BURST_NS, EventSlot, INTERVAL_NS, MEMORY_GROWTH},
     limits::MAX_DEPTH,
     record::{SAMPLE, SampleHeader, SpanRef},
     settings::Sampling,
+    unwind::Recent,
 };
 
 use crate::{
@@ -69,7 +70,7 @@ pub fn take(ctx: *mut c_void) {
         weight: sampling.weight_ns,
         interrupt_ns: sampling.interrupt_ns,
     };
-    if !send(ctx, &sample) {
+    if !send(ctx, &sample, Place::Event(ctx)) {
         emit::count(Counter::SampleRingFull);
     }
 }
@@ -77,32 +78,33 @@ pub fn take(ctx: *mut c_void) {
 /// Takes a sample of the current thread at the event of this number, which is of targets' threads alone.
 #[inline(never)]
 pub fn take_at_event(ctx: *mut c_void, number: u32) -> u32 {
-    // SAFETY: the helpers take nothing.
-    let (ids, ts_ns) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
-    let Some(slot) = EVENTS.get_ptr_mut(number) else {
+    let Some(sample) = Sample::now(number, Registers::new(ctx).sample_period()) else {
         return 0;
     };
-    // SAFETY: a live map value.
-    unsafe {
-        atomic::add(&raw mut (*slot).attempted, 1);
-        if !is_within_limit(slot, ts_ns) {
-            atomic::add(&raw mut (*slot).limited, 1);
-            return 0;
-        }
-        if Fill::now().should_yield() {
-            atomic::add(&raw mut (*slot).yielded, 1);
-            return 0;
-        }
-        let sample = Sample {
-            ids,
-            ts_ns,
-            event: number.wrapping_add(1),
-            weight: Registers::new(ctx).sample_period(),
-            interrupt_ns: 0,
-        };
-        if !send(ctx, &sample) {
-            atomic::add(&raw mut (*slot).ring_full, 1);
-        }
+    finish(number, send(ctx, &sample, Place::Event(ctx)))
+}
+
+/// Takes a sample of the current thread at a tracepoint that costs are told by, if its process is asked for such.
+#[inline(always)]
+pub fn take_at_place(ctx: *mut c_void, number: u32, flag: u64, weight: u64) -> u32 {
+    let tgid = task::process();
+    // SAFETY: the value is copied at once.
+    let flags = unsafe { TARGETS.get(&tgid).map(|sampling| sampling.flags) };
+    if flags.unwrap_or(0) & flag == 0 {
+        return 0;
+    }
+    let Some(sample) = Sample::now(number, weight) else {
+        return 0;
+    };
+    finish(number, send(ctx, &sample, Place::Tracepoint(number)))
+}
+
+/// Counts a sample that found no room.
+#[inline(always)]
+fn finish(number: u32, is_sent: bool) -> u32 {
+    if !is_sent && let Some(slot) = EVENTS.get_ptr_mut(number) {
+        // SAFETY: a live map value.
+        unsafe { atomic::add(&raw mut (*slot).ring_full, 1) };
     }
     0
 }
@@ -138,11 +140,79 @@ struct Sample {
     interrupt_ns: u64,
 }
 
+impl Sample {
+    /// Of an event, if one may be taken now; those that may not are counted.
+    #[inline(always)]
+    fn now(number: u32, weight: u64) -> Option<Self> {
+        // SAFETY: the helpers take nothing.
+        let (ids, ts_ns) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
+        let slot = EVENTS.get_ptr_mut(number)?;
+        // SAFETY: a live map value.
+        unsafe {
+            atomic::add(&raw mut (*slot).attempted, 1);
+            if !is_within_limit(slot, ts_ns) {
+                atomic::add(&raw mut (*slot).limited, 1);
+                return None;
+            }
+            if Fill::now().should_yield() {
+                atomic::add(&raw mut (*slot).yielded, 1);
+                return None;
+            }
+        }
+        Some(Self {
+            ids,
+            ts_ns,
+            event: number.wrapping_add(1),
+            weight,
+            interrupt_ns: 0,
+        })
+    }
+}
+
+/// Where a sample is taken.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In a program of a perf event, with its context, whose registers say whether that is in the kernel.
+    Event(*mut c_void),
+    /// At a tracepoint, by the event's number.
+    Tracepoint(u32),
+}
+
+impl Place {
+    #[inline(always)]
+    fn is_in_kernel(self) -> bool {
+        match self {
+            Self::Event(ctx) => !Registers::new(ctx).in_user_mode(),
+            Self::Tracepoint(_) => true,
+        }
+    }
+
+    /// Which working memory is its own: a program of a perf event may interrupt the others, and one kind of these the
+    /// other.
+    #[inline(always)]
+    fn scratch(self) -> u32 {
+        match self {
+            Self::Event(_) => 0,
+            Self::Tracepoint(BLOCK_BYTES) => 1,
+            Self::Tracepoint(_) => 2,
+        }
+    }
+
+    /// Rules that were found on this CPU a while ago; none at tracepoints, which are rare.
+    #[inline(always)]
+    fn recent(self) -> Option<*mut Recent> {
+        match self {
+            Self::Event(_) => UNWIND_RECENT.get_ptr_mut(0).map(|recent| recent.cast()),
+            Self::Tracepoint(_) => Some(ptr::null_mut()),
+        }
+    }
+}
+
 /// Walks the current thread's stack and sends it as a sample, whose spans have been hit then; `false` where the ring buffer
 /// is full.
 #[inline(always)]
-fn send(ctx: *mut c_void, sample: &Sample) -> bool {
-    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
+fn send(ctx: *mut c_void, sample: &Sample, place: Place) -> bool {
+    let Some(scratch) = SCRATCH.get_ptr_mut(place.scratch()) else {
         return true;
     };
     let out = scratch.cast::<u8>();
@@ -156,18 +226,25 @@ fn send(ctx: *mut c_void, sample: &Sample) -> bool {
     }
     let mut offset = size_of::<SampleHeader>() + depth as usize * size_of::<SpanRef>();
 
-    let kernel = if Registers::new(ctx).in_user_mode() {
-        0
-    } else {
+    // What grows does so in a system call, whose own frames say nothing.
+    let in_call = sample.event == MEMORY_GROWTH + 1;
+    let kernel = if !in_call && place.is_in_kernel() {
         // SAFETY: the offset is masked below OFFSETS, and a walk's room lies behind that.
         unsafe { stack::walk(ctx, out.add(mask(offset)), Part::Kernel) }.unwrap_or(0)
+    } else {
+        0
     };
     offset += kernel * 8;
     let tgid = (sample.ids >> 32) as u32;
     // SAFETY: as above; the scratch is this CPU's, and nothing interrupts the sampler.
     let user = unsafe {
         let out = out.add(mask(offset));
-        match walk_by_tables(tgid, &raw mut (*scratch).walk, out, kernel > 0) {
+        match walk_by_tables(
+            tgid,
+            &raw mut (*scratch).walk,
+            out,
+            (in_call || kernel > 0, place),
+        ) {
             Some(walked) => walked,
             None => walk_by_kernel(ctx, out),
         }
@@ -213,8 +290,13 @@ fn send(ctx: *mut c_void, sample: &Sample) -> bool {
 /// # Safety
 /// `out` has room for [`unwind::WALK_BYTES`], and `walk` is the scratch of this CPU's sampler.
 #[inline(always)]
-unsafe fn walk_by_tables(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) -> Option<Walked> {
-    let recent = UNWIND_RECENT.get_ptr_mut(0)?.cast();
+unsafe fn walk_by_tables(
+    tgid: u32,
+    walk: *mut Walk,
+    out: *mut u8,
+    (in_kernel, place): (bool, Place),
+) -> Option<Walked> {
+    let recent = place.recent()?;
     // SAFETY: the caller's.
     unsafe {
         unwind::start(tgid, walk, |walk| unwind::begin_at_interrupt(walk, in_kernel))?;

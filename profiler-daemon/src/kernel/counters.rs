@@ -224,7 +224,7 @@ impl fmt::Display for Counter {
     }
 }
 
-fn tracepoint_number(category: &str, name: &str) -> io::Result<u64> {
+pub(super) fn tracepoint_number(category: &str, name: &str) -> io::Result<u64> {
     Tracefs::open().map_err(io::Error::other)?.number(category, name)
 }
 

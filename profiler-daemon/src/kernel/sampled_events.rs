@@ -16,12 +16,16 @@ use std::{
 
 use aya::{Ebpf, programs::PerfEvent};
 use memmap2::MmapRaw;
-use profiler_common::event::{EventSlot, MAX_EVENTS};
+use profiler_common::{
+    event::{BLOCK_BYTES, EVENT_SLOTS, EventSlot, MAX_EVENTS, MEMORY_GROWTH},
+    settings::Sampling,
+};
 
 use super::{
     Engine, KernelError,
-    counters::{Counter, is_absent, threads},
+    counters::{Counter, is_absent, threads, tracepoint_number},
     counts::{map, word},
+    tracepoints::Place,
 };
 
 /// The programs, by the events' numbers.
@@ -34,6 +38,21 @@ const PROGRAMS: [&str; MAX_EVENTS] = [
     "sample_event_5",
     "sample_event_6",
     "sample_event_7",
+];
+
+/// What is attached for costs that tracepoints tell, by the targets' flags.
+pub(super) const COSTS: [(u64, &[Place]); 2] = [
+    (Sampling::BLOCK_BYTES, &[("cost_block", "block_bio_queue")]),
+    (
+        Sampling::MEMORY_GROWTH,
+        &[("cost_exit", "sys_exit"), ("cost_enter", "sys_enter")],
+    ),
+];
+
+/// Events that the kernel's tracepoints tell, each with its number and the tracepoint. Their weights are bytes.
+const OF_TRACEPOINTS: [(&str, u32, (&str, &str)); 2] = [
+    ("block-bytes", BLOCK_BYTES, ("block", "block_bio_queue")),
+    ("memory-growth", MEMORY_GROWTH, ("raw_syscalls", "sys_exit")),
 ];
 
 /// Threads of a process that are looked at anew until none has come meanwhile.
@@ -63,6 +82,10 @@ impl Event {
     /// taken one by one, and of the hardware's so many a second.
     #[must_use]
     pub fn parse(name: &str, pace: Option<Pace>, usual_hz: u32) -> Option<Self> {
+        if let Some((name, ..)) = OF_TRACEPOINTS.iter().find(|(known, ..)| *known == name) {
+            let pace = Pace::Period(1);
+            return Some(Self { name, pace });
+        }
         let Counter::Named(name) = Counter::parse(name)? else {
             return None;
         };
@@ -81,6 +104,9 @@ impl Event {
     /// What its weights are of, in the plural.
     #[must_use]
     pub fn unit(self) -> &'static str {
+        if self.of_tracepoint().is_some() {
+            return "bytes";
+        }
         self.counter().unit().unwrap_or_default()
     }
 
@@ -89,12 +115,47 @@ impl Event {
     pub fn here() -> Vec<String> {
         let has_unit = |counter: &Counter| counter.unit().is_some();
         let here = Counter::here().into_iter().filter(has_unit);
-        here.map(|counter| counter.to_string()).collect()
+        let of_tracepoints = OF_TRACEPOINTS.iter().filter_map(|(name, ..)| {
+            let event = Self::parse(name, None, 0)?;
+            event.missing().is_none().then(|| event.to_string())
+        });
+        here.map(|counter| counter.to_string())
+            .chain(of_tracepoints)
+            .collect()
+    }
+
+    /// Its number, where a tracepoint of the kernel tells it; such are not thinned out.
+    #[must_use]
+    pub fn of_tracepoint(self) -> Option<u32> {
+        let mut known = OF_TRACEPOINTS.iter();
+        known.find_map(|(name, number, _)| (*name == self.name).then_some(*number))
+    }
+
+    /// The flag of targets that asks for such an event; 0 of others.
+    #[must_use]
+    pub fn cost(self) -> u64 {
+        match self.of_tracepoint() {
+            Some(BLOCK_BYTES) => Sampling::BLOCK_BYTES,
+            Some(_) => Sampling::MEMORY_GROWTH,
+            None => 0,
+        }
+    }
+
+    /// What the samples of such an event name it by.
+    #[must_use]
+    pub fn id_of_tracepoint(self) -> Option<u32> {
+        self.of_tracepoint().map(|number| number + 1)
     }
 
     /// Why this machine does not have it; `None` where it does.
     #[must_use]
     pub fn missing(self) -> Option<String> {
+        let tracepoint = OF_TRACEPOINTS.iter().find(|(name, ..)| *name == self.name);
+        if let Some((_, _, (category, name))) = tracepoint {
+            let found = tracepoint_number(category, name);
+            let error = found.err()?;
+            return Some(format!("it needs the tracepoint {category}:{name}: {error}"));
+        }
         let opened = self
             .counter()
             .sampling(self.pace)
@@ -136,7 +197,7 @@ impl EventMaps {
     /// Where the map is missing or cannot be mapped.
     pub fn new(ebpf: &Ebpf) -> Result<Self, KernelError> {
         Ok(Self {
-            slots: map(ebpf, "EVENTS", MAX_EVENTS * size_of::<EventSlot>())?,
+            slots: map(ebpf, "EVENTS", EVENT_SLOTS * size_of::<EventSlot>())?,
             used: Arc::default(),
         })
     }
@@ -145,6 +206,7 @@ impl EventMaps {
     fn take_number(&self) -> Option<Number> {
         let used = self.used.load(Ordering::Acquire);
         let number = used.trailing_ones();
+        // Those behind are of tracepoints.
         if number as usize >= MAX_EVENTS {
             return None;
         }
@@ -363,20 +425,30 @@ impl Engine {
     pub fn event_counts(&self, sampled: &SampledEvent) -> EventCounts {
         // First, so that what is counted meanwhile does not look as if it had not been seen.
         let counted = sampled.counted();
-        let at =
-            |offset: usize| word(&self.events.slots, sampled.number.slot() + offset).load(Ordering::Relaxed);
-        let attempted = at(offset_of!(EventSlot, attempted));
+        let counts = self.counts_of(sampled.number.number);
         let unseen = if sampled.event.is_one_by_one() {
-            counted.saturating_sub(attempted)
+            counted.saturating_sub(counts.attempted)
         } else {
             0
         };
         EventCounts {
-            attempted: attempted + unseen,
+            attempted: counts.attempted + unseen,
+            unseen,
+            ..counts
+        }
+    }
+
+    /// What has become of the samples of the event of this number, of all sessions that there are.
+    #[must_use]
+    pub fn counts_of(&self, number: u32) -> EventCounts {
+        let slot = number as usize * size_of::<EventSlot>();
+        let at = |offset: usize| word(&self.events.slots, slot + offset).load(Ordering::Relaxed);
+        EventCounts {
+            attempted: at(offset_of!(EventSlot, attempted)),
             limited: at(offset_of!(EventSlot, limited)),
             yielded: at(offset_of!(EventSlot, yielded)),
             ring_full: at(offset_of!(EventSlot, ring_full)),
-            unseen,
+            unseen: 0,
         }
     }
 }

@@ -300,6 +300,11 @@ pub fn drawn(request: &v1::WatchFlameRequest) -> Result<Option<FlameTimes>, Sess
         )),
         (name, None, pace) => {
             let event = Event::parse(name, pace, DEFAULT_FREQUENCY_HZ).ok_or_else(|| unknown_event(name))?;
+            if pace.is_some() && event.of_tracepoint().is_some() {
+                return Err(invalid(format!(
+                    "each `{name}` is taken, with its bytes: leave period and frequency (-c, -F) out"
+                )));
+            }
             Ok(Some(FlameTimes::Event(event)))
         }
     }

@@ -286,6 +286,7 @@ impl FlameTimes {
             } else {
                 OffCpu::No
             },
+            costs: self.event().map_or(0, Event::cost),
             ..Times::default()
         }
     }

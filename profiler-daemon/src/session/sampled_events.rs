@@ -44,7 +44,9 @@ impl SampledEvents {
         if pids.is_empty() {
             return Ok(());
         }
-        for event in watched {
+        // Those of tracepoints are taken of all that is sampled.
+        let by_threads = watched.iter().filter(|event| event.of_tracepoint().is_none());
+        for event in by_threads {
             if !self.sampled.iter().any(|sampled| sampled.event() == *event) {
                 self.sampled.push(engine.sample_event(*event)?);
             }
@@ -65,6 +67,9 @@ impl SampledEvents {
 
     /// What has become of the samples that this is drawn of; nothing where it is drawn of time.
     pub fn counts(&self, times: FlameTimes, engine: &Engine) -> EventCounts {
+        if let Some(number) = times.event().and_then(Event::of_tracepoint) {
+            return engine.counts_of(number);
+        }
         let is_drawn = |sampled: &&SampledEvent| times.event() == Some(sampled.event());
         let sampled = self.sampled.iter().find(is_drawn);
         sampled.map_or_else(EventCounts::default, |sampled| engine.event_counts(sampled))

@@ -277,6 +277,97 @@ fn an_edit_of_the_scope_goes_on_with_the_event() {
 
 #[test]
 #[ignore = "needs root"]
+fn memory_grows_where_it_is_asked_for() {
+    const PAGE: u64 = 4096;
+    let service = Service::start();
+    let mut target = target(0);
+    let mut bystander = self::target(0);
+    let views: Vec<_> = ["", "work[> 30ms]"]
+        .into_iter()
+        .map(|scope| {
+            let session = service.attach(target.pid(), scope).unwrap();
+            let pictures = service.watch_flame_of(&session, Grouping::Function, of("memory-growth", None));
+            (session, pictures)
+        })
+        .collect();
+    bystander.say("go");
+    target.say("go");
+    let truth = account(&mut target);
+    let _ = account(&mut bystander);
+    // Both are of one process, and both of all that is taken.
+    let mut pictures = views.into_iter().map(|(session, mut pictures)| {
+        service.end(&session);
+        service.until(&mut pictures, |picture| picture.ended.is_some())
+    });
+    let (all, slow) = (pictures.next().unwrap(), pictures.next().unwrap());
+    println!("{:?}, lost {:?}", all.picture.summary, all.lost);
+    let under = |picture: &FlamePicture, side, name: &str| time_under(picture, side, name).0;
+    let in_work = truth("touched") - truth("wandered") - truth("second") - truth("stormed");
+    for (name, pages) in [
+        ("work", in_work),
+        ("wander", truth("wandered")),
+        ("grow", truth("grown")),
+    ] {
+        assert_all(name, &all, under(&all, Side::Inside, name), pages * PAGE);
+    }
+    let (_, total) = time_under(&all, Side::Inside, "main");
+    // Its second thread takes a stack, and the C library memory for itself.
+    assert!(total > (in_work + truth("wandered") + truth("grown") + truth("second")) * PAGE);
+    let (inside, outside) = (
+        under(&slow, Side::Inside, "work"),
+        under(&slow, Side::Outside, "work"),
+    );
+    println!("in slow calls {inside}, in others {outside}");
+    assert_eq!(inside + outside, in_work * PAGE);
+    assert!(inside >= truth("touched_slowly") * PAGE && (small_scale() || outside > 0));
+    for fixture in [target, bystander] {
+        assert_eq!(fixture.finish().status, Some(0));
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn bytes_are_those_that_each_function_gives_to_the_disk() {
+    const BLOCK: u64 = 65_536;
+    let event = Event::parse("block-bytes", None, 99).unwrap();
+    if let Some(why) = event.missing() {
+        println!("{why}: nothing is tested");
+        return;
+    }
+    let service = Service::start();
+    let file = super::fixture::directory().join(format!("bytes.{}", std::process::id()));
+    let mut args = spec("disk").args;
+    let rounds: u64 = args[0].parse().unwrap();
+    args.push(file.to_str().unwrap().to_owned());
+    let mut target = Fixture::start("disk", &args);
+    let session = service.attach(target.pid(), "").unwrap();
+    let mut pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::Event(event));
+    target.say("go");
+    let way = target.line();
+    if way != "disk direct" {
+        println!("{}: {way}: nothing is tested", file.display());
+        return;
+    }
+    for _ in ["put", "get", "save"] {
+        println!("{}", target.line());
+    }
+    let _ = target.truth();
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let summary = &picture.picture.summary;
+    println!("{summary:?}, lost {:?}", picture.lost);
+    assert_eq!(picture.attempted, summary.samples);
+    for name in ["put", "get", "save"] {
+        let (bytes, all) = time_under(&picture, Side::Inside, name);
+        println!("{name}: {bytes} of {all} bytes, the target: {}", rounds * BLOCK);
+        // What the file system has to look up, or to keep, comes on top.
+        assert!(bytes >= rounds * BLOCK && bytes <= rounds * BLOCK * 11 / 10 + (4 << 20));
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn events_that_are_not_here_are_refused() {
     let service = Service::start();
     let target = target(0);

@@ -76,8 +76,12 @@ impl Session {
                         }
                     }
                 }
-                Named::Sample { event, .. } => {
-                    if let Some(event) = self.events.of(*event) {
+                Named::Sample { event: id, tgid, .. } => {
+                    let mut watched = self.flames.keys().filter_map(|kind| kind.times.event());
+                    let of_tracepoint = watched.find(|event| event.id_of_tracepoint() == Some(*id));
+                    if let Some(event) = of_tracepoint.or(self.events.of(*id))
+                        && self.processes.iter().any(|process| process.pid() == *tgid)
+                    {
                         self.flames
                             .values_mut()
                             .for_each(|flame| flame.sample(record, Some(event)));
