@@ -64,9 +64,10 @@ pub fn enter(number: u64) -> u32 {
                 bpf_probe_read_kernel((memory + u64::from(maps::brk_offset())) as *const u64)
             })
         };
-        if let Ok(end) = end {
-            // Where there are too many, it is not seen to grow.
-            let _ = OPEN_BREAKS.insert(task::id(), &end, 0);
+        if let Ok(end) = end
+            && OPEN_BREAKS.insert(task::id(), &end, 0).is_err()
+        {
+            sample::count_limited(MEMORY_GROWTH);
         }
     }
     0

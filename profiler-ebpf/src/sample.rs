@@ -99,6 +99,18 @@ pub fn take_at_place(ctx: *mut c_void, number: u32, flag: u64, weight: u64) -> u
     finish(number, send(ctx, &sample, Place::Tracepoint(number)))
 }
 
+/// Counts a sample that cannot be taken, because too many are on their way.
+#[inline(always)]
+pub fn count_limited(number: u32) {
+    if let Some(slot) = EVENTS.get_ptr_mut(number) {
+        // SAFETY: a live map value.
+        unsafe {
+            atomic::add(&raw mut (*slot).attempted, 1);
+            atomic::add(&raw mut (*slot).limited, 1);
+        }
+    }
+}
+
 /// Counts a sample that found no room.
 #[inline(always)]
 fn finish(number: u32, is_sent: bool) -> u32 {

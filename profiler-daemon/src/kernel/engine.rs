@@ -27,7 +27,7 @@ use super::{
     sampled_events::{self, EventMaps},
     sampler::{self, Sampler},
     system_calls::{self, CallViews},
-    tracepoints::Watch,
+    tracepoints::{self, Watch},
     unwind_maps::UnwindMaps,
     watched_calls::WatchedCalls,
 };
@@ -365,6 +365,8 @@ impl Engine {
                 watch.stop(&mut self.ebpf);
             } else if is_watched && watch.is_none() {
                 Watch::load(&mut self.ebpf, places)?;
+                // Heaps whose end was being moved when they were last watched.
+                tracepoints::clear::<u32, 1>(&mut self.ebpf, "OPEN_BREAKS")?;
                 *watch = Some(Watch::start(&mut self.ebpf, places)?);
             }
         }
