@@ -329,7 +329,7 @@ fn a_flame_graph_of_an_event_has_its_unit() {
     assert!(run.contains("warning:") && run.contains("-c N"), "{run}");
     let svg = drawn(&["-e", "faults", "-c", "16", "--format", "svg"]);
     assert!(stdout(&svg).contains("<title>page-faults · handle[&gt;= p95]</title>"));
-    let json = drawn(&["-e", "faults", "-F", "250", "--json", "--diff"]);
+    let json = drawn(&["-e", "cycles", "-F", "250", "--json", "--diff"]);
     let last = stdout(&json).lines().last().unwrap().to_owned();
     assert!(
         last.contains("\"event\":\"page-faults\",\"unit\":\"faults\""),
@@ -341,7 +341,7 @@ fn a_flame_graph_of_an_event_has_its_unit() {
         .iter()
         .map(|request| (&*request.event, request.period, request.frequency_hz))
         .collect();
-    assert_eq!(paces, [("faults", 0, 0), ("faults", 16, 0), ("faults", 0, 250)]);
+    assert_eq!(paces, [("faults", 0, 0), ("faults", 16, 0), ("cycles", 0, 250)]);
     drop(seen);
     assert_eq!(fake.left(), 0);
 }

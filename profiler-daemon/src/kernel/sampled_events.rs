@@ -168,6 +168,12 @@ impl Event {
         })
     }
 
+    /// Whether it is the hardware that counts: only of such the kernel keeps to a frequency.
+    #[must_use]
+    pub fn is_of_hardware(self) -> bool {
+        self.counter().is_of_hardware()
+    }
+
     fn counter(self) -> Counter {
         Counter::Named(self.name)
     }

@@ -300,6 +300,12 @@ pub fn drawn(request: &v1::WatchFlameRequest) -> Result<Option<FlameTimes>, Sess
         )),
         (name, None, pace) => {
             let event = Event::parse(name, pace, DEFAULT_FREQUENCY_HZ).ok_or_else(|| unknown_event(name))?;
+            if matches!(pace, Some(Pace::Frequency(_))) && !event.is_of_hardware() {
+                return Err(invalid(format!(
+                    "`{event}` comes in bursts, of which no frequency gives a true picture: leave it (-F) out, or take each \
+                     Nth (-c N)"
+                )));
+            }
             if pace.is_some() && event.of_tracepoint().is_some() {
                 return Err(invalid(format!(
                     "each `{name}` is taken, with its bytes: leave period and frequency (-c, -F) out"
@@ -387,7 +393,10 @@ mod tests {
             (request("faults", 0, 0), faults(None)),
             (request("faults", 1, 0), faults(None)),
             (request("faults", 16, 0), faults(Some(Pace::Period(16)))),
-            (request("faults", 0, 99), faults(Some(Pace::Frequency(99)))),
+            (
+                request("cycles", 0, 250),
+                Event::parse("cycles", Some(Pace::Frequency(250)), 99).map(FlameTimes::Event),
+            ),
         ] {
             assert_eq!(drawn(&asked), Ok(expected));
         }
@@ -397,6 +406,8 @@ mod tests {
             both,
             request("", 1, 0),
             request("faults", 1, 1),
+            request("faults", 0, 99),
+            request("block-bytes", 2, 0),
             request("faults", 0, 10_001),
             request("faults", 2_000_000_000, 0),
         ] {

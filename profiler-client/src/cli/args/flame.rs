@@ -45,7 +45,7 @@ pub struct FlameArgs {
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which writes the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
-    /// Samples per second and CPU, with -e per thread, in Hz [default: 99]
+    /// Samples per second and CPU, in Hz; with -e, for events of the hardware, per thread [default: 99]
     #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub frequency: Option<u32>,
     /// How the session is made.
