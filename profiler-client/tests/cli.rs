@@ -311,6 +311,42 @@ fn a_reader_that_leaves_ends_the_run_quietly() {
 }
 
 #[test]
+fn a_flame_graph_of_an_event_has_its_unit() {
+    let fake = Fake::start(Script::default());
+    let asked = ["flame", "-p", "7", "handle[>= p95]", "--duration", "0.2"];
+    let drawn = |more: &[&str]| {
+        let output = run(&fake, &[&asked[..], more].concat());
+        assert_status(&output, 0);
+        output
+    };
+    let tree = drawn(&["-e", "faults"]);
+    let (table, run) = (stdout(&tree), stderr(&tree));
+    assert!(table.starts_with("   share     faults "), "{table}");
+    assert!(
+        run.contains("000 faults drawn, ") && !run.contains("on the CPU"),
+        "{run}"
+    );
+    assert!(run.contains("warning:") && run.contains("-c N"), "{run}");
+    let svg = drawn(&["-e", "faults", "-c", "16", "--format", "svg"]);
+    assert!(stdout(&svg).contains("<title>page-faults · handle[&gt;= p95]</title>"));
+    let json = drawn(&["-e", "cycles", "-F", "250", "--json", "--diff"]);
+    let last = stdout(&json).lines().last().unwrap().to_owned();
+    assert!(
+        last.contains("\"event\":\"page-faults\",\"unit\":\"faults\""),
+        "{last}"
+    );
+    let seen = fake.seen.lock().unwrap();
+    let paces: Vec<_> = seen
+        .flames
+        .iter()
+        .map(|request| (&*request.event, request.period, request.frequency_hz))
+        .collect();
+    assert_eq!(paces, [("faults", 0, 0), ("faults", 16, 0), ("cycles", 0, 250)]);
+    drop(seen);
+    assert_eq!(fake.left(), 0);
+}
+
+#[test]
 fn a_flame_graph_comes_in_all_formats() {
     let fake = Fake::start(Script::default());
     let directory = tempfile::tempdir().unwrap();
@@ -459,6 +495,18 @@ fn errors_have_their_exit_status_and_words() {
         (&["latency"], 2, "which calls to time"),
         (&["frobnicate"], 2, "unrecognized subcommand"),
         (&["flame", "-p", "x"], 2, "invalid value 'x'"),
+        (
+            &["flame", "-p", "7", "-e", "cs", "--on-cpu"],
+            2,
+            "cannot be used with",
+        ),
+        (
+            &["flame", "-p", "7", "-e", "cs", "-c", "2", "-F", "9"],
+            2,
+            "cannot be used with",
+        ),
+        (&["flame", "-p", "7", "-c", "2"], 2, "--event"),
+        (&["flame", "-p", "7", "-e", "cs,faults"], 2, "one event"),
     ] {
         let output = run(&fake, arguments);
         assert!(

@@ -6,6 +6,7 @@
 
 pub mod condition;
 pub mod counter;
+pub mod event;
 pub mod hit;
 pub mod instruction;
 pub mod layout;

@@ -22,16 +22,16 @@ pub const SHARED_STACK: u32 = 6;
 pub struct SampleHeader {
     /// [`SAMPLE`].
     pub kind: u32,
-    /// The CPU that was interrupted.
-    pub cpu: u32,
+    /// 0 at a tick of the clock; else 1 + the number of the event that it was taken at ([`crate::event`]).
+    pub event: u32,
     /// The process (thread group), in the initial PID namespace.
     pub tgid: u32,
     /// The thread, in the initial PID namespace.
     pub tid: u32,
     /// `CLOCK_MONOTONIC`.
     pub ts_ns: u64,
-    /// The time the sample stands for.
-    pub weight_ns: u64,
+    /// What the sample stands for: time in nanoseconds, or a number of events.
+    pub weight: u64,
     /// Number of spans that were open.
     pub spans: u16,
     /// Number of kernel addresses.
@@ -64,7 +64,7 @@ impl SampleHeader {
 }
 
 assert_layout!(SampleHeader, size 40,
-    kind at 0, cpu at 4, tgid at 8, tid at 12, ts_ns at 16, weight_ns at 24, spans at 32,
+    kind at 0, event at 4, tgid at 8, tid at 12, ts_ns at 16, weight at 24, spans at 32,
     kernel_frames at 34, user_frames at 36, flags at 38);
 
 /// The stack of a thread at a hit: this header, then `frames` addresses as a sample's user addresses are. The hit's

@@ -43,14 +43,20 @@ pub struct Settings {
     pub status_offset: u32,
     /// Offset of `tgid` in `task_struct`: a thread's process in the initial PID namespace.
     pub tgid_offset: u32,
+    /// Offset of `bi_iter.bi_size` in `bio`: the bytes that it is about. 0 where the kernel has no block devices.
+    pub bio_size_offset: u32,
+    /// Offset of `bi_opf` in `bio`: what is done with them.
+    pub bio_operation_offset: u32,
+    /// Offset of `brk` in `mm_struct`: the end of the heap.
+    pub brk_offset: u32,
 }
 
-assert_layout!(Settings, size 72,
+assert_layout!(Settings, size 84,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
     xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
     fs_base_offset at 52, pid_offset at 56, seed at 60, status_offset at 64,
-    tgid_offset at 68);
+    tgid_offset at 68, bio_size_offset at 72, bio_operation_offset at 76, brk_offset at 80);
 
 /// How a process is sampled.
 #[repr(C)]
@@ -75,6 +81,10 @@ impl Sampling {
     pub const WAKERS: u64 = 8;
     /// System calls are counted: all of those whom [`Sampling::VIEWS_SHIFT`] names, and of others those in open spans.
     pub const SYSCALLS: u64 = 16;
+    /// Stacks are taken where threads give bytes to block devices.
+    pub const BLOCK_BYTES: u64 = 32;
+    /// Stacks are taken where memory grows.
+    pub const MEMORY_GROWTH: u64 = 64;
     /// Place of the gates' bits that stand for those who have all system calls counted.
     pub const VIEWS_SHIFT: u32 = 32;
 }

@@ -7,6 +7,9 @@
 //! | `span_ret`, `span_ret_step` | `ret` instructions and tail jumps | ends it |
 //! | `hit`, `hit_step` | a line's instruction | records the hit and its values |
 //! | `sample` | perf event | takes a stack with the thread's open spans |
+//! | `sample_event_0` to `_7` | perf events that are inherited, and have no cookie then | the same at an event |
+//! | `cost_block` | the kernel's BTF tracepoint of block devices | takes a stack with the bytes that are given to one |
+//! | `cost_enter`, `cost_exit` | the kernel's BTF tracepoints of system calls | the same with what memory grows by |
 //! | `place_hit` | a tracepoint of the kernel | records the hit and its values |
 //! | `call_enter`, `call_exit` | the tracepoints of system calls | opens a span, and ends it |
 //! | `off_cpu_switch`, `off_cpu_wake` | the scheduler's BTF tracepoints | keeps intervals off the CPU |
@@ -20,6 +23,7 @@
 #![feature(asm_experimental_arch)]
 
 mod atomic;
+mod cost;
 mod emit;
 mod gate;
 mod histogram;
@@ -179,6 +183,24 @@ pub fn sample(ctx: PerfEventContext) -> u32 {
     0
 }
 
+/// Programs of events: what inherits a perf event has its program and not its cookie, so each event has one.
+macro_rules! sample_event {
+    ($($name:ident: $number:literal),*) => {$(
+        /// The event of this number happened.
+        #[perf_event]
+        pub fn $name(ctx: PerfEventContext) -> u32 {
+            sample::take_at_event(ctx.as_ptr(), $number)
+        }
+    )*};
+}
+
+sample_event!(
+    sample_event_0: 0, sample_event_1: 1, sample_event_2: 2, sample_event_3: 3,
+    sample_event_4: 4, sample_event_5: 5, sample_event_6: 6, sample_event_7: 7
+);
+
+const _: () = assert!(profiler_common::event::MAX_EVENTS == 8);
+
 /// A CPU goes from one thread to another. Runs as the one that leaves.
 #[btf_tracepoint(function = "sched_switch")]
 pub fn off_cpu_switch(ctx: BtfTracePointContext) -> i32 {
@@ -218,6 +240,27 @@ pub fn syscall_enter(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sys_exit")]
 pub fn syscall_exit(ctx: BtfTracePointContext) -> i32 {
     system_call::exit(ctx.arg(0), ctx.arg(1));
+    0
+}
+
+/// A thread gives bytes to a block device.
+#[btf_tracepoint(function = "block_bio_queue")]
+pub fn cost_block(ctx: BtfTracePointContext) -> i32 {
+    cost::queue(ctx.as_ptr(), ctx.arg(0));
+    0
+}
+
+/// A thread enters the kernel by a system call, which may move the end of its heap.
+#[btf_tracepoint(function = "sys_enter")]
+pub fn cost_enter(ctx: BtfTracePointContext) -> i32 {
+    cost::enter(ctx.arg(1));
+    0
+}
+
+/// A system call is about to return, which may have given memory.
+#[btf_tracepoint(function = "sys_exit")]
+pub fn cost_exit(ctx: BtfTracePointContext) -> i32 {
+    cost::exit(ctx.as_ptr(), ctx.arg(0), ctx.arg(1));
     0
 }
 

@@ -9,6 +9,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     counter::COUNTERS as COUNTER_COUNT,
+    event::{EVENT_SLOTS, EventSlot, MAX_OPEN_BREAKS},
     hit::{HitSlot, MAX_READ_PLANS, MAX_WATCHED, Watched},
     instruction::Action,
     layout::PAGE_BUCKETS,
@@ -46,6 +47,14 @@ pub static FREE_PAGES: Queue<u32, { MAX_HISTOGRAM_PAGES as usize }> = Queue::new
 /// What was attempted and what was dropped; see `profiler_common::counter`.
 #[btf_map]
 pub static COUNTERS: Array<[u64; COUNTER_COUNT], 1, MMAPABLE> = Array::new();
+
+/// Events that stacks are taken at.
+#[btf_map]
+pub static EVENTS: Array<EventSlot, { EVENT_SLOTS }, MMAPABLE> = Array::new();
+
+/// Ends of heaps that are being moved, as they were, by the thread that does so.
+#[btf_map]
+pub static OPEN_BREAKS: HashMap<u32, u64, { MAX_OPEN_BREAKS }> = HashMap::new();
 
 /// Meaning of the instructions at sites, by site number.
 #[btf_map]
@@ -149,9 +158,10 @@ pub static UNWIND_RULES: Array<Rule, { Rule::MAX }, MMAPABLE> = Array::new();
 #[btf_map]
 pub static UNWIND_RECENT: PerCpuArray<[Recent; RECENT], 3> = PerCpuArray::new();
 
-/// The sampler's working memory. Uprobe programs must never use it: the sampler may interrupt them.
+/// The sampler's working memory, and that of each kind of tracepoint that costs are told by. Uprobe programs must never use
+/// it: the sampler may interrupt them.
 #[btf_map]
-pub static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
+pub static SCRATCH: PerCpuArray<Scratch, 3> = PerCpuArray::new();
 
 /// Open spans by thread.
 #[btf_map]
@@ -187,6 +197,9 @@ pub static SETTINGS: Settings = Settings {
     seed: 0,
     status_offset: 0,
     tgid_offset: 0,
+    bio_size_offset: 0,
+    bio_operation_offset: 0,
+    brk_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -220,6 +233,9 @@ setting!(pid_offset);
 setting!(seed);
 setting!(status_offset);
 setting!(tgid_offset);
+setting!(bio_size_offset);
+setting!(bio_operation_offset);
+setting!(brk_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

@@ -58,6 +58,12 @@ impl Registers {
         code_segment & PRIVILEGE_LEVEL != 0
     }
 
+    /// Of the sampler's programs: how many of its events a sample stands for.
+    #[inline(always)]
+    pub fn sample_period(self) -> u64 {
+        load!(self.0, "168")
+    }
+
     #[inline(always)]
     pub fn flags(self) -> u64 {
         load!(self.0, "144")

@@ -1,21 +1,24 @@
-//! A tick of the sampler: the stack, and the spans that are open on the thread.
+//! A tick of the sampler, or an event: the stack, and the spans that are open on the thread.
 
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
-    bpf_get_smp_processor_id, bpf_ktime_get_ns,
+    bpf_ktime_get_ns,
     generated::{bpf_get_current_pid_tgid, bpf_ringbuf_output},
 };
 use profiler_common::{
     counter::Counter,
+    event::{BLOCK_BYTES, BURST_NS, EventSlot, INTERVAL_NS, MEMORY_GROWTH},
     limits::MAX_DEPTH,
     record::{SAMPLE, SampleHeader, SpanRef},
     settings::Sampling,
+    unwind::Recent,
 };
 
 use crate::{
+    atomic,
     emit::{self, Fill},
-    maps::{self, RING, SCRATCH, TARGETS, UNWIND_RECENT},
+    maps::{self, EVENTS, RING, SCRATCH, TARGETS, UNWIND_RECENT},
     open_spans,
     registers::Registers,
     stack::{self, Part},
@@ -42,7 +45,7 @@ pub struct Scratch {
     walk: Walk,
 }
 
-/// Takes a sample of the current thread, if its process is a target.
+/// Takes a sample of the current thread at a tick of the clock, if its process is a target.
 #[inline(always)]
 pub fn take(ctx: *mut c_void) {
     // SAFETY: the helpers take nothing.
@@ -56,13 +59,173 @@ pub fn take(ctx: *mut c_void) {
         return;
     }
     emit::count(Counter::SampleAttempted);
-    let fill = Fill::now();
-    if fill.should_yield() {
+    if Fill::now().should_yield() {
         emit::count(Counter::SampleYielded);
         return;
     }
-    let Some(scratch) = SCRATCH.get_ptr_mut(0) else {
-        return;
+    let sample = Sample {
+        ids,
+        ts_ns,
+        event: 0,
+        weight: sampling.weight_ns,
+        interrupt_ns: sampling.interrupt_ns,
+    };
+    if !send(ctx, &sample, Place::Event(ctx)) {
+        emit::count(Counter::SampleRingFull);
+    }
+}
+
+/// Takes a sample of the current thread at the event of this number, which is of targets' threads alone.
+#[inline(never)]
+pub fn take_at_event(ctx: *mut c_void, number: u32) -> u32 {
+    let Some(sample) = Sample::now(number, Registers::new(ctx).sample_period()) else {
+        return 0;
+    };
+    finish(number, send(ctx, &sample, Place::Event(ctx)))
+}
+
+/// Takes a sample of the current thread at a tracepoint that costs are told by, if its process is asked for such.
+#[inline(always)]
+pub fn take_at_place(ctx: *mut c_void, number: u32, flag: u64, weight: u64) -> u32 {
+    let tgid = task::process();
+    // SAFETY: the value is copied at once.
+    let flags = unsafe { TARGETS.get(&tgid).map(|sampling| sampling.flags) };
+    if flags.unwrap_or(0) & flag == 0 {
+        return 0;
+    }
+    let Some(sample) = Sample::now(number, weight) else {
+        return 0;
+    };
+    finish(number, send(ctx, &sample, Place::Tracepoint(number)))
+}
+
+/// Counts a sample that cannot be taken, because too many are on their way.
+#[inline(always)]
+pub fn count_limited(number: u32) {
+    if let Some(slot) = EVENTS.get_ptr_mut(number) {
+        // SAFETY: a live map value.
+        unsafe {
+            atomic::add(&raw mut (*slot).attempted, 1);
+            atomic::add(&raw mut (*slot).limited, 1);
+        }
+    }
+}
+
+/// Counts a sample that found no room.
+#[inline(always)]
+fn finish(number: u32, is_sent: bool) -> u32 {
+    if !is_sent && let Some(slot) = EVENTS.get_ptr_mut(number) {
+        // SAFETY: a live map value.
+        unsafe { atomic::add(&raw mut (*slot).ring_full, 1) };
+    }
+    0
+}
+
+/// Whether one more sample of an event may be taken now, which then counts against the limit (generic cell rate
+/// algorithm). CPUs that do this at once do not take each other's turns.
+#[inline(always)]
+unsafe fn is_within_limit(slot: *mut EventSlot, now_ns: u64) -> bool {
+    // SAFETY: the caller's slot is a live map value.
+    unsafe {
+        let next_ns = &raw mut (*slot).next_ns;
+        let next = next_ns.read_volatile();
+        if next < now_ns {
+            atomic::compare_exchange_long(next_ns, next, now_ns);
+        }
+        let is_within = atomic::fetch_add(next_ns, INTERVAL_NS) <= now_ns.wrapping_add(BURST_NS);
+        if !is_within {
+            atomic::add(next_ns, INTERVAL_NS.wrapping_neg());
+        }
+        is_within
+    }
+}
+
+/// What a sample is, beside its stack and the thread's spans.
+struct Sample {
+    /// Process and thread.
+    ids: u64,
+    ts_ns: u64,
+    /// [`SampleHeader::event`].
+    event: u32,
+    weight: u64,
+    /// What was taken of the thread beside the program's own time.
+    interrupt_ns: u64,
+}
+
+impl Sample {
+    /// Of an event, if one may be taken now; those that may not are counted.
+    #[inline(always)]
+    fn now(number: u32, weight: u64) -> Option<Self> {
+        // SAFETY: the helpers take nothing.
+        let (ids, ts_ns) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
+        let slot = EVENTS.get_ptr_mut(number)?;
+        // SAFETY: a live map value.
+        unsafe {
+            atomic::add(&raw mut (*slot).attempted, 1);
+            if !is_within_limit(slot, ts_ns) {
+                atomic::add(&raw mut (*slot).limited, 1);
+                return None;
+            }
+            if Fill::now().should_yield() {
+                atomic::add(&raw mut (*slot).yielded, 1);
+                return None;
+            }
+        }
+        Some(Self {
+            ids,
+            ts_ns,
+            event: number.wrapping_add(1),
+            weight,
+            interrupt_ns: 0,
+        })
+    }
+}
+
+/// Where a sample is taken.
+#[derive(Clone, Copy)]
+enum Place {
+    /// In a program of a perf event, with its context, whose registers say whether that is in the kernel.
+    Event(*mut c_void),
+    /// At a tracepoint, by the event's number.
+    Tracepoint(u32),
+}
+
+impl Place {
+    #[inline(always)]
+    fn is_in_kernel(self) -> bool {
+        match self {
+            Self::Event(ctx) => !Registers::new(ctx).in_user_mode(),
+            Self::Tracepoint(_) => true,
+        }
+    }
+
+    /// Which working memory is its own: a program of a perf event may interrupt the others, and one kind of these the
+    /// other.
+    #[inline(always)]
+    fn scratch(self) -> u32 {
+        match self {
+            Self::Event(_) => 0,
+            Self::Tracepoint(BLOCK_BYTES) => 1,
+            Self::Tracepoint(_) => 2,
+        }
+    }
+
+    /// Rules that were found on this CPU a while ago; none at tracepoints, which are rare.
+    #[inline(always)]
+    fn recent(self) -> Option<*mut Recent> {
+        match self {
+            Self::Event(_) => UNWIND_RECENT.get_ptr_mut(0).map(|recent| recent.cast()),
+            Self::Tracepoint(_) => Some(ptr::null_mut()),
+        }
+    }
+}
+
+/// Walks the current thread's stack and sends it as a sample, whose spans have been hit then; `false` where the ring buffer
+/// is full.
+#[inline(always)]
+fn send(ctx: *mut c_void, sample: &Sample, place: Place) -> bool {
+    let Some(scratch) = SCRATCH.get_ptr_mut(place.scratch()) else {
+        return true;
     };
     let out = scratch.cast::<u8>();
 
@@ -75,17 +238,25 @@ pub fn take(ctx: *mut c_void) {
     }
     let mut offset = size_of::<SampleHeader>() + depth as usize * size_of::<SpanRef>();
 
-    let kernel = if Registers::new(ctx).in_user_mode() {
-        0
-    } else {
+    // What grows does so in a system call, whose own frames say nothing.
+    let in_call = sample.event == MEMORY_GROWTH + 1;
+    let kernel = if !in_call && place.is_in_kernel() {
         // SAFETY: the offset is masked below OFFSETS, and a walk's room lies behind that.
         unsafe { stack::walk(ctx, out.add(mask(offset)), Part::Kernel) }.unwrap_or(0)
+    } else {
+        0
     };
     offset += kernel * 8;
+    let tgid = (sample.ids >> 32) as u32;
     // SAFETY: as above; the scratch is this CPU's, and nothing interrupts the sampler.
     let user = unsafe {
         let out = out.add(mask(offset));
-        match walk_by_tables(tgid, &raw mut (*scratch).walk, out, kernel > 0) {
+        match walk_by_tables(
+            tgid,
+            &raw mut (*scratch).walk,
+            out,
+            (in_call || kernel > 0, place),
+        ) {
             Some(walked) => walked,
             None => walk_by_kernel(ctx, out),
         }
@@ -94,12 +265,11 @@ pub fn take(ctx: *mut c_void) {
 
     let header = SampleHeader {
         kind: SAMPLE,
-        // SAFETY: the helper takes nothing.
-        cpu: unsafe { bpf_get_smp_processor_id() },
+        event: sample.event,
         tgid,
-        tid: ids as u32,
-        ts_ns,
-        weight_ns: sampling.weight_ns,
+        tid: sample.ids as u32,
+        ts_ns: sample.ts_ns,
+        weight: sample.weight,
         spans: depth as u16,
         kernel_frames: kernel as u16,
         user_frames: user.frames as u16,
@@ -116,16 +286,15 @@ pub fn take(ctx: *mut c_void) {
         )
     };
     if failed != 0 {
-        emit::count(Counter::SampleRingFull);
-        return;
+        return false;
     }
     // Only a sample that is on its way may ask for the end of its spans.
     if let Some(state) = state {
         // SAFETY: the helper takes nothing.
-        let program_ns = unsafe { bpf_ktime_get_ns() }.wrapping_sub(ts_ns);
-        let sampling_ns = program_ns.wrapping_add(sampling.interrupt_ns);
-        open_spans::count_hit(state, depth, sampling_ns);
+        let program_ns = unsafe { bpf_ktime_get_ns() }.wrapping_sub(sample.ts_ns);
+        open_spans::count_hit(state, depth, program_ns.wrapping_add(sample.interrupt_ns));
     }
+    true
 }
 
 /// The way by tables, where there are some.
@@ -133,8 +302,13 @@ pub fn take(ctx: *mut c_void) {
 /// # Safety
 /// `out` has room for [`unwind::WALK_BYTES`], and `walk` is the scratch of this CPU's sampler.
 #[inline(always)]
-unsafe fn walk_by_tables(tgid: u32, walk: *mut Walk, out: *mut u8, in_kernel: bool) -> Option<Walked> {
-    let recent = UNWIND_RECENT.get_ptr_mut(0)?.cast();
+unsafe fn walk_by_tables(
+    tgid: u32,
+    walk: *mut Walk,
+    out: *mut u8,
+    (in_kernel, place): (bool, Place),
+) -> Option<Walked> {
+    let recent = place.recent()?;
     // SAFETY: the caller's.
     unsafe {
         unwind::start(tgid, walk, |walk| unwind::begin_at_interrupt(walk, in_kernel))?;

@@ -171,9 +171,10 @@ pub const FLAME: &str = help!(
   profiler flame -p 4211 'handle_request[>= p95]' --waits -o waits.svg   whom slow calls wait for, and why
   profiler flame --session web --over window --duration 5 -o now.svg
   profiler flame -p 4211 'handle_request[>= p95]' --diff --by module
+  profiler flame -p 4211 'handle_request[>= p95]' -e page-faults -o faults.svg
 
 Without -o, -f, --json or --format: a call tree as text on stdout.
-Folded weights are nanoseconds; with --diff each line ends with two of them, outside then inside.
+Folded weights are nanoseconds, or events with -e; with --diff each line ends with two of them, outside then inside.
 Percentiles (p50, p95, p99.9) are taken of the calls of this run; --outside and --diff need a
 predicate in the scope. Ctrl-C ends the run and writes the result; a second one aborts."
 );

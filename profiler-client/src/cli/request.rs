@@ -264,6 +264,17 @@ pub enum FlameFormat {
     Json,
 }
 
+/// An event that stacks are taken at, and how often.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlameEvent {
+    /// Perf's name for it.
+    pub name: String,
+    /// At each so many; 0 for what is usual.
+    pub period: u64,
+    /// So many a second; 0 for what is usual.
+    pub frequency_hz: u32,
+}
+
 /// A validated `flame`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flame {
@@ -281,6 +292,8 @@ pub struct Flame {
     pub times: v1::Times,
     /// Whether waits are drawn with who was waited for.
     pub waits: bool,
+    /// What is drawn instead of time.
+    pub event: Option<FlameEvent>,
     /// `None`: stdout.
     pub output: Option<PathBuf>,
     /// How it is written.

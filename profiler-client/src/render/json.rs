@@ -60,7 +60,7 @@ pub fn flame(state: &FlameState, sides: Sides) -> String {
             continue;
         }
         let frames: Vec<Value> = tree.stack(at).into_iter().map(frame).collect();
-        let (weight_ns, samples) = match sides {
+        let (weight, samples) = match sides {
             Sides::Inside | Sides::Difference => (node.own.inside_ns, node.own.inside_samples),
             Sides::Outside => (node.own.outside_ns, node.own.outside_samples),
         };
@@ -68,33 +68,51 @@ pub fn flame(state: &FlameState, sides: Sides) -> String {
             "type": "stack",
             "schema": SCHEMA,
             "frames": frames,
-            "weight_ns": integer(weight_ns),
-            "samples": integer(samples),
-            "complete": node.complete,
         });
+        let is_event = !state.unit.is_empty();
+        object[if is_event { "weight" } else { "weight_ns" }] = integer(weight);
+        if is_event {
+            object["unit"] = state.unit.as_str().into();
+        }
+        object["samples"] = integer(samples);
+        object["complete"] = node.complete.into();
         if sides == Sides::Difference {
-            object["outside_weight_ns"] = integer(node.own.outside_ns);
+            let key = if is_event {
+                "outside_weight"
+            } else {
+                "outside_weight_ns"
+            };
+            object[key] = integer(node.own.outside_ns);
             object["outside_samples"] = integer(node.own.outside_samples);
         }
         line(&mut lines, &object);
     }
     let summary = &state.summary;
-    line(
-        &mut lines,
-        &json!({
-            "type": "summary",
-            "schema": SCHEMA,
-            "samples": integer(summary.samples),
-            "inside": integer(summary.inside),
-            "outside": integer(summary.outside),
-            "elsewhere": integer(summary.elsewhere),
-            "open": integer(summary.open),
-            "incomplete": integer(summary.incomplete),
-            "times_ns": times_ns(state, sides),
-            "unresolved": counts(&unresolved::samples(state)),
-            "lost": counts(&summary.lost.iter().map(|(reason, &n)| (reason.clone(), n)).collect()),
-        }),
+    let mut object = json!({
+        "type": "summary",
+        "schema": SCHEMA,
+        "samples": integer(summary.samples),
+        "inside": integer(summary.inside),
+        "outside": integer(summary.outside),
+        "elsewhere": integer(summary.elsewhere),
+        "open": integer(summary.open),
+        "incomplete": integer(summary.incomplete),
+    });
+    if state.unit.is_empty() {
+        object["times_ns"] = times_ns(state, sides);
+    } else {
+        object["event"] = state.event.as_str().into();
+        object["unit"] = state.unit.as_str().into();
+    }
+    object["unresolved"] = counts(&unresolved::samples(state));
+    object["lost"] = counts(
+        &summary
+            .lost
+            .iter()
+            .map(|(reason, &n)| (reason.clone(), n))
+            .collect(),
     );
+    line(&mut lines, &object);
     lines
 }
 
@@ -349,6 +367,34 @@ mod tests {
         );
         let incomplete = &objects[objects.len() - 2];
         assert_eq!(incomplete["complete"], false);
+    }
+
+    #[test]
+    fn an_event_has_its_unit() {
+        let mut state = sample();
+        (state.event, state.unit) = ("page-faults".into(), "faults".into());
+        let objects = parse(&flame(&state, Sides::Difference));
+        assert_eq!(
+            keys(&objects[0]),
+            [
+                "type",
+                "schema",
+                "frames",
+                "weight",
+                "unit",
+                "samples",
+                "complete",
+                "outside_weight",
+                "outside_samples"
+            ]
+        );
+        assert_eq!(objects[0]["weight"], 100);
+        let last = objects.last().unwrap();
+        assert_eq!(
+            (&last["event"], &last["unit"]),
+            (&json!("page-faults"), &json!("faults"))
+        );
+        assert!(last.get("times_ns").is_none() && last["lost"]["sample_ring_full"] == 3);
     }
 
     #[test]

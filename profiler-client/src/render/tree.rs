@@ -17,10 +17,16 @@ const SMALLEST: f64 = 0.01;
 pub fn render(state: &FlameState, sides: Sides) -> String {
     let tree = Tree::of(state);
     let mut text = String::new();
-    text.push_str(match sides {
-        Sides::Difference => "  inside  outside    difference (95%)    function\n",
-        Sides::Inside | Sides::Outside => "   share       time      own  function\n",
-    });
+    match sides {
+        Sides::Difference => text.push_str("  inside  outside    difference (95%)    function\n"),
+        Sides::Inside | Sides::Outside => {
+            let unit = if tree.unit.is_empty() { "time" } else { tree.unit };
+            text.push_str(&format!(
+                "   share {unit:>width$}      own  function\n",
+                width = width(&tree)
+            ));
+        }
+    }
     let mut pending: Vec<(usize, usize)> = Vec::new();
     push_heaviest(&mut pending, &tree, &tree.roots, sides, 0);
     while let Some((at, depth)) = pending.pop() {
@@ -60,12 +66,22 @@ fn numbers(tree: &Tree<'_>, node: &Node<'_>, sides: Sides) -> String {
             )),
         ),
         Sides::Inside | Sides::Outside => format!(
-            "{:>8} {:>10} {:>8}  ",
+            "{:>8} {:>width$} {:>8}  ",
             units::percent(share(tree, node, sides)),
-            units::duration(node.total.ns(sides) as f64),
+            if tree.unit.is_empty() {
+                units::duration(node.total.ns(sides) as f64)
+            } else {
+                units::count(node.total.ns(sides))
+            },
             units::percent(units::ratio(node.own.ns(sides), tree.total.ns(sides))),
+            width = width(tree),
         ),
     }
+}
+
+/// The width of the column of weights.
+fn width(tree: &Tree<'_>) -> usize {
+    tree.unit.len().max(10)
 }
 
 /// A node's share of its side; of the two, the mean.
@@ -117,6 +133,19 @@ mod tests {
    10.0%     100 ns    10.0%      fast_path
    10.0%     100 ns    10.0%  [incomplete] fast_path
 "
+        );
+    }
+
+    #[test]
+    fn events_are_counted_in_their_unit() {
+        let mut state = sample();
+        state.unit = "instructions".into();
+        let text = render(&state, Sides::Inside);
+        assert!(
+            text.starts_with(
+                "   share instructions      own  function\n   90.0%          900       0%  main\n"
+            ),
+            "{text}"
         );
     }
 

@@ -25,6 +25,16 @@ pub fn duration(ns: f64) -> String {
     }
 }
 
+/// A weight: a duration in nanoseconds, or where they have a unit so many: `12,288 faults`.
+#[must_use]
+pub fn weight(value: u64, unit: &str) -> String {
+    if unit.is_empty() {
+        duration(value as f64)
+    } else {
+        format!("{} {unit}", count(value))
+    }
+}
+
 fn three_digits(value: f64, unit: &str) -> String {
     let digits = if value < 9.995 {
         2
@@ -120,6 +130,12 @@ mod tests {
         ] {
             assert_eq!(duration(ns), text, "{ns}");
         }
+    }
+
+    #[test]
+    fn weights_are_times_or_have_a_unit() {
+        assert_eq!(weight(1_500, ""), "1.50 µs");
+        assert_eq!(weight(12_288, "faults"), "12,288 faults");
     }
 
     #[test]

@@ -18,6 +18,10 @@ pub struct FlameState {
     pub by: v1::Grouping,
     /// Times that it is drawn of.
     pub times: v1::Times,
+    /// The event that is drawn instead; empty of time.
+    pub event: String,
+    /// What weights are numbers of; empty of time, where they are nanoseconds.
+    pub unit: String,
     /// By the daemon's id for them.
     pub frames: HashMap<u32, v1::Frame>,
     /// By id. Parents have been there before their children; [`Self::order`] tells the order.
@@ -60,6 +64,8 @@ impl FlameState {
             final_reason: _,
             by,
             times,
+            event,
+            unit,
         } = message;
         if snapshot {
             *self = Self {
@@ -96,6 +102,7 @@ impl FlameState {
         // One that is not known yet has frames all the same.
         self.by = v1::Grouping::try_from(by).unwrap_or_default();
         self.times = v1::Times::try_from(times).unwrap_or_default();
+        (self.event, self.unit) = (event, unit);
         if cost.is_some() {
             self.cost = cost;
         }

@@ -7,7 +7,7 @@ use profiler_proto::v1;
 use super::flame::FlameState;
 use crate::cli::request::Sides;
 
-/// Time and samples of both sides.
+/// Time and samples of both sides; of an event, how many there were in the place of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
     /// Time inside, in nanoseconds.
@@ -73,6 +73,8 @@ pub struct Node<'a> {
 pub struct Tree<'a> {
     /// What frames stand for.
     pub by: v1::Grouping,
+    /// What weights are numbers of; empty of time.
+    pub unit: &'a str,
     /// All nodes.
     pub nodes: Vec<Node<'a>>,
     /// Indexes of the roots: complete stacks first, then by name.
@@ -90,6 +92,7 @@ impl<'a> Tree<'a> {
         let mut index = std::collections::HashMap::with_capacity(state.order.len());
         let mut tree = Self {
             by: state.by,
+            unit: &state.unit,
             ..Self::default()
         };
         for id in &state.order {

@@ -42,6 +42,7 @@ const AFTER_STOP: Duration = Duration::from_secs(3);
 /// Runs it.
 pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
     let output = Output::open(request.output.as_deref())?;
+    let event = request.event.clone().unwrap_or_default();
     let (attached, target, stream, again) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
@@ -57,6 +58,9 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             by: request.by.into(),
             times: request.times.into(),
             waits: request.waits,
+            event: event.name,
+            period: event.period,
+            frequency_hz: event.frequency_hz,
         };
         let stream = client.watch_flame(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_flame(watch).await?.into_inner());
@@ -112,6 +116,14 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             Some(path) => note(&format!("{} written: {run}", terminal(&path.to_string_lossy()))),
             None => note(&run),
         }
+        if state
+            .summary
+            .lost
+            .get("event_rate_limit")
+            .is_some_and(|lost| *lost > 0)
+        {
+            note("warning: there were more events than are taken one by one: -c N takes each Nth, evenly.");
+        }
     }
     ended.result(state.started)
 }
@@ -154,6 +166,15 @@ fn describe(state: &FlameState, sides: Sides, elapsed: Duration, of: Option<Dura
     let mut text = units::duration(elapsed.as_nanos() as f64);
     if let Some(of) = of {
         text.push_str(&format!(" of {}", units::duration(of.as_nanos() as f64)));
+    }
+    if !state.unit.is_empty() {
+        let weight = |weight: &v1::NodeWeight| match sides {
+            Sides::Inside => weight.inside_ns,
+            Sides::Outside => weight.outside_ns,
+            Sides::Difference => weight.inside_ns.saturating_add(weight.outside_ns),
+        };
+        let drawn = state.weights.values().map(weight).sum();
+        text.push_str(&format!(", {} drawn", units::weight(drawn, &state.unit)));
     }
     text.push_str(&format!(", {} samples", units::count(summary.samples)));
     if !state.scope.is_empty() {

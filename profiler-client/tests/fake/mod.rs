@@ -472,8 +472,14 @@ impl view::ViewService for Service {
         let request = request.into_inner();
         self.seen.lock().unwrap().flames.push(request.clone());
         let nameless = self.script.nameless.clone();
+        let event = request.event.clone();
         let view = move |update, why: Option<&str>| {
             let mut view = flame(update, why);
+            if !event.is_empty() {
+                (view.event, view.unit) = ("page-faults".to_owned(), "faults".to_owned());
+                let lost = [("event_rate_limit".to_owned(), 7)];
+                view.summary.get_or_insert_default().lost = lost.into();
+            }
             let frame = view.frames.iter_mut().find(|frame| frame.id == 3);
             if let (Some(frame), Some((build_id, address))) = (frame, nameless.clone()) {
                 frame.function = format!("server+{address:#x} (no symbols)");

@@ -11,6 +11,7 @@
 mod bpf;
 mod by_value;
 mod command;
+mod costs;
 mod covered;
 mod daemon;
 mod ends;

@@ -31,7 +31,7 @@ pub struct Sample<'a> {
     pub tid: u32,
     /// `CLOCK_MONOTONIC`.
     pub ts_ns: u64,
-    /// The time that it stands for.
+    /// The time that it stands for; or how many events, where the aggregate is of such.
     pub weight_ns: u64,
     /// 1, or 0 where it is a part of the sample before: samples are counted by this.
     pub count: u64,

@@ -2,7 +2,7 @@
 
 use super::{calltree::NodeId, difference::NodeDifference};
 
-/// Time and samples whose innermost frame is this node.
+/// Time and samples whose innermost frame is this node; of an event, how many there were in the place of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct NodeWeight {

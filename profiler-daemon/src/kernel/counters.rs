@@ -1,13 +1,13 @@
 //! Counters of threads: the kernel's own, the hardware's, and tracepoints, by perf events (`perf_event_open(2)`).
 
-use std::{fmt, io};
+use std::{fmt, fs, io};
 
 use perf_event::{
     Builder, ReadFormat,
     events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software, Tracepoint},
 };
 
-use super::Tracefs;
+use super::{Pace, Tracefs};
 
 /// Descriptors that counters may take at once.
 const MAX_EVENTS: usize = 8192;
@@ -151,6 +151,43 @@ impl Counter {
         })
     }
 
+    /// What is counted, in the plural, where stacks can be taken at it; `None` of time and of tracepoints.
+    #[must_use]
+    pub fn unit(&self) -> Option<&'static str> {
+        let Self::Named(name) = self else { return None };
+        Some(match *name {
+            "context-switches" => "switches",
+            "cpu-migrations" => "migrations",
+            "instructions" => "instructions",
+            "branches" => "branches",
+            "cache-references" => "references",
+            "task-clock" | "syscalls" => return None,
+            name if name.ends_with("-faults") => "faults",
+            name if name.ends_with("-misses") => "misses",
+            name if name.ends_with("-loads") => "loads",
+            _ => "cycles",
+        })
+    }
+
+    /// Whether it is the hardware that counts.
+    #[must_use]
+    pub fn is_of_hardware(&self) -> bool {
+        let Self::Named(name) = self else { return false };
+        let known = NAMED.iter().find(|(known, _)| known == name);
+        known.is_some_and(|(_, source)| matches!(source, Source::Hardware(_) | Source::Cache(..)))
+    }
+
+    /// An event of a thread and those that it begins, switched off, that is sampled at this pace.
+    pub(super) fn sampling(&self, pace: Pace) -> io::Result<Builder<'static>> {
+        let mut builder = self.builder()?;
+        builder.enabled(false).inherit(true).inherit_thread(true);
+        match pace {
+            Pace::Period(period) => builder.sample_period(period),
+            Pace::Frequency(frequency) => builder.sample_frequency(frequency.into()),
+        };
+        Ok(builder)
+    }
+
     /// An event that counts it from when it is made, of kernel and user space.
     fn builder(&self) -> io::Result<Builder<'static>> {
         let source = match self {
@@ -187,7 +224,7 @@ impl fmt::Display for Counter {
     }
 }
 
-fn tracepoint_number(category: &str, name: &str) -> io::Result<u64> {
+pub(super) fn tracepoint_number(category: &str, name: &str) -> io::Result<u64> {
     Tracefs::open().map_err(io::Error::other)?.number(category, name)
 }
 
@@ -203,7 +240,7 @@ fn counting(mut builder: Builder<'static>) -> Builder<'static> {
 }
 
 /// Whether an event is one that the machine does not have.
-fn is_absent(error: &io::Error) -> bool {
+pub(super) fn is_absent(error: &io::Error) -> bool {
     let absent = [
         libc::ENOENT,
         libc::EOPNOTSUPP,
@@ -214,6 +251,15 @@ fn is_absent(error: &io::Error) -> bool {
     error
         .raw_os_error()
         .is_some_and(|number| absent.contains(&number))
+}
+
+/// The threads of a process; none where it has ended.
+pub fn threads(pid: u32) -> Vec<u32> {
+    let Ok(folder) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let names = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// What an event has counted since it was made.

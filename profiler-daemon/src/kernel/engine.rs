@@ -24,9 +24,10 @@ use super::{
     object,
     off_cpu::{self, Interval, SharedStacks, StillOff},
     ring::HitStacks,
+    sampled_events::{self, EventMaps},
     sampler::{self, Sampler},
     system_calls::{self, CallViews},
-    tracepoints::Watch,
+    tracepoints::{self, Watch},
     unwind_maps::UnwindMaps,
     watched_calls::WatchedCalls,
 };
@@ -70,6 +71,8 @@ pub struct Times {
     pub off_cpu: OffCpu,
     /// With the stacks of who made threads runnable.
     pub wakers: bool,
+    /// Flags of [`Sampling`]: costs that tracepoints tell, where stacks are taken.
+    pub costs: u64,
     /// System calls are counted: for those of whom these gates' bits stand all of them, for others those in open spans.
     pub calls: Option<u32>,
 }
@@ -92,6 +95,7 @@ impl Times {
         ticks: true,
         off_cpu: OffCpu::No,
         wakers: false,
+        costs: 0,
         calls: None,
     };
 
@@ -100,6 +104,7 @@ impl Times {
         ticks: true,
         off_cpu: OffCpu::InSpans,
         wakers: false,
+        costs: 0,
         calls: None,
     };
 
@@ -108,6 +113,7 @@ impl Times {
         ticks: false,
         off_cpu: OffCpu::All,
         wakers: true,
+        costs: 0,
         calls: None,
     };
 
@@ -118,6 +124,7 @@ impl Times {
             ticks: self.ticks || other.ticks,
             off_cpu: self.off_cpu.max(other.off_cpu),
             wakers: self.wakers || other.wakers,
+            costs: self.costs | other.costs,
             calls: match (self.calls, other.calls) {
                 (Some(views), Some(more)) => Some(views | more),
                 (calls, other) => calls.or(other),
@@ -133,7 +140,7 @@ impl Times {
         };
         let ticks = if self.ticks { Sampling::TICKS } else { 0 };
         let wakers = if self.wakers { Sampling::WAKERS } else { 0 };
-        off_cpu | ticks | wakers | self.call_flags()
+        off_cpu | ticks | wakers | self.costs | self.call_flags()
     }
 
     fn call_flags(self) -> u64 {
@@ -168,6 +175,7 @@ pub struct Engine {
     pub(super) shared_stacks: SharedStacks,
     pub(super) counts: Counts,
     pub(super) hits: HitMaps,
+    pub(super) events: EventMaps,
     pub(super) gates: GatePool,
     pub(super) ability: Ability,
     sampler: Option<Sampler>,
@@ -175,6 +183,8 @@ pub struct Engine {
     scheduler: Option<Watch>,
     /// While system calls are counted.
     calls: Option<Watch>,
+    /// While stacks are taken at costs that tracepoints tell, in the order of [`sampled_events::COSTS`].
+    costs: [Option<Watch>; 2],
     pub(super) call_views: CallViews,
     /// What an interrupt of the sampler takes; measured when it is first started.
     interrupt_ns: Option<u64>,
@@ -196,6 +206,7 @@ impl Engine {
         let mut multi = MultiPrograms::new(&bytes, &ebpf)?;
         let counts = Counts::new(&ebpf)?;
         let hits = HitMaps::new(&ebpf)?;
+        let events = EventMaps::new(&ebpf)?;
         for (program, tracepoint) in [
             ("thread_exit", "sched_process_exit"),
             ("thread_exec", "sched_process_exec"),
@@ -231,6 +242,7 @@ impl Engine {
             shared_stacks: SharedStacks::default(),
             counts,
             hits,
+            events,
             gates: GatePool::default(),
             ability: Ability {
                 attach: links,
@@ -240,6 +252,7 @@ impl Engine {
             sampler: None,
             scheduler: None,
             calls: None,
+            costs: [None, None],
             call_views,
             interrupt_ns: None,
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
@@ -344,6 +357,18 @@ impl Engine {
             system_calls::forget(&mut self.ebpf)?;
             // Before there are targets: what returns then has begun before, and is one call of each thread.
             self.calls = Some(Watch::start(&mut self.ebpf, &system_calls::PLACES)?);
+        }
+        let costs = targets.iter().fold(0, |costs, (_, times)| costs | times.costs);
+        for (watch, (flag, places)) in self.costs.iter_mut().zip(sampled_events::COSTS) {
+            let is_watched = costs & flag != 0;
+            if !is_watched && let Some(watch) = watch.take() {
+                watch.stop(&mut self.ebpf);
+            } else if is_watched && watch.is_none() {
+                Watch::load(&mut self.ebpf, places)?;
+                // Heaps whose end was being moved when they were last watched.
+                tracepoints::clear::<u32, 1>(&mut self.ebpf, "OPEN_BREAKS")?;
+                *watch = Some(Watch::start(&mut self.ebpf, places)?);
+            }
         }
         let interrupt_ns = if ticks { self.ready_sampler()? } else { 0 };
         self.set_targets(targets, [period_ns, interrupt_ns])?;

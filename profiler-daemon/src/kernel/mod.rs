@@ -15,6 +15,7 @@
 //! | `gates` | how a step of a scope is observed only inside the step before it |
 //! | `hits` | probes on single instructions, and what is read there |
 //! | `sampler` | the perf-event sampler |
+//! | `sampled_events` | the same at events |
 //! | `off_cpu` | intervals off the CPU, from the scheduler |
 //! | `counters` | counters of threads, by perf events |
 //! | `system_calls` | system calls, counted by who makes them |
@@ -40,6 +41,7 @@ mod object;
 mod off_cpu;
 mod perf;
 mod ring;
+mod sampled_events;
 mod sampler;
 mod syscall;
 mod system_calls;
@@ -50,6 +52,7 @@ mod watched_calls;
 
 pub use attach::{Attachment, ExitSite, ProbeSpec, SpanKind, can_be_done};
 pub use capability::{Missing, missing_capabilities};
+pub(crate) use counters::threads;
 pub use counters::{Counter, CountersError, Counting, Reading};
 pub use counts::ProbeCounts;
 pub use engine::{Ability, AttachKind, Config, Engine, OffCpu, Times};
@@ -59,6 +62,7 @@ pub use hits::{HitCounts, HitSpec, LookSpec};
 pub(crate) use object::prepare;
 pub use off_cpu::{Activity, Interval, SharedStack, StillOff};
 pub use ring::{Hit, ReadValue, Record, UserStack};
+pub use sampled_events::{Event, EventCounts, EventError, Pace, SampledEvent};
 pub use system_calls::{CallNumber, CallResult, CountedCalls, OpenSystemCall};
 pub use tracefs::Tracefs;
 pub use unwind_maps::{LIMITS as UNWIND_LIMITS, UnwindMaps};

@@ -98,6 +98,9 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         seed,
         status_offset,
         tgid_offset,
+        bio_size_offset,
+        bio_operation_offset,
+        brk_offset,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -117,6 +120,10 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         seed: seed(),
         status_offset: btf.offset("task_struct", "thread_info.status")?,
         tgid_offset: btf.offset("task_struct", "tgid")?,
+        // A kernel need not have block devices.
+        bio_size_offset: btf.offset("bio", "bi_iter.bi_size").unwrap_or(0),
+        bio_operation_offset: btf.offset("bio", "bi_opf").unwrap_or(0),
+        brk_offset: btf.offset("mm_struct", "brk")?,
     };
     Ok([
         sas_ss_sp_offset,
@@ -137,6 +144,9 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         seed,
         status_offset,
         tgid_offset,
+        bio_size_offset,
+        bio_operation_offset,
+        brk_offset,
     ])
 }
 

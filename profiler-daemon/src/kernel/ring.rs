@@ -14,16 +14,18 @@ use super::off_cpu::Interval;
 /// What the programs have to tell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Record {
-    /// A tick of the sampler.
+    /// A tick of the sampler, or an event.
     Sample {
+        /// The event, by [`super::SampledEvent::id`]; 0 at a tick.
+        event: u32,
         /// Process and thread, in the initial PID namespace.
         tgid: u32,
         /// The thread.
         tid: u32,
         /// `CLOCK_MONOTONIC`.
         ts_ns: u64,
-        /// Time that the sample stands for.
-        weight_ns: u64,
+        /// What the sample stands for: time in nanoseconds, or a number of events.
+        weight: u64,
         /// Spans that were open, outermost first.
         spans: Vec<SpanRef>,
         /// Kernel addresses, innermost first.
@@ -149,18 +151,19 @@ impl Record {
         match u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) {
             SAMPLE => {
                 // Field by field, in the order of `SampleHeader`, whose offsets are asserted.
-                let (_kind, _cpu, tgid, tid) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
-                let (ts_ns, weight_ns) = (reader.u64()?, reader.u64()?);
+                let (_kind, event, tgid, tid) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
+                let (ts_ns, weight) = (reader.u64()?, reader.u64()?);
                 let (spans, kernel, user, flags) =
                     (reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?);
                 let spans = (0..spans).map(|_| reader.span()).collect::<Option<_>>()?;
                 let kernel = reader.words(kernel)?;
                 let user = reader.words(user)?;
                 Some(Self::Sample {
+                    event,
                     tgid,
                     tid,
                     ts_ns,
-                    weight_ns,
+                    weight,
                     spans,
                     kernel,
                     user,

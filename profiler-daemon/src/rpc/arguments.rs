@@ -6,16 +6,18 @@ use tonic::{Request, transport::server::UdsConnectInfo};
 
 use crate::{
     aggregate::Over,
+    kernel::{Event, Pace},
     plan::values,
     session::{
         Caller, Capture, Estimated, ExitMethod, FlameTimes, NewSession, Purpose, Reason, ScopeEdit,
-        SessionError, TargetSpec,
+        SessionError, TargetSpec, unknown_event,
     },
     symbolize::Grouping,
 };
 
 const DEFAULT_FREQUENCY_HZ: u32 = 99;
 const MAX_FREQUENCY_HZ: u32 = 10_000;
+const MAX_PERIOD: u64 = 1_000_000_000;
 const DEFAULT_HITS_PER_SECOND: u32 = 1_000;
 const MAX_HITS_PER_SECOND: u32 = 100_000;
 const MAX_NAME_BYTES: usize = 64;
@@ -270,13 +272,47 @@ pub fn caller_grouping(by: v1::Grouping) -> Result<Grouping, SessionError> {
     }
 }
 
-/// Times that a flame graph is drawn of, where they are said.
-pub fn times(times: v1::Times) -> Option<FlameTimes> {
-    match times {
+/// Times or the event that a flame graph is drawn of, where they are said.
+pub fn drawn(request: &v1::WatchFlameRequest) -> Result<Option<FlameTimes>, SessionError> {
+    let times = match request.times() {
         v1::Times::Unspecified => None,
         v1::Times::OnCpu => Some(FlameTimes::OnCpu),
         v1::Times::OffCpu => Some(FlameTimes::OffCpu),
         v1::Times::Both => Some(FlameTimes::Both),
+    };
+    let pace = match (request.period, request.frequency_hz) {
+        (0, 0) => None,
+        (period @ 1..=MAX_PERIOD, 0) => Some(Pace::Period(period)),
+        (0, frequency_hz @ 1..=MAX_FREQUENCY_HZ) => Some(Pace::Frequency(frequency_hz)),
+        (0, _) => {
+            return Err(invalid(format!(
+                "the frequency must be at most {MAX_FREQUENCY_HZ} Hz"
+            )));
+        }
+        (_, 0) => return Err(invalid(format!("the period must be at most {MAX_PERIOD}"))),
+        _ => return Err(invalid("an event has a period or a frequency, not both")),
+    };
+    match (&*request.event, times, pace) {
+        ("", times, None) => Ok(times),
+        ("", _, Some(_)) => Err(invalid("a period or frequency is of an event, and none is given")),
+        (_, Some(_), _) => Err(invalid(
+            "a flame graph is drawn of times or of an event, not of both",
+        )),
+        (name, None, pace) => {
+            let event = Event::parse(name, pace, DEFAULT_FREQUENCY_HZ).ok_or_else(|| unknown_event(name))?;
+            if matches!(pace, Some(Pace::Frequency(_))) && !event.is_of_hardware() {
+                return Err(invalid(format!(
+                    "`{event}` comes in bursts, of which no frequency gives a true picture: leave it (-F) out, or take each \
+                     Nth (-c N)"
+                )));
+            }
+            if pace.is_some() && event.of_tracepoint().is_some() {
+                return Err(invalid(format!(
+                    "each `{name}` is taken, with its bytes: leave period and frequency (-c, -F) out"
+                )));
+            }
+            Ok(Some(FlameTimes::Event(event)))
+        }
     }
 }
 
@@ -341,6 +377,47 @@ mod tests {
             error.metadata,
             [("expression", "req->".to_owned()), ("offset", "5".to_owned())]
         );
+    }
+
+    #[test]
+    fn a_flame_graph_is_of_times_or_of_an_event() {
+        let request = |event: &str, period, frequency_hz| v1::WatchFlameRequest {
+            event: event.to_owned(),
+            period,
+            frequency_hz,
+            ..Default::default()
+        };
+        let faults = |pace| Event::parse("page-faults", pace, 99).map(FlameTimes::Event);
+        for (asked, expected) in [
+            (request("", 0, 0), None),
+            (request("faults", 0, 0), faults(None)),
+            (request("faults", 1, 0), faults(None)),
+            (request("faults", 16, 0), faults(Some(Pace::Period(16)))),
+            (
+                request("cycles", 0, 250),
+                Event::parse("cycles", Some(Pace::Frequency(250)), 99).map(FlameTimes::Event),
+            ),
+        ] {
+            assert_eq!(drawn(&asked), Ok(expected));
+        }
+        let mut both = request("faults", 0, 0);
+        both.set_times(v1::Times::OnCpu);
+        for refused in [
+            both,
+            request("", 1, 0),
+            request("faults", 1, 1),
+            request("faults", 0, 99),
+            request("block-bytes", 2, 0),
+            request("faults", 0, 10_001),
+            request("faults", 2_000_000_000, 0),
+        ] {
+            assert_eq!(drawn(&refused).unwrap_err().reason, Reason::ArgumentInvalid);
+        }
+        for unknown in ["task-clock", "nothing", "tracepoint:sched:sched_switch"] {
+            let error = drawn(&request(unknown, 0, 0)).unwrap_err();
+            assert_eq!(error.reason, Reason::CounterNotFound);
+            assert!(error.message.contains("page-faults"), "{error}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use profiler_proto::v1;
 use super::convert;
 use crate::{
     aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight},
+    kernel::Event,
     session::{FlamePicture, FlameTimes},
     symbolize::{Frame, Grouping},
 };
@@ -56,6 +57,7 @@ impl FlameDelta {
             .map(node)
             .collect();
         self.nodes = picture.nodes.len();
+        let event = picture.times.event();
         v1::WatchFlameResponse {
             seq: picture.seq,
             dropped: self.dropped,
@@ -71,6 +73,8 @@ impl FlameDelta {
             final_reason: picture.ended.clone().unwrap_or_default(),
             by: grouping(picture.by).into(),
             times: times(picture.times).into(),
+            event: event.map(|event| event.to_string()).unwrap_or_default(),
+            unit: event.map(Event::unit).unwrap_or_default().to_owned(),
         }
     }
 
@@ -104,6 +108,7 @@ fn times(times: FlameTimes) -> v1::Times {
         FlameTimes::OnCpu => v1::Times::OnCpu,
         FlameTimes::OffCpu => v1::Times::OffCpu,
         FlameTimes::Both => v1::Times::Both,
+        FlameTimes::Event(_) => v1::Times::Unspecified,
     }
 }
 

@@ -170,7 +170,7 @@ impl ViewService for Views {
         let request = request.into_inner();
         let asked = FlameRequest {
             by: arguments::grouping(request.by()),
-            times: arguments::times(request.times()),
+            times: arguments::drawn(&request)?,
             waits: request.waits,
             over: arguments::over(request.over()),
             difference: request.difference,

@@ -9,7 +9,8 @@ use super::{
     functions::Functions,
     picture::{Cost, FlameKind, FlamePicture, FlameVariant},
     population::Population,
-    sampling::Sampling,
+    sampled_events::SampledEvents,
+    sampling::{Sampling, event_losses},
     symbols::{Dropped, Named},
     watchers::Watchers,
 };
@@ -22,7 +23,7 @@ use crate::{
         predicate::Predicate,
         threshold::Band,
     },
-    kernel::Engine,
+    kernel::{Engine, Event, EventCounts},
     symbolize::{Frame, Stacks},
 };
 
@@ -46,6 +47,8 @@ pub struct Flame {
     /// When it began: samples that were on their way then are not its own.
     since_ns: u64,
     before: Sampling,
+    /// Of an event.
+    events_before: EventCounts,
 }
 
 /// What all pictures made at one moment have in common.
@@ -53,6 +56,7 @@ pub struct Moment<'a> {
     pub now_ns: u64,
     pub scope: &'a Arc<str>,
     pub frames: &'a Arc<Vec<Frame>>,
+    pub events: &'a SampledEvents,
     pub cost: Cost,
     pub dropped: Dropped,
     /// Why these are the last ones.
@@ -69,7 +73,7 @@ impl Flame {
     /// that divides; `None` for all of the target's samples.
     pub fn new(
         kind: FlameKind,
-        engine: &Engine,
+        (engine, events): (&Engine, &SampledEvents),
         dropped: Dropped,
         spans: Option<&(Nesting, &Functions, Population<'_>)>,
         predicates: Vec<Predicate>,
@@ -93,6 +97,7 @@ impl Flame {
             nodes: Arc::default(),
             since_ns: now_ns,
             before: Sampling::now(engine, dropped),
+            events_before: events.counts(kind.times, engine),
         }
     }
 
@@ -118,13 +123,14 @@ impl Flame {
         self.aggregate.set_predicates(predicates);
     }
 
-    /// Takes a sample of the target, and what may be drawn on it.
-    pub fn sample(&mut self, sample: &Named, chains: &[Chain]) {
+    /// Takes a sample of the target, at this event if it is of one, and what may be drawn on it.
+    pub fn sample(&mut self, sample: &Named, at: Option<Event>, chains: &[Chain]) {
         if let Named::Sample {
+            event: _,
             tgid,
             tid,
             ts_ns,
-            weight_ns,
+            weight,
             activity,
             count,
             spans,
@@ -132,11 +138,12 @@ impl Flame {
             complete,
             goes_on: _,
         } = sample
-            && self.kind.times.contain(*activity)
+            && self.kind.times.event() == at
+            && (at.is_some() || self.kind.times.contain(*activity))
             && *ts_ns >= self.since_ns
             && let Some(node) = self.node(stacks, *complete)
         {
-            let (tgid, tid, ts_ns, weight_ns, count) = (*tgid, *tid, *ts_ns, *weight_ns, *count);
+            let (tgid, tid, ts_ns, weight_ns, count) = (*tgid, *tid, *ts_ns, *weight, *count);
             let sample = Sample {
                 tgid,
                 tid,
@@ -209,7 +216,10 @@ impl Flame {
     ) {
         self.extend_nodes();
         let sampling = Sampling::now(engine, moment.dropped).since(self.before);
-        let lost = sampling.losses(self.kind.times);
+        let events = moment.events.counts(self.kind.times, engine);
+        let events = events.since(self.events_before);
+        let mut lost = sampling.losses(self.kind.times);
+        lost.extend(event_losses(events));
         watchers.publish(moment.now_ns, moment.ended.is_some(), |variant, seq| {
             let FlameVariant {
                 kind,
@@ -225,7 +235,7 @@ impl Flame {
                 frames: Arc::clone(moment.frames),
                 nodes: Arc::clone(&self.nodes),
                 picture: self.aggregate.picture(moment.now_ns, over, difference),
-                attempted: sampling.attempted(self.kind.times),
+                attempted: sampling.attempted(self.kind.times) + events.attempted,
                 lost: lost.clone(),
                 cost: moment.cost,
                 ended: moment.ended.map(str::to_owned),

@@ -37,6 +37,7 @@
 //! | `remembered` | stacks that were named before |
 //! | `calibrate` | the probes' own share of a duration |
 //! | `sampling` | what became of the samples on their way |
+//! | `sampled_events` | events that stacks are taken at |
 //! | `picture` | what a view shows |
 //! | `cost` | what the daemon costs |
 
@@ -65,6 +66,7 @@ mod prepare;
 mod refusal;
 mod remembered;
 mod running;
+mod sampled_events;
 mod sampling;
 mod source;
 mod source_text;
@@ -103,6 +105,7 @@ pub use picture::{
     FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
 };
 
+pub(crate) use sampled_events::unknown as unknown_event;
 pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
 pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, Times};

@@ -17,10 +17,11 @@ use super::{
     counted::Counted,
     error::{Reason, SessionError},
     measure::{Measured, MeasuredFile},
-    picture::{ExplainPicture, FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
+    picture::{ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
     prepare::Prepared,
     refusal::kernel_refusal,
     running::{MAX_RECORDS, OPENING_NS, Opening, Running, answer},
+    sampled_events::refuse_missing,
     spans::SpansPicture,
     state::{Session, Terms},
     symbols::Symbols,
@@ -272,6 +273,9 @@ impl Owner {
             refuse_returns(session)?;
             request.check()?;
             session.renew(now_ns);
+            if let Some(event) = request.times.and_then(FlameTimes::event) {
+                refuse_missing(event)?;
+            }
             let variant = request.variant(session.divides());
             Ok((variant, session.flame_watchers.add(variant, interval_ns, now_ns)))
         });
@@ -383,6 +387,8 @@ impl Owner {
         reply: Reply<W>,
     ) {
         let watch = watch.and_then(|watch| self.settle_sampler().map(|()| watch));
+        let refused = self.sessions.get_mut(name).and_then(Session::take_refused_event);
+        let watch = watch.and_then(|watch| refused.map_or(Ok(watch), Err));
         match (watch, &mut self.running, self.sessions.get(name)) {
             (Ok(watch), Some(running), Some(session)) => {
                 let (pids, until_ns) = (session.pids(), now_ns + OPENING_NS);
@@ -709,6 +715,7 @@ impl Owner {
         let (pids, now_ns) = (if sampled.is_ok() { &*ready } else { &[] }, monotonic_ns());
         for session in self.sessions.values_mut() {
             session.note_sampled(pids, now_ns);
+            session.settle_events(&mut running.engine, pids);
         }
         sampled.map_err(|error| kernel_refusal(&error))
     }
@@ -843,6 +850,7 @@ impl Owner {
         {
             tracing::warn!(%error, "the sampler could not be stopped");
         }
+        session.stop_events();
         // What is counted from here on would be shown nowhere.
         session.quiesce(&mut running.engine);
         let now_ns = monotonic_ns();

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     aggregate::{Over, explain::Durations, latency::Summaries, picture::Picture},
-    kernel::{Activity, OffCpu, Times},
+    kernel::{Activity, Event, OffCpu, Times},
     symbolize::{Frame, Grouping},
 };
 
@@ -207,8 +207,8 @@ pub struct FlameVariant {
 pub struct FlameRequest {
     /// What frames stand for.
     pub by: Grouping,
-    /// Of which times; `None` for both where there are spans, and on the CPU alone where there are none, unless waits are
-    /// asked for.
+    /// Of which times, or of what else; `None` for both times where there are spans, and on the CPU alone where there are none,
+    /// unless waits are asked for.
     pub times: Option<FlameTimes>,
     /// Whether waits are drawn with who was waited for.
     pub waits: bool,
@@ -228,9 +228,9 @@ impl FlameRequest {
         let message = match self {
             Self { waits: false, .. } => return Ok(()),
             Self {
-                times: Some(FlameTimes::OnCpu),
+                times: Some(FlameTimes::OnCpu | FlameTimes::Event(_)),
                 ..
-            } => "waits are no time on the CPU: OFF_CPU or BOTH",
+            } => "waits are time off the CPU: OFF_CPU or BOTH",
             Self {
                 by: Grouping::Module, ..
             } => "what is drawn on waits are functions, not modules: another grouping",
@@ -279,7 +279,7 @@ impl FlameKind {
     }
 }
 
-/// Times that a flame graph is drawn of.
+/// Times that a flame graph is drawn of, or what else.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FlameTimes {
     /// On the CPU.
@@ -288,6 +288,8 @@ pub enum FlameTimes {
     OffCpu,
     /// Both.
     Both,
+    /// Not time, but these events.
+    Event(Event),
 }
 
 impl FlameTimes {
@@ -298,6 +300,16 @@ impl FlameTimes {
             Self::OnCpu => activity == Activity::OnCpu,
             Self::OffCpu => activity != Activity::OnCpu,
             Self::Both => true,
+            Self::Event(_) => false,
+        }
+    }
+
+    /// The event that is drawn, if it is not time.
+    #[must_use]
+    pub fn event(self) -> Option<Event> {
+        match self {
+            Self::Event(event) => Some(event),
+            Self::OnCpu | Self::OffCpu | Self::Both => None,
         }
     }
 
@@ -306,8 +318,13 @@ impl FlameTimes {
     pub fn sampled(self, in_spans: bool) -> Times {
         let off_cpu = if in_spans { OffCpu::InSpans } else { OffCpu::All };
         Times {
-            ticks: self != Self::OffCpu,
-            off_cpu: if self == Self::OnCpu { OffCpu::No } else { off_cpu },
+            ticks: self.contain(Activity::OnCpu),
+            off_cpu: if self.contain(Activity::Runnable) {
+                off_cpu
+            } else {
+                OffCpu::No
+            },
+            costs: self.event().map_or(0, Event::cost),
             ..Times::default()
         }
     }
@@ -334,7 +351,8 @@ pub struct FlamePicture {
     pub picture: Picture,
     /// Samples that were attempted since the flame graph began, of all targets that are sampled. Those of
     /// other sessions left aside, the last picture's samples and its losses that begin with `sample_` or `off_cpu_`, those
-    /// of stacks alone (`off_cpu_stack_`) apart, add up to it; before, some may be on their way.
+    /// of stacks alone (`off_cpu_stack_`) apart, add up to it; before, some may be on their way. Of an event it is of the
+    /// session's alone, and the losses begin with `event_`.
     pub attempted: u64,
     /// Losses by reason.
     pub lost: Losses,

@@ -6,7 +6,7 @@ use super::{
     picture::{FlameTimes, Losses},
     symbols::Dropped,
 };
-use crate::kernel::Engine;
+use crate::kernel::{Activity, Engine, EventCounts};
 
 /// Counters of the way from the programs to the sessions, of all of them together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -86,6 +86,7 @@ impl Sampling {
             span_end_ring_full: self.span_end_ring_full.saturating_sub(before.span_end_ring_full),
             dropped: Dropped {
                 samples: self.dropped.samples.saturating_sub(before.dropped.samples),
+                events: self.dropped.events.saturating_sub(before.dropped.events),
                 span_ends: self.dropped.span_ends.saturating_sub(before.dropped.span_ends),
             },
         }
@@ -94,7 +95,8 @@ impl Sampling {
     /// Samples of a target's threads, in these times.
     pub fn attempted(&self, times: FlameTimes) -> u64 {
         let of = |way: Way, is_drawn: bool| if is_drawn { way.attempted } else { 0 };
-        of(self.ticks, times != FlameTimes::OffCpu) + of(self.off_cpu, times != FlameTimes::OnCpu)
+        let (on, off) = (times.contain(Activity::OnCpu), times.contain(Activity::Runnable));
+        of(self.ticks, on) + of(self.off_cpu, off)
     }
 
     /// Losses by reason, in these times: those of samples begin with `sample_` and `off_cpu_`, but those of their stacks
@@ -108,13 +110,19 @@ impl Sampling {
             off_cpu_stack_skipped,
             off_cpu_stack_ring_full,
             span_end_ring_full,
-            dropped: Dropped { samples, span_ends },
+            dropped:
+                Dropped {
+                    samples,
+                    events,
+                    span_ends,
+                },
         } = *self;
-        let (on, off) = (times != FlameTimes::OffCpu, times != FlameTimes::OnCpu);
+        let (on, off) = (times.contain(Activity::OnCpu), times.contain(Activity::Runnable));
         [
             ("sample_ring_full", ticks.ring_full, on),
             ("sample_yielded", ticks.yielded, on),
-            ("sample_symbols_behind", samples, true),
+            ("sample_symbols_behind", samples, on || off),
+            ("event_symbols_behind", events, times.event().is_some()),
             ("off_cpu_ring_full", off_cpu.ring_full, off),
             ("off_cpu_yielded", off_cpu.yielded, off),
             ("off_cpu_limit", off_cpu_limit, off),
@@ -129,4 +137,24 @@ impl Sampling {
         .map(|(reason, count, _)| (reason, count))
         .collect()
     }
+}
+
+/// Losses of an event's samples by reason.
+pub fn event_losses(counts: EventCounts) -> Losses {
+    let EventCounts {
+        attempted: _,
+        limited,
+        yielded,
+        ring_full,
+        unseen,
+    } = counts;
+    [
+        ("event_rate_limit", limited),
+        ("event_yielded", yielded),
+        ("event_ring_full", ring_full),
+        ("event_unseen", unseen),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0)
+    .collect()
 }

@@ -143,7 +143,7 @@ impl Spans {
             tgid,
             tid,
             ts_ns,
-            weight_ns,
+            weight,
             activity,
             count,
             spans,
@@ -163,7 +163,7 @@ impl Spans {
                     self.open.sample(thread, span.sequence, *ts_ns, functions, lines);
                 } else {
                     let did = (activity.number(), *count);
-                    let from_to = (ts_ns.saturating_sub(*weight_ns), *ts_ns);
+                    let from_to = (ts_ns.saturating_sub(*weight), *ts_ns);
                     self.open.wait(thread, span.sequence, did, from_to, lines);
                 }
             }

@@ -41,6 +41,7 @@ use super::{
     },
     population::JoinedCalls,
     prepare::Prepared,
+    sampled_events::SampledEvents,
     spans::{SampledFrom, Spans, SpansPicture},
     steps::Steps,
     symbols::Dropped,
@@ -104,6 +105,8 @@ pub struct Session {
     meter: Meter,
     /// One for each kind of frame that is watched: a few, each of bounded size.
     flames: BTreeMap<FlameKind, Flame>,
+    /// What stacks are taken at for those that are not of time.
+    events: SampledEvents,
     explain: Option<Explain>,
     pub explain_watchers: Watchers<ExplainPicture, ()>,
     pub latency_watchers: Watchers<LatencyPicture, ()>,
@@ -186,6 +189,7 @@ impl Session {
             lease_until_ns: now_ns.saturating_add(terms.lease_ns),
             meter: Meter::new(now_ns),
             flames: BTreeMap::new(),
+            events: SampledEvents::default(),
             explain: None,
             explain_watchers: Watchers::default(),
             latency_watchers: Watchers::default(),

@@ -36,11 +36,14 @@ const MAX_NAMED: usize = 256;
 pub enum Named {
     /// A sample.
     Sample {
+        /// The event that it was taken at, by [`crate::kernel::SampledEvent::id`]; 0 of time.
+        event: u32,
         tgid: u32,
         tid: u32,
         /// When it was taken; of time off the CPU its end.
         ts_ns: u64,
-        weight_ns: u64,
+        /// Nanoseconds, or a number of events.
+        weight: u64,
         /// What the thread did in that time.
         activity: Activity,
         /// 1, or 0 where it is a part of the one before: samples are counted by this.
@@ -89,6 +92,7 @@ pub struct NamedBatch {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dropped {
     pub samples: u64,
+    pub events: u64,
     pub span_ends: u64,
 }
 
@@ -98,7 +102,8 @@ impl Dropped {
         let mut dropped = Self::default();
         for record in records {
             match record {
-                Record::Sample { .. } | Record::OffCpu(_) => dropped.samples += 1,
+                Record::Sample { event: 0, .. } | Record::OffCpu(_) => dropped.samples += 1,
+                Record::Sample { .. } => dropped.events += 1,
                 Record::SpanEnd(_) => dropped.span_ends += 1,
                 Record::Hit(_) => {}
             }
@@ -113,6 +118,7 @@ impl Add for Dropped {
     fn add(self, other: Self) -> Self {
         Self {
             samples: self.samples + other.samples,
+            events: self.events + other.events,
             span_ends: self.span_ends + other.span_ends,
         }
     }
@@ -477,10 +483,11 @@ fn name(
             now_ns,
         ))),
         Record::Sample {
+            event,
             tgid,
             tid,
             ts_ns,
-            weight_ns,
+            weight,
             spans,
             kernel,
             user: addresses,
@@ -495,10 +502,11 @@ fn name(
             let (stacks, complete) =
                 name_taken(symbolizer, &mut remembered.of_samples, &stack, groupings, now_ns);
             named.push(Named::Sample {
+                event,
                 tgid,
                 tid,
                 ts_ns,
-                weight_ns,
+                weight,
                 activity: Activity::OnCpu,
                 count: 1,
                 spans,
@@ -566,10 +574,11 @@ fn name_interval(
     for (number, (activity, weight_ns, (stacks, complete))) in parts.into_iter().enumerate() {
         ts_ns += weight_ns;
         named.push(Named::Sample {
+            event: 0,
             tgid,
             tid,
             ts_ns,
-            weight_ns,
+            weight: weight_ns,
             activity,
             // The programs have not counted one that goes on.
             count: u64::from(number == 0 && !interval.goes_on),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     aggregate::timeline::{Counted, Series},
-    kernel::{Counter, CountersError, Counting},
+    kernel::{Counter, CountersError, Counting, threads},
 };
 
 /// Buckets that may wait for a client; it misses those beyond, counted.
@@ -281,14 +281,6 @@ fn start_all(pids: &[u32], counters: &[Counter]) -> Result<Counting, SessionErro
         }
         (tids, looks) = (now, looks + 1);
     }
-}
-
-fn threads(pid: u32) -> Vec<u32> {
-    let Ok(folder) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    let names = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter_map(|name| name.parse().ok()).collect()
 }
 
 fn name(pid: u32, tid: u32) -> Arc<str> {

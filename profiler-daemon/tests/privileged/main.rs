@@ -9,6 +9,7 @@
 mod bad_input;
 mod bpf;
 mod by_value;
+mod costs;
 mod counts;
 mod cycles;
 mod estimate;

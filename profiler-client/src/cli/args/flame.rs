@@ -39,10 +39,17 @@ pub struct FlameArgs {
     /// asks for durations too
     #[arg(long)]
     pub waits: bool,
+    /// Draw another cost than time, by perf's name, e.g. page-faults or context-switches: stacks where it happens
+    #[arg(short, long, value_name = "EVENT", value_parser = one_event, conflicts_with_all = ["on_cpu", "off_cpu", "waits"])]
+    pub event: Option<String>,
+    /// With -e, a stack for each Nth event of a thread [default: 1; of events of the hardware see -F]
+    #[arg(short, long, value_name = "N", requires = "event", conflicts_with = "frequency",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub count: Option<u64>,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which writes the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
-    /// Samples per second and CPU, in Hz [default: 99]
+    /// Samples per second and CPU, in Hz; with -e, for events of the hardware, per thread [default: 99]
     #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub frequency: Option<u32>,
     /// How the session is made.
@@ -83,6 +90,15 @@ pub struct FlameArgs {
     pub host: HostArgs,
 }
 
+/// The one event of a flame graph; what there are, the daemon knows.
+fn one_event(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("an event is missing".to_owned()),
+        name if name.contains(',') => Err("a flame graph is of one event: draw another beside it".to_owned()),
+        name => Ok(name.to_owned()),
+    }
+}
+
 /// `--over`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
@@ -112,7 +128,7 @@ pub enum By {
 /// `--format`.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// One line a stack, weights in nanoseconds.
+    /// One line a stack, weights in nanoseconds, or with -e in events.
     Folded,
     /// An interactive page.
     Svg,

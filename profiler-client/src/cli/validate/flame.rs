@@ -8,7 +8,7 @@ use super::{
     super::{
         args::{By, FlameArgs, Format, Over},
         exit::Failure,
-        request::{Flame, FlameFormat, SessionChoice, Sides},
+        request::{Flame, FlameEvent, FlameFormat, SessionChoice, Sides},
     },
     session::{OWN_LEASE, absolute, create},
     target,
@@ -70,6 +70,11 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         (false, true) => v1::Times::OffCpu,
         (true, true) => v1::Times::Both,
     };
+    let event = args.event.map(|name| FlameEvent {
+        name,
+        period: args.count.unwrap_or(0),
+        frequency_hz: args.frequency.unwrap_or(0),
+    });
     Ok(Flame {
         session,
         sides,
@@ -78,6 +83,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         by,
         times,
         waits: args.waits,
+        event,
         output: args.output,
         format,
         color: args.color,

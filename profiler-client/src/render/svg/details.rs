@@ -53,12 +53,12 @@ pub fn node(tree: &Tree<'_>, node: &Node<'_>, sides: Sides) -> Vec<String> {
     if sides == Sides::Difference {
         lines.extend(node.difference.map_or_else(
             || vec!["seen in too few calls for an interval".to_owned()],
-            difference,
+            |difference| compared(difference, tree.unit),
         ));
     } else if node.own.ns(sides) > 0 && node.own != node.total {
         lines.push(format!(
             "in itself {}, {}",
-            units::duration(node.own.ns(sides) as f64),
+            units::weight(node.own.ns(sides), tree.unit),
             units::percent(units::ratio(node.own.ns(sides), tree.total.ns(sides)))
         ));
     }
@@ -70,7 +70,7 @@ fn weights(lines: &mut Vec<String>, tree: &Tree<'_>, weight: Weight, sides: Side
         if sides == side || sides == Sides::Difference {
             lines.push(format!(
                 "{}, {} of {name}, {} samples",
-                units::duration(weight.ns(side) as f64),
+                units::weight(weight.ns(side), tree.unit),
                 units::percent(units::ratio(weight.ns(side), tree.total.ns(side))),
                 units::count(weight.samples(side)),
             ));
@@ -78,12 +78,14 @@ fn weights(lines: &mut Vec<String>, tree: &Tree<'_>, weight: Weight, sides: Side
     }
 }
 
-fn difference(difference: &v1::NodeDifference) -> Vec<String> {
+fn compared(difference: &v1::NodeDifference, unit: &str) -> Vec<String> {
     let points = |share: f64| format!("{:+.1}", share * 100.0);
-    let verdict = match significance(difference) {
-        Significance::More => "more time inside",
-        Significance::Less => "less time inside",
-        Significance::None => "not significant",
+    let verdict = match (significance(difference), unit) {
+        (Significance::More, "") => "more time inside".to_owned(),
+        (Significance::Less, "") => "less time inside".to_owned(),
+        (Significance::More, unit) => format!("more of the {unit} inside"),
+        (Significance::Less, unit) => format!("less of the {unit} inside"),
+        (Significance::None, _) => "not significant".to_owned(),
     };
     vec![
         format!(

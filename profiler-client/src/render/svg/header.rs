@@ -16,10 +16,15 @@ use crate::{
 /// The page's name.
 #[must_use]
 pub fn title(state: &FlameState) -> String {
-    if state.scope.is_empty() {
-        "everything".to_owned()
+    let scope = if state.scope.is_empty() {
+        "everything"
     } else {
-        state.scope.clone()
+        &state.scope
+    };
+    if state.event.is_empty() {
+        scope.to_owned()
+    } else {
+        format!("{} · {scope}", state.event)
     }
 }
 
@@ -56,15 +61,22 @@ pub fn write(
             xml(line)
         );
     }
+    let of = if tree.unit.is_empty() { "time" } else { tree.unit };
+    let more = format!("more of the {of} inside");
     let swatches: &[(&str, &str)] = match sides {
-        Sides::Inside | Sides::Outside => &[
+        Sides::Inside | Sides::Outside if tree.unit.is_empty() => &[
             ("#ee9a4d", "user code"),
             ("#f8dfae", "inlined"),
             ("#94bcd2", "kernel"),
             ("#c0b3dd", "off the CPU"),
         ],
+        Sides::Inside | Sides::Outside => &[
+            ("#ee9a4d", "user code"),
+            ("#f8dfae", "inlined"),
+            ("#94bcd2", "kernel"),
+        ],
         Sides::Difference => &[
-            ("#c4221e", "more of the time inside"),
+            ("#c4221e", &more),
             ("#1e54b7", "less"),
             ("", "not significant: the 95% interval includes 0"),
         ],
@@ -104,11 +116,15 @@ fn first(state: &FlameState, tree: &Tree<'_>, sides: Sides, about: &About) -> St
         units::duration(about.elapsed.as_nanos() as f64)
     ));
     for (side, name) in [(Sides::Inside, "inside"), (Sides::Outside, "outside")] {
-        let name = if state.scope.is_empty() { "on CPU" } else { name };
+        let name = match (state.scope.is_empty(), tree.unit.is_empty()) {
+            (true, true) => "on CPU",
+            (true, false) => "in all",
+            (false, _) => name,
+        };
         if sides == side || sides == Sides::Difference {
             facts.push(format!(
                 "{} {name}, {} samples",
-                units::duration(tree.total.ns(side) as f64),
+                units::weight(tree.total.ns(side), tree.unit),
                 units::count(tree.total.samples(side))
             ));
         }

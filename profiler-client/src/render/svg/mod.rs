@@ -180,6 +180,24 @@ mod tests {
     }
 
     #[test]
+    fn an_event_is_said_with_its_unit() {
+        let mut state = sample();
+        (state.event, state.unit) = ("page-faults".into(), "faults".into());
+        let page = render(&state, Sides::Inside, &about());
+        for words in [
+            "<title>page-faults · handle[&gt;= p95]</title>",
+            "1,000 faults inside, 100 samples",
+            "700 faults, 70.0% of inside, 70 samples",
+            "in itself 200 faults, 20.0%",
+        ] {
+            assert!(page.contains(words), "{words}\n{page}");
+        }
+        assert!(!page.contains("off the CPU") && !page.contains(" ns,"));
+        let page = render(&state, Sides::Difference, &about());
+        assert!(page.contains("more of the faults inside") && !page.contains("more time"));
+    }
+
+    #[test]
     fn nothing_is_fetched() {
         for sides in [Sides::Inside, Sides::Outside, Sides::Difference] {
             let page = render(&sample(), sides, &about());

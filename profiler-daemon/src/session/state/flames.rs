@@ -1,10 +1,11 @@
 //! The flame graphs of a session, which begin and end with those who watch them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::{
     super::{
         chains::Chains,
+        error::SessionError,
         flame::Flame,
         picture::{FlameKind, FlameVariant},
         population::Population,
@@ -13,7 +14,10 @@ use super::{
     },
     Session,
 };
-use crate::{kernel::Engine, symbolize::Grouping};
+use crate::{
+    kernel::{Engine, Event},
+    symbolize::Grouping,
+};
 
 impl Session {
     /// What the frames of its flame graphs and stacks stand for.
@@ -41,6 +45,7 @@ impl Session {
         } else if self.chains.is_none() {
             self.chains = Some(Chains::default());
         }
+        self.events.keep(&self.watched_events());
         for kind in watched {
             if !self.flames.contains_key(&kind) {
                 let flame = self.new_flame(kind, engine, dropped, now_ns);
@@ -48,6 +53,32 @@ impl Session {
             }
         }
         self.set_bands();
+    }
+
+    /// Takes stacks of these processes at the events whose flame graphs are watched.
+    pub fn settle_events(&mut self, engine: &mut Engine, pids: &[u32]) {
+        let own = self.pids();
+        let pids: Vec<u32> = pids.iter().copied().filter(|pid| own.contains(pid)).collect();
+        let watched = self.watched_events();
+        self.events.keep(&watched);
+        self.events.take(engine, &watched, &pids);
+    }
+
+    /// Why stacks could not be taken at an event, since this was last asked.
+    pub fn take_refused_event(&mut self) -> Option<SessionError> {
+        self.events.take_refused()
+    }
+
+    /// Takes no more stacks at events.
+    pub fn stop_events(&mut self) {
+        self.events.stop();
+    }
+
+    fn watched_events(&self) -> BTreeSet<Event> {
+        let variants = self.flame_watchers.variants();
+        variants
+            .filter_map(|variant| variant.kind.times.event())
+            .collect()
     }
 
     /// Keeps what such a flame graph needs.
@@ -64,7 +95,7 @@ impl Session {
         });
         Flame::new(
             kind,
-            engine,
+            (engine, &self.events),
             dropped,
             spans.as_ref(),
             self.dividing(),

@@ -130,6 +130,7 @@ impl Session {
             now_ns,
             scope,
             frames,
+            events: &self.events,
             cost,
             dropped,
             ended,

@@ -70,6 +70,7 @@ impl Session {
                     }
                 }
                 Named::Sample {
+                    event: 0,
                     tgid,
                     tid,
                     ts_ns,
@@ -83,10 +84,21 @@ impl Session {
                         });
                         self.flames
                             .values_mut()
-                            .for_each(|flame| flame.sample(record, chains));
+                            .for_each(|flame| flame.sample(record, None, chains));
                         if let Some(spans) = &mut self.spans {
                             spans.sample(record);
                         }
+                    }
+                }
+                Named::Sample { event: id, tgid, .. } => {
+                    let mut watched = self.flames.keys().filter_map(|kind| kind.times.event());
+                    let of_tracepoint = watched.find(|event| event.id_of_tracepoint() == Some(*id));
+                    if let Some(event) = of_tracepoint.or(self.events.of(*id))
+                        && self.processes.iter().any(|process| process.pid() == *tgid)
+                    {
+                        self.flames
+                            .values_mut()
+                            .for_each(|flame| flame.sample(record, Some(event), &[]));
                     }
                 }
             }

@@ -1,0 +1,509 @@
+//! Events that stacks are taken at: a perf event for each thread, which runs the sampler's program.
+//!
+//! Threads rather than CPUs, so that others pay nothing for it and the kernel's count is that of the target alone. The
+//! clock's ticks are of CPUs ([`super::sampler`]): of those no thread's first may be missed, which these inherit.
+
+use std::{
+    collections::BTreeSet,
+    fmt, io,
+    mem::offset_of,
+    os::fd::{AsFd as _, AsRawFd as _, RawFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use aya::{Ebpf, programs::PerfEvent};
+use memmap2::MmapRaw;
+use profiler_common::{
+    event::{BLOCK_BYTES, EVENT_SLOTS, EventSlot, MAX_EVENTS, MEMORY_GROWTH},
+    settings::Sampling,
+};
+
+use super::{
+    Engine, KernelError,
+    counters::{Counter, is_absent, threads, tracepoint_number},
+    counts::{map, word},
+    tracepoints::Place,
+};
+
+/// The programs, by the events' numbers.
+const PROGRAMS: [&str; MAX_EVENTS] = [
+    "sample_event_0",
+    "sample_event_1",
+    "sample_event_2",
+    "sample_event_3",
+    "sample_event_4",
+    "sample_event_5",
+    "sample_event_6",
+    "sample_event_7",
+];
+
+/// What is attached for costs that tracepoints tell, by the targets' flags.
+pub(super) const COSTS: [(u64, &[Place]); 2] = [
+    (Sampling::BLOCK_BYTES, &[("cost_block", "block_bio_queue")]),
+    (
+        Sampling::MEMORY_GROWTH,
+        &[("cost_exit", "sys_exit"), ("cost_enter", "sys_enter")],
+    ),
+];
+
+/// Events that the kernel's tracepoints tell, each with its number and the tracepoint. Their weights are bytes.
+const OF_TRACEPOINTS: [(&str, u32, (&str, &str)); 2] = [
+    ("block-bytes", BLOCK_BYTES, ("block", "block_bio_queue")),
+    ("memory-growth", MEMORY_GROWTH, ("raw_syscalls", "sys_exit")),
+];
+
+/// Threads of a process that are looked at anew until none has come meanwhile.
+const MAX_LOOKS: usize = 5;
+
+/// Threads of an event, at most: a descriptor each.
+const MAX_THREADS: usize = 8192;
+
+/// An event that stacks are taken at, and how often.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Event {
+    name: &'static str,
+    pace: Pace,
+}
+
+/// Of which events a stack is taken.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Pace {
+    /// Each so many of a thread.
+    Period(u64),
+    /// About so many a second of a thread.
+    Frequency(u32),
+}
+
+impl Event {
+    /// An event by perf's name for it; `None` where no stacks can be taken at such. Without a pace, the kernel's events are
+    /// taken one by one, and of the hardware's so many a second.
+    #[must_use]
+    pub fn parse(name: &str, pace: Option<Pace>, usual_hz: u32) -> Option<Self> {
+        if let Some((name, ..)) = OF_TRACEPOINTS.iter().find(|(known, ..)| *known == name) {
+            let pace = Pace::Period(1);
+            return Some(Self { name, pace });
+        }
+        let Counter::Named(name) = Counter::parse(name)? else {
+            return None;
+        };
+        let usual = if Counter::Named(name).is_of_hardware() {
+            Pace::Frequency(usual_hz)
+        } else {
+            Pace::Period(1)
+        };
+        let event = Self {
+            name,
+            pace: pace.unwrap_or(usual),
+        };
+        event.counter().unit().map(|_| event)
+    }
+
+    /// What its weights are of, in the plural.
+    #[must_use]
+    pub fn unit(self) -> &'static str {
+        if self.of_tracepoint().is_some() {
+            return "bytes";
+        }
+        self.counter().unit().unwrap_or_default()
+    }
+
+    /// Those that this machine has, by name.
+    #[must_use]
+    pub fn here() -> Vec<String> {
+        let has_unit = |counter: &Counter| counter.unit().is_some();
+        let here = Counter::here().into_iter().filter(has_unit);
+        let of_tracepoints = OF_TRACEPOINTS.iter().filter_map(|(name, ..)| {
+            let event = Self::parse(name, None, 0)?;
+            event.missing().is_none().then(|| event.to_string())
+        });
+        here.map(|counter| counter.to_string())
+            .chain(of_tracepoints)
+            .collect()
+    }
+
+    /// Its number, where a tracepoint of the kernel tells it; such are not thinned out.
+    #[must_use]
+    pub fn of_tracepoint(self) -> Option<u32> {
+        let mut known = OF_TRACEPOINTS.iter();
+        known.find_map(|(name, number, _)| (*name == self.name).then_some(*number))
+    }
+
+    /// The flag of targets that asks for such an event; 0 of others.
+    #[must_use]
+    pub fn cost(self) -> u64 {
+        match self.of_tracepoint() {
+            Some(BLOCK_BYTES) => Sampling::BLOCK_BYTES,
+            Some(_) => Sampling::MEMORY_GROWTH,
+            None => 0,
+        }
+    }
+
+    /// What the samples of such an event name it by.
+    #[must_use]
+    pub fn id_of_tracepoint(self) -> Option<u32> {
+        self.of_tracepoint().map(|number| number + 1)
+    }
+
+    /// Why this machine does not have it; `None` where it does.
+    #[must_use]
+    pub fn missing(self) -> Option<String> {
+        let tracepoint = OF_TRACEPOINTS.iter().find(|(name, ..)| *name == self.name);
+        if let Some((_, _, (category, name))) = tracepoint {
+            let found = tracepoint_number(category, name);
+            let error = found.err()?;
+            return Some(format!("it needs the tracepoint {category}:{name}: {error}"));
+        }
+        let opened = self
+            .counter()
+            .sampling(self.pace)
+            .and_then(|mut builder| builder.observe_self().build());
+        let error = opened.err()?;
+        Some(if is_absent(&error) {
+            "this machine does not count it".to_owned()
+        } else {
+            error.to_string()
+        })
+    }
+
+    /// Whether it is the hardware that counts: only of such the kernel keeps to a frequency.
+    #[must_use]
+    pub fn is_of_hardware(self) -> bool {
+        self.counter().is_of_hardware()
+    }
+
+    fn counter(self) -> Counter {
+        Counter::Named(self.name)
+    }
+
+    /// Whether each is a sample, so that there are as many as the kernel counts.
+    fn is_one_by_one(self) -> bool {
+        self.pace == Pace::Period(1)
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// The maps of events, and which of their numbers are in use.
+pub(super) struct EventMaps {
+    slots: MmapRaw,
+    used: Arc<AtomicU32>,
+}
+
+impl EventMaps {
+    /// Maps them.
+    ///
+    /// # Errors
+    /// Where the map is missing or cannot be mapped.
+    pub fn new(ebpf: &Ebpf) -> Result<Self, KernelError> {
+        Ok(Self {
+            slots: map(ebpf, "EVENTS", EVENT_SLOTS * size_of::<EventSlot>())?,
+            used: Arc::default(),
+        })
+    }
+
+    /// A number that is free, its counters zero.
+    fn take_number(&self) -> Option<Number> {
+        let used = self.used.load(Ordering::Acquire);
+        let number = used.trailing_ones();
+        // Those behind are of tracepoints.
+        if number as usize >= MAX_EVENTS {
+            return None;
+        }
+        // The engine has one owner: nobody else takes numbers meanwhile.
+        self.used.fetch_or(1 << number, Ordering::AcqRel);
+        let number = Number {
+            number,
+            used: Arc::clone(&self.used),
+        };
+        for offset in (0..size_of::<EventSlot>()).step_by(8) {
+            word(&self.slots, number.slot() + offset).store(0, Ordering::Relaxed);
+        }
+        Some(number)
+    }
+}
+
+/// The number of an event; free again when dropped.
+struct Number {
+    number: u32,
+    used: Arc<AtomicU32>,
+}
+
+impl Number {
+    fn slot(&self) -> usize {
+        self.number as usize * size_of::<EventSlot>()
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        self.used.fetch_and(!(1 << self.number), Ordering::AcqRel);
+    }
+}
+
+/// An event of some processes, while stacks are taken at it. Dropped, that ends.
+pub struct SampledEvent {
+    event: Event,
+    pids: BTreeSet<u32>,
+    /// Before the number: no program runs any more when that is another's.
+    threads: Vec<perf_event::Counter>,
+    program: RawFd,
+    number: Number,
+}
+
+/// What has become of an event's samples.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EventCounts {
+    /// Samples that should have become a record.
+    pub attempted: u64,
+    /// Those beyond the limit.
+    pub limited: u64,
+    /// Those dropped to leave the ring buffer's last quarter to span ends.
+    pub yielded: u64,
+    /// Those dropped because the ring buffer was full.
+    pub ring_full: u64,
+    /// Events that the kernel has counted and has not had looked at; 0 unless they are taken one by one.
+    pub unseen: u64,
+}
+
+impl EventCounts {
+    /// What came since an earlier reading.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            attempted: self.attempted.saturating_sub(before.attempted),
+            limited: self.limited.saturating_sub(before.limited),
+            yielded: self.yielded.saturating_sub(before.yielded),
+            ring_full: self.ring_full.saturating_sub(before.ring_full),
+            unseen: self.unseen.saturating_sub(before.unseen),
+        }
+    }
+}
+
+/// Why no stacks can be taken at an event.
+#[derive(Debug, thiserror::Error)]
+pub enum EventError {
+    /// Too many are taken already.
+    #[error("stacks are taken at {MAX_EVENTS} events already: end one of these views first")]
+    TooManyEvents,
+    /// Too many threads.
+    #[error("{0} threads are more than the {MAX_THREADS} that stacks can be taken of at an event")]
+    TooManyThreads(usize),
+    /// The kernel refused the event of a thread.
+    #[error("taking stacks of thread {tid} at {event}: {source}")]
+    Refused {
+        /// The event.
+        event: Event,
+        /// The thread.
+        tid: u32,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel refused the program.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+}
+
+impl SampledEvent {
+    /// Which event it is.
+    #[must_use]
+    pub fn event(&self) -> Event {
+        self.event
+    }
+
+    /// What its samples name it by.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.number.number + 1
+    }
+
+    /// Takes stacks of these processes too; of those that are known already nothing changes.
+    ///
+    /// # Errors
+    /// Where the kernel refuses, or there are too many threads; then nothing has changed.
+    pub fn add(&mut self, pids: &[u32]) -> Result<(), EventError> {
+        for pid in pids {
+            if !self.pids.contains(pid) {
+                let mut opened = self.open(*pid)?;
+                for thread in &mut opened {
+                    // Its thread may have ended.
+                    let _ = thread.enable();
+                }
+                self.threads.append(&mut opened);
+                self.pids.insert(*pid);
+            }
+        }
+        Ok(())
+    }
+
+    /// The events of a process's threads, switched off. A thread inherits that of the one that begins it; one that began
+    /// before its parent had one is found at another look.
+    fn open(&self, pid: u32) -> Result<Vec<perf_event::Counter>, EventError> {
+        let mut tids = threads(pid);
+        for _ in 1..MAX_LOOKS {
+            let opened = self.open_threads(&tids)?;
+            let now = threads(pid);
+            if now.iter().all(|tid| tids.contains(tid)) {
+                return Ok(opened);
+            }
+            tids = now;
+        }
+        self.open_threads(&tids)
+    }
+
+    fn open_threads(&self, tids: &[u32]) -> Result<Vec<perf_event::Counter>, EventError> {
+        let all = self.threads.len() + tids.len();
+        if all > MAX_THREADS {
+            return Err(EventError::TooManyThreads(all));
+        }
+        let event = self.event;
+        let refused = |tid, source| EventError::Refused { event, tid, source };
+        let sampling = event.counter().sampling(event.pace);
+        let mut builder = sampling.map_err(|source| refused(0, source))?;
+        let mut opened = Vec::with_capacity(tids.len());
+        for tid in tids {
+            let Ok(pid) = i32::try_from(*tid) else { continue };
+            let thread = builder.observe_pid(pid).build().and_then(|mut thread| {
+                thread.set_bpf(self.program)?;
+                Ok(thread)
+            });
+            match thread {
+                Ok(thread) => opened.push(thread),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+                Err(error) => return Err(refused(*tid, error)),
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Takes no stacks any more; what was counted stays.
+    pub fn stop(&mut self) {
+        for thread in &mut self.threads {
+            if let Err(error) = thread.disable() {
+                tracing::debug!(%error, "an event was gone");
+            }
+        }
+    }
+
+    /// What the kernel has counted for its threads, ended ones too.
+    fn counted(&self) -> u64 {
+        let count = |thread: &perf_event::Counter| read_count(thread).unwrap_or(0);
+        self.threads.iter().map(count).sum()
+    }
+}
+
+/// The count of an event, which is the first word that is read of it.
+fn read_count(event: &perf_event::Counter) -> io::Result<u64> {
+    let mut words = [0u8; 32];
+    // SAFETY: the descriptor is the event's own, which lives, and the buffer has the length that is said.
+    let read = unsafe { libc::read(event.as_raw_fd(), words.as_mut_ptr().cast(), words.len()) };
+    match words.first_chunk() {
+        Some(count) if read >= 8 => Ok(u64::from_ne_bytes(*count)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl Engine {
+    /// Takes stacks at an event, of no process yet.
+    ///
+    /// # Errors
+    /// Where the kernel refuses the program, or stacks are taken at too many events already.
+    pub fn sample_event(&mut self, event: Event) -> Result<SampledEvent, EventError> {
+        let number = self.events.take_number().ok_or(EventError::TooManyEvents)?;
+        let name = PROGRAMS[number.number as usize];
+        Ok(SampledEvent {
+            event,
+            pids: BTreeSet::new(),
+            threads: Vec::new(),
+            program: program(&mut self.ebpf, name)?,
+            number,
+        })
+    }
+
+    /// What has become of an event's samples so far.
+    #[must_use]
+    pub fn event_counts(&self, sampled: &SampledEvent) -> EventCounts {
+        // First, so that what is counted meanwhile does not look as if it had not been seen.
+        let counted = sampled.counted();
+        let counts = self.counts_of(sampled.number.number);
+        let unseen = if sampled.event.is_one_by_one() {
+            counted.saturating_sub(counts.attempted)
+        } else {
+            0
+        };
+        EventCounts {
+            attempted: counts.attempted + unseen,
+            unseen,
+            ..counts
+        }
+    }
+
+    /// What has become of the samples of the event of this number, of all sessions that there are.
+    #[must_use]
+    pub fn counts_of(&self, number: u32) -> EventCounts {
+        let slot = number as usize * size_of::<EventSlot>();
+        let at = |offset: usize| word(&self.events.slots, slot + offset).load(Ordering::Relaxed);
+        EventCounts {
+            attempted: at(offset_of!(EventSlot, attempted)),
+            limited: at(offset_of!(EventSlot, limited)),
+            yielded: at(offset_of!(EventSlot, yielded)),
+            ring_full: at(offset_of!(EventSlot, ring_full)),
+            unseen: 0,
+        }
+    }
+}
+
+/// A program, loaded when first needed. It stays loaded as long as the engine.
+fn program(ebpf: &mut Ebpf, name: &'static str) -> Result<RawFd, KernelError> {
+    let program: &mut PerfEvent = ebpf
+        .program_mut(name)
+        .ok_or(KernelError::Missing(name))?
+        .try_into()?;
+    if program.fd().is_err() {
+        program.load()?;
+    }
+    Ok(program.fd()?.as_fd().as_raw_fd())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_have_units_and_paces() {
+        let parse = |name| Event::parse(name, None, 99).unwrap();
+        assert_eq!(
+            (parse("faults").to_string().as_str(), parse("faults").unit()),
+            ("page-faults", "faults")
+        );
+        assert_eq!(parse("cs").unit(), "switches");
+        assert_eq!(parse("LLC-load-misses").unit(), "misses");
+        assert!(parse("migrations").is_one_by_one());
+        assert_eq!(parse("cycles").pace, Pace::Frequency(99));
+        let thinned = Event::parse("faults", Some(Pace::Period(16)), 99).unwrap();
+        assert!(thinned != parse("faults") && !thinned.is_one_by_one());
+        for other in [
+            "task-clock",
+            "syscalls",
+            "tracepoint:sched:sched_switch",
+            "nothing",
+        ] {
+            assert_eq!(Event::parse(other, None, 99), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn all_that_are_here_can_be_asked_for() {
+        let here = Event::here();
+        assert!(here.contains(&"page-faults".to_owned()));
+        for name in here {
+            assert!(Event::parse(&name, None, 99).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The events of a session that stacks are taken at, while somebody looks at their flame graphs.
+
+use std::collections::BTreeSet;
+
+use super::{
+    error::{Reason, SessionError},
+    picture::FlameTimes,
+    refusal::kernel_refusal,
+};
+use crate::kernel::{Engine, Event, EventCounts, EventError, SampledEvent};
+
+/// Those that are sampled.
+#[derive(Default)]
+pub struct SampledEvents {
+    sampled: Vec<SampledEvent>,
+    refused: Option<SessionError>,
+}
+
+impl SampledEvents {
+    /// Takes no more stacks at others than these.
+    pub fn keep(&mut self, watched: &BTreeSet<Event>) {
+        self.sampled.retain(|sampled| watched.contains(&sampled.event()));
+    }
+
+    /// Takes stacks of these processes at all of these, unless that is refused.
+    pub fn take(&mut self, engine: &mut Engine, watched: &BTreeSet<Event>, pids: &[u32]) {
+        if let Err(error) = self.try_take(engine, watched, pids) {
+            tracing::warn!(%error, "no stacks are taken at an event");
+            self.refused = Some(refused(&error));
+        }
+    }
+
+    /// Why that was refused, since this was last asked.
+    pub fn take_refused(&mut self) -> Option<SessionError> {
+        self.refused.take()
+    }
+
+    fn try_take(
+        &mut self,
+        engine: &mut Engine,
+        watched: &BTreeSet<Event>,
+        pids: &[u32],
+    ) -> Result<(), EventError> {
+        if pids.is_empty() {
+            return Ok(());
+        }
+        // Those of tracepoints are taken of all that is sampled.
+        let by_threads = watched.iter().filter(|event| event.of_tracepoint().is_none());
+        for event in by_threads {
+            if !self.sampled.iter().any(|sampled| sampled.event() == *event) {
+                self.sampled.push(engine.sample_event(*event)?);
+            }
+        }
+        self.sampled.iter_mut().try_for_each(|sampled| sampled.add(pids))
+    }
+
+    /// Takes no more stacks; what was counted stays.
+    pub fn stop(&mut self) {
+        self.sampled.iter_mut().for_each(SampledEvent::stop);
+    }
+
+    /// The event that samples name so.
+    pub fn of(&self, id: u32) -> Option<Event> {
+        let sampled = self.sampled.iter().find(|sampled| sampled.id() == id);
+        sampled.map(SampledEvent::event)
+    }
+
+    /// What has become of the samples that this is drawn of; nothing where it is drawn of time.
+    pub fn counts(&self, times: FlameTimes, engine: &Engine) -> EventCounts {
+        if let Some(number) = times.event().and_then(Event::of_tracepoint) {
+            return engine.counts_of(number);
+        }
+        let is_drawn = |sampled: &&SampledEvent| times.event() == Some(sampled.event());
+        let sampled = self.sampled.iter().find(is_drawn);
+        sampled.map_or_else(EventCounts::default, |sampled| engine.event_counts(sampled))
+    }
+}
+
+/// Refuses an event that this machine does not have.
+pub fn refuse_missing(event: Event) -> Result<(), SessionError> {
+    match event.missing() {
+        None => Ok(()),
+        Some(why) => Err(with_those_here(&format!("there is no event `{event}`: {why}"))),
+    }
+}
+
+/// Refuses a name that is no event's, or none that stacks are taken at.
+pub fn unknown(name: &str) -> SessionError {
+    with_those_here(&match name {
+        "task-clock" | "cpu-clock" => format!("`{name}` is time, which is drawn without an event"),
+        "syscalls" => {
+            "system calls are counted and not sampled: `profiler syscalls` shows who makes them".to_owned()
+        }
+        _ if name.starts_with("tracepoint:") => {
+            format!("stacks are not taken at `{name}`: a trace of it has them")
+        }
+        _ => format!("`{name}` is no event that stacks are taken at"),
+    })
+}
+
+fn with_those_here(what: &str) -> SessionError {
+    let here = Event::here();
+    let message = format!("{what}. There are: {}", here.join(", "));
+    SessionError::new(Reason::CounterNotFound, message).with("nearest", here.join(","))
+}
+
+/// Why stacks cannot be taken at an event.
+fn refused(error: &EventError) -> SessionError {
+    match error {
+        EventError::TooManyEvents | EventError::TooManyThreads(_) => {
+            SessionError::new(Reason::LimitReached, error.to_string())
+        }
+        EventError::Refused { source, .. } => match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => SessionError::new(
+                Reason::CapabilityMissing,
+                format!("{error}: taking stacks at events takes CAP_PERFMON"),
+            )
+            .with("capability", "CAP_PERFMON"),
+            Some(libc::EMFILE | libc::ENFILE) => SessionError::new(
+                Reason::LimitReached,
+                format!("{error}: each thread takes a descriptor; raise the limit of open files"),
+            ),
+            _ => SessionError::new(Reason::Kernel, error.to_string()),
+        },
+        EventError::Kernel(error) => kernel_refusal(error),
+    }
+}
