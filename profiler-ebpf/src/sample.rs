@@ -16,7 +16,7 @@ use profiler_common::{
 use crate::{
     emit::{self, Fill},
     maps::{self, RING, SCRATCH, TARGETS, UNWIND_RECENT},
-    open_spans,
+    open_spans::{self, Mode},
     registers::Registers,
     stack::{self, Part},
     task,
@@ -67,15 +67,17 @@ pub fn take(ctx: *mut c_void) {
     let out = scratch.cast::<u8>();
 
     let state = task::state();
+    let in_user_mode = Registers::new(ctx).in_user_mode();
+    let mode = if in_user_mode { Mode::User } else { Mode::Kernel };
     // SAFETY: a live map value, and this CPU's own.
-    let depth = open_spans::live_depth(state, unsafe { &raw mut (*scratch).depth });
+    let depth = open_spans::live_depth(state, unsafe { &raw mut (*scratch).depth }, mode);
     if let Some(state) = state {
         // SAFETY: the scratch has room for as many behind the header.
         unsafe { open_spans::write(state, out.add(size_of::<SampleHeader>()).cast(), depth) };
     }
     let mut offset = size_of::<SampleHeader>() + depth as usize * size_of::<SpanRef>();
 
-    let kernel = if Registers::new(ctx).in_user_mode() {
+    let kernel = if in_user_mode {
         0
     } else {
         // SAFETY: the offset is masked below OFFSETS, and a walk's room lies behind that.

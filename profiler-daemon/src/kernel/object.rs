@@ -97,6 +97,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         seed,
         status_offset,
         tgid_offset,
+        stack_offset,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -116,6 +117,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         seed: seed(),
         status_offset: btf.offset("task_struct", "thread_info.status")?,
         tgid_offset: btf.offset("task_struct", "tgid")?,
+        stack_offset: btf.offset("task_struct", "stack")?,
     };
     Ok([
         sas_ss_sp_offset,
@@ -136,6 +138,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         seed,
         status_offset,
         tgid_offset,
+        stack_offset,
     ])
 }
 
