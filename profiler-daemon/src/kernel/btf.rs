@@ -221,9 +221,8 @@ impl Btf {
                 format!("{pointee}{space}*")
             }
             KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => self.type_name(next, nesting - 1),
-            KIND_STRUCT => format!("struct {name}"),
+            KIND_STRUCT | KIND_FORWARD => format!("struct {name}"),
             KIND_UNION => format!("union {name}"),
-            KIND_FORWARD => format!("struct {name}"),
             KIND_ENUM | KIND_ENUM64 => format!("enum {name}"),
             KIND_PROTOTYPE => "function".to_owned(),
             _ if name.is_empty() => unknown(),

@@ -191,13 +191,13 @@ fn cpu_state(symbols: &KernelSymbols) -> [u64; 2] {
         let within = super::btf::Btf::read().ok()?.offset("pcpu_hot", "preempt_count");
         Some(symbols.address("pcpu_hot")? + u64::from(within.ok()?))
     });
-    match (offsets, count) {
-        (Some(offsets), Some(count)) => [offsets, count],
-        _ => {
-            tracing::warn!("where the kernel counts interrupts is not known: what they call may count");
-            [0; 2]
-        }
+    if let (Some(offsets), Some(count)) = (offsets, count) {
+        return [offsets, count];
     }
+    tracing::warn!(
+        "this kernel does not say where it counts interrupts: what they call while the target is interrupted counts too"
+    );
+    [0; 2]
 }
 
 /// Why there is no probe at a function.

@@ -101,7 +101,7 @@ fn matching<'a>(
     for (symbol, address) in symbols.functions() {
         match means_symbol(name, symbol) {
             Some(Meant::Whole) if traceable.is_some_and(|names| !names.contains(symbol)) => {
-                not_traceable += 1
+                not_traceable += 1;
             }
             // One function may have several names.
             Some(Meant::Whole) if found.last().is_some_and(|(_, last)| *last == address) => {}

@@ -94,7 +94,9 @@ fn calls_are_counted_to_the_call() {
                     "{name}: {} open, {} abandoned, {:?}",
                     function.open, function.abandoned, function.lost
                 );
-                assert_eq!((function.open, function.abandoned), (0, 0), "{name}");
+                if !small_scale() {
+                    assert_eq!((function.open, function.abandoned), (0, 0), "{name}");
+                }
                 assert_eq!(
                     function.lost.values().sum::<u64>(),
                     0,
