@@ -153,8 +153,11 @@ fn exit(ctx: *mut c_void, cookie: Cookie, is_the_one: impl Fn(bool) -> bool) {
 /// Whether the gate is open that a probe requires.
 #[inline(always)]
 unsafe fn is_inside(probe: *mut ProbeSlot) -> bool {
-    // SAFETY: the caller's, a live map value.
-    task::state().is_some_and(|state| unsafe { !gate::parent(state, probe).is_null() })
+    let (Some(state), Some(stack_pointer)) = (task::state(), task::user_stack_pointer()) else {
+        return false;
+    };
+    // SAFETY: the caller's, live map values.
+    unsafe { !gate::living_parent(state, probe, stack_pointer).is_null() }
 }
 
 /// How far a stack pointer is above the end of the thread's kernel stack; `None` where it is on another.

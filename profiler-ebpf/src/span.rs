@@ -150,24 +150,18 @@ pub fn is_innermost(probe: ProbeId, stack_pointer: u64) -> bool {
     }
 }
 
-/// Gives up spans that a thread must have left which enters a function of the kernel. Nothing is changed, and the answer is
-/// no, where that is on the way of a program which changes them itself.
+/// Gives up calls of the kernel's functions that a thread must have left which enters one. Those of the target's are left to
+/// its own probes: one that has just returned may not have been seen to yet. Nothing is changed, and the answer is no,
+/// where the function is on the way of a program which changes the spans itself.
 #[inline(always)]
 pub fn leave_in_kernel(stack_pointer: u64) -> bool {
     let Some(state) = task::state() else { return true };
-    // SAFETY: a live map value, and this thread's own; the index is masked.
+    // SAFETY: a live map value, and this thread's own.
     unsafe {
         if (&raw const (*state).busy).read_volatile() != 0 {
             return false;
         }
         leave(state, stack_pointer);
-        let depth = (*state).depth;
-        if depth > 0
-            && !is_of_kernel(span_at(state, depth - 1))
-            && let Some(stack_pointer) = task::user_stack_pointer()
-        {
-            leave(state, stack_pointer);
-        }
     }
     true
 }

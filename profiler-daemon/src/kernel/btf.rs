@@ -3,7 +3,10 @@
 //! Format: `Documentation/bpf/btf.rst` of the kernel. Only what finding a member needs is read; every
 //! access is bounds-checked, though the kernel is trusted to give sound data.
 
-use std::ops::Range;
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use super::KernelError;
 
@@ -125,24 +128,35 @@ impl Btf {
             .ok_or_else(|| KernelError::Btf(format!("{PATH} has no struct {structure} with a member {path}")))
     }
 
-    /// The parameters of a function, in the order of the registers that they are handed over in, up to the first that is in
-    /// none; `None` where there is no such function, or several that differ.
+    /// The parameters of functions, in the order of the registers that they are handed over in, up to the first that is in
+    /// none; `None` of a name that several functions have that differ.
     #[must_use]
-    pub fn parameters(&self, function: &str) -> Option<Vec<Parameter>> {
-        let mut found = None;
+    pub fn parameters<'a>(&self, functions: &HashSet<&'a str>) -> HashMap<&'a str, Option<Vec<Parameter>>> {
+        let mut found: HashMap<&str, Option<Vec<Parameter>>> = HashMap::new();
         for at in &self.offsets {
-            let is_it = self.kind(*at)? == KIND_FUNCTION
-                && self.string(word(&self.data, *at)?) == Some(function.as_bytes());
-            if !is_it {
+            let Some((function, parameters)) = self.function(*at, functions) else {
                 continue;
-            }
-            let parameters = self.of_prototype(word(&self.data, at + 8)?)?;
-            match &found {
-                Some(known) if *known != parameters => return None,
-                _ => found = Some(parameters),
+            };
+            let known = found.entry(function).or_insert_with(|| parameters.clone());
+            if *known != parameters {
+                *known = None;
             }
         }
         found
+    }
+
+    /// Name and parameters of a function, if one of these is described there.
+    fn function<'a>(
+        &self,
+        at: usize,
+        functions: &HashSet<&'a str>,
+    ) -> Option<(&'a str, Option<Vec<Parameter>>)> {
+        if self.kind(at)? != KIND_FUNCTION {
+            return None;
+        }
+        let name = std::str::from_utf8(self.string(word(&self.data, at)?)?).ok()?;
+        let function = functions.get(name)?;
+        Some((function, self.of_prototype(word(&self.data, at + 8)?)))
     }
 
     fn of_prototype(&self, number: u32) -> Option<Vec<Parameter>> {
@@ -355,7 +369,8 @@ mod tests {
     #[test]
     fn parameters_have_names_and_types() {
         let Ok(btf) = Btf::read() else { return };
-        let parameters = btf.parameters("vfs_read").unwrap();
+        let known = btf.parameters(&HashSet::from(["vfs_read", "no_such_function"]));
+        let parameters = known["vfs_read"].clone().unwrap();
         let told: Vec<(&str, &str, u64)> = parameters
             .iter()
             .map(|parameter| {
@@ -375,7 +390,7 @@ mod tests {
                 ("pos", "loff_t *", 8),
             ]
         );
-        assert_eq!(btf.parameters("no_such_function"), None);
+        assert_eq!(known.len(), 1);
     }
 
     proptest! {
@@ -387,7 +402,7 @@ mod tests {
             if let Some(btf) = Btf::parse(data) {
                 let _ = btf.offset("outer", "c.d");
                 let _ = btf.offset("outer", "b");
-                let _ = btf.parameters("outer");
+                let _ = btf.parameters(&HashSet::from(["outer"]));
             }
         }
     }

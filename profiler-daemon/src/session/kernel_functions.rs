@@ -1,6 +1,9 @@
 //! From the name of a function of the kernel to what is attached there: a span from its entry to its return.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use profiler_common::instruction::Action;
 
@@ -13,7 +16,7 @@ use super::{
     refusal::kernel_refusal,
 };
 use crate::{
-    kernel::{Btf, Gates, KernelSymbols, ProbeSpec, SpanKind, Tracefs, has_function_probes},
+    kernel::{Btf, Gates, KernelSymbols, Parameter, ProbeSpec, SpanKind, Tracefs, has_function_probes},
     plan::{
         names::{Meant, means_symbol},
         scope::{Condition, Name, Place},
@@ -64,30 +67,30 @@ pub fn find(name: &Name, by_links: bool) -> Result<Vec<KernelFunction>, SessionE
             .with("matched", found.len().to_string())
             .with("limit", limit.to_string()));
     }
-    let btf = Btf::read().ok();
-    let function = |(name, address): (&str, u64)| {
-        // A clone may have lost some of them.
-        let parameters = btf.as_ref().and_then(|btf| btf.parameters(name));
-        let parameters = parameters.map(|parameters| {
-            let parameters = parameters.into_iter();
-            parameters
-                .map(|parameter| {
-                    (
-                        parameter.name,
-                        parameter.type_name,
-                        parameter.size,
-                        parameter.signed,
-                    )
-                })
-                .collect()
-        });
-        KernelFunction {
-            name: name.to_owned(),
-            address,
-            parameters: Record::of_function(parameters),
-        }
+    // A clone may have lost some of its function's, and is none of these.
+    let names: HashSet<&str> = found.iter().map(|(name, _)| *name).collect();
+    let known = Btf::read().map_or_else(|_| HashMap::new(), |btf| btf.parameters(&names));
+    let function = |(name, address): (&str, u64)| KernelFunction {
+        name: name.to_owned(),
+        address,
+        parameters: Record::of_function(known.get(name).cloned().flatten().map(values)),
     };
     Ok(found.into_iter().map(function).collect())
+}
+
+/// Parameters as values.
+fn values(parameters: Vec<Parameter>) -> Vec<(String, String, u64, bool)> {
+    let parameters = parameters.into_iter();
+    let value = |parameter: Parameter| {
+        let Parameter {
+            name,
+            type_name,
+            size,
+            signed,
+        } = parameter;
+        (name, type_name, size, signed)
+    };
+    parameters.map(value).collect()
 }
 
 /// Names and addresses of the functions that are meant.
