@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use profiler_daemon::{
     kernel::{self, has_function_probes},
-    session::{Caller, FlameTimes, Reason, SessionError},
+    session::{Caller, Estimated, ExitMethod, FlameTimes, Reason, SessionError},
     symbolize::Grouping,
 };
 
@@ -220,6 +220,8 @@ fn what_a_program_calls_changes_nothing_of_its_thread() {
         let alone = service
             .attach(target.pid(), "kernel:copy_from_kernel_nofault")
             .unwrap();
+        // What the timer does while the target runs is not the target's.
+        let timer = service.attach(target.pid(), "kernel:hrtimer_interrupt").unwrap();
         let truth = target.run();
         let picture = service.last_latency(&calls);
         let probed = function(&picture, name);
@@ -234,10 +236,36 @@ fn what_a_program_calls_changes_nothing_of_its_thread() {
         );
         assert_eq!(ended(probed), truth[name].returned);
         assert_eq!((probed.open, probed.abandoned), (0, 0));
+        let of_timer = service.last_latency(&timer);
+        let interrupts = function(&of_timer, "kernel:hrtimer_interrupt");
+        assert_eq!((ended(interrupts), interrupts.open), (0, 0));
         for session in &within {
             service.end(session);
         }
         assert_eq!(target.finish().status, Some(0));
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn calls_are_measured_before_they_are_timed() {
+    for service in services() {
+        // Goes on until it is killed.
+        let mut target = Fixture::start("places", &["1000000000".to_owned()]);
+        if !can_be_probed(&service, &target) {
+            return;
+        }
+        target.say("go");
+        let of = Estimated::New(Box::new(session_of(target.pid(), SEEK)));
+        let estimate = service.handle.estimate(ROOT, of, true);
+        let said = service.runtime.block_on(estimate).unwrap();
+        let [place] = said.steps[0].places.as_slice() else {
+            panic!("{:?}", said.steps)
+        };
+        println!("{:?} hits in {:?} ns", place.hits, said.counted_ns);
+        assert_eq!(place.end.unwrap().method, ExitMethod::KernelFunction);
+        assert_eq!((place.place.site.as_str(), place.cost_ns), (SEEK, None));
+        assert!(place.hits.unwrap() > 0);
     }
 }
 
