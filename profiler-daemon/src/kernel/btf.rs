@@ -184,27 +184,23 @@ impl Btf {
 
     /// Name, size and sign of a type whose values fit into a register.
     fn scalar(&self, number: u32) -> Option<(String, u64, bool)> {
-        let mut number = number;
+        let name = || self.type_name(number, MAX_NAMES);
+        let mut inner = number;
         for _ in 0..MAX_NAMES {
-            let at = self.at(number)?;
+            let at = self.at(inner)?;
             let (info, size) = (word(&self.data, at + 4)?, word(&self.data, at + 8)?);
             let is_signed_enum = info >> 31 == 1;
             return match self.kind(at)? {
-                KIND_INTEGER => {
+                KIND_INTEGER if size <= 8 => {
                     let encoding = word(&self.data, at + 12)? >> 24 & 0xf;
-                    let name = if encoding & BOOLEAN == 0 {
-                        self.type_name(number, MAX_NAMES)
-                    } else {
-                        "bool".to_owned()
-                    };
-                    (size <= 8).then_some((name, u64::from(size), encoding & SIGNED != 0))
+                    let is_boolean = encoding & BOOLEAN != 0;
+                    let name = if is_boolean { "bool".to_owned() } else { name() };
+                    Some((name, u64::from(size), encoding & SIGNED != 0))
                 }
-                KIND_ENUM | KIND_ENUM64 => {
-                    Some((self.type_name(number, MAX_NAMES), u64::from(size), is_signed_enum))
-                }
-                KIND_POINTER => Some((self.type_name(number, MAX_NAMES), 8, false)),
+                KIND_ENUM | KIND_ENUM64 => Some((name(), u64::from(size), is_signed_enum)),
+                KIND_POINTER => Some((name(), 8, false)),
                 KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
-                    number = size;
+                    inner = size;
                     continue;
                 }
                 _ => None,
