@@ -19,6 +19,10 @@ pub const MAX_JOINED: u32 = 64;
 /// What is beyond it is counted as `no_thread_state`.
 pub const MAX_HASHED_THREADS: u32 = 512;
 
+/// A thread's kernel stack has at most so many bytes, and a user's stack pointer is never below: no memory can be mapped
+/// there (`vm.mmap_min_addr`).
+pub const KERNEL_STACK_BYTES: u64 = 1 << 16;
+
 /// Return probes that the kernel keeps pending per thread (`MAX_URETPROBE_DEPTH` in
 /// `include/linux/uprobes.h`). It takes the outermost calls and ignores deeper ones.
 pub const MAX_PENDING_RETURNS: u32 = 64;

@@ -49,14 +49,28 @@ pub struct Settings {
     pub bio_operation_offset: u32,
     /// Offset of `brk` in `mm_struct`: the end of the heap.
     pub brk_offset: u32,
+    /// Offset of `stack` in `task_struct`: the end of a thread's kernel stack.
+    pub stack_offset: u32,
 }
 
-assert_layout!(Settings, size 84,
+assert_layout!(Settings, size 88,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
     xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
     fs_base_offset at 52, pid_offset at 56, seed at 60, status_offset at 64,
-    tgid_offset at 68, bio_size_offset at 72, bio_operation_offset at 76, brk_offset at 80);
+    tgid_offset at 68, bio_size_offset at 72, bio_operation_offset at 76, brk_offset at 80, stack_offset at 84);
+
+/// Where the kernel keeps what it is at on each CPU; 0 where that is not known.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CpuState {
+    /// Address of the array of what is to be added to the address of a variable that each CPU has.
+    pub offsets: u64,
+    /// Address of such a variable: how deep the CPU is in interrupts.
+    pub preempt_count: u64,
+}
+
+assert_layout!(CpuState, size 16, offsets at 0, preempt_count at 8);
 
 /// How a process is sampled.
 #[repr(C)]

@@ -16,7 +16,8 @@ pub struct OpenSpan {
     pub joined: u8,
     /// `CLOCK_MONOTONIC` at entry.
     pub start_ns: u64,
-    /// Stack pointer at entry, where the return address lies.
+    /// Stack pointer at entry, where the return address lies. Of a function of the kernel how far above the end of the
+    /// thread's kernel stack it is: below [`crate::limits::KERNEL_STACK_BYTES`], where no user's stack is.
     pub stack_pointer: u64,
     /// Number of the span within its thread, from 1; with the thread id, the span's id. It wraps, long after the span
     /// that had it before has ended.
@@ -87,10 +88,12 @@ pub struct ThreadState {
     /// How many of them end by a return probe; the kernel keeps a bounded number pending.
     pub pending_returns: u32,
     /// Spans begun by the thread so far; the number of the last one, which wraps past 0.
-    pub sequence: u64,
+    pub sequence: u32,
+    /// 1 while a program changes which spans are open: what it calls of the kernel must not, meanwhile.
+    pub busy: u32,
     /// The spans.
     pub spans: [OpenSpan; MAX_DEPTH],
 }
 
 assert_layout!(ThreadState, size 16 + 56 * MAX_DEPTH,
-    depth at 0, pending_returns at 4, sequence at 8, spans at 16);
+    depth at 0, pending_returns at 4, sequence at 8, busy at 12, spans at 16);

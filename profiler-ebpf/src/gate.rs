@@ -102,9 +102,10 @@ unsafe extern "C" fn look_at_living(index: u32, living: *mut c_void) -> i64 {
         let living = &mut *living.cast::<Living>();
         let depth = living.depth.wrapping_sub(index);
         let span = span_at(living.search.state, depth.wrapping_sub(1));
-        if opens(span, living.search.requires, living.search.since_ns)
-            && !span::passed(span, living.stack_pointer, living.on_alternate)
-        {
+        // What is reached is in the kernel, and so in the calls of its functions that are open.
+        let lives =
+            span::is_of_kernel(span) || !span::passed(span, living.stack_pointer, living.on_alternate);
+        if opens(span, living.search.requires, living.search.since_ns) && lives {
             living.search.found = depth;
             return 1;
         }

@@ -12,6 +12,9 @@
 //! | `cost_enter`, `cost_exit` | the kernel's BTF tracepoints of system calls | the same with what memory grows by |
 //! | `place_hit` | a tracepoint of the kernel | records the hit and its values |
 //! | `call_enter`, `call_exit` | the tracepoints of system calls | opens a span, and ends it |
+//! | `kernel_call` | functions of the kernel, where one program sees both ends | opens a span, and ends it |
+//! | `kernel_hit` | functions of the kernel | counts that it is entered |
+//! | `kernel_entry`, `kernel_return` | the same, by perf events | opens a span; ends it |
 //! | `off_cpu_switch`, `off_cpu_wake` | the scheduler's BTF tracepoints | keeps intervals off the CPU |
 //! | `syscall_enter`, `syscall_exit` | the kernel's BTF tracepoints of system calls | counts them |
 //! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
@@ -29,6 +32,7 @@ mod gate;
 mod histogram;
 mod hit;
 mod hit_stack;
+mod kernel_function;
 mod maps;
 mod off_cpu;
 mod open_spans;
@@ -49,7 +53,7 @@ use core::ffi::c_void;
 
 use aya_ebpf::{
     EbpfContext as _,
-    macros::{btf_tracepoint, perf_event, raw_tracepoint, uprobe, uretprobe},
+    macros::{btf_tracepoint, kprobe, kretprobe, perf_event, raw_tracepoint, uprobe, uretprobe},
     programs::{BtfTracePointContext, PerfEventContext, ProbeContext, RawTracePointContext, RetProbeContext},
 };
 
@@ -173,6 +177,44 @@ pub fn call_enter(ctx: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sys_exit")]
 pub fn call_exit(ctx: RawTracePointContext) -> i32 {
     place::exit_call(ctx.arg(0));
+    0
+}
+
+/// A function of the kernel is entered, or returns: then what this returns says nothing.
+#[unsafe(link_section = "kprobe")]
+#[unsafe(no_mangle)]
+pub extern "C" fn kernel_call(ctx: *mut c_void) -> u32 {
+    let cookie = task::cookie(ctx);
+    if !kernel_function::is_entered(ctx) {
+        kernel_function::exit_seen(ctx, cookie);
+        return kernel_function::FOLLOW;
+    }
+    if kernel_function::enter(ctx, cookie) {
+        kernel_function::FOLLOW
+    } else {
+        kernel_function::LET_PASS
+    }
+}
+
+/// A function of the kernel is entered, and only counted.
+#[unsafe(link_section = "kprobe")]
+#[unsafe(no_mangle)]
+pub extern "C" fn kernel_hit(ctx: *mut c_void) -> u32 {
+    kernel_function::count(task::cookie(ctx));
+    kernel_function::LET_PASS
+}
+
+/// A function of the kernel is entered.
+#[kprobe]
+pub fn kernel_entry(ctx: ProbeContext) -> u32 {
+    kernel_function::enter(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    0
+}
+
+/// A function of the kernel returns.
+#[kretprobe]
+pub fn kernel_return(ctx: RetProbeContext) -> u32 {
+    kernel_function::exit_any(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     0
 }
 

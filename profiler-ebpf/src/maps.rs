@@ -19,7 +19,7 @@ use profiler_common::{
         MAX_UNWIND_PAGES, RING_BYTES, TARGET_WORDS,
     },
     probe::ProbeSlot,
-    settings::{Sampling, Settings},
+    settings::{CpuState, Sampling, Settings},
     system_call::{CallCount, CallKey, CallWatch, OpenCall},
     thread::{OffCpu, ThreadState},
     unwind::{CHUNK_ROWS, Mapping, Module, Page, Process, RECENT, Recent, Row, Rule},
@@ -76,7 +76,11 @@ pub static READINGS: TaskStorage<Reading> = TaskStorage::new();
 #[btf_map]
 pub static WATCHED_CALLS: HashMap<u64, Watched, { MAX_WATCHED as usize }> = HashMap::new();
 
-/// The working memory of a CPU at a tracepoint.
+/// What says whether a CPU is in an interrupt.
+#[btf_map]
+pub static CPU_STATE: Array<CpuState, 1> = Array::new();
+
+/// The working memory of a CPU at a tracepoint, or a function of the kernel.
 #[btf_map]
 pub static PLACE_READING: PerCpuArray<Reading, 1> = PerCpuArray::new();
 
@@ -200,6 +204,7 @@ pub static SETTINGS: Settings = Settings {
     bio_size_offset: 0,
     bio_operation_offset: 0,
     brk_offset: 0,
+    stack_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -236,6 +241,7 @@ setting!(tgid_offset);
 setting!(bio_size_offset);
 setting!(bio_operation_offset);
 setting!(brk_offset);
+setting!(stack_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

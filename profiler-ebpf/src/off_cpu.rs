@@ -20,7 +20,7 @@ use profiler_common::{
 use crate::{
     emit::{self, BPF_RB_NO_WAKEUP, Fill},
     maps::{self, HASHED_THREADS, OFF_CPU, OFF_CPU_SCRATCH, RING, TARGET_BITS, TARGETS, THREADS},
-    open_spans,
+    open_spans::{self, Mode},
     plain::set,
     shared_stack::{self, StackScratch, WithKernel, bounded, masked},
     task,
@@ -78,7 +78,7 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         return 0;
     };
     // SAFETY: a live map value, and this CPU's own: nothing that uses it can interrupt the scheduler.
-    let spans = open_spans::live_depth(task::state(), unsafe { &raw mut (*scratch).spans });
+    let spans = open_spans::live_depth(task::state(), unsafe { &raw mut (*scratch).spans }, Mode::Kernel);
     if spans == 0 && sampling.flags & Sampling::OFF_CPU == 0 {
         return 0;
     }

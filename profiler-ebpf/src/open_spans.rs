@@ -23,9 +23,18 @@ struct Cursor {
     sampling_ns: u64,
 }
 
+/// Where a thread is whose open spans are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// In the target's own code, or about to enter or leave it: calls of the kernel's functions are over.
+    User,
+    /// In the kernel's, where they are not.
+    Kernel,
+}
+
 /// How many of the open spans are not left behind by a jump that no probe has noticed yet.
 #[inline(always)]
-pub fn live_depth(state: Option<*mut ThreadState>, left: *mut u32) -> u32 {
+pub fn live_depth(state: Option<*mut ThreadState>, left: *mut u32, mode: Mode) -> u32 {
     let Some(state) = state else { return 0 };
     // SAFETY: the state is a live map value. This CPU runs its only writer, which we interrupt.
     let depth = unsafe { (&raw const (*state).depth).read_volatile() };
@@ -47,6 +56,7 @@ pub fn live_depth(state: Option<*mut ThreadState>, left: *mut u32) -> u32 {
         stack_pointer,
         left,
         on_alternate: task::on_alternate_stack(stack_pointer),
+        in_kernel: mode == Mode::Kernel,
     };
     // SAFETY: the callback takes a `Trim`, which outlives the call.
     unsafe { bpf_loop(depth, trim_one as *mut c_void, (&raw mut trim).cast(), 0) };
@@ -67,6 +77,7 @@ struct Trim {
     /// Spans that are not left behind, so far.
     left: *mut u32,
     on_alternate: bool,
+    in_kernel: bool,
 }
 
 /// Passes over the topmost span if the stack pointer shows that it was left.
@@ -76,7 +87,8 @@ unsafe extern "C" fn trim_one(_index: u32, trim: *mut c_void) -> i64 {
         let trim = &mut *trim.cast::<Trim>();
         let depth = trim.left.read_volatile();
         let top = span::span_at(trim.state, depth.wrapping_sub(1));
-        if !span::passed(top, trim.stack_pointer, trim.on_alternate) {
+        let lives = trim.in_kernel && span::is_of_kernel(top);
+        if lives || !span::passed(top, trim.stack_pointer, trim.on_alternate) {
             return 1;
         }
         trim.left.write_volatile(depth.wrapping_sub(1));

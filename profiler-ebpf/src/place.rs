@@ -38,7 +38,7 @@ pub const PASS: u32 = 1;
 const RECORD_BYTES: u32 = 8192;
 
 /// Size of `struct pt_regs`.
-const REGISTERS_BYTES: u32 = 168;
+pub const REGISTERS_BYTES: u32 = 168;
 
 /// Offset of a system call's number (`orig_ax`) in it.
 const NUMBER_OFFSET: u64 = 120;
@@ -67,7 +67,7 @@ pub fn take(ctx: *mut c_void, cookie: Cookie) {
             hit::open(probe, parent);
             return;
         }
-        let Some(reading) = begin(ctx, slot) else {
+        let Some(reading) = begin(ctx, slot, RECORD_BYTES) else {
             return;
         };
         if !hit::passes(reading, slot) {
@@ -201,7 +201,7 @@ fn leave(cookie: Cookie) {
     if slots(cookie).is_none() {
         return;
     }
-    let Some(stack_pointer) = span::innermost(cookie.probe()) else {
+    let Some(stack_pointer) = span::innermost(cookie.probe(), 0) else {
         return;
     };
     // SAFETY: the task is the current one. What the call returns is in its registers by now.
@@ -226,7 +226,7 @@ unsafe fn begin_call(registers: *mut c_void, slot: *mut HitSlot) -> Option<*mut 
 
 /// What is counted and done at a probe, if the thread is of its process.
 #[inline(always)]
-fn slots(cookie: Cookie) -> Option<(*mut ProbeSlot, *mut HitSlot)> {
+pub fn slots(cookie: Cookie) -> Option<(*mut ProbeSlot, *mut HitSlot)> {
     let probe = span::slot_of(cookie.probe())?;
     let slot = HITS.get_ptr_mut(cookie.probe().index() & (MAX_PROBES - 1))?;
     // SAFETY: a live map value.
@@ -244,14 +244,17 @@ unsafe fn look_inside(probe: *mut ProbeSlot) -> *mut OpenSpan {
     unsafe { gate::living_parent(thread, probe, stack_pointer) }
 }
 
-/// The working memory at a tracepoint.
+/// The working memory at a tracepoint or a function of the kernel, and what can be read there: so many bytes.
+///
+/// # Safety
+/// `slot` is a live map value.
 #[inline(always)]
-unsafe fn begin(ctx: *mut c_void, slot: *mut HitSlot) -> Option<*mut Reading> {
+pub unsafe fn begin(ctx: *mut c_void, slot: *mut HitSlot, bytes: u32) -> Option<*mut Reading> {
     let reading = PLACE_READING.get_ptr_mut(0);
     // SAFETY: live map values.
     unsafe {
         match reading {
-            Some(reading) => hit::begin_in_kernel(reading, ctx, RECORD_BYTES),
+            Some(reading) => hit::begin_in_kernel(reading, ctx, bytes),
             None => atomic::add(&raw mut (*slot).no_state, 1),
         }
     }

@@ -19,7 +19,7 @@ use crate::{
     atomic,
     emit::{self, Fill},
     maps::{self, EVENTS, RING, SCRATCH, TARGETS, UNWIND_RECENT},
-    open_spans,
+    open_spans::{self, Mode},
     registers::Registers,
     stack::{self, Part},
     task,
@@ -230,8 +230,9 @@ fn send(ctx: *mut c_void, sample: &Sample, place: Place) -> bool {
     let out = scratch.cast::<u8>();
 
     let state = task::state();
+    let mode = if place.is_in_kernel() { Mode::Kernel } else { Mode::User };
     // SAFETY: a live map value, and this CPU's own.
-    let depth = open_spans::live_depth(state, unsafe { &raw mut (*scratch).depth });
+    let depth = open_spans::live_depth(state, unsafe { &raw mut (*scratch).depth }, mode);
     if let Some(state) = state {
         // SAFETY: the scratch has room for as many behind the header.
         unsafe { open_spans::write(state, out.add(size_of::<SampleHeader>()).cast(), depth) };

@@ -4,6 +4,13 @@
 //! ends has been jumped over. Where the target switches stacks ([`Cookie::STACKS_SWITCH`]), a frame is
 //! given up only when the memory of its return address has been overwritten.
 //!
+//! Calls of the kernel's functions are inside of all of the target's own. Their stack pointer is counted from the end of the
+//! kernel's stack ([`KERNEL_STACK_BYTES`]), so that it is below every other: a thread that is in the target's code has left them.
+//!
+//! What a program does may lead through a function of the kernel that is probed itself: by a helper, a page fault, an interrupt
+//! at whose end the thread gives up the CPU. So a thread's state says when it is being changed ([`ThreadState::busy`]), and such
+//! a call is then let pass.
+//!
 //! No function here may use 64 bytes of stack or more. From Linux 6.13 the kernel gives such functions a
 //! stack per CPU, although a uprobe program can be preempted by another thread's: they would overwrite
 //! each other's, and with it the target's registers. The loader refuses it by the verifier's figures.
@@ -19,7 +26,7 @@ use core::{
 
 use aya_ebpf::helpers::{bpf_ktime_get_ns, generated::bpf_loop};
 use profiler_common::{
-    limits::{MAX_DEPTH, MAX_PENDING_RETURNS, MAX_PROBES},
+    limits::{KERNEL_STACK_BYTES, MAX_DEPTH, MAX_PENDING_RETURNS, MAX_PROBES},
     probe::{Cookie, ProbeId, ProbeSlot},
     record::SpanEnd,
     thread::{OpenSpan, ThreadState},
@@ -62,6 +69,7 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
     };
     // SAFETY: `state` is a live map value that only this thread writes; the index is masked.
     unsafe {
+        set_busy(state, true);
         let mut depth = (*state).depth;
         if depth > 0 && (*span_at(state, depth - 1)).stack_pointer <= stack_pointer {
             settle(state, stack_pointer, cookie, address);
@@ -72,6 +80,7 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
             parent = gate::parent(state, slot);
             if parent.is_null() {
                 atomic::add(&raw mut (*slot).outside, 1);
+                set_busy(state, false);
                 return;
             }
             atomic::add(&raw mut (*slot).entries, 1);
@@ -80,6 +89,7 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
         let by_return_probe = flags & Cookie::RETURN_PROBE != 0;
         if depth >= MAX_DEPTH as u32 || by_return_probe && (*state).pending_returns >= MAX_PENDING_RETURNS {
             atomic::add(&raw mut (*slot).too_deep, 1);
+            set_busy(state, false);
             return;
         }
         let span = span_at(state, depth);
@@ -96,8 +106,8 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
             0
         };
         (*span).sampling_ns = 0;
-        (*state).sequence += 1;
-        (*span).sequence = (*state).sequence as u32;
+        (*state).sequence = (*state).sequence.wrapping_add(1);
+        (*span).sequence = (*state).sequence;
         gate::open(state, depth, slot, parent);
         if by_return_probe {
             (*state).pending_returns += 1;
@@ -106,7 +116,54 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
         (*span).start_ns = bpf_ktime_get_ns();
         compiler_fence(Ordering::SeqCst);
         (&raw mut (*state).depth).write_volatile(depth + 1);
+        compiler_fence(Ordering::SeqCst);
+        set_busy(state, false);
     }
+}
+
+/// Says that the thread's spans are being changed, or no more.
+#[inline(always)]
+unsafe fn set_busy(state: *mut ThreadState, busy: bool) {
+    // SAFETY: the caller's live map value.
+    unsafe { (&raw mut (*state).busy).write_volatile(u32::from(busy)) };
+    compiler_fence(Ordering::SeqCst);
+}
+
+/// Whether a span is of a function of the kernel.
+///
+/// # Safety
+/// A live map value.
+#[inline(always)]
+pub unsafe fn is_of_kernel(span: *const OpenSpan) -> bool {
+    // SAFETY: the caller's.
+    unsafe { (*span).stack_pointer < KERNEL_STACK_BYTES }
+}
+
+/// Whether the innermost span of the thread is that of a probe's call at a stack pointer.
+#[inline(always)]
+pub fn is_innermost(probe: ProbeId, stack_pointer: u64) -> bool {
+    let Some(state) = task::state() else { return false };
+    // SAFETY: a live map value; the index is masked.
+    unsafe {
+        let depth = (*state).depth;
+        depth > 0 && is(span_at(state, depth - 1), probe, stack_pointer)
+    }
+}
+
+/// Gives up calls of the kernel's functions that a thread must have left which enters one. Those of the target's are left to
+/// its own probes: one that has just returned may not have been seen to yet. Nothing is changed, and the answer is no,
+/// where the function is on the way of a program which changes the spans itself.
+#[inline(always)]
+pub fn leave_in_kernel(stack_pointer: u64) -> bool {
+    let Some(state) = task::state() else { return true };
+    // SAFETY: a live map value, and this thread's own.
+    unsafe {
+        if (&raw const (*state).busy).read_volatile() != 0 {
+            return false;
+        }
+        leave(state, stack_pointer);
+    }
+    true
 }
 
 /// Has the end of the span recorded that has just been opened, and opens gates in it; its number, 0 where it was not
@@ -129,16 +186,17 @@ pub fn ask_for_end(probe: ProbeId, stack_pointer: u64, gates: u32) -> u32 {
     }
 }
 
-/// The stack pointer of a probe's innermost span; `None` where it has none open.
+/// The stack pointer of a probe's innermost span of those that began at this stack pointer or above; `None` where it has none
+/// open.
 #[inline(never)]
-pub fn innermost(probe: ProbeId) -> Option<u64> {
+pub fn innermost(probe: ProbeId, stack_pointer: u64) -> Option<u64> {
     let state = task::state()?;
     // SAFETY: a live map value; the callback takes a `Search`, which outlives the call.
     unsafe {
         let depth = (*state).depth;
         let mut search = Search {
             state,
-            stack_pointer: 0,
+            stack_pointer,
             probe,
             found: 0,
         };
@@ -156,7 +214,8 @@ unsafe extern "C" fn match_probe(index: u32, search: *mut c_void) -> i64 {
     unsafe {
         let search = &mut *search.cast::<Search>();
         let depth = (*search.state).depth.wrapping_sub(index);
-        if (*span_at(search.state, depth.wrapping_sub(1))).probe == search.probe {
+        let span = span_at(search.state, depth.wrapping_sub(1));
+        if (*span).probe == search.probe && (*span).stack_pointer >= search.stack_pointer {
             search.found = depth;
             return 1;
         }
@@ -192,10 +251,12 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
     };
     // SAFETY: `state` and `slot` are live map values; only this thread writes `state`; indexes are masked.
     unsafe {
+        set_busy(state, true);
         let depth = (*state).depth;
         let top = depth.wrapping_sub(1);
         let matches_top = depth > 0 && is(span_at(state, top), cookie.probe(), stack_pointer);
         if !matches_top && !bring_to_top(state, slot, cookie, stack_pointer) {
+            set_busy(state, false);
             return;
         }
         let top = (*state).depth.wrapping_sub(1);
@@ -206,6 +267,7 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
         let duration_ns = end_ns.wrapping_sub((*span).start_ns).saturating_sub(sampling_ns);
         histogram::record(slot, duration_ns);
         if !is_told(span, slot, duration_ns) {
+            set_busy(state, false);
             return;
         }
         if (*slot).flags & ProbeSlot::FOLLOWS != 0 && !ctx.is_null() {
@@ -225,6 +287,7 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
             slow | joined,
             ctx,
         );
+        set_busy(state, false);
     }
 }
 
@@ -277,14 +340,16 @@ pub fn abandon_all(thread: u32) -> u32 {
         is_within: false,
         address: 0,
     };
-    // SAFETY: the callback takes a `Walk`, which outlives the call.
+    // SAFETY: a live map value; the callback takes a `Walk`, which outlives the call.
     unsafe {
+        set_busy(state, true);
         bpf_loop(
             MAX_DEPTH as u32,
             abandon_above as *mut c_void,
             (&raw mut walk).cast(),
             0,
-        )
+        );
+        set_busy(state, false);
     };
     open
 }
@@ -375,12 +440,14 @@ pub unsafe fn leave(state: *mut ThreadState, stack_pointer: u64) {
             is_within: false,
             address: 0,
         };
+        set_busy(state, true);
         bpf_loop(
             MAX_DEPTH as u32,
             settle_one as *mut c_void,
             (&raw mut walk).cast(),
             0,
         );
+        set_busy(state, false);
     }
 }
 
@@ -397,8 +464,10 @@ unsafe extern "C" fn settle_one(_index: u32, walk: *mut c_void) -> i64 {
         let dead = if walk.enters && (*span).stack_pointer == walk.stack_pointer {
             // Of another session, which saw this very call first; or the function that makes this call, and has moved
             // its stack pointer by nothing, or what is inlined around it.
+            // Of the kernel, a function that this one takes the place of, as they return together.
             let is_of_call_site = (*span).flags & Cookie::CALL_SITE != 0;
-            let lives = (*span).address == walk.address || walk.is_within && !is_of_call_site;
+            let lives =
+                (*span).address == walk.address || walk.is_within && !is_of_call_site || is_of_kernel(span);
             !lives && (walk.switches || !is_tail_call(span))
         } else {
             passed(span, walk.stack_pointer, walk.on_alternate)
@@ -417,6 +486,9 @@ unsafe extern "C" fn settle_one(_index: u32, walk: *mut c_void) -> i64 {
 pub unsafe fn passed(span: *mut OpenSpan, stack_pointer: u64, on_alternate: bool) -> bool {
     // SAFETY: the caller's span is a live map value.
     let (flags, own) = unsafe { ((*span).flags, (*span).stack_pointer) };
+    if own < KERNEL_STACK_BYTES || stack_pointer < KERNEL_STACK_BYTES {
+        return own < stack_pointer;
+    }
     if flags & Cookie::STACKS_SWITCH != 0 {
         // SAFETY: as above.
         return own < stack_pointer && unsafe { overwritten(span) };

@@ -21,7 +21,8 @@ use profiler_common::{
 use crate::{
     atomic, emit,
     maps::{CALL_COUNTS, CALL_SCRATCH, CALL_WATCH, OPEN_CALLS, TARGETS},
-    off_cpu, open_spans,
+    off_cpu,
+    open_spans::{self, Mode},
     plain::set,
     shared_stack::{self, StackScratch, WithKernel},
     span::span_at,
@@ -60,7 +61,7 @@ pub fn enter(ctx: *mut c_void, number: u64) -> u32 {
     let state = task::state();
     // SAFETY: a live map value, and this CPU's own: no program that uses it can interrupt this one.
     let (spans, in_spans) = unsafe {
-        let spans = open_spans::live_depth(state, &raw mut (*scratch).spans);
+        let spans = open_spans::live_depth(state, &raw mut (*scratch).spans, Mode::User);
         (spans, views_of_spans(state, spans, watch, scratch))
     };
     let views = (flags >> Sampling::VIEWS_SHIFT) as u32 | in_spans;

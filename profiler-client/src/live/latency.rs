@@ -140,6 +140,7 @@ fn method(site: &v1::Site) -> String {
         v1::ExitMethod::Return => "exit by return probe".to_owned(),
         v1::ExitMethod::Ret => format!("exit by {} ret probes", site.exits),
         v1::ExitMethod::SystemCall => "exit by the kernel's tracepoint".to_owned(),
+        v1::ExitMethod::KernelFunction => "exit by a probe of the kernel".to_owned(),
         v1::ExitMethod::Auto | v1::ExitMethod::Unspecified => "exit method not known".to_owned(),
     }];
     if site.exit_single_stepped {

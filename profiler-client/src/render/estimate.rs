@@ -83,6 +83,7 @@ fn row(
         v1::ExitMethod::Return => "return probe".to_owned(),
         v1::ExitMethod::Ret => format!("{} × ret{}", place.exits, stepped(place.exit_single_stepped)),
         v1::ExitMethod::SystemCall => "tracepoint".to_owned(),
+        v1::ExitMethod::KernelFunction => "kernel probe".to_owned(),
         v1::ExitMethod::Unspecified | v1::ExitMethod::Auto => "-".to_owned(),
     };
     let module = place.module.rsplit('/').next().unwrap_or_default();

@@ -30,6 +30,7 @@ fn place(
         v1::ExitMethod::Return => "return".into(),
         v1::ExitMethod::Ret => "ret".into(),
         v1::ExitMethod::SystemCall => "syscall".into(),
+        v1::ExitMethod::KernelFunction => "kernel".into(),
         v1::ExitMethod::Unspecified | v1::ExitMethod::Auto => Value::Null,
     };
     let optional = |number: Option<u64>| number.map_or(Value::Null, integer);

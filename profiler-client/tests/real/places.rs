@@ -128,3 +128,22 @@ fn what_the_kernel_has_not_is_refused_with_what_it_has() {
         .says("$rdi");
     assert_eq!(target.finish().status, Some(0));
 }
+
+#[test]
+#[ignore = "needs root"]
+fn functions_of_the_kernel_are_timed_or_it_is_said_why_not() {
+    let target = Fixture::start("places", &["1".to_owned()]);
+    let pid = target.pid().to_string();
+    let refused = run(profiler(&["latency", "-p", &pid, "kernel:shmem_file_lseek"]));
+    if std::path::Path::new("/sys/bus/event_source/devices/kprobe").is_dir() {
+        refused.status(3).says("there is shmem_file_llseek");
+        let (command, made) = watched(&["latency", "work/kernel:shmem_file_llseek", "--json"]);
+        let last = command.objects().pop().unwrap();
+        assert_eq!(last["function"], "kernel:shmem_file_llseek");
+        assert_eq!(last["since_start"]["count"], made["inside"]);
+    } else {
+        refused.status(1).says("CONFIG_KPROBES");
+    }
+    run(profiler(&["latency", "-p", &pid, "kernel:"])).status(2);
+    assert_eq!(target.finish().status, Some(0));
+}

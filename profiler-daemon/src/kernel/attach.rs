@@ -19,6 +19,7 @@ use super::{
     events::EventLink,
     gates::Gates,
     hits::LookSpec,
+    kernel_functions::{FunctionLinks, KernelFunction, Seen},
     perf::{self, PerfLinks},
     watched_calls::Call,
 };
@@ -74,6 +75,11 @@ pub enum SpanKind {
         /// The number of the tracepoint that each passes when it begins.
         tracepoint: u64,
     },
+    /// Calls of a function of the kernel. What else is said of places in a file is not used.
+    KernelFunction {
+        /// Its address.
+        address: u64,
+    },
 }
 
 /// A function to be probed.
@@ -111,6 +117,9 @@ pub struct Attachment {
     calls: Vec<Call>,
     watched: Vec<Call>,
     pub(super) events: Vec<EventLink>,
+    /// Functions of the kernel whose calls are to be seen.
+    functions: Vec<KernelFunction>,
+    pub(super) function_links: FunctionLinks,
 }
 
 impl Attachment {
@@ -193,6 +202,7 @@ impl Engine {
             self.watch_call(*call)?;
             attachment.watched.push(*call);
         }
+        attachment.function_links = self.attach_functions(&attachment.functions, Seen::Calls)?;
         for probe in &attachment.probes {
             self.counts.set_unmatched(*probe, 0);
         }
@@ -235,6 +245,8 @@ impl Engine {
             calls: Vec::new(),
             watched: Vec::new(),
             events: Vec::new(),
+            functions: Vec::new(),
+            function_links: FunctionLinks::default(),
         };
         match attach(self, &mut attachment) {
             Ok(()) => Ok(attachment),
@@ -273,8 +285,18 @@ impl Engine {
             let kind = match spec.kind {
                 SpanKind::Function => 0,
                 SpanKind::Call { .. } => Cookie::CALL_SITE,
-                SpanKind::Inlined | SpanKind::SystemCall { .. } => Cookie::INLINED,
+                SpanKind::Inlined | SpanKind::SystemCall { .. } | SpanKind::KernelFunction { .. } => {
+                    Cookie::INLINED
+                }
             };
+            if let SpanKind::KernelFunction { address } = spec.kind {
+                let look = spec.look.clone().unwrap_or_default();
+                self.open_look(probe, 0, None, &look, &mut attachment.plans)?;
+                self.hits.set_process(probe, pid);
+                let cookie = Cookie::new(probe, 0, kind).0;
+                attachment.functions.push((address, cookie));
+                continue;
+            }
             if let SpanKind::SystemCall { number, .. } = spec.kind {
                 let look = spec.look.clone().unwrap_or_default();
                 self.open_look(probe, 0, None, &look, &mut attachment.plans)?;
@@ -291,7 +313,10 @@ impl Engine {
             }
             let call_length = match spec.kind {
                 SpanKind::Call { length } => Some(length),
-                SpanKind::Function | SpanKind::Inlined | SpanKind::SystemCall { .. } => None,
+                SpanKind::Function
+                | SpanKind::Inlined
+                | SpanKind::SystemCall { .. }
+                | SpanKind::KernelFunction { .. } => None,
             };
             let entry_step = step && !looks && call_length.is_none() && can_be_done(&spec.entry_action);
             let site = if entry_step {
@@ -374,6 +399,7 @@ impl Engine {
             std::mem::take(&mut attachment.watched),
             std::mem::take(&mut attachment.events),
         );
+        drop(std::mem::take(&mut attachment.function_links));
         // Ends that are seen while the entries are gone already are none that began too early.
         let unmatched = |engine: &Self, probe| engine.counts.probe(probe).unmatched;
         let before: Vec<u64> = attachment
@@ -396,9 +422,11 @@ impl Engine {
             links,
             watched,
             events,
+            function_links,
             ..
         } = attachment;
         self.drop_places(watched, events);
+        drop(function_links);
         self.drop_links(links);
         for probe in probes {
             self.hits.close(probe);

@@ -1,9 +1,12 @@
-//! Offsets of kernel structures, from the running kernel's own BTF.
+//! Offsets of kernel structures, and parameters of its functions, from the running kernel's own BTF.
 //!
 //! Format: `Documentation/bpf/btf.rst` of the kernel. Only what finding a member needs is read; every
 //! access is bounds-checked, though the kernel is trusted to give sound data.
 
-use std::ops::Range;
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use super::KernelError;
 
@@ -11,8 +14,40 @@ const PATH: &str = "/sys/kernel/btf/vmlinux";
 const MAGIC: u16 = 0xeb9f;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
+const KIND_INTEGER: u32 = 1;
+const KIND_POINTER: u32 = 2;
+const KIND_ENUM: u32 = 6;
+const KIND_FORWARD: u32 = 7;
+const KIND_TYPEDEF: u32 = 8;
+const KIND_VOLATILE: u32 = 9;
+const KIND_CONST: u32 = 10;
+const KIND_RESTRICT: u32 = 11;
+const KIND_FUNCTION: u32 = 12;
+const KIND_PROTOTYPE: u32 = 13;
+const KIND_TYPE_TAG: u32 = 18;
+const KIND_ENUM64: u32 = 19;
+/// Of an integer: it is signed, or a `bool`.
+const SIGNED: u32 = 1;
+const BOOLEAN: u32 = 4;
+/// Names and qualifiers in front of a type that are looked through.
+const MAX_NAMES: u32 = 16;
+/// Parameters that are handed over in registers.
+const MAX_PARAMETERS: usize = 6;
 /// Structures in structures that are looked into for a member.
 const MAX_NESTING: u32 = 8;
+
+/// A parameter of a function of the kernel, which is handed over in a register.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: String,
+    /// Its type, as C has it.
+    pub type_name: String,
+    /// In bytes.
+    pub size: u64,
+    /// It may be below zero.
+    pub signed: bool,
+}
 
 /// The running kernel's types.
 pub struct Btf {
@@ -91,6 +126,126 @@ impl Btf {
             })
             .map(|(_, offset)| offset)
             .ok_or_else(|| KernelError::Btf(format!("{PATH} has no struct {structure} with a member {path}")))
+    }
+
+    /// The parameters of functions, in the order of the registers that they are handed over in, up to the first that is in
+    /// none; `None` of a name that several functions have that differ.
+    #[must_use]
+    pub fn parameters<'a>(&self, functions: &HashSet<&'a str>) -> HashMap<&'a str, Option<Vec<Parameter>>> {
+        let mut found: HashMap<&str, Option<Vec<Parameter>>> = HashMap::new();
+        for at in &self.offsets {
+            let Some((function, parameters)) = self.function(*at, functions) else {
+                continue;
+            };
+            let known = found.entry(function).or_insert_with(|| parameters.clone());
+            if *known != parameters {
+                *known = None;
+            }
+        }
+        found
+    }
+
+    /// Name and parameters of a function, if one of these is described there.
+    fn function<'a>(
+        &self,
+        at: usize,
+        functions: &HashSet<&'a str>,
+    ) -> Option<(&'a str, Option<Vec<Parameter>>)> {
+        if self.kind(at)? != KIND_FUNCTION {
+            return None;
+        }
+        let name = std::str::from_utf8(self.string(word(&self.data, at)?)?).ok()?;
+        let function = functions.get(name)?;
+        Some((function, self.of_prototype(word(&self.data, at + 8)?)))
+    }
+
+    fn of_prototype(&self, number: u32) -> Option<Vec<Parameter>> {
+        let at = self.at(number)?;
+        if self.kind(at)? != KIND_PROTOTYPE {
+            return None;
+        }
+        let count = (word(&self.data, at + 4)? & 0xffff) as usize;
+        let mut parameters = Vec::new();
+        for index in 0..count.min(MAX_PARAMETERS) {
+            let place = at + 12 + index * 8;
+            let name = self.string(word(&self.data, place)?)?;
+            let Some((type_name, size, signed)) = self.scalar(word(&self.data, place + 4)?) else {
+                break;
+            };
+            parameters.push(Parameter {
+                name: String::from_utf8_lossy(name).into_owned(),
+                type_name,
+                size,
+                signed,
+            });
+        }
+        Some(parameters)
+    }
+
+    /// Name, size and sign of a type whose values fit into a register.
+    fn scalar(&self, number: u32) -> Option<(String, u64, bool)> {
+        let name = || self.type_name(number, MAX_NAMES);
+        let mut inner = number;
+        for _ in 0..MAX_NAMES {
+            let at = self.at(inner)?;
+            let (info, size) = (word(&self.data, at + 4)?, word(&self.data, at + 8)?);
+            let is_signed_enum = info >> 31 == 1;
+            return match self.kind(at)? {
+                KIND_INTEGER if size <= 8 => {
+                    let encoding = word(&self.data, at + 12)? >> 24 & 0xf;
+                    let is_boolean = encoding & BOOLEAN != 0;
+                    let name = if is_boolean { "bool".to_owned() } else { name() };
+                    Some((name, u64::from(size), encoding & SIGNED != 0))
+                }
+                KIND_ENUM | KIND_ENUM64 => Some((name(), u64::from(size), is_signed_enum)),
+                KIND_POINTER => Some((name(), 8, false)),
+                KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
+                    inner = size;
+                    continue;
+                }
+                _ => None,
+            };
+        }
+        None
+    }
+
+    /// A type's name as C has it, but for what qualifies it.
+    fn type_name(&self, number: u32, nesting: u32) -> String {
+        let unknown = || "?".to_owned();
+        if number == 0 {
+            return "void".to_owned();
+        }
+        let (Some(at), 1..) = (self.at(number), nesting) else {
+            return unknown();
+        };
+        let (Some(kind), Some(text), Some(next)) =
+            (self.kind(at), word(&self.data, at), word(&self.data, at + 8))
+        else {
+            return unknown();
+        };
+        let name = String::from_utf8_lossy(self.string(text).unwrap_or_default()).into_owned();
+        match kind {
+            KIND_POINTER => {
+                let pointee = self.type_name(next, nesting - 1);
+                let space = if pointee.ends_with('*') { "" } else { " " };
+                format!("{pointee}{space}*")
+            }
+            KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => self.type_name(next, nesting - 1),
+            KIND_STRUCT | KIND_FORWARD => format!("struct {name}"),
+            KIND_UNION => format!("union {name}"),
+            KIND_ENUM | KIND_ENUM64 => format!("enum {name}"),
+            KIND_PROTOTYPE => "function".to_owned(),
+            _ if name.is_empty() => unknown(),
+            _ => name,
+        }
+    }
+
+    fn at(&self, number: u32) -> Option<usize> {
+        self.offsets.get((number as usize).checked_sub(1)?).copied()
+    }
+
+    fn kind(&self, at: usize) -> Option<u32> {
+        Some(word(&self.data, at + 4)? >> 24 & 0x1f)
     }
 
     /// Where a structure of this name begins.
@@ -206,6 +361,34 @@ mod tests {
         assert!(btf.offset("int", "a").is_err());
     }
 
+    /// Some functions that every kernel has.
+    #[test]
+    fn parameters_have_names_and_types() {
+        let Ok(btf) = Btf::read() else { return };
+        let known = btf.parameters(&HashSet::from(["vfs_read", "no_such_function"]));
+        let parameters = known["vfs_read"].clone().unwrap();
+        let told: Vec<(&str, &str, u64)> = parameters
+            .iter()
+            .map(|parameter| {
+                (
+                    parameter.name.as_str(),
+                    parameter.type_name.as_str(),
+                    parameter.size,
+                )
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("file", "struct file *", 8),
+                ("buf", "char *", 8),
+                ("count", "size_t", 8),
+                ("pos", "loff_t *", 8),
+            ]
+        );
+        assert_eq!(known.len(), 1);
+    }
+
     proptest! {
         #[test]
         fn damaged_data_does_no_harm(at in 0_usize..200, byte: u8) {
@@ -215,6 +398,7 @@ mod tests {
             if let Some(btf) = Btf::parse(data) {
                 let _ = btf.offset("outer", "c.d");
                 let _ = btf.offset("outer", "b");
+                let _ = btf.parameters(&HashSet::from(["outer"]));
             }
         }
     }

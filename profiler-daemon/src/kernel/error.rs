@@ -51,6 +51,16 @@ pub enum KernelError {
         /// Why it failed.
         source: io::Error,
     },
+    /// A function of the kernel cannot be probed.
+    #[error(
+        "the kernel does not let its function {function} be probed: {source}. It may be one that probes themselves go through, see /sys/kernel/debug/kprobes/blacklist, or the kernel be locked down, see /sys/kernel/security/lockdown"
+    )]
+    KernelFunction {
+        /// Its name.
+        function: String,
+        /// Why.
+        source: io::Error,
+    },
     /// All probe slots are in use.
     #[error("all {0} probe slots are in use: end another session first")]
     TooManyProbes(usize),
@@ -78,7 +88,9 @@ impl KernelError {
     #[must_use]
     pub fn is_permission(&self) -> bool {
         let code = match self {
-            Self::System { source, .. } | Self::Program { source, .. } => source.raw_os_error(),
+            Self::System { source, .. }
+            | Self::Program { source, .. }
+            | Self::KernelFunction { source, .. } => source.raw_os_error(),
             Self::Load(error) => os_error(error),
             Self::AyaProgram(error) => os_error(error),
             Self::Map(error) => os_error(error),

@@ -20,6 +20,15 @@ pub(super) struct EventLink {
     _event: OwnedFd,
 }
 
+impl EventLink {
+    pub(super) fn new(link: OwnedFd, event: OwnedFd) -> Self {
+        Self {
+            _link: link,
+            _event: event,
+        }
+    }
+}
+
 /// Copies of the programs, loaded as they are needed: to one tracepoint, the kernel attaches a program once.
 #[derive(Default)]
 pub(super) struct EventPrograms {
@@ -38,7 +47,7 @@ impl Engine {
         cookie: u64,
     ) -> Result<EventLink, KernelError> {
         let what = || format!("attaching {name} to tracepoint {tracepoint}");
-        let event = open(tracepoint).map_err(|error| KernelError::system(what(), error))?;
+        let event = open_tracepoint(tracepoint).map_err(|error| KernelError::system(what(), error))?;
         let copies = self.event_programs.copies.entry(name).or_default();
         for number in 0.. {
             if number == copies.len() {
@@ -46,10 +55,7 @@ impl Engine {
             }
             match syscall::create_perf_link(copies[number].as_fd(), event.as_fd(), cookie) {
                 Ok(link) => {
-                    return Ok(EventLink {
-                        _link: link,
-                        _event: event,
-                    });
+                    return Ok(EventLink::new(link, event));
                 }
                 // This copy is there already, for another probe.
                 Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
@@ -60,18 +66,23 @@ impl Engine {
     }
 }
 
-/// The event of a tracepoint. The kernel runs its programs wherever the tracepoint is passed; the event itself, which
+/// The event of a tracepoint.
+fn open_tracepoint(tracepoint: u64) -> io::Result<OwnedFd> {
+    // SAFETY: the structure is plain numbers, all of which may be 0.
+    let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
+    attributes.type_ = PERF_TYPE_TRACEPOINT as u32;
+    attributes.config = tracepoint;
+    open(attributes)
+}
+
+/// An event of a place of the kernel. The kernel runs its programs wherever the place is passed; the event itself, which
 /// would be of one CPU, stays off.
-fn open(tracepoint: u64) -> io::Result<OwnedFd> {
+pub(super) fn open(mut attributes: perf_event_attr) -> io::Result<OwnedFd> {
     const EVERY_PROCESS: i32 = -1;
     const FIRST_CPU: i32 = 0;
     const NO_GROUP: i32 = -1;
     const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-    // SAFETY: the structure is plain numbers, all of which may be 0.
-    let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
-    attributes.type_ = PERF_TYPE_TRACEPOINT as u32;
     attributes.size = u32::try_from(size_of::<perf_event_attr>()).unwrap_or(0);
-    attributes.config = tracepoint;
     attributes.set_disabled(1);
     // SAFETY: the attributes are initialised, and live over the call.
     let event = unsafe {

@@ -18,6 +18,7 @@ use super::{
     counts::{half, map, word},
     events,
     gates::{Gate, Gates},
+    kernel_functions::Seen,
 };
 
 /// The programs' names by role.
@@ -39,8 +40,17 @@ pub struct HitSpec {
     pub branch: Option<u8>,
     /// Its step's place in a scope.
     pub gates: Gates,
-    /// The number of the kernel's tracepoint that it is, and no instruction.
-    pub tracepoint: Option<u64>,
+    /// The place of the kernel that it is, and no instruction.
+    pub of_kernel: Option<KernelPlace>,
+}
+
+/// A place of the kernel's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KernelPlace {
+    /// A tracepoint, by its number.
+    Tracepoint(u64),
+    /// A function, by its address: where it is entered.
+    Function(u64),
 }
 
 /// What is looked at where an instruction is reached, be it that a span begins there.
@@ -263,15 +273,22 @@ impl Engine {
     ) -> Result<(), KernelError> {
         // Sites by program: (file offset, cookie).
         let (mut plain, mut step) = (Vec::new(), Vec::new());
+        let mut functions = Vec::new();
         for spec in specs {
             let probe = self.open_slot()?;
             attachment.probes.push(probe);
             self.counts.set_gates(probe, spec.gates);
             self.open_look(probe, spec.offset, spec.branch, &spec.look, &mut attachment.plans)?;
-            if let Some(tracepoint) = spec.tracepoint {
+            if let Some(place) = spec.of_kernel {
                 self.hits.set_process(probe, pid);
-                let link = self.attach_event(events::HIT, tracepoint, Cookie::new(probe, 0, 0).0)?;
-                attachment.events.push(link);
+                let cookie = Cookie::new(probe, 0, 0).0;
+                match place {
+                    KernelPlace::Tracepoint(number) => {
+                        let link = self.attach_event(events::HIT, number, cookie)?;
+                        attachment.events.push(link);
+                    }
+                    KernelPlace::Function(address) => functions.push((address, cookie)),
+                }
                 continue;
             }
             let by_program = spec.done_by_program && self.ability.write_context && can_be_done(&spec.action);
@@ -288,6 +305,7 @@ impl Engine {
                 self.attach_program(program, pid, file, &sites, false, &mut attachment.links)?;
             }
         }
+        attachment.function_links = self.attach_functions(&functions, Seen::Entries)?;
         Ok(())
     }
 

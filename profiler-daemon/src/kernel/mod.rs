@@ -7,6 +7,8 @@
 //! | `object` | the compiled object, and its settings on this kernel |
 //! | `btf` | offsets of kernel structures |
 //! | `events` | programs on the kernel's own tracepoints |
+//! | `kernel_functions` | programs on the kernel's functions |
+//! | `kernel_symbols` | which functions the kernel has |
 //! | `watched_calls` | which system calls are seen as spans, and by whom |
 //! | `missed` | system calls that the kernel did not show to the programs |
 //! | `tracefs` | which tracepoints there are, and what their records hold |
@@ -35,6 +37,8 @@ mod error;
 mod events;
 mod gates;
 mod hits;
+mod kernel_functions;
+mod kernel_symbols;
 mod missed;
 mod multi;
 mod object;
@@ -51,6 +55,7 @@ mod unwind_maps;
 mod watched_calls;
 
 pub use attach::{Attachment, ExitSite, ProbeSpec, SpanKind, can_be_done};
+pub use btf::{Btf, Parameter};
 pub use capability::{Missing, missing_capabilities};
 pub(crate) use counters::threads;
 pub use counters::{Counter, CountersError, Counting, Reading};
@@ -58,7 +63,8 @@ pub use counts::ProbeCounts;
 pub use engine::{Ability, AttachKind, Config, Engine, OffCpu, Times};
 pub use error::KernelError;
 pub use gates::{Gate, Gates};
-pub use hits::{HitCounts, HitSpec, LookSpec};
+pub use hits::{HitCounts, HitSpec, KernelPlace, LookSpec};
+pub use kernel_symbols::{KernelSymbols, has_function_probes};
 pub(crate) use object::prepare;
 pub use off_cpu::{Activity, Interval, SharedStack, StillOff};
 pub use ring::{Hit, ReadValue, Record, UserStack};

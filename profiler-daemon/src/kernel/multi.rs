@@ -95,6 +95,21 @@ impl MultiPrograms {
         Ok(descriptor)
     }
 
+    /// A program for functions of the kernel: by links of many, or by perf events.
+    ///
+    /// # Errors
+    /// Where the kernel refuses it.
+    pub fn load_for_functions(&self, name: &'static str, by_links: bool) -> Result<OwnedFd, KernelError> {
+        let kind = if by_links {
+            syscall::Kind::FunctionSession
+        } else {
+            syscall::Kind::FunctionEvent
+        };
+        // These are never preempted, so that it does not matter what of their stack is shared.
+        let (descriptor, _statistics) = self.load_as(name, kind)?;
+        Ok(descriptor)
+    }
+
     /// Loads a program, and gives what the verifier counted.
     fn load_as(&self, name: &'static str, kind: syscall::Kind) -> Result<(OwnedFd, String), KernelError> {
         let program = self.object.programs.get(name).ok_or(KernelError::Missing(name))?;

@@ -101,6 +101,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         bio_size_offset,
         bio_operation_offset,
         brk_offset,
+        stack_offset,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -124,6 +125,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         bio_size_offset: btf.offset("bio", "bi_iter.bi_size").unwrap_or(0),
         bio_operation_offset: btf.offset("bio", "bi_opf").unwrap_or(0),
         brk_offset: btf.offset("mm_struct", "brk")?,
+        stack_offset: btf.offset("task_struct", "stack")?,
     };
     Ok([
         sas_ss_sp_offset,
@@ -147,6 +149,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         bio_size_offset,
         bio_operation_offset,
         brk_offset,
+        stack_offset,
     ])
 }
 

@@ -16,6 +16,7 @@ const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_PROG_TYPE_TRACEPOINT: u32 = 5;
 const BPF_PERF_EVENT: u32 = 41;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
+const BPF_TRACE_KPROBE_SESSION: u32 = 56;
 const BPF_F_UPROBE_MULTI_RETURN: u32 = 1;
 /// The verifier says what a program took, and no more.
 const BPF_LOG_STATS: u32 = 4;
@@ -92,6 +93,21 @@ struct LinkCreate {
     multi_flags: u32,
     pid: u32,
     reserved: u32,
+}
+
+/// The part that `BPF_LINK_CREATE` reads for a `kprobe_multi` link.
+#[repr(C)]
+#[derive(Default)]
+struct FunctionLinkCreate {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    multi_flags: u32,
+    cnt: u32,
+    symbols: u64,
+    addresses: u64,
+    cookies: u64,
 }
 
 /// The part that `BPF_LINK_CREATE` reads for a perf event.
@@ -177,6 +193,10 @@ pub enum Kind {
     UprobeMulti,
     /// Tracepoints.
     Tracepoint,
+    /// Entries and returns of the kernel's functions, by `kprobe_multi` links.
+    FunctionSession,
+    /// Perf events at the kernel's functions.
+    FunctionEvent,
 }
 
 /// Loads a program, and says what the verifier counted. On failure, the end of the verifier's log comes with the error.
@@ -188,6 +208,8 @@ pub fn load_program(
     let (prog_type, expected_attach_type) = match kind {
         Kind::UprobeMulti => (BPF_PROG_TYPE_KPROBE, BPF_TRACE_UPROBE_MULTI),
         Kind::Tracepoint => (BPF_PROG_TYPE_TRACEPOINT, 0),
+        Kind::FunctionSession => (BPF_PROG_TYPE_KPROBE, BPF_TRACE_KPROBE_SESSION),
+        Kind::FunctionEvent => (BPF_PROG_TYPE_KPROBE, 0),
     };
     let Code {
         instructions,
@@ -259,6 +281,24 @@ pub fn create_multi_link(
         multi_flags: if at_return { BPF_F_UPROBE_MULTI_RETURN } else { 0 },
         pid,
         ..LinkCreate::default()
+    };
+    bpf(BPF_LINK_CREATE, &mut attributes)
+}
+
+/// Attaches a program at the entries and returns of many functions of the kernel. Dropping the link detaches it.
+pub fn create_function_link(
+    program: BorrowedFd<'_>,
+    addresses: &[u64],
+    cookies: &[u64],
+) -> io::Result<OwnedFd> {
+    debug_assert_eq!(addresses.len(), cookies.len());
+    let mut attributes = FunctionLinkCreate {
+        prog_fd: u32::try_from(program.as_raw_fd()).unwrap_or(u32::MAX),
+        attach_type: BPF_TRACE_KPROBE_SESSION,
+        cnt: u32::try_from(addresses.len()).unwrap_or(u32::MAX),
+        addresses: addresses.as_ptr() as u64,
+        cookies: cookies.as_ptr() as u64,
+        ..FunctionLinkCreate::default()
     };
     bpf(BPF_LINK_CREATE, &mut attributes)
 }

@@ -1,6 +1,7 @@
 //! What tracepoints the kernel has, and what their records hold: its `tracefs`, mounted or not.
 
 use std::{
+    collections::HashSet,
     io,
     os::fd::{AsRawFd as _, OwnedFd},
     path::{Path, PathBuf},
@@ -84,6 +85,17 @@ impl Tracefs {
     pub fn number(&self, category: &str, name: &str) -> io::Result<u64> {
         let text = std::fs::read_to_string(self.events.join(category).join(name).join("id"))?;
         text.trim().parse().map_err(io::Error::other)
+    }
+
+    /// The functions that the kernel can trace; `None` where it does not say.
+    #[must_use]
+    pub fn traceable(&self) -> Option<HashSet<String>> {
+        let path = self.events.parent()?.join("available_filter_functions");
+        let text = std::fs::read_to_string(path).ok()?;
+        let names = text
+            .lines()
+            .filter_map(|line| line.split_ascii_whitespace().next());
+        Some(names.map(str::to_owned).collect())
     }
 
     /// The categories of tracepoints.

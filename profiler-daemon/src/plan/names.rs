@@ -132,6 +132,31 @@ impl<'a> Matcher<'a> {
     }
 }
 
+/// How a name means a symbol of the kernel, which is C.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meant {
+    /// A function, or a clone of one.
+    Whole,
+    /// Its name is meant, but it is a part of that function alone.
+    Part,
+}
+
+/// Whether and how a name means a symbol of the kernel.
+#[must_use]
+pub fn means_symbol(name: &Name, symbol: &str) -> Option<Meant> {
+    let is_whole = |text: &str| match name {
+        Name::Exact(name) => name == text,
+        Name::Glob(pattern) => glob(pattern, text),
+    };
+    let (plain, kind) = plain_linkage(symbol);
+    let is_part = matches!(kind, CloneKind::Part | CloneKind::Cold);
+    if is_whole(symbol) && !(is_part && matches!(name, Name::Glob(_))) {
+        return Some(Meant::Whole);
+    }
+    let meant = if is_part { Meant::Part } else { Meant::Whole };
+    is_whole(plain).then_some(meant)
+}
+
 impl ModuleIndex {
     /// The numbers of the functions that a name means here, in order of address, and how each is
     /// matched. Spread over the available cores.

@@ -52,6 +52,7 @@ pub fn exit_method(method: ExitMethod) -> v1::ExitMethod {
         ExitMethod::Return => v1::ExitMethod::Return,
         ExitMethod::Ret => v1::ExitMethod::Ret,
         ExitMethod::SystemCall => v1::ExitMethod::SystemCall,
+        ExitMethod::KernelFunction => v1::ExitMethod::KernelFunction,
     }
 }
 

@@ -50,9 +50,13 @@ fn side(side: Durations) -> v1::CallsOfSide {
 fn finding(finding: &Explained) -> v1::Finding {
     let kind = match finding.what {
         What::Value(..) => v1::finding::Kind::Value,
-        What::Place(Place::Call { .. } | Place::Function(_) | Place::Inlined(_) | Place::SystemCall(_)) => {
-            v1::finding::Kind::Call
-        }
+        What::Place(
+            Place::Call { .. }
+            | Place::Function(_)
+            | Place::Inlined(_)
+            | Place::SystemCall(_)
+            | Place::KernelFunction(_),
+        ) => v1::finding::Kind::Call,
         What::Place(
             Place::Branch { .. } | Place::Line { .. } | Place::Address { .. } | Place::Tracepoint { .. },
         ) => v1::finding::Kind::Branch,

@@ -7,7 +7,10 @@ use profiler_common::layout::midpoint_ns;
 
 use crate::{
     aggregate::histogram::Histogram,
-    kernel::{Attachment, Engine, ExitSite, Gates, HitSpec, KernelError, LookSpec, ProbeSpec, SpanKind},
+    kernel::{
+        Attachment, Engine, ExitSite, Gates, HitSpec, KernelError, KernelSymbols, LookSpec, ProbeSpec,
+        SpanKind,
+    },
 };
 use profiler_common::instruction::{Action, Operation};
 
@@ -44,8 +47,10 @@ const RET_OFFSET: u64 = 2;
 /// # Errors
 /// Where the probes cannot be attached to this very process.
 pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, KernelError> {
-    if method == ExitMethod::SystemCall {
-        return system_call_ns(engine);
+    match method {
+        ExitMethod::SystemCall => return system_call_ns(engine),
+        ExitMethod::KernelFunction => return kernel_function_ns(engine),
+        ExitMethod::Return | ExitMethod::Ret => {}
     }
     let address = profiler_calibrate as *const () as u64;
     let offset = file_offset(address)?;
@@ -56,7 +61,7 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
         ..Action::LEAVE
     };
     let exits = match method {
-        ExitMethod::Return | ExitMethod::SystemCall => Vec::new(),
+        ExitMethod::Return | ExitMethod::SystemCall | ExitMethod::KernelFunction => Vec::new(),
         ExitMethod::Ret => vec![ExitSite::new(offset + RET_OFFSET, ret)],
     };
     let spec = ProbeSpec {
@@ -77,6 +82,26 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
 fn system_call_ns(engine: &mut Engine) -> Result<u64, KernelError> {
     // `__NR_getppid` of x86-64.
     const GETPPID: u32 = 110;
+    least_call_ns(
+        engine,
+        SpanKind::SystemCall {
+            number: GETPPID,
+            tracepoint: 0,
+        },
+    )
+}
+
+/// Measures what the function of the least system call takes while it is probed; nothing where the kernel has it not.
+fn kernel_function_ns(engine: &mut Engine) -> Result<u64, KernelError> {
+    let symbols = KernelSymbols::read()?;
+    let mut functions = symbols.functions();
+    match functions.find(|(name, _)| *name == "__x64_sys_getppid") {
+        Some((_, address)) => least_call_ns(engine, SpanKind::KernelFunction { address }),
+        None => Ok(0),
+    }
+}
+
+fn least_call_ns(engine: &mut Engine, kind: SpanKind) -> Result<u64, KernelError> {
     let spec = ProbeSpec {
         entry_offset: 0,
         entry_action: Action::LEAVE,
@@ -85,10 +110,7 @@ fn system_call_ns(engine: &mut Engine) -> Result<u64, KernelError> {
         stacks_switch: false,
         gates: Gates::default(),
         look: None,
-        kind: SpanKind::SystemCall {
-            number: GETPPID,
-            tracepoint: 0,
-        },
+        kind,
     };
     let attachment = engine.attach(std::process::id(), Path::new(kernel_places::MODULE), &[spec])?;
     Ok(median_ns(engine, attachment, || {
@@ -128,7 +150,7 @@ pub fn hit_costs_ns(engine: &mut Engine) -> Result<HitCosts, KernelError> {
             look: LookSpec::default(),
             branch: None,
             gates: Gates::default(),
-            tracepoint: None,
+            of_kernel: None,
         };
         let attachment = engine.attach_hits(std::process::id(), Path::new("/proc/self/exe"), &[spec])?;
         let probed_ns = call_ns();

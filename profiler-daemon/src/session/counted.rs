@@ -56,9 +56,11 @@ impl Session {
 
 fn of_step(session: &str, step: &RunningStep, engine: &Engine) -> Vec<Counted> {
     let kind = match step.step.place {
-        Place::Function(_) | Place::Inlined(_) | Place::Call { .. } | Place::SystemCall(_) => {
-            CountKind::Calls
-        }
+        Place::Function(_)
+        | Place::Inlined(_)
+        | Place::Call { .. }
+        | Place::SystemCall(_)
+        | Place::KernelFunction(_) => CountKind::Calls,
         Place::Line { .. } | Place::Address { .. } | Place::Tracepoint { .. } => CountKind::Reached,
         Place::Branch { taken: true, .. } => CountKind::Taken,
         Place::Branch { taken: false, .. } => CountKind::Else,

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     aggregate::Over,
-    kernel::{Gates, HitSpec, LookSpec, SpanKind},
+    kernel::{Gates, HitSpec, KernelPlace, LookSpec, SpanKind},
     plan::scope::Place,
     symbolize::{Grouping, demangle},
     target::Process,
@@ -190,8 +190,9 @@ fn of_step(step: &PreparedStep) -> (EstimatedStep, (Vec<String>, Vec<MeasuredFil
             look: LookSpec::default(),
             branch: None,
             gates: Gates::default(),
-            tracepoint: match span.spec.kind {
-                SpanKind::SystemCall { tracepoint, .. } => Some(tracepoint),
+            of_kernel: match span.spec.kind {
+                SpanKind::SystemCall { tracepoint, .. } => Some(KernelPlace::Tracepoint(tracepoint)),
+                SpanKind::KernelFunction { address } => Some(KernelPlace::Function(address)),
                 _ => None,
             },
         };

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     abi,
-    kernel::{Gates, HitSpec, ProbeSpec, SpanKind, Tracefs},
+    kernel::{Gates, HitSpec, KernelPlace, ProbeSpec, SpanKind, Tracefs},
     plan::{
         scope::{Condition, Constant, Place},
         values::{self, Expression, Record, Refusal, expression::Root},
@@ -78,7 +78,7 @@ pub fn tracepoint(
             look: look.spec,
             branch: None,
             gates: Gates::default(),
-            tracepoint: Some(record.id),
+            of_kernel: Some(KernelPlace::Tracepoint(record.id)),
         },
         single_stepped: None,
     })
@@ -168,7 +168,7 @@ fn record(tracefs: &Tracefs, category: &str, name: &str) -> Result<Option<Record
     .transpose()
 }
 
-fn not_found(what: &str, name: &str, all: Vec<String>) -> SessionError {
+pub fn not_found(what: &str, name: &str, all: Vec<String>) -> SessionError {
     let nearest = values::nearest(name, all);
     let message = match nearest.as_slice() {
         [] => what.to_owned(),
@@ -177,8 +177,8 @@ fn not_found(what: &str, name: &str, all: Vec<String>) -> SessionError {
     SessionError::new(Reason::PlaceNotFound, message).with("nearest", nearest.join(","))
 }
 
-/// How conditions are decided and fields read; `of_call` of a system call, which returns something.
-fn look(
+/// How conditions are decided and fields read; `of_call` of a system call or function, which returns something.
+pub fn look(
     place: &Place,
     record: &Record,
     of_call: Option<()>,
@@ -250,6 +250,6 @@ fn require_whole(expression: &Expression) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::Unsupported(
-        "a part of what a system call returns: it is a number".to_owned(),
+        "a part of what is returned: it is a number".to_owned(),
     ))
 }

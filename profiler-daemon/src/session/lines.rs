@@ -273,7 +273,7 @@ fn at(
             look,
             branch: None,
             gates: Gates::default(),
-            tracepoint: None,
+            of_kernel: None,
         },
         printed: shown.printed,
         single_stepped: None,

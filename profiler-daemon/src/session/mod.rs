@@ -53,6 +53,7 @@ mod explain;
 mod files;
 mod flame;
 mod functions;
+mod kernel_functions;
 mod kernel_places;
 mod library;
 mod lines;

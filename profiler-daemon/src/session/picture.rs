@@ -46,6 +46,8 @@ pub enum ExitMethod {
     Ret,
     /// The kernel's tracepoint of the end of a system call.
     SystemCall,
+    /// A probe at the return of a function of the kernel.
+    KernelFunction,
 }
 
 /// A place that a session has probes at.

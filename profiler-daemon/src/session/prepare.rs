@@ -157,12 +157,17 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
             .into_iter()
             .fold(error, |error, name| error.with("capability", name)));
     }
-    let tracepoint = |step: &&Step| matches!(step.place, Place::Tracepoint { .. });
+    let shows_others =
+        |step: &&Step| matches!(step.place, Place::Tracepoint { .. } | Place::KernelFunction(_));
     if caller.uid != 0
-        && let Some(step) = scope.steps.iter().find(tracepoint)
+        && let Some(step) = scope.steps.iter().find(shows_others)
     {
+        let what = match step.place {
+            Place::Tracepoint { .. } => "the records of tracepoints hold",
+            _ => "the parameters of the kernel's functions hold",
+        };
         let message = format!(
-            "{}: the records of tracepoints hold what is the kernel's and others', and are for root alone",
+            "{}: {what} what is the kernel's and others', and are for root alone",
             step.place
         );
         return Err(SessionError::new(Reason::PermissionDenied, message).with("role", "root"));

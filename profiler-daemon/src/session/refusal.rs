@@ -76,6 +76,7 @@ pub fn kernel_refusal(error: &KernelError) -> SessionError {
         | KernelError::TooManyValues(_)
         | KernelError::TooManyGates(_) => Reason::LimitReached,
         error if error.is_permission() => Reason::CapabilityMissing,
+        KernelError::KernelFunction { .. } => Reason::FunctionNotProbeable,
         error if error.is_gone() => Reason::TargetGone,
         _ => Reason::Kernel,
     };

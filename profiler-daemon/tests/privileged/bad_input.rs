@@ -249,7 +249,7 @@ fn a_scope_that_is_none() {
         ("<T as U>::f", 0),
         ("a/", 2),
         ("main.c:12/f", 9),
-        ("kernel:do_exit", 6),
+        ("kernel:", 7),
         ("syscall:", 8),
         ("syscall:read*", 8),
         ("tracepoint:sched", 16),

@@ -108,7 +108,7 @@ impl Target {
             },
             branch: None,
             gates: Gates::default(),
-            tracepoint: None,
+            of_kernel: None,
         };
         (spec, lowered)
     }

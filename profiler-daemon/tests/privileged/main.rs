@@ -22,6 +22,7 @@ mod harm;
 mod hit_stacks;
 mod hits;
 mod inlined;
+mod kernel_functions;
 mod killed;
 mod losses;
 mod many;

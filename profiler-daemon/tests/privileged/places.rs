@@ -16,14 +16,14 @@ use super::{
 };
 
 /// What the target made, by its own count.
-type Made = BTreeMap<String, u64>;
+pub type Made = BTreeMap<String, u64>;
 
-fn start() -> Fixture {
+pub fn start() -> Fixture {
     Fixture::start("places", &spec("places").args)
 }
 
 /// Lets it run to its end.
-fn finish(target: &mut Fixture) -> Made {
+pub fn finish(target: &mut Fixture) -> Made {
     target.say("go");
     let mut made = None;
     loop {
@@ -41,13 +41,13 @@ fn finish(target: &mut Fixture) -> Made {
 }
 
 /// A session that records everything.
-struct Traced {
+pub struct Traced {
     session: SessionInfo,
     batches: mpsc::Receiver<TraceBatch>,
 }
 
 impl Traced {
-    fn start(service: &Service, target: &Fixture, scope: &str, print: &[&str]) -> Self {
+    pub fn start(service: &Service, target: &Fixture, scope: &str, print: &[&str]) -> Self {
         let request = NewSession {
             capture: Some(Capture {
                 print: print.iter().map(|text| values::parse(text).unwrap()).collect(),
@@ -66,7 +66,7 @@ impl Traced {
     }
 
     /// Everything that was recorded; the last batch agrees with it.
-    fn end(mut self, service: &Service) -> (Vec<TracedHit>, TraceBatch) {
+    pub fn end(mut self, service: &Service) -> (Vec<TracedHit>, TraceBatch) {
         service.end(&self.session);
         let mut hits = Vec::new();
         let last = loop {
@@ -90,7 +90,7 @@ impl Traced {
     }
 }
 
-fn value(hit: &TracedHit, index: usize) -> String {
+pub fn value(hit: &TracedHit, index: usize) -> String {
     match &hit.values[index].reading {
         Reading::Ok(value) => value.to_string(),
         other => panic!("{}: {other:?}", hit.values[index].expression),

@@ -83,6 +83,8 @@ pub enum Place {
     },
     /// System calls of a name.
     SystemCall(String),
+    /// Calls of functions of the kernel.
+    KernelFunction(Name),
     /// A tracepoint of the kernel.
     Tracepoint {
         /// The folder that it is in.
@@ -102,6 +104,7 @@ impl Place {
             Self::Call { .. } => "a call",
             Self::Address { .. } => "an address",
             Self::SystemCall(_) => "a system call",
+            Self::KernelFunction(_) => "a function of the kernel",
             Self::Tracepoint { .. } => "a tracepoint",
         }
     }
@@ -116,7 +119,11 @@ impl Place {
     #[must_use]
     pub fn has_spans(&self) -> bool {
         match self {
-            Self::Function(_) | Self::Inlined(_) | Self::Call { .. } | Self::SystemCall(_) => true,
+            Self::Function(_)
+            | Self::Inlined(_)
+            | Self::Call { .. }
+            | Self::SystemCall(_)
+            | Self::KernelFunction(_) => true,
             Self::Line { .. } | Self::Branch { .. } | Self::Address { .. } | Self::Tracepoint { .. } => false,
         }
     }
@@ -124,7 +131,10 @@ impl Place {
     /// Whether it is the kernel's own, and not in a file of the target.
     #[must_use]
     pub fn is_of_kernel(&self) -> bool {
-        matches!(self, Self::SystemCall(_) | Self::Tracepoint { .. })
+        matches!(
+            self,
+            Self::SystemCall(_) | Self::KernelFunction(_) | Self::Tracepoint { .. }
+        )
     }
 }
 

@@ -171,7 +171,7 @@ impl<'a> Parser<'a> {
         Ok(Place::Function(name))
     }
 
-    /// A system call or a tracepoint, where the text begins with that word. A file may be called so, and have lines.
+    /// A system call, a function of the kernel or a tracepoint, where the text begins with that word. A file may be called so, and have lines.
     fn kernel_place(&mut self) -> Result<Option<Place>, ScopeError> {
         let is_name = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_digit() || c == ':');
         let mut begins_with = |word: &str| {
@@ -181,6 +181,14 @@ impl<'a> Parser<'a> {
         };
         if begins_with("syscall:") {
             return Ok(Some(Place::SystemCall(self.kernel_name("a system call")?)));
+        }
+        if begins_with("kernel:") {
+            return match self.peek() {
+                None | Some('/' | '[' | ':') => {
+                    Err(self.error("the name of a function of the kernel is missing"))
+                }
+                _ => Ok(Some(Place::KernelFunction(self.name()?))),
+            };
         }
         if !begins_with("tracepoint:") {
             return Ok(None);
@@ -365,13 +373,7 @@ impl<'a> Parser<'a> {
                 if after.is_some_and(|c| c.is_ascii_digit()) {
                     return self.error("one line is enough");
                 }
-                let kind = self.text[..self.at].trim_start();
-                match kind {
-                    "kernel" => self.error(
-                        "functions of the kernel are not supported in this version; syscall:NAME and tracepoint:CATEGORY:NAME are",
-                    ),
-                    _ => self.error("a single ':' is no part of a name; paths are separated by '::'"),
-                }
+                self.error("a single ':' is no part of a name; paths are separated by '::'")
             }
             '<' | '>' | '=' => self.error("a condition goes in brackets, as in f[>= p95]"),
             '"' => self.error("a name is either quoted as a whole or not at all"),

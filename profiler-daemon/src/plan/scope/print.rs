@@ -49,6 +49,10 @@ impl Display for Place {
                 f.write_str("syscall:")?;
                 path(f, name)
             }
+            Self::KernelFunction(name) => {
+                f.write_str("kernel:")?;
+                name.fmt(f)
+            }
             Self::Tracepoint { category, name } => {
                 f.write_str("tracepoint:")?;
                 path(f, category)?;

@@ -70,6 +70,14 @@ fn places_of_the_kernel() {
     );
     let (category, name) = ("block".to_owned(), "block_rq_issue".to_owned());
     assert_eq!(tracepoint.place, Place::Tracepoint { category, name });
+    let function = |name: &str| Place::KernelFunction(Name::Exact(name.to_owned()));
+    assert_eq!(step("kernel:vfs_read").place, function("vfs_read"));
+    let three = "kernel:ext4_*[>= p95]/kernel:foo.isra.0[count > 4]/tracepoint:a:b";
+    assert_eq!(parse(three).unwrap().to_string(), three);
+    assert_eq!(
+        step("kernel:ext4_*").place,
+        Place::KernelFunction(Name::Glob("ext4_*".to_owned()))
+    );
     // Functions and files may be called so.
     assert_eq!(
         step("syscall").place,
@@ -197,7 +205,9 @@ fn errors_point_at_the_character() {
     fails("a.c:1[n]", 7, "comparison");
     fails("a.c:1[n > ]", 10, "number");
     fails("a.c:1[n > 1", 5, "not closed");
-    fails("kernel:vfs_read", 6, "functions of the kernel");
+    fails("kernel:", 7, "name of a function of the kernel");
+    fails("kernel:/f", 7, "name of a function of the kernel");
+    fails("kernel:vfs:read", 10, "single ':'");
     fails("f[n >]", 5, "number");
     fails("f[n]", 3, "comparison");
     fails("f[>= p95", 1, "not closed");

@@ -38,6 +38,8 @@ pub struct Record {
     fields: Vec<Field>,
     /// The fields are a system call's arguments: words, whatever their types.
     of_call: bool,
+    /// They are a kernel function's parameters.
+    of_function: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,7 +73,37 @@ impl Record {
             id: id.trim().parse().ok()?,
             fields: fields.filter(|field| field.offset >= IN_COMMON).collect(),
             of_call: name.starts_with("sys_enter_"),
+            of_function: false,
         })
+    }
+
+    /// The parameters of a function of the kernel, where the program is handed the registers that it was entered with: name,
+    /// type, size and sign of each. Where they are not known, the registers as they are.
+    #[must_use]
+    pub fn of_function(parameters: Option<Vec<(String, String, u64, bool)>>) -> Self {
+        // In the order of the arguments: rdi, rsi, rdx, rcx, r8, r9.
+        const ARGUMENTS: [u64; 6] = [112, 104, 96, 88, 72, 64];
+        let parameters = parameters.unwrap_or_else(|| {
+            let all = 0..ARGUMENTS.len();
+            all.map(|number| (format!("arg{number}"), "long".to_owned(), WORD, true))
+                .collect()
+        });
+        let fields = parameters.into_iter().zip(ARGUMENTS);
+        Self {
+            id: 0,
+            fields: fields
+                .map(|((name, type_name, size, signed), offset)| Field {
+                    name,
+                    type_name,
+                    offset,
+                    size,
+                    signed,
+                    is_array: false,
+                })
+                .collect(),
+            of_call: false,
+            of_function: true,
+        }
     }
 
     /// The same, where the program is handed the registers that a system call was made with (`struct pt_regs`), and not
@@ -182,10 +214,12 @@ impl Record {
         let number = name
             .strip_prefix("arg")
             .and_then(|number| number.parse::<usize>().ok());
-        let argument = number.filter(|_| self.of_call).and_then(|number| {
-            let mut arguments = self.fields.iter().filter(|field| field.name != "__syscall_nr");
-            arguments.nth(number)
-        });
+        let argument = number
+            .filter(|_| self.of_call || self.of_function)
+            .and_then(|number| {
+                let mut arguments = self.fields.iter().filter(|field| field.name != "__syscall_nr");
+                arguments.nth(number)
+            });
         let found = self.fields.iter().find(|field| field.name == *name).or(argument);
         found.ok_or_else(|| Refusal::NoVariable {
             name: name.clone(),

@@ -359,7 +359,7 @@ fn between<'a>(outer: &Entry<'a>, inner: &Entry<'a>) -> Result<Vec<Entry<'a>>, R
 pub fn nearest(name: &str, mut names: Vec<String>) -> Vec<String> {
     names.sort();
     names.dedup();
-    names.sort_by_key(|other| distance(name, other));
+    names.sort_by_cached_key(|other| distance(name, other));
     names.truncate(MAX_NEAREST);
     names
 }

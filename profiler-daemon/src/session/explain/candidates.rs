@@ -326,6 +326,7 @@ fn attempt(
             | Place::Inlined(_)
             | Place::Address { .. }
             | Place::SystemCall(_)
+            | Place::KernelFunction(_)
             | Place::Tracepoint { .. } => {}
         }
         let step = Step {

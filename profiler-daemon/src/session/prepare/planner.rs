@@ -5,7 +5,7 @@ use super::{
         command::{Capture, Purpose},
         error::{Reason, SessionError},
         files::TargetFile,
-        kernel_places,
+        kernel_functions, kernel_places,
         lines::{self, PreparedLine},
         picture::ExitMethod,
         refusal::plan_refusal,
@@ -78,6 +78,9 @@ impl Planner<'_> {
             Place::SystemCall(name) => {
                 prepared.files = self.system_call(step, name)?;
             }
+            Place::KernelFunction(name) => {
+                prepared.files = self.kernel_functions(step, name)?;
+            }
             Place::Tracepoint { category, name } => {
                 prepared.lines = self.tracepoint(step, (category, name))?;
             }
@@ -128,6 +131,23 @@ impl Planner<'_> {
             });
         }
         Ok(prepared)
+    }
+
+    /// Functions of the kernel, for the threads of each process.
+    fn kernel_functions(&self, step: &Step, name: &Name) -> Result<Vec<PreparedFile>, SessionError> {
+        let by_links = self.ability.attach == AttachKind::Multi;
+        let functions = kernel_functions::find(name, by_links)?;
+        let prepare = |process: &Process| {
+            let sites = functions
+                .iter()
+                .map(|function| function.span(&step.place, &step.conditions, self.capture));
+            Ok(PreparedFile {
+                pid: process.pid(),
+                path: kernel_places::MODULE.into(),
+                sites: sites.collect::<Result<_, SessionError>>()?,
+            })
+        };
+        self.processes.iter().map(prepare).collect()
     }
 
     /// A tracepoint, for the threads of each process.
@@ -207,7 +227,7 @@ impl Planner<'_> {
     fn decision(&self, process: &Process, files: &[TargetFile]) -> Decision {
         let chosen = self.exit.map(|method| match method {
             ExitMethod::Return => Method::Return,
-            ExitMethod::Ret | ExitMethod::SystemCall => Method::Ret,
+            ExitMethod::Ret | ExitMethod::SystemCall | ExitMethod::KernelFunction => Method::Ret,
         });
         let hazards = Hazards::of(
             files

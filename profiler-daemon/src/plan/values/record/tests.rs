@@ -164,6 +164,37 @@ fn arguments_of_system_calls_are_in_registers() {
 }
 
 #[test]
+fn parameters_of_functions_are_in_registers() {
+    let parameter =
+        |name: &str, type_name: &str, size, signed| (name.to_owned(), type_name.to_owned(), size, signed);
+    let known = vec![
+        parameter("file", "struct file *", 8, false),
+        parameter("whence", "int", 4, true),
+        parameter("force", "bool", 1, false),
+        parameter("count", "size_t", 8, false),
+    ];
+    let mut bytes = vec![0; 168];
+    bytes[112..120].copy_from_slice(&0x1234_u64.to_le_bytes());
+    bytes[104..112].copy_from_slice(&0x7777_7777_ffff_ffff_u64.to_le_bytes());
+    bytes[96..104].copy_from_slice(&0x7701_u64.to_le_bytes());
+    bytes[88..96].copy_from_slice(&4096_u64.to_le_bytes());
+    bytes[64..72].copy_from_slice(&(-6_i64).to_le_bytes());
+    let mut memory = Memory(bytes);
+    let record = Record::of_function(Some(known));
+    for (name, value) in [
+        ("file", "0x1234"),
+        ("whence", "-1"),
+        ("arg1", "-1"),
+        ("force", "true"),
+        ("count", "4096"),
+    ] {
+        assert_eq!(shown(&record, &mut memory, name), value, "{name}");
+    }
+    assert!(record.lower(&parse("arg4").unwrap()).is_err());
+    assert_eq!(shown(&Record::of_function(None), &mut memory, "arg5"), "-6");
+}
+
+#[test]
 fn conditions_are_decided() {
     let record = Record::parse(SWITCH).unwrap();
     let mut memory = switch();
