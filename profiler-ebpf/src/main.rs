@@ -21,6 +21,7 @@
 
 mod atomic;
 mod emit;
+mod futex;
 mod gate;
 mod histogram;
 mod hit;

@@ -1,6 +1,7 @@
 //! The thread that names addresses. All records pass through it, so that a span's end stays behind its
 //! samples, and a slow look into debug information never holds up the session task.
 
+mod lock;
 mod wakers;
 
 use std::{

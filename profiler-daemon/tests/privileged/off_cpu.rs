@@ -434,9 +434,9 @@ fn a_wait_that_goes_on_is_in_the_tree_at_the_end() {
     for node in picture
         .nodes
         .iter()
-        .filter(|node| node.kind == waits::Kind::GoesOn)
+        .filter(|node| matches!(node.kind, waits::Kind::GoesOn(_)))
     {
-        let waits::Kind::Waited(place, waiting) = &picture.nodes[node.parent.unwrap()].kind else {
+        let waits::Kind::Waited(place, waiting, _) = &picture.nodes[node.parent.unwrap()].kind else {
             panic!("nothing but a wait goes on")
         };
         assert_eq!(*waiting, Waiting::Sleeping);

@@ -2,7 +2,7 @@
 
 use profiler_common::record::SpanRef;
 
-use super::{Walked, call_site, name_stack};
+use super::{Walked, call_site, lock, name_stack};
 use crate::{
     aggregate::waits::{Place, Wait, Waiting, Waker},
     kernel::{Activity, Interval, SharedStack},
@@ -32,7 +32,7 @@ pub(super) fn name_wait(
     };
     let ends_later = interval.goes_on && interval.woken_ns == interval.end_ns;
     let waker = match &interval.waker_stack {
-        _ if ends_later => Waker::GoesOn,
+        _ if ends_later => Waker::GoesOn(lock::holder(symbolizer, interval, stack, now_ns)),
         Some(stack) => name_waker(symbolizer, interval.waker, stack, now_ns),
         // It may have been an interrupt, which the thread beneath has nothing to do with.
         None => Waker::Unseen,
@@ -42,6 +42,7 @@ pub(super) fn name_wait(
             thread: (interval.tgid, interval.tid),
             place,
             waiting: waiting(interval.waited),
+            lock: lock::of(symbolizer, interval, now_ns),
             times: [interval.start_ns, interval.woken_ns, interval.end_ns],
             waker,
         },
