@@ -597,9 +597,10 @@ impl Owner {
             }
         };
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
+        session.note_losses_before(&running.engine, running.symbols.dropped());
         let info = session.info();
         tracing::info!(target: "audit", uid = caller.uid, session = name, pids = ?info.pids, scope = info.scope, "attached");
-        let takes_stacks = session.takes_stacks();
+        let takes_stacks = session.takes_stacks() || session.samples();
         self.sessions.insert(name, session);
         // The programs may have been loaded anew since the tables were asked for.
         if takes_stacks && let Err(error) = self.settle_sampler() {

@@ -40,6 +40,7 @@ use super::{
     },
     population::JoinedCalls,
     prepare::Prepared,
+    sampling::Sampling,
     spans::{SampledFrom, Spans, SpansPicture},
     steps::Steps,
     symbols::Dropped,
@@ -104,6 +105,8 @@ pub struct Session {
     /// One for each kind of frame that is watched: a few, each of bounded size.
     flames: BTreeMap<FlameKind, Flame>,
     explain: Option<Explain>,
+    /// What had been lost before it began.
+    before_explain: Sampling,
     pub explain_watchers: Watchers<ExplainPicture, ()>,
     pub latency_watchers: Watchers<LatencyPicture, ()>,
     pub flame_watchers: Watchers<FlamePicture, FlameVariant>,
@@ -183,6 +186,7 @@ impl Session {
             lease_until_ns: now_ns.saturating_add(terms.lease_ns),
             meter: Meter::new(now_ns),
             flames: BTreeMap::new(),
+            before_explain: Sampling::default(),
             explain: None,
             explain_watchers: Watchers::default(),
             latency_watchers: Watchers::default(),
@@ -359,7 +363,12 @@ impl Session {
             calls: self.call_views(),
             ..Times::default()
         };
-        of_flames.fold(of_spans.or(of_waits).or(of_calls), Times::or)
+        let of_explain = if self.explains() {
+            Times::WAITS_IN_SPANS
+        } else {
+            Times::default()
+        };
+        of_flames.fold(of_spans.or(of_waits).or(of_calls).or(of_explain), Times::or)
     }
 
     /// Whether samples are wanted.
@@ -368,6 +377,7 @@ impl Session {
             || !self.spans_watchers.is_empty()
             || self.watches_waits()
             || self.watches_calls()
+            || self.explains()
     }
 
     /// Whether the stacks of its hits are taken.

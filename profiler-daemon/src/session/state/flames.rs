@@ -19,11 +19,13 @@ impl Session {
     pub fn groupings(&self) -> impl Iterator<Item = Grouping> + '_ {
         let of_spans = self.spans.iter().flat_map(|_| Spans::GROUPINGS);
         let of_waits = self.waits.iter().map(|_| Grouping::Function);
+        let of_explain = self.explains().then_some(Grouping::Function);
         self.flames
             .keys()
             .map(|kind| kind.by)
             .chain(of_spans)
             .chain(of_waits)
+            .chain(of_explain)
     }
 
     /// Begins and ends flame graphs with their watchers.

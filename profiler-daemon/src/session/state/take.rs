@@ -60,6 +60,9 @@ impl Session {
                     if let Some(waits) = &mut self.waits {
                         waits.take(wait);
                     }
+                    if let Some(explain) = &mut self.explain {
+                        explain.take_wait(wait);
+                    }
                 }
                 Named::Caller { id, stacks } => {
                     if let Some(calls) = &mut self.calls {

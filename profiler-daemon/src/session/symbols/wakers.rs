@@ -6,7 +6,7 @@ use super::{Walked, call_site, lock, name_stack};
 use crate::{
     aggregate::waits::{Place, Wait, Waiting, Waker},
     kernel::{Activity, Interval, SharedStack},
-    symbolize::{FrameId, Groupings, Symbolizer},
+    symbolize::{Frame, FrameId, Groupings, Symbolizer},
 };
 
 /// An interval off the CPU whose waker was asked for.
@@ -15,6 +15,10 @@ pub struct NamedWait {
     pub wait: Wait,
     /// Spans that were open, outermost first.
     pub spans: Vec<SpanRef>,
+    /// The function that waited, and its caller.
+    pub functions: [Option<FrameId>; 2],
+    /// The same of the thread that ended it.
+    pub waker_functions: [Option<FrameId>; 2],
     /// It is known to the session alone that ends while it goes on.
     pub goes_on: bool,
 }
@@ -37,7 +41,19 @@ pub(super) fn name_wait(
         // It may have been an interrupt, which the thread beneath has nothing to do with.
         None => Waker::Unseen,
     };
+    let frames = symbolizer.frames();
+    let two = |place: &Place| {
+        let mut functions = innermost(frames, &place.stack);
+        [functions.next(), functions.next()]
+    };
+    let functions = two(&place);
+    let waker_functions = match &waker {
+        Waker::Thread { place, .. } => two(place),
+        Waker::Interrupt(_) | Waker::Unseen | Waker::GoesOn(_) => [None; 2],
+    };
     NamedWait {
+        functions,
+        waker_functions,
         wait: Wait {
             thread: (interval.tgid, interval.tid),
             place,
@@ -49,6 +65,31 @@ pub(super) fn name_wait(
         spans: interval.spans.clone(),
         goes_on: interval.goes_on,
     }
+}
+
+/// The functions of a stack that say something, innermost first: the program's own, and what it called. The stack is given root
+/// first.
+fn innermost<'a>(frames: &'a [Frame], stack: &'a [FrameId]) -> impl Iterator<Item = FrameId> + 'a {
+    let of = move |frame: &FrameId| frames.get(frame.0 as usize);
+    let is_kernel = move |frame: &&FrameId| of(frame).is_some_and(|frame| frame.kernel);
+    let is_library = move |frame: &&FrameId| of(frame).is_some_and(|frame| is_c_library(&frame.module));
+    let kernel = stack.iter().rev().take_while(is_kernel).count();
+    let library = stack.iter().rev().skip(kernel).take_while(is_library).count();
+    // The kernel's way to the wait, where there is no other; else what was called of the C library.
+    let skipped = if kernel == stack.len() {
+        0
+    } else if kernel + library == stack.len() {
+        kernel
+    } else {
+        kernel + library.saturating_sub(1)
+    };
+    stack.iter().rev().skip(skipped).copied()
+}
+
+fn is_c_library(file: &str) -> bool {
+    ["libc.", "libc-", "libpthread", "ld-musl"]
+        .iter()
+        .any(|library| file.starts_with(library))
 }
 
 fn waiting(activity: Activity) -> Option<Waiting> {
