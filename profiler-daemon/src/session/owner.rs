@@ -23,7 +23,7 @@ use super::{
     running::{MAX_RECORDS, OPENING_NS, Opening, Running, answer},
     spans::SpansPicture,
     state::{Session, Terms},
-    symbols::Symbols,
+    symbols::{Symbols, Wanted},
     system_calls::SyscallsPicture,
     timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
@@ -34,7 +34,7 @@ use crate::{
     follow::Following,
     kernel::{Ability, Engine, OffCpu, Times},
     plan::scope::Step,
-    symbolize::{Grouping, Groupings, SideLoaded},
+    symbolize::{Grouping, SideLoaded},
 };
 
 /// Time between looks at the ring buffer.
@@ -471,7 +471,7 @@ impl Owner {
                 opening: Vec::new(),
                 measuring: Vec::new(),
                 expected: Vec::new(),
-                groupings: Groupings::default(),
+                wanted: Wanted::default(),
                 overheads: HashMap::new(),
                 hit_costs: None,
                 keep_until_ns: 0,
@@ -722,7 +722,7 @@ impl Owner {
                 running.next_tick_ns = running.next_tick_ns.min(next_ns);
             }
         }
-        running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
+        running.wanted = self.sessions.values().map(Session::wanted).collect();
         running.drain(now_ns);
         let new_tables = running.following.tick(now_ns);
         while let Some(batch) = running.symbols.take() {
@@ -847,8 +847,8 @@ impl Owner {
         session.quiesce(&mut running.engine);
         let now_ns = monotonic_ns();
         session.read(&running.engine, now_ns);
-        running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
-        running.groupings.extend(session.groupings());
+        let sessions = self.sessions.values().chain([&session]);
+        running.wanted = sessions.map(Session::wanted).collect();
         let counts_calls = session.watches_calls();
         if counts_calls {
             running.end_turn(now_ns);

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_common::thread::OffCpu;
 use profiler_daemon::{
     aggregate::waits::{self, Waiting},
     kernel::Activity,
@@ -15,6 +16,7 @@ use profiler_daemon::{
 use serde_json::Value;
 
 use super::{
+    bpf,
     fixture::{Fixture, small_scale, spec},
     service::{ROOT, Service, time_under},
 };
@@ -383,6 +385,55 @@ fn many_calls_add_up_to_the_targets_clocks() {
         let times = span.times.expect("it was watched from the start");
         assert_eq!(times.iter().sum::<u64>(), span.duration_ns, "{span:?}");
     }
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn an_interval_whose_end_is_hidden_is_counted_and_not_drawn() {
+    const HIDDEN: u64 = 20;
+    let service = Service::start();
+    let mut target = Fixture::start("many_waits", &["1000".to_owned()]);
+    let session = service.attach(target.pid(), "").unwrap();
+    let began = Instant::now();
+    let mut pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::OffCpu);
+    target.say("go");
+    // As if the kernel had not told that the thread is back, which has been away since the machine was started. While it is
+    // on the CPU nothing is known of it, so that this succeeds, and its next departure finds it.
+    let thread = target.pid();
+    let hidden = OffCpu {
+        start_ns: 1,
+        woken_ns: 0,
+        stack: 0,
+        waker_stack: 0,
+        tgid: thread,
+        spans: 0,
+        state: 1,
+        waker_tid: 0,
+        waker_tgid: 0,
+        taking_ns: 0,
+        asks_waker: 0,
+        zero: 0,
+        lock: 0,
+    };
+    let maps = bpf::hash_maps(size_of::<u32>(), size_of::<OffCpu>());
+    // Of other sessions' programs at most one insertion succeeds.
+    let mut inserted = vec![0; maps.len()];
+    while inserted.iter().all(|count| *count < HIDDEN) {
+        for (map, count) in maps.iter().zip(&mut inserted) {
+            *count += u64::from(map.insert_new(&thread, &hidden));
+        }
+    }
+    finish(&mut target);
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    println!("{inserted:?}: {:?} of {}", picture.lost, picture.attempted);
+    let unseen = picture.lost.get("off_cpu_unseen").copied().unwrap_or(0);
+    // What is known is let go once, when it begins to be recorded.
+    assert!(unseen >= HIDDEN - 1, "{:?}", picture.lost);
+    assert!(picture.attempted >= unseen);
+    let drawn_ns: u64 = by_activity(&picture).into_values().sum();
+    assert!(u128::from(drawn_ns) <= began.elapsed().as_nanos(), "{drawn_ns}");
     assert_eq!(target.finish().status, Some(0));
 }
 

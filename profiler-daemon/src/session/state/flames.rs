@@ -8,24 +8,27 @@ use super::{
         picture::{FlameKind, FlameVariant},
         population::Population,
         spans::Spans,
-        symbols::Dropped,
+        symbols::{Dropped, Wanted},
     },
     Session,
 };
 use crate::{kernel::Engine, symbolize::Grouping};
 
 impl Session {
-    /// What the frames of its flame graphs and stacks stand for.
-    pub fn groupings(&self) -> impl Iterator<Item = Grouping> + '_ {
+    /// What is looked at of what is recorded.
+    pub fn wanted(&self) -> Wanted {
         let of_spans = self.spans.iter().flat_map(|_| Spans::GROUPINGS);
         let of_waits = self.waits.iter().map(|_| Grouping::Function);
         let of_explain = self.explains().then_some(Grouping::Function);
-        self.flames
-            .keys()
-            .map(|kind| kind.by)
-            .chain(of_spans)
-            .chain(of_waits)
-            .chain(of_explain)
+        let of_flames = self.flames.keys().map(|kind| kind.by);
+        Wanted {
+            groupings: of_flames
+                .chain(of_spans)
+                .chain(of_waits)
+                .chain(of_explain)
+                .collect(),
+            samples: !self.flames.is_empty() || self.spans.is_some(),
+        }
     }
 
     /// Begins and ends flame graphs with their watchers.
