@@ -1,6 +1,9 @@
 //! Who is waited for, against a target that says for how long.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use profiler_daemon::{
     aggregate::waits::{Kind, Locks, MAX_LOCKS, Node, Waiting},
@@ -342,6 +345,53 @@ fn locks_are_told_apart_by_their_address() {
     assert!(shown.values().all(|locks| *locks <= MAX_LOCKS[0]), "{shown:?}");
     println!("{others} other locks");
     assert!(others > 20 || small_scale(), "{others}");
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// Memory of this process that is in no file.
+fn own_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes: u64 = line.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
+    kilobytes << 10
+}
+
+#[test]
+#[ignore = "needs root"]
+fn many_threads_that_hand_over_take_bounded_memory() {
+    const MOST: u64 = 400 << 20;
+    let service = Service::start();
+    let (pairs, rounds) = if small_scale() { (100, 100) } else { (5000, 800) };
+    let args = [pairs, rounds, pairs.min(200), 5].map(|number: u32| number.to_string());
+    let mut target = Fixture::start("switches", &args);
+    let session = service.attach(target.pid(), "").unwrap();
+    let mut pictures = service.watch_waits(&session);
+    let before = own_memory();
+    target.say("go");
+    let has_finished = AtomicBool::new(false);
+    let mut most = 0;
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            target.truth();
+            has_finished.store(true, Ordering::Relaxed);
+        });
+        while !has_finished.load(Ordering::Relaxed) {
+            service.until(&mut pictures, |_| true);
+            most = most.max(own_memory().saturating_sub(before));
+        }
+    });
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let said: Vec<&str> = target.output.lines().collect();
+    println!(
+        "{said:?}: {} MiB at most, {} waits, lost {:?}",
+        most >> 20,
+        picture.total.waits,
+        picture.lost
+    );
+    assert!(picture.total.waits > 0);
+    Tree(&picture).assert_adds_up();
+    assert!(most < MOST, "{most}");
     assert_eq!(target.finish().status, Some(0));
 }
 
