@@ -478,7 +478,7 @@ impl Walked {
 struct RememberedStacks {
     of_samples: Remembered,
     of_hits: Remembered,
-    of_wakers: RememberedWakers,
+    wakers: RememberedWakers,
 }
 
 /// Names a record: one or more come of it.
@@ -584,7 +584,7 @@ fn name_interval(
         let functions = functions
             .get(..functions.len().saturating_sub(words))
             .unwrap_or_default();
-        let known = &mut remembered.of_wakers;
+        let known = &mut remembered.wakers;
         let wait = wakers::name_wait(symbolizer, known, interval, functions, now_ns);
         named.push(Named::Wait(Box::new(wait)));
     }
