@@ -282,7 +282,7 @@ fn locks_are_told_apart_by_their_address() {
     tree.assert_adds_up();
     // A slow machine may not have the time for all stacks.
     let is_behind = small_scale() && !picture.lost.is_empty();
-    let enter = tree.roots(|node| tree.is(node, "waited", "waiter", "enter"));
+    let enter = tree.roots(|node| tree.is(node, "waited", "waiter", "waiter"));
     let of_lock = |address: u64| -> Vec<usize> {
         let is = |at: &&usize| match picture.nodes[**at].kind {
             Kind::Waited(_, _, Locks::One(lock)) => lock.address == address,
