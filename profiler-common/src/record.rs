@@ -143,11 +143,14 @@ pub struct OffCpuHeader {
     pub asks_waker: u32,
     /// [`SharedStackHeader::id`] of who made it runnable, then; 0 where that was not taken.
     pub waker_stack: u64,
+    /// The address of the futex that it waited for: of a lock, a semaphore, a condition variable; 0 where it waited for
+    /// something else.
+    pub lock: u64,
 }
 
-assert_layout!(OffCpuHeader, size 72,
+assert_layout!(OffCpuHeader, size 80,
     kind at 0, spans at 4, tgid at 8, tid at 12, start_ns at 16, woken_ns at 24, end_ns at 32, stack at 40,
-    state at 48, waker_tid at 52, waker_tgid at 56, asks_waker at 60, waker_stack at 64);
+    state at 48, waker_tid at 52, waker_tgid at 56, asks_waker at 60, waker_stack at 64, lock at 72);
 
 /// States that a thread leaves the CPU in: bits of the kernel's (`include/linux/sched.h`).
 pub mod state {

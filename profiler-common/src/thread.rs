@@ -73,11 +73,14 @@ pub struct OffCpu {
     pub asks_waker: u32,
     /// Always 0.
     pub zero: u32,
+    /// [`crate::record::OffCpuHeader::lock`].
+    pub lock: u64,
 }
 
-assert_layout!(OffCpu, size 64,
+assert_layout!(OffCpu, size 72,
     start_ns at 0, woken_ns at 8, stack at 16, waker_stack at 24, tgid at 32, spans at 36, state at 40,
-    waker_tid at 44, waker_tgid at 48, taking_ns at 52, asks_waker at 56, zero at 60);
+    waker_tid at 44, waker_tgid at 48, taking_ns at 52, asks_waker at 56, zero at 60,
+    lock at 64);
 
 /// A thread's open spans, outermost first. From Linux 7.0 task storage has no room for more than 8 KiB.
 #[repr(C)]

@@ -28,6 +28,7 @@
 mod atomic;
 mod cost;
 mod emit;
+mod futex;
 mod gate;
 mod histogram;
 mod hit;

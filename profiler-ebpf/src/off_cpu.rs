@@ -19,6 +19,7 @@ use profiler_common::{
 
 use crate::{
     emit::{self, BPF_RB_NO_WAKEUP, Fill},
+    futex,
     maps::{self, HASHED_THREADS, OFF_CPU, OFF_CPU_SCRATCH, RING, TARGET_BITS, TARGETS, THREADS},
     open_spans::{self, Mode},
     plain::set,
@@ -99,6 +100,13 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         taking_ns: start_ns.wrapping_sub(begun_ns) as u32,
         asks_waker: u32::from(sampling.flags & Sampling::WAKERS != 0),
         zero: 0,
+        lock: if state & (record::state::PREEMPTED | record::state::INTERRUPTIBLE)
+            == record::state::INTERRUPTIBLE
+        {
+            futex::waited_for()
+        } else {
+            0
+        },
     };
     let thread = ids as u32;
     match OFF_CPU.insert(thread, &off, BPF_NOEXIST) {
@@ -184,6 +192,7 @@ pub fn come(task: *mut c_void, thread: u32) -> u32 {
         set!((*header).waker_tgid, off.waker_tgid);
         set!((*header).asks_waker, off.asks_waker);
         set!((*header).waker_stack, off.waker_stack);
+        set!((*header).lock, off.lock);
         if !state.is_null() {
             open_spans::write(state, (&raw mut (*record).spans).cast(), spans);
         }

@@ -230,7 +230,11 @@ fn send(ctx: *mut c_void, sample: &Sample, place: Place) -> bool {
     let out = scratch.cast::<u8>();
 
     let state = task::state();
-    let mode = if place.is_in_kernel() { Mode::Kernel } else { Mode::User };
+    let mode = if place.is_in_kernel() {
+        Mode::Kernel
+    } else {
+        Mode::User
+    };
     // SAFETY: a live map value, and this CPU's own.
     let depth = open_spans::live_depth(state, unsafe { &raw mut (*scratch).depth }, mode);
     if let Some(state) = state {

@@ -65,7 +65,7 @@ pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> Vec<Lin
         lines.push(Line::of(
             Style::Plain,
             format!(
-                "none of {} branches, calls and values tells slow calls from others",
+                "none of {} branches, calls, values and waits tells slow calls from others",
                 explained.judged
             ),
         ));
@@ -119,7 +119,8 @@ fn line(finding: &v1::Finding) -> Line {
     let (Some(slow), Some(other)) = (finding.slow_mean, finding.other_mean) else {
         return line;
     };
-    let (slow, other) = if finding.kind() == v1::finding::Kind::Call {
+    let is_time = matches!(finding.kind(), v1::finding::Kind::Call | v1::finding::Kind::Wait);
+    let (slow, other) = if is_time {
         (units::duration(slow), units::duration(other))
     } else {
         (mean(slow), mean(other))
@@ -149,7 +150,7 @@ pub fn progress(explained: &v1::WatchExplainResponse, elapsed: Duration) -> Stri
 #[must_use]
 pub fn summary(explained: &v1::WatchExplainResponse, elapsed: Duration) -> String {
     let mut text = format!(
-        "{:.1} s, looked at {} of {} calls and at {} branches, calls and values in them",
+        "{:.1} s, looked at {} of {} calls and at {} branches, calls, values and waits in them",
         elapsed.as_secs_f64(),
         units::count(explained.looked_at),
         units::count(explained.calls.max(explained.looked_at)),
@@ -307,7 +308,7 @@ pub(crate) mod tests {
         let text = summary(&response, Duration::from_secs(10));
         assert_eq!(
             text,
-            "10.0 s, looked at 842 of 900 calls and at 12 branches, calls and values in them; \
+            "10.0 s, looked at 842 of 900 calls and at 12 branches, calls, values and waits in them; \
              not looked at: g@f.c:3 and 1 more (in place of a return)"
         );
     }

@@ -54,6 +54,7 @@ fn finding(finding: &v1::Finding) -> Value {
     let kind = match finding.kind() {
         v1::finding::Kind::Branch => "branch",
         v1::finding::Kind::Call => "call",
+        v1::finding::Kind::Wait => "wait",
         v1::finding::Kind::Value | v1::finding::Kind::Unspecified => "value",
     };
     let mut object = json!({
@@ -67,7 +68,7 @@ fn finding(finding: &v1::Finding) -> Value {
         "next_cpu_share": finding.next_cpu_share,
     });
     if let (Some(slow), Some(other)) = (finding.slow_mean, finding.other_mean) {
-        if finding.kind() == v1::finding::Kind::Call {
+        if matches!(finding.kind(), v1::finding::Kind::Call | v1::finding::Kind::Wait) {
             object["slow_mean_ns"] = nanoseconds(slow);
             object["other_mean_ns"] = nanoseconds(other);
         } else {

@@ -1,6 +1,6 @@
 //! The tree of waits for people: who waited, who ended that, and what that one did meanwhile.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use profiler_proto::v1::{self, WaitKind};
 
@@ -41,6 +41,20 @@ pub fn waits(state: &WaitsState) -> Vec<Line> {
                 below.reverse();
                 pending.append(&mut below);
             }
+            Pending::OfLock(number, depth) => {
+                if let Some(node) = state.node(number) {
+                    lines.push(of_lock(state, node, depth - 1));
+                }
+                let mut below = parts(state, number, depth);
+                below.reverse();
+                pending.append(&mut below);
+            }
+            Pending::Locks(nodes, depth) => {
+                lines.extend(of_locks(state, &nodes, depth - 1));
+                let mut below = locks(state, &nodes, depth);
+                below.reverse();
+                pending.append(&mut below);
+            }
         }
     }
     lines
@@ -50,23 +64,91 @@ pub fn waits(state: &WaitsState) -> Vec<Line> {
 enum Pending {
     /// A node and all below it, at a depth.
     Node(usize, usize),
+    /// The same, below a line that says where it was waited.
+    OfLock(usize, usize),
+    /// Waits at one place for several locks, longest first.
+    Locks(Vec<usize>, usize),
     Line(Line),
+}
+
+impl Pending {
+    /// Waits at one place.
+    fn of(nodes: Vec<usize>, depth: usize) -> Self {
+        match *nodes {
+            [node] => Self::Node(node, depth),
+            _ => Self::Locks(nodes, depth),
+        }
+    }
+}
+
+/// The nodes below one that are at the same place, but for the lock, together; longest first.
+fn places(state: &WaitsState, number: usize) -> Vec<(u64, Vec<usize>)> {
+    let mut at_place = HashMap::new();
+    let mut places: Vec<(u64, Vec<usize>)> = Vec::new();
+    for number in state.below(number) {
+        let Some(node) = state.node(*number) else { continue };
+        let place = (node.kind(), &node.thread, node.waiting, &node.stack);
+        let is_for_lock = node.lock.is_some() || node.other_locks > 0;
+        let at = if is_for_lock {
+            *at_place.entry(place).or_insert(places.len())
+        } else {
+            places.len()
+        };
+        if at == places.len() {
+            places.push((0, Vec::new()));
+        }
+        if let Some((time_ns, nodes)) = places.get_mut(at) {
+            *time_ns += node.time_ns;
+            nodes.push(*number);
+        }
+    }
+    places.sort_by_key(|(time_ns, _)| std::cmp::Reverse(*time_ns));
+    places
+}
+
+/// A line for each lock, and the rest in one.
+fn locks(state: &WaitsState, nodes: &[usize], depth: usize) -> Vec<Pending> {
+    let time_ns = |number: &usize| state.node(*number).map_or(0, |node| node.time_ns);
+    let mut nodes = nodes.to_vec();
+    nodes.sort_by_key(|number| std::cmp::Reverse(time_ns(number)));
+    let shown = nodes.partition_point(|number| is_large(state, time_ns(number)));
+    let (large, small) = nodes.split_at(shown);
+    let mut lines: Vec<Pending> = large
+        .iter()
+        .map(|number| Pending::OfLock(*number, depth + 1))
+        .collect();
+    let rest_ns: u64 = small.iter().map(time_ns).sum();
+    if is_large(state, rest_ns) {
+        let others = small.iter().filter_map(|number| state.node(*number));
+        let count: u64 = others.map(|node| u64::from(node.other_locks.max(1))).sum();
+        let line = numbers(state, rest_ns, None, depth).and(Style::Faint, other_locks(count));
+        lines.push(Pending::Line(line));
+    }
+    lines
+}
+
+fn other_locks(count: u64) -> String {
+    match count {
+        1 => "[1 other lock]".to_owned(),
+        _ => format!("[{} other locks]", units::count(count)),
+    }
+}
+
+fn is_large(state: &WaitsState, time_ns: u64) -> bool {
+    units::ratio(time_ns, state.waited_ns) >= SMALLEST
 }
 
 /// What is below a node, longest first, and the rest in a line.
 fn parts(state: &WaitsState, number: usize, depth: usize) -> Vec<Pending> {
-    let time_ns = |number: &usize| state.node(*number).map_or(0, |node| node.time_ns);
-    let mut below = state.below(number).to_vec();
-    below.sort_by_key(|number| std::cmp::Reverse(time_ns(number)));
-    let is_large = |time_ns: u64| units::ratio(time_ns, state.waited_ns) >= SMALLEST;
-    let shown = below.partition_point(|number| is_large(time_ns(number)));
-    let (large, small) = below.split_at(shown);
+    let mut large = places(state, number);
+    let shown = large.partition_point(|(time_ns, _)| is_large(state, *time_ns));
+    let small = large.split_off(shown);
+    let rest_ns: u64 = small.iter().map(|(time_ns, _)| time_ns).sum();
     let mut parts: Vec<Pending> = large
-        .iter()
-        .map(|number| Pending::Node(*number, depth + 1))
+        .into_iter()
+        .map(|(_, nodes)| Pending::of(nodes, depth + 1))
         .collect();
-    let rest_ns: u64 = small.iter().map(time_ns).sum();
-    if is_large(rest_ns) {
+    if is_large(state, rest_ns) {
         let more = format!("… {} more", units::count(small.len() as u64));
         let line = numbers(state, rest_ns, None, depth).and(Style::Faint, more);
         parts.push(Pending::Line(line));
@@ -77,7 +159,7 @@ fn parts(state: &WaitsState, number: usize, depth: usize) -> Vec<Pending> {
         || if number == 0 { unplaced_ns(state) } else { 0 },
         |node| node.not_followed_ns,
     );
-    if is_large(unfollowed_ns) {
+    if is_large(state, unfollowed_ns) {
         let line = numbers(state, unfollowed_ns, None, depth).and(Style::Faint, "[not followed]");
         parts.push(Pending::Line(line));
     }
@@ -106,6 +188,39 @@ fn numbers(state: &WaitsState, time_ns: u64, count: Option<u64>, depth: usize) -
     Line::of(Style::Faint, text)
 }
 
+/// A line of waits at one place for several locks.
+fn of_locks(state: &WaitsState, nodes: &[usize], depth: usize) -> Option<Line> {
+    let nodes = || nodes.iter().filter_map(|number| state.node(*number));
+    let first = nodes().next()?;
+    let time_ns = nodes().map(|node| node.time_ns).sum();
+    let count = nodes().map(|node| node.count).sum();
+    let line =
+        numbers(state, time_ns, Some(count), depth).and(Style::Strong, terminal(&first.thread).into_owned());
+    let how = waiting(first.waiting());
+    Some(line.and(Style::Plain, format!(" [{how}] {}", place(state, first))))
+}
+
+/// The line of one of these locks.
+fn of_lock(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
+    let threads = match node.threads {
+        0 | 1 => String::new(),
+        threads => format!(" ({threads} threads)"),
+    };
+    numbers(state, node.time_ns, Some(node.count), depth)
+        .and(Style::Strong, lock(node).unwrap_or_default())
+        .and(Style::Plain, threads)
+}
+
+/// What a node is for in memory, where that is known.
+fn lock(node: &v1::WaitNode) -> Option<String> {
+    match &node.lock {
+        Some(lock) if lock.name.is_empty() => Some(format!("[lock {:#x}]", lock.address)),
+        Some(lock) => Some(format!("[lock {}]", terminal(&lock.name))),
+        None if node.other_locks > 0 => Some(other_locks(node.other_locks.into())),
+        None => None,
+    }
+}
+
 fn line(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
     let line = numbers(state, node.time_ns, Some(node.count), depth);
     let who = || {
@@ -118,8 +233,9 @@ fn line(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
     match node.kind() {
         WaitKind::Waited => {
             let how = waiting(node.waiting());
+            let lock = lock(node).map_or_else(String::new, |lock| format!("{lock} "));
             line.and(Style::Strong, who())
-                .and(Style::Plain, format!(" [{how}] {}", place(state, node)))
+                .and(Style::Plain, format!(" [{how}] {lock}{}", place(state, node)))
         }
         WaitKind::Woken => {
             let whose = if node.outside { ", of another process" } else { "" };
@@ -132,7 +248,10 @@ fn line(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
             .and(Style::Plain, format!("[interrupt] {}", place(state, node))),
         WaitKind::Ran => line.and(Style::Plain, "[ran]"),
         WaitKind::Runnable => line.and(Style::Plain, "[runnable] waited for a CPU"),
-        WaitKind::GoesOn => line.and(Style::Plain, "[goes on]"),
+        WaitKind::GoesOn if node.thread.is_empty() => line.and(Style::Plain, "[goes on]"),
+        WaitKind::GoesOn => line
+            .and(Style::Plain, "[goes on] held by ")
+            .and(Style::Strong, terminal(&node.thread).into_owned()),
         WaitKind::Unseen | WaitKind::Unspecified => line.and(Style::Faint, "[not seen who ended it]"),
     }
 }
@@ -268,6 +387,10 @@ pub(crate) mod tests {
             nodes: vec![
                 v1::WaitNode {
                     threads: 20,
+                    lock: Some(v1::Lock {
+                        address: 0x7f00,
+                        name: "till".into(),
+                    }),
                     ..node(0, WaitKind::Waited, "clerk-*", &[1, 2, 3, 4, 5], 100_000_000)
                 },
                 v1::WaitNode {
@@ -306,13 +429,94 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn waits_at_one_place_are_told_apart_by_the_lock() {
+        let frame = v1::Frame {
+            id: 1,
+            function: "enter".into(),
+            ..Default::default()
+        };
+        let waited = |name: &str, other_locks, time_ns| v1::WaitNode {
+            kind: WaitKind::Waited.into(),
+            thread: "clerk-*".into(),
+            waiting: v1::Waiting::Sleeping.into(),
+            stack: vec![1],
+            time_ns,
+            count: 10,
+            threads: 3,
+            lock: (other_locks == 0).then(|| v1::Lock {
+                address: 0x7f00,
+                name: name.into(),
+            }),
+            other_locks,
+            ..Default::default()
+        };
+        let below = |parent, kind: WaitKind, thread: &str, time_ns| v1::WaitNode {
+            parent,
+            kind: kind.into(),
+            thread: thread.into(),
+            time_ns,
+            count: 1,
+            ..Default::default()
+        };
+        let of = |nodes: Vec<v1::WaitNode>| {
+            let mut state = WaitsState::default();
+            let message = v1::WatchWaitsResponse {
+                waits: 1,
+                waited_ns: nodes
+                    .iter()
+                    .map(|node| if node.parent == 0 { node.time_ns } else { 0 })
+                    .sum(),
+                nodes,
+                frames: vec![frame.clone()],
+                ..Default::default()
+            };
+            state.apply(message).unwrap();
+            let lines = waits(&state);
+            let text = lines
+                .iter()
+                .skip(1)
+                .map(|line| line.text().chars().skip(30).collect());
+            text.collect::<Vec<String>>()
+        };
+        let one = of(vec![
+            waited("rows+8", 0, 1000),
+            below(1, WaitKind::GoesOn, "keeper (7)", 600),
+            below(1, WaitKind::Unseen, "", 400),
+        ]);
+        assert_eq!(
+            one,
+            [
+                "clerk-* (3 threads) [sleeping] [lock rows+8] enter",
+                "  [goes on] held by keeper (7)",
+                "  [not seen who ended it]",
+            ]
+        );
+        let several = of(vec![
+            waited("", 70, 100_000),
+            waited("rows\x1b[2J", 0, 200_000),
+            below(2, WaitKind::GoesOn, "", 200_000),
+            waited("", 0, 100),
+            waited("few", 0, 300),
+        ]);
+        assert_eq!(
+            several,
+            [
+                "clerk-* [sleeping] enter",
+                "  [lock rows\\u{1b}[2J] (3 threads)",
+                "    [goes on]",
+                "  [70 other locks] (3 threads)",
+            ]
+        );
+    }
+
+    #[test]
     fn each_wait_is_above_what_it_was_for() {
         let lines: Vec<String> = waits(&sample()).iter().map(Line::text).collect();
         assert_eq!(
             lines,
             [
                 "   share       time    times  thread: where",
-                "   66.7%     100 ms       20  clerk-* (20 threads) [sleeping] pthread_mutex_lock < enter < main",
+                "   66.7%     100 ms       20  clerk-* (20 threads) [sleeping] [lock till] pthread_mutex_lock < enter < main",
                 "   60.0%    90.0 ms       20    for keeper\\u{1b}[2J: woken at leave",
                 "   46.3%    69.5 ms       20      [ran]",
                 "   13.3%    20.0 ms               [not followed]",

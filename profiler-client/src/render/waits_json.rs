@@ -42,7 +42,17 @@ fn object(state: &WaitsState, id: usize, node: &v1::WaitNode) -> Value {
         WaitKind::GoesOn => "goes_on",
         WaitKind::Unseen | WaitKind::Unspecified => "unseen",
     };
-    let of_thread = matches!(node.kind(), WaitKind::Waited | WaitKind::Woken);
+    let of_thread = match node.kind() {
+        WaitKind::Waited | WaitKind::Woken => true,
+        WaitKind::GoesOn => !node.thread.is_empty(),
+        _ => false,
+    };
+    let lock = node.lock.as_ref().map(|lock| {
+        json!({
+            "address": format!("{:#x}", lock.address),
+            "symbol": (!lock.name.is_empty()).then_some(&lock.name),
+        })
+    });
     json!({
         "type": "wait",
         "schema": SCHEMA,
@@ -53,6 +63,8 @@ fn object(state: &WaitsState, id: usize, node: &v1::WaitNode) -> Value {
         "threads": node.threads,
         "outside": node.outside,
         "activity": (node.kind() == WaitKind::Waited).then(|| waiting(node.waiting())),
+        "lock": lock,
+        "other_locks": node.other_locks,
         "time_ns": integer(node.time_ns),
         "not_followed_ns": integer(node.not_followed_ns),
         "count": integer(node.count),
@@ -84,6 +96,10 @@ mod tests {
         assert_eq!(
             (&objects[1]["parent"], &objects[1]["activity"]),
             (&json!(1), &Value::Null)
+        );
+        assert_eq!(
+            (&objects[0]["lock"], &objects[1]["lock"]),
+            (&json!({"address": "0x7f00", "symbol": "till"}), &Value::Null)
         );
         assert_eq!(objects[4]["outside"], true);
         assert_eq!(objects[6]["frames"][0]["function"], "hrtimer_wakeup");

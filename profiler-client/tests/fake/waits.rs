@@ -27,6 +27,10 @@ pub fn waits(update: usize, why: Option<&str>) -> v1::WatchWaitsResponse {
             v1::WaitNode {
                 waiting: Waiting::Sleeping.into(),
                 threads: 20,
+                lock: Some(v1::Lock {
+                    address: 0x1000,
+                    name: "till".into(),
+                }),
                 ..node(0, WaitKind::Waited, "clerk-*", &[1])
             },
             node(1, WaitKind::Woken, "keeper\x1b[31m", &[2]),

@@ -23,7 +23,7 @@ fn what_slow_calls_do_is_said() {
     );
     let next = "look at those: 'handle[> 1.5ms]";
     assert!(said.stdout().contains(next), "{}", said.stdout());
-    said.says("branches, calls and values in them");
+    said.says("branches, calls, values and waits in them");
 
     let objects = explain(&["handle[> 1500us]", "--duration", "3", "--json"])
         .status(0)

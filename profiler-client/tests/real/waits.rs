@@ -126,7 +126,8 @@ fn the_tree_leads_to_the_culprit() {
     };
     let queue = at("clerk-* (");
     assert!(
-        lines[queue].contains("[sleeping] ") && lines[queue].contains("pthread_mutex_lock < enter < "),
+        lines[queue].contains("[sleeping] [lock till] ")
+            && lines[queue].contains("pthread_mutex_lock < enter < "),
         "{text}"
     );
     // Nothing else waits in these calls.

@@ -17,7 +17,7 @@ fn the_tree_comes_once_at_the_end() {
     assert_eq!(
         tree,
         [
-            "clerk-* (20 threads) [sleeping] enter",
+            "clerk-* (20 threads) [sleeping] [lock till] enter",
             "  for keeper\\u{1b}[31m: woken at leave",
             "    [ran]",
         ]
@@ -50,6 +50,7 @@ fn an_object_a_node_and_a_summary() {
     let types: Vec<&Value> = objects.iter().map(|object| &object["type"]).collect();
     assert_eq!(types, ["wait", "wait", "wait", "summary"]);
     assert_eq!(objects[1]["frames"][0]["function"], "leave");
+    assert_eq!(objects[0]["lock"], json!({"address": "0x1000", "symbol": "till"}));
     assert_eq!(objects[3]["lost"], json!({"off_cpu_yielded": 5}));
 }
 

@@ -44,6 +44,8 @@ pub struct Call {
     pub known: u32,
     /// Amounts by the order of its round; not a number where unknown.
     pub amounts: Box<[f64]>,
+    /// How long it waited for what, by the features of such; 0 for those that it has not. `None` where that is unknown.
+    pub waits: Option<Box<[(usize, f64)]>>,
 }
 
 /// What a statement says of a call.
@@ -68,6 +70,8 @@ pub enum Kind {
     Amount,
     /// As [`Self::Amount`], of a time: a bound has three significant digits.
     Time,
+    /// As [`Self::Time`], of [waits](Call::waits).
+    Wait,
     /// Which one it is.
     Choice,
 }
@@ -181,7 +185,7 @@ impl Study {
     /// too few calls are left out.
     #[must_use]
     pub fn findings(&self, kinds: &[Kind], is_slow: impl Fn(u64) -> bool) -> Vec<Finding> {
-        let columns = self.columns(kinds.len(), is_slow);
+        let columns = self.columns(kinds, is_slow);
         let judged: Vec<_> = columns
             .iter()
             .zip(kinds)
@@ -197,7 +201,8 @@ impl Study {
                 slow,
                 other,
                 difference: difference(slow.estimate(z), other.estimate(z)),
-                means: matches!(kinds.get(feature), Some(Kind::Amount | Kind::Time)).then(|| column.means()),
+                means: matches!(kinds.get(feature), Some(Kind::Amount | Kind::Time | Kind::Wait))
+                    .then(|| column.means()),
             })
             .collect();
         findings.sort_by(|a, b| {
@@ -207,8 +212,10 @@ impl Study {
         findings
     }
 
-    fn columns(&self, features: usize, is_slow: impl Fn(u64) -> bool) -> Vec<Column> {
-        let mut columns = vec![Column::default(); features];
+    fn columns(&self, kinds: &[Kind], is_slow: impl Fn(u64) -> bool) -> Vec<Column> {
+        let mut columns = vec![Column::default(); kinds.len()];
+        let waits = kinds.iter().enumerate().filter(|(_, kind)| **kind == Kind::Wait);
+        let waits: Vec<usize> = waits.map(|(feature, _)| feature).collect();
         for call in &self.calls {
             let Some(round) = usize::try_from(call.round)
                 .ok()
@@ -230,7 +237,14 @@ impl Study {
                 )
             });
             let amounts = round.amounts.iter().copied().zip(call.amounts.iter().copied());
-            for (feature, value) in flags.chain(amounts) {
+            let waited = call.waits.as_deref().into_iter().flat_map(|waited| {
+                let time_of = |feature: &usize| {
+                    let time = waited.iter().find(|(known, _)| known == feature);
+                    (*feature, time.map_or(0.0, |(_, time_ns)| *time_ns))
+                };
+                waits.iter().map(time_of)
+            });
+            for (feature, value) in flags.chain(amounts).chain(waited) {
                 if let Some(column) = columns.get_mut(feature).filter(|_| !value.is_nan()) {
                     let side = if slow { &mut column.slow } else { &mut column.other };
                     side.push(value);
@@ -312,7 +326,7 @@ impl Column {
             return None;
         }
         let mut statement = choose(half(&self.slow, 0), half(&self.other, 0), kind)?;
-        if kind == Kind::Time {
+        if matches!(kind, Kind::Time | Kind::Wait) {
             statement = statement.rounded();
         }
         Some((

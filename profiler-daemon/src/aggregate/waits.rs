@@ -6,7 +6,8 @@
 //!
 //! Waits at one place behind each other are one queue: of twenty threads behind a lock each is woken by the one before,
 //! which waited for that lock too. What a thread waited while the one before it was still in the queue is laid at the
-//! door of whoever woke that one.
+//! door of whoever woke that one. Behind one lock are those who wait for it, wherever they do; what else is waited for is
+//! told apart by the places.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -42,8 +43,11 @@ const STEPS_AT_ONCE: u64 = STEPS_PER_S / 4;
 /// Stacks that are told apart.
 const MAX_STACKS: usize = 16_384;
 
-/// Threads that are counted at a node.
+/// Threads that are counted at a node, and locks that it stands for.
 pub const MAX_COUNTED: usize = 256;
+
+/// Locks that have a node each, of one place where they are waited for: at the top, and below.
+pub const MAX_LOCKS: [usize; 2] = [64, 8];
 
 /// A process and a thread of it.
 pub type Thread = (u32, u32);
@@ -57,6 +61,34 @@ pub enum Waiting {
     Uninterruptible,
     /// It was stopped.
     Stopped,
+}
+
+/// What is waited for in memory: a lock, a semaphore, a condition variable.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Lock {
+    /// Whose memory it is in.
+    pub process: u32,
+    /// Where.
+    pub address: u64,
+    /// What lies there, where it has a name.
+    pub name: Option<FrameId>,
+}
+
+impl Lock {
+    fn is(self, other: Self) -> bool {
+        (self.process, self.address) == (other.process, other.address)
+    }
+}
+
+/// What of memory a node is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Locks {
+    /// Nothing, or it is not known.
+    None,
+    /// One.
+    One(Lock),
+    /// Those that have no node of their own.
+    Others,
 }
 
 /// What a thread is called, and a stack of it.
@@ -73,8 +105,8 @@ pub struct Place {
 pub enum Waker {
     /// It was not seen.
     Unseen,
-    /// Nobody yet.
-    GoesOn,
+    /// Nobody yet; who holds the lock, where it is known.
+    GoesOn(Option<FrameId>),
     /// An interrupt, in this function.
     Interrupt(FrameId),
     /// A thread, and what it ran when it did so.
@@ -97,6 +129,8 @@ pub struct Wait {
     pub place: Place,
     /// What it did until it could run; `None` where it could run all the time.
     pub waiting: Option<Waiting>,
+    /// What for, in memory.
+    pub lock: Option<Lock>,
     /// When it left the CPU, could run again, and did.
     pub times: [u64; 3],
     /// Who made it runnable.
@@ -106,16 +140,16 @@ pub struct Wait {
 /// What a node stands for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Kind {
-    /// Threads waited there.
-    Waited(Place, Waiting),
+    /// Threads waited there, for these locks.
+    Waited(Place, Waiting, Locks),
     /// The wait above was ended by a thread that ran this; whether it is one of the target's.
     Woken(Place, bool),
     /// It was ended by an interrupt, in this function.
     Interrupt(FrameId),
     /// Nobody was seen to end it.
     Unseen,
-    /// It had not ended when it was looked at.
-    GoesOn,
+    /// It had not ended when it was looked at; who held the lock, where it is known.
+    GoesOn(Option<FrameId>),
     /// The thread above ran.
     Ran,
     /// It could run, and waited for a CPU.
@@ -139,6 +173,8 @@ pub struct Node {
     pub longest_ns: u64,
     /// Threads that waited, woke or ran there, up to [`MAX_COUNTED`].
     pub threads: usize,
+    /// Locks that it stands for, where they are [others](Locks::Others), up to [`MAX_COUNTED`].
+    pub other_locks: usize,
 }
 
 /// A [`Place`] whose stack has a number.
@@ -151,11 +187,11 @@ struct Spot {
 /// A [`Kind`] whose stack has a number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Key {
-    Waited(Spot, Waiting),
+    Waited(Spot, Waiting, Locks),
     Woken(Spot, bool),
     Interrupt(FrameId),
     Unseen,
-    GoesOn,
+    GoesOn(Option<FrameId>),
     Ran,
     Runnable,
 }
@@ -169,13 +205,15 @@ struct Kept {
     count: u64,
     longest_ns: u64,
     threads: BTreeSet<Thread>,
+    /// Of [others](Locks::Others), by process and address.
+    other_locks: BTreeSet<(u32, u64)>,
 }
 
 /// Who ended a wait that is remembered.
 #[derive(Clone, Copy)]
 enum By {
     Unseen,
-    GoesOn,
+    GoesOn(Option<FrameId>),
     Interrupt(FrameId),
     Thread {
         thread: Thread,
@@ -190,6 +228,7 @@ struct Remembered {
     times: [u64; 3],
     spot: Spot,
     waiting: Option<Waiting>,
+    lock: Option<Lock>,
     by: By,
 }
 
@@ -239,11 +278,11 @@ impl Stacks {
 
     fn kind(&self, key: Key) -> Kind {
         match key {
-            Key::Waited(spot, waiting) => Kind::Waited(self.place(spot), waiting),
+            Key::Waited(spot, waiting, locks) => Kind::Waited(self.place(spot), waiting, locks),
             Key::Woken(spot, is_own) => Kind::Woken(self.place(spot), is_own),
             Key::Interrupt(function) => Kind::Interrupt(function),
             Key::Unseen => Kind::Unseen,
-            Key::GoesOn => Kind::GoesOn,
+            Key::GoesOn(held_by) => Kind::GoesOn(held_by),
             Key::Ran => Kind::Ran,
             Key::Runnable => Kind::Runnable,
         }
@@ -298,6 +337,8 @@ pub struct Waits {
     off_at_first: HashSet<Thread>,
     nodes: Vec<Kept>,
     by_key: HashMap<(Option<usize>, Key), usize>,
+    /// Locks that have a node each, of a place below a node.
+    locks: HashMap<(Option<usize>, Spot, Waiting), usize>,
     steps: Steps,
     total: Total,
 }
@@ -326,6 +367,7 @@ struct Part {
     to_ns: u64,
     spot: Spot,
     waiting: Waiting,
+    lock: Option<Lock>,
     by: By,
     /// Whose it is.
     thread: Thread,
@@ -334,6 +376,16 @@ struct Part {
 impl Part {
     fn length_ns(&self) -> u64 {
         self.to_ns - self.from_ns
+    }
+
+    /// Whether it is for the same as another.
+    fn is_in_queue_of(&self, other: &Self) -> bool {
+        let same = match (self.lock, other.lock) {
+            (Some(lock), Some(other)) => lock.is(other),
+            (None, None) => self.spot == other.spot,
+            _ => false,
+        };
+        same && self.waiting == other.waiting
     }
 }
 
@@ -353,7 +405,7 @@ impl Waits {
     pub fn take(&mut self, wait: &Wait, asked: bool) {
         let by = match &wait.waker {
             Waker::Unseen => By::Unseen,
-            Waker::GoesOn => By::GoesOn,
+            Waker::GoesOn(held_by) => By::GoesOn(*held_by),
             Waker::Interrupt(function) => By::Interrupt(*function),
             Waker::Thread {
                 thread,
@@ -369,6 +421,7 @@ impl Waits {
             times: wait.times,
             spot: self.stacks.spot(&wait.place),
             waiting: wait.waiting,
+            lock: wait.lock,
             by,
         };
         self.steps.pass(wait.times[2]);
@@ -399,6 +452,7 @@ impl Waits {
             count: kept.count,
             longest_ns: kept.longest_ns,
             threads: kept.threads.len(),
+            other_locks: kept.other_locks.len(),
         };
         self.nodes.iter().map(node).collect()
     }
@@ -420,6 +474,7 @@ impl Waits {
             to_ns,
             spot: wait.spot,
             waiting,
+            lock: wait.lock,
             by: wait.by,
             thread,
         };
@@ -433,10 +488,34 @@ impl Waits {
 
     /// Adds a wait, and what it was for.
     fn add_wait(&mut self, parent: Option<usize>, part: Part, depth: usize, steps: &mut u64) {
-        let key = Key::Waited(part.spot, part.waiting);
+        let locks = self.locks(parent, &part);
+        let key = Key::Waited(part.spot, part.waiting, locks);
         if let Some(node) = self.add(parent, key, part.length_ns(), part.thread) {
+            if let (Locks::Others, Some(lock), Some(kept)) = (locks, part.lock, self.nodes.get_mut(node))
+                && kept.other_locks.len() < MAX_COUNTED
+            {
+                kept.other_locks.insert((lock.process, lock.address));
+            }
             self.follow(node, part, depth, steps);
         }
+    }
+
+    /// Whether the lock of a wait has a node of its own, or is one of the others.
+    fn locks(&mut self, parent: Option<usize>, part: &Part) -> Locks {
+        let Some(lock) = part.lock else { return Locks::None };
+        let (one, (spot, waiting)) = (Locks::One(lock), (part.spot, part.waiting));
+        if self
+            .by_key
+            .contains_key(&(parent, Key::Waited(spot, waiting, one)))
+        {
+            return one;
+        }
+        let known = self.locks.entry((parent, spot, waiting)).or_default();
+        if *known >= MAX_LOCKS[usize::from(parent.is_some())] {
+            return Locks::Others;
+        }
+        *known += 1;
+        one
     }
 
     /// Lays the time of a wait, which a node has, at the doors of those who ended it.
@@ -446,8 +525,8 @@ impl Waits {
                 self.add(Some(node), Key::Unseen, wait.length_ns(), wait.thread);
                 return;
             }
-            By::GoesOn => {
-                self.add(Some(node), Key::GoesOn, wait.length_ns(), wait.thread);
+            By::GoesOn(held_by) => {
+                self.add(Some(node), Key::GoesOn(held_by), wait.length_ns(), wait.thread);
                 return;
             }
             By::Interrupt(function) => {
@@ -466,7 +545,7 @@ impl Waits {
         } else {
             Deeds::default()
         };
-        let in_queue = |own: &Part| own.waiting == wait.waiting && own.spot == wait.spot;
+        let in_queue = |own: &Part| own.is_in_queue_of(&wait);
         let queued_ns: u64 = deeds
             .waits
             .iter()
@@ -531,6 +610,7 @@ impl Waits {
                     to_ns: woken_ns,
                     spot: wait.spot,
                     waiting,
+                    lock: wait.lock,
                     by: wait.by,
                     thread,
                 });
@@ -556,6 +636,7 @@ impl Waits {
                     count: 0,
                     longest_ns: 0,
                     threads: BTreeSet::new(),
+                    other_locks: BTreeSet::new(),
                 });
                 self.by_key.insert((parent, key), at);
                 at

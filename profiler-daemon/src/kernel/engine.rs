@@ -118,6 +118,15 @@ impl Times {
         calls: None,
     };
 
+    /// The same in open spans.
+    pub const WAITS_IN_SPANS: Self = Self {
+        ticks: false,
+        off_cpu: OffCpu::InSpans,
+        wakers: true,
+        costs: 0,
+        calls: None,
+    };
+
     /// What either asks for.
     #[must_use]
     pub fn or(self, other: Self) -> Self {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    num::NonZeroU64,
     ops::BitOr as _,
     sync::Arc,
 };
@@ -72,6 +73,8 @@ pub struct Interval {
     pub waker_stack: Option<Arc<SharedStack>>,
     /// Who made it runnable was asked for.
     pub asks_waker: bool,
+    /// The address of the futex that it waited for, where it was one: of a lock, a semaphore, a condition variable.
+    pub lock: Option<NonZeroU64>,
     /// Spans that were open, outermost first.
     pub spans: Vec<SpanRef>,
     /// Where it left the CPU; `None` where that was not taken, or was lost.
@@ -183,6 +186,7 @@ impl StillOff {
             of_state,
             of_waker,
             asks_waker,
+            lock,
         ] = self.words;
         let (tgid, _spans) = halves(of_process);
         let (state, waker_tid) = halves(of_state);
@@ -197,7 +201,9 @@ impl StillOff {
         for word in [state, waker_tid, waker_tgid, halves(asks_waker).0] {
             bytes.extend(word.to_ne_bytes());
         }
-        bytes.extend(waker_stack.to_ne_bytes());
+        for word in [waker_stack, lock] {
+            bytes.extend(word.to_ne_bytes());
+        }
         let interval = stacks.interval(&bytes)?;
         Some(Interval {
             goes_on: true,
@@ -248,7 +254,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
     let (start_ns, woken_ns, end_ns, stack) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
     let (left_in, waker_tid, waker_tgid, asks_waker) =
         (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
-    let waker_stack = reader.u64()?;
+    let (waker_stack, lock) = (reader.u64()?, reader.u64()?);
     let spans = (0..spans).map(|_| reader.span()).collect::<Option<_>>()?;
     // Clocks of two CPUs may differ by a little.
     let end_ns = end_ns.max(start_ns);
@@ -268,6 +274,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
         waker: (waker_tid != 0).then_some((waker_tgid, waker_tid)),
         waker_stack: None,
         asks_waker: asks_waker != 0,
+        lock: NonZeroU64::new(lock),
         spans,
         stack: None,
         goes_on: false,
@@ -275,7 +282,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
     Some((interval, [stack, waker_stack]))
 }
 
-const _: () = assert!(size_of::<OffCpuHeader>() == 72 && size_of::<SharedStackHeader>() == 24);
+const _: () = assert!(size_of::<OffCpuHeader>() == 80 && size_of::<SharedStackHeader>() == 24);
 
 /// What a thread does that left the CPU in this state of the kernel's.
 fn activity_of(left_in: u32) -> Activity {
@@ -346,7 +353,7 @@ mod tests {
     fn what_goes_on_is_read_as_the_programs_keep_it() {
         let of_state = |woken_ns: u64, state: u32| StillOff {
             tid: u32::MAX,
-            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1],
+            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1, 0x1000],
         };
         let stacks = SharedStacks::default();
         let so_far = |woken_ns, state| of_state(woken_ns, state).so_far(&stacks, 500).unwrap();
@@ -354,6 +361,7 @@ mod tests {
         let times = (sleeps.start_ns, sleeps.end_ns, sleeps.tgid, sleeps.tid);
         assert_eq!(times, (100, 500, 7, u32::MAX));
         assert!(sleeps.goes_on && sleeps.asks_waker && sleeps.waker.is_none());
+        assert_eq!(sleeps.lock, NonZeroU64::new(0x1000));
         let parts = |interval: Interval| interval.parts().collect::<Vec<_>>();
         assert_eq!(parts(sleeps), [(Activity::Sleeping, 400)]);
         assert_eq!(parts(so_far(0, state::PREEMPTED)), [(Activity::Runnable, 400)]);

@@ -50,6 +50,7 @@ fn side(side: Durations) -> v1::CallsOfSide {
 fn finding(finding: &Explained) -> v1::Finding {
     let kind = match finding.what {
         What::Value(..) => v1::finding::Kind::Value,
+        What::Wait(_) => v1::finding::Kind::Wait,
         What::Place(
             Place::Call { .. }
             | Place::Function(_)

@@ -8,7 +8,7 @@ use super::{convert, flame_delta};
 use crate::{
     aggregate::{
         calltree::FrameId,
-        waits::{Kind, Node, Waiting},
+        waits::{Kind, Locks, Node, Waiting},
     },
     session::WaitsPicture,
     symbolize::Frame,
@@ -72,7 +72,17 @@ fn message(node: &Node, frames: &[Frame]) -> v1::WaitNode {
         ..Default::default()
     };
     let kind = match &node.kind {
-        Kind::Waited(place, waiting) => {
+        Kind::Waited(place, waiting, locks) => {
+            match locks {
+                Locks::None => {}
+                Locks::One(lock) => {
+                    message.lock = Some(v1::Lock {
+                        address: lock.address,
+                        name: lock.name.map_or_else(String::new, name),
+                    });
+                }
+                Locks::Others => message.other_locks = number(node.other_locks),
+            }
             message.thread = name(place.thread);
             message.stack = ids(&place.stack);
             message.not_followed_ns = node.own_ns;
@@ -95,7 +105,10 @@ fn message(node: &Node, frames: &[Frame]) -> v1::WaitNode {
             v1::WaitKind::Interrupt
         }
         Kind::Unseen => v1::WaitKind::Unseen,
-        Kind::GoesOn => v1::WaitKind::GoesOn,
+        Kind::GoesOn(held_by) => {
+            message.thread = held_by.map_or_else(String::new, name);
+            v1::WaitKind::GoesOn
+        }
         Kind::Ran => v1::WaitKind::Ran,
         Kind::Runnable => v1::WaitKind::Runnable,
     };

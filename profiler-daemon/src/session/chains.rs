@@ -7,7 +7,7 @@ use super::{
     waits::{Pids, off_the_cpu},
 };
 use crate::{
-    aggregate::waits::{Kind, Node, Thread, Waiting, Waits},
+    aggregate::waits::{Kind, Locks, Node, Thread, Waiting, Waits},
     kernel::Activity,
     symbolize::{FrameId, Word},
 };
@@ -87,7 +87,15 @@ fn chains(nodes: &[Node]) -> Vec<Chain> {
             .and_then(|parent| nodes.get(parent))
             .map(|node| &node.kind);
         let base = node.parent.and_then(|parent| bases.get(parent));
-        let drawn = base.map_or_else(Drawn::default, |base| drawn(base, above, &node.kind));
+        let drawn = match (base, &node.kind) {
+            (Some(base), kind) => drawn(base, above, kind),
+            // The wait itself, whose stack it has.
+            (None, Kind::Waited(_, _, locks)) => Drawn {
+                base: name_of(locks).into_iter().collect(),
+                itself: Vec::new(),
+            },
+            (None, _) => Drawn::default(),
+        };
         if node.own_ns > 0 {
             let mut frames = drawn.base.clone();
             frames.extend(drawn.itself);
@@ -110,6 +118,14 @@ fn chains(nodes: &[Node]) -> Vec<Chain> {
     chains
 }
 
+/// What a lock is called that is waited for, where it has a name.
+fn name_of(locks: &Locks) -> Option<FrameId> {
+    match locks {
+        Locks::One(lock) => lock.name,
+        Locks::None | Locks::Others => None,
+    }
+}
+
 /// How a node is drawn.
 #[derive(Default)]
 struct Drawn {
@@ -127,13 +143,14 @@ fn drawn(base: &[FrameId], above: Option<&Kind>, kind: &Kind) -> Drawn {
         itself: Vec::new(),
     };
     match kind {
-        Kind::Waited(place, waiting) => {
+        Kind::Waited(place, waiting, locks) => {
             let word = match waiting {
                 Waiting::Sleeping => Word::Sleeping,
                 Waiting::Uninterruptible => Word::Uninterruptible,
                 Waiting::Stopped => Word::Stopped,
             };
-            only(with(&[&*place.stack, &[word.frame()]].concat()))
+            let words: Vec<FrameId> = [word.frame()].into_iter().chain(name_of(locks)).collect();
+            only(with(&[&*place.stack, &words].concat()))
         }
         Kind::Woken(place, is_own) => {
             let word = is_own.then_some(Word::NotFollowed.frame());
@@ -149,7 +166,7 @@ fn drawn(base: &[FrameId], above: Option<&Kind>, kind: &Kind) -> Drawn {
         },
         Kind::Runnable => only(with(&[Word::Runnable.frame()])),
         Kind::Interrupt(function) => only(with(&[Word::Interrupt.frame(), *function])),
-        Kind::Unseen | Kind::GoesOn => only(base.to_vec()),
+        Kind::Unseen | Kind::GoesOn(_) => only(base.to_vec()),
     }
 }
 
@@ -158,7 +175,7 @@ mod tests {
     use profiler_common::record::SpanRef;
 
     use super::*;
-    use crate::aggregate::waits::{Place, Wait, Waker};
+    use crate::aggregate::waits::{Lock, Place, Wait, Waker};
 
     const MAIN: u32 = 7;
 
@@ -175,10 +192,13 @@ mod tests {
                 thread: (MAIN, tid),
                 place: place(tid, function),
                 waiting: Some(Waiting::Sleeping),
+                lock: None,
                 times,
                 waker,
             },
             spans: Vec::<SpanRef>::new(),
+            functions: [None; 2],
+            waker_functions: [None; 2],
             goes_on: false,
         }
     }
@@ -197,7 +217,14 @@ mod tests {
         chains.begin(&[MAIN]);
         // The second thread waits for a disk, then ends the wait of the first.
         chains.take(&wait(2, 20, [10, 40, 45], Waker::Interrupt(FrameId(99))));
-        chains.take(&wait(1, 10, [0, 50, 60], woken_by(2, 21)));
+        let mut of_lock = wait(1, 10, [0, 50, 60], woken_by(2, 21));
+        let name = FrameId(55);
+        of_lock.wait.lock = Some(Lock {
+            process: MAIN,
+            address: 4096,
+            name: Some(name),
+        });
+        chains.take(&of_lock);
         let on = |ts_ns, activity| chains.of_sample((MAIN, 1), ts_ns, activity);
         let chain = |frames: &[FrameId], time_ns| Chain {
             frames: frames.to_vec(),
@@ -209,10 +236,11 @@ mod tests {
         assert_eq!(
             found,
             [
-                chain(&[thread, Word::Runnable.frame()], 5),
-                chain(&[thread, outer, FrameId(21), Word::Ran.frame()], 15),
+                chain(&[name, thread, Word::Runnable.frame()], 5),
+                chain(&[name, thread, outer, FrameId(21), Word::Ran.frame()], 15),
                 chain(
                     &[
+                        name,
                         thread,
                         outer,
                         FrameId(20),

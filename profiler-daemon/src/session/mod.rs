@@ -97,7 +97,7 @@ pub use command::{
 pub use counted::{CountKind, Counted};
 pub use error::{Reason, SessionError};
 pub use estimate::{Estimate, EstimatedEnd, EstimatedPlace, EstimatedStep, Sampled};
-pub use explain::{Explained, StepCost, What};
+pub use explain::{Explained, StepCost, WaitPlace, What};
 pub use library::Library;
 pub use lines::TracedPlace;
 pub use list::list_functions;

@@ -24,7 +24,7 @@ use super::{
     sampled_events::refuse_missing,
     spans::SpansPicture,
     state::{Session, Terms},
-    symbols::Symbols,
+    symbols::{Symbols, Wanted},
     system_calls::SyscallsPicture,
     timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
@@ -35,7 +35,7 @@ use crate::{
     follow::Following,
     kernel::{Ability, Engine, OffCpu, Times},
     plan::scope::Step,
-    symbolize::{Grouping, Groupings, SideLoaded},
+    symbolize::{Grouping, SideLoaded},
 };
 
 /// Time between looks at the ring buffer.
@@ -478,7 +478,7 @@ impl Owner {
                 opening: Vec::new(),
                 measuring: Vec::new(),
                 expected: Vec::new(),
-                groupings: Groupings::default(),
+                wanted: Wanted::default(),
                 overheads: HashMap::new(),
                 hit_costs: None,
                 keep_until_ns: 0,
@@ -604,9 +604,10 @@ impl Owner {
             }
         };
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
+        session.note_losses_before(&running.engine, running.symbols.dropped());
         let info = session.info();
         tracing::info!(target: "audit", uid = caller.uid, session = name, pids = ?info.pids, scope = info.scope, "attached");
-        let takes_stacks = session.takes_stacks();
+        let takes_stacks = session.takes_stacks() || session.samples();
         self.sessions.insert(name, session);
         // The programs may have been loaded anew since the tables were asked for.
         if takes_stacks && let Err(error) = self.settle_sampler() {
@@ -729,7 +730,7 @@ impl Owner {
                 running.next_tick_ns = running.next_tick_ns.min(next_ns);
             }
         }
-        running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
+        running.wanted = self.sessions.values().map(Session::wanted).collect();
         running.drain(now_ns);
         let new_tables = running.following.tick(now_ns);
         while let Some(batch) = running.symbols.take() {
@@ -855,8 +856,8 @@ impl Owner {
         session.quiesce(&mut running.engine);
         let now_ns = monotonic_ns();
         session.read(&running.engine, now_ns);
-        running.groupings = self.sessions.values().flat_map(Session::groupings).collect();
-        running.groupings.extend(session.groupings());
+        let sessions = self.sessions.values().chain([&session]);
+        running.wanted = sessions.map(Session::wanted).collect();
         let counts_calls = session.watches_calls();
         if counts_calls {
             running.end_turn(now_ns);

@@ -1,6 +1,6 @@
 //! What is loaded while there are sessions, and what comes out of it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, iter, sync::Arc};
 
 use profiler_common::record::SampleHeader;
 
@@ -12,12 +12,12 @@ use super::{
     measure::{self, Measured, MeasuredFile, Measuring},
     picture::ExitMethod,
     state::Session,
-    symbols::Symbols,
+    symbols::{Symbols, Wanted},
 };
 use crate::{
     follow::Following,
     kernel::{Engine, KernelError, Record, StillOff},
-    symbolize::{Frame, Groupings},
+    symbolize::Frame,
 };
 
 /// Longest wait for unwind tables before stacks are taken.
@@ -44,8 +44,8 @@ pub struct Running {
     pub measuring: Vec<Measuring>,
     /// Processes whose stacks a session that is being made will take, and until when it is waited for.
     pub expected: Vec<(u32, u64)>,
-    /// What the frames of the flame graphs stand for that somebody looks at.
-    pub groupings: Groupings,
+    /// What somebody looks at of what is recorded.
+    pub wanted: Wanted,
     pub overheads: HashMap<ExitMethod, u64>,
     /// What it costs to reach a probe, once it was asked for.
     pub hit_costs: Option<HitCosts>,
@@ -141,10 +141,8 @@ impl Running {
             }
             records.push(record);
         });
-        while !records.is_empty() {
-            let rest = records.split_off(records.len().min(BATCH));
-            let records = std::mem::replace(&mut records, rest);
-            self.symbols.send(records, self.groupings, now_ns);
+        for batch in batches(records) {
+            self.symbols.send(batch, self.wanted, now_ns);
         }
         drained
     }
@@ -185,11 +183,9 @@ impl Running {
             .iter()
             .filter_map(|thread| engine.interval_of(thread, now_ns));
         let own = intervals.filter(|interval| pids.contains(&interval.tgid));
-        let mut records: Vec<Record> = own.map(Record::OffCpu).collect();
-        while !records.is_empty() {
-            let rest = records.split_off(records.len().min(BATCH));
-            let records = std::mem::replace(&mut records, rest);
-            self.symbols.send(records, self.groupings, now_ns);
+        let records: Vec<Record> = own.map(Record::OffCpu).collect();
+        for batch in batches(records) {
+            self.symbols.send(batch, self.wanted, now_ns);
         }
     }
 
@@ -219,8 +215,52 @@ impl Running {
     }
 }
 
+/// Records in batches, none of which takes more memory than its own records do: many may wait.
+fn batches(records: Vec<Record>) -> impl Iterator<Item = Vec<Record>> {
+    let mut rest = records.into_iter();
+    iter::from_fn(move || {
+        let mut batch = Vec::with_capacity(rest.len().min(BATCH));
+        batch.extend(rest.by_ref().take(BATCH));
+        (!batch.is_empty()).then_some(batch)
+    })
+}
+
 /// Answers a request.
 pub fn answer<T>(reply: Reply<T>, result: Result<T, SessionError>) {
     // The client may have left meanwhile.
     let _ = reply.send(result);
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_common::{probe::ProbeId, record};
+
+    use super::*;
+
+    #[test]
+    fn what_waits_takes_no_more_memory_than_its_records() {
+        let end = record::SpanEnd {
+            kind: record::SPAN_END,
+            flags: 0,
+            tgid: 1,
+            tid: 1,
+            probe: ProbeId(1),
+            hits: 0,
+            sequence: 0,
+            start_ns: 0,
+            end_ns: 0,
+            parent: 0,
+            gates: 0,
+            returned: [0; 2],
+        };
+        let numbered = |sequence| Record::SpanEnd(record::SpanEnd { sequence, ..end });
+        let records: Vec<Record> = (0..10 * BATCH as u64 + 7).map(numbered).collect();
+        let all: Vec<Vec<Record>> = batches(records.clone()).collect();
+        assert_eq!(all.len(), 11);
+        let room: usize = all.iter().map(Vec::capacity).sum();
+        assert!(room <= records.len() + BATCH, "{room}");
+        assert!(all.iter().all(|batch| batch.len() <= BATCH));
+        assert!(all.concat() == records);
+        assert_eq!(batches(Vec::new()).count(), 0);
+    }
 }

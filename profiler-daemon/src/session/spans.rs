@@ -64,6 +64,11 @@ impl SampledFrom {
         self.0.is_some()
     }
 
+    /// Since when.
+    pub fn since_ns(self) -> Option<u64> {
+        self.0
+    }
+
     /// Whether samples would have hit what began then.
     fn covers(self, start_ns: u64) -> bool {
         self.0.is_some_and(|from_ns| start_ns >= from_ns)

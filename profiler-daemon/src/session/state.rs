@@ -42,6 +42,7 @@ use super::{
     population::JoinedCalls,
     prepare::Prepared,
     sampled_events::SampledEvents,
+    sampling::Sampling,
     spans::{SampledFrom, Spans, SpansPicture},
     steps::Steps,
     symbols::Dropped,
@@ -108,6 +109,8 @@ pub struct Session {
     /// What stacks are taken at for those that are not of time.
     events: SampledEvents,
     explain: Option<Explain>,
+    /// What had been lost before it began.
+    before_explain: Sampling,
     pub explain_watchers: Watchers<ExplainPicture, ()>,
     pub latency_watchers: Watchers<LatencyPicture, ()>,
     pub flame_watchers: Watchers<FlamePicture, FlameVariant>,
@@ -190,6 +193,7 @@ impl Session {
             meter: Meter::new(now_ns),
             flames: BTreeMap::new(),
             events: SampledEvents::default(),
+            before_explain: Sampling::default(),
             explain: None,
             explain_watchers: Watchers::default(),
             latency_watchers: Watchers::default(),
@@ -367,7 +371,12 @@ impl Session {
             calls: self.call_views(),
             ..Times::default()
         };
-        of_flames.fold(of_spans.or(of_waits).or(of_calls), Times::or)
+        let of_explain = if self.explains() {
+            Times::WAITS_IN_SPANS
+        } else {
+            Times::default()
+        };
+        of_flames.fold(of_spans.or(of_waits).or(of_calls).or(of_explain), Times::or)
     }
 
     /// Whether samples are wanted.
@@ -376,6 +385,7 @@ impl Session {
             || !self.spans_watchers.is_empty()
             || self.watches_waits()
             || self.watches_calls()
+            || self.explains()
     }
 
     /// Whether the stacks of its hits are taken.

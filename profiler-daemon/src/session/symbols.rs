@@ -1,6 +1,7 @@
 //! The thread that names addresses. All records pass through it, so that a span's end stays behind its
 //! samples, and a slow look into debug information never holds up the session task.
 
+mod lock;
 mod wakers;
 
 use std::{
@@ -20,6 +21,7 @@ use profiler_common::{
 };
 
 pub use self::wakers::NamedWait;
+use self::wakers::RememberedWakers;
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::{
     kernel::{Activity, Hit, Interval, Record, SharedStack, UserStack},
@@ -31,6 +33,25 @@ const MAX_BATCHES: usize = 256;
 
 /// Batches that may wait to be taken; the thread waits where there are more.
 const MAX_NAMED: usize = 256;
+
+/// What is wanted of records.
+#[derive(Clone, Copy, Default)]
+pub struct Wanted {
+    /// What frames stand for.
+    pub groupings: Groupings,
+    /// Samples of intervals off the CPU, and not only who ended these.
+    pub samples: bool,
+}
+
+impl FromIterator<Self> for Wanted {
+    fn from_iter<I: IntoIterator<Item = Self>>(all: I) -> Self {
+        all.into_iter().fold(Self::default(), |mut wanted, more| {
+            wanted.groupings.extend(more.groupings.iter());
+            wanted.samples |= more.samples;
+            wanted
+        })
+    }
+}
 
 /// A record whose addresses have names.
 pub enum Named {
@@ -165,7 +186,7 @@ const MAX_WAIT: Duration = Duration::from_secs(15);
 enum Job {
     Name {
         records: Vec<Record>,
-        groupings: Groupings,
+        wanted: Wanted,
         now_ns: u64,
     },
     NameCallers {
@@ -213,12 +234,12 @@ impl Symbols {
         Ok((symbols, frames))
     }
 
-    /// Hands over records, to be named in these groupings. Where too many wait already, these are dropped.
-    pub fn send(&mut self, records: Vec<Record>, groupings: Groupings, now_ns: u64) {
+    /// Hands over records, to be named as they are wanted. Where too many wait already, these are dropped.
+    pub fn send(&mut self, records: Vec<Record>, wanted: Wanted, now_ns: u64) {
         let content = Content::of(&records);
         let job = Job::Name {
             records,
-            groupings,
+            wanted,
             now_ns,
         };
         match self.jobs.try_send(job) {
@@ -329,7 +350,7 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
             Job::SideLoad(files) => symbolizer.side_load(files),
             Job::Name {
                 records,
-                groupings,
+                wanted,
                 now_ns,
             } => {
                 let mut named = Vec::with_capacity(records.len());
@@ -338,7 +359,7 @@ fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<Na
                         &mut symbolizer,
                         &mut remembered,
                         record,
-                        groupings,
+                        wanted,
                         now_ns,
                         &mut named,
                     );
@@ -463,6 +484,7 @@ impl Walked {
 struct RememberedStacks {
     of_samples: Remembered,
     of_hits: Remembered,
+    wakers: RememberedWakers,
 }
 
 /// Names a record: one or more come of it.
@@ -470,10 +492,11 @@ fn name(
     symbolizer: &mut Symbolizer,
     remembered: &mut RememberedStacks,
     record: Record,
-    groupings: Groupings,
+    wanted: Wanted,
     now_ns: u64,
     named: &mut Vec<Named>,
 ) {
+    let groupings = wanted.groupings;
     match record {
         Record::SpanEnd(end) => named.push(Named::SpanEnd(end)),
         Record::Hit(hit) => named.push(Named::Hit(name_hit(
@@ -516,8 +539,7 @@ fn name(
             });
         }
         Record::OffCpu(interval) => {
-            let remembered = &mut remembered.of_samples;
-            name_interval(symbolizer, remembered, &interval, groupings, now_ns, named);
+            name_interval(symbolizer, remembered, &interval, wanted, now_ns, named);
         }
     }
 }
@@ -525,12 +547,13 @@ fn name(
 /// Names the stack of an interval off the CPU: a sample for each thing that the thread did.
 fn name_interval(
     symbolizer: &mut Symbolizer,
-    remembered: &mut Remembered,
+    remembered: &mut RememberedStacks,
     interval: &Interval,
-    groupings: Groupings,
+    wanted: Wanted,
     now_ns: u64,
     named: &mut Vec<Named>,
 ) {
+    let groupings = wanted.groupings;
     let (tgid, tid) = (interval.tgid, interval.tid);
     let mut stacks_of = |activity| {
         if let Some(SharedStack { kernel, user, .. }) = interval.stack.as_deref() {
@@ -541,6 +564,7 @@ fn name_interval(
                 activity,
             };
             if !interval.goes_on {
+                let remembered = &mut remembered.of_samples;
                 return name_taken(symbolizer, remembered, &stack, groupings, now_ns);
             }
             let kernel = outside_scheduler(symbolizer, kernel);
@@ -559,6 +583,7 @@ fn name_interval(
     let waited = interval.asks_waker.then(|| stacks_of(interval.waited).0);
     let parts: Vec<_> = interval
         .parts()
+        .filter(|_| wanted.samples)
         .map(|(activity, weight_ns)| (activity, weight_ns, stacks_of(activity)))
         .collect();
     if let Some(stacks) = waited {
@@ -567,7 +592,8 @@ fn name_interval(
         let functions = functions
             .get(..functions.len().saturating_sub(words))
             .unwrap_or_default();
-        let wait = wakers::name_wait(symbolizer, interval, functions, now_ns);
+        let known = &mut remembered.wakers;
+        let wait = wakers::name_wait(symbolizer, known, interval, functions, now_ns);
         named.push(Named::Wait(Box::new(wait)));
     }
     let mut ts_ns = interval.start_ns;
@@ -838,7 +864,7 @@ mod tests {
             dropped_hits: DroppedHits::new(),
             under_way: VecDeque::new(),
         };
-        let send = |symbols: &mut Symbols, records| symbols.send(records, Groupings::default(), 0);
+        let send = |symbols: &mut Symbols, records| symbols.send(records, Wanted::default(), 0);
         send(&mut symbols, vec![hit(5, false)]);
         assert!(symbols.take_dropped_hits().is_empty());
         assert_eq!(symbols.hits_under_way(), DroppedHits::from([(ProbeId(5), 1)]));

@@ -4,7 +4,7 @@ use std::{collections::HashMap, fs::File, io};
 
 use super::{
     elf::Elf,
-    frame::Frames,
+    frame::{Data, Frames},
     home::Home,
     module::{Module, Resolved},
     sideload::SideLoaded,
@@ -106,11 +106,20 @@ impl Modules {
         })
     }
 
-    fn with(
+    /// As [`Module::variable`]; `None` where the module has had to go.
+    pub fn variable(
         &mut self,
         id: ModuleId,
-        resolve: impl FnOnce(&mut Module, &SideLoaded) -> Resolved,
-    ) -> Option<Resolved> {
+        address: u64,
+        mapped: (u64, u64),
+        frames: &mut Frames,
+    ) -> Option<Data> {
+        self.with(id, |module, side_loaded| {
+            module.variable(address, mapped, side_loaded, frames)
+        })
+    }
+
+    fn with<T>(&mut self, id: ModuleId, resolve: impl FnOnce(&mut Module, &SideLoaded) -> T) -> Option<T> {
         let entry = self.entries.get_mut(&id)?;
         if !entry.module.is_intact() {
             self.remove(id);

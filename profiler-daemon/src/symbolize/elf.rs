@@ -16,6 +16,8 @@ use crate::target::contents::{self, Contents};
 
 /// Most loaded segments that are looked at.
 const SEGMENTS_MAX: usize = 256;
+/// What is mapped begins at a multiple of this.
+const PAGE: u64 = 0x1000;
 
 /// How DWARF is read: from borrowed bytes.
 pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
@@ -38,6 +40,7 @@ struct Segment {
     address: u64,
     offset: u64,
     file_size: u64,
+    memory_size: u64,
     executable: bool,
 }
 
@@ -97,6 +100,7 @@ impl Elf {
                 address: header.p_vaddr(endian),
                 offset: header.p_offset(endian),
                 file_size: header.p_filesz(endian),
+                memory_size: header.p_memsz(endian),
                 executable: header.p_flags(endian).0 & PF_X.0 != 0,
             })
             .collect();
@@ -161,6 +165,28 @@ impl Elf {
             .find(holds);
         let segment = in_code.or_else(|| self.segments.iter().find(holds))?;
         (offset - segment.offset).checked_add(segment.address)
+    }
+
+    /// The address, in the file's own numbering, of what a process has at an address, where a part of the file with code
+    /// is mapped at `start`; `None` where that belongs to no segment of the file.
+    pub fn address_in_process(&self, address: u64, (start, file_offset): (u64, u64)) -> Option<u64> {
+        // What is mapped begins with a page, and a segment anywhere in one.
+        let begins_in_page = |segment: &&Segment| {
+            segment.executable
+                && segment.offset < file_offset.saturating_add(PAGE)
+                && segment.offset.saturating_add(segment.file_size) > file_offset
+        };
+        let mapped = self.segments.iter().find(begins_in_page)?;
+        let mapped_at = mapped
+            .address
+            .wrapping_sub(mapped.offset)
+            .wrapping_add(file_offset);
+        let own = address.wrapping_sub(start).wrapping_add(mapped_at);
+        let holds = |segment: &Segment| {
+            own.checked_sub(segment.address)
+                .is_some_and(|inside| inside < segment.memory_size)
+        };
+        self.segments.iter().any(holds).then_some(own)
     }
 
     /// One past the last address of the segment that holds an address.

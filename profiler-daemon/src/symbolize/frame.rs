@@ -50,6 +50,24 @@ pub struct Frame {
     pub nameable: Option<Nameable>,
 }
 
+/// What lies at an address of data.
+#[derive(Clone, Copy)]
+pub(super) enum Data {
+    /// Something of a module.
+    Named(FrameId),
+    /// Nothing of the module that was asked, or of any.
+    Elsewhere,
+}
+
+impl Data {
+    pub fn name(self) -> Option<FrameId> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::Elsewhere => None,
+        }
+    }
+}
+
 /// An address whose name is in a file that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Nameable {

@@ -40,7 +40,8 @@ impl Groupings {
         self.0 & 1 << grouping as u8 != 0
     }
 
-    fn iter(self) -> impl Iterator<Item = Grouping> {
+    /// All of them.
+    pub fn iter(self) -> impl Iterator<Item = Grouping> {
         Grouping::ALL
             .into_iter()
             .filter(move |grouping| self.contain(*grouping))

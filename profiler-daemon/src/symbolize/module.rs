@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::{
     declaration::Declaration,
     elf::Elf,
-    frame::{Frame, FrameId, Frames},
+    frame::{Data, Frame, FrameId, Frames},
     home::Home,
     inlined,
     lines::{self, Lines, Place},
@@ -15,7 +15,7 @@ use super::{
     root,
     sideload::SideLoaded,
     sources::Sources,
-    symbols::Symbols,
+    symbols::{Kind, Symbols},
     units::{Found, InSplit, Units},
 };
 
@@ -31,6 +31,7 @@ pub(super) struct Module {
     build_id: Option<Arc<[u8]>>,
     sources: Sources,
     symbols: Option<Symbols>,
+    variables: Option<Symbols>,
     units: Option<Units>,
     resolved: HashMap<u64, Resolved>,
     lines: Lines,
@@ -45,6 +46,7 @@ impl Module {
             build_id: elf.build_id().map(Into::into),
             sources: Sources::new(elf, home),
             symbols: None,
+            variables: None,
             units: None,
             resolved: HashMap::new(),
             lines: Lines::default(),
@@ -249,8 +251,35 @@ impl Module {
 
     fn symbol(&mut self, address: u64) -> Option<Vec<u8>> {
         let files = self.sources.with_symbols();
-        let symbols = self.symbols.get_or_insert_with(|| Symbols::read(&files));
+        let symbols = self
+            .symbols
+            .get_or_insert_with(|| Symbols::read(&files, Kind::Functions));
         symbols.find(&files, address).map(<[u8]>::to_vec)
+    }
+
+    /// The variable of the module that a process has at an address, or where in the module that is, where the module's
+    /// code is `mapped` from this part of its file.
+    pub fn variable(
+        &mut self,
+        address: u64,
+        mapped: (u64, u64),
+        side_loaded: &SideLoaded,
+        frames: &mut Frames,
+    ) -> Data {
+        let Some(address) = self.sources.own().address_in_process(address, mapped) else {
+            return Data::Elsewhere;
+        };
+        self.sources.find(side_loaded);
+        let files = self.sources.with_symbols();
+        let variables = self
+            .variables
+            .get_or_insert_with(|| Symbols::read(&files, Kind::Variables));
+        let name = match variables.find_from(&files, address) {
+            Some((begins, name)) if begins == address => demangle(name),
+            Some((begins, name)) => format!("{}+{}", demangle(name), address - begins),
+            None => format!("{}+{address:#x}", self.name),
+        };
+        Data::Named(frames.intern(Frame::named(&name, &self.name, false)))
     }
 
     fn unresolved(&self, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {
@@ -261,6 +290,7 @@ impl Module {
     /// Bytes of memory that it takes, apart from the mapped file; about right.
     pub fn bytes(&self) -> usize {
         self.symbols.as_ref().map_or(0, Symbols::bytes)
+            + self.variables.as_ref().map_or(0, Symbols::bytes)
             + self.units.as_ref().map_or(0, Units::bytes)
             + self.sources.bytes()
             + (self.resolved.len() + self.resolved_lines.len()) * 64

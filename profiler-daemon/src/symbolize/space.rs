@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     cache::ModuleId,
-    frame::{FrameId, Frames},
+    frame::{Data, FrameId, Frames},
     module::Resolved,
     perf_file::PerfFile,
     reason::Reason,
@@ -49,6 +49,8 @@ pub(super) struct Space {
     mappings: Vec<(Mapping, Behind)>,
     read_at_ns: Option<u64>,
     resolved: HashMap<(u64, Detail), Resolved>,
+    /// What lies at addresses of data.
+    variables: HashMap<u64, Data>,
     /// Which space it is, and how often what was resolved has been forgotten.
     generation: Generation,
     /// Read once code without a file is seen.
@@ -69,6 +71,7 @@ impl Space {
             mappings: Vec::new(),
             read_at_ns: None,
             resolved: HashMap::new(),
+            variables: HashMap::new(),
             perf_map: None,
             used: 0,
         }
@@ -97,6 +100,32 @@ impl Space {
             self.resolved.clear();
         }
         self.resolved.insert((address, detail), frames);
+    }
+
+    /// What lies at an address of data, where it was looked up before and what is known is not too old.
+    pub fn known_variable(&mut self, address: u64, now_ns: u64) -> Option<Data> {
+        self.refresh(now_ns);
+        self.variables.get(&address).copied()
+    }
+
+    pub fn remember_variable(&mut self, address: u64, variable: Data) {
+        if self.variables.len() >= ADDRESSES_MAX {
+            self.variables.clear();
+        }
+        self.variables.insert(address, variable);
+    }
+
+    /// The code of files that is mapped nearest to an address, below and above: an address of data belongs to one of them,
+    /// or to no file.
+    pub fn code_around(&mut self, address: u64) -> impl Iterator<Item = &mut (Mapping, Behind)> {
+        let above = self
+            .mappings
+            .partition_point(|(mapping, _)| mapping.start <= address);
+        let (below, above) = self.mappings.split_at_mut(above);
+        let is_file = |one: &&mut (Mapping, Behind)| one.0.is_file();
+        let below = below.iter_mut().rev().find(is_file);
+        let above = above.iter_mut().find(is_file);
+        below.into_iter().chain(above)
     }
 
     /// The mapping that holds an address, reading the mappings again where that may help.
@@ -163,6 +192,7 @@ impl Space {
             .eq(self.mappings.iter().map(|(mapping, _)| mapping));
         if !same {
             self.resolved.clear();
+            self.variables.clear();
             self.generation.read += 1;
             self.mappings = mappings
                 .into_iter()

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     cache::{ModuleId, Modules},
-    frame::{Frame, FrameId, Frames},
+    frame::{Data, Frame, FrameId, Frames},
     home::Home,
     kernel::KernelSymbols,
     reason::Reason,
@@ -136,6 +136,34 @@ impl Symbolizer {
         space.remember(address, detail, resolved);
     }
 
+    /// What lies at an address of a process's data: a variable that all threads share, with how far in it, or a place in a
+    /// module; `None` where no module has it, as on a heap or a stack.
+    pub fn variable(&mut self, pid: u32, address: u64, now_ns: u64) -> Option<FrameId> {
+        self.space(pid);
+        let Self {
+            frames,
+            modules,
+            spaces,
+            ..
+        } = self;
+        let space = spaces.get_mut(&pid)?;
+        if let Some(known) = space.known_variable(address, now_ns) {
+            return known.name();
+        }
+        let look_up = |(mapping, behind): &mut (Mapping, Behind)| {
+            let mapped = (mapping.start, mapping.file_offset);
+            let in_module = |modules: &mut Modules, id, _, frames: &mut Frames| {
+                modules.variable(id, address, mapped, frames)
+            };
+            in_file(mapping, behind, pid, mapping.start, modules, frames, in_module)
+                .ok()
+                .and_then(Data::name)
+        };
+        let found = space.code_around(address).find_map(look_up);
+        space.remember_variable(address, found.map_or(Data::Elsewhere, Data::Named));
+        found
+    }
+
     /// What is known of a process, which is used now.
     fn space(&mut self, pid: u32) -> &mut Space {
         let Self {
@@ -263,16 +291,16 @@ impl Symbolizer {
     }
 }
 
-/// The frames at an address where a file is mapped.
-fn in_file(
+/// What is known of an address where a file is mapped.
+fn in_file<T>(
     mapping: &Mapping,
     behind: &mut Behind,
     pid: u32,
     address: u64,
     modules: &mut Modules,
     frames: &mut Frames,
-    resolve: impl Fn(&mut Modules, ModuleId, u64, &mut Frames) -> Option<Arc<[FrameId]>>,
-) -> Result<Arc<[FrameId]>, Reason> {
+    resolve: impl Fn(&mut Modules, ModuleId, u64, &mut Frames) -> Option<T>,
+) -> Result<T, Reason> {
     let is_vdso = mapping.is_vdso();
     let offset = if is_vdso {
         address.checked_sub(mapping.start)

@@ -1,11 +1,12 @@
-//! Function symbols, sorted by address.
+//! Symbols of functions, and of variables, sorted by address.
 
 use std::ops::Range;
 
 use object::{
     Endianness,
     elf::{
-        SHF_EXECINSTR, SHN_UNDEF, STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, SymbolSection,
+        SHF_EXECINSTR, SHN_UNDEF, STB_GLOBAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT,
+        SymbolSection,
     },
     read::elf::{SectionHeader as _, Sym as _, SymbolTable},
 };
@@ -30,7 +31,15 @@ struct Symbol {
     name: u32,
 }
 
-/// The symbols of a module, from one file or two. Names are read from the files when asked for.
+/// What symbols are of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Functions,
+    /// Those that are there once, whatever thread looks.
+    Variables,
+}
+
+/// The symbols of a kind of a module, from one file or two. Names are read from the files when asked for.
 pub(super) struct Symbols {
     sorted: Box<[Symbol]>,
     strings: [Range<usize>; 2 * FILES_MAX],
@@ -38,7 +47,7 @@ pub(super) struct Symbols {
 
 impl Symbols {
     /// Reads the symbol table and the dynamic one of each file; of two at an address, the first file's stays.
-    pub fn read(files: &[&Elf]) -> Self {
+    pub fn read(files: &[&Elf], kind: Kind) -> Self {
         let mut ranked: Vec<(u8, Symbol)> = Vec::new();
         let mut strings = [const { 0..0 }; 2 * FILES_MAX];
         for (file, elf) in files.iter().take(FILES_MAX).enumerate() {
@@ -48,7 +57,7 @@ impl Symbols {
                 strings[index] = string_range(&parsed, table).unwrap_or(0..0);
                 let mark = u32::try_from(index).unwrap_or(0) << TABLE_SHIFT;
                 let text = elf.slice(&strings[index]);
-                ranked.extend(functions(&parsed, table, text).map(|(rank, mut symbol)| {
+                ranked.extend(of_kind(&parsed, table, text, kind).map(|(rank, mut symbol)| {
                     symbol.name |= mark;
                     (rank, symbol)
                 }));
@@ -62,8 +71,13 @@ impl Symbols {
         }
     }
 
-    /// The mangled name of the function that holds an address, from the files that were read.
+    /// The mangled name of the function or variable that holds an address, from the files that were read.
     pub fn find<'a>(&self, files: &[&'a Elf], address: u64) -> Option<&'a [u8]> {
+        self.find_from(files, address).map(|(_, name)| name)
+    }
+
+    /// As [`Self::find`], with its first address.
+    pub fn find_from<'a>(&self, files: &[&'a Elf], address: u64) -> Option<(u64, &'a [u8])> {
         let after = self.sorted.partition_point(|symbol| symbol.address <= address);
         let holds = |(back, symbol): (usize, &Symbol)| {
             if symbol.size != 0 {
@@ -78,7 +92,7 @@ impl Symbols {
         let table = (symbol.name >> TABLE_SHIFT) as usize;
         let strings = files.get(table / 2)?.slice(&self.strings[table]);
         let name = text_at(strings, symbol.name & !(u32::MAX << TABLE_SHIFT));
-        Some(name).filter(|name| !name.is_empty())
+        (!name.is_empty()).then_some((symbol.address, name))
     }
 
     /// Bytes of memory that it takes.
@@ -107,11 +121,12 @@ fn string_range(
     Some(start..start.checked_add(usize::try_from(size).ok()?)?)
 }
 
-/// The functions of a table, each with its rank among symbols of the same address: lowest is best.
-fn functions<'a>(
+/// The symbols of a kind in a table, each with its rank among symbols of the same address: lowest is best.
+fn of_kind<'a>(
     parsed: &'a Parsed<'_>,
     table: &'a SymbolTable<'_, object::elf::FileHeader64<Endianness>>,
     strings: &'a [u8],
+    wanted: Kind,
 ) -> impl Iterator<Item = (u8, Symbol)> + 'a {
     let endian = parsed.endian();
     let sections = parsed.elf_section_table();
@@ -125,13 +140,14 @@ fn functions<'a>(
     table.iter().take(SYMBOLS_MAX).filter_map(move |symbol| {
         let (kind, section, address) = (symbol.st_type(), symbol.st_shndx(endian), symbol.st_value(endian));
         let name = symbol.st_name(endian);
-        let function = match kind {
-            STT_FUNC | STT_GNU_IFUNC => true,
+        let is_wanted = match (wanted, kind) {
+            (Kind::Functions, STT_FUNC | STT_GNU_IFUNC) => true,
             // Labels of assembly have no type. A toolchain's own markers begin with `$` or are empty.
-            STT_NOTYPE => in_code(section),
+            (Kind::Functions, STT_NOTYPE) => in_code(section),
+            (Kind::Variables, STT_OBJECT) => symbol.st_size(endian) > 0,
             _ => false,
         };
-        if !function || section == SHN_UNDEF || address == 0 || name >> TABLE_SHIFT != 0 {
+        if !is_wanted || section == SHN_UNDEF || address == 0 || name >> TABLE_SHIFT != 0 {
             return None;
         }
         let first = strings.get(name as usize).copied().unwrap_or(0);

@@ -94,6 +94,72 @@ impl Held {
     }
 }
 
+/// A hash map that this process has open, by its descriptor.
+pub struct HashMapOf {
+    descriptor: u32,
+}
+
+/// All whose keys and values have these sizes.
+pub fn hash_maps(key_size: usize, value_size: usize) -> Vec<HashMapOf> {
+    let is_one = |text: &str| {
+        let fields = [
+            ("map_type:", 1),
+            ("key_size:", key_size),
+            ("value_size:", value_size),
+        ];
+        fields.into_iter().all(|(field, wanted)| {
+            let mut lines = text.lines();
+            let value = lines.find_map(|line| line.strip_prefix(field)?.trim().parse().ok());
+            value == Some(wanted)
+        })
+    };
+    let descriptors = fs::read_dir("/proc/self/fdinfo").unwrap();
+    descriptors
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let text = fs::read_to_string(entry.path()).ok()?;
+            let descriptor = entry.file_name().to_str()?.parse().ok()?;
+            is_one(&text).then_some(HashMapOf { descriptor })
+        })
+        .collect()
+}
+
+impl HashMapOf {
+    /// Adds an element; whether its key was not there.
+    pub fn insert_new<K, V>(&self, key: &K, value: &V) -> bool {
+        /// As `bpf(2)` takes it to change an element (`include/uapi/linux/bpf.h`).
+        #[repr(C)]
+        struct Attributes<K, V> {
+            descriptor: u64,
+            key: *const K,
+            value: *const V,
+            flags: u64,
+        }
+        const UPDATE: libc::c_long = 2;
+        const NOT_THERE: u64 = 1;
+        let attributes = Attributes {
+            descriptor: self.descriptor.into(),
+            key,
+            value,
+            flags: NOT_THERE,
+        };
+        // SAFETY: key, value and attributes live through the call, and are as large as the map says.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                UPDATE,
+                &raw const attributes,
+                size_of_val(&attributes),
+            )
+        };
+        if result != 0 {
+            let error = std::io::Error::last_os_error();
+            assert_eq!(error.raw_os_error(), Some(libc::EEXIST), "{error}");
+        }
+        result == 0
+    }
+}
+
 /// Waits until none of these exist any more; gives the time that it took.
 pub fn wait_until_gone(held: &BTreeSet<Held>) -> Duration {
     let start = Instant::now();

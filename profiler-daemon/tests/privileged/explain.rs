@@ -68,7 +68,17 @@ fn the_reason_is_found_and_chance_is_not() {
     println!("{picture:#?}");
     let calls = spec.truth["handle"].calls;
     assert_eq!(picture.calls, calls);
-    assert_eq!(picture.lost.values().sum::<u64>(), 0, "{:?}", picture.lost);
+    // Of time off the CPU a slow machine may miss some, and kernels hide the end of a few intervals.
+    let of_calls = picture
+        .lost
+        .iter()
+        .filter(|(reason, _)| !reason.starts_with("off_cpu_"));
+    assert_eq!(
+        of_calls.map(|(_, count)| count).sum::<u64>(),
+        0,
+        "{:?}",
+        picture.lost
+    );
     // Fewer calls come in a second than are looked at.
     assert_eq!(picture.looked_at, calls);
     assert_eq!(picture.slow.calls + picture.other.calls, calls);
@@ -182,7 +192,10 @@ fn the_one_reason_comes_first() {
             "branch" => vec![format!("reasons.c:{line}!"), format!("work@reasons.c:{line}")],
             "value" => vec![format!("work@reasons.c:{line}"), "request->size > ".to_owned()],
             "callee" => vec![format!("other@reasons.c:{line}")],
-            _ => vec![format!("pthread_mutex_lock@reasons.c:{line}")],
+            _ => vec![
+                format!("pthread_mutex_lock@reasons.c:{line}"),
+                "waits in ".to_owned(),
+            ],
         };
         // All ways to put it come before anything else. Of few calls, what goes along with it may come out as sure: a lock
         // that was waited for is also given back to somebody who waits.
@@ -198,6 +211,17 @@ fn the_one_reason_comes_first() {
         let seen = are_said.count();
         let wanted = if session.perf_links { 1 } else { texts.len() };
         assert!(seen >= wanted, "{reason}: {first:?}");
+        if reason == "lock" {
+            let wait = find(&picture, "waits in ");
+            let words = ["pthread_mutex_lock", " < lock ", "[lock mutex] for ", " at "];
+            assert!(
+                words.iter().all(|words| wait.text.contains(words)),
+                "{}",
+                wait.text
+            );
+            let (slow_ns, other_ns) = wait.means.unwrap();
+            assert!(slow_ns > 1_000_000.0 && other_ns < slow_ns / 4.0, "{wait:?}");
+        }
     }
 }
 

@@ -2,10 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
+use profiler_common::thread::OffCpu;
 use profiler_daemon::{
     aggregate::waits::{self, Waiting},
     kernel::Activity,
@@ -15,6 +19,7 @@ use profiler_daemon::{
 use serde_json::Value;
 
 use super::{
+    bpf,
     fixture::{Fixture, small_scale, spec},
     service::{ROOT, Service, time_under},
 };
@@ -394,6 +399,65 @@ fn many_calls_add_up_to_the_targets_clocks() {
 
 #[test]
 #[ignore = "needs root"]
+fn an_interval_whose_end_is_hidden_is_counted_and_not_drawn() {
+    const HIDDEN: u64 = 20;
+    let service = Service::start();
+    let mut target = Fixture::start("many_waits", &["10000".to_owned()]);
+    let session = service.attach(target.pid(), "").unwrap();
+    let began = Instant::now();
+    let mut pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::OffCpu);
+    target.say("go");
+    // Whatever is off the CPU from now on is known.
+    service.until(&mut pictures, |picture| picture.attempted > 0);
+    // As if the kernel had not told that the thread is back, which has been away since the machine was started. While it is
+    // on the CPU nothing is known of it, so that this succeeds, and its next departure finds it.
+    let thread = target.pid();
+    let hidden = OffCpu {
+        start_ns: 1,
+        woken_ns: 0,
+        stack: 0,
+        waker_stack: 0,
+        tgid: thread,
+        spans: 0,
+        state: 1,
+        waker_tid: 0,
+        waker_tgid: 0,
+        taking_ns: 0,
+        asks_waker: 0,
+        zero: 0,
+        lock: 0,
+    };
+    let maps = bpf::hash_maps(size_of::<u32>(), size_of::<OffCpu>());
+    // Of other sessions' programs at most one insertion succeeds.
+    let mut inserted = vec![0; maps.len()];
+    let has_finished = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            finish(&mut target);
+            has_finished.store(true, Ordering::Relaxed);
+        });
+        while !has_finished.load(Ordering::Relaxed) && inserted.iter().all(|count| *count < HIDDEN) {
+            for (map, count) in maps.iter().zip(&mut inserted) {
+                *count += u64::from(map.insert_new(&thread, &hidden));
+            }
+        }
+    });
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    println!("{inserted:?}: {:?} of {}", picture.lost, picture.attempted);
+    let unseen = picture.lost.get("off_cpu_unseen").copied().unwrap_or(0);
+    // The last one may be of no departure.
+    let hidden = inserted.into_iter().max().unwrap_or(0);
+    assert!(unseen + 1 >= hidden, "{unseen} of {hidden}");
+    assert!(unseen > 0 || small_scale());
+    assert!(picture.attempted >= unseen);
+    let drawn_ns: u64 = by_activity(&picture).into_values().sum();
+    assert!(u128::from(drawn_ns) <= began.elapsed().as_nanos(), "{drawn_ns}");
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_wait_that_goes_on_is_drawn_at_the_end() {
     let service = Service::start();
     let mut target = Fixture::start("offcpu", &["3".into()]);
@@ -440,9 +504,9 @@ fn a_wait_that_goes_on_is_in_the_tree_at_the_end() {
     for node in picture
         .nodes
         .iter()
-        .filter(|node| node.kind == waits::Kind::GoesOn)
+        .filter(|node| matches!(node.kind, waits::Kind::GoesOn(_)))
     {
-        let waits::Kind::Waited(place, waiting) = &picture.nodes[node.parent.unwrap()].kind else {
+        let waits::Kind::Waited(place, waiting, _) = &picture.nodes[node.parent.unwrap()].kind else {
             panic!("nothing but a wait goes on")
         };
         assert_eq!(*waiting, Waiting::Sleeping);

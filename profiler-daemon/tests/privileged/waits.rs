@@ -1,10 +1,14 @@
 //! Who is waited for, against a target that says for how long.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use profiler_daemon::{
-    aggregate::waits::{Kind, Node, Waiting},
+    aggregate::waits::{Kind, Locks, MAX_LOCKS, Node, Waiting},
     session::{Reason, WaitsPicture},
+    symbolize::FrameId,
 };
 use serde_json::Value;
 
@@ -55,7 +59,7 @@ impl<'a> Tree<'a> {
     /// What a node is, by the thread's name and whether a function is on its stack.
     fn is(&self, node: &Node, wanted: &str, thread: &str, function: &str) -> bool {
         let (what, place) = match &node.kind {
-            Kind::Waited(place, Waiting::Sleeping) => ("waited", place),
+            Kind::Waited(place, Waiting::Sleeping, _) => ("waited", place),
             Kind::Woken(place, true) => ("woken", place),
             _ => return false,
         };
@@ -104,7 +108,13 @@ impl<'a> Tree<'a> {
                 format!("{} {}", self.name(place.thread), stack.join(" < "))
             };
             let what = match &node.kind {
-                Kind::Waited(place, waiting) => format!("{waiting:?} {}", of(place)),
+                Kind::Waited(place, waiting, Locks::One(lock)) => {
+                    let name = lock.name.map(|name| self.name(name));
+                    format!("{waiting:?} {name:?} {:#x} {}", lock.address, of(place))
+                }
+                Kind::Waited(place, waiting, locks) => {
+                    format!("{waiting:?} {locks:?} {} {}", node.other_locks, of(place))
+                }
                 Kind::Woken(place, own) => format!("by (own: {own}) {}", of(place)),
                 Kind::Interrupt(function) => format!("interrupt {}", self.name(*function)),
                 other => format!("{other:?}"),
@@ -212,6 +222,176 @@ fn a_chain_and_a_queue_lead_to_who_is_waited_for() {
         );
         assert!(keeper_ns + clerks_ns >= queued_ns / 10 * 9);
     }
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// What the target says of a lock.
+struct LockTruth {
+    name: String,
+    address: u64,
+    /// How long it was waited for, at most.
+    off_ns: u64,
+}
+
+/// Lets it run until it waits for its last lock; what it says of the others.
+fn lock_truths(target: &mut Fixture) -> Vec<LockTruth> {
+    let mut truths = Vec::new();
+    loop {
+        let line = target.line();
+        assert!(!line.is_empty(), "it ended early:\n{}", target.output);
+        if line.starts_with("truth ") {
+            return truths;
+        }
+        if let Some((name, json)) = line.split_once(' ')
+            && let Ok(said) = serde_json::from_str::<Value>(json)
+        {
+            let number = |name: &str| said[name].as_u64().unwrap();
+            truths.push(LockTruth {
+                name: name.to_owned(),
+                address: number("address"),
+                off_ns: number("wall_ns").saturating_sub(number("cpu_ns")),
+            });
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn locks_are_told_apart_by_their_address() {
+    let service = Service::start();
+    let mut target = Fixture::start("locks", &spec("locks").args);
+    let session = service.attach(target.pid(), "").unwrap();
+    let mut pictures = service.watch_waits(&session);
+    target.say("go");
+    let truths = lock_truths(&mut target);
+    // Now the waiter waits for the table's lock, and goes on doing so: it sleeps in a call of `futex`.
+    let sleeps = |task: std::fs::DirEntry| {
+        let call = std::fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
+        let table = format!("202 {:#x} ", truths[0].address);
+        call.starts_with(&table)
+    };
+    let tasks = || std::fs::read_dir(format!("/proc/{}/task", target.pid())).unwrap();
+    while !tasks().any(|task| sleeps(task.unwrap())) {
+        std::thread::yield_now();
+    }
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    println!("lost: {:?}", picture.lost);
+    let tree = Tree(&picture);
+    tree.print(None, 0);
+    tree.assert_adds_up();
+    // A slow machine may not have the time for all stacks.
+    let is_behind = small_scale() && !picture.lost.is_empty();
+    let enter = tree.roots(|node| tree.is(node, "waited", "waiter", "waiter"));
+    let of_lock = |address: u64| -> Vec<usize> {
+        let is = |at: &&usize| match picture.nodes[**at].kind {
+            Kind::Waited(_, _, Locks::One(lock)) => lock.address == address,
+            _ => false,
+        };
+        enter.iter().filter(is).copied().collect()
+    };
+    let pid = target.pid();
+    for truth in &truths {
+        let nodes = of_lock(truth.address);
+        let waited_ns = tree.time(&nodes);
+        println!("{}: waited for {waited_ns} ns of {}", truth.name, truth.off_ns);
+        assert!(waited_ns > 0 || is_behind, "{}", truth.name);
+        for at in &nodes {
+            let Kind::Waited(_, _, Locks::One(lock)) = picture.nodes[*at].kind else {
+                unreachable!()
+            };
+            assert_eq!(lock.process, pid);
+            let name = lock.name.map(|name| tree.name(name));
+            let expected = match &*truth.name {
+                "table" => Some("table_lock"),
+                // Behind the first row, and the number in the second.
+                "row" => Some("rows+56"),
+                "pi" => Some("pi_lock"),
+                _ => None,
+            };
+            assert_eq!(name, expected);
+        }
+        let by_keeper = tree.below(&nodes, |node| tree.is(node, "woken", "keeper", "keeper"));
+        let goes_on = tree.below(&nodes, |node| matches!(node.kind, Kind::GoesOn(_)));
+        let (kept_ns, open_ns) = (tree.time(&by_keeper), tree.time(&goes_on));
+        assert_eq!(truth.name == "table", !goes_on.is_empty());
+        let over_ns = waited_ns - open_ns;
+        assert!(
+            over_ns <= truth.off_ns + truth.off_ns / 50,
+            "{over_ns} of {}",
+            truth.off_ns
+        );
+        if !small_scale() {
+            assert!(over_ns >= truth.off_ns / 10 * 8, "{over_ns} of {}", truth.off_ns);
+            assert!(kept_ns >= over_ns / 10 * 9, "{kept_ns} of {over_ns}");
+        }
+        for at in goes_on {
+            let Kind::GoesOn(held_by) = picture.nodes[at].kind else {
+                unreachable!()
+            };
+            let name = held_by.map_or("", |thread| tree.name(thread));
+            assert!(name.starts_with("keeper ("), "held by {name:?}");
+        }
+    }
+    // The kernel may come to the wait in more than one way.
+    let mut shown: BTreeMap<&[FrameId], usize> = BTreeMap::new();
+    let mut others = 0;
+    for node in enter.iter().map(|at| &picture.nodes[*at]) {
+        match &node.kind {
+            Kind::Waited(place, _, Locks::One(_)) => *shown.entry(&place.stack).or_default() += 1,
+            _ => others += node.other_locks,
+        }
+    }
+    assert!(shown.values().all(|locks| *locks <= MAX_LOCKS[0]), "{shown:?}");
+    println!("{others} other locks");
+    assert!(others > 20 || small_scale(), "{others}");
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// Memory of this process that is in no file.
+fn own_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes: u64 = line.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
+    kilobytes << 10
+}
+
+#[test]
+#[ignore = "needs root"]
+fn many_threads_that_hand_over_take_bounded_memory() {
+    const MOST: u64 = 400 << 20;
+    let service = Service::start();
+    let (pairs, rounds) = if small_scale() { (100, 100) } else { (5000, 800) };
+    let args = [pairs, rounds, pairs.min(200), 5].map(|number: u32| number.to_string());
+    let mut target = Fixture::start("switches", &args);
+    let session = service.attach(target.pid(), "").unwrap();
+    let mut pictures = service.watch_waits(&session);
+    let before = own_memory();
+    target.say("go");
+    let has_finished = AtomicBool::new(false);
+    let mut most = 0;
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            target.truth();
+            has_finished.store(true, Ordering::Relaxed);
+        });
+        while !has_finished.load(Ordering::Relaxed) {
+            service.until(&mut pictures, |_| true);
+            most = most.max(own_memory().saturating_sub(before));
+        }
+    });
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let said: Vec<&str> = target.output.lines().collect();
+    println!(
+        "{said:?}: {} MiB at most, {} waits, lost {:?}",
+        most >> 20,
+        picture.total.waits,
+        picture.lost
+    );
+    assert!(picture.total.waits > 0);
+    Tree(&picture).assert_adds_up();
+    assert!(most < MOST, "{most}");
     assert_eq!(target.finish().status, Some(0));
 }
 

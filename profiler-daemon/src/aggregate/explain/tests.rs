@@ -22,6 +22,7 @@ fn study(calls: impl IntoIterator<Item = (bool, bool, f64)>) -> Study {
             happened: happened.into(),
             known: u32::MAX,
             amounts: [amount].into(),
+            waits: None,
         });
     }
     study
@@ -83,6 +84,7 @@ fn what_was_not_looked_for_is_not_taken_for_absent() {
             happened: slow.into(),
             known: u32::MAX,
             amounts: [].into(),
+            waits: None,
         });
     }
     for finding in study.findings(&[Kind::Flag, Kind::Flag], is_slow) {
@@ -107,6 +109,7 @@ fn what_cannot_happen_in_a_call_is_not_held_against_it() {
             happened: u32::from(call % 8 == 0),
             known: u32::from(slow || call % 4 == 1),
             amounts: [].into(),
+            waits: None,
         });
     }
     let finding = study.findings(&[Kind::Flag], is_slow).remove(0);
@@ -161,6 +164,7 @@ fn chance_is_not_taken_for_a_reason() {
                 happened: u32::try_from(random.below(1 << 16)).unwrap(),
                 known: u32::MAX,
                 amounts: (0..8).map(|_| random.below(100) as f64).collect(),
+                waits: None,
             });
         }
         let kinds: Vec<Kind> = (0..24)
@@ -194,4 +198,36 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_wait_that_some_calls_have_is_none_of_the_others() {
+    let mut study = Study::default();
+    let round = study.begin(Round::default());
+    for call in 0..400 {
+        let slow = call % 4 == 0;
+        let waited: Box<[(usize, f64)]> = if slow {
+            Box::new([(1, 8e6)])
+        } else if call % 4 == 1 {
+            Box::new([(0, 1000.0)])
+        } else {
+            Box::new([])
+        };
+        study.add(Call {
+            duration_ns: if slow { SLOW_NS } else { 1 },
+            round,
+            happened: 0,
+            known: 0,
+            amounts: Box::new([]),
+            // Of the last ones it is not known.
+            waits: (call < 300).then_some(waited),
+        });
+    }
+    let findings = study.findings(&[Kind::Wait, Kind::Wait], is_slow);
+    let first = &findings[0];
+    assert_eq!((first.feature, first.statement), (1, Statement::Above(0.0)));
+    assert_eq!((first.slow.have, first.other.have), (first.slow.of, 0));
+    assert_eq!((first.slow.of, first.other.of), (37, 112));
+    assert_eq!(first.means, Some((8e6, 0.0)));
+    assert!(first.certain() > 0.8);
 }

@@ -25,8 +25,22 @@ fn wait(tid: u32, function: u32, times: [u64; 3], waker: Waker) -> Wait {
         thread: (MAIN, tid),
         place: place(tid, function),
         waiting: Some(Waiting::Sleeping),
+        lock: None,
         times,
         waker,
+    }
+}
+
+/// The same for a lock.
+fn wait_for(address: u64, wait: Wait) -> Wait {
+    let lock = Lock {
+        process: MAIN,
+        address,
+        name: None,
+    };
+    Wait {
+        lock: Some(lock),
+        ..wait
     }
 }
 
@@ -45,12 +59,18 @@ fn lines(waits: &Waits) -> Vec<String> {
                 )
             };
             let what = match &node.kind {
-                Kind::Waited(place, _) => format!("{} waited", of(place)),
+                Kind::Waited(place, _, Locks::None) => format!("{} waited", of(place)),
+                Kind::Waited(place, _, Locks::One(lock)) => {
+                    format!("{} waited for {}", of(place), lock.address)
+                }
+                Kind::Waited(place, _, Locks::Others) => {
+                    format!("{} waited for {} others", of(place), node.other_locks)
+                }
                 Kind::Woken(place, true) => format!("by {}", of(place)),
                 Kind::Woken(place, false) => format!("by another, {}", of(place)),
                 Kind::Interrupt(function) => format!("interrupt {}", function.0),
                 Kind::Unseen => "unseen".to_owned(),
-                Kind::GoesOn => "goes on".to_owned(),
+                Kind::GoesOn(_) => "goes on".to_owned(),
                 Kind::Ran => "ran".to_owned(),
                 Kind::Runnable => "runnable".to_owned(),
             };
@@ -155,6 +175,58 @@ fn a_queue_is_one_wait_for_those_at_its_head() {
     );
     assert_eq!(waits.nodes()[0].threads, 20);
     assert_eq!((waits.nodes()[0].count, waits.nodes()[0].longest_ns), (20, 200));
+}
+
+#[test]
+fn a_queue_is_behind_one_lock() {
+    let mut waits = Waits::default();
+    // 1 waits for the lock 7 behind 2, who waited for it elsewhere, behind 3, who had it.
+    waits.take(&wait_for(7, wait(2, 21, [0, 60, 60], woken_by(3, 30))), false);
+    waits.take(&wait_for(7, wait(1, 10, [0, 100, 100], woken_by(2, 20))), true);
+    // 4 waits at the same place for the lock 8 behind 2, who waited for another.
+    waits.take(&wait_for(8, wait(4, 10, [10, 90, 90], woken_by(2, 20))), true);
+    assert_eq!(
+        lines(&waits),
+        [
+            "1 in 10 waited for 7 100",
+            " by 2 in 20 40",
+            "  ran 40",
+            " by 3 in 30 60",
+            "  ran 60",
+            "4 in 10 waited for 8 80",
+            " by 2 in 20 80",
+            "  ran 30",
+            "  2 in 21 waited for 7 50",
+            "   by 3 in 30 50",
+            "    ran 50",
+        ]
+    );
+}
+
+#[test]
+fn there_is_a_bound_to_locks_that_are_told_apart() {
+    let mut waits = Waits::default();
+    for round in 0..2 {
+        for address in 0..1000 {
+            let at = (round * 1000 + address) * 10;
+            let of_same = wait(1, 10, [at, at + 5, at + 5], Waker::Unseen);
+            waits.take(&wait_for(address, of_same), true);
+        }
+    }
+    let nodes = waits.nodes();
+    let (locks, others): (Vec<&Node>, Vec<&Node>) = nodes
+        .iter()
+        .filter(|node| node.parent.is_none())
+        .partition(|node| matches!(node.kind, Kind::Waited(_, _, Locks::One(_))));
+    assert_eq!(locks.len(), MAX_LOCKS[0]);
+    assert!(locks.iter().all(|lock| lock.time_ns == 10));
+    assert_eq!(others.len(), 1);
+    let rest = 1000 - MAX_LOCKS[0] as u64;
+    assert_eq!(
+        (others[0].time_ns, others[0].other_locks),
+        (rest * 10, MAX_COUNTED)
+    );
+    assert_eq!(waits.total().waited_ns, 10_000);
 }
 
 #[test]

@@ -8,16 +8,21 @@
 //! |---|---|
 //! | `candidates` | what may separate slow calls from others, before anything is attached |
 //! | `statement` | a finding in words, and as the next step of the scope |
+//! | `waits` | what calls waited for, and who ended it |
 
 pub mod candidates;
 mod statement;
+mod waits;
 
 use std::collections::{HashMap, HashSet};
 
 use profiler_common::{limits::MAX_JOINED, probe::ProbeId, record::SpanEnd};
 
+pub use self::waits::WaitPlace;
+use self::waits::WaitsOfCalls;
 use super::{
-    calibrate::HitCosts, command::Capture, cost::monotonic_ns, prepare::PreparedStep, trace::TracedValue,
+    calibrate::HitCosts, command::Capture, cost::monotonic_ns, prepare::PreparedStep, symbols::NamedWait,
+    trace::TracedValue,
 };
 use crate::{
     aggregate::{
@@ -29,6 +34,7 @@ use crate::{
         scope::{Place, Scope},
         values::{Expression, Reading, Value},
     },
+    symbolize::Frame,
 };
 
 /// Branches that are looked at at a time: of the gates that all sessions share.
@@ -70,6 +76,8 @@ pub enum What {
     Value(Expression, Constants),
     /// A branch that is taken, or the time in calls that are made at a line.
     Place(Place),
+    /// The time off the CPU there.
+    Wait(WaitPlace),
 }
 
 /// How a value is written in a condition.
@@ -219,6 +227,7 @@ pub struct Explain {
     /// Calls in which more was called than is recorded, and those of which records were lost.
     beyond_limit: u64,
     lost_inside: u64,
+    waits: WaitsOfCalls,
     /// What it costs to reach a probe, if that could be measured.
     hit_costs: Option<HitCosts>,
     /// How often the places of turns that are over were reached, by the number of their feature.
@@ -257,6 +266,7 @@ impl Explain {
             inside: HashMap::new(),
             beyond_limit: 0,
             lost_inside: 0,
+            waits: WaitsOfCalls::default(),
             hit_costs,
             reached: HashMap::new(),
             study,
@@ -534,6 +544,28 @@ impl Explain {
         true
     }
 
+    /// Says since when what threads do off the CPU is recorded; `None` where it is not.
+    pub fn note_recorded(&mut self, since_ns: Option<u64>) {
+        self.waits.note_recorded(since_ns);
+    }
+
+    /// Whether it is.
+    pub fn knows_waits(&self) -> bool {
+        self.waits.is_recorded()
+    }
+
+    /// Takes a wait, if it is in one of the calls.
+    pub fn take_wait(&mut self, named: &NamedWait) {
+        let features = &mut self.features;
+        self.waits.take(named, &self.probes, |place| {
+            features.push(Feature {
+                what: What::Wait(place),
+                kind: Kind::Wait,
+            });
+            features.len() - 1
+        });
+    }
+
     /// Takes the end of a call; with what was read where it began, if it is one that is looked at.
     pub fn take_call(&mut self, end: &SpanEnd, values: Option<&[TracedValue]>) {
         if !self.probes.contains_key(&end.probe) {
@@ -543,7 +575,9 @@ impl Explain {
             clippy::cast_possible_truncation,
             reason = "numbers of spans have 32 bits in frames"
         )]
-        let inside = self.inside.remove(&(end.tid, end.sequence as u32));
+        let call = (end.tid, end.sequence as u32);
+        let inside = self.inside.remove(&call);
+        let waits = self.waits.of_call(call, end.start_ns);
         let Some(values) = values else { return };
         let inside = inside.unwrap_or_default();
         let mut amounts: Vec<f64> = values.iter().map(|value| number(&value.reading)).collect();
@@ -587,14 +621,19 @@ impl Explain {
             happened,
             known,
             amounts: amounts.into(),
+            waits,
         });
     }
 
-    /// Calls of which it is not known how long what they called took, by reason.
-    pub fn unknown(&self) -> [(&'static str, u64); 2] {
+    /// Calls of which it is not known how long what they called took, or they waited, by reason; and waits that are none
+    /// of those that are told apart.
+    pub fn unknown(&self) -> [(&'static str, u64); 4] {
+        let [full, forgotten] = self.waits.lost();
         [
             ("join_limit", self.beyond_limit),
             ("inside_lost", self.lost_inside),
+            ("wait_places_full", full),
+            ("waits_forgotten", forgotten),
         ]
     }
 
@@ -613,6 +652,7 @@ impl Explain {
         &self,
         engine: &Engine,
         scope: &Scope,
+        frames: &[Frame],
         is_slow: impl Fn(u64) -> bool,
     ) -> (Vec<Explained>, usize) {
         let now = self.reached_now(engine, monotonic_ns());
@@ -634,7 +674,10 @@ impl Explain {
         });
         let explained = findings.into_iter().filter_map(|finding| {
             let feature = self.features.get(finding.feature)?;
-            let (text, next) = statement::of(&feature.what, finding.statement, scope);
+            let (text, next) = match &feature.what {
+                What::Wait(place) => (self.waits.text(*place, finding.statement, frames), None),
+                what => statement::of(what, finding.statement, scope),
+            };
             Some(Explained {
                 what: feature.what.clone(),
                 text,

@@ -34,6 +34,8 @@ pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<S
             }
             (text, Some(next.to_string()))
         }
+        // It says who ended it too: see `waits`.
+        What::Wait(_) => (String::new(), None),
         What::Place(place) => {
             let mut step = Step {
                 place: place.clone(),
@@ -64,12 +66,13 @@ pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<S
     }
 }
 
+/// A condition on a time.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a duration, rounded to a whole number"
 )]
-fn duration(comparison: Comparison, bound_ns: f64) -> Predicate {
+pub(super) fn duration(comparison: Comparison, bound_ns: f64) -> Predicate {
     Predicate {
         comparison,
         bound: Bound::Duration(bound_ns.max(0.0).round() as u64),

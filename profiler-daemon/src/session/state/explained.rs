@@ -8,13 +8,18 @@ use super::{
     super::{
         calibrate::HitCosts,
         explain::{Explain, PreparedExplain},
-        picture::{Cost, ExplainPicture, Losses},
+        picture::{Cost, ExplainPicture, FlameTimes, Losses},
+        sampling::Sampling,
+        symbols::Dropped,
     },
     Session,
     division::divided,
     publish::span_losses,
 };
-use crate::kernel::{Engine, KernelError};
+use crate::{
+    kernel::{Engine, KernelError},
+    symbolize::Frame,
+};
 
 /// Time between two pictures of what slow calls do: it is worked out anew for each.
 const MIN_EXPLAIN_NS: u64 = 1_000_000_000;
@@ -35,6 +40,11 @@ impl Session {
             self.explain = Some(Explain::begin(engine, prepared, functions.collect(), hit_costs)?);
         }
         Ok(())
+    }
+
+    /// What is lost from now on is lost of what is looked for.
+    pub fn note_losses_before(&mut self, engine: &Engine, dropped: Dropped) {
+        self.before_explain = Sampling::now(engine, dropped);
     }
 
     /// Whether what slow calls do is looked for.
@@ -66,6 +76,7 @@ impl Session {
     pub(super) fn explained(
         &self,
         engine: &Engine,
+        (frames, dropped): (&[Frame], Dropped),
         cost: Cost,
         ended: Option<&str>,
     ) -> Option<ExplainPicture> {
@@ -76,6 +87,8 @@ impl Session {
         let is_slow = |duration_ns| inside.contains(bucket_of(duration_ns));
         let [slow, other] = explain.durations(is_slow);
         let mut lost: Losses = span_losses(engine).collect();
+        let sampling = Sampling::now(engine, dropped).since(self.before_explain);
+        lost.extend(sampling.losses(FlameTimes::OffCpu));
         lost.extend(explain.unknown().into_iter().filter(|(_, count)| *count > 0));
         for probe in last.functions.probes() {
             let hits = engine.hit_counts(probe);
@@ -91,7 +104,11 @@ impl Session {
             reason = "a count, which is a float where calls have ages"
         )]
         let calls = division.calls as u64;
-        let (findings, judged) = explain.findings(engine, &self.scope, is_slow);
+        let (findings, judged) = explain.findings(engine, &self.scope, frames, is_slow);
+        let mut left_out = explain.left_out().to_vec();
+        if !explain.knows_waits() {
+            left_out.push(("waits".to_owned(), "time off the CPU is not recorded".to_owned()));
+        }
         Some(ExplainPicture {
             seq: 0,
             scope: Arc::clone(&self.scope_text),
@@ -104,7 +121,7 @@ impl Session {
             features: explain.features(),
             judged,
             findings,
-            left_out: explain.left_out().to_vec(),
+            left_out,
             lost,
             cost,
             ended: ended.map(str::to_owned),

@@ -10,7 +10,7 @@ use super::{
         picture::{FlameKind, FlameVariant},
         population::Population,
         spans::Spans,
-        symbols::Dropped,
+        symbols::{Dropped, Wanted},
     },
     Session,
 };
@@ -20,16 +20,16 @@ use crate::{
 };
 
 impl Session {
-    /// What the frames of its flame graphs and stacks stand for.
-    pub fn groupings(&self) -> impl Iterator<Item = Grouping> + '_ {
+    /// What is looked at of what is recorded.
+    pub fn wanted(&self) -> Wanted {
         let of_spans = self.spans.iter().flat_map(|_| Spans::GROUPINGS);
-        let asks_wakers = self.waits.is_some() || self.chains.is_some();
+        let asks_wakers = self.waits.is_some() || self.chains.is_some() || self.explains();
         let of_waits = asks_wakers.then_some(Grouping::Function);
-        self.flames
-            .keys()
-            .map(|kind| kind.by)
-            .chain(of_spans)
-            .chain(of_waits)
+        let of_flames = self.flames.keys().map(|kind| kind.by);
+        Wanted {
+            groupings: of_flames.chain(of_spans).chain(of_waits).collect(),
+            samples: !self.flames.is_empty() || self.spans.is_some(),
+        }
     }
 
     /// Begins and ends flame graphs with their watchers.

@@ -98,7 +98,7 @@ impl Session {
         // A picture shows the calls of this moment, not those of the last reading.
         self.read(engine, now_ns);
         let cost = self.meter.read(now_ns);
-        if explain_due && let Some(picture) = self.explained(engine, cost, ended) {
+        if explain_due && let Some(picture) = self.explained(engine, (frames, dropped), cost, ended) {
             self.explain_watchers.publish(now_ns, all, |(), seq| {
                 Some(ExplainPicture {
                     seq,

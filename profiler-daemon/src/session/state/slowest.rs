@@ -46,6 +46,9 @@ impl Session {
         let is_sampled = self.samples() && missing.next().is_none();
         self.sampled_from.set(is_sampled, now_ns);
         self.begin_waits();
+        if let Some(explain) = &mut self.explain {
+            explain.note_recorded(self.sampled_from.since_ns());
+        }
         self.note_calls();
     }
 

@@ -63,6 +63,9 @@ impl Session {
                     if let Some(chains) = &mut self.chains {
                         chains.take(wait);
                     }
+                    if let Some(explain) = &mut self.explain {
+                        explain.take_wait(wait);
+                    }
                 }
                 Named::Caller { id, stacks } => {
                     if let Some(calls) = &mut self.calls {

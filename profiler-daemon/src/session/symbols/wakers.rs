@@ -1,12 +1,14 @@
 //! Waits by name: where a thread waited, and who made it runnable, by the stack that was taken when that happened.
 
-use profiler_common::record::SpanRef;
+use std::{collections::HashMap, sync::Arc};
 
-use super::{Walked, call_site, name_stack};
+use profiler_common::{limits::MAX_SHARED_STACKS, record::SpanRef};
+
+use super::{Walked, call_site, lock, name_stack};
 use crate::{
     aggregate::waits::{Place, Wait, Waiting, Waker},
     kernel::{Activity, Interval, SharedStack},
-    symbolize::{FrameId, Groupings, Symbolizer},
+    symbolize::{Frame, FrameId, Generation, Groupings, Symbolizer},
 };
 
 /// An interval off the CPU whose waker was asked for.
@@ -15,13 +17,61 @@ pub struct NamedWait {
     pub wait: Wait,
     /// Spans that were open, outermost first.
     pub spans: Vec<SpanRef>,
+    /// The function that waited, and its caller.
+    pub functions: [Option<FrameId>; 2],
+    /// The same of the thread that ended it.
+    pub waker_functions: [Option<FrameId>; 2],
     /// It is known to the session alone that ends while it goes on.
     pub goes_on: bool,
+}
+
+/// Stacks of wakers that are remembered; then all are named anew.
+const MAX_REMEMBERED: usize = MAX_SHARED_STACKS as usize;
+
+/// Who made threads runnable, by what their stack is named by: the same stacks come again and again.
+#[derive(Default)]
+pub(super) struct RememberedWakers(HashMap<u64, NamedStack>);
+
+/// A waker's stack by name.
+#[derive(Clone)]
+enum NamedStack {
+    /// An interrupt, in this function.
+    Interrupt(FrameId),
+    /// A thread's, as long as its process has the same mapped.
+    Thread(Generation, Arc<[FrameId]>),
+}
+
+impl RememberedWakers {
+    /// A stack by name; `whose` is its thread's process, if it is one's.
+    fn name(
+        &mut self,
+        symbolizer: &mut Symbolizer,
+        whose: Option<u32>,
+        stack: &SharedStack,
+        now_ns: u64,
+    ) -> NamedStack {
+        let generation = whose.map(|tgid| symbolizer.generation(tgid, now_ns));
+        match self.0.get(&stack.id) {
+            Some(known @ NamedStack::Interrupt(_)) => return known.clone(),
+            Some(known @ NamedStack::Thread(of, _)) if Some(*of) == generation => return known.clone(),
+            _ => {}
+        }
+        let fleeting = symbolizer.fleeting();
+        let named = name_stack_of_waker(symbolizer, whose.zip(generation), stack, now_ns);
+        if fleeting == symbolizer.fleeting() {
+            if self.0.len() >= MAX_REMEMBERED {
+                self.0.clear();
+            }
+            self.0.insert(stack.id, named.clone());
+        }
+        named
+    }
 }
 
 /// Names who ended a wait at a stack.
 pub(super) fn name_wait(
     symbolizer: &mut Symbolizer,
+    remembered: &mut RememberedWakers,
     interval: &Interval,
     stack: &[FrameId],
     now_ns: u64,
@@ -32,22 +82,60 @@ pub(super) fn name_wait(
     };
     let ends_later = interval.goes_on && interval.woken_ns == interval.end_ns;
     let waker = match &interval.waker_stack {
-        _ if ends_later => Waker::GoesOn,
-        Some(stack) => name_waker(symbolizer, interval.waker, stack, now_ns),
+        _ if ends_later => Waker::GoesOn(lock::holder(symbolizer, interval, stack, now_ns)),
+        Some(stack) => name_waker(symbolizer, remembered, interval.waker, stack, now_ns),
         // It may have been an interrupt, which the thread beneath has nothing to do with.
         None => Waker::Unseen,
     };
+    let frames = symbolizer.frames();
+    let two = |place: &Place| {
+        let mut functions = innermost(frames, &place.stack);
+        [functions.next(), functions.next()]
+    };
+    let functions = two(&place);
+    let waker_functions = match &waker {
+        Waker::Thread { place, .. } => two(place),
+        Waker::Interrupt(_) | Waker::Unseen | Waker::GoesOn(_) => [None; 2],
+    };
     NamedWait {
+        functions,
+        waker_functions,
         wait: Wait {
             thread: (interval.tgid, interval.tid),
             place,
             waiting: waiting(interval.waited),
+            lock: lock::of(symbolizer, interval, now_ns),
             times: [interval.start_ns, interval.woken_ns, interval.end_ns],
             waker,
         },
         spans: interval.spans.clone(),
         goes_on: interval.goes_on,
     }
+}
+
+/// The functions of a stack that say something, innermost first: the program's own, and what it called. The stack is given root
+/// first.
+fn innermost<'a>(frames: &'a [Frame], stack: &'a [FrameId]) -> impl Iterator<Item = FrameId> + 'a {
+    let of = move |frame: &FrameId| frames.get(frame.0 as usize);
+    let is_kernel = move |frame: &&FrameId| of(frame).is_some_and(|frame| frame.kernel);
+    let is_library = move |frame: &&FrameId| of(frame).is_some_and(|frame| is_c_library(&frame.module));
+    let kernel = stack.iter().rev().take_while(is_kernel).count();
+    let library = stack.iter().rev().skip(kernel).take_while(is_library).count();
+    // The kernel's way to the wait, where there is no other; else what was called of the C library.
+    let skipped = if kernel == stack.len() {
+        0
+    } else if kernel + library == stack.len() {
+        kernel
+    } else {
+        kernel + library.saturating_sub(1)
+    };
+    stack.iter().rev().skip(skipped).copied()
+}
+
+fn is_c_library(file: &str) -> bool {
+    ["libc.", "libc-", "libpthread", "ld-musl"]
+        .iter()
+        .any(|library| file.starts_with(library))
 }
 
 fn waiting(activity: Activity) -> Option<Waiting> {
@@ -61,10 +149,32 @@ fn waiting(activity: Activity) -> Option<Waiting> {
 
 fn name_waker(
     symbolizer: &mut Symbolizer,
+    remembered: &mut RememberedWakers,
     thread: Option<(u32, u32)>,
     stack: &SharedStack,
     now_ns: u64,
 ) -> Waker {
+    let whose = thread.map(|(tgid, _)| tgid);
+    match (remembered.name(symbolizer, whose, stack, now_ns), thread) {
+        (NamedStack::Thread(_, stack), Some((tgid, tid))) => Waker::Thread {
+            thread: (tgid, tid),
+            place: Place {
+                thread: symbolizer.threads_like(tgid, tid, now_ns),
+                stack,
+            },
+            is_own: true,
+        },
+        (NamedStack::Interrupt(function), _) => Waker::Interrupt(function),
+        (NamedStack::Thread(..), None) => Waker::Unseen,
+    }
+}
+
+fn name_stack_of_waker(
+    symbolizer: &mut Symbolizer,
+    whose: Option<(u32, Generation)>,
+    stack: &SharedStack,
+    now_ns: u64,
+) -> NamedStack {
     let mut kernel = Walked::default();
     for (depth, address) in stack.kernel.iter().enumerate() {
         symbolizer.resolve_kernel(call_site(*address, depth), &mut kernel.functions);
@@ -75,25 +185,17 @@ fn name_waker(
         .filter_map(|frame| symbolizer.frames().get(frame.0 as usize))
         .map(|frame| &*frame.function)
         .collect();
-    let by = by(&names);
-    match (by, thread) {
-        (By::Thread { outside_waking }, Some((tgid, tid))) => {
+    match (by(&names), whose) {
+        (By::Thread { outside_waking }, Some((tgid, generation))) => {
             let kernel = stack.kernel.get(outside_waking..).unwrap_or_default();
             let user = stack.user.clone();
             let named = name_stack(symbolizer, tgid, kernel, user, Groupings::default(), now_ns);
-            Waker::Thread {
-                thread: (tgid, tid),
-                place: Place {
-                    thread: symbolizer.threads_like(tgid, tid, now_ns),
-                    stack: named.functions.into(),
-                },
-                is_own: true,
-            }
+            NamedStack::Thread(generation, named.functions.into())
         }
         // A CPU that is idle runs nothing but interrupts.
         (By::Thread { outside_waking: at } | By::Interrupt { at }, _) => {
             let function = kernel.functions.get(at).or(kernel.functions.last());
-            Waker::Interrupt(function.copied().unwrap_or(FrameId::OTHER))
+            NamedStack::Interrupt(function.copied().unwrap_or(FrameId::OTHER))
         }
     }
 }
