@@ -15,11 +15,11 @@ use crate::{error::Error, stop::Stop};
 /// Between two times that it is written.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What is written at once.
-const BLOCK_LEN: usize = 4096;
+/// What is written at once: as much as takes a disk a millisecond or so.
+const BLOCK_LEN: usize = 1 << 20;
 
 /// The file has so many blocks; then the first is written again.
-const BLOCKS: u64 = 256;
+const BLOCKS: u64 = 16;
 
 /// What requests append to.
 #[derive(Debug, Default)]
@@ -91,10 +91,12 @@ pub extern "Rust" fn append_entry(journal: &Journal, id: u64) -> u64 {
 }
 
 fn write_journal(journal: &Journal, file: &File, stop: &Stop) -> io::Result<()> {
-    let mut number = 0;
-    while !stop.asked_before(Instant::now() + PAUSE) {
-        flush_journal(journal, file, number % BLOCKS)?;
-        number += 1;
+    let mut block = vec![0; BLOCK_LEN];
+    for number in (0..BLOCKS).cycle() {
+        if stop.asked_before(Instant::now() + PAUSE) {
+            break;
+        }
+        flush_journal(journal, &mut block, file, number * BLOCK_LEN as u64)?;
     }
     Ok(())
 }
@@ -102,12 +104,16 @@ fn write_journal(journal: &Journal, file: &File, stop: &Stop) -> io::Result<()> 
 /// Writes a block and waits until the disk has it, with the lock held.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "Rust" fn flush_journal(journal: &Journal, file: &File, number: u64) -> io::Result<()> {
+pub extern "Rust" fn flush_journal(
+    journal: &Journal,
+    block: &mut [u8],
+    file: &File,
+    offset: u64,
+) -> io::Result<()> {
     let mut entries = journal.entries.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut block = [0; BLOCK_LEN];
     for (bytes, entry) in block.as_chunks_mut::<8>().0.iter_mut().zip(entries.drain(..)) {
         *bytes = entry.to_le_bytes();
     }
-    file.write_all_at(&block, number * BLOCK_LEN as u64)?;
+    file.write_all_at(block, offset)?;
     file.sync_data()
 }
