@@ -3,6 +3,8 @@
 mod bars;
 mod latency;
 pub mod line;
+mod redrawn;
 pub mod screen;
 
 pub use latency::Latency;
+pub use redrawn::Redrawn;

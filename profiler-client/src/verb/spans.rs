@@ -1,7 +1,5 @@
 //! `profiler spans`.
 
-use std::io::{self, IsTerminal as _};
-
 use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
 use tokio::time::Instant;
 
@@ -13,7 +11,7 @@ use crate::{
         request::{Host, Spans},
     },
     connect::{MAX_MESSAGE_BYTES, connect},
-    live::screen::{self, Screen},
+    live::Redrawn,
     output::{self, note, warnings},
     render::{spans, spans_json},
     state::{spans::SpansState, trace::origin_ns},
@@ -21,16 +19,8 @@ use crate::{
     watch::{Message as _, Run},
 };
 
-/// What is drawn while the run goes on.
-struct Live {
-    screen: Screen,
-    target: String,
-}
-
 /// Runs it.
 pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let is_terminal = io::stdout().is_terminal();
-    let colour = screen::is_coloured(request.color, is_terminal);
     let (attached, stream, again, mut live, began_ns) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
@@ -44,16 +34,8 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
         let began_ns = monotonic_ns();
         let stream = client.watch_spans(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_spans(watch).await?.into_inner());
-        let live = if is_terminal && !request.json {
-            // The decision was made; crossterm would look at NO_COLOR again.
-            crossterm::style::force_color_output(colour);
-            Some(Live {
-                screen: Screen::new(colour),
-                target: target::label(&connection, &attached.session).await,
-            })
-        } else {
-            None
-        };
+        let target = target::label(&connection, &attached.session);
+        let live = Redrawn::open(request.color, request.json, target).await;
         Ok((attached, stream, again, live, began_ns))
     })
     .await?;
@@ -77,19 +59,16 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
             if let Some(earliest) = state.spans.iter().map(|span| span.ts_ns).max() {
                 origin.get_or_insert_with(|| origin_ns(began_ns, monotonic_ns(), earliest));
             }
-            match &mut live {
-                Some(Live { screen, target }) if !last => {
-                    let (_, rows) = Screen::size();
-                    let origin_ns = origin.unwrap_or(began_ns);
-                    screen.draw(spans::screen(&state, target, origin_ns, began.elapsed(), rows))
-                }
-                _ => Ok(()),
+            if last {
+                return Ok(());
             }
+            let origin_ns = origin.unwrap_or(began_ns);
+            live.draw(|target, (_, rows)| spans::screen(&state, target, origin_ns, began.elapsed(), rows))
         })
         .await?;
 
     if state.started {
-        finish(&request, &state, live, origin.unwrap_or(began_ns), began, colour)?;
+        finish(&request, &state, live, origin.unwrap_or(began_ns), began)?;
     }
     ended.result(state.started)
 }
@@ -97,20 +76,14 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
 fn finish(
     request: &Spans,
     state: &SpansState,
-    live: Option<Live>,
+    live: Redrawn,
     origin_ns: u64,
     began: Instant,
-    colour: bool,
 ) -> Result<(), Failure> {
     if request.json {
         return output::stdout(spans_json::spans(state));
     }
-    if let Some(Live { mut screen, .. }) = live {
-        // What was drawn last gives way to all that there is.
-        screen.draw(Vec::new())?;
-    }
-    let lines = spans::spans(state, origin_ns, spans::Detail::FULL);
-    screen::print(&lines, colour)?;
+    live.print(&spans::spans(state, origin_ns, spans::Detail::FULL))?;
     note(&spans::summary(state, began.elapsed()));
     Ok(())
 }

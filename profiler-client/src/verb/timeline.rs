@@ -1,6 +1,6 @@
 //! `profiler timeline`.
 
-use std::io::{self, IsTerminal as _};
+use std::future::ready;
 
 use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use crate::{
         request::{Host, Timeline},
     },
     connect::{MAX_MESSAGE_BYTES, connect},
-    live::screen::{self, Screen},
+    live::Redrawn,
     output::{self, Output, note, warnings},
     render::{
         svg::About,
@@ -34,8 +34,6 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
         .as_deref()
         .map(|path| Output::open(Some(path)))
         .transpose()?;
-    let is_terminal = io::stdout().is_terminal();
-    let colour = screen::is_coloured(request.color, is_terminal);
     let (attached, stream, target) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
@@ -57,11 +55,7 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
     .await?;
     warnings(&attached.session.warnings);
 
-    let mut screen = (is_terminal && !request.json).then(|| {
-        // The decision was made; crossterm would look at NO_COLOR again.
-        crossterm::style::force_color_output(colour);
-        Screen::new(colour)
-    });
+    let mut live = Redrawn::open(request.color, request.json, ready(target.clone())).await;
     let began = Instant::now();
     let run = Run {
         deadline: request.duration.map(|duration| began + duration),
@@ -83,19 +77,13 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
                 let rows = events::rows(&request.events, &state.counters);
                 return output::stdout(timeline_json::bucket(&state, &rows, &bucket));
             }
-            match &mut screen {
-                Some(screen) if !last => {
-                    let view = View::of(&request, &state);
-                    screen.draw(timeline::screen(
-                        &state,
-                        &view,
-                        &target,
-                        began.elapsed(),
-                        Screen::size(),
-                    ))
-                }
-                _ => Ok(()),
+            if last {
+                return Ok(());
             }
+            live.draw(|target, size| {
+                let view = View::of(&request, &state);
+                timeline::screen(&state, &view, target, began.elapsed(), size)
+            })
         })
         .await?;
 
@@ -105,7 +93,7 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
             target,
             elapsed: began.elapsed(),
         };
-        finish(&request, &state, (screen, output), &about, colour)?;
+        finish(&request, &state, (live, output), &about)?;
     }
     ended.result(started)
 }
@@ -113,29 +101,22 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
 fn finish(
     request: &Timeline,
     state: &TimelineState,
-    (screen, output): (Option<Screen>, Option<Output>),
+    (mut live, output): (Redrawn, Option<Output>),
     about: &About,
-    colour: bool,
 ) -> Result<(), Failure> {
     let view = View::of(request, state);
     if request.json {
         let rows = events::rows(&request.events, &state.counters);
         return output::stdout(timeline_json::summary(state, &rows));
     }
-    let width = screen.is_some().then(|| Screen::size().0);
-    if let Some(mut screen) = screen {
-        // What was drawn last gives way to all that there is.
-        screen.draw(Vec::new())?;
-    }
     let drawn = view.drawn(state);
-    match output {
-        Some(output) => output.write(&timeline_svg::render(
-            &drawn,
-            &state.scope,
-            &timeline::notes(state),
-            about,
-        ))?,
-        None => screen::print(&timeline::table(&drawn, width), colour)?,
+    if let Some(output) = output {
+        live.clear()?;
+        let notes = timeline::notes(state);
+        output.write(&timeline_svg::render(&drawn, &state.scope, &notes, about))?;
+    } else {
+        let width = live.width();
+        live.print(&timeline::table(&drawn, width))?;
     }
     note(&timeline::summary(state));
     Ok(())

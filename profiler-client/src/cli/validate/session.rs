@@ -6,11 +6,11 @@ use profiler_proto::v1;
 
 use super::{
     super::{
-        args::{Exit, SessionMakingArgs, SessionNewArgs},
+        args::{Exit, SessionMakingArgs, SessionNewArgs, TargetArgs},
         duration::to_proto,
         exit::Failure,
         print_list,
-        request::Request,
+        request::{Request, SessionChoice},
     },
     target,
 };
@@ -74,6 +74,26 @@ pub(super) fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
         create,
         json: args.json,
     })
+}
+
+/// A running session, or one of its own for as long as it is watched.
+pub(super) fn watched(
+    running: Option<String>,
+    of: TargetArgs,
+    scope: Option<String>,
+    exit: Exit,
+    symbols: &[PathBuf],
+) -> Result<SessionChoice, Failure> {
+    if let Some(name) = running {
+        return Ok(SessionChoice::Join(name));
+    }
+    let making = SessionMakingArgs {
+        exit,
+        ..SessionMakingArgs::default()
+    };
+    let mut create = create(target(of)?, &making, scope, None, OWN_LEASE);
+    create.symbols = absolute(symbols)?;
+    Ok(SessionChoice::Make(create))
 }
 
 /// Paths as the service can use them, which may be in another folder.

@@ -4,27 +4,15 @@ use profiler_proto::v1;
 
 use super::{
     super::{
-        args::{CallersBy, SessionMakingArgs, SyscallsArgs},
+        args::{CallersBy, SyscallsArgs},
         exit::Failure,
-        request::{SessionChoice, Syscalls},
+        request::Syscalls,
     },
-    session::{OWN_LEASE, absolute, create},
-    target,
+    session::watched,
 };
 
 pub(super) fn syscalls(args: SyscallsArgs) -> Result<Syscalls, Failure> {
-    let session = if let Some(name) = args.session {
-        SessionChoice::Join(name)
-    } else {
-        let making = SessionMakingArgs {
-            exit: args.exit,
-            ..SessionMakingArgs::default()
-        };
-        let target = target(args.target)?;
-        let mut create = create(target, &making, args.scope, None, OWN_LEASE);
-        create.symbols = absolute(&args.symbols)?;
-        SessionChoice::Make(create)
-    };
+    let session = watched(args.session, args.target, args.scope, args.exit, &args.symbols)?;
     Ok(Syscalls {
         session,
         duration: args.duration.map(|span| span.0),

@@ -3,14 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    super::{
-        args::{SessionMakingArgs, TimelineArgs},
-        events,
-        exit::Failure,
-        request::{SessionChoice, Timeline},
-    },
-    session::{OWN_LEASE, absolute, create},
-    target,
+    super::{args::TimelineArgs, events, exit::Failure, request::Timeline},
+    session::watched,
 };
 
 /// Length of a bucket where none is asked for.
@@ -36,18 +30,7 @@ pub(super) fn timeline(args: TimelineArgs) -> Result<Timeline, Failure> {
             output.display()
         )));
     }
-    let session = if let Some(name) = args.session {
-        SessionChoice::Join(name)
-    } else {
-        let making = SessionMakingArgs {
-            exit: args.exit,
-            ..SessionMakingArgs::default()
-        };
-        let target = target(args.target)?;
-        let mut create = create(target, &making, args.scope, None, OWN_LEASE);
-        create.symbols = absolute(&args.symbols)?;
-        SessionChoice::Make(create)
-    };
+    let session = watched(args.session, args.target, args.scope, args.exit, &args.symbols)?;
     let of_file = if args.output.is_some() {
         Duration::MAX
     } else {

@@ -1,28 +1,12 @@
 //! What `waits` is asked for.
 
 use super::{
-    super::{
-        args::{SessionMakingArgs, WaitsArgs},
-        exit::Failure,
-        request::{SessionChoice, Waits},
-    },
-    session::{OWN_LEASE, absolute, create},
-    target,
+    super::{args::WaitsArgs, exit::Failure, request::Waits},
+    session::watched,
 };
 
 pub(super) fn waits(args: WaitsArgs) -> Result<Waits, Failure> {
-    let session = if let Some(name) = args.session {
-        SessionChoice::Join(name)
-    } else {
-        let making = SessionMakingArgs {
-            exit: args.exit,
-            ..SessionMakingArgs::default()
-        };
-        let target = target(args.target)?;
-        let mut create = create(target, &making, args.scope, None, OWN_LEASE);
-        create.symbols = absolute(&args.symbols)?;
-        SessionChoice::Make(create)
-    };
+    let session = watched(args.session, args.target, args.scope, args.exit, &args.symbols)?;
     Ok(Waits {
         session,
         duration: args.duration.map(|span| span.0),
