@@ -140,7 +140,18 @@ pub fn run(kernels: &[String], suite: &Suite, filter: Option<&str>, limit: Durat
         .collect::<Result<Vec<_>>>()?;
     let image = make_image(suite, filter)?;
     let reports = specs.into_iter().map(|spec| match kernel::fetch(&spec) {
-        Ok(kernel) => qemu::boot(&spec, &kernel, &image, limit),
+        Ok(kernel) => {
+            let report = qemu::boot(&spec, &kernel, &image, limit);
+            if report.failure.is_none() || !report.console.iter().any(|line| console::is_stale(line)) {
+                return report;
+            }
+            println!("{}", report.line());
+            println!(
+                "{}: the emulator ran code that the kernel had rewritten: once more",
+                spec.name
+            );
+            qemu::boot(&spec, &kernel, &image, limit)
+        }
         Err(error) => Report {
             kernel: spec.name,
             package: "no package".to_owned(),

@@ -37,6 +37,12 @@ pub fn event(line: &str) -> Event {
     }
 }
 
+/// Whether a machine has met a breakpoint that nobody knows of. The kernel puts one where it rewrites itself for a moment;
+/// an emulator of several CPUs may go on with it when it is gone, as no processor does.
+pub fn is_stale(line: &str) -> bool {
+    line.contains("int3: 0000 [#")
+}
+
 /// A console line without line ends, terminal sequences and other control characters.
 pub fn clean(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
@@ -61,6 +67,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn breakpoints_that_nobody_knows_of_are_seen() {
+        for line in [
+            "test explain::a ... [  184.960243] Oops: int3: 0000 [#1] SMP NOPTI",
+            "[   12.1] int3: 0000 [#1] PREEMPT SMP PTI",
+        ] {
+            assert!(is_stale(line), "{line}");
+        }
+        assert!(!is_stale(
+            "[   12.1] Oops: general protection fault: 0000 [#1] SMP"
+        ));
+    }
 
     #[test]
     fn markers_are_seen() {

@@ -5,7 +5,8 @@
 //! step into a page that all threads of a process execute, so a target with several threads, single-stepped at many
 //! places, can die here of what no processor does. One thread for all CPUs has no such fault, but takes three times as
 //! long, and calls that take turns with another CPU have no duration to speak of. The kernel's own code is rewritten where
-//! tracepoints come and go; `vm-init` sees to it that those of the scheduler and of system calls stay.
+//! tracepoints come and go; `vm-init` sees to it that most stay. A machine that met with a breakpoint
+//! that was there for a moment is booted once more.
 
 use std::{
     io::{BufRead, BufReader, Read},
