@@ -47,15 +47,18 @@ impl Display for Place {
             }
             Self::SystemCall(name) => {
                 f.write_str("syscall:")?;
-                path(f, name)
+                of_kernel(f, name)
             }
             Self::KernelFunction(name) => {
                 f.write_str("kernel:")?;
-                name.fmt(f)
+                match name {
+                    Name::Exact(name) => of_kernel(f, name),
+                    Name::Glob(_) => name.fmt(f),
+                }
             }
             Self::Tracepoint { category, name } => {
                 f.write_str("tracepoint:")?;
-                path(f, category)?;
+                of_kernel(f, category)?;
                 f.write_char(':')?;
                 path(f, name)
             }
@@ -66,6 +69,15 @@ impl Display for Place {
 fn at_line(f: &mut Formatter<'_>, file: &str, line: u32) -> fmt::Result {
     path(f, file)?;
     write!(f, ":{line}")
+}
+
+/// A name behind `syscall:` and its like: with digits there, these would be files and their lines.
+fn of_kernel(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        quoted(f, name)
+    } else {
+        path(f, name)
+    }
 }
 
 fn path(f: &mut Formatter<'_>, path: &str) -> fmt::Result {

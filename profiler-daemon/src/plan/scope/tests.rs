@@ -84,6 +84,13 @@ fn places_of_the_kernel() {
         Place::Function(Name::Exact("syscall".into()))
     );
     assert!(matches!(step("syscall:12").place, Place::Line { .. }));
+    for text in [
+        "syscall:\"22\"",
+        "kernel:\"2f\"",
+        "tracepoint:\"9p\":9p_client_req",
+    ] {
+        assert_eq!(parse(text).unwrap().to_string(), text);
+    }
     assert!(matches!(step("syscall::read").place, Place::Function(_)));
     fails("syscall:", 8, "missing");
     fails("syscall:read*", 8, "written out");
