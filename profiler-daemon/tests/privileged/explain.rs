@@ -198,11 +198,11 @@ fn the_one_reason_comes_first() {
             ],
         };
         // All ways to put it come before anything else. Of few calls, what goes along with it may come out as sure: a lock
-        // that was waited for is also given back to somebody who waits.
+        // that was waited for is also given back to somebody who waits, and who was woken waits for a CPU.
         let first: Vec<&str> = picture
             .findings
             .iter()
-            .take(texts.len() + usize::from(small_scale()))
+            .take(texts.len() + 2 * usize::from(small_scale()))
             .map(|finding| finding.text.as_str())
             .collect();
         let are_said = texts

@@ -314,7 +314,7 @@ fn locks_are_told_apart_by_their_address() {
         let by_keeper = tree.below(&nodes, |node| tree.is(node, "woken", "keeper", "keeper"));
         let goes_on = tree.below(&nodes, |node| matches!(node.kind, Kind::GoesOn(_)));
         let (kept_ns, open_ns) = (tree.time(&by_keeper), tree.time(&goes_on));
-        assert_eq!(truth.name == "table", !goes_on.is_empty());
+        assert!((truth.name == "table") != goes_on.is_empty() || is_behind);
         let over_ns = waited_ns - open_ns;
         assert!(
             over_ns <= truth.off_ns + truth.off_ns / 50,
