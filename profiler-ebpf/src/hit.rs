@@ -25,7 +25,7 @@ use profiler_common::{
 use crate::{
     atomic,
     emit::{BPF_RB_NO_WAKEUP, Fill},
-    gate, hit_stack,
+    gate, hit_stack, limit,
     maps::{self, HITS, READ_PLANS, READINGS, RING},
     plain::set,
     registers::Registers,
@@ -699,27 +699,19 @@ unsafe fn append(reading: *mut Reading, outcome: u32) {
 
 const _: () = assert!(OFFSETS == 4096);
 
-/// Whether one more hit may be recorded now, which then counts against the limit (generic cell rate algorithm).
+/// Whether one more hit may be recorded now, which then counts against the limit.
 #[inline(always)]
 unsafe fn is_within_limit(slot: *mut HitSlot) -> bool {
     // SAFETY: a live map value; the helper takes nothing.
     unsafe {
         let interval_ns = (*slot).interval_ns;
-        if interval_ns == 0 {
-            return true;
-        }
-        let now_ns = bpf_ktime_get_ns();
-        let next_ns = (&raw const (*slot).next_ns).read_volatile();
-        if next_ns > now_ns.wrapping_add(BURST_NS) {
-            return false;
-        }
-        let from_ns = if next_ns > now_ns { next_ns } else { now_ns };
-        // Another thread that was faster has taken the turn.
-        atomic::compare_exchange_long(
-            &raw mut (*slot).next_ns,
-            next_ns,
-            from_ns.wrapping_add(interval_ns),
-        ) == next_ns
+        interval_ns == 0
+            || limit::takes_turn(
+                &raw mut (*slot).next_ns,
+                interval_ns,
+                BURST_NS,
+                bpf_ktime_get_ns(),
+            )
     }
 }
 

@@ -34,6 +34,7 @@ mod histogram;
 mod hit;
 mod hit_stack;
 mod kernel_function;
+mod limit;
 mod maps;
 mod off_cpu;
 mod open_spans;

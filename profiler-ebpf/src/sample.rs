@@ -18,6 +18,7 @@ use profiler_common::{
 use crate::{
     atomic,
     emit::{self, Fill},
+    limit,
     maps::{self, EVENTS, RING, SCRATCH, TARGETS, UNWIND_RECENT},
     open_spans::{self, Mode},
     registers::Registers,
@@ -121,25 +122,6 @@ fn finish(number: u32, is_sent: bool) -> u32 {
     0
 }
 
-/// Whether one more sample of an event may be taken now, which then counts against the limit (generic cell rate
-/// algorithm). CPUs that do this at once do not take each other's turns.
-#[inline(always)]
-unsafe fn is_within_limit(slot: *mut EventSlot, now_ns: u64) -> bool {
-    // SAFETY: the caller's slot is a live map value.
-    unsafe {
-        let next_ns = &raw mut (*slot).next_ns;
-        let next = next_ns.read_volatile();
-        if next < now_ns {
-            atomic::compare_exchange_long(next_ns, next, now_ns);
-        }
-        let is_within = atomic::fetch_add(next_ns, INTERVAL_NS) <= now_ns.wrapping_add(BURST_NS);
-        if !is_within {
-            atomic::add(next_ns, INTERVAL_NS.wrapping_neg());
-        }
-        is_within
-    }
-}
-
 /// What a sample is, beside its stack and the thread's spans.
 struct Sample {
     /// Process and thread.
@@ -162,7 +144,7 @@ impl Sample {
         // SAFETY: a live map value.
         unsafe {
             atomic::add(&raw mut (*slot).attempted, 1);
-            if !is_within_limit(slot, ts_ns) {
+            if !limit::takes_turn(&raw mut (*slot).next_ns, INTERVAL_NS, BURST_NS, ts_ns) {
                 atomic::add(&raw mut (*slot).limited, 1);
                 return None;
             }

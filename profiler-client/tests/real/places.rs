@@ -80,7 +80,7 @@ fn system_calls_are_hits_with_what_they_return() {
 fn tracepoints_are_lines_with_their_fields() {
     let (command, made) = watched(&["trace", "work/tracepoint:task:task_rename", "--print", "newcomm"]);
     let lines = command.stdout().lines().count() as u64;
-    assert_eq!(Some(lines), made["renamed"].as_u64(), "{}", command.stdout());
+    assert_eq!(Some(lines), made["renamed"].as_u64(), "{}{}", command.stdout(), command.stderr());
     let is_told = |line: &str| line.contains("  tracepoint:task:task_rename  newcomm=\"place-");
     assert!(command.stdout().lines().all(is_told), "{}", command.stdout());
 }

@@ -36,11 +36,14 @@ struct Target {
 
 impl Target {
     fn start(name: &str) -> Self {
-        let spec = fixture::spec(name);
+        Self::start_with(name, &fixture::spec(name).args)
+    }
+
+    fn start_with(name: &str, arguments: &[String]) -> Self {
         Self {
             path: fixture::directory().join(name),
-            hits: usize::try_from(spec.truth["serve"].calls).unwrap(),
-            fixture: Fixture::start(name, &spec.args),
+            hits: arguments[0].parse().unwrap(),
+            fixture: Fixture::start(name, arguments),
         }
     }
 
@@ -290,6 +293,25 @@ fn no_more_than_the_limit_is_recorded() {
         target.hits as u64,
         "{counts:?}"
     );
+    engine.detach(attachment);
+    target.end();
+}
+
+#[test]
+#[ignore = "attaches probes: needs root"]
+fn threads_that_come_at_once_do_not_take_each_others_turn() {
+    let mut engine = engine();
+    let hits = if fixture::small_scale() { 2000 } else { 20_000 };
+    let mut target = Target::start_with("hits_o2", &[hits.to_string(), "beside".to_owned()]);
+    let (mut spec, _) = target.spec(&[], &[]);
+    // Far more than there are.
+    spec.look.interval_ns = 1;
+    let attachment = engine
+        .attach_hits(target.fixture.pid(), &target.path, &[spec])
+        .unwrap();
+    target.fixture.run();
+    let counts = engine.hit_counts(attachment.probes()[0]);
+    assert_eq!((counts.reached, counts.limited), (2 * hits, 0));
     engine.detach(attachment);
     target.end();
 }
