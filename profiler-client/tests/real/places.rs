@@ -49,7 +49,6 @@ fn system_calls_are_hits_with_what_they_return() {
     ]);
     let mut hits = command.objects();
     let summary = hits.pop().unwrap();
-    // Threads that come at once may take each other's turn.
     let lost: u64 = summary["lost"]
         .as_object()
         .unwrap()
@@ -80,7 +79,13 @@ fn system_calls_are_hits_with_what_they_return() {
 fn tracepoints_are_lines_with_their_fields() {
     let (command, made) = watched(&["trace", "work/tracepoint:task:task_rename", "--print", "newcomm"]);
     let lines = command.stdout().lines().count() as u64;
-    assert_eq!(Some(lines), made["renamed"].as_u64(), "{}{}", command.stdout(), command.stderr());
+    assert_eq!(
+        Some(lines),
+        made["renamed"].as_u64(),
+        "{}{}",
+        command.stdout(),
+        command.stderr()
+    );
     let is_told = |line: &str| line.contains("  tracepoint:task:task_rename  newcomm=\"place-");
     assert!(command.stdout().lines().all(is_told), "{}", command.stdout());
 }
