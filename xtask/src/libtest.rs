@@ -1,4 +1,4 @@
-//! Reads the summaries that Rust's test harness prints.
+//! Reads what Rust's test harness prints.
 
 use std::ops::AddAssign;
 
@@ -33,6 +33,24 @@ pub fn count(output: &str) -> Counts {
         counts += one;
     }
     counts
+}
+
+/// The names of the tests that failed, by the lists at the ends of all runs in an output.
+pub fn failed(output: &str) -> Vec<String> {
+    let is_name = |name: &str| {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
+        !name.is_empty() && name.chars().all(is_word)
+    };
+    let mut names = Vec::new();
+    let mut is_list = false;
+    for line in output.lines() {
+        match line.strip_prefix("    ") {
+            Some(name) if is_list && is_name(name) => names.push(name.to_owned()),
+            // The details before the list have the same heading, and an empty line behind it.
+            _ => is_list = line == "failures:",
+        }
+    }
+    names
 }
 
 /// Reads one line such as `test result: ok. 12 passed; 1 failed; 0 ignored; 0 measured; 3 filtered out; …`.
@@ -82,10 +100,20 @@ mod tests {
         );
     }
 
+    #[test]
+    fn failed_tests_are_those_of_the_lists() {
+        let output = "running 3 tests\ntest a::b ... FAILED\ntest c ... ok\n\nfailures:\n\n---- a::b stdout ----\n\n    \
+             at ./tests/a.rs:5:1\n    indented\n\n\nfailures:\n    a::b\n    d_2\n\ntest result: FAILED. 1 passed; 2 failed; \
+             0 ignored\n    later\nfailures:\n    e\n";
+        assert_eq!(failed(output), ["a::b", "d_2", "e"]);
+        assert_eq!(failed("test a ... ok\n"), Vec::<String>::new());
+    }
+
     proptest! {
         #[test]
         fn any_text_is_read_without_a_panic(text in any::<String>()) {
             count(&text);
+            failed(&text);
         }
 
         #[test]

@@ -7,12 +7,38 @@ use std::{path::PathBuf, time::Duration};
 use crate::{
     ebpf,
     error::{Error, Result},
-    fixtures, fuzz, libtest, setup, sh, vm, workspace,
+    fixtures, fuzz,
+    libtest::{self, Counts},
+    setup, sh,
+    vm::{self, Tests},
+    workspace,
 };
 use report::{Outcome, Report};
 
 /// A machine emulates every instruction of the suite; this is several times what it takes.
 const VM_LIMIT: Duration = Duration::from_mins(20);
+
+/// Tests that are run again where no more of a step failed: most ask for what a machine does while it has other work too.
+const AGAIN_MAX: usize = 3;
+
+/// Where programs of several threads, or of one thread and an interrupt, come in between each other: what `preempt=full`
+/// can change. The other tests run on the same kernel without it.
+const BESIDE_EACH_OTHER: [&str; 14] = [
+    "by_value::",
+    "counts::",
+    "cycles::",
+    "gate::",
+    "gone::",
+    "harm::",
+    "hits::",
+    "losses::",
+    "many::",
+    "off_cpu::",
+    "spans::",
+    "stacks::",
+    "system_calls::",
+    "waits::",
+];
 
 /// What `cargo xtask test` can do.
 #[derive(Debug, clap::Args)]
@@ -50,7 +76,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     report.step("privileged suite", || privileged(object.as_ref()));
     if !arguments.fast {
         for kernel in vm::DEFAULT {
-            report.step(&format!("vm {kernel}"), || machine(kernel, object.clone()));
+            report.step(&format!("vm {kernel}"), || machine(kernel, object.as_ref()));
         }
     }
     report.step("fuzz", || check(fuzz::short()));
@@ -79,6 +105,32 @@ fn tests(command: &mut std::process::Command) -> Outcome {
     Outcome::of_tests(libtest::count(&output), result)
 }
 
+/// A run of tests: what came of it, and the names of those that failed.
+struct Run {
+    counts: Counts,
+    failed: Vec<String>,
+    result: Result<()>,
+}
+
+/// Runs tests; if few fail, those once more by themselves.
+fn twice(all: Tests, mut run: impl FnMut(Tests) -> Result<Run>) -> Outcome {
+    let first = match run(all) {
+        Ok(first) => first,
+        Err(error) => return Outcome::of_check(Err(error)),
+    };
+    let names = first.failed;
+    if names.is_empty() || names.len() > AGAIN_MAX || names.len() as u64 != first.counts.failed {
+        return Outcome::of_tests(first.counts, first.result);
+    }
+    println!("\n== again, by themselves: {}", names.join(", "));
+    match run(Tests::Named(names.clone())) {
+        Ok(second) if second.result.is_ok() && second.counts.passed == names.len() as u64 => {
+            Outcome::of_unsteady(first.counts, names)
+        }
+        _ => Outcome::of_tests(first.counts, first.result),
+    }
+}
+
 fn cargo(arguments: &[&str]) -> Result<()> {
     sh::run(sh::cargo().args(arguments))
 }
@@ -98,7 +150,7 @@ fn rebuild(object: &mut Option<PathBuf>) -> Result<()> {
 }
 
 fn privileged(object: Option<&PathBuf>) -> Outcome {
-    let suite = || {
+    twice(Tests::Containing(Vec::new()), |tests| {
         if !sh::is_root() {
             return Err(Error::told(
                 "loading eBPF programs needs root: run `cargo xtask test` as root",
@@ -111,37 +163,43 @@ fn privileged(object: Option<&PathBuf>) -> Outcome {
             .args(["-p", "profiler-daemon", "--test", "privileged"])
             .args(["-p", "profiler-client", "--test", "real"])
             .args(["--", "--ignored", "--test-threads=1"])
+            .args(tests.arguments())
             .env("PROFILER_FIXTURES", fixtures::compile()?)
             .env("PROFILER_OBJECT", object);
-        Ok(command)
-    };
-    match suite() {
-        Ok(mut command) => tests(&mut command),
-        Err(error) => check(Err(error)),
-    }
+        let (output, result) = sh::tee(&mut command);
+        Ok(Run {
+            counts: libtest::count(&output),
+            failed: libtest::failed(&output),
+            result,
+        })
+    })
 }
 
-fn machine(kernel: &str, object: Option<PathBuf>) -> Outcome {
-    let run = || {
-        let object = Some(object.ok_or_else(|| Error::told("there is no rebuilt eBPF object to test"))?);
+fn machine(kernel: &str, object: Option<&PathBuf>) -> Outcome {
+    let parts: &[&str] = if kernel.ends_with("-preempt") {
+        &BESIDE_EACH_OTHER
+    } else {
+        &[]
+    };
+    let all = Tests::Containing(parts.iter().map(|&part| part.to_owned()).collect());
+    twice(all, |tests| {
+        let object = object.ok_or_else(|| Error::told("there is no rebuilt eBPF object to test"))?;
         let suite = vm::Suite {
             program: vm::build_suite()?,
-            object,
+            object: Some(object.clone()),
             ignored: true,
+            tests,
         };
-        vm::run(&[kernel.to_owned()], &suite, None, VM_LIMIT)
-    };
-    match run().map(|mut reports| reports.pop()) {
-        Ok(Some(report)) => {
-            let result = report
-                .failure
-                .as_ref()
-                .map_or(Ok(()), |failure| Err(Error::told(failure.clone())));
-            Outcome::of_tests(report.counts, result)
-        }
-        Ok(None) => check(Err(Error::told("no machine was booted"))),
-        Err(error) => check(Err(error)),
-    }
+        let mut reports = vm::run(&[kernel.to_owned()], &suite, VM_LIMIT)?;
+        let report = reports
+            .pop()
+            .ok_or_else(|| Error::told("no machine was booted"))?;
+        Ok(Run {
+            counts: report.counts,
+            failed: libtest::failed(&report.console.join("\n")),
+            result: report.failure.map_or(Ok(()), |failure| Err(Error::told(failure))),
+        })
+    })
 }
 
 fn licences() -> Result<()> {
@@ -155,4 +213,63 @@ fn licences() -> Result<()> {
         sh::run(&mut command)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(passed: u64, failed: &[&str]) -> Run {
+        Run {
+            counts: Counts {
+                passed,
+                failed: failed.len() as u64,
+                summaries: 1,
+            },
+            failed: failed.iter().map(|&name| name.to_owned()).collect(),
+            result: if failed.is_empty() {
+                Ok(())
+            } else {
+                Err(Error::told("exit status 101"))
+            },
+        }
+    }
+
+    fn outcome(runs: Vec<Run>) -> (Outcome, Vec<Vec<String>>) {
+        let mut asked = Vec::new();
+        let mut runs = runs.into_iter();
+        let outcome = twice(Tests::Containing(Vec::new()), |tests| {
+            asked.push(tests.arguments());
+            Ok(runs.next().unwrap())
+        });
+        (outcome, asked)
+    }
+
+    #[test]
+    fn a_few_that_failed_are_run_again_by_themselves() {
+        let (good, asked) = outcome(vec![run(9, &["a::b"]), run(1, &[])]);
+        assert_eq!(asked, [vec![], vec!["--exact".to_owned(), "a::b".to_owned()]]);
+        assert_eq!(
+            good,
+            Outcome::of_unsteady(run(9, &["a::b"]).counts, vec!["a::b".to_owned()])
+        );
+        let (bad, _) = outcome(vec![run(9, &["a::b"]), run(0, &["a::b"])]);
+        assert_eq!(
+            bad,
+            Outcome::of_tests(run(9, &["a::b"]).counts, Err(Error::told("exit status 101")))
+        );
+    }
+
+    #[test]
+    fn many_that_failed_are_not() {
+        let (bad, asked) = outcome(vec![run(9, &["a", "b", "c", "d"])]);
+        assert_eq!(asked.len(), 1);
+        assert_eq!(
+            bad,
+            Outcome::of_tests(
+                run(9, &["a", "b", "c", "d"]).counts,
+                Err(Error::told("exit status 101"))
+            )
+        );
+    }
 }

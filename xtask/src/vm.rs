@@ -34,9 +34,9 @@ pub struct Arguments {
     /// Run this test program instead of the privileged suite
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Only tests whose name contains this
+    /// Only tests whose name contains this; may be repeated
     #[arg(long, value_name = "NAME")]
-    filter: Option<String>,
+    filter: Vec<String>,
     /// A machine's time limit
     #[arg(long, value_name = "SECONDS", default_value = "1200")]
     timeout: u64,
@@ -90,20 +90,23 @@ impl Report {
 
 /// Runs the subcommand.
 pub fn main(arguments: &Arguments) -> Result<()> {
+    let tests = Tests::Containing(arguments.filter.clone());
     let suite = match &arguments.program {
         Some(program) => Suite {
             program: program.clone(),
             object: arguments.object.clone(),
             ignored: false,
+            tests,
         },
         None => Suite {
             program: build_suite()?,
             object: arguments.object.clone(),
             ignored: true,
+            tests,
         },
     };
     let limit = Duration::from_secs(arguments.timeout);
-    let reports = run(&arguments.kernels, &suite, arguments.filter.as_deref(), limit)?;
+    let reports = run(&arguments.kernels, &suite, limit)?;
     println!();
     for report in &reports {
         println!("{}", report.line());
@@ -128,17 +131,38 @@ pub struct Suite {
     pub object: Option<PathBuf>,
     /// Whether its tests are ignored by default.
     pub ignored: bool,
+    /// Which of them run.
+    pub tests: Tests,
+}
+
+/// Which tests of a suite run.
+#[derive(Debug, Clone)]
+pub enum Tests {
+    /// Those whose names contain one of these; all, where there is none.
+    Containing(Vec<String>),
+    /// Those of these names.
+    Named(Vec<String>),
+}
+
+impl Tests {
+    /// As the test harness is told.
+    pub fn arguments(&self) -> Vec<String> {
+        match self {
+            Self::Containing(parts) => parts.clone(),
+            Self::Named(names) => [&["--exact".to_owned()], names.as_slice()].concat(),
+        }
+    }
 }
 
 /// Boots one machine after the other: two at once would share what two CPUs give, and distort every timing.
 ///
 /// A kernel that cannot be had, or a machine that fails, is in its report and stops none of the others.
-pub fn run(kernels: &[String], suite: &Suite, filter: Option<&str>, limit: Duration) -> Result<Vec<Report>> {
+pub fn run(kernels: &[String], suite: &Suite, limit: Duration) -> Result<Vec<Report>> {
     let specs = kernels
         .iter()
         .map(|name| kernel::Spec::parse(name))
         .collect::<Result<Vec<_>>>()?;
-    let image = make_image(suite, filter)?;
+    let image = make_image(suite)?;
     let reports = specs.into_iter().map(|spec| match kernel::fetch(&spec) {
         Ok(kernel) => {
             let report = qemu::boot(&spec, &kernel, &image, limit);
@@ -226,7 +250,7 @@ fn test_program(messages: &str, target: &str) -> Option<PathBuf> {
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
 }
 
-fn make_image(suite: &Suite, filter: Option<&str>) -> Result<PathBuf> {
+fn make_image(suite: &Suite) -> Result<PathBuf> {
     let directory = workspace::target().join("vm");
     fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
     let init = vm_init()?;
@@ -238,7 +262,7 @@ fn make_image(suite: &Suite, filter: Option<&str>) -> Result<PathBuf> {
     let program = strip(&suite.program, &directory)?;
     let mut arguments = vec!["--test-threads=1".to_owned()];
     arguments.extend(suite.ignored.then(|| "--ignored".to_owned()));
-    arguments.extend(filter.map(str::to_owned));
+    arguments.extend(suite.tests.arguments());
     let mut environment = vec![
         ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
         ("RUST_BACKTRACE".to_owned(), "1".to_owned()),

@@ -16,6 +16,8 @@ pub struct Outcome {
     passed: u64,
     failed: u64,
     failure: Option<String>,
+    /// Tests that failed, and passed when they were run again.
+    unsteady: Vec<String>,
 }
 
 impl Outcome {
@@ -26,11 +28,13 @@ impl Outcome {
                 passed: 1,
                 failed: 0,
                 failure: None,
+                unsteady: Vec::new(),
             },
             Err(error) => Self {
                 passed: 0,
                 failed: 1,
                 failure: Some(error.to_string()),
+                unsteady: Vec::new(),
             },
         }
     }
@@ -48,6 +52,18 @@ impl Outcome {
             passed: counts.passed,
             failed,
             failure,
+            unsteady: Vec::new(),
+        }
+    }
+
+    /// Tests of which a few failed, and passed when they were run again by themselves. Each has a fault, or its subject
+    /// has: they are in the table, by name.
+    pub fn of_unsteady(mut counts: Counts, names: Vec<String>) -> Self {
+        counts.passed += counts.failed;
+        counts.failed = 0;
+        Self {
+            unsteady: names,
+            ..Self::of_tests(counts, Ok(()))
         }
     }
 }
@@ -108,7 +124,20 @@ impl Report {
                 let _ = writeln!(text, "{name}: {failure}");
             }
         }
+        let mut unsteady = 0;
+        for (name, _, outcome) in &self.steps {
+            for test in &outcome.unsteady {
+                let _ = writeln!(
+                    text,
+                    "{name}: UNSTEADY: {test} failed, and passed when it was run again"
+                );
+                unsteady += 1;
+            }
+        }
         let _ = write!(text, "{passed} passed, {failed} failed");
+        if unsteady > 0 {
+            let _ = write!(text, ", {unsteady} of those that passed only the second time");
+        }
         text
     }
 }
@@ -132,7 +161,8 @@ mod tests {
             Outcome {
                 passed: 5,
                 failed: 0,
-                failure: None
+                failure: None,
+                unsteady: Vec::new()
             }
         );
         let failed = Outcome::of_tests(counts(5, 2), Err(Error::told("x")));
@@ -163,5 +193,23 @@ mod tests {
         let table = report.table();
         assert!(table.contains("vm 6.1: exit status 101\n"), "{table}");
         assert_eq!(table.lines().last().unwrap(), "50 passed, 1 failed");
+    }
+
+    #[test]
+    fn what_passed_only_the_second_time_is_named() {
+        let mut report = Report::default();
+        report.step("unit tests", || {
+            Outcome::of_unsteady(counts(38, 2), vec!["a::b".to_owned(), "c".to_owned()])
+        });
+        assert!(report.is_good());
+        let table = report.table();
+        assert!(
+            table.contains("unit tests: UNSTEADY: a::b failed, and passed when it was run again\n"),
+            "{table}"
+        );
+        assert_eq!(
+            table.lines().last().unwrap(),
+            "40 passed, 0 failed, 2 of those that passed only the second time"
+        );
     }
 }
