@@ -8,6 +8,8 @@ mod bpftrace;
 mod fixture;
 mod machine;
 mod stacks;
+mod statistics;
+mod switches;
 mod table;
 
 use crate::{
@@ -34,6 +36,9 @@ pub struct Arguments {
     /// Measure what a sample's stack takes, in the kernel and after it
     #[arg(long, conflicts_with = "vm")]
     stacks: bool,
+    /// Measure what a switch between threads takes while time off the CPU is looked at
+    #[arg(long, conflicts_with_all = ["vm", "stacks"])]
+    switches: bool,
     /// Measure what it is worth to do the probed instructions, in a virtual machine with this kernel
     #[arg(long, value_name = "KERNEL")]
     vm: Option<String>,
@@ -95,6 +100,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     }
     if arguments.stacks {
         return stacks::main(arguments);
+    }
+    if arguments.switches {
+        return switches::main(arguments);
     }
     let directory = fixtures::compile()?;
     let attacher = build_example("bench_attach")?;

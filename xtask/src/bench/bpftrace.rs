@@ -13,17 +13,21 @@ use crate::error::{Error, Result};
 pub struct Bpftrace(Child);
 
 impl Bpftrace {
-    /// Starts it and waits until its probes are attached.
+    /// Measures calls of a process's functions.
     pub fn attach(pid: u32, file: &Path, functions: &[&str]) -> Result<Self> {
+        Self::start(&["-p", &pid.to_string(), "-e", &script(file, functions)])
+    }
+
+    /// Measures where a process's threads are off the CPU for how long, and who ends it.
+    pub fn off_cpu(pid: u32) -> Result<Self> {
+        Self::start(&["-e", &off_cpu_script(pid)])
+    }
+
+    /// Starts it and waits until its probes are attached.
+    fn start(arguments: &[&str]) -> Result<Self> {
         let mut child = Command::new("bpftrace")
-            .args([
-                "-B",
-                "line",
-                "-p",
-                &pid.to_string(),
-                "-e",
-                &script(file, functions),
-            ])
+            .args(["-B", "line"])
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -94,6 +98,23 @@ fn script(file: &Path, functions: &[&str]) -> String {
         );
     }
     script
+}
+
+/// Time off the CPU by both stacks of who waited, and those who ended waits.
+fn off_cpu_script(pid: u32) -> String {
+    format!(
+        "BEGIN {{ printf(\"attached\\n\"); }} \
+         tracepoint:sched:sched_switch {{ \
+           if (pid == {pid}) {{ @since[tid] = nsecs; @user[tid] = ustack; @kernel[tid] = kstack; }} \
+           if (@since[args->next_pid]) {{ \
+             @off[@user[args->next_pid], @kernel[args->next_pid]] = sum(nsecs - @since[args->next_pid]); \
+             delete(@since[args->next_pid]); \
+           }} \
+         }} \
+         tracepoint:sched:sched_waking {{ \
+           if (@since[args->pid]) {{ @by[args->pid, ustack, kstack] = count(); }} \
+         }}"
+    )
 }
 
 #[cfg(test)]

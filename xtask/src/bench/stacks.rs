@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::{Arguments, build_example, finish, fixture::Conversation, table};
+use super::{Arguments, build_example, finish, fixture::Conversation, statistics::Statistics, table};
 use crate::{
     error::{Error, Result},
     fixtures, sh, workspace,
@@ -227,28 +227,6 @@ fn tables(program: &Path) -> Result<String> {
         );
     }
     Ok(text)
-}
-
-/// The kernel measures programs, which it otherwise does not, until this goes.
-struct Statistics {
-    before: String,
-}
-
-const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
-
-impl Statistics {
-    fn on() -> Result<Self> {
-        let before = fs::read_to_string(SWITCH).map_err(Error::file("read", SWITCH))?;
-        fs::write(SWITCH, "1").map_err(Error::file("write", SWITCH))?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for Statistics {
-    fn drop(&mut self) {
-        // What cannot be switched back goes on to be measured, which costs little.
-        let _ = fs::write(SWITCH, &self.before);
-    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub const HERE: Place = Place("bench");
 pub const MACHINE: Place = Place("bench-vm");
 /// Where the tables of `bench --stacks` stand.
 pub const STACKS: Place = Place("bench-stacks");
+/// Where the table of `bench --switches` stands.
+pub const SWITCHES: Place = Place("bench-switches");
 
 impl Place {
     fn begin(self) -> String {

@@ -1,0 +1,237 @@
+//! The part of `cargo xtask bench --switches` that looks at the scheduler: as standard input says.
+//!
+//! | line | does |
+//! |---|---|
+//! | `empty` | attaches an empty program to each of the tracepoints of a switch and a wake-up |
+//! | `watch PID` | looks at a process's time on and off the CPU and whom it waits for, as `flame --waits` does |
+//! | `detach` | takes away what is attached |
+//! | `programs` | tells of each loaded program, by name, its runs and their time: `{"NAME": {"runs": N, "time_ns": N}}` |
+//!
+//! Each is answered by a JSON object, what fails by `error`. Needs root, and `kernel.bpf_stats_enabled=1` for the times.
+
+use std::{
+    collections::BTreeMap,
+    error::Error,
+    io::{self, BufRead as _},
+    sync::Arc,
+};
+
+use aya::programs::loaded_programs;
+use profiler_daemon::{
+    aggregate::Over,
+    session::{self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, TargetSpec},
+    symbolize::Grouping,
+};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+const CALLER: Caller = Caller { uid: 0 };
+const REDRAWN_NS: u64 = 100_000_000;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let mut bench = Bench {
+        handle: session::start(Config::default())?,
+        watched: None,
+        empty: Vec::new(),
+    };
+    println!("ready");
+    for line in io::stdin().lock().lines().map_while(io::Result::ok) {
+        let answer = bench.act(&line).await;
+        println!(
+            "{}",
+            answer.unwrap_or_else(|error| json!({"error": error.to_string()}))
+        );
+    }
+    bench.detach().await?;
+    bench.handle.stop().await;
+    Ok(())
+}
+
+/// What is attached.
+struct Bench {
+    handle: Handle,
+    watched: Option<(String, watch::Receiver<Option<Arc<FlamePicture>>>)>,
+    empty: Vec<empty::Program>,
+}
+
+impl Bench {
+    async fn act(&mut self, line: &str) -> Result<Value> {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words[..] {
+            ["empty"] => {
+                for name in ["sched_switch", "sched_waking"] {
+                    self.empty.push(empty::Program::attach(name)?);
+                }
+                Ok(json!({"attached": self.empty.len()}))
+            }
+            ["watch", pid] => self.watch(pid.parse()?).await,
+            ["detach"] => self.detach().await,
+            ["programs"] => programs(),
+            _ => Err(format!("unknown command `{line}`").into()),
+        }
+    }
+
+    async fn watch(&mut self, pid: u32) -> Result<Value> {
+        let request = NewSession {
+            name: String::new(),
+            target: TargetSpec::Pid(pid),
+            scope: String::new(),
+            // As seldom as can be: this is not about ticks.
+            frequency_hz: 1,
+            window_ns: 10_000_000_000,
+            half_life_ns: 30_000_000_000,
+            lease_ns: 900_000_000_000,
+            exit_method: None,
+            capture: None,
+            explain: false,
+        };
+        let session = self.handle.create(CALLER, request).await?;
+        let variant = FlameRequest {
+            by: Grouping::Function,
+            times: Some(FlameTimes::Both),
+            waits: true,
+            over: Over::Start,
+            difference: false,
+        };
+        let watch = self
+            .handle
+            .watch_flame(CALLER, session.name.clone(), REDRAWN_NS, variant);
+        let mut pictures = watch.await?;
+        // With the first picture everything is attached.
+        pictures.wait_for(Option::is_some).await?;
+        self.watched = Some((session.name, pictures));
+        Ok(json!({"watched": pid}))
+    }
+
+    async fn detach(&mut self) -> Result<Value> {
+        self.empty.clear();
+        if let Some((session, _)) = self.watched.take() {
+            self.handle.end(CALLER, session).await?;
+        }
+        Ok(json!({"detached": true}))
+    }
+}
+
+/// Programs of one name in sum.
+fn programs() -> Result<Value> {
+    let mut sums: BTreeMap<String, (u64, u128)> = BTreeMap::new();
+    for program in loaded_programs() {
+        let program = program?;
+        let sum = sums
+            .entry(program.name_as_str().unwrap_or("?").to_owned())
+            .or_default();
+        sum.0 += program.run_count();
+        sum.1 += program.run_time().as_nanos();
+    }
+    let rows = sums
+        .into_iter()
+        .map(|(name, (runs, time_ns))| (name, json!({"runs": runs, "time_ns": time_ns})));
+    Ok(Value::Object(rows.collect()))
+}
+
+/// Programs at tracepoints, by their BTF, that do nothing.
+mod empty {
+    use std::{
+        io,
+        os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    };
+
+    use super::Result;
+    use aya_obj::btf::{Btf, BtfKind};
+
+    // The kernel's include/uapi/linux/bpf.h.
+    const PROG_LOAD: libc::c_long = 5;
+    const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
+    const PROG_TYPE_TRACING: u32 = 26;
+    const TRACE_RAW_TP: u32 = 23;
+
+    /// `r0 = 0; exit`
+    static CODE: [u64; 2] = [0x0000_0000_0000_00b7, 0x0000_0000_0000_0095];
+
+    /// One, attached until it is dropped.
+    pub struct Program {
+        _link: OwnedFd,
+    }
+
+    impl Program {
+        pub fn attach(tracepoint: &str) -> Result<Self> {
+            let kernel = Btf::from_sys_fs()?;
+            let of = kernel.id_by_type_name_kind(&format!("btf_trace_{tracepoint}"), BtfKind::Typedef)?;
+            let program = bpf(
+                PROG_LOAD,
+                &Load {
+                    program_type: PROG_TYPE_TRACING,
+                    instructions: 2,
+                    code: CODE.as_ptr() as u64,
+                    license: c"GPL".as_ptr() as u64,
+                    name: *b"empty\0\0\0\0\0\0\0\0\0\0\0",
+                    expected_attach_type: TRACE_RAW_TP,
+                    attach_to: of,
+                    ..Load::default()
+                },
+            )?;
+            let link = bpf(
+                RAW_TRACEPOINT_OPEN,
+                &Open {
+                    program: u32::try_from(program.as_raw_fd())?,
+                    ..Open::default()
+                },
+            )?;
+            Ok(Self { _link: link })
+        }
+    }
+
+    #[repr(C)]
+    #[derive(Default)]
+    struct Load {
+        program_type: u32,
+        instructions: u32,
+        code: u64,
+        license: u64,
+        log: [u32; 4],
+        kernel_version: u32,
+        flags: u32,
+        name: [u8; 16],
+        interface: u32,
+        expected_attach_type: u32,
+        types: u32,
+        function_record: u32,
+        functions: u64,
+        function_count: u32,
+        line_record: u32,
+        lines: u64,
+        line_count: u32,
+        attach_to: u32,
+    }
+
+    const _: () = assert!(size_of::<Load>() == 112);
+
+    #[repr(C)]
+    #[derive(Default)]
+    struct Open {
+        name: u64,
+        program: u32,
+        padding: u32,
+    }
+
+    fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
+        // SAFETY: `attributes` is an initialised structure of the command's layout, which the kernel only reads,
+        // its size is passed along, and the addresses in it are of memory that outlives the call.
+        let descriptor = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                command,
+                std::ptr::from_ref(attributes),
+                size_of::<T>(),
+            )
+        };
+        match i32::try_from(descriptor) {
+            // SAFETY: the kernel has just made the descriptor, which nothing else owns.
+            Ok(descriptor @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}

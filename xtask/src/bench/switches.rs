@@ -1,0 +1,136 @@
+//! `cargo xtask bench --switches`: what a switch between threads costs while time off the CPU is looked at.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::{
+    Arguments, bpftrace::Bpftrace, build_example, finish, fixture::Conversation, statistics::Statistics,
+    table,
+};
+use crate::{
+    error::{Error, Result},
+    fixtures,
+};
+
+/// What looks, and at whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Nothing,
+    /// An empty program at each of the tracepoints: nothing that sees all switches can cost less.
+    Empty,
+    Ours(Whom),
+    Bpftrace(Whom),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// The process that switches.
+    It,
+    /// A process that sleeps.
+    Another,
+}
+
+const CASES: [(Case, &str); 6] = [
+    (Case::Nothing, "nothing"),
+    (Case::Empty, "an empty program at each tracepoint"),
+    (Case::Ours(Whom::Another), "`flame --waits` of another process"),
+    (Case::Bpftrace(Whom::Another), "bpftrace, of another process"),
+    (Case::Ours(Whom::It), "`flame --waits` of this process"),
+    (Case::Bpftrace(Whom::It), "bpftrace, of this process"),
+];
+
+/// Batches that one figure is the median of, and the questions in each; each takes two switches and two wake-ups.
+const BATCHES: u32 = 9;
+const ASKS: u32 = 5_000;
+const A_PAIR: f64 = 2.0;
+
+/// What one case took, a figure a round, of a switch with its wake-up.
+#[derive(Debug, Default)]
+struct Row {
+    /// By the process's own clock.
+    clock_ns: Vec<f64>,
+    /// Of programs, as the kernel measures them.
+    programs_ns: Vec<f64>,
+}
+
+/// Measures, and shows the table.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    let directory = fixtures::compile()?;
+    let mut looker = Conversation::start(&build_example("bench_switches")?, &[])?;
+    looker.hear()?;
+    let mut target = Conversation::start(&directory.join("switches"), &["bench"])?;
+    target.hear()?;
+    let mut other = Conversation::start(&directory.join("switches"), &["bench"])?;
+    other.hear()?;
+    let mut rows: Vec<Row> = CASES.iter().map(|_| Row::default()).collect();
+    for round in 1..=arguments.rounds {
+        for ((case, name), row) in CASES.iter().zip(&mut rows) {
+            let pid = |whom: Whom| match whom {
+                Whom::It => target.pid(),
+                Whom::Another => other.pid(),
+            };
+            let bpftrace = match *case {
+                Case::Nothing => None,
+                Case::Empty => looker.ask("empty").map(|_| None)?,
+                Case::Ours(whom) => looker.ask(&format!("watch {}", pid(whom))).map(|_| None)?,
+                Case::Bpftrace(whom) => Some(Bpftrace::off_cpu(pid(whom))?),
+            };
+            // Measuring programs takes time too: the clock is read without.
+            let clock_ns = ask(&mut target)? / A_PAIR;
+            let programs_ns = {
+                let _statistics = Statistics::on()?;
+                let before = programs_ns(&mut looker)?;
+                ask(&mut target)?;
+                (programs_ns(&mut looker)? - before) / f64::from(BATCHES * ASKS) / A_PAIR
+            };
+            looker.ask("detach")?;
+            bpftrace.map_or(Ok(()), Bpftrace::detach)?;
+            println!("round {round}, {name}: {clock_ns:.0} ns, of programs {programs_ns:.0} ns");
+            row.clock_ns.push(clock_ns);
+            row.programs_ns.push(programs_ns);
+        }
+    }
+    other.end()?;
+    target.end()?;
+    looker.end()?;
+    finish(arguments, table::SWITCHES, &markdown(&rows)?)
+}
+
+/// Nanoseconds of one question.
+fn ask(target: &mut Conversation) -> Result<f64> {
+    let batches = (0..BATCHES).map(|_| {
+        let answer = target.ask(&format!("go {ASKS}"))?;
+        let ask_ns = answer["ask_ns"].as_f64();
+        ask_ns.ok_or_else(|| Error::told(format!("the fixture answered {answer}")))
+    });
+    Ok(table::median(&batches.collect::<Result<Vec<f64>>>()?))
+}
+
+/// What all programs have taken by now.
+fn programs_ns(looker: &mut Conversation) -> Result<f64> {
+    let programs = looker.ask("programs")?;
+    let rows = programs.as_object().into_iter().flat_map(|rows| rows.values());
+    Ok(rows.filter_map(|row: &Value| row["time_ns"].as_f64()).sum())
+}
+
+fn markdown(rows: &[Row]) -> Result<String> {
+    let mut text = format!(
+        "Nanoseconds of a switch between two threads on one CPU, with the wake-up of the other ({}): the median, lowest and \
+         highest in brackets. Of programs is what the kernel's own measure says that all eBPF programs took of it.\n\n\
+         | looked at by | a switch | more than without | of programs |\n|---|---|---|---|\n",
+        table::machine()?
+    );
+    let without = rows.first().map_or(f64::NAN, |row| table::median(&row.clock_ns));
+    for ((_, name), row) in CASES.iter().zip(rows) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            text,
+            "| {name} | {} | {:.0} | {} |",
+            table::with_spread(&row.clock_ns),
+            table::median(&row.clock_ns) - without,
+            table::with_spread(&row.programs_ns)
+        );
+    }
+    Ok(text)
+}
