@@ -8,7 +8,7 @@ use aya_ebpf::helpers::{
 };
 use profiler_common::{
     counter::Counter,
-    event::{BLOCK_BYTES, BURST_NS, EventSlot, INTERVAL_NS, MEMORY_GROWTH},
+    event::{BLOCK_BYTES, BURST_NS, INTERVAL_NS, MEMORY_GROWTH},
     limits::MAX_DEPTH,
     record::{SAMPLE, SampleHeader, SpanRef},
     settings::Sampling,

@@ -458,6 +458,36 @@ fn an_interval_whose_end_is_hidden_is_counted_and_not_drawn() {
 
 #[test]
 #[ignore = "needs root"]
+fn a_thread_that_makes_way_where_a_function_begins_is_in_that() {
+    let service = Service::start();
+    let mut target = Fixture::start("padded", &spec("padded").args);
+    let session = service.attach(target.pid(), "").unwrap();
+    let mut pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::OffCpu);
+    target.run();
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    assert_eq!(target.finish().status, Some(0));
+    let stacks = stacks(&picture);
+    let made_way =
+        |(stack, _): &&(String, u64)| stack.ends_with(";[runnable]") && stack.contains(";asm_sysvec_");
+    let within = |(stack, _): &&(String, u64)| stack.contains(";work;padded;asm_sysvec_");
+    assert!(stacks.iter().any(|stack| within(&stack)), "{stacks:#?}");
+    let beside: Vec<_> = stacks
+        .iter()
+        .filter(|stack| made_way(stack) && !within(stack))
+        .collect();
+    let unknown = |frame: &&profiler_daemon::symbolize::Frame| frame.unresolved.is_some();
+    assert_eq!(picture.frames.iter().find(unknown), None, "{beside:#?}");
+    let mut drawn = picture
+        .picture
+        .weights
+        .iter()
+        .map(|weight| weight.node.0 as usize - 1);
+    assert!(drawn.all(|node| picture.nodes[node].2), "{beside:#?}");
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_wait_that_goes_on_is_drawn_at_the_end() {
     let service = Service::start();
     let mut target = Fixture::start("offcpu", &["3".into()]);

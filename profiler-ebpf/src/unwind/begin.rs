@@ -8,7 +8,11 @@ use profiler_common::unwind::{
     register::{R11, RAX, RBP, RBX, RCX, RDI, RDX, RSI, RSP},
 };
 
-use super::{IP_WORD, ORIGINAL_AX_WORD, PT_REGS_BYTES, REGISTER_WORDS, Walk, lookup::find_mapping, register};
+use super::{
+    IP_WORD, ORIGINAL_AX_WORD, PT_REGS_BYTES, REGISTER_WORDS, Walk,
+    lookup::{find_mapping, has_rule},
+    register,
+};
 use crate::{pending, plain::set, task};
 
 /// Sets the innermost frame of a thread at a probe: the registers that its program was called with, which stand at the
@@ -51,7 +55,7 @@ pub unsafe fn begin_at_interrupt(walk: *mut Walk, in_kernel: bool) -> Option<()>
         let at_breakpoint = in_kernel && registers[ORIGINAL_AX_WORD] == u64::MAX;
         set!((*walk).at_breakpoint, u32::from(at_breakpoint));
         if at_breakpoint {
-            (ip, sp) = before_breakpoint(registers, ip, sp);
+            (ip, sp) = before_breakpoint(walk, ip, sp);
         }
         let kept = [R11, RCX, RAX].map(|number| register(registers, number));
         let returned = if in_kernel { Some(kept[2]) } else { None };
@@ -97,25 +101,39 @@ const BREAKPOINT: u8 = 0xcc;
 /// The breakpoint leaves the address one byte too far until the kernel has turned to it. The address is the same once the
 /// kernel has done an instruction of one byte; the only such ones that change what the stack looks like push a
 /// register, which is then what the stack ends with. In between, it is the stack pointer alone that has changed.
+///
+/// # Safety
+/// `walk` is a live map value, and nobody else's meanwhile.
 #[inline(always)]
-fn before_breakpoint(registers: &[u64; REGISTER_WORDS], ip: u64, sp: u64) -> (u64, u64) {
-    if is_breakpoint(ip) {
-        // Set back.
-        return (
-            ip,
-            if is_pushed(registers, sp) {
+unsafe fn before_breakpoint(walk: *mut Walk, ip: u64, sp: u64) -> (u64, u64) {
+    // SAFETY: the caller's.
+    unsafe {
+        let before = ip.wrapping_sub(1);
+        if is_probed(walk, ip, before) {
+            // Set back.
+            let sp = if is_pushed(&(*walk).registers, sp) {
                 sp.wrapping_add(8)
             } else {
                 sp
-            },
-        );
+            };
+            return (ip, sp);
+        }
+        if is_probed(walk, before, ip) && !is_pushed(&(*walk).registers, sp) {
+            return (before, sp);
+        }
     }
-    let before = ip.wrapping_sub(1);
-    if is_breakpoint(before) && !is_pushed(registers, sp) {
-        (before, sp)
-    } else {
-        (ip, sp)
-    }
+    (ip, sp)
+}
+
+/// Whether an instruction may have been replaced by a breakpoint. What is between functions can be filled up with
+/// breakpoints too, of which no table says anything, other than of what is `beside` it.
+///
+/// # Safety
+/// `walk` is a live map value, and nobody else's meanwhile.
+#[inline(never)]
+unsafe fn is_probed(walk: *mut Walk, address: u64, beside: u64) -> bool {
+    // SAFETY: the caller's.
+    unsafe { is_breakpoint(address) && (has_rule(walk, address) || !has_rule(walk, beside)) }
 }
 
 /// Whether the stack ends with a register that one byte of code can push; the stack pointer is none that programs do.

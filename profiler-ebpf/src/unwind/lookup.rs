@@ -70,6 +70,20 @@ pub unsafe fn find_mapping(walk: *mut Walk, address: u64) -> bool {
     }
 }
 
+/// Whether the tables say anything of an address.
+///
+/// # Safety
+/// `walk` is a live map value, and nobody else's meanwhile.
+#[inline(always)]
+pub unsafe fn has_rule(walk: *mut Walk, address: u64) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        find_mapping(walk, address)
+            && unwind_rule((*walk).mapping.module, address.wrapping_sub((*walk).mapping.bias))
+                != u32::from(Rule::NONE_INDEX)
+    }
+}
+
 // The two searches are global functions, scalars in and out: the verifier looks at each once, for all callers.
 
 /// The index of the last of so many mappings that begins at or below an address; some other index where none does.
