@@ -5,9 +5,10 @@ use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 /// Functions are aligned to this at most by compilers; a longer gap is not looked into.
 const MAX_PADDING_BYTES: usize = 64;
 
-/// Whether `bytes` are nothing that runs: zeros, or traps and instructions without effect.
+/// Whether `bytes` are nothing that runs, and need no row of their own: zeros, or instructions without effect.
 ///
-/// Such bytes need no row of their own: no thread is ever there.
+/// Breakpoints are told apart from code, although no thread is ever there either: a thread that is interrupted right
+/// behind one looks as if it had met a probe's, and only the rows say that it has not.
 pub(super) fn is_padding(bytes: &[u8]) -> bool {
     if bytes.len() >= MAX_PADDING_BYTES {
         return false;
@@ -17,7 +18,7 @@ pub(super) fn is_padding(bytes: &[u8]) -> bool {
     }
     let mut decoder = Decoder::new(64, bytes, DecoderOptions::NONE);
     while decoder.can_decode() {
-        if !matches!(decoder.decode().mnemonic(), Mnemonic::Nop | Mnemonic::Int3) {
+        if decoder.decode().mnemonic() != Mnemonic::Nop {
             return false;
         }
     }
@@ -31,12 +32,13 @@ mod tests {
     #[test]
     fn fillers_and_code() {
         assert!(is_padding(&[]));
-        assert!(is_padding(&[0xcc; 15]));
+        assert!(is_padding(&[0; 15]));
         // data16 cs nopw 0x0(%rax,%rax,1); nopl (%rax)
         assert!(is_padding(&[
             0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f, 0
         ]));
         assert!(is_padding(&[0x66, 0x90]));
+        assert!(!is_padding(&[0xcc; 15]));
         assert!(!is_padding(&[0xc3]));
         assert!(!is_padding(&[0x90, 0xc3]));
         // cut in the middle of an instruction
