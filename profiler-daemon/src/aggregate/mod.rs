@@ -5,7 +5,7 @@
 //! and the records that it shares with the programs.
 //!
 //! The way of a sample, from the top: [`view`] owns one scope; [`calltree`] gives the stack a
-//! node; [`join`] holds the sample until its span has ended, [`path`] until those around it have; [`matrix`] keeps its weight under
+//! node; [`late`] holds one whose weight is not known yet; [`join`] holds the sample until its span has ended, [`path`] until those around it have; [`matrix`] keeps its weight under
 //! (node, latency bucket); [`threshold`] turns predicates into the columns that are inside, using
 //! the calls' histogram ([`histogram`], aged by [`window`] and [`ewma`]); [`difference`] compares
 //! the two sides. Calls that began with different values go apart into [`by_value`].
@@ -21,6 +21,7 @@ pub mod gone;
 pub mod histogram;
 pub mod interval;
 pub mod join;
+pub mod late;
 pub mod latency;
 pub mod matrix;
 pub mod matrix_age;

@@ -195,7 +195,7 @@ pub struct Engine {
     /// While system calls are counted.
     calls: Option<Watch>,
     /// While stacks are taken at costs that tracepoints tell, in the order of [`sampled_events::COSTS`].
-    costs: [Option<Watch>; 2],
+    costs: [Option<Watch>; sampled_events::COSTS.len()],
     pub(super) call_views: CallViews,
     /// What an interrupt of the sampler takes; measured when it is first started.
     interrupt_ns: Option<u64>,
@@ -264,7 +264,7 @@ impl Engine {
             sampler: None,
             scheduler: None,
             calls: None,
-            costs: [None, None],
+            costs: Default::default(),
             call_views,
             interrupt_ns: None,
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
@@ -379,6 +379,9 @@ impl Engine {
                 Watch::load(&mut self.ebpf, places)?;
                 // Heaps whose end was being moved when they were last watched.
                 tracepoints::clear::<u32, 1>(&mut self.ebpf, "OPEN_BREAKS")?;
+                if flag == profiler_common::settings::Sampling::BLOCK_LATENCY {
+                    tracepoints::clear::<u64, 3>(&mut self.ebpf, "OPEN_REQUESTS")?;
+                }
                 *watch = Some(Watch::start(&mut self.ebpf, places)?);
             }
         }

@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use profiler_common::{probe::ProbeId, record::SpanEnd};
+use profiler_common::{
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef, Weight},
+};
 
 use super::{
     chains::Chain,
@@ -19,6 +22,7 @@ use crate::{
         Nesting, Over, ScopeAggregate,
         calltree::{CallTree, NodeId},
         join::Sample,
+        late::{Late, MAX_LATE_NS, Ready},
         latency::AgeConfig,
         predicate::Predicate,
         threshold::Band,
@@ -49,6 +53,17 @@ pub struct Flame {
     before: Sampling,
     /// Of an event.
     events_before: EventCounts,
+    /// Samples whose weight is not known yet, of an event of such.
+    late: Option<Late<LateSample>>,
+}
+
+/// A sample that waits for its weight.
+struct LateSample {
+    tgid: u32,
+    tid: u32,
+    ts_ns: u64,
+    node: NodeId,
+    spans: Vec<SpanRef>,
 }
 
 /// What all pictures made at one moment have in common.
@@ -98,6 +113,11 @@ impl Flame {
             since_ns: now_ns,
             before: Sampling::now(engine, dropped),
             events_before: events.counts(kind.times, engine),
+            late: kind
+                .times
+                .event()
+                .is_some_and(Event::is_weighed_later)
+                .then(Late::default),
         }
     }
 
@@ -131,6 +151,7 @@ impl Flame {
             tid,
             ts_ns,
             weight,
+            key,
             activity,
             count,
             spans,
@@ -144,6 +165,18 @@ impl Flame {
             && let Some(node) = self.node(stacks, *complete)
         {
             let (tgid, tid, ts_ns, weight_ns, count) = (*tgid, *tid, *ts_ns, *weight, *count);
+            if let Some(late) = &mut self.late {
+                let sample = LateSample {
+                    tgid,
+                    tid,
+                    ts_ns,
+                    node,
+                    spans: spans.clone(),
+                };
+                let ready = late.sample(tid, (ts_ns, key.place), sample);
+                self.take_ready(ready);
+                return;
+            }
             let sample = Sample {
                 tgid,
                 tid,
@@ -186,9 +219,51 @@ impl Flame {
         Some(node)
     }
 
+    /// Takes the weight of a sample before, at this event.
+    pub fn weight(&mut self, weight: &Weight, at: Event) {
+        if self.kind.times.event() == Some(at)
+            && let Some(late) = &mut self.late
+        {
+            let ready = late.weight(weight.tid, (weight.ts_ns, weight.key), weight.weight);
+            self.take_ready(ready);
+        }
+    }
+
     /// Takes the end of a span.
     pub fn span_end(&mut self, end: &SpanEnd) {
-        self.aggregate.span_end(end);
+        match &mut self.late {
+            Some(late) => {
+                let ready = late.end(end);
+                self.take_ready(ready);
+            }
+            None => self.aggregate.span_end(end),
+        }
+    }
+
+    /// Takes what has waited for weights, in order.
+    fn take_ready(&mut self, ready: Vec<Ready<LateSample>>) {
+        for ready in ready {
+            match ready {
+                Ready::End(end) => self.aggregate.span_end(&end),
+                Ready::Sample(sample, weight_ns) => self.aggregate.sample(&Sample {
+                    tgid: sample.tgid,
+                    tid: sample.tid,
+                    ts_ns: sample.ts_ns,
+                    weight_ns,
+                    count: 1,
+                    node: sample.node,
+                    spans: &sample.spans,
+                }),
+            }
+        }
+    }
+
+    /// Gives up samples that were taken before this and whose weight has not come.
+    fn expire_late(&mut self, before_ns: u64) {
+        if let Some(late) = &mut self.late {
+            let ready = late.expire(before_ns);
+            self.take_ready(ready);
+        }
     }
 
     /// Sets what a step before the one that divides asks of its durations.
@@ -198,6 +273,7 @@ impl Flame {
 
     /// Reads the calls that the samples are drawn of.
     pub fn read(&mut self, population: Population<'_>, probes: impl Iterator<Item = ProbeId>, now_ns: u64) {
+        self.expire_late(now_ns.saturating_sub(MAX_LATE_NS));
         for probe in probes {
             self.aggregate.calls(now_ns, probe, population.histogram(probe));
         }
@@ -214,12 +290,19 @@ impl Flame {
         engine: &Engine,
         moment: &Moment<'_>,
     ) {
+        if moment.ended.is_some() {
+            self.expire_late(u64::MAX);
+        }
         self.extend_nodes();
         let sampling = Sampling::now(engine, moment.dropped).since(self.before);
         let events = moment.events.counts(self.kind.times, engine);
         let events = events.since(self.events_before);
         let mut lost = sampling.losses(self.kind.times);
         lost.extend(event_losses(events));
+        let given_up = self.late.as_ref().map_or(0, Late::given_up);
+        if given_up > 0 {
+            lost.insert("event_unfinished", given_up);
+        }
         watchers.publish(moment.now_ns, moment.ended.is_some(), |variant, seq| {
             let FlameVariant {
                 kind,

@@ -17,14 +17,14 @@ use std::{
 
 use profiler_common::{
     probe::ProbeId,
-    record::{SampleHeader, SpanEnd, SpanRef},
+    record::{SampleHeader, SpanEnd, SpanRef, Weight},
 };
 
 pub use self::wakers::NamedWait;
 use self::wakers::RememberedWakers;
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::{
-    kernel::{Activity, Hit, Interval, Record, SharedStack, UserStack},
+    kernel::{Activity, Hit, Interval, Key, Record, SharedStack, UserStack},
     symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer, Word},
 };
 
@@ -65,6 +65,8 @@ pub enum Named {
         ts_ns: u64,
         /// Nanoseconds, or a number of events.
         weight: u64,
+        /// What it was about.
+        key: Key,
         /// What the thread did in that time.
         activity: Activity,
         /// 1, or 0 where it is a part of the one before: samples are counted by this.
@@ -76,6 +78,8 @@ pub enum Named {
         /// It is of time that had not ended, and known to the session that ends then alone.
         goes_on: bool,
     },
+    /// What a sample before stands for.
+    Weight(Weight),
     /// The end of a span.
     SpanEnd(SpanEnd),
     /// A line was reached.
@@ -126,7 +130,8 @@ impl Dropped {
                 Record::Sample { event: 0, .. } | Record::OffCpu(_) => dropped.samples += 1,
                 Record::Sample { .. } => dropped.events += 1,
                 Record::SpanEnd(_) => dropped.span_ends += 1,
-                Record::Hit(_) => {}
+                // A sample whose weight does not come is told where it waits.
+                Record::Hit(_) | Record::Weight(_) => {}
             }
         }
         dropped
@@ -499,6 +504,7 @@ fn name(
     let groupings = wanted.groupings;
     match record {
         Record::SpanEnd(end) => named.push(Named::SpanEnd(end)),
+        Record::Weight(weight) => named.push(Named::Weight(weight)),
         Record::Hit(hit) => named.push(Named::Hit(name_hit(
             symbolizer,
             &mut remembered.of_hits,
@@ -511,6 +517,7 @@ fn name(
             tid,
             ts_ns,
             weight,
+            key,
             spans,
             kernel,
             user: addresses,
@@ -530,6 +537,7 @@ fn name(
                 tid,
                 ts_ns,
                 weight,
+                key,
                 activity: Activity::OnCpu,
                 count: 1,
                 spans,
@@ -605,6 +613,7 @@ fn name_interval(
             tid,
             ts_ns,
             weight: weight_ns,
+            key: Key::default(),
             activity,
             // The programs have not counted one that goes on.
             count: u64::from(number == 0 && !interval.goes_on),
