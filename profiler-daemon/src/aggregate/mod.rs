@@ -8,7 +8,8 @@
 //! node; [`late`] holds one whose weight is not known yet; [`join`] holds the sample until its span has ended, [`path`] until those around it have; [`matrix`] keeps its weight under
 //! (node, latency bucket); [`threshold`] turns predicates into the columns that are inside, using
 //! the calls' histogram ([`histogram`], aged by [`window`] and [`ewma`]); [`difference`] compares
-//! the two sides. Calls that began with different values go apart into [`by_value`].
+//! the two sides. Calls that began with different values go apart into [`by_value`]; [`unique`]
+//! counts what was touched once.
 
 pub mod age;
 pub mod by_value;
@@ -39,6 +40,7 @@ pub mod system_calls;
 pub mod tally;
 pub mod threshold;
 pub mod timeline;
+pub mod unique;
 pub mod view;
 pub mod waits;
 pub mod watched;

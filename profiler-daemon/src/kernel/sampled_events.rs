@@ -179,6 +179,13 @@ impl Event {
         self.of_tracepoint() == Some(BLOCK_LATENCY)
     }
 
+    /// Whether what it is about is known, so that it can be counted once: an address, or a place on a disk.
+    #[must_use]
+    pub fn has_keys(self) -> bool {
+        let keyed = ["page-faults", "minor-faults", "major-faults", "block-bytes"];
+        keyed.contains(&self.name) && self.is_one_by_one()
+    }
+
     /// The flag of targets that asks for such an event; 0 of others.
     #[must_use]
     pub fn cost(self) -> u64 {

@@ -26,9 +26,10 @@ use crate::{
         latency::AgeConfig,
         predicate::Predicate,
         threshold::Band,
+        unique::Touched,
     },
-    kernel::{Engine, Event, EventCounts},
-    symbolize::{Frame, Stacks},
+    kernel::{Engine, Event, EventCounts, Key},
+    symbolize::{Frame, Stacks, Word},
 };
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
@@ -78,6 +79,32 @@ pub struct Moment<'a> {
     pub ended: Option<&'a str>,
 }
 
+/// Bytes of a page, and of a block as such are counted once.
+const PAGE: u64 = 4096;
+
+/// Bytes of a sector, the kernel's unit on every device.
+const SECTOR: u64 = 512;
+
+/// What an event of a process touched, in whole pages or blocks.
+fn touched(event: Event, tgid: u32, key: Key, weight: u64) -> Touched {
+    if event.of_tracepoint().is_none() {
+        let page = key.place / PAGE;
+        return Touched {
+            space: tgid,
+            places: page..=page,
+            weight: 1,
+        };
+    }
+    let first = key.place.saturating_mul(SECTOR);
+    let last = first.saturating_add(weight.saturating_sub(1));
+    Touched {
+        // The kernel's numbers of devices have as many bits.
+        space: u32::try_from(key.space).unwrap_or(u32::MAX),
+        places: first / PAGE..=last / PAGE,
+        weight: PAGE,
+    }
+}
+
 /// Whether a thread has ended.
 pub fn is_gone(tgid: u32, tid: u32) -> bool {
     !std::path::Path::new(&format!("/proc/{tgid}/task/{tid}")).exists()
@@ -103,6 +130,9 @@ impl Flame {
             }
         }
         aggregate.set_predicates(predicates);
+        if kind.unique {
+            aggregate = aggregate.counting_unique(Word::NothingInCommon.frame());
+        }
         Self {
             kind,
             aggregate,
@@ -165,6 +195,13 @@ impl Flame {
             && let Some(node) = self.node(stacks, *complete)
         {
             let (tgid, tid, ts_ns, weight_ns, count) = (*tgid, *tid, *ts_ns, *weight, *count);
+            if self.kind.unique {
+                if let Some(event) = at {
+                    self.aggregate
+                        .touch(node, spans, &touched(event, tgid, *key, weight_ns));
+                }
+                return;
+            }
             if let Some(late) = &mut self.late {
                 let sample = LateSample {
                     tgid,
@@ -300,9 +337,11 @@ impl Flame {
         let mut lost = sampling.losses(self.kind.times);
         lost.extend(event_losses(events));
         let given_up = self.late.as_ref().map_or(0, Late::given_up);
-        if given_up > 0 {
-            lost.insert("event_unfinished", given_up);
-        }
+        let own = [
+            ("event_unfinished", given_up),
+            ("event_key_limit", self.aggregate.beyond_unique()),
+        ];
+        lost.extend(own.into_iter().filter(|(_, count)| *count > 0));
         watchers.publish(moment.now_ns, moment.ended.is_some(), |variant, seq| {
             let FlameVariant {
                 kind,

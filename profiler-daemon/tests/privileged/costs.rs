@@ -453,6 +453,7 @@ fn events_that_are_not_here_are_refused() {
             by: Grouping::Function,
             times: Some(FlameTimes::Event(event)),
             waits: false,
+            unique: false,
             over: profiler_daemon::aggregate::Over::Start,
             difference: false,
         };
@@ -482,6 +483,7 @@ fn so_many_events_at_once_and_no_more() {
             by: Grouping::Function,
             times: Some(of("faults", pace)),
             waits: false,
+            unique: false,
             over: profiler_daemon::aggregate::Over::Start,
             difference: false,
         };

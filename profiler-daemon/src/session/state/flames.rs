@@ -74,6 +74,11 @@ impl Session {
         self.events.stop();
     }
 
+    /// Whether there is one in which what is touched counts once.
+    pub fn counts_unique(&self) -> bool {
+        self.flame_watchers.variants().any(|variant| variant.kind.unique)
+    }
+
     fn watched_events(&self) -> BTreeSet<Event> {
         let variants = self.flame_watchers.variants();
         variants
