@@ -11,6 +11,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    hash::{Hash, Hasher},
     sync::Arc,
 };
 
@@ -64,7 +65,7 @@ pub enum Waiting {
 }
 
 /// What is waited for in memory: a lock, a semaphore, a condition variable.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Lock {
     /// Whose memory it is in.
     pub process: u32,
@@ -72,6 +73,23 @@ pub struct Lock {
     pub address: u64,
     /// What lies there, where it has a name.
     pub name: Option<FrameId>,
+    /// The memory that it lies in, where it has no name and that is known: whose stack, which heap. It does not tell locks
+    /// apart.
+    pub memory: Option<FrameId>,
+}
+
+impl PartialEq for Lock {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(*other) && self.name == other.name
+    }
+}
+
+impl Eq for Lock {}
+
+impl Hash for Lock {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.process, self.address, self.name).hash(state);
+    }
 }
 
 impl Lock {
@@ -643,6 +661,10 @@ impl Waits {
             }
         };
         let node = self.nodes.get_mut(at)?;
+        if let (Key::Waited(.., Locks::One(known)), Key::Waited(.., Locks::One(lock))) = (&mut node.key, key)
+        {
+            known.memory = lock.memory.or(known.memory);
+        }
         node.time_ns += time_ns;
         node.own_ns += time_ns;
         node.count += 1;

@@ -220,6 +220,7 @@ mod tests {
         let mut of_lock = wait(1, 10, [0, 50, 60], woken_by(2, 21));
         let name = FrameId(55);
         of_lock.wait.lock = Some(Lock {
+            memory: None,
             process: MAIN,
             address: 4096,
             name: Some(name),

@@ -188,6 +188,7 @@ impl Flame {
             stacks,
             complete,
             goes_on: _,
+            lock: _,
         } = sample
             && self.kind.times.event() == at
             && (at.is_some() || self.kind.times.contain(*activity))

@@ -24,6 +24,7 @@ pub use self::wakers::NamedWait;
 use self::wakers::RememberedWakers;
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::{
+    aggregate::waits::Lock,
     kernel::{Activity, Hit, Interval, Key, Record, SharedStack, UserStack},
     symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer, Word},
 };
@@ -41,6 +42,8 @@ pub struct Wanted {
     pub groupings: Groupings,
     /// Samples of intervals off the CPU, and not only who ended these.
     pub samples: bool,
+    /// What threads wait for in memory with these.
+    pub locks: bool,
 }
 
 impl FromIterator<Self> for Wanted {
@@ -48,6 +51,7 @@ impl FromIterator<Self> for Wanted {
         all.into_iter().fold(Self::default(), |mut wanted, more| {
             wanted.groupings.extend(more.groupings.iter());
             wanted.samples |= more.samples;
+            wanted.locks |= more.locks;
             wanted
         })
     }
@@ -77,6 +81,8 @@ pub enum Named {
         complete: bool,
         /// It is of time that had not ended, and known to the session that ends then alone.
         goes_on: bool,
+        /// What the thread waited for in memory, where that is wanted.
+        lock: Option<Lock>,
     },
     /// What a sample before stands for.
     Weight(Weight),
@@ -544,6 +550,7 @@ fn name(
                 stacks,
                 complete,
                 goes_on: false,
+                lock: None,
             });
         }
         Record::OffCpu(interval) => {
@@ -604,6 +611,11 @@ fn name_interval(
         let wait = wakers::name_wait(symbolizer, known, interval, functions, now_ns);
         named.push(Named::Wait(Box::new(wait)));
     }
+    let lock = if wanted.locks {
+        lock::of(symbolizer, interval, now_ns)
+    } else {
+        None
+    };
     let mut ts_ns = interval.start_ns;
     for (number, (activity, weight_ns, (stacks, complete))) in parts.into_iter().enumerate() {
         ts_ns += weight_ns;
@@ -621,6 +633,7 @@ fn name_interval(
             stacks,
             complete,
             goes_on: interval.goes_on,
+            lock: lock.filter(|_| activity != Activity::Runnable),
         });
     }
 }

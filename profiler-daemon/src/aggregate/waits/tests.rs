@@ -34,6 +34,7 @@ fn wait(tid: u32, function: u32, times: [u64; 3], waker: Waker) -> Wait {
 /// The same for a lock.
 fn wait_for(address: u64, wait: Wait) -> Wait {
     let lock = Lock {
+        memory: None,
         process: MAIN,
         address,
         name: None,

@@ -264,6 +264,7 @@ mod tests {
                 place: place(0),
                 waiting: Some(Waiting::Sleeping),
                 lock: Some(Lock {
+                    memory: None,
                     process: 1,
                     address: 0x1000,
                     name: Some(FrameId(3)),

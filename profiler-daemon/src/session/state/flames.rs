@@ -29,6 +29,7 @@ impl Session {
         Wanted {
             groupings: of_flames.chain(of_spans).chain(of_waits).collect(),
             samples: !self.flames.is_empty() || self.spans.is_some(),
+            locks: self.spans.is_some(),
         }
     }
 
