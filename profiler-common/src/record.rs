@@ -176,11 +176,19 @@ pub struct OffCpuHeader {
     /// The address of the futex that it waited for: of a lock, a semaphore, a condition variable; 0 where it waited for
     /// something else.
     pub lock: u64,
+    /// How long no thread of its process was on a CPU until it was made runnable; [`OffCpuHeader::NOT_KEPT`] where that was not
+    /// asked for.
+    pub still_ns: u64,
 }
 
-assert_layout!(OffCpuHeader, size 80,
+impl OffCpuHeader {
+    /// Of [`OffCpuHeader::still_ns`].
+    pub const NOT_KEPT: u64 = u64::MAX;
+}
+
+assert_layout!(OffCpuHeader, size 88,
     kind at 0, spans at 4, tgid at 8, tid at 12, start_ns at 16, woken_ns at 24, end_ns at 32, stack at 40,
-    state at 48, waker_tid at 52, waker_tgid at 56, asks_waker at 60, waker_stack at 64, lock at 72);
+    state at 48, waker_tid at 52, waker_tgid at 56, asks_waker at 60, waker_stack at 64, lock at 72, still_ns at 80);
 
 /// States that a thread leaves the CPU in: bits of the kernel's (`include/linux/sched.h`).
 pub mod state {

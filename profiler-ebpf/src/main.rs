@@ -41,6 +41,7 @@ mod open_spans;
 mod pending;
 mod place;
 mod plain;
+mod presence;
 mod registers;
 mod sample;
 mod shared_stack;
@@ -254,10 +255,12 @@ pub fn off_cpu_switch(ctx: BtfTracePointContext) -> i32 {
     } else {
         state
     };
+    let next_process = task::process_of(next);
+    presence::hand_over(next_process, off_cpu::may_be_target(next_process));
     if off_cpu::may_be_target(task::process()) {
         off_cpu::leave(ctx.as_ptr(), state);
     }
-    if off_cpu::may_be_target(task::process_of(next)) {
+    if off_cpu::may_be_target(next_process) {
         off_cpu::come(next, task::id_of(next));
     }
     0

@@ -21,7 +21,7 @@ use profiler_common::{
     probe::ProbeSlot,
     settings::{CpuState, Sampling, Settings},
     system_call::{CallCount, CallKey, CallWatch, OpenCall},
-    thread::{OffCpu, ThreadState},
+    thread::{OffCpu, Presence, ThreadState},
     unwind::{CHUNK_ROWS, Mapping, Module, Page, Process, RECENT, Recent, Row, Rule},
     values::ReadPlan,
 };
@@ -108,6 +108,14 @@ pub static RING: RingBuf<u8, { RING_BYTES as usize }> = RingBuf::new();
 /// holds its locks.
 #[btf_map]
 pub static OFF_CPU: HashMap<u32, OffCpu, { MAX_OFF_CPU as usize }> = HashMap::new();
+
+/// Processes of which it is kept whether threads are on CPUs.
+#[btf_map]
+pub static PRESENCES: HashMap<u32, Presence, 4096> = HashMap::new();
+
+/// Which of them a CPU is counted for; 0 for none.
+#[btf_map]
+pub static PRESENT: PerCpuArray<u32, 1> = PerCpuArray::new();
 
 /// Stacks that were sent, by the lower bits of their id; each has the place of the one before it.
 #[btf_map]

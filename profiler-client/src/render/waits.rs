@@ -229,6 +229,16 @@ fn lock(node: &v1::WaitNode) -> Option<String> {
     }
 }
 
+/// What of uninterruptible waits held the process up, where that is known.
+fn held_up(node: &v1::WaitNode) -> String {
+    node.held_up_ns.map_or_else(String::new, |held_up_ns| {
+        format!(
+            "held up {} ",
+            units::percent(units::ratio(held_up_ns, node.time_ns))
+        )
+    })
+}
+
 fn line(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
     let line = numbers(state, node.time_ns, Some(node.count), depth);
     let who = || {
@@ -242,8 +252,10 @@ fn line(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
         WaitKind::Waited => {
             let how = waiting(node.waiting());
             let lock = lock(node).map_or_else(String::new, |lock| format!("{lock} "));
-            line.and(Style::Strong, who())
-                .and(Style::Plain, format!(" [{how}] {lock}{}", place(state, node)))
+            line.and(Style::Strong, who()).and(
+                Style::Plain,
+                format!(" [{how}] {}{lock}{}", held_up(node), place(state, node)),
+            )
         }
         WaitKind::Woken => {
             let whose = if node.outside { ", of another process" } else { "" };
@@ -435,6 +447,17 @@ pub(crate) mod tests {
         let mut state = WaitsState::default();
         state.apply(message).unwrap();
         state
+    }
+
+    #[test]
+    fn what_held_the_process_up_is_a_share() {
+        let node = |held_up_ns| v1::WaitNode {
+            time_ns: 200,
+            held_up_ns,
+            ..Default::default()
+        };
+        assert_eq!(held_up(&node(None)), "");
+        assert_eq!(held_up(&node(Some(24))), "held up 12.0% ");
     }
 
     #[test]

@@ -73,6 +73,7 @@ fn object(state: &WaitsState, id: usize, node: &v1::WaitNode) -> Value {
         "not_followed_ns": integer(node.not_followed_ns),
         "count": integer(node.count),
         "longest_ns": integer(node.longest_ns),
+        "held_up_ns": node.held_up_ns.map(integer),
         "frames": state.stack(node).map(frame).collect::<Vec<_>>(),
     })
 }

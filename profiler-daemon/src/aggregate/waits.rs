@@ -153,6 +153,8 @@ pub struct Wait {
     pub times: [u64; 3],
     /// Who made it runnable.
     pub waker: Waker,
+    /// How long no thread of its process was on a CPU meanwhile; `None` where that is not asked.
+    pub still_ns: Option<u64>,
 }
 
 /// What a node stands for.
@@ -189,6 +191,8 @@ pub struct Node {
     pub count: u64,
     /// The longest of them.
     pub longest_ns: u64,
+    /// Of uninterruptible waits that were asked for: what of their time no thread of the process was on a CPU.
+    pub held_up_ns: Option<u64>,
     /// Threads that waited, woke or ran there, up to [`MAX_COUNTED`].
     pub threads: usize,
     /// Locks that it stands for, where they are [others](Locks::Others), up to [`MAX_COUNTED`].
@@ -222,6 +226,7 @@ struct Kept {
     own_ns: u64,
     count: u64,
     longest_ns: u64,
+    held_up_ns: Option<u64>,
     threads: BTreeSet<Thread>,
     /// Of [others](Locks::Others), by process and address.
     other_locks: BTreeSet<(u32, u64)>,
@@ -248,6 +253,7 @@ struct Remembered {
     waiting: Option<Waiting>,
     lock: Option<Lock>,
     by: By,
+    still_ns: Option<u64>,
 }
 
 /// Stacks by number.
@@ -441,6 +447,7 @@ impl Waits {
             waiting: wait.waiting,
             lock: wait.lock,
             by,
+            still_ns: wait.still_ns,
         };
         self.steps.pass(wait.times[2]);
         if asked {
@@ -469,6 +476,7 @@ impl Waits {
             own_ns: kept.own_ns,
             count: kept.count,
             longest_ns: kept.longest_ns,
+            held_up_ns: kept.held_up_ns,
             threads: kept.threads.len(),
             other_locks: kept.other_locks.len(),
         };
@@ -500,15 +508,27 @@ impl Waits {
         self.total.waited_ns += part.length_ns();
         let mut steps = MAX_STEPS.min(self.steps.left);
         let before = steps;
-        self.add_wait(None, part, 0, &mut steps);
+        let node = self.add_wait(None, part, 0, &mut steps);
+        if let (Waiting::Uninterruptible, Some(still_ns)) = (waiting, wait.still_ns)
+            && let Some(kept) = node.and_then(|node| self.nodes.get_mut(node))
+        {
+            *kept.held_up_ns.get_or_insert_default() += still_ns.min(part.length_ns());
+        }
         self.steps.left -= before - steps;
     }
 
-    /// Adds a wait, and what it was for.
-    fn add_wait(&mut self, parent: Option<usize>, part: Part, depth: usize, steps: &mut u64) {
+    /// Adds a wait, and what it was for; its node, where there is room for one.
+    fn add_wait(
+        &mut self,
+        parent: Option<usize>,
+        part: Part,
+        depth: usize,
+        steps: &mut u64,
+    ) -> Option<usize> {
         let locks = self.locks(parent, &part);
         let key = Key::Waited(part.spot, part.waiting, locks);
-        if let Some(node) = self.add(parent, key, part.length_ns(), part.thread) {
+        let node = self.add(parent, key, part.length_ns(), part.thread);
+        if let Some(node) = node {
             if let (Locks::Others, Some(lock), Some(kept)) = (locks, part.lock, self.nodes.get_mut(node))
                 && kept.other_locks.len() < MAX_COUNTED
             {
@@ -516,6 +536,7 @@ impl Waits {
             }
             self.follow(node, part, depth, steps);
         }
+        node
     }
 
     /// Whether the lock of a wait has a node of its own, or is one of the others.
@@ -653,6 +674,7 @@ impl Waits {
                     own_ns: 0,
                     count: 0,
                     longest_ns: 0,
+                    held_up_ns: None,
                     threads: BTreeSet::new(),
                     other_locks: BTreeSet::new(),
                 });

@@ -456,6 +456,9 @@ impl Engine {
             known.insert(pid, [weight_ns, interrupt_ns, times.flags()], 0)?;
         }
         let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
+        let asks_wakers = targets.iter().filter(|(_, times)| times.wakers);
+        let asks_wakers: Vec<u32> = asks_wakers.map(|(pid, _)| *pid).collect();
+        off_cpu::keep_presences(&mut self.ebpf, &asks_wakers)?;
         off_cpu::set_target_bits(&mut self.ebpf, &pids)?;
         if !gone.is_empty() {
             // They will not be seen to come back.
@@ -473,6 +476,7 @@ impl Engine {
             Watch::load(&mut self.ebpf, &off_cpu::PLACES)?;
             // Those that were off the CPU when the scheduler was last watched.
             off_cpu::keep_threads(&mut self.ebpf, &[])?;
+            off_cpu::forget_presences(&mut self.ebpf)?;
             self.scheduler = Some(Watch::start(&mut self.ebpf, &off_cpu::PLACES)?);
         }
         Ok(())

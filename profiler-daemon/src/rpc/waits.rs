@@ -80,6 +80,7 @@ fn message(node: &Node, frames: &[Frame]) -> v1::WaitNode {
         time_ns: node.time_ns,
         count: node.count,
         longest_ns: node.longest_ns,
+        held_up_ns: node.held_up_ns,
         threads: number(node.threads),
         ..Default::default()
     };

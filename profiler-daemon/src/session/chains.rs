@@ -189,6 +189,7 @@ mod tests {
     fn wait(tid: u32, function: u32, times: [u64; 3], waker: Waker) -> NamedWait {
         NamedWait {
             wait: Wait {
+                still_ns: None,
                 thread: (MAIN, tid),
                 place: place(tid, function),
                 waiting: Some(Waiting::Sleeping),

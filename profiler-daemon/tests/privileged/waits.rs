@@ -403,6 +403,57 @@ fn slow_calls_name_the_lock_that_they_waited_for() {
     assert_eq!(target.finish().status, Some(0));
 }
 
+#[test]
+#[ignore = "needs root"]
+fn what_no_signal_ends_holds_up_while_nobody_runs() {
+    let service = Service::start();
+    let mut target = Fixture::start("held_up", &spec("held_up").args);
+    let everywhere = service.attach(target.pid(), "").unwrap();
+    let mut pictures = service.watch_waits(&everywhere);
+    let inside = service.attach(target.pid(), "beside").unwrap();
+    let mut in_calls = service.watch_waits(&inside);
+    target.say("go");
+    let ran: Value = serde_json::from_str(target.line().strip_prefix("ran ").unwrap()).unwrap();
+    let ran_ns = ran["ran_ns"].as_u64().unwrap();
+    assert_eq!(target.truth(), spec("held_up").truth);
+    service.end(&everywhere);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    println!("lost: {:?}", picture.lost);
+    let tree = Tree(&picture);
+    let of = |function: &str| -> (u64, u64) {
+        let nodes = picture.nodes.iter().filter(|node| {
+            node.parent.is_none()
+                && matches!(&node.kind, Kind::Waited(place, Waiting::Uninterruptible, _)
+                if place.stack.iter().any(|frame| tree.name(*frame) == function))
+        });
+        let times = nodes.map(|node| (node.time_ns, node.held_up_ns.unwrap()));
+        times.fold((0, 0), |(time_ns, held_ns), (time, held)| {
+            (time_ns + time, held_ns + held)
+        })
+    };
+    let (alone, beside) = (of("alone"), of("beside"));
+    println!("alone: held up {} of {} ns", alone.1, alone.0);
+    println!("beside: held up {} of {} ns", beside.1, beside.0);
+    for (time_ns, held_ns) in [alone, beside] {
+        assert!(time_ns > 0 && held_ns <= time_ns);
+    }
+    assert!(alone.1 >= alone.0 / 10 * 9);
+    // By its own clock, in which that of interrupts may be.
+    let by_clock_ns = beside.0.saturating_sub(ran_ns);
+    println!("the other thread ran for {ran_ns} ns, and not for {by_clock_ns}");
+    assert!(ran_ns > 0);
+    assert!(beside.1.abs_diff(by_clock_ns) <= beside.0 / 10 || small_scale());
+    // Others hold nothing up, and nor do waits inside of calls say so.
+    let is_uninterruptible = |node: &&Node| matches!(node.kind, Kind::Waited(_, Waiting::Uninterruptible, _));
+    let others = picture.nodes.iter().filter(|node| !is_uninterruptible(node));
+    assert!(others.into_iter().all(|node| node.held_up_ns.is_none()));
+    service.end(&inside);
+    let picture = service.until(&mut in_calls, |picture| picture.ended.is_some());
+    assert!(picture.nodes.iter().any(|node| is_uninterruptible(&node)));
+    assert!(picture.nodes.iter().all(|node| node.held_up_ns.is_none()));
+    assert_eq!(target.finish().status, Some(0));
+}
+
 /// Memory of this process that is in no file.
 fn own_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();

@@ -260,6 +260,7 @@ mod tests {
         };
         NamedWait {
             wait: Wait {
+                still_ns: None,
                 thread: (1, 2),
                 place: place(0),
                 waiting: Some(Waiting::Sleeping),
