@@ -329,6 +329,8 @@ fn a_flame_graph_of_an_event_has_its_unit() {
     assert!(run.contains("warning:") && run.contains("-c N"), "{run}");
     let svg = drawn(&["-e", "faults", "-c", "16", "--format", "svg"]);
     assert!(stdout(&svg).contains("<title>page-faults · handle[&gt;= p95]</title>"));
+    let once = drawn(&["-e", "faults", "--unique"]);
+    assert!(stdout(&once).starts_with("   share     faults "));
     let json = drawn(&["-e", "cycles", "-F", "250", "--json", "--diff"]);
     let last = stdout(&json).lines().last().unwrap().to_owned();
     assert!(
@@ -339,9 +341,24 @@ fn a_flame_graph_of_an_event_has_its_unit() {
     let paces: Vec<_> = seen
         .flames
         .iter()
-        .map(|request| (&*request.event, request.period, request.frequency_hz))
+        .map(|request| {
+            (
+                &*request.event,
+                request.period,
+                request.frequency_hz,
+                request.unique,
+            )
+        })
         .collect();
-    assert_eq!(paces, [("faults", 0, 0), ("faults", 16, 0), ("cycles", 0, 250)]);
+    assert_eq!(
+        paces,
+        [
+            ("faults", 0, 0, false),
+            ("faults", 16, 0, false),
+            ("faults", 0, 0, true),
+            ("cycles", 0, 250, false)
+        ]
+    );
     drop(seen);
     assert_eq!(fake.left(), 0);
 }
@@ -483,6 +500,16 @@ fn errors_have_their_exit_status_and_words() {
             &["flame", "-p", "7", "--waits", "--by", "module"],
             2,
             "--waits draws functions",
+        ),
+        (
+            &["flame", "-p", "7", "-e", "faults", "--unique", "--over", "window"],
+            2,
+            "--unique counts what is touched once since the run began",
+        ),
+        (
+            &["flame", "-p", "7", "-e", "faults", "--unique", "-c", "4"],
+            2,
+            "cannot be used with",
         ),
         (
             &["flame", "--session", "plain", "--outside"],

@@ -7,13 +7,37 @@ pub const MAX_EVENTS: usize = 8;
 
 /// Numbers of the events that the kernel's tracepoints tell, behind those: of all sessions that look at them.
 pub const BLOCK_BYTES: u32 = 8;
-/// The other one.
+/// What processes' memory grows by.
 pub const MEMORY_GROWTH: u32 = 9;
+/// Requests to block devices, whose weight comes with their end: see [`crate::record::Weight`].
+pub const BLOCK_LATENCY: u32 = 10;
 
 /// Numbers of events.
-pub const EVENT_SLOTS: usize = 10;
+pub const EVENT_SLOTS: usize = 11;
 
-const _: () = assert!(MAX_EVENTS == BLOCK_BYTES as usize && EVENT_SLOTS == MEMORY_GROWTH as usize + 1);
+const _: () = assert!(MAX_EVENTS == BLOCK_BYTES as usize && EVENT_SLOTS == BLOCK_LATENCY as usize + 1);
+
+/// Requests to block devices that may be on their way at once; those beyond are counted as [`EventSlot::limited`].
+pub const MAX_OPEN_REQUESTS: usize = 8192;
+
+/// Parts of one request of a device, at most, that are looked at where it ends: what threads handed over and was put together.
+pub const MAX_MERGED: u32 = 1024;
+
+/// A request to a block device that is on its way, of a thread that is looked at.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenRequest {
+    /// `CLOCK_MONOTONIC`, when it was handed over: [`crate::record::SampleHeader::ts_ns`].
+    pub ts_ns: u64,
+    /// When its stack had been taken: what that took is not the request's.
+    pub begin_ns: u64,
+    /// The process that did so.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+}
+
+assert_layout!(OpenRequest, size 24, ts_ns at 0, begin_ns at 8, tgid at 16, tid at 20);
 
 /// Threads that may be moving the end of their heaps at once.
 pub const MAX_OPEN_BREAKS: usize = 1024;

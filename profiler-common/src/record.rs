@@ -14,6 +14,8 @@ pub const STACK: u32 = 4;
 pub const OFF_CPU: u32 = 5;
 /// [`SharedStackHeader::kind`].
 pub const SHARED_STACK: u32 = 6;
+/// [`Weight::kind`].
+pub const WEIGHT: u32 = 7;
 
 /// A sample: this header, then `spans` × [`SpanRef`] (outermost first), then `kernel_frames`
 /// and `user_frames` addresses of 8 bytes each, innermost first.
@@ -30,8 +32,13 @@ pub struct SampleHeader {
     pub tid: u32,
     /// `CLOCK_MONOTONIC`.
     pub ts_ns: u64,
-    /// What the sample stands for: time in nanoseconds, or a number of events.
+    /// What the sample stands for: time in nanoseconds, or a number of events; 0 where a [`Weight`] says so later.
     pub weight: u64,
+    /// What it was about: the address of a fault, the sector at which a request begins; of one whose [`Weight`] comes later,
+    /// what names it until then. 0 of others.
+    pub key: u64,
+    /// Where that lies: the number of the device of a request; 0 of what lies in the process.
+    pub space: u64,
     /// Number of spans that were open.
     pub spans: u16,
     /// Number of kernel addresses.
@@ -63,9 +70,32 @@ impl SampleHeader {
     pub const ADDRESS: u64 = (1 << 62) - 1;
 }
 
-assert_layout!(SampleHeader, size 40,
-    kind at 0, event at 4, tgid at 8, tid at 12, ts_ns at 16, weight at 24, spans at 32,
-    kernel_frames at 34, user_frames at 36, flags at 38);
+assert_layout!(SampleHeader, size 56,
+    kind at 0, event at 4, tgid at 8, tid at 12, ts_ns at 16, weight at 24, key at 32, space at 40, spans at 48,
+    kernel_frames at 50, user_frames at 52, flags at 54);
+
+/// The weight of a sample that was sent before: what it began has come to its end.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Weight {
+    /// [`WEIGHT`].
+    pub kind: u32,
+    /// [`SampleHeader::event`] of the sample.
+    pub event: u32,
+    /// The sample's process.
+    pub tgid: u32,
+    /// Its thread.
+    pub tid: u32,
+    /// When it was taken.
+    pub ts_ns: u64,
+    /// Its [`SampleHeader::key`].
+    pub key: u64,
+    /// What it stands for.
+    pub weight: u64,
+}
+
+assert_layout!(Weight, size 40,
+    kind at 0, event at 4, tgid at 8, tid at 12, ts_ns at 16, key at 24, weight at 32);
 
 /// The stack of a thread at a hit: this header, then `frames` addresses as a sample's user addresses are. The hit's
 /// record follows, that of the same thread and time; without it the hit was lost.
@@ -146,11 +176,19 @@ pub struct OffCpuHeader {
     /// The address of the futex that it waited for: of a lock, a semaphore, a condition variable; 0 where it waited for
     /// something else.
     pub lock: u64,
+    /// How long no thread of its process was on a CPU until it was made runnable; [`OffCpuHeader::NOT_KEPT`] where that was not
+    /// asked for.
+    pub still_ns: u64,
 }
 
-assert_layout!(OffCpuHeader, size 80,
+impl OffCpuHeader {
+    /// Of [`OffCpuHeader::still_ns`].
+    pub const NOT_KEPT: u64 = u64::MAX;
+}
+
+assert_layout!(OffCpuHeader, size 88,
     kind at 0, spans at 4, tgid at 8, tid at 12, start_ns at 16, woken_ns at 24, end_ns at 32, stack at 40,
-    state at 48, waker_tid at 52, waker_tgid at 56, asks_waker at 60, waker_stack at 64, lock at 72);
+    state at 48, waker_tid at 52, waker_tgid at 56, asks_waker at 60, waker_stack at 64, lock at 72, still_ns at 80);
 
 /// States that a thread leaves the CPU in: bits of the kernel's (`include/linux/sched.h`).
 pub mod state {

@@ -51,14 +51,26 @@ pub struct Settings {
     pub brk_offset: u32,
     /// Offset of `stack` in `task_struct`: the end of a thread's kernel stack.
     pub stack_offset: u32,
+    /// Offset of `bi_iter.bi_sector` in `bio`: where on its device it begins. 0 where the kernel has no block devices.
+    pub bio_sector_offset: u32,
+    /// Offset of `bi_bdev` in `bio`: its device.
+    pub bio_device_offset: u32,
+    /// Offset of `bd_dev` in `block_device`: its number.
+    pub device_number_offset: u32,
+    /// Offset of `bi_next` in `bio`: the one that its request holds behind it.
+    pub bio_next_offset: u32,
+    /// Offset of `bio` in `request`: the first that it holds.
+    pub request_bio_offset: u32,
 }
 
-assert_layout!(Settings, size 88,
+assert_layout!(Settings, size 108,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
     xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
     fs_base_offset at 52, pid_offset at 56, seed at 60, status_offset at 64,
-    tgid_offset at 68, bio_size_offset at 72, bio_operation_offset at 76, brk_offset at 80, stack_offset at 84);
+    tgid_offset at 68, bio_size_offset at 72, bio_operation_offset at 76, brk_offset at 80, stack_offset at 84,
+    bio_sector_offset at 88, bio_device_offset at 92, device_number_offset at 96,
+    bio_next_offset at 100, request_bio_offset at 104);
 
 /// Where the kernel keeps what it is at on each CPU; 0 where that is not known.
 #[repr(C)]
@@ -99,6 +111,8 @@ impl Sampling {
     pub const BLOCK_BYTES: u64 = 32;
     /// Stacks are taken where memory grows.
     pub const MEMORY_GROWTH: u64 = 64;
+    /// Stacks are taken where threads hand over requests to block devices, and these are timed.
+    pub const BLOCK_LATENCY: u64 = 128;
     /// Place of the gates' bits that stand for those who have all system calls counted.
     pub const VIEWS_SHIFT: u32 = 32;
 }

@@ -75,12 +75,29 @@ pub struct OffCpu {
     pub zero: u32,
     /// [`crate::record::OffCpuHeader::lock`].
     pub lock: u64,
+    /// [`Presence::still_ns`] of its process when it left, if it is kept; from where it is made runnable, by how much that has
+    /// grown since.
+    pub still_ns: u64,
 }
 
-assert_layout!(OffCpu, size 72,
+/// Whether threads of a process are on CPUs, while it is asked who waits for whom.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Presence {
+    /// CPUs that threads of it are on.
+    pub cpus: u64,
+    /// Since when there are none; 0 where there are some, or where that is not known.
+    pub still_since_ns: u64,
+    /// How long there were none, up to then.
+    pub still_ns: u64,
+}
+
+assert_layout!(Presence, size 24, cpus at 0, still_since_ns at 8, still_ns at 16);
+
+assert_layout!(OffCpu, size 80,
     start_ns at 0, woken_ns at 8, stack at 16, waker_stack at 24, tgid at 32, spans at 36, state at 40,
     waker_tid at 44, waker_tgid at 48, taking_ns at 52, asks_waker at 56, zero at 60,
-    lock at 64);
+    lock at 64, still_ns at 72);
 
 /// A thread's open spans, outermost first. From Linux 7.0 task storage has no room for more than 8 KiB.
 #[repr(C)]

@@ -77,6 +77,7 @@ async fn measure(handle: &Handle, pid: u32, duration: Duration) -> Measured {
         by: Grouping::Function,
         times: Some(FlameTimes::OnCpu),
         waits: false,
+        unique: false,
         over: Over::Start,
         difference: false,
     };

@@ -9,6 +9,7 @@
 //! | `sample` | perf event | takes a stack with the thread's open spans |
 //! | `sample_event_0` to `_7` | perf events that are inherited, and have no cookie then | the same at an event |
 //! | `cost_block` | the kernel's BTF tracepoint of block devices | takes a stack with the bytes that are given to one |
+//! | `cost_block_begin`, `cost_block_end`, `cost_request_end` | the same, and where one has done it | times requests to them |
 //! | `cost_enter`, `cost_exit` | the kernel's BTF tracepoints of system calls | the same with what memory grows by |
 //! | `place_hit` | a tracepoint of the kernel | records the hit and its values |
 //! | `call_enter`, `call_exit` | the tracepoints of system calls | opens a span, and ends it |
@@ -41,6 +42,7 @@ mod open_spans;
 mod pending;
 mod place;
 mod plain;
+mod presence;
 mod registers;
 mod sample;
 mod shared_stack;
@@ -254,10 +256,12 @@ pub fn off_cpu_switch(ctx: BtfTracePointContext) -> i32 {
     } else {
         state
     };
+    let next_process = task::process_of(next);
+    presence::hand_over(next_process, off_cpu::may_be_target(next_process));
     if off_cpu::may_be_target(task::process()) {
         off_cpu::leave(ctx.as_ptr(), state);
     }
-    if off_cpu::may_be_target(task::process_of(next)) {
+    if off_cpu::may_be_target(next_process) {
         off_cpu::come(next, task::id_of(next));
     }
     0
@@ -291,6 +295,27 @@ pub fn syscall_exit(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "block_bio_queue")]
 pub fn cost_block(ctx: BtfTracePointContext) -> i32 {
     cost::queue(ctx.as_ptr(), ctx.arg(0));
+    0
+}
+
+/// A thread makes a request to a block device.
+#[btf_tracepoint(function = "block_bio_queue")]
+pub fn cost_block_begin(ctx: BtfTracePointContext) -> i32 {
+    cost::begin(ctx.as_ptr());
+    0
+}
+
+/// A device has done a request, or a part of it.
+#[btf_tracepoint(function = "block_rq_complete")]
+pub fn cost_request_end(ctx: BtfTracePointContext) -> i32 {
+    cost::end_merged(ctx.as_ptr());
+    0
+}
+
+/// A block device that knows no requests has done what a `struct bio` asks for.
+#[btf_tracepoint(function = "block_bio_complete")]
+pub fn cost_block_end(ctx: BtfTracePointContext) -> i32 {
+    cost::end(ctx.as_ptr());
     0
 }
 

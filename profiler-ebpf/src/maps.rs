@@ -9,7 +9,7 @@ use aya_ebpf::{
 };
 use profiler_common::{
     counter::COUNTERS as COUNTER_COUNT,
-    event::{EVENT_SLOTS, EventSlot, MAX_OPEN_BREAKS},
+    event::{EVENT_SLOTS, EventSlot, MAX_OPEN_BREAKS, MAX_OPEN_REQUESTS, OpenRequest},
     hit::{HitSlot, MAX_READ_PLANS, MAX_WATCHED, Watched},
     instruction::Action,
     layout::PAGE_BUCKETS,
@@ -21,7 +21,7 @@ use profiler_common::{
     probe::ProbeSlot,
     settings::{CpuState, Sampling, Settings},
     system_call::{CallCount, CallKey, CallWatch, OpenCall},
-    thread::{OffCpu, ThreadState},
+    thread::{OffCpu, Presence, ThreadState},
     unwind::{CHUNK_ROWS, Mapping, Module, Page, Process, RECENT, Recent, Row, Rule},
     values::ReadPlan,
 };
@@ -55,6 +55,10 @@ pub static EVENTS: Array<EventSlot, { EVENT_SLOTS }, MMAPABLE> = Array::new();
 /// Ends of heaps that are being moved, as they were, by the thread that does so.
 #[btf_map]
 pub static OPEN_BREAKS: HashMap<u32, u64, { MAX_OPEN_BREAKS }> = HashMap::new();
+
+/// Requests to block devices that are on their way, by where their `struct bio` is.
+#[btf_map]
+pub static OPEN_REQUESTS: HashMap<u64, OpenRequest, { MAX_OPEN_REQUESTS }> = HashMap::new();
 
 /// Meaning of the instructions at sites, by site number.
 #[btf_map]
@@ -104,6 +108,14 @@ pub static RING: RingBuf<u8, { RING_BYTES as usize }> = RingBuf::new();
 /// holds its locks.
 #[btf_map]
 pub static OFF_CPU: HashMap<u32, OffCpu, { MAX_OFF_CPU as usize }> = HashMap::new();
+
+/// Processes of which it is kept whether threads are on CPUs.
+#[btf_map]
+pub static PRESENCES: HashMap<u32, Presence, 4096> = HashMap::new();
+
+/// Which of them a CPU is counted for; 0 for none.
+#[btf_map]
+pub static PRESENT: PerCpuArray<u32, 1> = PerCpuArray::new();
 
 /// Stacks that were sent, by the lower bits of their id; each has the place of the one before it.
 #[btf_map]
@@ -165,7 +177,7 @@ pub static UNWIND_RECENT: PerCpuArray<[Recent; RECENT], 3> = PerCpuArray::new();
 /// The sampler's working memory, and that of each kind of tracepoint that costs are told by. Uprobe programs must never use
 /// it: the sampler may interrupt them.
 #[btf_map]
-pub static SCRATCH: PerCpuArray<Scratch, 3> = PerCpuArray::new();
+pub static SCRATCH: PerCpuArray<Scratch, 4> = PerCpuArray::new();
 
 /// Open spans by thread.
 #[btf_map]
@@ -205,6 +217,11 @@ pub static SETTINGS: Settings = Settings {
     bio_operation_offset: 0,
     brk_offset: 0,
     stack_offset: 0,
+    bio_sector_offset: 0,
+    bio_device_offset: 0,
+    device_number_offset: 0,
+    bio_next_offset: 0,
+    request_bio_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -242,6 +259,11 @@ setting!(bio_size_offset);
 setting!(bio_operation_offset);
 setting!(brk_offset);
 setting!(stack_offset);
+setting!(bio_sector_offset);
+setting!(bio_device_offset);
+setting!(device_number_offset);
+setting!(bio_next_offset);
+setting!(request_bio_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

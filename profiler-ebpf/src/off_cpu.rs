@@ -23,6 +23,7 @@ use crate::{
     maps::{self, HASHED_THREADS, OFF_CPU, OFF_CPU_SCRATCH, RING, TARGET_BITS, TARGETS, THREADS},
     open_spans::{self, Mode},
     plain::set,
+    presence,
     shared_stack::{self, StackScratch, WithKernel, bounded, masked},
     task,
 };
@@ -107,6 +108,7 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         } else {
             0
         },
+        still_ns: presence::still_ns(tgid, start_ns),
     };
     let thread = ids as u32;
     match OFF_CPU.insert(thread, &off, BPF_NOEXIST) {
@@ -144,6 +146,7 @@ pub fn wake(ctx: *mut c_void, thread: u32) -> u32 {
             // Interrupts are off, and a thread that is off the CPU is not the current one: the scratch is free.
             (*off).waker_stack = take_stack(ctx, scratch, now_ns);
         }
+        (*off).still_ns = presence::grown((*off).tgid, (*off).still_ns, now_ns);
         (*off).waker_tid = ids as u32;
         (*off).waker_tgid = (ids >> 32) as u32;
         woken_ns.write_volatile(now_ns);
@@ -193,6 +196,12 @@ pub fn come(task: *mut c_void, thread: u32) -> u32 {
         set!((*header).asks_waker, off.asks_waker);
         set!((*header).waker_stack, off.waker_stack);
         set!((*header).lock, off.lock);
+        let still_ns = if off.woken_ns == 0 {
+            presence::grown(off.tgid, off.still_ns, bpf_ktime_get_ns())
+        } else {
+            off.still_ns
+        };
+        set!((*header).still_ns, still_ns);
         if !state.is_null() {
             open_spans::write(state, (&raw mut (*record).spans).cast(), spans);
         }

@@ -64,6 +64,12 @@ impl Registers {
         load!(self.0, "168")
     }
 
+    /// Of the sampler's programs: the address that the event is about, of a fault; else 0.
+    #[inline(always)]
+    pub fn sample_address(self) -> u64 {
+        load!(self.0, "176")
+    }
+
     #[inline(always)]
     pub fn flags(self) -> u64 {
         load!(self.0, "144")

@@ -8,9 +8,9 @@ use aya_ebpf::helpers::{
 };
 use profiler_common::{
     counter::Counter,
-    event::{BLOCK_BYTES, BURST_NS, INTERVAL_NS, MEMORY_GROWTH},
+    event::{BLOCK_BYTES, BLOCK_LATENCY, BURST_NS, INTERVAL_NS, MEMORY_GROWTH, OpenRequest},
     limits::MAX_DEPTH,
-    record::{SAMPLE, SampleHeader, SpanRef},
+    record::{SAMPLE, SampleHeader, SpanRef, WEIGHT, Weight},
     settings::Sampling,
     unwind::Recent,
 };
@@ -19,7 +19,7 @@ use crate::{
     atomic,
     emit::{self, Fill},
     limit,
-    maps::{self, EVENTS, RING, SCRATCH, TARGETS, UNWIND_RECENT},
+    maps::{self, EVENTS, OPEN_REQUESTS, RING, SCRATCH, TARGETS, UNWIND_RECENT},
     open_spans::{self, Mode},
     registers::Registers,
     stack::{self, Part},
@@ -69,6 +69,7 @@ pub fn take(ctx: *mut c_void) {
         ts_ns,
         event: 0,
         weight: sampling.weight_ns,
+        about: About::NOTHING,
         interrupt_ns: sampling.interrupt_ns,
     };
     if !send(ctx, &sample, Place::Event(ctx)) {
@@ -79,25 +80,114 @@ pub fn take(ctx: *mut c_void) {
 /// Takes a sample of the current thread at the event of this number, which is of targets' threads alone.
 #[inline(never)]
 pub fn take_at_event(ctx: *mut c_void, number: u32) -> u32 {
-    let Some(sample) = Sample::now(number, Registers::new(ctx).sample_period()) else {
+    let registers = Registers::new(ctx);
+    let about = About {
+        key: registers.sample_address(),
+        space: 0,
+    };
+    let Some(sample) = Sample::now(number, registers.sample_period(), about) else {
         return 0;
     };
     finish(number, send(ctx, &sample, Place::Event(ctx)))
 }
 
-/// Takes a sample of the current thread at a tracepoint that costs are told by, if its process is asked for such.
+/// Whether the current thread's process is asked for samples at tracepoints of this kind.
 #[inline(always)]
-pub fn take_at_place(ctx: *mut c_void, number: u32, flag: u64, weight: u64) -> u32 {
+pub fn is_asked_for(flag: u64) -> bool {
     let tgid = task::process();
     // SAFETY: the value is copied at once.
     let flags = unsafe { TARGETS.get(&tgid).map(|sampling| sampling.flags) };
-    if flags.unwrap_or(0) & flag == 0 {
-        return 0;
-    }
-    let Some(sample) = Sample::now(number, weight) else {
+    flags.unwrap_or(0) & flag != 0
+}
+
+/// Takes a sample of the current thread at a tracepoint that costs are told by.
+#[inline(always)]
+pub fn take_at_place(ctx: *mut c_void, number: u32, weight: u64, about: About) -> u32 {
+    let Some(sample) = Sample::now(number, weight, about) else {
         return 0;
     };
     finish(number, send(ctx, &sample, Place::Tracepoint(number)))
+}
+
+/// The same where a request begins whose weight is not known yet: it is remembered until it ends.
+#[inline(always)]
+pub fn take_at_request(ctx: *mut c_void, request: u64) -> u32 {
+    let about = About {
+        key: request,
+        space: 0,
+    };
+    let Some(sample) = Sample::now(BLOCK_LATENCY, 0, about) else {
+        return 0;
+    };
+    let open = OpenRequest {
+        ts_ns: sample.ts_ns,
+        begin_ns: sample.ts_ns,
+        tgid: (sample.ids >> 32) as u32,
+        tid: sample.ids as u32,
+    };
+    // Before it is sent: it cannot end before this program does.
+    if OPEN_REQUESTS.insert(request, &open, 0).is_err() {
+        if let Some(slot) = EVENTS.get_ptr_mut(BLOCK_LATENCY) {
+            // SAFETY: a live map value.
+            unsafe { atomic::add(&raw mut (*slot).limited, 1) };
+        }
+        return 0;
+    }
+    let is_sent = send(ctx, &sample, Place::Tracepoint(BLOCK_LATENCY));
+    if !is_sent {
+        // There is nothing to be done where it was removed meanwhile.
+        let _ = OPEN_REQUESTS.remove(request);
+    } else if let Some(open) = OPEN_REQUESTS.get_ptr_mut(request) {
+        // SAFETY: a live map value, which nobody else looks at before this program has ended.
+        unsafe { (*open).begin_ns = bpf_ktime_get_ns() };
+    }
+    finish(BLOCK_LATENCY, is_sent)
+}
+
+/// A request has ended, whoever is on the CPU: tells its weight if it is remembered. Where there is no room for that, the
+/// sample stays without, and is counted as such where it waits.
+#[inline(always)]
+pub fn end_request(request: u64) -> u32 {
+    // SAFETY: the value is copied at once.
+    let Some(open) = (unsafe { OPEN_REQUESTS.get(&request).copied() }) else {
+        return 0;
+    };
+    // There is nothing to be done where it was removed meanwhile.
+    let _ = OPEN_REQUESTS.remove(request);
+    let record = Weight {
+        kind: WEIGHT,
+        event: BLOCK_LATENCY + 1,
+        tgid: open.tgid,
+        tid: open.tid,
+        ts_ns: open.ts_ns,
+        key: request,
+        // SAFETY: the helper takes nothing.
+        weight: unsafe { bpf_ktime_get_ns() }.wrapping_sub(open.begin_ns),
+    };
+    // SAFETY: the record is initialised, and as long as is said.
+    unsafe {
+        bpf_ringbuf_output(
+            maps::handle(&RING),
+            (&raw const record).cast_mut().cast(),
+            size_of::<Weight>() as u64,
+            emit::BPF_RB_NO_WAKEUP,
+        )
+    };
+    0
+}
+
+/// What a sample was about.
+#[derive(Clone, Copy)]
+pub struct About {
+    /// [`SampleHeader::key`].
+    pub key: u64,
+    /// [`SampleHeader::space`].
+    pub space: u64,
+}
+
+impl About {
+    /// Nothing in particular.
+    pub const NOTHING: Self = Self { key: 0, space: 0 };
 }
 
 /// Counts a sample that cannot be taken, because too many are on their way.
@@ -130,6 +220,7 @@ struct Sample {
     /// [`SampleHeader::event`].
     event: u32,
     weight: u64,
+    about: About,
     /// What was taken of the thread beside the program's own time.
     interrupt_ns: u64,
 }
@@ -137,7 +228,7 @@ struct Sample {
 impl Sample {
     /// Of an event, if one may be taken now; those that may not are counted.
     #[inline(always)]
-    fn now(number: u32, weight: u64) -> Option<Self> {
+    fn now(number: u32, weight: u64, about: About) -> Option<Self> {
         // SAFETY: the helpers take nothing.
         let (ids, ts_ns) = unsafe { (bpf_get_current_pid_tgid(), bpf_ktime_get_ns()) };
         let slot = EVENTS.get_ptr_mut(number)?;
@@ -158,6 +249,7 @@ impl Sample {
             ts_ns,
             event: number.wrapping_add(1),
             weight,
+            about,
             interrupt_ns: 0,
         })
     }
@@ -188,6 +280,7 @@ impl Place {
         match self {
             Self::Event(_) => 0,
             Self::Tracepoint(BLOCK_BYTES) => 1,
+            Self::Tracepoint(BLOCK_LATENCY) => 3,
             Self::Tracepoint(_) => 2,
         }
     }
@@ -257,6 +350,8 @@ fn send(ctx: *mut c_void, sample: &Sample, place: Place) -> bool {
         tid: sample.ids as u32,
         ts_ns: sample.ts_ns,
         weight: sample.weight,
+        key: sample.about.key,
+        space: sample.about.space,
         spans: depth as u16,
         kernel_frames: kernel as u16,
         user_frames: user.frames as u16,

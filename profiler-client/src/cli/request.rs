@@ -292,6 +292,8 @@ pub struct Flame {
     pub times: v1::Times,
     /// Whether waits are drawn with who was waited for.
     pub waits: bool,
+    /// Whether what the event is about counts once.
+    pub unique: bool,
     /// What is drawn instead of time.
     pub event: Option<FlameEvent>,
     /// `None`: stdout.

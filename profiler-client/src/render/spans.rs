@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use profiler_proto::v1;
 
-use super::{escape::terminal, text, trace, units};
+use super::{escape::terminal, text, trace, units, waits};
 use crate::{
     live::line::{Line, Style},
     state::spans::SpansState,
@@ -142,8 +142,10 @@ fn longest_wait(state: &SpansState, span: &v1::Span, wait: &v1::SpanWait, most: 
     } else {
         String::new()
     };
+    let lock = wait.lock.as_ref();
+    let lock = lock.map_or_else(String::new, |lock| format!(" {}", waits::of_memory(lock)));
     let title = format!(
-        "{} [{}] at +{}{of}",
+        "{} [{}]{lock} at +{}{of}",
         units::duration(wait.time_ns as f64),
         terminal(&wait.activity),
         units::duration(wait.offset_ns as f64),
@@ -361,6 +363,11 @@ pub(crate) mod tests {
                         offset_ns: 1_500_000,
                         time_ns: 20_000_000,
                         stack: vec![1, 3, 4],
+                        lock: Some(v1::Lock {
+                            address: 0x7f00,
+                            memory: "[heap]".into(),
+                            ..Default::default()
+                        }),
                     }),
                     ..Default::default()
                 },
@@ -406,7 +413,7 @@ pub(crate) mod tests {
                 "    time:   5.90 ms on the CPU, 25.0 ms sleeping, 100 µs runnable",
                 "    inside:   +12.0 µs  main.cc:1310",
                 "              +1.20 ms  recv@main.cc:1312  3.10 ms",
-                "    wait:   20.0 ms [sleeping] at +1.50 ms, the longest of 3",
+                "    wait:   20.0 ms [sleeping] [lock 0x7f00 in [heap]] at +1.50 ms, the longest of 3",
                 "        read",
                 "        handle_request  server.c:55",
                 "        … and 1 caller",

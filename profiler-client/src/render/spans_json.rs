@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{
     json::{SCHEMA, integer, known, line},
     trace_json::{frame, push_values},
+    waits_json,
 };
 use crate::state::spans::SpansState;
 
@@ -83,6 +84,7 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
                 "offset_ns": integer(wait.offset_ns),
                 "time_ns": integer(wait.time_ns),
                 "stack": state.waited(wait).map(frame).collect::<Vec<_>>(),
+                "lock": wait.lock.as_ref().map(waits_json::lock),
             })
         }),
     });
@@ -170,6 +172,10 @@ mod tests {
         assert_eq!(
             (&wait["activity"], &wait["time_ns"], &wait["stack"][1]["function"]),
             (&json!("sleeping"), &json!(20_000_000), &json!("handle_request"))
+        );
+        assert_eq!(
+            wait["lock"],
+            json!({"address": "0x7f00", "symbol": null, "memory": "[heap]"})
         );
         assert_eq!(
             (&objects[1]["times_ns"], &objects[1]["longest_wait"]),

@@ -20,7 +20,11 @@ pub fn render(state: &FlameState, sides: Sides) -> String {
     match sides {
         Sides::Difference => text.push_str("  inside  outside    difference (95%)    function\n"),
         Sides::Inside | Sides::Outside => {
-            let unit = if tree.unit.is_empty() { "time" } else { tree.unit };
+            let unit = if units::is_time(tree.unit) {
+                "time"
+            } else {
+                tree.unit
+            };
             text.push_str(&format!(
                 "   share {unit:>width$}      own  function\n",
                 width = width(&tree)
@@ -68,7 +72,7 @@ fn numbers(tree: &Tree<'_>, node: &Node<'_>, sides: Sides) -> String {
         Sides::Inside | Sides::Outside => format!(
             "{:>8} {:>width$} {:>8}  ",
             units::percent(share(tree, node, sides)),
-            if tree.unit.is_empty() {
+            if units::is_time(tree.unit) {
                 units::duration(node.total.ns(sides) as f64)
             } else {
                 units::count(node.total.ns(sides))

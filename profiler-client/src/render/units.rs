@@ -25,10 +25,16 @@ pub fn duration(ns: f64) -> String {
     }
 }
 
-/// A weight: a duration in nanoseconds, or where they have a unit so many: `12,288 faults`.
+/// Whether weights of this unit are drawn as times.
+#[must_use]
+pub fn is_time(unit: &str) -> bool {
+    matches!(unit, "" | "ns")
+}
+
+/// A weight: a duration in nanoseconds, or where they have another unit so many: `12,288 faults`.
 #[must_use]
 pub fn weight(value: u64, unit: &str) -> String {
-    if unit.is_empty() {
+    if is_time(unit) {
         duration(value as f64)
     } else {
         format!("{} {unit}", count(value))

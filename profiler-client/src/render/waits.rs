@@ -211,14 +211,32 @@ fn of_lock(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
         .and(Style::Plain, threads)
 }
 
+/// What is waited for in memory.
+pub(super) fn of_memory(lock: &v1::Lock) -> String {
+    match (&*lock.name, &*lock.memory) {
+        ("", "") => format!("[lock {:#x}]", lock.address),
+        ("", memory) => format!("[lock {:#x} in {}]", lock.address, terminal(memory)),
+        (name, _) => format!("[lock {}]", terminal(name)),
+    }
+}
+
 /// What a node is for in memory, where that is known.
 fn lock(node: &v1::WaitNode) -> Option<String> {
     match &node.lock {
-        Some(lock) if lock.name.is_empty() => Some(format!("[lock {:#x}]", lock.address)),
-        Some(lock) => Some(format!("[lock {}]", terminal(&lock.name))),
+        Some(lock) => Some(of_memory(lock)),
         None if node.other_locks > 0 => Some(other_locks(node.other_locks.into())),
         None => None,
     }
+}
+
+/// What of uninterruptible waits held the process up, where that is known.
+fn held_up(node: &v1::WaitNode) -> String {
+    node.held_up_ns.map_or_else(String::new, |held_up_ns| {
+        format!(
+            "held up {} ",
+            units::percent(units::ratio(held_up_ns, node.time_ns))
+        )
+    })
 }
 
 fn line(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
@@ -234,8 +252,10 @@ fn line(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
         WaitKind::Waited => {
             let how = waiting(node.waiting());
             let lock = lock(node).map_or_else(String::new, |lock| format!("{lock} "));
-            line.and(Style::Strong, who())
-                .and(Style::Plain, format!(" [{how}] {lock}{}", place(state, node)))
+            line.and(Style::Strong, who()).and(
+                Style::Plain,
+                format!(" [{how}] {}{lock}{}", held_up(node), place(state, node)),
+            )
         }
         WaitKind::Woken => {
             let whose = if node.outside { ", of another process" } else { "" };
@@ -390,6 +410,7 @@ pub(crate) mod tests {
                     lock: Some(v1::Lock {
                         address: 0x7f00,
                         name: "till".into(),
+                        ..Default::default()
                     }),
                     ..node(0, WaitKind::Waited, "clerk-*", &[1, 2, 3, 4, 5], 100_000_000)
                 },
@@ -429,6 +450,35 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn what_held_the_process_up_is_a_share() {
+        let node = |held_up_ns| v1::WaitNode {
+            time_ns: 200,
+            held_up_ns,
+            ..Default::default()
+        };
+        assert_eq!(held_up(&node(None)), "");
+        assert_eq!(held_up(&node(Some(24))), "held up 12.0% ");
+    }
+
+    #[test]
+    fn a_lock_is_said_by_name_or_by_where_it_lies() {
+        let said = |name: &str, memory: &str| {
+            of_memory(&v1::Lock {
+                address: 0x7f00,
+                name: name.into(),
+                memory: memory.into(),
+            })
+        };
+        assert_eq!(said("till", ""), "[lock till]");
+        assert_eq!(said("", ""), "[lock 0x7f00]");
+        assert_eq!(said("", "[heap]"), "[lock 0x7f00 in [heap]]");
+        assert_eq!(
+            said("", "stack of \x1b[2J (7)"),
+            "[lock 0x7f00 in stack of \\u{1b}[2J (7)]"
+        );
+    }
+
+    #[test]
     fn waits_at_one_place_are_told_apart_by_the_lock() {
         let frame = v1::Frame {
             id: 1,
@@ -446,6 +496,7 @@ pub(crate) mod tests {
             lock: (other_locks == 0).then(|| v1::Lock {
                 address: 0x7f00,
                 name: name.into(),
+                ..Default::default()
             }),
             other_locks,
             ..Default::default()

@@ -10,6 +10,15 @@ use super::{
 };
 use crate::state::waits::WaitsState;
 
+/// What was waited for in memory.
+pub(super) fn lock(lock: &v1::Lock) -> Value {
+    json!({
+        "address": format!("{:#x}", lock.address),
+        "symbol": (!lock.name.is_empty()).then_some(&lock.name),
+        "memory": (!lock.memory.is_empty()).then_some(&lock.memory),
+    })
+}
+
 /// A `wait` object for each node, parents first, and the `summary`.
 #[must_use]
 pub fn waits(state: &WaitsState) -> String {
@@ -47,12 +56,7 @@ fn object(state: &WaitsState, id: usize, node: &v1::WaitNode) -> Value {
         WaitKind::GoesOn => !node.thread.is_empty(),
         _ => false,
     };
-    let lock = node.lock.as_ref().map(|lock| {
-        json!({
-            "address": format!("{:#x}", lock.address),
-            "symbol": (!lock.name.is_empty()).then_some(&lock.name),
-        })
-    });
+    let lock = node.lock.as_ref().map(lock);
     json!({
         "type": "wait",
         "schema": SCHEMA,
@@ -69,6 +73,7 @@ fn object(state: &WaitsState, id: usize, node: &v1::WaitNode) -> Value {
         "not_followed_ns": integer(node.not_followed_ns),
         "count": integer(node.count),
         "longest_ns": integer(node.longest_ns),
+        "held_up_ns": node.held_up_ns.map(integer),
         "frames": state.stack(node).map(frame).collect::<Vec<_>>(),
     })
 }
@@ -99,7 +104,10 @@ mod tests {
         );
         assert_eq!(
             (&objects[0]["lock"], &objects[1]["lock"]),
-            (&json!({"address": "0x7f00", "symbol": "till"}), &Value::Null)
+            (
+                &json!({"address": "0x7f00", "symbol": "till", "memory": null}),
+                &Value::Null
+            )
         );
         assert_eq!(objects[4]["outside"], true);
         assert_eq!(objects[6]["frames"][0]["function"], "hrtimer_wakeup");

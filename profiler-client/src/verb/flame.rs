@@ -58,6 +58,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             by: request.by.into(),
             times: request.times.into(),
             waits: request.waits,
+            unique: request.unique,
             event: event.name,
             period: event.period,
             frequency_hz: event.frequency_hz,

@@ -30,6 +30,7 @@ pub fn waits(update: usize, why: Option<&str>) -> v1::WatchWaitsResponse {
                 lock: Some(v1::Lock {
                     address: 0x1000,
                     name: "till".into(),
+                    ..Default::default()
                 }),
                 ..node(0, WaitKind::Waited, "clerk-*", &[1])
             },

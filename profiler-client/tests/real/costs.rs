@@ -76,6 +76,22 @@ fn faults_are_objects_that_add_up() {
 
 #[test]
 #[ignore = "needs root"]
+fn pages_that_come_again_count_once() {
+    let (ended, costs) = drawn(&["-e", "faults", "--unique", "--json"]);
+    let mut objects = ended.objects();
+    let summary = objects.pop().unwrap();
+    let count = |value: &Value| value.as_u64().unwrap();
+    let pages: u64 = objects.iter().map(|stack| count(&stack["weight"])).sum();
+    let touched = count(&costs["touched"]);
+    println!("{pages} pages, touched {touched} times; {summary}");
+    // Most of its memory is mapped, touched and given back over and over, mostly at the same addresses.
+    assert_eq!(summary["unit"], "faults");
+    assert!(pages > 0 && pages < touched / 2);
+    assert!(count(&summary["samples"]) > pages);
+}
+
+#[test]
+#[ignore = "needs root"]
 fn switches_are_folded_into_the_kernel() {
     let (ended, costs) = drawn(&["-e", "context-switches", "-f"]);
     let text = ended.stdout();

@@ -174,6 +174,17 @@ impl CallTree {
         std::iter::successors(self.get(id).map(|_| id), caller)
     }
 
+    /// The innermost node that two nodes' stacks have in common; [`NodeId::NONE`] where there is none.
+    #[must_use]
+    pub fn common(&self, mut a: NodeId, mut b: NodeId) -> NodeId {
+        // A caller's id is less than that of whom it calls.
+        while a != b {
+            let inner = if a > b { &mut a } else { &mut b };
+            *inner = self.get(*inner).map_or(NodeId::NONE, |node| node.parent);
+        }
+        a
+    }
+
     /// Samples whose stack became `other` because the tree was full.
     #[must_use]
     pub fn folded(&self) -> u64 {

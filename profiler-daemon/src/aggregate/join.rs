@@ -191,6 +191,12 @@ impl Joiner {
         }
     }
 
+    /// Whether these open spans are such that a sample in them is of the step.
+    #[must_use]
+    pub fn admits(&self, spans: &[SpanRef]) -> bool {
+        self.find(spans).is_some()
+    }
+
     /// The span that a sample waits for.
     fn find<'s>(&self, spans: &'s [SpanRef]) -> Option<&'s SpanRef> {
         let (last, around) = self.levels.split_last()?;

@@ -5,10 +5,11 @@
 //! and the records that it shares with the programs.
 //!
 //! The way of a sample, from the top: [`view`] owns one scope; [`calltree`] gives the stack a
-//! node; [`join`] holds the sample until its span has ended, [`path`] until those around it have; [`matrix`] keeps its weight under
+//! node; [`late`] holds one whose weight is not known yet; [`join`] holds the sample until its span has ended, [`path`] until those around it have; [`matrix`] keeps its weight under
 //! (node, latency bucket); [`threshold`] turns predicates into the columns that are inside, using
 //! the calls' histogram ([`histogram`], aged by [`window`] and [`ewma`]); [`difference`] compares
-//! the two sides. Calls that began with different values go apart into [`by_value`].
+//! the two sides. Calls that began with different values go apart into [`by_value`]; [`unique`]
+//! counts what was touched once.
 
 pub mod age;
 pub mod by_value;
@@ -21,6 +22,7 @@ pub mod gone;
 pub mod histogram;
 pub mod interval;
 pub mod join;
+pub mod late;
 pub mod latency;
 pub mod matrix;
 pub mod matrix_age;
@@ -38,6 +40,7 @@ pub mod system_calls;
 pub mod tally;
 pub mod threshold;
 pub mod timeline;
+pub mod unique;
 pub mod view;
 pub mod waits;
 pub mod watched;

@@ -1,7 +1,7 @@
 //! What is gathered of spans that have not ended: their samples' stacks, what was read where they began, and what
 //! happened inside. Whether a span is slow is known when it ends; until then all of it has to be kept.
 
-use super::{calltree::FrameId, gone::GoneThreads};
+use super::{calltree::FrameId, gone::GoneThreads, waits::Lock};
 use profiler_common::probe::ProbeId;
 use std::collections::HashMap;
 
@@ -52,6 +52,8 @@ pub struct Wait {
     pub time_ns: u64,
     /// Where it was, root first, with the lines that ran.
     pub lines: Box<[FrameId]>,
+    /// What it waited for in memory.
+    pub lock: Option<Lock>,
 }
 
 /// The time that a span was off the CPU.
@@ -209,7 +211,7 @@ impl<E> OpenSpans<E> {
         sequence: u64,
         (activity, count): (usize, u64),
         (start_ns, end_ns): (u64, u64),
-        lines: &[FrameId],
+        (lines, lock): (&[FrameId], Option<Lock>),
     ) {
         let off_cpu = &mut self.of(thread, sequence, end_ns).off_cpu;
         let time_ns = end_ns.saturating_sub(start_ns);
@@ -224,6 +226,7 @@ impl<E> OpenSpans<E> {
                 start_ns,
                 time_ns,
                 lines: lines.into(),
+                lock,
             });
         }
     }
@@ -387,7 +390,13 @@ mod tests {
             (1, 1, 20, 30, 21),
             (2, 1, 40, 51, 22),
         ] {
-            open.wait(THREAD, 3, (activity, count), (start_ns, end_ns), &ids(&[line]));
+            open.wait(
+                THREAD,
+                3,
+                (activity, count),
+                (start_ns, end_ns),
+                (&ids(&[line]), None),
+            );
         }
         let gathered = open.end(THREAD, 3).unwrap();
         let OffCpu {
@@ -401,6 +410,7 @@ mod tests {
             start_ns: 40,
             time_ns: 11,
             lines: ids(&[22]).into(),
+            lock: None,
         };
         assert_eq!((longest, gathered.samples), (Some(expected), 0));
     }

@@ -14,8 +14,12 @@ use super::{
     reading::Reading,
     reservoir::SampledSpan,
     threshold::{Band, Division, Side},
+    unique::{Touched, Unique},
 };
-use profiler_common::{probe::ProbeId, record::SpanEnd};
+use profiler_common::{
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef},
+};
 use std::{collections::HashMap, sync::Arc};
 
 /// The seed of the selection of spans: any will do, and the same input gives the same picture.
@@ -37,6 +41,8 @@ pub struct ScopeAggregate {
     window: Option<Box<dyn Age>>,
     ewma: Option<Box<dyn Age>>,
     calls: Vec<(usize, u64)>,
+    /// Where what is touched counts once: instead of the matrices.
+    unique: Option<Unique>,
 }
 
 /// The steps of a scope, as its samples are looked for in their spans.
@@ -77,7 +83,32 @@ impl ScopeAggregate {
             window: None,
             ewma: None,
             calls: Vec::new(),
+            unique: None,
         }
+    }
+
+    /// Counts what samples touched once, whatever the durations of the spans that they lie in. What stacks without a common
+    /// function touch stands at this frame.
+    #[must_use]
+    pub fn counting_unique(mut self, nowhere: FrameId) -> Self {
+        self.unique = Some(Unique::new(&mut self.tree, nowhere));
+        self
+    }
+
+    /// Takes what a sample touched, where such is counted: at once, be it that its span has not ended.
+    pub fn touch(&mut self, node: NodeId, spans: &[SpanRef], touched: &Touched) {
+        let Some(unique) = &mut self.unique else { return };
+        if self.joiner.as_ref().is_some_and(|joiner| !joiner.admits(spans)) {
+            unique.pass_by();
+        } else {
+            unique.touch(&self.tree, node, touched);
+        }
+    }
+
+    /// Samples that touched what there was no room for.
+    #[must_use]
+    pub fn beyond_unique(&self) -> u64 {
+        self.unique.as_ref().map_or(0, Unique::lost)
     }
 
     /// Begins to keep what pictures over `over` need, unless it is kept already. Such a picture
@@ -263,8 +294,15 @@ impl ScopeAggregate {
         } else {
             Vec::new()
         };
+        let mut elsewhere = age.matrix().elsewhere(now_ns);
+        if let Some(unique) = &self.unique {
+            for (node, cell) in unique.cells() {
+                sides[node.index()].inside += cell;
+            }
+            elsewhere[Reason::NoSpan as usize] += unique.elsewhere();
+        }
         let weights = weights(&sides);
-        let summary = self.summary(&weights, open, age.matrix().elsewhere(now_ns), &division);
+        let summary = self.summary(&weights, open, elsewhere, &division);
         let folded_stacks = age.matrix().folded() + self.tree.folded();
         let summary = FlameSummary {
             folded_stacks,

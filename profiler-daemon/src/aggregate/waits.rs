@@ -11,6 +11,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    hash::{Hash, Hasher},
     sync::Arc,
 };
 
@@ -64,7 +65,7 @@ pub enum Waiting {
 }
 
 /// What is waited for in memory: a lock, a semaphore, a condition variable.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Lock {
     /// Whose memory it is in.
     pub process: u32,
@@ -72,6 +73,23 @@ pub struct Lock {
     pub address: u64,
     /// What lies there, where it has a name.
     pub name: Option<FrameId>,
+    /// The memory that it lies in, where it has no name and that is known: whose stack, which heap. It does not tell locks
+    /// apart.
+    pub memory: Option<FrameId>,
+}
+
+impl PartialEq for Lock {
+    fn eq(&self, other: &Self) -> bool {
+        self.is(*other) && self.name == other.name
+    }
+}
+
+impl Eq for Lock {}
+
+impl Hash for Lock {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.process, self.address, self.name).hash(state);
+    }
 }
 
 impl Lock {
@@ -135,6 +153,8 @@ pub struct Wait {
     pub times: [u64; 3],
     /// Who made it runnable.
     pub waker: Waker,
+    /// How long no thread of its process was on a CPU meanwhile; `None` where that is not asked.
+    pub still_ns: Option<u64>,
 }
 
 /// What a node stands for.
@@ -171,6 +191,8 @@ pub struct Node {
     pub count: u64,
     /// The longest of them.
     pub longest_ns: u64,
+    /// Of uninterruptible waits that were asked for: what of their time no thread of the process was on a CPU.
+    pub held_up_ns: Option<u64>,
     /// Threads that waited, woke or ran there, up to [`MAX_COUNTED`].
     pub threads: usize,
     /// Locks that it stands for, where they are [others](Locks::Others), up to [`MAX_COUNTED`].
@@ -204,6 +226,7 @@ struct Kept {
     own_ns: u64,
     count: u64,
     longest_ns: u64,
+    held_up_ns: Option<u64>,
     threads: BTreeSet<Thread>,
     /// Of [others](Locks::Others), by process and address.
     other_locks: BTreeSet<(u32, u64)>,
@@ -230,6 +253,7 @@ struct Remembered {
     waiting: Option<Waiting>,
     lock: Option<Lock>,
     by: By,
+    still_ns: Option<u64>,
 }
 
 /// Stacks by number.
@@ -423,6 +447,7 @@ impl Waits {
             waiting: wait.waiting,
             lock: wait.lock,
             by,
+            still_ns: wait.still_ns,
         };
         self.steps.pass(wait.times[2]);
         if asked {
@@ -451,6 +476,7 @@ impl Waits {
             own_ns: kept.own_ns,
             count: kept.count,
             longest_ns: kept.longest_ns,
+            held_up_ns: kept.held_up_ns,
             threads: kept.threads.len(),
             other_locks: kept.other_locks.len(),
         };
@@ -482,15 +508,27 @@ impl Waits {
         self.total.waited_ns += part.length_ns();
         let mut steps = MAX_STEPS.min(self.steps.left);
         let before = steps;
-        self.add_wait(None, part, 0, &mut steps);
+        let node = self.add_wait(None, part, 0, &mut steps);
+        if let (Waiting::Uninterruptible, Some(still_ns)) = (waiting, wait.still_ns)
+            && let Some(kept) = node.and_then(|node| self.nodes.get_mut(node))
+        {
+            *kept.held_up_ns.get_or_insert_default() += still_ns.min(part.length_ns());
+        }
         self.steps.left -= before - steps;
     }
 
-    /// Adds a wait, and what it was for.
-    fn add_wait(&mut self, parent: Option<usize>, part: Part, depth: usize, steps: &mut u64) {
+    /// Adds a wait, and what it was for; its node, where there is room for one.
+    fn add_wait(
+        &mut self,
+        parent: Option<usize>,
+        part: Part,
+        depth: usize,
+        steps: &mut u64,
+    ) -> Option<usize> {
         let locks = self.locks(parent, &part);
         let key = Key::Waited(part.spot, part.waiting, locks);
-        if let Some(node) = self.add(parent, key, part.length_ns(), part.thread) {
+        let node = self.add(parent, key, part.length_ns(), part.thread);
+        if let Some(node) = node {
             if let (Locks::Others, Some(lock), Some(kept)) = (locks, part.lock, self.nodes.get_mut(node))
                 && kept.other_locks.len() < MAX_COUNTED
             {
@@ -498,6 +536,7 @@ impl Waits {
             }
             self.follow(node, part, depth, steps);
         }
+        node
     }
 
     /// Whether the lock of a wait has a node of its own, or is one of the others.
@@ -635,6 +674,7 @@ impl Waits {
                     own_ns: 0,
                     count: 0,
                     longest_ns: 0,
+                    held_up_ns: None,
                     threads: BTreeSet::new(),
                     other_locks: BTreeSet::new(),
                 });
@@ -643,6 +683,10 @@ impl Waits {
             }
         };
         let node = self.nodes.get_mut(at)?;
+        if let (Key::Waited(.., Locks::One(known)), Key::Waited(.., Locks::One(lock))) = (&mut node.key, key)
+        {
+            known.memory = lock.memory.or(known.memory);
+        }
         node.time_ns += time_ns;
         node.own_ns += time_ns;
         node.count += 1;

@@ -195,7 +195,7 @@ pub struct Engine {
     /// While system calls are counted.
     calls: Option<Watch>,
     /// While stacks are taken at costs that tracepoints tell, in the order of [`sampled_events::COSTS`].
-    costs: [Option<Watch>; 2],
+    costs: [Option<Watch>; sampled_events::COSTS.len()],
     pub(super) call_views: CallViews,
     /// What an interrupt of the sampler takes; measured when it is first started.
     interrupt_ns: Option<u64>,
@@ -264,7 +264,7 @@ impl Engine {
             sampler: None,
             scheduler: None,
             calls: None,
-            costs: [None, None],
+            costs: Default::default(),
             call_views,
             interrupt_ns: None,
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
@@ -379,6 +379,9 @@ impl Engine {
                 Watch::load(&mut self.ebpf, places)?;
                 // Heaps whose end was being moved when they were last watched.
                 tracepoints::clear::<u32, 1>(&mut self.ebpf, "OPEN_BREAKS")?;
+                if flag == profiler_common::settings::Sampling::BLOCK_LATENCY {
+                    tracepoints::clear::<u64, 3>(&mut self.ebpf, "OPEN_REQUESTS")?;
+                }
                 *watch = Some(Watch::start(&mut self.ebpf, places)?);
             }
         }
@@ -453,6 +456,9 @@ impl Engine {
             known.insert(pid, [weight_ns, interrupt_ns, times.flags()], 0)?;
         }
         let pids: Vec<u32> = targets.iter().map(|(pid, _)| *pid).collect();
+        let asks_wakers = targets.iter().filter(|(_, times)| times.wakers);
+        let asks_wakers: Vec<u32> = asks_wakers.map(|(pid, _)| *pid).collect();
+        off_cpu::keep_presences(&mut self.ebpf, &asks_wakers)?;
         off_cpu::set_target_bits(&mut self.ebpf, &pids)?;
         if !gone.is_empty() {
             // They will not be seen to come back.
@@ -470,6 +476,7 @@ impl Engine {
             Watch::load(&mut self.ebpf, &off_cpu::PLACES)?;
             // Those that were off the CPU when the scheduler was last watched.
             off_cpu::keep_threads(&mut self.ebpf, &[])?;
+            off_cpu::forget_presences(&mut self.ebpf)?;
             self.scheduler = Some(Watch::start(&mut self.ebpf, &off_cpu::PLACES)?);
         }
         Ok(())

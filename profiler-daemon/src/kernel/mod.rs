@@ -67,7 +67,7 @@ pub use hits::{HitCounts, HitSpec, KernelPlace, LookSpec};
 pub use kernel_symbols::{KernelSymbols, has_function_probes};
 pub(crate) use object::prepare;
 pub use off_cpu::{Activity, Interval, SharedStack, StillOff};
-pub use ring::{Hit, ReadValue, Record, UserStack};
+pub use ring::{Hit, Key, ReadValue, Record, UserStack};
 pub use sampled_events::{Event, EventCounts, EventError, Pace, SampledEvent};
 pub use system_calls::{CallNumber, CallResult, CountedCalls, OpenSystemCall};
 pub use tracefs::Tracefs;

@@ -102,6 +102,11 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         bio_operation_offset,
         brk_offset,
         stack_offset,
+        bio_sector_offset,
+        bio_device_offset,
+        device_number_offset,
+        bio_next_offset,
+        request_bio_offset,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -126,6 +131,11 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         bio_operation_offset: btf.offset("bio", "bi_opf").unwrap_or(0),
         brk_offset: btf.offset("mm_struct", "brk")?,
         stack_offset: btf.offset("task_struct", "stack")?,
+        bio_sector_offset: btf.offset("bio", "bi_iter.bi_sector").unwrap_or(0),
+        bio_device_offset: btf.offset("bio", "bi_bdev").unwrap_or(0),
+        device_number_offset: btf.offset("block_device", "bd_dev").unwrap_or(0),
+        bio_next_offset: btf.offset("bio", "bi_next").unwrap_or(0),
+        request_bio_offset: btf.offset("request", "bio").unwrap_or(0),
     };
     Ok([
         sas_ss_sp_offset,
@@ -150,6 +160,11 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         bio_operation_offset,
         brk_offset,
         stack_offset,
+        bio_sector_offset,
+        bio_device_offset,
+        device_number_offset,
+        bio_next_offset,
+        request_bio_offset,
     ])
 }
 

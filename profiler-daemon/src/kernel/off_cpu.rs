@@ -11,7 +11,7 @@ use aya::{Ebpf, maps::MapData};
 use profiler_common::{
     limits::{MAX_SHARED_STACKS, TARGET_WORDS, target_bit},
     record::{OFF_CPU, OffCpuHeader, SHARED_STACK, SharedStackHeader, SpanRef, state},
-    thread::OffCpu,
+    thread::{OffCpu, Presence},
 };
 
 use super::{
@@ -75,6 +75,8 @@ pub struct Interval {
     pub asks_waker: bool,
     /// The address of the futex that it waited for, where it was one: of a lock, a semaphore, a condition variable.
     pub lock: Option<NonZeroU64>,
+    /// How long no thread of its process was on a CPU until it could run; `None` where that was not asked for.
+    pub still_ns: Option<u64>,
     /// Spans that were open, outermost first.
     pub spans: Vec<SpanRef>,
     /// Where it left the CPU; `None` where that was not taken, or was lost.
@@ -187,6 +189,7 @@ impl StillOff {
             of_waker,
             asks_waker,
             lock,
+            _still_ns,
         ] = self.words;
         let (tgid, _spans) = halves(of_process);
         let (state, waker_tid) = halves(of_state);
@@ -201,12 +204,14 @@ impl StillOff {
         for word in [state, waker_tid, waker_tgid, halves(asks_waker).0] {
             bytes.extend(word.to_ne_bytes());
         }
-        for word in [waker_stack, lock] {
+        for word in [waker_stack, lock, OffCpuHeader::NOT_KEPT] {
             bytes.extend(word.to_ne_bytes());
         }
         let interval = stacks.interval(&bytes)?;
         Some(Interval {
             goes_on: true,
+            // All of it: what goes on to be waited for has not been made up for.
+            still_ns: interval.asks_waker.then_some(u64::MAX),
             ..interval
         })
     }
@@ -254,7 +259,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
     let (start_ns, woken_ns, end_ns, stack) = (reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?);
     let (left_in, waker_tid, waker_tgid, asks_waker) =
         (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
-    let (waker_stack, lock) = (reader.u64()?, reader.u64()?);
+    let (waker_stack, lock, still_ns) = (reader.u64()?, reader.u64()?, reader.u64()?);
     let spans = (0..spans).map(|_| reader.span()).collect::<Option<_>>()?;
     // Clocks of two CPUs may differ by a little.
     let end_ns = end_ns.max(start_ns);
@@ -275,6 +280,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
         waker_stack: None,
         asks_waker: asks_waker != 0,
         lock: NonZeroU64::new(lock),
+        still_ns: (still_ns != OffCpuHeader::NOT_KEPT).then_some(still_ns),
         spans,
         stack: None,
         goes_on: false,
@@ -282,7 +288,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
     Some((interval, [stack, waker_stack]))
 }
 
-const _: () = assert!(size_of::<OffCpuHeader>() == 80 && size_of::<SharedStackHeader>() == 24);
+const _: () = assert!(size_of::<OffCpuHeader>() == 88 && size_of::<SharedStackHeader>() == 24);
 
 /// What a thread does that left the CPU in this state of the kernel's.
 fn activity_of(left_in: u32) -> Activity {
@@ -314,6 +320,46 @@ pub(super) fn set_target_bits(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), Kerne
         words.set(number, own.fold(0, u64::bitor), 0)?;
     }
     Ok(())
+}
+
+/// Keeps of these processes whether threads are on CPUs, and of no others; those that it is kept of already go on.
+pub(super) fn keep_presences(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelError> {
+    let mut kept = presences(ebpf)?;
+    let before: Vec<u32> = kept.keys().collect::<Result<_, _>>()?;
+    for gone in before.iter().filter(|pid| !pids.contains(pid)) {
+        kept.remove(gone)?;
+    }
+    for new in pids.iter().filter(|pid| !before.contains(pid)) {
+        kept.insert(new, [0; PRESENCE_WORDS], 0)?;
+    }
+    Ok(())
+}
+
+/// Counts no CPU for any process: programs that were stopped have left some so.
+pub(super) fn forget_presences(ebpf: &mut Ebpf) -> Result<(), KernelError> {
+    const MAP: &str = "PRESENT";
+    let cpus = aya::util::nr_cpus().map_err(|(what, error)| KernelError::system(what.to_owned(), error))?;
+    let none = aya::maps::PerCpuValues::try_from(vec![0; cpus])
+        .map_err(|error| KernelError::system("counting CPUs".to_owned(), error))?;
+    let map = ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
+    let mut present: aya::maps::PerCpuArray<&mut MapData, u32> = map.try_into()?;
+    present.set(0, none, 0)?;
+    let mut kept = presences(ebpf)?;
+    let pids: Vec<u32> = kept.keys().collect::<Result<_, _>>()?;
+    for pid in pids {
+        kept.insert(pid, [0; PRESENCE_WORDS], 0)?;
+    }
+    Ok(())
+}
+
+/// Words of a [`Presence`].
+const PRESENCE_WORDS: usize = size_of::<Presence>() / 8;
+
+type Presences<'a> = aya::maps::HashMap<&'a mut MapData, u32, [u64; PRESENCE_WORDS]>;
+
+fn presences(ebpf: &mut Ebpf) -> Result<Presences<'_>, KernelError> {
+    const MAP: &str = "PRESENCES";
+    Ok(ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?.try_into()?)
 }
 
 /// Threads that are off the CPU, by their id, as the programs keep them.
@@ -353,7 +399,7 @@ mod tests {
     fn what_goes_on_is_read_as_the_programs_keep_it() {
         let of_state = |woken_ns: u64, state: u32| StillOff {
             tid: u32::MAX,
-            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1, 0x1000],
+            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1, 0x1000, 5],
         };
         let stacks = SharedStacks::default();
         let so_far = |woken_ns, state| of_state(woken_ns, state).so_far(&stacks, 500).unwrap();

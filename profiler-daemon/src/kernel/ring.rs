@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use profiler_common::{
     hit::{HitHeader, ValueHeader},
     probe::ProbeId,
-    record::{HIT, SAMPLE, SPAN_END, STACK, SampleHeader, SpanEnd, SpanRef, StackHeader},
+    record::{HIT, SAMPLE, SPAN_END, STACK, SampleHeader, SpanEnd, SpanRef, StackHeader, WEIGHT, Weight},
     values::{MAX_BYTES, MAX_VALUES},
 };
 
@@ -26,6 +26,8 @@ pub enum Record {
         ts_ns: u64,
         /// What the sample stands for: time in nanoseconds, or a number of events.
         weight: u64,
+        /// What it was about: [`SampleHeader::key`].
+        key: Key,
         /// Spans that were open, outermost first.
         spans: Vec<SpanRef>,
         /// Kernel addresses, innermost first.
@@ -35,12 +37,23 @@ pub enum Record {
         /// [`SampleHeader`]'s flags.
         flags: u16,
     },
+    /// What a sample before stands for.
+    Weight(Weight),
     /// The end of a span that samples hit or that was slow.
     SpanEnd(SpanEnd),
     /// A line was reached.
     Hit(Hit),
     /// A thread was off the CPU.
     OffCpu(Interval),
+}
+
+/// What a sample was about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Key {
+    /// Where it lies: the number of a device; 0 of what lies in the process.
+    pub space: u64,
+    /// Its place there: an address, or a sector.
+    pub place: u64,
 }
 
 /// A line that was reached.
@@ -153,6 +166,7 @@ impl Record {
                 // Field by field, in the order of `SampleHeader`, whose offsets are asserted.
                 let (_kind, event, tgid, tid) = (reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?);
                 let (ts_ns, weight) = (reader.u64()?, reader.u64()?);
+                let (place, space) = (reader.u64()?, reader.u64()?);
                 let (spans, kernel, user, flags) =
                     (reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?);
                 let spans = (0..spans).map(|_| reader.span()).collect::<Option<_>>()?;
@@ -164,12 +178,22 @@ impl Record {
                     tid,
                     ts_ns,
                     weight,
+                    key: Key { space, place },
                     spans,
                     kernel,
                     user,
                     flags,
                 })
             }
+            WEIGHT => Some(Self::Weight(Weight {
+                kind: reader.u32()?,
+                event: reader.u32()?,
+                tgid: reader.u32()?,
+                tid: reader.u32()?,
+                ts_ns: reader.u64()?,
+                key: reader.u64()?,
+                weight: reader.u64()?,
+            })),
             SPAN_END => Some(Self::SpanEnd(SpanEnd {
                 kind: reader.u32()?,
                 flags: reader.u32()?,
@@ -211,7 +235,8 @@ impl Record {
 }
 
 const _: () = assert!(size_of::<HitHeader>() == 40 && size_of::<ValueHeader>() == 16);
-const _: () = assert!(size_of::<SampleHeader>() == 40 && size_of::<SpanEnd>() == 72);
+const _: () =
+    assert!(size_of::<SampleHeader>() == 56 && size_of::<Weight>() == 40 && size_of::<SpanEnd>() == 72);
 const _: () = assert!(size_of::<StackHeader>() == 24);
 
 /// Reads a record field by field; `None` where it ends before.
@@ -274,7 +299,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_parsed_or_refused(kind in 0u32..5, rest in proptest::collection::vec(any::<u8>(), 0..256)) {
+        fn arbitrary_bytes_are_parsed_or_refused(kind in 0u32..8, rest in proptest::collection::vec(any::<u8>(), 0..256)) {
             let mut bytes = kind.to_ne_bytes().to_vec();
             bytes.extend(rest);
             let _ = Record::parse(&bytes);
@@ -283,13 +308,13 @@ mod tests {
 
         #[test]
         fn a_sample_cut_short_is_refused(cut in 1usize..8) {
-            let mut bytes = vec![0u8; 40];
+            let mut bytes = vec![0u8; 56];
             bytes[..4].copy_from_slice(&SAMPLE.to_ne_bytes());
-            bytes[36..38].copy_from_slice(&1u16.to_ne_bytes());
+            bytes[52..54].copy_from_slice(&1u16.to_ne_bytes());
             bytes.extend(7u64.to_ne_bytes());
             let whole = matches!(Record::parse(&bytes), Some(Record::Sample { user, .. }) if user == [7]);
             prop_assert!(whole);
-            bytes.truncate(48 - cut);
+            bytes.truncate(64 - cut);
             prop_assert_eq!(Record::parse(&bytes), None);
         }
     }

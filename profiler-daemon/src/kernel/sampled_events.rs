@@ -17,7 +17,7 @@ use std::{
 use aya::{Ebpf, programs::PerfEvent};
 use memmap2::MmapRaw;
 use profiler_common::{
-    event::{BLOCK_BYTES, EVENT_SLOTS, EventSlot, MAX_EVENTS, MEMORY_GROWTH},
+    event::{BLOCK_BYTES, BLOCK_LATENCY, EVENT_SLOTS, EventSlot, MAX_EVENTS, MEMORY_GROWTH},
     settings::Sampling,
 };
 
@@ -41,18 +41,57 @@ const PROGRAMS: [&str; MAX_EVENTS] = [
 ];
 
 /// What is attached for costs that tracepoints tell, by the targets' flags.
-pub(super) const COSTS: [(u64, &[Place]); 2] = [
+pub(super) const COSTS: [(u64, &[Place]); 3] = [
     (Sampling::BLOCK_BYTES, &[("cost_block", "block_bio_queue")]),
     (
         Sampling::MEMORY_GROWTH,
         &[("cost_exit", "sys_exit"), ("cost_enter", "sys_enter")],
     ),
+    (
+        Sampling::BLOCK_LATENCY,
+        &[
+            ("cost_request_end", "block_rq_complete"),
+            ("cost_block_end", "block_bio_complete"),
+            ("cost_block_begin", "block_bio_queue"),
+        ],
+    ),
 ];
 
-/// Events that the kernel's tracepoints tell, each with its number and the tracepoint. Their weights are bytes.
-const OF_TRACEPOINTS: [(&str, u32, (&str, &str)); 2] = [
-    ("block-bytes", BLOCK_BYTES, ("block", "block_bio_queue")),
-    ("memory-growth", MEMORY_GROWTH, ("raw_syscalls", "sys_exit")),
+/// An event that the kernel's tracepoints tell.
+struct OfTracepoint {
+    name: &'static str,
+    number: u32,
+    /// The flag of targets that asks for it.
+    flag: u64,
+    /// What its weights are of.
+    unit: &'static str,
+    /// Category and name of the tracepoint without which there is none.
+    tracepoint: (&'static str, &'static str),
+}
+
+/// All of them.
+const OF_TRACEPOINTS: [OfTracepoint; 3] = [
+    OfTracepoint {
+        name: "block-bytes",
+        number: BLOCK_BYTES,
+        flag: Sampling::BLOCK_BYTES,
+        unit: "bytes",
+        tracepoint: ("block", "block_bio_queue"),
+    },
+    OfTracepoint {
+        name: "block-latency",
+        number: BLOCK_LATENCY,
+        flag: Sampling::BLOCK_LATENCY,
+        unit: "ns",
+        tracepoint: ("block", "block_rq_complete"),
+    },
+    OfTracepoint {
+        name: "memory-growth",
+        number: MEMORY_GROWTH,
+        flag: Sampling::MEMORY_GROWTH,
+        unit: "bytes",
+        tracepoint: ("raw_syscalls", "sys_exit"),
+    },
 ];
 
 /// Threads of a process that are looked at anew until none has come meanwhile.
@@ -82,7 +121,7 @@ impl Event {
     /// taken one by one, and of the hardware's so many a second.
     #[must_use]
     pub fn parse(name: &str, pace: Option<Pace>, usual_hz: u32) -> Option<Self> {
-        if let Some((name, ..)) = OF_TRACEPOINTS.iter().find(|(known, ..)| *known == name) {
+        if let Some(OfTracepoint { name, .. }) = OF_TRACEPOINTS.iter().find(|known| known.name == name) {
             let pace = Pace::Period(1);
             return Some(Self { name, pace });
         }
@@ -104,8 +143,8 @@ impl Event {
     /// What its weights are of, in the plural.
     #[must_use]
     pub fn unit(self) -> &'static str {
-        if self.of_tracepoint().is_some() {
-            return "bytes";
+        if let Some(known) = self.known() {
+            return known.unit;
         }
         self.counter().unit().unwrap_or_default()
     }
@@ -115,8 +154,8 @@ impl Event {
     pub fn here() -> Vec<String> {
         let has_unit = |counter: &Counter| counter.unit().is_some();
         let here = Counter::here().into_iter().filter(has_unit);
-        let of_tracepoints = OF_TRACEPOINTS.iter().filter_map(|(name, ..)| {
-            let event = Self::parse(name, None, 0)?;
+        let of_tracepoints = OF_TRACEPOINTS.iter().filter_map(|known| {
+            let event = Self::parse(known.name, None, 0)?;
             event.missing().is_none().then(|| event.to_string())
         });
         here.map(|counter| counter.to_string())
@@ -127,18 +166,30 @@ impl Event {
     /// Its number, where a tracepoint of the kernel tells it; such are not thinned out.
     #[must_use]
     pub fn of_tracepoint(self) -> Option<u32> {
-        let mut known = OF_TRACEPOINTS.iter();
-        known.find_map(|(name, number, _)| (*name == self.name).then_some(*number))
+        self.known().map(|known| known.number)
+    }
+
+    fn known(self) -> Option<&'static OfTracepoint> {
+        OF_TRACEPOINTS.iter().find(|known| known.name == self.name)
+    }
+
+    /// Whether a sample's weight comes later than the sample, with a record of its own.
+    #[must_use]
+    pub fn is_weighed_later(self) -> bool {
+        self.of_tracepoint() == Some(BLOCK_LATENCY)
+    }
+
+    /// Whether what it is about is known, so that it can be counted once: an address, or a place on a disk.
+    #[must_use]
+    pub fn has_keys(self) -> bool {
+        let keyed = ["page-faults", "minor-faults", "major-faults", "block-bytes"];
+        keyed.contains(&self.name) && self.is_one_by_one()
     }
 
     /// The flag of targets that asks for such an event; 0 of others.
     #[must_use]
     pub fn cost(self) -> u64 {
-        match self.of_tracepoint() {
-            Some(BLOCK_BYTES) => Sampling::BLOCK_BYTES,
-            Some(_) => Sampling::MEMORY_GROWTH,
-            None => 0,
-        }
+        self.known().map_or(0, |known| known.flag)
     }
 
     /// What the samples of such an event name it by.
@@ -150,8 +201,11 @@ impl Event {
     /// Why this machine does not have it; `None` where it does.
     #[must_use]
     pub fn missing(self) -> Option<String> {
-        let tracepoint = OF_TRACEPOINTS.iter().find(|(name, ..)| *name == self.name);
-        if let Some((_, _, (category, name))) = tracepoint {
+        if let Some(OfTracepoint {
+            tracepoint: (category, name),
+            ..
+        }) = self.known()
+        {
             let found = tracepoint_number(category, name);
             let error = found.err()?;
             return Some(format!("it needs the tracepoint {category}:{name}: {error}"));

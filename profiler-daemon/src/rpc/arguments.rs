@@ -308,7 +308,7 @@ pub fn drawn(request: &v1::WatchFlameRequest) -> Result<Option<FlameTimes>, Sess
             }
             if pace.is_some() && event.of_tracepoint().is_some() {
                 return Err(invalid(format!(
-                    "each `{name}` is taken, with its bytes: leave period and frequency (-c, -F) out"
+                    "each `{name}` is taken, with its own weight: leave period and frequency (-c, -F) out"
                 )));
             }
             Ok(Some(FlameTimes::Event(event)))

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use profiler_proto::v1;
 
-use super::{arguments, convert, flame_delta, trace};
+use super::{arguments, convert, flame_delta, trace, waits};
 use crate::{
     aggregate::{calltree::FrameId, slowest::MAX_SHOWN},
     kernel::Activity,
     session::{SessionError, SlowSpan, SpanChild, SpanWait, SpansPicture},
+    symbolize::Frame,
 };
 
 /// Spans in a message, where nobody said how many.
@@ -56,7 +57,11 @@ impl Messages {
             r#final: picture.ended.is_some(),
             final_reason: picture.ended.clone().unwrap_or_default(),
             scope: picture.scope.to_string(),
-            spans: picture.spans.iter().map(|span| message(span)).collect(),
+            spans: picture
+                .spans
+                .iter()
+                .map(|span| message(span, &picture.frames))
+                .collect(),
             frames: used.iter().filter_map(frame).collect(),
             calls: picture.calls,
             window_ns: picture.window_ns,
@@ -69,7 +74,7 @@ impl Messages {
     }
 }
 
-fn message(span: &SlowSpan) -> v1::Span {
+fn message(span: &SlowSpan, frames: &[Frame]) -> v1::Span {
     let SlowSpan {
         start_ns,
         pid,
@@ -119,11 +124,11 @@ fn message(span: &SlowSpan) -> v1::Span {
             },
         ),
         waits: *waits,
-        longest_wait: longest_wait.as_ref().map(wait),
+        longest_wait: longest_wait.as_ref().map(|longest| wait(longest, frames)),
     }
 }
 
-fn wait(wait: &SpanWait) -> v1::SpanWait {
+fn wait(wait: &SpanWait, frames: &[Frame]) -> v1::SpanWait {
     let activity = match wait.activity {
         Activity::OnCpu => "on_cpu",
         Activity::Sleeping => "sleeping",
@@ -136,6 +141,7 @@ fn wait(wait: &SpanWait) -> v1::SpanWait {
         offset_ns: wait.offset_ns,
         time_ns: wait.time_ns,
         stack: wait.stack.iter().map(|frame| frame.0).collect(),
+        lock: wait.lock.as_ref().map(|lock| waits::lock(lock, frames)),
     }
 }
 

@@ -172,6 +172,7 @@ impl ViewService for Views {
             by: arguments::grouping(request.by()),
             times: arguments::drawn(&request)?,
             waits: request.waits,
+            unique: request.unique,
             over: arguments::over(request.over()),
             difference: request.difference,
         };

@@ -8,7 +8,7 @@ use super::{convert, flame_delta};
 use crate::{
     aggregate::{
         calltree::FrameId,
-        waits::{Kind, Locks, Node, Waiting},
+        waits::{Kind, Lock, Locks, Node, Waiting},
     },
     session::WaitsPicture,
     symbolize::Frame,
@@ -55,19 +55,32 @@ impl Messages {
     }
 }
 
+/// What was waited for in memory.
+pub(super) fn lock(lock: &Lock, frames: &[Frame]) -> v1::Lock {
+    v1::Lock {
+        address: lock.address,
+        name: name(lock.name, frames),
+        memory: name(lock.memory, frames),
+    }
+}
+
+/// What a frame is called; nothing of none.
+fn name(frame: Option<FrameId>, frames: &[Frame]) -> String {
+    frame
+        .and_then(|frame| frames.get(frame.0 as usize))
+        .map_or_else(String::new, |frame| frame.function.to_string())
+}
+
 fn message(node: &Node, frames: &[Frame]) -> v1::WaitNode {
     let number = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-    let name = |frame: FrameId| {
-        frames
-            .get(frame.0 as usize)
-            .map_or_else(String::new, |frame| frame.function.to_string())
-    };
+    let name = |frame: FrameId| name(Some(frame), frames);
     let ids = |stack: &[FrameId]| stack.iter().map(|frame| frame.0).collect();
     let mut message = v1::WaitNode {
         parent: node.parent.map_or(0, |parent| number(parent + 1)),
         time_ns: node.time_ns,
         count: node.count,
         longest_ns: node.longest_ns,
+        held_up_ns: node.held_up_ns,
         threads: number(node.threads),
         ..Default::default()
     };
@@ -76,10 +89,7 @@ fn message(node: &Node, frames: &[Frame]) -> v1::WaitNode {
             match locks {
                 Locks::None => {}
                 Locks::One(lock) => {
-                    message.lock = Some(v1::Lock {
-                        address: lock.address,
-                        name: lock.name.map_or_else(String::new, name),
-                    });
+                    message.lock = Some(self::lock(lock, frames));
                 }
                 Locks::Others => message.other_locks = number(node.other_locks),
             }

@@ -189,6 +189,7 @@ mod tests {
     fn wait(tid: u32, function: u32, times: [u64; 3], waker: Waker) -> NamedWait {
         NamedWait {
             wait: Wait {
+                still_ns: None,
                 thread: (MAIN, tid),
                 place: place(tid, function),
                 waiting: Some(Waiting::Sleeping),
@@ -220,6 +221,7 @@ mod tests {
         let mut of_lock = wait(1, 10, [0, 50, 60], woken_by(2, 21));
         let name = FrameId(55);
         of_lock.wait.lock = Some(Lock {
+            memory: None,
             process: MAIN,
             address: 4096,
             name: Some(name),

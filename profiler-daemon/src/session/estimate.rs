@@ -322,6 +322,7 @@ impl Handle {
             by: Grouping::Function,
             times: Some(FlameTimes::OnCpu),
             waits: false,
+            unique: false,
             over: Over::Start,
             difference: false,
         };

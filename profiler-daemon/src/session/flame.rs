@@ -2,7 +2,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use profiler_common::{probe::ProbeId, record::SpanEnd};
+use profiler_common::{
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef, Weight},
+};
 
 use super::{
     chains::Chain,
@@ -19,12 +22,14 @@ use crate::{
         Nesting, Over, ScopeAggregate,
         calltree::{CallTree, NodeId},
         join::Sample,
+        late::{Late, MAX_LATE_NS, Ready},
         latency::AgeConfig,
         predicate::Predicate,
         threshold::Band,
+        unique::Touched,
     },
-    kernel::{Engine, Event, EventCounts},
-    symbolize::{Frame, Stacks},
+    kernel::{Engine, Event, EventCounts, Key},
+    symbolize::{Frame, Stacks, Word},
 };
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
@@ -49,6 +54,17 @@ pub struct Flame {
     before: Sampling,
     /// Of an event.
     events_before: EventCounts,
+    /// Samples whose weight is not known yet, of an event of such.
+    late: Option<Late<LateSample>>,
+}
+
+/// A sample that waits for its weight.
+struct LateSample {
+    tgid: u32,
+    tid: u32,
+    ts_ns: u64,
+    node: NodeId,
+    spans: Vec<SpanRef>,
 }
 
 /// What all pictures made at one moment have in common.
@@ -61,6 +77,32 @@ pub struct Moment<'a> {
     pub dropped: Dropped,
     /// Why these are the last ones.
     pub ended: Option<&'a str>,
+}
+
+/// Bytes of a page, and of a block as such are counted once.
+const PAGE: u64 = 4096;
+
+/// Bytes of a sector, the kernel's unit on every device.
+const SECTOR: u64 = 512;
+
+/// What an event of a process touched, in whole pages or blocks.
+fn touched(event: Event, tgid: u32, key: Key, weight: u64) -> Touched {
+    if event.of_tracepoint().is_none() {
+        let page = key.place / PAGE;
+        return Touched {
+            space: tgid,
+            places: page..=page,
+            weight: 1,
+        };
+    }
+    let first = key.place.saturating_mul(SECTOR);
+    let last = first.saturating_add(weight.saturating_sub(1));
+    Touched {
+        // The kernel's numbers of devices have as many bits.
+        space: u32::try_from(key.space).unwrap_or(u32::MAX),
+        places: first / PAGE..=last / PAGE,
+        weight: PAGE,
+    }
 }
 
 /// Whether a thread has ended.
@@ -88,6 +130,9 @@ impl Flame {
             }
         }
         aggregate.set_predicates(predicates);
+        if kind.unique {
+            aggregate = aggregate.counting_unique(Word::NothingInCommon.frame());
+        }
         Self {
             kind,
             aggregate,
@@ -98,6 +143,11 @@ impl Flame {
             since_ns: now_ns,
             before: Sampling::now(engine, dropped),
             events_before: events.counts(kind.times, engine),
+            late: kind
+                .times
+                .event()
+                .is_some_and(Event::is_weighed_later)
+                .then(Late::default),
         }
     }
 
@@ -131,12 +181,14 @@ impl Flame {
             tid,
             ts_ns,
             weight,
+            key,
             activity,
             count,
             spans,
             stacks,
             complete,
             goes_on: _,
+            lock: _,
         } = sample
             && self.kind.times.event() == at
             && (at.is_some() || self.kind.times.contain(*activity))
@@ -144,6 +196,25 @@ impl Flame {
             && let Some(node) = self.node(stacks, *complete)
         {
             let (tgid, tid, ts_ns, weight_ns, count) = (*tgid, *tid, *ts_ns, *weight, *count);
+            if self.kind.unique {
+                if let Some(event) = at {
+                    self.aggregate
+                        .touch(node, spans, &touched(event, tgid, *key, weight_ns));
+                }
+                return;
+            }
+            if let Some(late) = &mut self.late {
+                let sample = LateSample {
+                    tgid,
+                    tid,
+                    ts_ns,
+                    node,
+                    spans: spans.clone(),
+                };
+                let ready = late.sample(tid, (ts_ns, key.place), sample);
+                self.take_ready(ready);
+                return;
+            }
             let sample = Sample {
                 tgid,
                 tid,
@@ -186,9 +257,51 @@ impl Flame {
         Some(node)
     }
 
+    /// Takes the weight of a sample before, at this event.
+    pub fn weight(&mut self, weight: &Weight, at: Event) {
+        if self.kind.times.event() == Some(at)
+            && let Some(late) = &mut self.late
+        {
+            let ready = late.weight(weight.tid, (weight.ts_ns, weight.key), weight.weight);
+            self.take_ready(ready);
+        }
+    }
+
     /// Takes the end of a span.
     pub fn span_end(&mut self, end: &SpanEnd) {
-        self.aggregate.span_end(end);
+        match &mut self.late {
+            Some(late) => {
+                let ready = late.end(end);
+                self.take_ready(ready);
+            }
+            None => self.aggregate.span_end(end),
+        }
+    }
+
+    /// Takes what has waited for weights, in order.
+    fn take_ready(&mut self, ready: Vec<Ready<LateSample>>) {
+        for ready in ready {
+            match ready {
+                Ready::End(end) => self.aggregate.span_end(&end),
+                Ready::Sample(sample, weight_ns) => self.aggregate.sample(&Sample {
+                    tgid: sample.tgid,
+                    tid: sample.tid,
+                    ts_ns: sample.ts_ns,
+                    weight_ns,
+                    count: 1,
+                    node: sample.node,
+                    spans: &sample.spans,
+                }),
+            }
+        }
+    }
+
+    /// Gives up samples that were taken before this and whose weight has not come.
+    fn expire_late(&mut self, before_ns: u64) {
+        if let Some(late) = &mut self.late {
+            let ready = late.expire(before_ns);
+            self.take_ready(ready);
+        }
     }
 
     /// Sets what a step before the one that divides asks of its durations.
@@ -198,6 +311,7 @@ impl Flame {
 
     /// Reads the calls that the samples are drawn of.
     pub fn read(&mut self, population: Population<'_>, probes: impl Iterator<Item = ProbeId>, now_ns: u64) {
+        self.expire_late(now_ns.saturating_sub(MAX_LATE_NS));
         for probe in probes {
             self.aggregate.calls(now_ns, probe, population.histogram(probe));
         }
@@ -214,12 +328,21 @@ impl Flame {
         engine: &Engine,
         moment: &Moment<'_>,
     ) {
+        if moment.ended.is_some() {
+            self.expire_late(u64::MAX);
+        }
         self.extend_nodes();
         let sampling = Sampling::now(engine, moment.dropped).since(self.before);
         let events = moment.events.counts(self.kind.times, engine);
         let events = events.since(self.events_before);
         let mut lost = sampling.losses(self.kind.times);
         lost.extend(event_losses(events));
+        let given_up = self.late.as_ref().map_or(0, Late::given_up);
+        let own = [
+            ("event_unfinished", given_up),
+            ("event_key_limit", self.aggregate.beyond_unique()),
+        ];
+        lost.extend(own.into_iter().filter(|(_, count)| *count > 0));
         watchers.publish(moment.now_ns, moment.ended.is_some(), |variant, seq| {
             let FlameVariant {
                 kind,

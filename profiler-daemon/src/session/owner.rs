@@ -272,6 +272,9 @@ impl Owner {
             }
             refuse_returns(session)?;
             request.check()?;
+            if request.unique {
+                refuse_unknown(name, session.steps().iter().map(|step| &step.step), UNIQUE)?;
+            }
             session.renew(now_ns);
             if let Some(event) = request.times.and_then(FlameTimes::event) {
                 refuse_missing(event)?;
@@ -649,6 +652,9 @@ impl Owner {
         if session.watches_waits() {
             refuse_unknown(name, prepared.steps.iter().map(|step| &step.step), WAITS)?;
         }
+        if session.counts_unique() {
+            refuse_unknown(name, prepared.steps.iter().map(|step| &step.step), UNIQUE)?;
+        }
         let counts_calls = session.watches_calls();
         if counts_calls {
             refuse_unknown(name, prepared.steps.iter().map(|step| &step.step), SYSCALLS)?;
@@ -933,6 +939,11 @@ struct Unknown {
 const WAITS: Unknown = Unknown {
     by_duration: "would show the waits of calls by their duration, which is not known while they wait: leave the condition on it out",
     at_line: "is of a line, in which nothing waits: put its function in front of it, as in f/main.cc:1310",
+};
+
+const UNIQUE: Unknown = Unknown {
+    by_duration: "would count once what calls touch by their duration, and one page may be touched by fast and by slow ones: leave the condition on it out",
+    at_line: "is of a line, which no sample lies in: put its function in front of it, as in f/main.cc:1310",
 };
 
 const SYSCALLS: Unknown = Unknown {

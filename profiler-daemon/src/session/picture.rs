@@ -214,6 +214,8 @@ pub struct FlameRequest {
     pub times: Option<FlameTimes>,
     /// Whether waits are drawn with who was waited for.
     pub waits: bool,
+    /// Whether what an event is about counts once.
+    pub unique: bool,
     /// Histogram that percentiles are taken of and samples drawn from.
     pub over: Over,
     /// Whether the two sides are compared.
@@ -225,8 +227,11 @@ impl FlameRequest {
     ///
     /// # Errors
     ///
-    /// `ArgumentInvalid` where waits are asked for, and are not among the times, or would have no functions on them.
+    /// `ArgumentInvalid` where what has no keys is to count once; where waits are asked for, and are not among the times, or would have no functions on them.
     pub fn check(self) -> Result<(), SessionError> {
+        if let Some(message) = self.check_unique() {
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        }
         let message = match self {
             Self { waits: false, .. } => return Ok(()),
             Self {
@@ -239,6 +244,25 @@ impl FlameRequest {
             Self { .. } => return Ok(()),
         };
         Err(SessionError::new(Reason::ArgumentInvalid, message))
+    }
+
+    /// Why what is touched cannot be counted once, where that is asked for.
+    fn check_unique(self) -> Option<&'static str> {
+        if !self.unique {
+            return None;
+        }
+        let event = self.times.and_then(FlameTimes::event);
+        if !event.is_some_and(Event::has_keys) {
+            return Some(
+                "what counts once are pages and blocks, each of them looked at: it takes page-faults, minor-faults, \
+                 major-faults or block-bytes, without period and frequency (-c, -F)",
+            );
+        }
+        if self.difference {
+            return Some("what counts once is of no call alone: calls cannot be compared by it");
+        }
+        (self.over != Over::Start)
+            .then_some("what counts once does so since the view began, not in a window: leave --over out")
     }
 
     /// What is drawn for it.
@@ -254,6 +278,7 @@ impl FlameRequest {
                 by: self.by,
                 times: self.times.unwrap_or(usual),
                 waits: self.waits,
+                unique: self.unique,
             },
             over: self.over,
             difference: self.difference,
@@ -270,6 +295,8 @@ pub struct FlameKind {
     pub times: FlameTimes,
     /// Whether waits have on them who was waited for.
     pub waits: bool,
+    /// Whether what its event is about counts once.
+    pub unique: bool,
 }
 
 impl FlameKind {

@@ -132,7 +132,7 @@ impl Running {
                     let stack = interval.stack.as_deref();
                     stack.map(|stack| (interval.tgid, stack.user.flags))
                 }
-                Record::SpanEnd(_) => None,
+                Record::SpanEnd(_) | Record::Weight(_) => None,
             };
             if let Some((tgid, flags)) = stack
                 && flags & SampleHeader::USER_NO_TABLE != 0

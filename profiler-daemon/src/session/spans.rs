@@ -153,6 +153,7 @@ impl Spans {
             count,
             spans,
             stacks,
+            lock,
             ..
         } = sample
         else {
@@ -169,7 +170,8 @@ impl Spans {
                 } else {
                     let did = (activity.number(), *count);
                     let from_to = (ts_ns.saturating_sub(*weight), *ts_ns);
-                    self.open.wait(thread, span.sequence, did, from_to, lines);
+                    self.open
+                        .wait(thread, span.sequence, did, from_to, (lines, *lock));
                 }
             }
         }
@@ -424,5 +426,6 @@ fn longest_wait(end: &SpanEnd, before: &Gathered<Begun>) -> Option<SpanWait> {
         offset_ns: longest.start_ns.saturating_sub(end.start_ns),
         time_ns: longest.time_ns,
         stack: stack.into(),
+        lock: longest.lock,
     })
 }

@@ -17,14 +17,15 @@ use std::{
 
 use profiler_common::{
     probe::ProbeId,
-    record::{SampleHeader, SpanEnd, SpanRef},
+    record::{SampleHeader, SpanEnd, SpanRef, Weight},
 };
 
 pub use self::wakers::NamedWait;
 use self::wakers::RememberedWakers;
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::{
-    kernel::{Activity, Hit, Interval, Record, SharedStack, UserStack},
+    aggregate::waits::Lock,
+    kernel::{Activity, Hit, Interval, Key, Record, SharedStack, UserStack},
     symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer, Word},
 };
 
@@ -41,6 +42,8 @@ pub struct Wanted {
     pub groupings: Groupings,
     /// Samples of intervals off the CPU, and not only who ended these.
     pub samples: bool,
+    /// What threads wait for in memory with these.
+    pub locks: bool,
 }
 
 impl FromIterator<Self> for Wanted {
@@ -48,6 +51,7 @@ impl FromIterator<Self> for Wanted {
         all.into_iter().fold(Self::default(), |mut wanted, more| {
             wanted.groupings.extend(more.groupings.iter());
             wanted.samples |= more.samples;
+            wanted.locks |= more.locks;
             wanted
         })
     }
@@ -65,6 +69,8 @@ pub enum Named {
         ts_ns: u64,
         /// Nanoseconds, or a number of events.
         weight: u64,
+        /// What it was about.
+        key: Key,
         /// What the thread did in that time.
         activity: Activity,
         /// 1, or 0 where it is a part of the one before: samples are counted by this.
@@ -75,7 +81,11 @@ pub enum Named {
         complete: bool,
         /// It is of time that had not ended, and known to the session that ends then alone.
         goes_on: bool,
+        /// What the thread waited for in memory, where that is wanted.
+        lock: Option<Lock>,
     },
+    /// What a sample before stands for.
+    Weight(Weight),
     /// The end of a span.
     SpanEnd(SpanEnd),
     /// A line was reached.
@@ -126,7 +136,8 @@ impl Dropped {
                 Record::Sample { event: 0, .. } | Record::OffCpu(_) => dropped.samples += 1,
                 Record::Sample { .. } => dropped.events += 1,
                 Record::SpanEnd(_) => dropped.span_ends += 1,
-                Record::Hit(_) => {}
+                // A sample whose weight does not come is told where it waits.
+                Record::Hit(_) | Record::Weight(_) => {}
             }
         }
         dropped
@@ -499,6 +510,7 @@ fn name(
     let groupings = wanted.groupings;
     match record {
         Record::SpanEnd(end) => named.push(Named::SpanEnd(end)),
+        Record::Weight(weight) => named.push(Named::Weight(weight)),
         Record::Hit(hit) => named.push(Named::Hit(name_hit(
             symbolizer,
             &mut remembered.of_hits,
@@ -511,6 +523,7 @@ fn name(
             tid,
             ts_ns,
             weight,
+            key,
             spans,
             kernel,
             user: addresses,
@@ -530,12 +543,14 @@ fn name(
                 tid,
                 ts_ns,
                 weight,
+                key,
                 activity: Activity::OnCpu,
                 count: 1,
                 spans,
                 stacks,
                 complete,
                 goes_on: false,
+                lock: None,
             });
         }
         Record::OffCpu(interval) => {
@@ -596,6 +611,11 @@ fn name_interval(
         let wait = wakers::name_wait(symbolizer, known, interval, functions, now_ns);
         named.push(Named::Wait(Box::new(wait)));
     }
+    let lock = if wanted.locks {
+        lock::of(symbolizer, interval, now_ns)
+    } else {
+        None
+    };
     let mut ts_ns = interval.start_ns;
     for (number, (activity, weight_ns, (stacks, complete))) in parts.into_iter().enumerate() {
         ts_ns += weight_ns;
@@ -605,6 +625,7 @@ fn name_interval(
             tid,
             ts_ns,
             weight: weight_ns,
+            key: Key::default(),
             activity,
             // The programs have not counted one that goes on.
             count: u64::from(number == 0 && !interval.goes_on),
@@ -612,6 +633,7 @@ fn name_interval(
             stacks,
             complete,
             goes_on: interval.goes_on,
+            lock: lock.filter(|_| activity != Activity::Runnable),
         });
     }
 }

@@ -98,7 +98,11 @@ impl WatchedWaits {
         if !self.pids.contains(&named.wait.thread.0) {
             return;
         }
-        let wait = named.of_target(&self.pids);
+        let mut wait = named.of_target(&self.pids);
+        if self.inside.is_some() {
+            // A call is held up by its own waits, whatever other threads do.
+            wait.still_ns = None;
+        }
         let inside = self.inside.as_ref();
         let is_inside = inside.is_none_or(|level| named.spans.iter().any(|span| level.holds(span)));
         let asked = is_inside && wait.times[0] >= since_ns;

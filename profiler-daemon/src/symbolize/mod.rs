@@ -35,6 +35,7 @@
 //! | `kernel` | `/proc/kallsyms` |
 //! | `grouping` | what the frames of a stack stand for |
 //! | `lines` | DWARF: the line that an address belongs to |
+//! | `memory` | whose stack, which heap or mapping data lies in |
 //! | `tasks` | what threads and processes are called |
 //! | `perf_map` | functions that a just-in-time compiler has announced |
 //! | `perf_file` | the file in which it does, read as it grows |
@@ -54,6 +55,7 @@ pub(crate) mod home;
 mod inlined;
 mod kernel;
 mod lines;
+mod memory;
 mod module;
 mod name;
 mod perf_file;

@@ -7,6 +7,7 @@ use super::{
     frame::{Data, Frame, FrameId, Frames},
     home::Home,
     kernel::KernelSymbols,
+    memory::{Memories, Memory},
     reason::Reason,
     sideload::SideLoaded,
     space::{Behind, Detail, Generation, Space},
@@ -30,6 +31,8 @@ const ANONYMOUS: &str = "[anon]";
 const MEMORY_FILES: [&str; 2] = ["/memfd:", "/dev/zero"];
 /// Code without a file that is the kernel's.
 const KERNELS_OWN: [&str; 3] = ["[vdso]", "[vsyscall]", UPROBES];
+/// The module of frames that name memory.
+const MEMORY: &str = "[memory]";
 /// What an address that nothing is mapped at is called.
 const UNKNOWN: &str = "[unknown]";
 
@@ -41,6 +44,7 @@ pub struct Symbolizer {
     spaces: HashMap<u32, Space>,
     kernel: Option<KernelSymbols>,
     tasks: Tasks,
+    memories: Memories,
     /// The frames of modules, by frame.
     modules_of: HashMap<FrameId, FrameId>,
     uses: u64,
@@ -162,6 +166,19 @@ impl Symbolizer {
         let found = space.code_around(address).find_map(look_up);
         space.remember_variable(address, found.map_or(Data::Elsewhere, Data::Named));
         found
+    }
+
+    /// What memory an address lies in that is no variable's: `stack of` a thread, `[heap]`, or what is mapped there by name;
+    /// `None` where that is not known.
+    pub fn memory(&mut self, pid: u32, address: u64, now_ns: u64) -> Option<FrameId> {
+        let name = match self.memories.around(pid, address, now_ns)? {
+            Memory::Named(name) => name,
+            Memory::StackOf(tid) => {
+                let thread = self.thread(pid, tid, now_ns);
+                format!("stack of {}", self.frames().get(thread.0 as usize)?.function)
+            }
+        };
+        Some(self.frames.intern(Frame::named(&name, &MEMORY.into(), false)))
     }
 
     /// What is known of a process, which is used now.

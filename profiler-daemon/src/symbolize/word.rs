@@ -26,11 +26,13 @@ pub enum Word {
     NotFollowed,
     /// What it waited for was no thread.
     Interrupt,
+    /// What is drawn here was touched from stacks without a function in common.
+    NothingInCommon,
 }
 
 impl Word {
     /// In the order of their numbers.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::StackNotTaken,
         Self::Sleeping,
         Self::Uninterruptible,
@@ -40,6 +42,7 @@ impl Word {
         Self::Ran,
         Self::NotFollowed,
         Self::Interrupt,
+        Self::NothingInCommon,
     ];
 
     /// Its frame.
@@ -60,6 +63,7 @@ impl Word {
             Self::Ran => "[ran]",
             Self::NotFollowed => "[not followed]",
             Self::Interrupt => "[interrupt]",
+            Self::NothingInCommon => "[nothing in common]",
         };
         Frame::named(text, &MODULE.into(), false)
     }

@@ -368,6 +368,81 @@ fn bytes_are_those_that_each_function_gives_to_the_disk() {
 
 #[test]
 #[ignore = "needs root"]
+fn requests_take_what_their_function_waited_for_the_disk() {
+    let event = Event::parse("block-latency", None, 99).unwrap();
+    if let Some(why) = event.missing() {
+        println!("{why}: nothing is tested");
+        return;
+    }
+    let service = Service::start();
+    let file = super::fixture::directory().join(format!("latency.{}", std::process::id()));
+    let mut args = spec("disk").args;
+    let rounds: u64 = args[0].parse().unwrap();
+    args.push(file.to_str().unwrap().to_owned());
+    let mut target = Fixture::start("disk", &args);
+    let mut views: Vec<_> = ["", "get", "put", "get[> 1000s]"]
+        .into_iter()
+        .map(|scope| {
+            let session = service.attach(target.pid(), scope).unwrap();
+            let pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::Event(event));
+            (scope, session, pictures)
+        })
+        .collect();
+    target.say("go");
+    let way = target.line();
+    if way != "disk direct" {
+        println!("{}: {way}: nothing is tested", file.display());
+        return;
+    }
+    let walls: Vec<(&str, u64)> = ["put", "get", "save"]
+        .into_iter()
+        .map(|name| {
+            let line = target.line();
+            let times: Value = serde_json::from_str(line.strip_prefix(name).unwrap()).unwrap();
+            (name, times["wall_ns"].as_u64().unwrap())
+        })
+        .collect();
+    let wall_ns = |name: &str| walls.iter().find(|(known, _)| *known == name).unwrap().1;
+    let _ = target.truth();
+    for (scope, session, pictures) in &mut views {
+        service.end(session);
+        let picture = service.until(pictures, |picture| picture.ended.is_some());
+        let summary = &picture.picture.summary;
+        println!("`{scope}`: {summary:?}, lost {:?}", picture.lost);
+        assert!(picture.lost.is_empty());
+        assert_eq!(picture.attempted, summary.samples, "nothing is lost unsaid");
+        assert_eq!(summary.open, 0);
+        let (_, all_ns) = time_under(&picture, Side::Inside, "get");
+        match *scope {
+            "" => {
+                for name in ["get", "put"] {
+                    let (time_ns, _) = time_under(&picture, Side::Inside, name);
+                    println!(
+                        "{name}: {time_ns} ns of {all_ns}, around the calls {}",
+                        wall_ns(name)
+                    );
+                    // The target waits for each, and then until it is woken and has a CPU.
+                    assert!(time_ns <= wall_ns(name) && (small_scale() || time_ns >= wall_ns(name) / 10));
+                }
+            }
+            "get" | "put" => {
+                let requests = summary.inside;
+                println!(
+                    "{requests} requests, {all_ns} ns, around the calls {}",
+                    wall_ns(scope)
+                );
+                // What is asked for lies together, or in a few pieces; a file system may have to look up where.
+                assert!(requests >= rounds && requests <= 2 * rounds);
+                assert!(all_ns <= wall_ns(scope));
+            }
+            _ => assert_eq!((summary.inside, all_ns), (0, 0)),
+        }
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
 fn events_that_are_not_here_are_refused() {
     let service = Service::start();
     let target = target(0);
@@ -378,6 +453,7 @@ fn events_that_are_not_here_are_refused() {
             by: Grouping::Function,
             times: Some(FlameTimes::Event(event)),
             waits: false,
+            unique: false,
             over: profiler_daemon::aggregate::Over::Start,
             difference: false,
         };
@@ -407,6 +483,7 @@ fn so_many_events_at_once_and_no_more() {
             by: Grouping::Function,
             times: Some(of("faults", pace)),
             waits: false,
+            unique: false,
             over: profiler_daemon::aggregate::Over::Start,
             difference: false,
         };

@@ -190,22 +190,18 @@ fn updates_that_a_stalled_client_missed_are_counted() {
             .unwrap()
             .into_inner();
         // What is awaited is that a client who reads has got far more than fits the stalled one's window.
-        let mut reading = service
+        let request = FlameRequest {
+            by: Grouping::Function,
+            times: Some(FlameTimes::OnCpu),
+            waits: false,
+            unique: false,
+            over: Over::Start,
+            difference: false,
+        };
+        let reading = service
             .handle
-            .watch_flame(
-                ROOT,
-                "stalled".to_owned(),
-                50_000_000,
-                FlameRequest {
-                    by: Grouping::Function,
-                    times: Some(FlameTimes::OnCpu),
-                    waits: false,
-                    over: Over::Start,
-                    difference: false,
-                },
-            )
-            .await
-            .unwrap();
+            .watch_flame(ROOT, "stalled".to_owned(), 50_000_000, request);
+        let mut reading = reading.await.unwrap();
         let far = reading.wait_for(|picture| picture.as_ref().is_some_and(|picture| picture.seq >= 60));
         drop(
             tokio::time::timeout(Duration::from_mins(2), far)

@@ -42,4 +42,5 @@ mod stacks_target;
 mod stacks_truth;
 mod system_calls;
 mod timeline;
+mod unique;
 mod waits;

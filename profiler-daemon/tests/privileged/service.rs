@@ -155,6 +155,7 @@ impl Service {
             by,
             times: Some(times),
             waits: false,
+            unique: false,
             over: Over::Start,
             difference: true,
         };
@@ -174,6 +175,7 @@ impl Service {
             by: Grouping::Function,
             times: Some(times),
             waits: true,
+            unique: false,
             over: Over::Start,
             difference: false,
         };

@@ -310,6 +310,18 @@ fn locks_are_told_apart_by_their_address() {
                 _ => None,
             };
             assert_eq!(name, expected);
+            let memory = lock.memory.map(|memory| tree.name(memory));
+            println!("{}: in {memory:?}", truth.name);
+            match &*truth.name {
+                "heap" => assert_eq!(memory, Some("[heap]")),
+                "first" => assert_eq!(memory, Some(&*format!("stack of locks ({pid})"))),
+                // Not known if the thread ran whenever that was asked for.
+                "kept" => assert!(
+                    memory.is_none() && small_scale()
+                        || memory.is_some_and(|memory| memory.starts_with("stack of keeper ("))
+                ),
+                _ => assert_eq!(memory, None),
+            }
         }
         let by_keeper = tree.below(&nodes, |node| tree.is(node, "woken", "keeper", "keeper"));
         let goes_on = tree.below(&nodes, |node| matches!(node.kind, Kind::GoesOn(_)));
@@ -345,6 +357,100 @@ fn locks_are_told_apart_by_their_address() {
     assert!(shown.values().all(|locks| *locks <= MAX_LOCKS[0]), "{shown:?}");
     println!("{others} other locks");
     assert!(others > 20 || small_scale(), "{others}");
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn slow_calls_name_the_lock_that_they_waited_for() {
+    let service = Service::start();
+    let mut target = Fixture::start("locks", &spec("locks").args);
+    let session = service.attach(target.pid(), "enter").unwrap();
+    let watch = service
+        .handle
+        .watch_spans(ROOT, session.name.clone(), 100_000_000, 50);
+    let mut pictures = service.runtime.block_on(watch).unwrap();
+    target.say("go");
+    let truths = lock_truths(&mut target);
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let name = |frame: FrameId| &*picture.frames[frame.0 as usize].function;
+    let mut seen = BTreeMap::new();
+    for span in &picture.spans {
+        let Some(wait) = span.longest_wait.as_ref() else {
+            continue;
+        };
+        if let Some(lock) = wait.lock {
+            let truth = truths.iter().find(|truth| truth.address == lock.address);
+            let truth = truth.map_or("many", |truth| &*truth.name);
+            let said = lock.name.or(lock.memory).map(name);
+            *seen.entry((truth, said)).or_insert(0) += 1;
+            match truth {
+                "table" => assert_eq!(said, Some("table_lock")),
+                "row" => assert_eq!(said, Some("rows+56")),
+                "heap" | "many" => assert_eq!(said, Some("[heap]")),
+                _ => {}
+            }
+        }
+    }
+    println!(
+        "of {} calls: {seen:?}; lost: {:?}",
+        picture.spans.len(),
+        picture.lost
+    );
+    let named: usize = seen.values().sum();
+    assert!(named * 10 >= picture.spans.len() * 9 || small_scale() && named > 0);
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_no_signal_ends_holds_up_while_nobody_runs() {
+    let service = Service::start();
+    let mut target = Fixture::start("held_up", &spec("held_up").args);
+    let everywhere = service.attach(target.pid(), "").unwrap();
+    let mut pictures = service.watch_waits(&everywhere);
+    let inside = service.attach(target.pid(), "beside").unwrap();
+    let mut in_calls = service.watch_waits(&inside);
+    target.say("go");
+    let ran: Value = serde_json::from_str(target.line().strip_prefix("ran ").unwrap()).unwrap();
+    let ran_ns = ran["ran_ns"].as_u64().unwrap();
+    assert_eq!(target.truth(), spec("held_up").truth);
+    service.end(&everywhere);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    println!("lost: {:?}", picture.lost);
+    let tree = Tree(&picture);
+    let of = |function: &str| -> (u64, u64) {
+        let nodes = picture.nodes.iter().filter(|node| {
+            node.parent.is_none()
+                && matches!(&node.kind, Kind::Waited(place, Waiting::Uninterruptible, _)
+                if place.stack.iter().any(|frame| tree.name(*frame) == function))
+        });
+        let times = nodes.map(|node| (node.time_ns, node.held_up_ns.unwrap()));
+        times.fold((0, 0), |(time_ns, held_ns), (time, held)| {
+            (time_ns + time, held_ns + held)
+        })
+    };
+    let (alone, beside) = (of("alone"), of("beside"));
+    println!("alone: held up {} of {} ns", alone.1, alone.0);
+    println!("beside: held up {} of {} ns", beside.1, beside.0);
+    for (time_ns, held_ns) in [alone, beside] {
+        assert!(time_ns > 0 && held_ns <= time_ns);
+    }
+    assert!(alone.1 >= alone.0 / 10 * 9);
+    // By its own clock, in which that of interrupts may be.
+    let by_clock_ns = beside.0.saturating_sub(ran_ns);
+    println!("the other thread ran for {ran_ns} ns, and not for {by_clock_ns}");
+    assert!(ran_ns > 0);
+    assert!(beside.1.abs_diff(by_clock_ns) <= beside.0 / 10 || small_scale());
+    // Others hold nothing up, and nor do waits inside of calls say so.
+    let is_uninterruptible = |node: &&Node| matches!(node.kind, Kind::Waited(_, Waiting::Uninterruptible, _));
+    let others = picture.nodes.iter().filter(|node| !is_uninterruptible(node));
+    assert!(others.into_iter().all(|node| node.held_up_ns.is_none()));
+    service.end(&inside);
+    let picture = service.until(&mut in_calls, |picture| picture.ended.is_some());
+    assert!(picture.nodes.iter().any(|node| is_uninterruptible(&node)));
+    assert!(picture.nodes.iter().all(|node| node.held_up_ns.is_none()));
     assert_eq!(target.finish().status, Some(0));
 }
 

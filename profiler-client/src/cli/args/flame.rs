@@ -46,6 +46,10 @@ pub struct FlameArgs {
     #[arg(short, long, value_name = "N", requires = "event", conflicts_with = "frequency",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub count: Option<u64>,
+    /// With -e page-faults, minor-faults, major-faults or block-bytes, count each page or block once, at the innermost function that
+    /// all stacks which touched it have in common: a function weighs what would not be touched without it
+    #[arg(long, requires = "event", conflicts_with_all = ["count", "frequency", "outside", "diff"])]
+    pub unique: bool,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which writes the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,

@@ -64,6 +64,11 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
             "--waits draws functions on waits, and --by module has none: group by something else.",
         ));
     }
+    if args.unique && over != v1::Over::Start {
+        return Err(Failure::usage(
+            "--unique counts what is touched once since the run began, --over counts what is recent: leave out one of them.",
+        ));
+    }
     let times = match (args.on_cpu, args.off_cpu) {
         (false, false) => v1::Times::Unspecified,
         (true, false) => v1::Times::OnCpu,
@@ -83,6 +88,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         by,
         times,
         waits: args.waits,
+        unique: args.unique,
         event,
         output: args.output,
         format,

@@ -61,7 +61,11 @@ pub fn write(
             xml(line)
         );
     }
-    let of = if tree.unit.is_empty() { "time" } else { tree.unit };
+    let of = if units::is_time(tree.unit) {
+        "time"
+    } else {
+        tree.unit
+    };
     let more = format!("more of the {of} inside");
     let swatches: &[(&str, &str)] = match sides {
         Sides::Inside | Sides::Outside if tree.unit.is_empty() => &[

@@ -28,12 +28,14 @@ fn wait(tid: u32, function: u32, times: [u64; 3], waker: Waker) -> Wait {
         lock: None,
         times,
         waker,
+        still_ns: None,
     }
 }
 
 /// The same for a lock.
 fn wait_for(address: u64, wait: Wait) -> Wait {
     let lock = Lock {
+        memory: None,
         process: MAIN,
         address,
         name: None,
@@ -339,4 +341,30 @@ proptest! {
             prop_assert!(node.parent.is_none_or(|parent| parent < at));
         }
     }
+}
+
+#[test]
+fn what_no_signal_ends_says_what_it_held_up() {
+    let mut waits = Waits::default();
+    let disk = |still_ns, times| Wait {
+        waiting: Some(Waiting::Uninterruptible),
+        still_ns,
+        ..wait(1, 7, times, Waker::Unseen)
+    };
+    waits.take(&disk(Some(30), [0, 100, 110]), true);
+    // Clocks of two CPUs may differ, and all of one that goes on counts.
+    waits.take(&disk(Some(u64::MAX), [200, 250, 260]), true);
+    waits.take(&disk(Some(9), [300, 350, 360]), false);
+    let asleep = Wait {
+        still_ns: Some(40),
+        ..wait(1, 8, [400, 450, 460], Waker::Unseen)
+    };
+    waits.take(&asleep, true);
+    let nodes = waits.nodes();
+    let held_up: Vec<_> = nodes
+        .iter()
+        .filter(|node| node.parent.is_none())
+        .map(|node| node.held_up_ns)
+        .collect();
+    assert_eq!(held_up, [Some(80), None]);
 }

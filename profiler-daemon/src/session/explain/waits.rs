@@ -260,10 +260,12 @@ mod tests {
         };
         NamedWait {
             wait: Wait {
+                still_ns: None,
                 thread: (1, 2),
                 place: place(0),
                 waiting: Some(Waiting::Sleeping),
                 lock: Some(Lock {
+                    memory: None,
                     process: 1,
                     address: 0x1000,
                     name: Some(FrameId(3)),

@@ -10,7 +10,11 @@ use super::{
     },
     SampledFrom,
 };
-use crate::{aggregate::calltree::FrameId, kernel::Activity, symbolize::Frame};
+use crate::{
+    aggregate::{calltree::FrameId, waits::Lock},
+    kernel::Activity,
+    symbolize::Frame,
+};
 
 /// A call or hit inside a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,6 +41,8 @@ pub struct SpanWait {
     pub time_ns: u64,
     /// Where it was, root first, with the lines that ran.
     pub stack: Box<[FrameId]>,
+    /// What it waited for in memory, where it was that.
+    pub lock: Option<Lock>,
 }
 
 /// One of the slowest calls.

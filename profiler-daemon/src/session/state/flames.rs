@@ -29,6 +29,7 @@ impl Session {
         Wanted {
             groupings: of_flames.chain(of_spans).chain(of_waits).collect(),
             samples: !self.flames.is_empty() || self.spans.is_some(),
+            locks: self.spans.is_some(),
         }
     }
 
@@ -72,6 +73,11 @@ impl Session {
     /// Takes no more stacks at events.
     pub fn stop_events(&mut self) {
         self.events.stop();
+    }
+
+    /// Whether there is one in which what is touched counts once.
+    pub fn counts_unique(&self) -> bool {
+        self.flame_watchers.variants().any(|variant| variant.kind.unique)
     }
 
     fn watched_events(&self) -> BTreeSet<Event> {

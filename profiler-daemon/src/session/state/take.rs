@@ -11,6 +11,7 @@ use super::{
     },
     Session,
 };
+use crate::kernel::Event;
 
 /// What waits for the spans around it.
 pub(super) enum Inside {
@@ -93,10 +94,14 @@ impl Session {
                         }
                     }
                 }
+                Named::Weight(weight) => {
+                    if let Some(event) = self.event_of(weight.event) {
+                        let flames = self.flames.values_mut();
+                        flames.for_each(|flame| flame.weight(weight, event));
+                    }
+                }
                 Named::Sample { event: id, tgid, .. } => {
-                    let mut watched = self.flames.keys().filter_map(|kind| kind.times.event());
-                    let of_tracepoint = watched.find(|event| event.id_of_tracepoint() == Some(*id));
-                    if let Some(event) = of_tracepoint.or(self.events.of(*id))
+                    if let Some(event) = self.event_of(*id)
                         && self.processes.iter().any(|process| process.pid() == *tgid)
                     {
                         self.flames
@@ -106,6 +111,13 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// The event that samples name so, where one is watched.
+    fn event_of(&self, id: u32) -> Option<Event> {
+        let mut watched = self.flames.keys().filter_map(|kind| kind.times.event());
+        let of_tracepoint = watched.find(|event| event.id_of_tracepoint() == Some(id));
+        of_tracepoint.or(self.events.of(id))
     }
 
     /// Counts hits that came faster than they were named.

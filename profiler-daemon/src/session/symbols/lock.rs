@@ -29,10 +29,16 @@ const CONTENDED: u32 = 2;
 /// What was waited for in memory.
 pub(super) fn of(symbolizer: &mut Symbolizer, interval: &Interval, now_ns: u64) -> Option<Lock> {
     let address = interval.lock?.get();
+    let name = symbolizer.variable(interval.tgid, address, now_ns);
+    let memory = match name {
+        Some(_) => None,
+        None => symbolizer.memory(interval.tgid, address, now_ns),
+    };
     Some(Lock {
         process: interval.tgid,
         address,
-        name: symbolizer.variable(interval.tgid, address, now_ns),
+        name,
+        memory,
     })
 }
 

@@ -107,6 +107,7 @@ pub(super) fn name_wait(
             lock: lock::of(symbolizer, interval, now_ns),
             times: [interval.start_ns, interval.woken_ns, interval.end_ns],
             waker,
+            still_ns: interval.still_ns,
         },
         spans: interval.spans.clone(),
         goes_on: interval.goes_on,

@@ -1,0 +1,187 @@
+//! What is touched counts once: pages and blocks, against what the target itself knows.
+
+use std::sync::Arc;
+
+use profiler_daemon::{
+    aggregate::Over,
+    kernel::{Event, Pace},
+    session::{FlamePicture, FlameRequest, FlameTimes, Reason, ScopeEdit, SessionError, SessionInfo},
+    symbolize::Grouping,
+};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::{
+    fixture::{Fixture, spec},
+    service::{ROOT, Service, Side, time_under},
+};
+
+const FIXTURE: &str = "unique";
+
+fn request(event: Event) -> FlameRequest {
+    FlameRequest {
+        by: Grouping::Function,
+        times: Some(FlameTimes::Event(event)),
+        waits: false,
+        unique: true,
+        over: Over::Start,
+        difference: false,
+    }
+}
+
+fn faults() -> Event {
+    Event::parse("page-faults", None, 99).unwrap()
+}
+
+type Pictures = watch::Receiver<Option<Arc<FlamePicture>>>;
+
+fn watch(service: &Service, session: &SessionInfo, request: FlameRequest) -> Result<Pictures, SessionError> {
+    let name = session.name.clone();
+    let watch = service.handle.watch_flame(ROOT, name, 1_000_000_000, request);
+    service.runtime.block_on(watch)
+}
+
+fn end(service: &Service, session: &SessionInfo, mut pictures: Pictures) -> Arc<FlamePicture> {
+    service.end(session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let summary = &picture.picture.summary;
+    println!("`{}`: {summary:?}, lost {:?}", picture.scope, picture.lost);
+    let lost: u64 = picture.lost.values().sum();
+    assert_eq!(
+        picture.attempted,
+        summary.samples + lost,
+        "nothing is lost unsaid"
+    );
+    assert_eq!(summary.samples, summary.inside + summary.elsewhere);
+    picture
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_page_counts_once_at_what_its_stacks_have_in_common() {
+    let service = Service::start();
+    let mut target = Fixture::start(FIXTURE, &spec(FIXTURE).args);
+    let views: Vec<_> = ["", "left", "either/right"]
+        .into_iter()
+        .map(|scope| {
+            let session = service.attach(target.pid(), scope).unwrap();
+            let pictures = watch(&service, &session, request(faults())).unwrap();
+            (scope, session, pictures)
+        })
+        .collect();
+    target.say("go");
+    let pages: Value = serde_json::from_str(target.line().strip_prefix("pages ").unwrap()).unwrap();
+    println!("the target: {pages}");
+    assert_eq!(target.truth(), spec(FIXTURE).truth);
+    let truth = |name: &str| pages[name].as_u64().unwrap();
+    for (scope, session, pictures) in views {
+        let picture = end(&service, &session, pictures);
+        // A kernel that can be preempted leaves programs out now and then, but not for the same page each time.
+        let under = |name: &str| time_under(&picture, Side::Inside, name).0;
+        let [left, right, either] = ["left", "right", "either"].map(under);
+        println!("`{scope}`: left {left}, right {right}, either {either}");
+        match scope {
+            "" => {
+                assert_eq!((left, right), (truth("left"), truth("right")));
+                assert_eq!(either, truth("left") + truth("right") + truth("both"));
+                let unseen = picture.lost.get("event_unseen").copied().unwrap_or(0);
+                assert!(picture.picture.summary.inside + unseen >= truth("touched"));
+            }
+            "left" => assert_eq!((left, right), (truth("left") + truth("both"), 0)),
+            _ => assert_eq!((left, right), (0, truth("right") + truth("both"))),
+        }
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_block_counts_once_whoever_reads_or_writes_it() {
+    const BLOCK: u64 = 65_536;
+    let event = Event::parse("block-bytes", None, 99).unwrap();
+    if let Some(why) = event.missing() {
+        println!("{why}: nothing is tested");
+        return;
+    }
+    let service = Service::start();
+    let file = super::fixture::directory().join(format!("unique.{}", std::process::id()));
+    let mut args = spec("disk").args;
+    let rounds: u64 = args[0].parse().unwrap();
+    args.push(file.to_str().unwrap().to_owned());
+    let mut target = Fixture::start("disk", &args);
+    let session = service.attach(target.pid(), "").unwrap();
+    let once = watch(&service, &session, request(event)).unwrap();
+    let mut each = service.watch_flame_of(&session, Grouping::Function, FlameTimes::Event(event));
+    target.say("go");
+    let way = target.line();
+    if way != "disk direct" {
+        println!("{}: {way}: nothing is tested", file.display());
+        return;
+    }
+    for _ in ["put", "get", "save"] {
+        println!("{}", target.line());
+    }
+    let _ = target.truth();
+    let once = end(&service, &session, once);
+    let each = service.until(&mut each, |picture| picture.ended.is_some());
+    assert_eq!(once.picture.summary.samples, each.picture.summary.samples);
+    let (in_once, _) = time_under(&once, Side::Inside, "main");
+    let (in_each, _) = time_under(&each, Side::Inside, "main");
+    // The blocks of its rounds, and the one that it keeps in the cache; what the file system keeps comes on top.
+    let least = BLOCK * (rounds.min(16) + 1);
+    println!("each once: {in_once} of {in_each} bytes, the file's {least}");
+    assert!(least <= in_once && in_once <= in_each);
+    // Those that are written and read again stand above both.
+    let (put, _) = time_under(&once, Side::Inside, "put");
+    let (get, _) = time_under(&once, Side::Inside, "get");
+    println!("put {put}, get {get}");
+    assert!(put + get < BLOCK * rounds.min(16));
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_cannot_count_once_is_refused() {
+    let service = Service::start();
+    let target = Fixture::start(FIXTURE, &spec(FIXTURE).args);
+    let session = service.attach(target.pid(), "left").unwrap();
+    let of = |name: &str, pace| Event::parse(name, pace, 99).unwrap();
+    for request in [
+        request(of("context-switches", None)),
+        request(of("block-latency", None)),
+        request(of("page-faults", Some(Pace::Period(4)))),
+        FlameRequest {
+            difference: true,
+            ..request(faults())
+        },
+        FlameRequest {
+            over: Over::Window,
+            ..request(faults())
+        },
+        FlameRequest {
+            times: Some(FlameTimes::OnCpu),
+            ..request(faults())
+        },
+    ] {
+        let error = watch(&service, &session, request).unwrap_err();
+        println!("{error}");
+        assert_eq!(error.reason, Reason::ArgumentInvalid);
+        assert!(error.message.contains("counts once"));
+    }
+    let slow = service.attach(target.pid(), "left[> 1ms]").unwrap();
+    let error = watch(&service, &slow, request(faults())).unwrap_err();
+    println!("{error}");
+    assert!(error.reason == Reason::ArgumentInvalid && error.message.contains("count once"));
+
+    // Nor is a scope that asks for a duration put in the place of another while somebody looks.
+    let _pictures = watch(&service, &session, request(faults())).unwrap();
+    let edit = ScopeEdit::Set("left[> 1ms]".to_owned());
+    let edited = service.handle.edit_scope(ROOT, session.name.clone(), edit);
+    let error = service.runtime.block_on(edited).unwrap_err();
+    println!("{error}");
+    assert!(error.reason == Reason::ArgumentInvalid && error.message.contains("count once"));
+    for session in [session, slow] {
+        service.end(&session);
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
