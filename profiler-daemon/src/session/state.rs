@@ -60,7 +60,7 @@ use crate::{
         threshold::Band,
     },
     kernel::{Engine, KernelError, Times},
-    plan::{scope::Scope, values::expression::Root},
+    plan::scope::Scope,
     symbolize::Grouping,
     target::Process,
 };
@@ -292,14 +292,6 @@ impl Session {
     /// Its processes.
     pub fn pids(&self) -> Vec<u32> {
         self.processes.iter().map(Process::pid).collect()
-    }
-
-    /// Whether calls are shown by what they return, which nothing but a trace tells.
-    pub fn asks_for_returns(&self) -> bool {
-        self.scope.last().is_some_and(|step| {
-            let mut conditions = step.conditions.iter();
-            step.place.has_spans() && conditions.any(|condition| condition.expression.root == Root::Return)
-        })
     }
 
     /// Whether what is looked at has a duration.

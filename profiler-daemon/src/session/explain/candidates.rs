@@ -70,8 +70,10 @@ pub fn subjects<'f>(
     if !last.predicates.iter().any(keeps_above) {
         return refuse("slow calls are explained: ask for those above a duration, as in 'f[>= p95]'");
     }
-    if before.iter().any(|step| !step.predicates.is_empty()) {
-        return refuse("only the last step may ask for a duration: its calls are compared");
+    if before.iter().any(Step::asks_for_end) {
+        return refuse(
+            "only the last step may ask for a duration, or what is returned: its calls are compared",
+        );
     }
     let (mut subjects, mut beyond) = (Vec::new(), 0);
     let matching: Vec<Vec<(usize, Match)>> =

@@ -578,7 +578,9 @@ impl Explain {
         let call = (end.tid, end.sequence as u32);
         let inside = self.inside.remove(&call);
         let waits = self.waits.of_call(call, end.start_ns);
-        let Some(values) = values else { return };
+        let Some(values) = values.filter(|_| end.flags & SpanEnd::REFUSED == 0) else {
+            return;
+        };
         let inside = inside.unwrap_or_default();
         let mut amounts: Vec<f64> = values.iter().map(|value| number(&value.reading)).collect();
         amounts.resize(self.values, f64::NAN);
