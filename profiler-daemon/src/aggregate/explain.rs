@@ -5,10 +5,16 @@
 //! chosen on every second call and judged on the others, so that it is not judged by what it was fitted to.
 //!
 //! How well a statement separates is the difference of two shares: that of slow calls of which it is true, less that of
-//! the others. Its interval is so wide that of all statements together one in twenty is outside of its own by chance
+//! the others. Of a frame that samples were taken in, it is the share of slow calls' samples less that of the others', with the
+//! call as what is observed. Its interval is so wide that of all statements together one in twenty is outside of its own by chance
 //! (Bonferroni's correction), for many are looked at.
 
+mod frames;
+
+pub use frames::Tree;
+
 use super::{
+    calltree::{FrameId, NodeId},
     interval::{Estimate, difference, wilson},
     reservoir::Random,
 };
@@ -46,6 +52,8 @@ pub struct Call {
     pub amounts: Box<[f64]>,
     /// How long it waited for what, by the features of such; 0 for those that it has not. `None` where that is unknown.
     pub waits: Option<Box<[(usize, f64)]>>,
+    /// Samples that were taken in it on the CPU, by stack.
+    pub samples: Box<[(NodeId, u32)]>,
 }
 
 /// What a statement says of a call.
@@ -76,7 +84,16 @@ pub enum Kind {
     Choice,
 }
 
-/// Calls of one side that a statement was judged on.
+/// What a finding is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum About {
+    /// A feature, by its number.
+    Feature(usize),
+    /// A function that samples were taken in.
+    Frame(FrameId),
+}
+
+/// Calls of one side that a statement was judged on; samples, about a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Share {
     /// Of which it is true.
@@ -97,8 +114,8 @@ pub struct Durations {
 /// How well a feature separates slow calls from others.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finding {
-    /// Which one.
-    pub feature: usize,
+    /// What it is about.
+    pub about: About,
     /// The statement that separates best.
     pub statement: Statement,
     /// Slow calls.
@@ -181,10 +198,11 @@ impl Study {
         sides
     }
 
-    /// What separates calls that are slow from others, what does so most surely first. Features about which there are
-    /// too few calls are left out.
+    /// What separates calls that are slow from others, what does so most surely first. Features and frames about which
+    /// there are too few calls are left out. The stacks of samples are those of `tree`.
     #[must_use]
-    pub fn findings(&self, kinds: &[Kind], is_slow: impl Fn(u64) -> bool) -> Vec<Finding> {
+    pub fn findings(&self, kinds: &[Kind], tree: &Tree<'_>, is_slow: impl Fn(u64) -> bool) -> Vec<Finding> {
+        let frames = tree.frames(&self.calls, &is_slow);
         let columns = self.columns(kinds, is_slow);
         let judged: Vec<_> = columns
             .iter()
@@ -192,11 +210,11 @@ impl Study {
             .enumerate()
             .filter_map(|(feature, (column, kind))| Some((feature, column, column.judge(*kind)?)))
             .collect();
-        let z = normal_quantile(ALPHA / judged.len().max(1) as f64);
+        let z = normal_quantile(ALPHA / (judged.len() + frames.len()).max(1) as f64);
         let mut findings: Vec<Finding> = judged
             .into_iter()
             .map(|(feature, column, (statement, slow, other))| Finding {
-                feature,
+                about: About::Feature(feature),
                 statement,
                 slow,
                 other,
@@ -204,6 +222,7 @@ impl Study {
                 means: matches!(kinds.get(feature), Some(Kind::Amount | Kind::Time | Kind::Wait))
                     .then(|| column.means()),
             })
+            .chain(frames.into_iter().filter_map(|frame| frame.finding(z)))
             .collect();
         findings.sort_by(|a, b| {
             let by_size = || b.difference.value.abs().total_cmp(&a.difference.value.abs());

@@ -51,6 +51,7 @@ fn finding(finding: &Explained) -> v1::Finding {
     let kind = match finding.what {
         What::Value(..) => v1::finding::Kind::Value,
         What::Wait(_) => v1::finding::Kind::Wait,
+        What::Frame(_) => v1::finding::Kind::Frame,
         What::Place(
             Place::Call { .. }
             | Place::Function(_)

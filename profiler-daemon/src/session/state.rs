@@ -364,7 +364,7 @@ impl Session {
             ..Times::default()
         };
         let of_explain = if self.explains() {
-            Times::WAITS_IN_SPANS
+            Times::IN_SPANS.or(Times::WAITS_IN_SPANS)
         } else {
             Times::default()
         };

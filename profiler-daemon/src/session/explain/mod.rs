@@ -9,24 +9,32 @@
 //! | `candidates` | what may separate slow calls from others, before anything is attached |
 //! | `statement` | a finding in words, and as the next step of the scope |
 //! | `waits` | what calls waited for, and who ended it |
+//! | `samples` | where calls were sampled |
+//! | `probed` | of which functions a step can be made |
 
 pub mod candidates;
+pub mod probed;
+mod samples;
 mod statement;
 mod waits;
 
 use std::collections::{HashMap, HashSet};
 
-use profiler_common::{limits::MAX_JOINED, probe::ProbeId, record::SpanEnd};
+use profiler_common::{
+    limits::MAX_JOINED,
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef},
+};
 
 pub use self::waits::WaitPlace;
-use self::waits::WaitsOfCalls;
+use self::{probed::Probed, samples::SamplesOfCalls, waits::WaitsOfCalls};
 use super::{
     calibrate::HitCosts, command::Capture, cost::monotonic_ns, prepare::PreparedStep, symbols::NamedWait,
     trace::TracedValue,
 };
 use crate::{
     aggregate::{
-        explain::{Call, Durations, Finding, Kind, Round, Share, Study},
+        explain::{About, Call, Durations, Finding, Kind, Round, Share, Study, Tree},
         interval::Estimate,
     },
     kernel::{Attachment, Engine, Gate, Gates, HitSpec, KernelError, LookSpec, ProbeSpec},
@@ -34,7 +42,7 @@ use crate::{
         scope::{Place, Scope},
         values::{Expression, Reading, Value},
     },
-    symbolize::Frame,
+    symbolize::{Frame, FrameId},
 };
 
 /// Branches that are looked at at a time: of the gates that all sessions share.
@@ -78,6 +86,8 @@ pub enum What {
     Place(Place),
     /// The time off the CPU there.
     Wait(WaitPlace),
+    /// Samples on the CPU in that function.
+    Frame(FrameId),
 }
 
 /// How a value is written in a condition.
@@ -106,6 +116,8 @@ pub struct PreparedExplain {
     pub places: Vec<PreparedPlace>,
     /// What is not looked at, and why.
     pub left_out: Vec<(String, String)>,
+    /// Tells of which functions a step can be made.
+    pub can_be_probed: probed::Check,
 }
 
 /// Where a feature is seen.
@@ -228,6 +240,8 @@ pub struct Explain {
     beyond_limit: u64,
     lost_inside: u64,
     waits: WaitsOfCalls,
+    samples: SamplesOfCalls,
+    probed: Probed,
     /// What it costs to reach a probe, if that could be measured.
     hit_costs: Option<HitCosts>,
     /// How often the places of turns that are over were reached, by the number of their feature.
@@ -267,6 +281,8 @@ impl Explain {
             beyond_limit: 0,
             lost_inside: 0,
             waits: WaitsOfCalls::default(),
+            samples: SamplesOfCalls::default(),
+            probed: Probed::new(prepared.can_be_probed),
             hit_costs,
             reached: HashMap::new(),
             study,
@@ -566,6 +582,13 @@ impl Explain {
         });
     }
 
+    /// Takes a sample of a thread on the CPU, at this stack, if it is in one of the calls.
+    pub fn take_sample(&mut self, tid: u32, ts_ns: u64, spans: &[SpanRef], stack: (&[FrameId], bool)) {
+        let probes = &self.probes;
+        let calls = spans.iter().filter(|span| probes.contains_key(&span.probe));
+        self.samples.take(tid, ts_ns, calls, stack);
+    }
+
     /// Takes the end of a call; with what was read where it began, if it is one that is looked at.
     pub fn take_call(&mut self, end: &SpanEnd, values: Option<&[TracedValue]>) {
         if !self.probes.contains_key(&end.probe) {
@@ -578,6 +601,7 @@ impl Explain {
         let call = (end.tid, end.sequence as u32);
         let inside = self.inside.remove(&call);
         let waits = self.waits.of_call(call, end.start_ns);
+        let samples = self.samples.of_call(call, end.start_ns);
         let Some(values) = values.filter(|_| end.flags & SpanEnd::REFUSED == 0) else {
             return;
         };
@@ -624,18 +648,22 @@ impl Explain {
             known,
             amounts: amounts.into(),
             waits,
+            samples,
         });
     }
 
     /// Calls of which it is not known how long what they called took, or they waited, by reason; and waits that are none
     /// of those that are told apart.
-    pub fn unknown(&self) -> [(&'static str, u64); 4] {
+    pub fn unknown(&self) -> [(&'static str, u64); 6] {
         let [full, forgotten] = self.waits.lost();
+        let [samples_forgotten, stacks_full] = self.samples.lost();
         [
             ("join_limit", self.beyond_limit),
             ("inside_lost", self.lost_inside),
             ("wait_places_full", full),
             ("waits_forgotten", forgotten),
+            ("samples_forgotten", samples_forgotten),
+            ("stacks_full", stacks_full),
         ]
     }
 
@@ -649,20 +677,27 @@ impl Explain {
         self.study.durations(is_slow)
     }
 
-    /// What separates slow calls from others, the surest first; with the number of things that could be judged.
+    /// What separates slow calls from others, the surest first; with the number of things that could be judged. `own` are
+    /// the names of the functions; `is_last` where nothing more comes.
     pub fn findings(
-        &self,
+        &mut self,
         engine: &Engine,
         scope: &Scope,
-        frames: &[Frame],
+        (frames, own): (&[Frame], &[String]),
+        is_last: bool,
         is_slow: impl Fn(u64) -> bool,
     ) -> (Vec<Explained>, usize) {
         let now = self.reached_now(engine, monotonic_ns());
         let kinds: Vec<Kind> = self.features.iter().map(|feature| feature.kind).collect();
-        let mut findings = self.study.findings(&kinds, is_slow);
+        let frame = |id: FrameId| frames.get(id.0 as usize);
+        let tree = Tree {
+            stacks: self.samples.stacks(),
+            is_own: &|id| frame(id).is_some_and(|frame| own.iter().any(|own| **own == *frame.function)),
+        };
+        let mut findings = self.study.findings(&kinds, &tree, is_slow);
         let judged = findings.len();
         // That others go the other way at a branch says the same once more.
-        let ways = |finding: &Finding| match self.features.get(finding.feature).map(|feature| &feature.what) {
+        let ways = |finding: &Finding| match self.what(finding.about) {
             Some(What::Place(Place::Branch { file, line, .. })) => Some((file.clone(), *line)),
             _ => None,
         };
@@ -671,17 +706,40 @@ impl Explain {
             .filter(|finding| finding.difference.low > 0.0)
             .filter_map(ways)
             .collect();
+        let is_of_frame = |finding: &Finding| matches!(finding.about, About::Frame(_));
+        let mut of_frames = findings.iter().filter(|finding| is_of_frame(finding));
+        let says_where = of_frames.any(|finding| finding.difference.low > 0.0);
         findings.retain(|finding| {
-            finding.difference.value >= 0.0 || ways(finding).is_none_or(|way| !said.contains(&way))
+            // Where slow calls have more of their samples, others have less.
+            let is_said = says_where && is_of_frame(finding);
+            finding.difference.value >= 0.0
+                || !is_said && ways(finding).is_none_or(|way| !said.contains(&way))
         });
+        let sure = findings.iter().filter(|finding| finding.difference.low > 0.0);
+        let asked = sure.filter_map(|finding| match finding.about {
+            About::Frame(id) => samples::function(frame(id)?),
+            About::Feature(_) => None,
+        });
+        self.probed.ask(asked, is_last);
         let explained = findings.into_iter().filter_map(|finding| {
-            let feature = self.features.get(finding.feature)?;
-            let (text, next) = match &feature.what {
-                What::Wait(place) => (self.waits.text(*place, finding.statement, frames), None),
-                what => statement::of(what, finding.statement, scope),
+            let (what, (text, next), cost) = match finding.about {
+                About::Frame(id) => {
+                    let frame = frame(id)?;
+                    let function = samples::function(frame).filter(|name| self.probed.can_be(name));
+                    let said = statement::of_frame(&frame.function, function, scope);
+                    (What::Frame(id), said, None)
+                }
+                About::Feature(number) => {
+                    let what = self.features.get(number)?.what.clone();
+                    let said = match &what {
+                        What::Wait(place) => (self.waits.text(*place, finding.statement, frames), None),
+                        what => statement::of(what, finding.statement, scope),
+                    };
+                    (what, said, self.step_cost(number, &now))
+                }
             };
             Some(Explained {
-                what: feature.what.clone(),
+                what,
                 text,
                 slow: finding.slow,
                 other: finding.other,
@@ -689,10 +747,17 @@ impl Explain {
                 means: finding.means,
                 // Of what the others do there is no reason to look at slow calls.
                 next: next.filter(|_| finding.difference.value > 0.0),
-                cost: self.step_cost(finding.feature, &now),
+                cost,
             })
         });
         (explained.collect(), judged)
+    }
+
+    fn what(&self, about: About) -> Option<&What> {
+        match about {
+            About::Feature(number) => self.features.get(number).map(|feature| &feature.what),
+            About::Frame(_) => None,
+        }
     }
 
     /// Things that are looked at.

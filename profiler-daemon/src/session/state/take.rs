@@ -11,6 +11,7 @@ use super::{
     },
     Session,
 };
+use crate::{kernel::Activity, symbolize::Grouping};
 
 /// What waits for the spans around it.
 pub(super) enum Inside {
@@ -78,9 +79,18 @@ impl Session {
                     tid,
                     ts_ns,
                     activity,
+                    spans,
+                    stacks,
+                    complete,
                     ..
                 } => {
                     if self.processes.iter().any(|process| process.pid() == *tgid) {
+                        if let Some(explain) = &mut self.explain
+                            && *activity == Activity::OnCpu
+                            && let Some(stack) = stacks.of(Grouping::Function)
+                        {
+                            explain.take_sample(*tid, *ts_ns, spans, (stack, *complete));
+                        }
                         let chains = self.chains.as_ref();
                         let chains = chains.map_or(&[][..], |chains| {
                             chains.of_sample((*tgid, *tid), *ts_ns, *activity)
