@@ -52,6 +52,8 @@ pub struct Call {
     pub amounts: Box<[f64]>,
     /// How long it waited for what, by the features of such; 0 for those that it has not. `None` where that is unknown.
     pub waits: Option<Box<[(usize, f64)]>>,
+    /// It made more calls than are recorded, most of them those that this feature is about, of the kind [`Kind::Many`].
+    pub many: Option<usize>,
     /// Samples that were taken in it on the CPU, by stack.
     pub samples: Box<[(NodeId, u32)]>,
 }
@@ -82,6 +84,8 @@ pub enum Kind {
     Wait,
     /// Which one it is.
     Choice,
+    /// That there are [so many](Call::many) of what the feature of this number times.
+    Many(usize),
 }
 
 /// What a finding is about.
@@ -235,6 +239,11 @@ impl Study {
         let mut columns = vec![Column::default(); kinds.len()];
         let waits = kinds.iter().enumerate().filter(|(_, kind)| **kind == Kind::Wait);
         let waits: Vec<usize> = waits.map(|(feature, _)| feature).collect();
+        let many = kinds.iter().enumerate().filter_map(|(feature, kind)| match kind {
+            Kind::Many(of) => Some((feature, *of)),
+            _ => None,
+        });
+        let many: Vec<(usize, usize)> = many.collect();
         for call in &self.calls {
             let Some(round) = usize::try_from(call.round)
                 .ok()
@@ -263,7 +272,13 @@ impl Study {
                 };
                 waits.iter().map(time_of)
             });
-            for (feature, value) in flags.chain(amounts).chain(waited) {
+            let often = many.iter().filter_map(|&(feature, of)| {
+                let timed = round.amounts.iter().position(|known| *known == of)?;
+                let is_timed = call.amounts.get(timed).is_some_and(|ns| !ns.is_nan());
+                let is_one = call.many == Some(feature);
+                (is_timed || call.many.is_some()).then(|| (feature, f64::from(u8::from(is_one))))
+            });
+            for (feature, value) in flags.chain(amounts).chain(waited).chain(often) {
                 if let Some(column) = columns.get_mut(feature).filter(|_| !value.is_nan()) {
                     let side = if slow { &mut column.slow } else { &mut column.other };
                     side.push(value);
@@ -332,7 +347,7 @@ impl Column {
     /// The statement that separates best, and on how many calls it was seen to; `None` where there are too few.
     fn judge(&self, kind: Kind) -> Option<(Statement, Share, Share)> {
         let few = |side: &[f64]| (side.len() as u64) < FEW_CALLS;
-        if kind == Kind::Flag {
+        if matches!(kind, Kind::Flag | Kind::Many(_)) {
             if few(&self.slow) || few(&self.other) {
                 return None;
             }

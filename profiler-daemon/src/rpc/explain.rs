@@ -49,6 +49,7 @@ fn side(side: Durations) -> v1::CallsOfSide {
 
 fn finding(finding: &Explained) -> v1::Finding {
     let kind = match finding.what {
+        What::Many(_) => v1::finding::Kind::Call,
         What::Value(..) => v1::finding::Kind::Value,
         What::Wait(_) => v1::finding::Kind::Wait,
         What::Frame(_) => v1::finding::Kind::Frame,

@@ -202,6 +202,43 @@ fn a_reason_two_calls_down_is_found_by_its_samples() {
     assert_eq!(target.finish().status, Some(0));
 }
 
+#[test]
+#[ignore = "needs root"]
+fn more_calls_than_are_timed_are_a_reason() {
+    let service = Service::start();
+    let mut target = Fixture::start("deep", &spec("deep").args);
+    target.prefer();
+    let session = explain(&service, target.pid(), "often[> 1500us]").unwrap();
+    let watching = service
+        .handle
+        .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
+    let mut pictures = service.runtime.block_on(watching).unwrap();
+    let truth = target.run();
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    for finding in picture.findings.iter().take(5) {
+        println!("{}: {:?} against {:?}", finding.text, finding.slow, finding.other);
+    }
+    assert_eq!(target.finish().status, Some(0));
+    if session.perf_links {
+        return;
+    }
+    let source = include_str!("../fixtures/engine/deep.c");
+    let step = source.lines().position(|line| line.contains("/* the step */"));
+    let place = format!("step@deep.c:{}", step.unwrap() + 1);
+    let many = find(&picture, "more than 63 calls");
+    assert_eq!(many.text, format!("more than 63 calls, most of them {place}"));
+    let next = many.next.as_deref();
+    assert_eq!(next, Some(format!("often[> 1.5ms]/{place}").as_str()));
+    // As often as bottom was called.
+    let slow = truth["bottom"].calls;
+    println!("{slow} calls made many: {many:?}, {:?}", picture.lost);
+    assert_eq!(many.slow.have + many.other.have, slow);
+    assert_eq!(picture.lost["join_limit"], slow);
+    let certain = if small_scale() { 0.3 } else { 0.8 };
+    assert!(many.difference.low > certain, "{many:?}");
+}
+
 /// The number of the source line of `reasons` that has this comment.
 fn reason_line(comment: &str) -> usize {
     let source = include_str!("../fixtures/engine/reasons.c");

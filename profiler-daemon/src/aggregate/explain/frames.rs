@@ -184,6 +184,7 @@ mod tests {
             known: 0,
             amounts: [].into(),
             waits: None,
+            many: None,
             samples: samples.into(),
         }
     }

@@ -34,6 +34,7 @@ fn study(calls: impl IntoIterator<Item = (bool, bool, f64)>) -> Study {
             known: u32::MAX,
             amounts: [amount].into(),
             waits: None,
+            many: None,
             samples: Box::default(),
         });
     }
@@ -100,6 +101,7 @@ fn what_was_not_looked_for_is_not_taken_for_absent() {
             known: u32::MAX,
             amounts: [].into(),
             waits: None,
+            many: None,
             samples: Box::default(),
         });
     }
@@ -126,6 +128,7 @@ fn what_cannot_happen_in_a_call_is_not_held_against_it() {
             known: u32::from(slow || call % 4 == 1),
             amounts: [].into(),
             waits: None,
+            many: None,
             samples: Box::default(),
         });
     }
@@ -182,6 +185,7 @@ fn chance_is_not_taken_for_a_reason() {
                 known: u32::MAX,
                 amounts: (0..8).map(|_| random.below(100) as f64).collect(),
                 waits: None,
+                many: None,
                 samples: Box::default(),
             });
         }
@@ -239,6 +243,7 @@ fn a_wait_that_some_calls_have_is_none_of_the_others() {
             amounts: Box::new([]),
             // Of the last ones it is not known.
             waits: (call < 300).then_some(waited),
+            many: None,
             samples: Box::default(),
         });
     }
@@ -252,4 +257,36 @@ fn a_wait_that_some_calls_have_is_none_of_the_others() {
     assert_eq!((first.slow.of, first.other.of), (37, 112));
     assert_eq!(first.means, Some((8e6, 0.0)));
     assert!(first.certain() > 0.8);
+}
+
+#[test]
+fn more_calls_than_are_recorded_are_a_reason_themselves() {
+    let mut study = Study::default();
+    let round = study.begin(Round {
+        flags: Vec::new(),
+        amounts: vec![0],
+    });
+    for call in 0..400 {
+        let slow = call % 4 == 0;
+        study.add(Call {
+            duration_ns: if slow { SLOW_NS } else { 1 },
+            round,
+            happened: 0,
+            known: 0,
+            amounts: [if slow { f64::NAN } else { 10.0 }].into(),
+            waits: None,
+            many: slow.then_some(1),
+            samples: Box::default(),
+        });
+    }
+    let findings = findings(&study, &[Kind::Time, Kind::Many(0)], is_slow);
+    let [found] = &findings[..] else {
+        panic!("{findings:?}");
+    };
+    assert_eq!(
+        (found.about, found.statement),
+        (About::Feature(1), Statement::Happened)
+    );
+    assert_eq!(found.slow, Share { have: 100, of: 100 });
+    assert_eq!(found.other, Share { have: 0, of: 300 });
 }

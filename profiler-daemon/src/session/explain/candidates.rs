@@ -146,7 +146,7 @@ pub fn capture(subjects: &[Subject<'_>]) -> Result<(Capture, Vec<Feature>), Sess
     }
     let expressions = features.iter().filter_map(|feature| match &feature.what {
         What::Value(expression, _) => Some(expression.clone()),
-        What::Place(_) | What::Wait(_) | What::Frame(_) => None,
+        What::Place(_) | What::Wait(_) | What::Many(_) | What::Frame(_) => None,
     });
     let capture = Capture {
         print: expressions.collect::<Vec<Expression>>(),

@@ -86,6 +86,8 @@ pub enum What {
     Place(Place),
     /// The time off the CPU there.
     Wait(WaitPlace),
+    /// More calls than are recorded, most of them at that line.
+    Many(Place),
     /// Samples on the CPU in that function.
     Frame(FrameId),
 }
@@ -208,8 +210,8 @@ struct Turn {
     /// Of each function, by its probe, the flags that are in it and the amounts that are not.
     seen: HashMap<ProbeId, (u32, Vec<usize>)>,
     round: u32,
-    /// Amounts of the round.
-    amounts: usize,
+    /// The features of the round's amounts.
+    amounts: Vec<usize>,
     /// All is attached that there is.
     is_all: bool,
     /// Calls that began before were not looked at in full. None are yet if it is `None`.
@@ -409,7 +411,7 @@ impl Explain {
             turn.seen.insert(probe, (flags, elsewhere));
         }
         turn.is_all = chosen.len() == self.places.len();
-        turn.amounts = round.amounts.len();
+        turn.amounts.clone_from(&round.amounts);
         turn.round = self.study.begin(round);
         let now_ns = monotonic_ns();
         turn.attach_ns = now_ns.saturating_sub(began_ns);
@@ -608,7 +610,7 @@ impl Explain {
         let inside = inside.unwrap_or_default();
         let mut amounts: Vec<f64> = values.iter().map(|value| number(&value.reading)).collect();
         amounts.resize(self.values, f64::NAN);
-        let (mut round, mut happened, mut known) = (self.bare_round, 0, 0);
+        let (mut round, mut happened, mut known, mut many) = (self.bare_round, 0, 0, None);
         let in_full = self
             .turn
             .since_ns
@@ -625,7 +627,10 @@ impl Explain {
             let all_known = !beyond_limit && end.inside() as usize == inside.len();
             self.beyond_limit += u64::from(beyond_limit);
             self.lost_inside += u64::from(!beyond_limit && !all_known);
-            amounts.resize(self.turn.amounts, if all_known { 0.0 } else { f64::NAN });
+            if beyond_limit {
+                many = self.mostly_called(&inside);
+            }
+            amounts.resize(self.turn.amounts.len(), if all_known { 0.0 } else { f64::NAN });
             for (amount, duration_ns) in inside {
                 if let Some(sum) = amounts.get_mut(amount) {
                     *sum += if duration_ns == UNKNOWN_NS {
@@ -648,8 +653,30 @@ impl Explain {
             known,
             amounts: amounts.into(),
             waits,
+            many,
             samples,
         });
+    }
+
+    /// The feature of more calls than are recorded at the place that most of the recorded ones were made at, if there is one.
+    fn mostly_called(&mut self, inside: &[(usize, u64)]) -> Option<usize> {
+        let count_of = |amount: usize| inside.iter().filter(|(other, _)| *other == amount).count();
+        let most = inside.iter().map(|(amount, _)| *amount);
+        let most = most.max_by_key(|amount| count_of(*amount))?;
+        if 2 * count_of(most) <= inside.len() {
+            return None;
+        }
+        let timed = *self.turn.amounts.get(most)?;
+        let kind = Kind::Many(timed);
+        if let Some(known) = self.features.iter().position(|feature| feature.kind == kind) {
+            return Some(known);
+        }
+        let What::Place(place) = &self.features.get(timed)?.what else {
+            return None;
+        };
+        let what = What::Many(place.clone());
+        self.features.push(Feature { what, kind });
+        Some(self.features.len() - 1)
     }
 
     /// Calls of which it is not known how long what they called took, or they waited, by reason; and waits that are none

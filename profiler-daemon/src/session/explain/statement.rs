@@ -1,6 +1,6 @@
 //! A finding in words of a scope, and the scope that looks only at such calls.
 
-use profiler_common::values;
+use profiler_common::{limits::MAX_JOINED, values};
 
 use super::{Constants, What};
 use crate::{
@@ -33,6 +33,20 @@ pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<S
                 last.conditions.push(condition);
             }
             (text, Some(next.to_string()))
+        }
+        What::Many(place) => {
+            let step = Step {
+                place: place.clone(),
+                predicates: Vec::new(),
+                conditions: Vec::new(),
+            };
+            let mut next = scope.clone();
+            next.steps.push(step);
+            let is_scope = next.steps.len() <= MAX_STEPS;
+            (
+                format!("more than {} calls, most of them {place}", MAX_JOINED - 1),
+                is_scope.then(|| next.to_string()),
+            )
         }
         // It says who ended it too: see `waits`. Frames have names: see `of_frame`.
         What::Wait(_) | What::Frame(_) => (String::new(), None),
@@ -195,6 +209,21 @@ mod tests {
             let parsed = scope::parse(next).unwrap();
             assert_eq!(parsed.to_string(), next);
         }
+    }
+
+    #[test]
+    fn many_calls_lead_to_them() {
+        let What::Place(place) = place("recv@main.c:12") else {
+            unreachable!();
+        };
+        let (text, next) = said(&What::Many(place), Statement::Happened);
+        assert_eq!(
+            (text.as_str(), next.as_deref()),
+            (
+                "more than 63 calls, most of them recv@main.c:12",
+                Some("f[>= p95]/recv@main.c:12")
+            )
+        );
     }
 
     #[test]
