@@ -49,7 +49,6 @@ fn side(side: Durations) -> v1::CallsOfSide {
 
 fn finding(finding: &Explained) -> v1::Finding {
     let kind = match finding.what {
-        What::Many(_) => v1::finding::Kind::Call,
         What::Value(..) => v1::finding::Kind::Value,
         What::Wait(_) => v1::finding::Kind::Wait,
         What::Frame(_) => v1::finding::Kind::Frame,
@@ -59,7 +58,8 @@ fn finding(finding: &Explained) -> v1::Finding {
             | Place::Inlined(_)
             | Place::SystemCall(_)
             | Place::KernelFunction(_),
-        ) => v1::finding::Kind::Call,
+        )
+        | What::Many(_) => v1::finding::Kind::Call,
         What::Place(
             Place::Branch { .. } | Place::Line { .. } | Place::Address { .. } | Place::Tracepoint { .. },
         ) => v1::finding::Kind::Branch,
