@@ -14,7 +14,7 @@ pub struct HitSlot {
     /// The probe's current id; what is not of it is of an earlier use.
     pub id: ProbeId,
     /// The first of the probe's read plans: those that a hit has to pass, then those whose values are recorded, then
-    /// those whose values are where the span returns.
+    /// those whose values are where the span returns, then those that it has to pass there.
     pub first_plan: u32,
     /// Plans that a hit has to pass: each requires something of a value.
     pub required: u32,
@@ -47,6 +47,10 @@ pub struct HitSlot {
     pub followed: u32,
     /// The process whose threads count, where the kernel runs the program for all: at its own places.
     pub tgid: u32,
+    /// Plans that a span has to pass where it returns, to count.
+    pub decided: u32,
+    /// Always 0.
+    pub zero: u32,
 }
 
 impl HitSlot {
@@ -56,10 +60,10 @@ impl HitSlot {
     pub const STACK: u32 = 2;
 }
 
-assert_layout!(HitSlot, size 96,
+assert_layout!(HitSlot, size 104,
     id at 0, first_plan at 4, required at 8, values at 12, interval_ns at 16, next_ns at 24, rejected at 32,
     limited at 40, no_state at 48, ring_full at 56, disturbed at 64, page_offset at 72, flags at 76,
-    branch at 80, opens at 84, followed at 88, tgid at 92);
+    branch at 80, opens at 84, followed at 88, tgid at 92, decided at 96, zero at 100);
 
 /// How far hits may run ahead of their limit: as many as come at it in a tenth of a second are recorded at once.
 pub const BURST_NS: u64 = 100_000_000;

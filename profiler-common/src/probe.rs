@@ -112,12 +112,16 @@ pub struct ProbeSlot {
     pub threshold_ns: u64,
     /// The slot's current id; spans of another id are of an earlier use.
     pub id: ProbeId,
-    /// [`ProbeSlot::JOINED`], [`ProbeSlot::LOOKS`], [`ProbeSlot::FOLLOWS`].
+    /// [`ProbeSlot::JOINED`], [`ProbeSlot::LOOKS`], [`ProbeSlot::FOLLOWS`], [`ProbeSlot::DECIDES`].
     pub flags: u32,
     /// Calls or hits while the gate of the step before was closed; they are nothing else's.
     pub outside: u64,
     /// Spans and hits that were too many in one span to wait for its duration.
     pub join_limit: u64,
+    /// Spans that did not return what is asked.
+    pub refused: u64,
+    /// Spans of which it is not known what they returned, where that is asked.
+    pub undecided: u64,
     /// `CLOCK_MONOTONIC`: the gate that it requires is of spans that began later.
     pub gate_since_ns: u64,
     /// The gate that has to be open: one bit; 0 for none.
@@ -136,12 +140,14 @@ impl ProbeSlot {
     pub const LOOKS: u32 = 2;
     /// Where its spans return, values are read that are found by what they return.
     pub const FOLLOWS: u32 = 4;
+    /// Its spans count only if they return what is asked, which is decided where they do.
+    pub const DECIDES: u32 = 8;
 }
 
-assert_layout!(ProbeSlot, size 608,
+assert_layout!(ProbeSlot, size 624,
     entries at 0, abandoned at 8, too_deep at 16, unmatched at 24, no_state at 32, no_page at 40,
-    threshold_ns at 48, id at 56, flags at 60, outside at 64, join_limit at 72, gate_since_ns at 80, requires at 88,
-    opens at 92, pages at 96);
+    threshold_ns at 48, id at 56, flags at 60, outside at 64, join_limit at 72, refused at 80, undecided at 88,
+    gate_since_ns at 96, requires at 104, opens at 108, pages at 112);
 
 #[cfg(test)]
 mod tests {

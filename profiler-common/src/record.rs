@@ -226,7 +226,7 @@ assert_layout!(SpanRef, size 24, probe at 0, gates at 4, sequence at 8, start_ns
 pub struct SpanEnd {
     /// [`SPAN_END`].
     pub kind: u32,
-    /// [`SpanEnd::ABANDONED`], [`SpanEnd::SLOW`], [`SpanEnd::JOINED`], [`SpanEnd::RETURNED`], and [`SpanEnd::inside`].
+    /// [`SpanEnd::ABANDONED`] and others, and [`SpanEnd::inside`].
     pub flags: u32,
     /// The process.
     pub tgid: u32,
@@ -261,6 +261,10 @@ impl SpanEnd {
     pub const JOINED: u32 = 4;
     /// Its end was seen where it returned, and not where it jumped to another function.
     pub const RETURNED: u32 = 8;
+    /// It did not return what is asked, and counts for nothing.
+    pub const REFUSED: u32 = 16;
+    /// With [`SpanEnd::REFUSED`]: what it returned is not known.
+    pub const UNDECIDED: u32 = 32;
     /// Place of [`SpanEnd::inside`] in the flags.
     pub const INSIDE_SHIFT: u32 = 8;
 

@@ -93,6 +93,7 @@ impl Bench {
             by: Grouping::Function,
             times: Some(FlameTimes::Both),
             waits: true,
+            unique: false,
             over: Over::Start,
             difference: false,
         };

@@ -51,6 +51,42 @@ fn instances_of_gcc_can_be_timed() {
 }
 
 #[test]
+fn the_table_of_a_switch_is_read() {
+    for (compiler, flag) in [("gcc", "-fPIE"), ("clang-14", "-fPIE")] {
+        if Command::new(compiler).arg("--version").output().is_err() {
+            continue;
+        }
+        for level in ["-O1", "-O2"] {
+            let flags = [level, "-g", "-fcf-protection=none", "-w", flag];
+            let fixture = compile(compiler, "../engine/switched.c", &flags);
+            for (name, count) in [("chosen", 1), ("beside", 2)] {
+                let found = find(&fixture, name);
+                let by_table = found
+                    .left_out
+                    .iter()
+                    .filter(|one| one.reason == Reason::JumpsByTable);
+                println!("{compiler} {level} {name}: {:?}", found.left_out);
+                assert_eq!(by_table.count(), 0, "{compiler} {level} {name}");
+                if compiler == "gcc" {
+                    assert_eq!(
+                        found.instances.len(),
+                        count,
+                        "{level} {name}: {:?}",
+                        found.left_out
+                    );
+                }
+            }
+        }
+        // A form that is not known.
+        let flags = ["-O2", "-g", "-fcf-protection=none", "-w", "-fno-pie", "-no-pie"];
+        let fixture = compile(compiler, "../engine/switched.c", &flags);
+        let found = find(&fixture, "chosen");
+        assert_eq!(found.instances, [], "{compiler}");
+        assert_eq!(found.left_out[0].reason, Reason::JumpsByTable, "{compiler}");
+    }
+}
+
+#[test]
 fn copies_of_an_unrolled_loop_are_one_instance_and_left_out() {
     let fixture = build("gcc", "-O3");
     let reasons: Vec<Reason> = find(&fixture, "unrolled")

@@ -17,7 +17,7 @@ use profiler_common::{
     hit::{BURST_NS, HitHeader, HitSlot, MAX_HIT_BYTES, MAX_READ_PLANS, ValueHeader},
     limits::MAX_PROBES,
     probe::{Cookie, ProbeId, ProbeSlot},
-    record::HIT,
+    record::{HIT, SpanEnd},
     thread::OpenSpan,
     values::{MAX_BYTES, MAX_INSTRUCTIONS, MAX_VALUES, OUTPUT_BYTES, Outcome, ReadPlan, State, Thread, step},
 };
@@ -26,7 +26,7 @@ use crate::{
     atomic,
     emit::{BPF_RB_NO_WAKEUP, Fill},
     gate, hit_stack, limit,
-    maps::{self, HITS, READ_PLANS, READINGS, RING},
+    maps::{self, HITS, PLACE_READING, READ_PLANS, READINGS, RING},
     plain::set,
     registers::Registers,
     span, task,
@@ -354,6 +354,45 @@ pub unsafe fn follow(ctx: *mut c_void, span: *const OpenSpan) {
         read(reading, first, first.wrapping_add((*slot).followed), true);
         write_header(reading, probe, bpf_ktime_get_ns());
         send(reading);
+    }
+}
+
+/// What keeps a span that is about to end from counting, because of what it returns: flags of its end, 0 where it does count.
+///
+/// # Safety
+/// `ctx` is the program's own, its registers those that the span returns with, or null where they do not hold that; `span` is
+/// a live map value.
+#[inline(never)]
+pub unsafe fn decide(ctx: *mut c_void, span: *const OpenSpan) -> u32 {
+    const UNDECIDED: u32 = SpanEnd::REFUSED | SpanEnd::UNDECIDED;
+    // SAFETY: the caller's.
+    let (probe, is_of_kernel) = unsafe { ((*span).probe, span::is_of_kernel(span)) };
+    let Some(slot) = HITS.get_ptr_mut(probe.index() & (MAX_PROBES - 1)) else {
+        return UNDECIDED;
+    };
+    // A function of the kernel may return in the middle of a program of the thread.
+    let reading = if is_of_kernel {
+        PLACE_READING.get_ptr_mut(0).unwrap_or(ptr::null_mut())
+    } else {
+        reading()
+    };
+    // SAFETY: live map values.
+    unsafe {
+        if ctx.is_null() || reading.is_null() || (*slot).id != probe {
+            return UNDECIDED;
+        }
+        begin(reading, Registers::new(ctx));
+        let before = (*slot).required.wrapping_add((*slot).values);
+        let first = (*slot)
+            .first_plan
+            .wrapping_add(before)
+            .wrapping_add((*slot).followed);
+        read(reading, first, first.wrapping_add((*slot).decided), false);
+        if (*reading).rejected == 0 {
+            0
+        } else {
+            SpanEnd::REFUSED
+        }
     }
 }
 

@@ -265,6 +265,10 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
         // What sampling took is not the call's; and sampled calls must not seem slow for being sampled.
         let sampling_ns = (&raw const (*span).sampling_ns).read_volatile();
         let duration_ns = end_ns.wrapping_sub((*span).start_ns).saturating_sub(sampling_ns);
+        if (*slot).flags & ProbeSlot::DECIDES != 0 && is_refused(ctx, slot, span, duration_ns) {
+            set_busy(state, false);
+            return;
+        }
         histogram::record(slot, duration_ns);
         if !is_told(span, slot, duration_ns) {
             set_busy(state, false);
@@ -288,6 +292,38 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
             ctx,
         );
         set_busy(state, false);
+    }
+}
+
+/// Whether a span that has just ended does not count, as it has not returned what is asked. Then that is counted, and told
+/// where something waits for its end.
+#[inline(never)]
+unsafe fn is_refused(
+    ctx: *mut c_void,
+    slot: *mut ProbeSlot,
+    span: *const OpenSpan,
+    duration_ns: u64,
+) -> bool {
+    // SAFETY: the caller's: its own context or null, and live map values.
+    unsafe {
+        let refused = hit::decide(ctx, span);
+        if refused == 0 {
+            return false;
+        }
+        let counter = if refused & SpanEnd::UNDECIDED == 0 {
+            &raw mut (*slot).refused
+        } else {
+            &raw mut (*slot).undecided
+        };
+        atomic::add(counter, 1);
+        let hits = (&raw const (*span).hits).read_volatile();
+        if hits > 0 {
+            let joined = (*span).flags & OpenSpan::JOINED != 0;
+            let joined = if joined { SpanEnd::JOINED } else { 0 };
+            let end_ns = (*span).start_ns.wrapping_add(duration_ns);
+            emit::span_end(span, u32::from(hits), end_ns, refused | joined, ctx);
+        }
+        true
     }
 }
 

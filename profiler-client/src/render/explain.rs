@@ -65,7 +65,7 @@ pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> Vec<Lin
         lines.push(Line::of(
             Style::Plain,
             format!(
-                "none of {} branches, calls, values and waits tells slow calls from others",
+                "none of {} branches, calls, values, waits and functions tells slow calls from others",
                 explained.judged
             ),
         ));

@@ -55,6 +55,7 @@ fn finding(finding: &v1::Finding) -> Value {
         v1::finding::Kind::Branch => "branch",
         v1::finding::Kind::Call => "call",
         v1::finding::Kind::Wait => "wait",
+        v1::finding::Kind::Frame => "frame",
         v1::finding::Kind::Value | v1::finding::Kind::Unspecified => "value",
     };
     let mut object = json!({

@@ -820,10 +820,13 @@ fn what_is_not_returned_in_general_registers_says_so() {
             &["trace", "-p", &number, "get_nothing[return < 0]"],
             "a condition at get_nothing: the function returns nothing",
         ),
-        (&["latency", "-p", &number, "get_int[return < 0]"], "by `trace`"),
         (
-            &["trace", "-p", &number, "main[return < 0]/get_int"],
-            "at the last step only",
+            &["waits", "-p", &number, "get_int[return < 0]"],
+            "not known while they wait",
+        ),
+        (
+            &["flame", "-p", &number, "get_int[return < 0]", "--diff"],
+            "a predicate on a duration",
         ),
     ] {
         let ended = run(through(&daemon.socket, arguments));

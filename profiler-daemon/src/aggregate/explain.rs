@@ -5,10 +5,16 @@
 //! chosen on every second call and judged on the others, so that it is not judged by what it was fitted to.
 //!
 //! How well a statement separates is the difference of two shares: that of slow calls of which it is true, less that of
-//! the others. Its interval is so wide that of all statements together one in twenty is outside of its own by chance
+//! the others. Of a frame that samples were taken in, it is the share of slow calls' samples less that of the others', with the
+//! call as what is observed. Its interval is so wide that of all statements together one in twenty is outside of its own by chance
 //! (Bonferroni's correction), for many are looked at.
 
+mod frames;
+
+pub use frames::Tree;
+
 use super::{
+    calltree::{FrameId, NodeId},
     interval::{Estimate, difference, wilson},
     reservoir::Random,
 };
@@ -46,6 +52,10 @@ pub struct Call {
     pub amounts: Box<[f64]>,
     /// How long it waited for what, by the features of such; 0 for those that it has not. `None` where that is unknown.
     pub waits: Option<Box<[(usize, f64)]>>,
+    /// It made more calls than are recorded, most of them those that this feature is about, of the kind [`Kind::Many`].
+    pub many: Option<usize>,
+    /// Samples that were taken in it on the CPU, by stack.
+    pub samples: Box<[(NodeId, u32)]>,
 }
 
 /// What a statement says of a call.
@@ -74,9 +84,20 @@ pub enum Kind {
     Wait,
     /// Which one it is.
     Choice,
+    /// That there are [so many](Call::many) of what the feature of this number times.
+    Many(usize),
 }
 
-/// Calls of one side that a statement was judged on.
+/// What a finding is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum About {
+    /// A feature, by its number.
+    Feature(usize),
+    /// A function that samples were taken in.
+    Frame(FrameId),
+}
+
+/// Calls of one side that a statement was judged on; samples, about a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Share {
     /// Of which it is true.
@@ -97,8 +118,8 @@ pub struct Durations {
 /// How well a feature separates slow calls from others.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finding {
-    /// Which one.
-    pub feature: usize,
+    /// What it is about.
+    pub about: About,
     /// The statement that separates best.
     pub statement: Statement,
     /// Slow calls.
@@ -181,10 +202,11 @@ impl Study {
         sides
     }
 
-    /// What separates calls that are slow from others, what does so most surely first. Features about which there are
-    /// too few calls are left out.
+    /// What separates calls that are slow from others, what does so most surely first. Features and frames about which
+    /// there are too few calls are left out. The stacks of samples are those of `tree`.
     #[must_use]
-    pub fn findings(&self, kinds: &[Kind], is_slow: impl Fn(u64) -> bool) -> Vec<Finding> {
+    pub fn findings(&self, kinds: &[Kind], tree: &Tree<'_>, is_slow: impl Fn(u64) -> bool) -> Vec<Finding> {
+        let frames = tree.frames(&self.calls, &is_slow);
         let columns = self.columns(kinds, is_slow);
         let judged: Vec<_> = columns
             .iter()
@@ -192,11 +214,11 @@ impl Study {
             .enumerate()
             .filter_map(|(feature, (column, kind))| Some((feature, column, column.judge(*kind)?)))
             .collect();
-        let z = normal_quantile(ALPHA / judged.len().max(1) as f64);
+        let z = normal_quantile(ALPHA / (judged.len() + frames.len()).max(1) as f64);
         let mut findings: Vec<Finding> = judged
             .into_iter()
             .map(|(feature, column, (statement, slow, other))| Finding {
-                feature,
+                about: About::Feature(feature),
                 statement,
                 slow,
                 other,
@@ -204,6 +226,7 @@ impl Study {
                 means: matches!(kinds.get(feature), Some(Kind::Amount | Kind::Time | Kind::Wait))
                     .then(|| column.means()),
             })
+            .chain(frames.into_iter().filter_map(|frame| frame.finding(z)))
             .collect();
         findings.sort_by(|a, b| {
             let by_size = || b.difference.value.abs().total_cmp(&a.difference.value.abs());
@@ -216,6 +239,11 @@ impl Study {
         let mut columns = vec![Column::default(); kinds.len()];
         let waits = kinds.iter().enumerate().filter(|(_, kind)| **kind == Kind::Wait);
         let waits: Vec<usize> = waits.map(|(feature, _)| feature).collect();
+        let many = kinds.iter().enumerate().filter_map(|(feature, kind)| match kind {
+            Kind::Many(of) => Some((feature, *of)),
+            _ => None,
+        });
+        let many: Vec<(usize, usize)> = many.collect();
         for call in &self.calls {
             let Some(round) = usize::try_from(call.round)
                 .ok()
@@ -244,7 +272,13 @@ impl Study {
                 };
                 waits.iter().map(time_of)
             });
-            for (feature, value) in flags.chain(amounts).chain(waited) {
+            let often = many.iter().filter_map(|&(feature, of)| {
+                let timed = round.amounts.iter().position(|known| *known == of)?;
+                let is_timed = call.amounts.get(timed).is_some_and(|ns| !ns.is_nan());
+                let is_one = call.many == Some(feature);
+                (is_timed || call.many.is_some()).then(|| (feature, f64::from(u8::from(is_one))))
+            });
+            for (feature, value) in flags.chain(amounts).chain(waited).chain(often) {
                 if let Some(column) = columns.get_mut(feature).filter(|_| !value.is_nan()) {
                     let side = if slow { &mut column.slow } else { &mut column.other };
                     side.push(value);
@@ -313,7 +347,7 @@ impl Column {
     /// The statement that separates best, and on how many calls it was seen to; `None` where there are too few.
     fn judge(&self, kind: Kind) -> Option<(Statement, Share, Share)> {
         let few = |side: &[f64]| (side.len() as u64) < FEW_CALLS;
-        if kind == Kind::Flag {
+        if matches!(kind, Kind::Flag | Kind::Many(_)) {
             if few(&self.slow) || few(&self.other) {
                 return None;
             }

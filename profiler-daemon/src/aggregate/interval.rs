@@ -51,6 +51,12 @@ impl Shares {
     /// variance itself is estimated.
     #[must_use]
     pub fn estimate(&self) -> Option<Estimate> {
+        self.estimate_at(Z)
+    }
+
+    /// As [`Self::estimate`], so wide that it misses as often as this quantile of the normal distribution says.
+    #[must_use]
+    pub fn estimate_at(&self, z: f64) -> Option<Estimate> {
         if self.all <= 0.0 {
             return None;
         }
@@ -65,7 +71,7 @@ impl Shares {
                 high: 1.0,
             });
         }
-        let t = student_t(effective - 1.0);
+        let t = student_t(z, effective - 1.0);
         let rarely_in = self.seen < FEW_SPANS;
         let rarely_out = self.spans - self.full < FEW_SPANS;
         let observations = if rarely_in || rarely_out {
@@ -106,13 +112,14 @@ pub(super) fn wilson(p: f64, n: f64, z: f64) -> (f64, f64) {
     ((middle - half).clamp(0.0, p), (middle + half).clamp(p, 1.0))
 }
 
-/// Two-sided 95% of Student's t (Abramowitz and Stegun 26.7.5), within 4% from 2 degrees of freedom.
-fn student_t(degrees: f64) -> f64 {
+/// The quantile of Student's t that is as rare as this one of the normal distribution (Abramowitz and Stegun 26.7.5), of 95%
+/// within 4% from 2 degrees of freedom.
+fn student_t(z: f64, degrees: f64) -> f64 {
     let v = degrees.max(0.5);
-    let (z3, z5, z7) = (Z.powi(3), Z.powi(5), Z.powi(7));
-    Z + (z3 + Z) / (4.0 * v)
-        + (5.0 * z5 + 16.0 * z3 + 3.0 * Z) / (96.0 * v.powi(2))
-        + (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * Z) / (384.0 * v.powi(3))
+    let (z3, z5, z7) = (z.powi(3), z.powi(5), z.powi(7));
+    z + (z3 + z) / (4.0 * v)
+        + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * v.powi(2))
+        + (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * z) / (384.0 * v.powi(3))
 }
 
 #[cfg(test)]
@@ -123,9 +130,9 @@ mod tests {
     fn t_agrees_with_the_tables() {
         for (degrees, table, within) in [(2.0, 4.303, 0.15), (5.0, 2.571, 0.01), (30.0, 2.042, 0.001)] {
             assert!(
-                (student_t(degrees) - table).abs() < within,
+                (student_t(Z, degrees) - table).abs() < within,
                 "{degrees}: {}",
-                student_t(degrees)
+                student_t(Z, degrees)
             );
         }
     }

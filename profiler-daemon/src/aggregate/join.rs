@@ -219,6 +219,10 @@ impl Joiner {
             self.elsewhere[Reason::Abandoned as usize] += pending.samples;
             return None;
         }
+        if end.flags & SpanEnd::REFUSED != 0 {
+            self.elsewhere[Reason::NoSpan as usize] += pending.samples;
+            return None;
+        }
         let stacks = pending.stacks.into_sums();
         Some(Ended {
             end_ns: end.end_ns,

@@ -37,7 +37,7 @@ struct Waiting<T> {
 /// What became of what is not given out, by weight.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Dropped {
-    /// A span around it has another duration than was asked for.
+    /// A span around it has another duration than was asked for, or returned something else.
     pub outside: u64,
     /// A span around it was abandoned, and so has no duration.
     pub abandoned: u64,
@@ -173,7 +173,8 @@ impl<T> Path<T> {
             return Vec::new();
         }
         let bucket = bucket_of(end.end_ns.saturating_sub(end.start_ns));
-        if band.is_some_and(|band| !band.contains(bucket)) {
+        let is_refused = end.flags & SpanEnd::REFUSED != 0;
+        if is_refused || band.is_some_and(|band| !band.contains(bucket)) {
             self.dropped.outside += count;
             return Vec::new();
         }

@@ -33,6 +33,8 @@ pub struct ScopeAggregate {
     config: AgeConfig,
     tree: CallTree,
     joiner: Option<Joiner>,
+    /// As of [`Nesting::by_return`].
+    by_return: bool,
     /// What waits for spans around the step that divides.
     path: Path<Ended>,
     predicates: Vec<Predicate>,
@@ -53,6 +55,8 @@ pub struct Nesting {
     /// The steps with spans before the one that divides, outermost first: their probes, and whether they ask for a
     /// duration; and that one itself, which asks nothing here.
     pub around: Vec<(Vec<ProbeId>, bool)>,
+    /// The spans of the step that divides count only if they return what is asked: none does before it has ended.
+    pub by_return: bool,
 }
 
 impl Nesting {
@@ -62,6 +66,7 @@ impl Nesting {
         Self {
             levels: vec![Level::from(probes)],
             around: vec![(probes.to_vec(), false)],
+            by_return: false,
         }
     }
 }
@@ -76,6 +81,7 @@ impl ScopeAggregate {
             config,
             tree: CallTree::new(),
             path: Path::new(around, samples_of),
+            by_return: nesting.as_ref().is_some_and(|nesting| nesting.by_return),
             joiner: nesting.map(|nesting| Joiner::new(nesting.levels)),
             predicates: Vec::new(),
             readings: HashMap::new(),
@@ -279,14 +285,18 @@ impl ScopeAggregate {
         let mut sides = vec![Sides::default(); self.tree.len() + 1];
         age.matrix().sides(now_ns, band, &mut sides);
         let open = self.joiner.as_ref().map_or(0, |joiner| {
-            joiner.decided(now_ns, division.band, |side, node, cell| {
-                let sides: &mut Sides<u64> = &mut sides[node.index()];
-                *(if side == Side::Inside {
-                    &mut sides.inside
-                } else {
-                    &mut sides.outside
-                }) += cell;
-            })
+            joiner.decided(
+                now_ns,
+                division.band.filter(|_| !self.by_return),
+                |side, node, cell| {
+                    let sides: &mut Sides<u64> = &mut sides[node.index()];
+                    *(if side == Side::Inside {
+                        &mut sides.inside
+                    } else {
+                        &mut sides.outside
+                    }) += cell;
+                },
+            )
         });
         let open = open + self.path.waiting();
         let differences = if difference {

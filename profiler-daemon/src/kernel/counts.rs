@@ -42,6 +42,19 @@ pub struct ProbeCounts {
     pub outside: u64,
     /// Spans and hits that were too many in one span to wait for its duration.
     pub join_limit: u64,
+    /// Spans that did not return what is asked.
+    pub refused: u64,
+    /// Spans of which it is not known what they returned, where that is asked.
+    pub undecided: u64,
+}
+
+impl ProbeCounts {
+    /// Spans that are open no more, and not in the histogram.
+    #[must_use]
+    pub fn uncounted(&self) -> u64 {
+        let not_timed = self.no_page + self.abandoned + self.too_deep + self.no_state;
+        not_timed + self.refused + self.undecided
+    }
 }
 
 /// The maps that the programs count in.
@@ -88,6 +101,8 @@ impl Counts {
         for offset in [
             std::mem::offset_of!(ProbeSlot, outside),
             std::mem::offset_of!(ProbeSlot, join_limit),
+            std::mem::offset_of!(ProbeSlot, refused),
+            std::mem::offset_of!(ProbeSlot, undecided),
         ] {
             word(&self.probes, base + offset).store(0, Ordering::Relaxed);
         }
@@ -146,7 +161,8 @@ impl Counts {
         )
         .store(since_ns, Ordering::Relaxed);
         let flags = half(&self.probes, base + std::mem::offset_of!(ProbeSlot, flags));
-        let kept = flags.load(Ordering::Relaxed) & (ProbeSlot::LOOKS | ProbeSlot::FOLLOWS);
+        let kept =
+            flags.load(Ordering::Relaxed) & (ProbeSlot::LOOKS | ProbeSlot::FOLLOWS | ProbeSlot::DECIDES);
         flags.store(
             kept | if joined { ProbeSlot::JOINED } else { 0 },
             Ordering::Relaxed,
@@ -171,6 +187,12 @@ impl Counts {
             .fetch_or(ProbeSlot::FOLLOWS, Ordering::Relaxed);
     }
 
+    /// Has a probe's spans count only if they return what is asked.
+    pub fn set_decides(&self, id: ProbeId) {
+        half(&self.probes, slot(id) + std::mem::offset_of!(ProbeSlot, flags))
+            .fetch_or(ProbeSlot::DECIDES, Ordering::Relaxed);
+    }
+
     /// The probe's counters.
     pub fn probe(&self, id: ProbeId) -> ProbeCounts {
         let base = slot(id);
@@ -184,6 +206,8 @@ impl Counts {
             no_page: at(std::mem::offset_of!(ProbeSlot, no_page)),
             outside: at(std::mem::offset_of!(ProbeSlot, outside)),
             join_limit: at(std::mem::offset_of!(ProbeSlot, join_limit)),
+            refused: at(std::mem::offset_of!(ProbeSlot, refused)),
+            undecided: at(std::mem::offset_of!(ProbeSlot, undecided)),
         }
     }
 

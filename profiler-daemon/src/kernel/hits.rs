@@ -62,6 +62,8 @@ pub struct LookSpec {
     pub values: Vec<ReadPlan>,
     /// Values that are found by what a span returns, and recorded where it does; at most [`MAX_VALUES`].
     pub followed: Vec<ReadPlan>,
+    /// What has to hold where a span returns for it to count, at most [`MAX_VALUES`].
+    pub decided: Vec<ReadPlan>,
     /// Time between two that are recorded, on average; 0 for no limit.
     pub interval_ns: u64,
     /// They are recorded, and not only counted or timed.
@@ -191,6 +193,7 @@ impl HitMaps {
             (offset_of!(HitSlot, values), look.values.len() as u32),
             (offset_of!(HitSlot, page_offset), offset as u32 & PAGE_MASK),
             (offset_of!(HitSlot, followed), look.followed.len() as u32),
+            (offset_of!(HitSlot, decided), look.decided.len() as u32),
             (offset_of!(HitSlot, flags), look.flags()),
             (
                 offset_of!(HitSlot, branch),
@@ -247,7 +250,7 @@ impl Engine {
         look: &LookSpec,
         plans: &mut Vec<(u32, u32)>,
     ) -> Result<(), KernelError> {
-        let plans_of = [&look.required, &look.values, &look.followed];
+        let plans_of = [&look.required, &look.values, &look.followed, &look.decided];
         if plans_of.iter().any(|plans| plans.len() > MAX_VALUES) {
             return Err(KernelError::TooManyValues(MAX_VALUES));
         }
@@ -260,6 +263,9 @@ impl Engine {
         }
         if !look.followed.is_empty() {
             self.counts.set_follows(probe);
+        }
+        if !look.decided.is_empty() {
+            self.counts.set_decides(probe);
         }
         Ok(())
     }

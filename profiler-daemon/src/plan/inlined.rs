@@ -9,6 +9,7 @@
 //! | `region` | the ways into and out of an instance's code |
 
 mod region;
+mod tables;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -338,7 +339,7 @@ impl Search<'_> {
         });
         Ok(Holder {
             name: named.map_or_else(String::new, |function| function.name().into_owned()),
-            graph: Graph::new(&codes, starts),
+            graph: Graph::new(&codes, starts, |range| self.module.code(range)),
             entry: probed,
             code,
         })

@@ -51,13 +51,15 @@ fn finding(finding: &Explained) -> v1::Finding {
     let kind = match finding.what {
         What::Value(..) => v1::finding::Kind::Value,
         What::Wait(_) => v1::finding::Kind::Wait,
+        What::Frame(_) => v1::finding::Kind::Frame,
         What::Place(
             Place::Call { .. }
             | Place::Function(_)
             | Place::Inlined(_)
             | Place::SystemCall(_)
             | Place::KernelFunction(_),
-        ) => v1::finding::Kind::Call,
+        )
+        | What::Many(_) => v1::finding::Kind::Call,
         What::Place(
             Place::Branch { .. } | Place::Line { .. } | Place::Address { .. } | Place::Tracepoint { .. },
         ) => v1::finding::Kind::Branch,

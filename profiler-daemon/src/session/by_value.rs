@@ -261,7 +261,8 @@ impl Divided {
         }
         let hits = counted.engine.hit_counts(probe);
         let undecided = if self.has_conditions { hits.no_state } else { 0 };
-        hits.reached + hits.disturbed + undecided
+        let refused = counted.engine.probe_counts(probe).refused;
+        (hits.reached + hits.disturbed + undecided).saturating_sub(refused)
     }
 
     /// Why calls may not be divided: what keeps them from having a duration first.
@@ -272,13 +273,13 @@ impl Divided {
         let mut reasons = Vec::new();
         // Those that were found to be inside have ended.
         if !self.is_joined {
-            let closed = ended + calls.no_page + calls.abandoned + calls.too_deep + calls.no_state;
             reasons.extend([
                 ("abandoned", calls.abandoned),
                 ("too_deep", calls.too_deep),
                 ("no_thread_state", calls.no_state + hits.no_state),
                 ("disturbed", hits.disturbed),
-                (OPEN, calls.entries.saturating_sub(closed)),
+                ("return_unknown", calls.undecided),
+                (OPEN, calls.entries.saturating_sub(ended + calls.uncounted())),
             ]);
         }
         reasons.extend([

@@ -169,8 +169,7 @@ impl Function {
             let counts = engine.probe_counts(*probe);
             // Ends are read before entries would have been: a call in between counts as open.
             let ended: u64 = engine.histogram(*probe).map(|(_, count)| count).sum();
-            let closed = ended + counts.no_page + counts.abandoned + counts.too_deep + counts.no_state;
-            open += counts.entries.saturating_sub(closed);
+            open += counts.entries.saturating_sub(ended + counts.uncounted());
             abandoned += counts.abandoned;
             for (reason, count) in [
                 ("too_deep", counts.too_deep),
@@ -178,6 +177,7 @@ impl Function {
                 ("no_thread_state", counts.no_state),
                 ("no_histogram_page", counts.no_page),
                 ("join_limit", counts.join_limit),
+                ("return_unknown", counts.undecided),
             ] {
                 if count > 0 {
                     *lost.entry(reason).or_default() += count;

@@ -8,7 +8,7 @@ use profiler_common::{
 };
 
 use super::{
-    command::Capture,
+    command::{Capture, Purpose},
     error::{Reason, SessionError},
     files::TargetFile,
 };
@@ -63,12 +63,12 @@ pub enum Known {
     Followed,
 }
 
-/// What is shown of a place, and what its calls have to return.
+/// What is shown of a place.
 #[derive(Clone, Default)]
 pub struct Shown {
     pub printed: Arc<[Printed]>,
-    /// What a call has to return to be shown.
-    pub returns: Arc<[ReadPlan]>,
+    /// Whether a call is shown depends on what it returns.
+    pub by_return: bool,
 }
 
 /// What is attached at one address of a line.
@@ -193,15 +193,15 @@ pub fn compose(
         let printed = printed.iter().filter(move |printed| printed.known == known);
         printed.filter_map(|printed| Some(printed.lowered.as_ref().ok()?.plan))
     };
-    let is_followed = |plan: &&ReadPlan| plan.reads_memory();
-    let followed = plans_of(Known::Followed).chain(at_end.iter().filter(is_followed).copied());
+    let by_return = !at_end.is_empty();
     let spec = LookSpec {
         required,
         values: plans_of(Known::AtOnce).collect(),
-        followed: followed.collect(),
+        followed: plans_of(Known::Followed).collect(),
+        decided: at_end,
         // The limit is on what is shown.
         interval_ns: match capture {
-            Some(capture) if !at_end.is_empty() => {
+            Some(capture) if by_return && capture.purpose == Purpose::Shown => {
                 let per_second = if capture.stack {
                     STACKS_PER_SECOND
                 } else {
@@ -214,11 +214,10 @@ pub fn compose(
         records: false,
         stack: capture.is_some_and(|capture| capture.stack),
     };
-    let shown = Shown {
-        printed,
-        returns: at_end.into(),
-    };
-    Ok(Look { spec, shown })
+    Ok(Look {
+        spec,
+        shown: Shown { printed, by_return },
+    })
 }
 
 /// Whether an expression is of what a call returns, which is known when it ends.

@@ -249,7 +249,6 @@ impl Owner {
                 ),
             ));
         }
-        refuse_returns(session)?;
         session.renew(now_ns);
         Ok(session.latency_watchers.add((), interval_ns, now_ns + FIRST_NS))
     }
@@ -270,7 +269,6 @@ impl Owner {
                     format!("session `{name}` is of a line, which no sample lies in: trace it"),
                 ));
             }
-            refuse_returns(session)?;
             request.check()?;
             if request.unique {
                 refuse_unknown(name, session.steps().iter().map(|step| &step.step), UNIQUE)?;
@@ -310,8 +308,7 @@ impl Owner {
                     ),
                 ));
             }
-            refuse_returns(session)?;
-            session.renew(now_ns);
+                session.renew(now_ns);
             // The first is due when there is something to show.
             Ok(session
                 .spans_watchers
@@ -336,7 +333,6 @@ impl Owner {
         let now_ns = monotonic_ns();
         let watch = self.session(caller, name).and_then(|session| {
             refuse_unknown(name, session.steps().iter().map(|step| &step.step), WAITS)?;
-            refuse_returns(session)?;
             session.renew(now_ns);
             Ok(session.waits_watchers.add((), interval_ns, now_ns + FIRST_NS))
         });
@@ -359,7 +355,6 @@ impl Owner {
         let now_ns = monotonic_ns();
         let watch = self.session(caller, name).and_then(|session| {
             refuse_unknown(name, session.steps().iter().map(|step| &step.step), SYSCALLS)?;
-            refuse_returns(session)?;
             session.renew(now_ns);
             let is_counted = session.watches_calls();
             let watch = session.syscalls_watchers.add(by, interval_ns, now_ns + FIRST_NS);
@@ -450,7 +445,20 @@ impl Owner {
         request: TimelineRequest,
     ) -> Result<tokio::sync::mpsc::Receiver<TimelineBucket>, SessionError> {
         let now_ns = monotonic_ns();
-        self.session(caller, name)?.renew(now_ns);
+        let session = self.session(caller, name)?;
+        if session
+            .steps()
+            .last()
+            .is_some_and(|last| last.step.asks_for_return())
+        {
+            return Err(SessionError::new(
+                Reason::ArgumentInvalid,
+                format!(
+                    "session `{name}` would count calls where they begin by what they return, which is not known then: leave the condition on it out"
+                ),
+            ));
+        }
+        session.renew(now_ns);
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
             return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
         };
@@ -932,26 +940,32 @@ impl Owner {
 struct Unknown {
     /// Of a scope with a condition on a duration.
     by_duration: &'static str,
+    /// Of a scope with a condition on what a call returns.
+    by_return: &'static str,
     /// Of a line that no call is known to be around.
     at_line: &'static str,
 }
 
 const WAITS: Unknown = Unknown {
     by_duration: "would show the waits of calls by their duration, which is not known while they wait: leave the condition on it out",
+    by_return: "would show the waits of calls by what they return, which is not known while they wait: leave the condition on it out",
     at_line: "is of a line, in which nothing waits: put its function in front of it, as in f/main.cc:1310",
 };
 
 const UNIQUE: Unknown = Unknown {
     by_duration: "would count once what calls touch by their duration, and one page may be touched by fast and by slow ones: leave the condition on it out",
+    by_return: "would count once what calls touch by what they return, and one page may be touched by calls of both kinds: leave the condition on it out",
     at_line: "is of a line, which no sample lies in: put its function in front of it, as in f/main.cc:1310",
 };
 
 const SYSCALLS: Unknown = Unknown {
     by_duration: "would count the system calls of calls by their duration, which is not known when those are made: leave the condition on it out",
+    by_return: "would count the system calls of calls by what these return, which is not known when those are made: leave the condition on it out",
     at_line: "is of a line, in which no system call is made: put its function in front of it, as in f/main.cc:1310",
 };
 
-/// Refuses scopes that something cannot be told of: calls by their duration, and lines that no call is known to be around.
+/// Refuses scopes that something cannot be told of: calls by their duration or by what they return, and lines that no call is
+/// known to be around.
 fn refuse_unknown<'a>(
     name: &str,
     steps: impl Iterator<Item = &'a Step>,
@@ -965,22 +979,11 @@ fn refuse_unknown<'a>(
     if steps.iter().any(|step| !step.predicates.is_empty()) {
         return refuse(unknown.by_duration);
     }
+    if steps.iter().any(|step| step.asks_for_return()) {
+        return refuse(unknown.by_return);
+    }
     if !steps.is_empty() && !steps.iter().any(|step| step.place.has_spans()) {
         return refuse(unknown.at_line);
     }
     Ok(())
-}
-
-/// Refuses all but a trace of calls that are shown by what they return: histograms and samples are of all of them.
-fn refuse_returns(session: &Session) -> Result<(), SessionError> {
-    if !session.asks_for_returns() {
-        return Ok(());
-    }
-    Err(SessionError::new(
-        Reason::ArgumentInvalid,
-        format!(
-            "session `{}` asks for what calls return, which is known of traced calls only: trace it",
-            session.name
-        ),
-    ))
 }

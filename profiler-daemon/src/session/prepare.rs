@@ -21,7 +21,7 @@ use std::{
 pub use self::planner::Planner;
 use super::{
     by_value,
-    command::{Caller, Capture, Purpose, TargetSpec},
+    command::{Caller, Capture, TargetSpec},
     error::{Reason, SessionError},
     explain::{PreparedExplain, candidates},
     files::{TargetFile, read_process},
@@ -34,7 +34,7 @@ use crate::{
     kernel::{Ability, ProbeSpec, missing_capabilities},
     plan::{
         scope::{self, Place, Scope, Step},
-        values::{Refusal, expression::Root},
+        values::Refusal,
     },
     target::{self, Process},
 };
@@ -305,9 +305,6 @@ impl Read {
                 ),
             ));
         }
-        if let Some(refused) = condition_on_return(&scope, capture) {
-            return Err(refused);
-        }
         let planner = Planner {
             processes: &processes,
             files: &files,
@@ -349,24 +346,6 @@ impl Read {
             explain,
         })
     }
-}
-
-/// Why a condition on what a call returns cannot be asked for, if it cannot: that is known when the call has ended, and
-/// decides only what is shown.
-fn condition_on_return(scope: &Scope, capture: Option<&Capture>) -> Option<SessionError> {
-    let asks = |step: &Step| {
-        let mut conditions = step.conditions.iter();
-        step.place.has_spans() && conditions.any(|condition| condition.expression.root == Root::Return)
-    };
-    let asking = scope.steps.iter().position(asks)?;
-    let message = if asking + 1 < scope.steps.len() {
-        "what a call returns can be asked for at the last step only"
-    } else if capture.is_none_or(|capture| capture.purpose != Purpose::Shown) {
-        "what a call returns can be asked for by `trace`, and where a session records calls for it"
-    } else {
-        return None;
-    };
-    Some(SessionError::new(Reason::ArgumentInvalid, message))
 }
 
 /// Refuses `return` where no call returns anything.

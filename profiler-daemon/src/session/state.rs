@@ -60,7 +60,7 @@ use crate::{
         threshold::Band,
     },
     kernel::{Engine, KernelError, Times},
-    plan::{scope::Scope, values::expression::Root},
+    plan::scope::Scope,
     symbolize::Grouping,
     target::Process,
 };
@@ -294,14 +294,6 @@ impl Session {
         self.processes.iter().map(Process::pid).collect()
     }
 
-    /// Whether calls are shown by what they return, which nothing but a trace tells.
-    pub fn asks_for_returns(&self) -> bool {
-        self.scope.last().is_some_and(|step| {
-            let mut conditions = step.conditions.iter();
-            step.place.has_spans() && conditions.any(|condition| condition.expression.root == Root::Return)
-        })
-    }
-
     /// Whether what is looked at has a duration.
     pub fn has_spans(&self) -> bool {
         self.scope.last().is_some_and(|step| step.place.has_spans())
@@ -372,7 +364,7 @@ impl Session {
             ..Times::default()
         };
         let of_explain = if self.explains() {
-            Times::WAITS_IN_SPANS
+            Times::IN_SPANS.or(Times::WAITS_IN_SPANS)
         } else {
             Times::default()
         };

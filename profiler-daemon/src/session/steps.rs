@@ -86,9 +86,9 @@ impl RunningStep {
         attached.copied().filter(|probe| !self.functions.has(*probe))
     }
 
-    /// Whether it asks for a duration.
+    /// Whether it asks for what is known when its spans have ended.
     pub fn asks(&self) -> bool {
-        !self.step.predicates.is_empty()
+        self.step.asks_for_end()
     }
 }
 
@@ -134,7 +134,7 @@ impl Steps {
         self.list.get(number)
     }
 
-    /// Whether a step before this one asks for a duration: what it sees waits for that.
+    /// Whether a step before this one asks for what is known at an end: what it sees waits for that.
     pub fn is_joined(&self, number: usize) -> bool {
         self.list.iter().take(number).any(RunningStep::asks)
     }
@@ -204,7 +204,7 @@ impl Steps {
                     opens: gates[number],
                     joined,
                 };
-                joined |= !prepared.step.predicates.is_empty();
+                joined |= prepared.step.asks_for_end();
                 gates
             })
             .collect();

@@ -9,7 +9,7 @@ use profiler_common::{
     hit::BURST_NS,
     probe::ProbeId,
     record::SpanEnd,
-    values::{MAX_BYTES, OUTPUT_BYTES, Outcome, State},
+    values::{MAX_BYTES, OUTPUT_BYTES, State},
 };
 use tokio::sync::mpsc;
 
@@ -159,7 +159,7 @@ struct Call {
 impl Call {
     /// Whether a call that ended may be shown, which then counts against the limit.
     fn is_within_limit(&mut self, end_ns: u64) -> bool {
-        if self.shown.returns.is_empty() {
+        if !self.shown.by_return {
             return true;
         }
         if self.next_ns > end_ns.saturating_add(BURST_NS) {
@@ -226,27 +226,9 @@ pub fn returned(
     }
 }
 
-/// Whether a call returned what it has to; `None` where that is not known. `followed` was read where it did.
-fn passes(shown: &Shown, end: &SpanEnd, followed: Option<&[ReadValue]>) -> Option<bool> {
-    if shown.returns.is_empty() {
-        return Some(true);
-    }
-    if end.flags & SpanEnd::RETURNED == 0 {
-        return None;
-    }
-    let is_printed = |printed: &&Printed| printed.known == Known::Followed && printed.lowered.is_ok();
-    let before = shown.printed.iter().filter(is_printed).count();
-    let mut decided = followed.unwrap_or_default().iter().skip(before);
-    let mut all = true;
-    for plan in shown.returns.iter() {
-        all &= if plan.reads_memory() {
-            // What cannot be compared is not what it has to be.
-            decided.next()?.outcome == Outcome::Ok as u32
-        } else {
-            values::passes(plan, end.returned)
-        };
-    }
-    Some(all)
+/// Whether a call returned what it has to; `None` where that is not known.
+fn passes(end: &SpanEnd) -> Option<bool> {
+    (end.flags & SpanEnd::UNDECIDED == 0).then_some(end.flags & SpanEnd::REFUSED == 0)
 }
 
 /// What is counted of hits and calls.
@@ -487,7 +469,7 @@ impl Trace {
         }
         let followed = entered.followed.as_deref();
         returned(&call.shown.printed, end, followed, &mut entered.entry.values);
-        entered.entry.passes = passes(&call.shown, end, followed);
+        entered.entry.passes = passes(end);
         Some(entered.entry)
     }
 

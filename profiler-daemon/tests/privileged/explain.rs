@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use profiler_daemon::session::{ExplainPicture, Explained, NewSession, SessionError, SessionInfo};
+use profiler_daemon::session::{ExplainPicture, Explained, NewSession, SessionError, SessionInfo, What};
 
 use super::{
     fixture::{Fixture, small_scale, spec},
@@ -148,6 +148,95 @@ fn the_reason_is_found_and_chance_is_not() {
     service.end(&attached);
     target.say("exit");
     assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_reason_two_calls_down_is_found_by_its_samples() {
+    let service = Service::start();
+    let mut target = Fixture::start("deep", &spec("deep").args);
+    target.prefer();
+    let request = NewSession {
+        explain: true,
+        frequency_hz: 999,
+        ..session_of(target.pid(), "handle[> 1500us]")
+    };
+    let created = service.handle.create(ROOT, request);
+    let session = service.runtime.block_on(created).unwrap();
+    let watching = service
+        .handle
+        .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
+    let mut pictures = service.runtime.block_on(watching).unwrap();
+    target.run();
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    for finding in picture.findings.iter().take(8) {
+        println!(
+            "{}: {:?} against {:?}, {:?} -> {:?}",
+            finding.text, finding.slow, finding.other, finding.difference, finding.next
+        );
+    }
+    let is_frame = |finding: &&Explained| matches!(finding.what, What::Frame(_));
+    let frames: Vec<&Explained> = picture.findings.iter().filter(is_frame).collect();
+    let names: Vec<&str> = frames.iter().map(|frame| frame.text.as_str()).collect();
+    let cause = frames.first().expect("frames are ranked");
+    assert_eq!(cause.text, "samples in bottom", "{names:?}");
+    // In a slow call bottom has ten parts in eleven of the time, in others it is not called.
+    let certain = if small_scale() { 0.3 } else { 0.6 };
+    assert!(cause.difference.low > certain, "{cause:?}");
+    assert!(cause.slow.have * 10 > cause.slow.of * 8, "{cause:?}");
+    if !small_scale() {
+        assert!(cause.other.have * 20 < cause.other.of, "{cause:?}");
+    }
+    // Who calls the function has nothing to do with it, and that others have more samples elsewhere is no news.
+    for name in ["main", "handle", "usual"] {
+        assert!(
+            !names.contains(&format!("samples in {name}").as_str()),
+            "{names:?}"
+        );
+    }
+    let next = cause.next.as_deref();
+    assert_eq!(next, Some("handle[> 1.5ms]/bottom"));
+    let attached = service.attach(target.pid(), next.unwrap()).unwrap();
+    service.end(&attached);
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn more_calls_than_are_timed_are_a_reason() {
+    let service = Service::start();
+    let mut target = Fixture::start("deep", &spec("deep").args);
+    target.prefer();
+    let session = explain(&service, target.pid(), "often[> 1500us]").unwrap();
+    let watching = service
+        .handle
+        .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
+    let mut pictures = service.runtime.block_on(watching).unwrap();
+    let truth = target.run();
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    for finding in picture.findings.iter().take(5) {
+        println!("{}: {:?} against {:?}", finding.text, finding.slow, finding.other);
+    }
+    assert_eq!(target.finish().status, Some(0));
+    if session.perf_links {
+        return;
+    }
+    let source = include_str!("../fixtures/engine/deep.c");
+    let step = source.lines().position(|line| line.contains("/* the step */"));
+    let place = format!("step@deep.c:{}", step.unwrap() + 1);
+    let many = find(&picture, "more than 63 calls");
+    assert_eq!(many.text, format!("more than 63 calls, most of them {place}"));
+    let next = many.next.as_deref();
+    assert_eq!(next, Some(format!("often[> 1.5ms]/{place}").as_str()));
+    // As often as bottom was called.
+    let slow = truth["bottom"].calls;
+    println!("{slow} calls made many: {many:?}, {:?}", picture.lost);
+    assert_eq!(many.slow.have + many.other.have, slow);
+    assert_eq!(picture.lost["join_limit"], slow);
+    let certain = if small_scale() { 0.3 } else { 0.8 };
+    assert!(many.difference.low > certain, "{many:?}");
 }
 
 /// The number of the source line of `reasons` that has this comment.

@@ -105,6 +105,7 @@ impl Target {
                 required,
                 values: lowered.iter().map(|lowered| lowered.plan).collect(),
                 followed: Vec::new(),
+                decided: Vec::new(),
                 interval_ns: 0,
                 records: true,
                 stack: false,

@@ -133,6 +133,60 @@ fn inlined_calls_are_counted_and_timed() {
 
 #[test]
 #[ignore = "needs root"]
+fn inlined_calls_that_exceptions_leave_are_left() {
+    let service = Service::start();
+    for build in ["throws_o1", "throws_o2"] {
+        check_inlined(
+            &service,
+            build,
+            &["risky@inlined", "wraps@inlined", "thrower", "catches", "passes"],
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn inlined_calls_around_and_beside_a_switch_are_counted() {
+    let service = Service::start();
+    for build in ["switched_o1", "switched_o2"] {
+        let names = ["chosen@inlined", "beside@inlined", "holder", "chooser", "callee"];
+        check_inlined(&service, build, &names);
+    }
+}
+
+/// Holds what these scopes count against what the target says of each, also of what is inlined.
+fn check_inlined(service: &Service, build: &str, scopes: &[&str]) {
+    let (pictures, mut truth, output) = run(service, build, scopes);
+    let said = output.lines().find_map(|line| line.strip_prefix("inlined "));
+    let said: BTreeMap<String, serde_json::Value> = serde_json::from_str(said.unwrap()).unwrap();
+    for (name, counts) in said {
+        let count = |what: &str| counts[what].as_u64().unwrap();
+        let counted = Truth {
+            calls: count("calls"),
+            returned: count("returned"),
+            abandoned: count("abandoned"),
+        };
+        truth.insert(name, counted);
+    }
+    for (scope, picture) in &pictures {
+        let truth = &truth[scope.trim_end_matches("@inlined")];
+        let ends: Vec<(u64, u64, u64)> = picture
+            .functions
+            .iter()
+            .map(|function| (ended(function), function.abandoned, function.open))
+            .collect();
+        println!("{build} {scope}: {ends:?} ended, left and open; {truth:?}");
+        let sum = |of: fn(&(u64, u64, u64)) -> u64| ends.iter().map(of).sum::<u64>();
+        assert_eq!(
+            (sum(|ends| ends.0), sum(|ends| ends.1), sum(|ends| ends.2)),
+            (truth.returned, truth.abandoned, 0),
+            "{build} {scope}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
 fn inlined_calls_are_counted_by_perf_events() {
     let service = Service::with(kernel::Config {
         force_perf: true,

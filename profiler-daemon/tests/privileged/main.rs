@@ -28,6 +28,7 @@ mod losses;
 mod many;
 mod memory;
 mod off_cpu;
+mod outcomes;
 mod paths;
 mod percentiles;
 mod places;

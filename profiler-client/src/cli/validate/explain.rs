@@ -10,6 +10,9 @@ use super::{
     target,
 };
 
+/// Samples a second and CPU: slow calls are few, and the run is short.
+const FREQUENCY_HZ: u32 = 499;
+
 pub(super) fn explain(args: ExplainArgs) -> Result<Explain, Failure> {
     if args.scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) {
         return Err(Failure::usage(
@@ -20,7 +23,8 @@ pub(super) fn explain(args: ExplainArgs) -> Result<Explain, Failure> {
         exit: args.exit,
         ..SessionMakingArgs::default()
     };
-    let mut create = create(target(args.target)?, &making, args.scope, None, OWN_LEASE);
+    let target = target(args.target)?;
+    let mut create = create(target, &making, args.scope, Some(FREQUENCY_HZ), OWN_LEASE);
     create.explain = true;
     Ok(Explain {
         session: SessionChoice::Make(create),

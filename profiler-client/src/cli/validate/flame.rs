@@ -123,27 +123,47 @@ pub fn require_predicate(sides: Sides, scope: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{flag} needs a scope with a predicate, which divides its calls in two, \
+        "{flag} needs a scope with a predicate on a duration, which divides its calls in two, \
          e.g. 'handle_request[>= p95]'."
     )))
 }
 
-/// Whether a bracket with a condition on a duration opens outside of double quotes: all that telling sides apart needs here; the
-/// daemon parses the scope.
+/// Whether the last step that asks for what is known at the end of its calls asks for a duration, and not only for what they
+/// return: all that telling sides apart needs here. The daemon parses the scope.
 fn has_predicate(scope: &str) -> bool {
-    let mut quoted = false;
+    let mut divides = false;
+    let (mut by_duration, mut by_return) = (false, false);
+    let (mut quoted, mut bracketed) = (false, false);
     let mut chars = scope.chars();
     while let Some(c) = chars.next() {
+        let rest = || chars.as_str().trim_start();
         match c {
             '\\' if quoted => {
                 chars.next();
             }
             '"' => quoted = !quoted,
-            '[' if !quoted && chars.as_str().trim_start().starts_with(['<', '>']) => return true,
+            _ if quoted => {}
+            '[' if !bracketed => {
+                bracketed = true;
+                by_duration |= rest().starts_with(['<', '>']);
+                by_return |= is_of_return(rest());
+            }
+            ']' => bracketed = false,
+            '/' if !bracketed => {
+                divides = by_duration || divides && !by_return;
+                (by_duration, by_return) = (false, false);
+            }
             _ => {}
         }
     }
-    false
+    by_duration || divides && !by_return
+}
+
+/// Whether a condition is on what a call returns.
+fn is_of_return(condition: &str) -> bool {
+    let name = condition.trim_start_matches(['*', '(', ' ']);
+    let behind = name.strip_prefix("return").map(|behind| behind.chars().next());
+    behind.is_some_and(|next| next.is_none_or(|c| !c.is_alphanumeric() && c != '_'))
 }
 
 #[cfg(test)]
@@ -154,6 +174,11 @@ mod tests {
     fn a_bracket_in_quotes_is_no_predicate() {
         assert!(has_predicate("f[>= p95]"));
         assert!(has_predicate(r#""a\"[x]"[> 2ms]/b"#));
+        assert!(has_predicate("f[>= p95]/g[n > 1]"));
+        assert!(has_predicate("f[return < 0]/g[> 2ms][return == 1]"));
+        assert!(has_predicate("f[>= p95]/g[returned > 1]"));
+        assert!(!has_predicate("f[return < 0]"));
+        assert!(!has_predicate("f[>= p95]/g[*return == 0]"));
         assert!(!has_predicate(r#""operator[]""#));
         assert!(!has_predicate(r#""a\"[x]""#));
     }

@@ -1,11 +1,22 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::aggregate::calltree::CallTree;
 
 const SLOW_NS: u64 = 1_000_000;
 
 fn is_slow(duration_ns: u64) -> bool {
     duration_ns >= SLOW_NS
+}
+
+/// What is found where no samples were taken.
+fn findings(study: &Study, kinds: &[Kind], is_slow: impl Fn(u64) -> bool) -> Vec<Finding> {
+    let stacks = CallTree::new();
+    let tree = Tree {
+        stacks: &stacks,
+        is_own: &|_| false,
+    };
+    study.findings(kinds, &tree, is_slow)
 }
 
 /// Calls of one round with one flag and one amount each.
@@ -23,6 +34,8 @@ fn study(calls: impl IntoIterator<Item = (bool, bool, f64)>) -> Study {
             known: u32::MAX,
             amounts: [amount].into(),
             waits: None,
+            many: None,
+            samples: Box::default(),
         });
     }
     study
@@ -31,9 +44,12 @@ fn study(calls: impl IntoIterator<Item = (bool, bool, f64)>) -> Study {
 #[test]
 fn what_only_slow_calls_do_comes_first() {
     let calls = (0..2000).map(|call| (call % 20 == 0, call % 20 == 0, f64::from(call % 7)));
-    let findings = study(calls).findings(&[Kind::Flag, Kind::Amount], is_slow);
+    let findings = findings(&study(calls), &[Kind::Flag, Kind::Amount], is_slow);
     let first = &findings[0];
-    assert_eq!((first.feature, first.statement), (0, Statement::Happened));
+    assert_eq!(
+        (first.about, first.statement),
+        (About::Feature(0), Statement::Happened)
+    );
     assert_eq!(first.slow, Share { have: 100, of: 100 });
     assert_eq!(first.other, Share { have: 0, of: 1900 });
     assert!(first.difference.low > 0.85, "{first:?}");
@@ -47,8 +63,8 @@ fn an_amount_is_cut_where_it_separates() {
         let n = (call * 7919) % 5000;
         (n > 4096, false, f64::from(n))
     });
-    let findings = study(calls).findings(&[Kind::Flag, Kind::Amount], is_slow);
-    assert_eq!(findings[0].feature, 1);
+    let findings = findings(&study(calls), &[Kind::Flag, Kind::Amount], is_slow);
+    assert_eq!(findings[0].about, About::Feature(1));
     let Statement::Above(bound) = findings[0].statement else {
         panic!("{:?}", findings[0]);
     };
@@ -60,7 +76,7 @@ fn an_amount_is_cut_where_it_separates() {
 #[test]
 fn the_one_that_slow_calls_have_is_chosen() {
     let calls = (0..1000).map(|call| (call % 10 == 3, false, f64::from(call % 10)));
-    let findings = study(calls).findings(&[Kind::Flag, Kind::Choice], is_slow);
+    let findings = findings(&study(calls), &[Kind::Flag, Kind::Choice], is_slow);
     assert_eq!(findings[0].statement, Statement::Is(3.0));
     assert!(findings[0].certain() > 0.8);
 }
@@ -85,9 +101,11 @@ fn what_was_not_looked_for_is_not_taken_for_absent() {
             known: u32::MAX,
             amounts: [].into(),
             waits: None,
+            many: None,
+            samples: Box::default(),
         });
     }
-    for finding in study.findings(&[Kind::Flag, Kind::Flag], is_slow) {
+    for finding in findings(&study, &[Kind::Flag, Kind::Flag], is_slow) {
         assert_eq!((finding.slow.have, finding.slow.of), (50, 50));
         assert_eq!((finding.other.have, finding.other.of), (0, 150));
     }
@@ -110,9 +128,11 @@ fn what_cannot_happen_in_a_call_is_not_held_against_it() {
             known: u32::from(slow || call % 4 == 1),
             amounts: [].into(),
             waits: None,
+            many: None,
+            samples: Box::default(),
         });
     }
-    let finding = study.findings(&[Kind::Flag], is_slow).remove(0);
+    let finding = findings(&study, &[Kind::Flag], is_slow).remove(0);
     assert_eq!((finding.slow.have, finding.slow.of), (50, 100));
     assert_eq!((finding.other.have, finding.other.of), (0, 100));
 }
@@ -120,7 +140,7 @@ fn what_cannot_happen_in_a_call_is_not_held_against_it() {
 #[test]
 fn too_few_calls_say_nothing() {
     let calls = (0..1000).map(|call| (call < 4, call < 4, f64::from(call)));
-    assert_eq!(study(calls).findings(&[Kind::Flag, Kind::Amount], is_slow), []);
+    assert_eq!(findings(&study(calls), &[Kind::Flag, Kind::Amount], is_slow), []);
 }
 
 #[test]
@@ -165,13 +185,15 @@ fn chance_is_not_taken_for_a_reason() {
                 known: u32::MAX,
                 amounts: (0..8).map(|_| random.below(100) as f64).collect(),
                 waits: None,
+                many: None,
+                samples: Box::default(),
             });
         }
         let kinds: Vec<Kind> = (0..24)
             .map(|feature| if feature < 16 { Kind::Flag } else { Kind::Amount })
             .collect();
         let certain = |finding: &Finding| finding.certain() > 0.0;
-        wrong += usize::from(study.findings(&kinds, is_slow).iter().any(certain));
+        wrong += usize::from(findings(&study, &kinds, is_slow).iter().any(certain));
     }
     assert!(wrong <= 25, "{wrong} of 200");
 }
@@ -185,11 +207,11 @@ proptest! {
         let others = calls.len() as u64 - slow_calls;
         let flagged = calls.iter().filter(|call| call.0 && call.1).count() as u64;
         let study = study(calls.into_iter().map(|(slow, happened, n)| (slow, happened, f64::from(n))));
-        for finding in study.findings(&[Kind::Flag, Kind::Amount], is_slow) {
+        for finding in findings(&study, &[Kind::Flag, Kind::Amount], is_slow) {
             let Estimate { value, low, high } = finding.difference;
             prop_assert!(-1.0 <= low && low <= value && value <= high && high <= 1.0);
             prop_assert!(finding.slow.have <= finding.slow.of && finding.other.have <= finding.other.of);
-            if finding.feature == 0 {
+            if finding.about == About::Feature(0) {
                 prop_assert_eq!(finding.slow, Share { have: flagged, of: slow_calls });
                 prop_assert_eq!(finding.other.of, others);
             } else {
@@ -221,13 +243,50 @@ fn a_wait_that_some_calls_have_is_none_of_the_others() {
             amounts: Box::new([]),
             // Of the last ones it is not known.
             waits: (call < 300).then_some(waited),
+            many: None,
+            samples: Box::default(),
         });
     }
-    let findings = study.findings(&[Kind::Wait, Kind::Wait], is_slow);
+    let findings = findings(&study, &[Kind::Wait, Kind::Wait], is_slow);
     let first = &findings[0];
-    assert_eq!((first.feature, first.statement), (1, Statement::Above(0.0)));
+    assert_eq!(
+        (first.about, first.statement),
+        (About::Feature(1), Statement::Above(0.0))
+    );
     assert_eq!((first.slow.have, first.other.have), (first.slow.of, 0));
     assert_eq!((first.slow.of, first.other.of), (37, 112));
     assert_eq!(first.means, Some((8e6, 0.0)));
     assert!(first.certain() > 0.8);
+}
+
+#[test]
+fn more_calls_than_are_recorded_are_a_reason_themselves() {
+    let mut study = Study::default();
+    let round = study.begin(Round {
+        flags: Vec::new(),
+        amounts: vec![0],
+    });
+    for call in 0..400 {
+        let slow = call % 4 == 0;
+        study.add(Call {
+            duration_ns: if slow { SLOW_NS } else { 1 },
+            round,
+            happened: 0,
+            known: 0,
+            amounts: [if slow { f64::NAN } else { 10.0 }].into(),
+            waits: None,
+            many: slow.then_some(1),
+            samples: Box::default(),
+        });
+    }
+    let findings = findings(&study, &[Kind::Time, Kind::Many(0)], is_slow);
+    let [found] = &findings[..] else {
+        panic!("{findings:?}");
+    };
+    assert_eq!(
+        (found.about, found.statement),
+        (About::Feature(1), Statement::Happened)
+    );
+    assert_eq!(found.slow, Share { have: 100, of: 100 });
+    assert_eq!(found.other, Share { have: 0, of: 300 });
 }

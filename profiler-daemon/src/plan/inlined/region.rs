@@ -3,7 +3,10 @@
 //! What an instance's ranges say is taken as it is, but for short pieces of the caller between two of them, which
 //! schedulers put there. Of what is reached from where the instance begins, every way in and out is looked at.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use iced_x86::{
     ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
@@ -16,10 +19,14 @@ use super::{
         source::ranges::Ranges,
     },
     Reason,
+    tables::{self, Table},
 };
 
 /// Instructions of the caller between two pieces of an instance that are taken for its own.
 const MAX_GAP: usize = 16;
+
+/// Cases of all tables of a function that are looked at; of functions with more none is.
+const MAX_TARGETS: usize = 1 << 16;
 
 /// The instructions of a function, with the ways between them.
 pub(super) struct Graph {
@@ -30,6 +37,8 @@ pub(super) struct Graph {
     before: Vec<Vec<usize>>,
     /// Where functions begin: reached from anywhere.
     starts: BTreeSet<u64>,
+    /// Where jumps through tables lead.
+    tables: BTreeMap<usize, Vec<usize>>,
     /// Jumps whose target is known only when they are taken.
     indirect: Vec<usize>,
 }
@@ -77,14 +86,19 @@ pub(super) struct Region {
 
 impl Graph {
     /// The ways of some pieces of code, which are one function's and in order of address. `starts` are the addresses
-    /// of symbols in them.
-    pub fn new(codes: &[Code], starts: BTreeSet<u64>) -> Self {
+    /// of symbols in them; `bytes` reads the file.
+    pub fn new<'b>(
+        codes: &[Code],
+        starts: BTreeSet<u64>,
+        bytes: impl Fn(Range<u64>) -> Option<&'b [u8]>,
+    ) -> Self {
         let mut instructions: Vec<Instruction> = Vec::new();
         for code in codes {
             instructions.extend_from_slice(code.instructions());
         }
         let position = |address: u64| instructions.binary_search_by_key(&address, Instruction::ip).ok();
-        let targets: BTreeSet<u64> = instructions.iter().filter_map(direct_target).collect();
+        let mut targets: BTreeSet<u64> = instructions.iter().filter_map(direct_target).collect();
+        let tables = tables_in(&instructions, &mut targets, &starts, &bytes);
         let mut ways = Vec::with_capacity(instructions.len());
         let mut indirect = Vec::new();
         let mut goes_on = false;
@@ -118,7 +132,10 @@ impl Graph {
             );
             let target = direct_target(instruction).filter(|_| jumps);
             let within = target.and_then(position);
-            if flow == FlowControl::IndirectBranch && !is_through_linkage_table(instruction) {
+            if flow == FlowControl::IndirectBranch
+                && !is_through_linkage_table(instruction)
+                && !tables.contains_key(&at)
+            {
                 indirect.push(at);
             }
             // What comes behind a call that never returns is not looked at.
@@ -133,7 +150,8 @@ impl Graph {
         }
         let mut before = vec![Vec::new(); instructions.len()];
         for (at, ways) in ways.iter().enumerate() {
-            for after in ways.each() {
+            let by_table = tables.get(&at).into_iter().flatten().copied();
+            for after in ways.each().chain(by_table) {
                 before[after].push(at);
             }
         }
@@ -142,6 +160,7 @@ impl Graph {
             ways,
             before,
             starts,
+            tables,
             indirect,
         }
     }
@@ -209,6 +228,12 @@ impl Graph {
         })
     }
 
+    /// Where control goes from an instruction.
+    fn after(&self, at: usize) -> impl Iterator<Item = usize> {
+        let by_table = self.tables.get(&at).into_iter().flatten().copied();
+        self.ways[at].each().chain(by_table)
+    }
+
     fn is_start(&self, at: usize) -> bool {
         self.starts.contains(&self.instructions[at].ip())
     }
@@ -266,7 +291,7 @@ impl Graph {
             if !inside[at] || std::mem::replace(&mut reached[at], true) {
                 continue;
             }
-            pending.extend(self.ways[at].each());
+            pending.extend(self.after(at));
         }
         reached
     }
@@ -296,7 +321,8 @@ impl Graph {
         if moves_stack(instruction, info) {
             return Err(Reason::MovesStack);
         }
-        let is_tail_call = instruction.flow_control() == FlowControl::IndirectBranch;
+        let is_tail_call =
+            instruction.flow_control() == FlowControl::IndirectBranch && !self.tables.contains_key(&at);
         if self.ways[at].leaves || is_tail_call {
             return Err(Reason::TailCall);
         }
@@ -361,6 +387,16 @@ impl Graph {
                         add(ip(next), When::Returned);
                     }
                 }
+                FlowControl::IndirectBranch => {
+                    let all = || self.tables.get(&at).into_iter().flatten();
+                    match all().filter(|to| !is_own[**to]).count() {
+                        0 => {}
+                        // Which way it goes is not told by the flags.
+                        left if left < all().count() => return Err(Reason::JumpsByTable),
+                        _ if at == entry => return Err(Reason::TooShort),
+                        _ => add(ip(at), When::Always),
+                    }
+                }
                 _ => {
                     let Some(next) = out(next) else { continue };
                     match () {
@@ -386,8 +422,50 @@ impl Graph {
             .iter()
             .map(|instruction| region.addresses.contains(&instruction.ip()))
             .collect();
-        self.reached(&inside, self.ways[from].each())[from]
+        self.reached(&inside, self.after(from))[from]
     }
+}
+
+/// Where the jumps through tables in some code lead, which are further targets. None where another way leads into what comes
+/// before such a jump.
+fn tables_in<'b>(
+    instructions: &[Instruction],
+    targets: &mut BTreeSet<u64>,
+    starts: &BTreeSet<u64>,
+    bytes: &impl Fn(Range<u64>) -> Option<&'b [u8]>,
+) -> BTreeMap<usize, Vec<usize>> {
+    let jumps = instructions.iter().enumerate();
+    let jumps = jumps.filter(|(_, jump)| jump.flow_control() == FlowControl::IndirectBranch);
+    let mut tables: BTreeMap<usize, Table> = BTreeMap::new();
+    let mut cases = 0;
+    for (at, _) in jumps {
+        let Some(table) = tables::of(instructions, at, bytes) else {
+            continue;
+        };
+        cases += table.targets.len();
+        if cases > MAX_TARGETS {
+            return BTreeMap::new();
+        }
+        tables.insert(at, table);
+    }
+    let direct = targets.clone();
+    targets.extend(tables.values().flat_map(|table| table.targets.iter().copied()));
+    let is_led_into = |table: &Table| {
+        let mut midst = (table.passed.start + 1..=table.passed.end).map(|at| instructions[at].ip());
+        midst.any(|address| targets.contains(&address) || starts.contains(&address))
+    };
+    if tables.values().any(is_led_into) {
+        *targets = direct;
+        return BTreeMap::new();
+    }
+    let position = |address: &u64| instructions.binary_search_by_key(address, Instruction::ip).ok();
+    let known = tables.iter().filter_map(|(at, table)| {
+        let mut leads: Vec<usize> = table.targets.iter().map(position).collect::<Option<_>>()?;
+        leads.sort_unstable();
+        leads.dedup();
+        Some((*at, leads))
+    });
+    known.collect()
 }
 
 /// A tail call through the linkage table, rather than a jump to wherever.
@@ -457,8 +535,6 @@ fn condition(instruction: &Instruction) -> Option<Condition> {
 #[cfg(test)]
 #[expect(clippy::single_range_in_vec_init, reason = "lists of ranges")]
 mod tests {
-    use std::ops::Range;
-
     use super::*;
 
     const BASE: u64 = 0x1000;
@@ -487,7 +563,7 @@ mod tests {
         entry: Option<u64>,
     ) -> Result<Vec<(u64, When)>, Reason> {
         let code = Code::decode(&parts.concat(), BASE).unwrap();
-        let graph = Graph::new(&[code], BTreeSet::from([BASE]));
+        let graph = Graph::new(&[code], BTreeSet::from([BASE]), |_| None);
         let ranges = ranges.iter().map(|range| BASE + range.start..BASE + range.end);
         let region = graph.region(&Ranges::new(ranges), entry.map(|entry| BASE + entry))?;
         let exits = region.exits.into_iter();

@@ -13,6 +13,8 @@ pub use error::ScopeError;
 pub use parse::{MAX_TEXT_BYTES, parse};
 pub use value::{Condition, Constant};
 
+use super::values::expression::Root;
+
 /// What to look inside of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Scope {
@@ -40,6 +42,21 @@ pub struct Step {
     pub predicates: Vec<Predicate>,
     /// Conditions on values that all have to hold.
     pub conditions: Vec<Condition>,
+}
+
+impl Step {
+    /// Whether a condition is on what its spans return.
+    #[must_use]
+    pub fn asks_for_return(&self) -> bool {
+        let mut conditions = self.conditions.iter();
+        self.place.has_spans() && conditions.any(|condition| condition.expression.root == Root::Return)
+    }
+
+    /// Whether a condition is on what is known only when a span has ended: its duration, or what it returns.
+    #[must_use]
+    pub fn asks_for_end(&self) -> bool {
+        !self.predicates.is_empty() || self.asks_for_return()
+    }
 }
 
 /// Where a step is.

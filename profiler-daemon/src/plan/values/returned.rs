@@ -15,7 +15,7 @@ use super::{
 use crate::plan::functions::raw_names;
 use gimli::AttributeValue;
 use profiler_common::values::{
-    Comparison, Instruction, Kind, OUTPUT_BYTES, Operation, Outcome, ReadPlan, State, Thread, run,
+    Comparison, Instruction, Kind, OUTPUT_BYTES, Operation, ReadPlan, State, Thread, run,
 };
 
 /// `rax` and `rdx` by their DWARF numbers.
@@ -354,10 +354,4 @@ fn long() -> Shape {
         size: WORD,
         form: Form::Integer { signed: true },
     }
-}
-
-/// Whether what was returned is as a plan requires.
-#[must_use]
-pub fn passes(plan: &ReadPlan, registers: [u64; 2]) -> bool {
-    evaluated(plan, registers).outcome == Outcome::Ok as u8
 }

@@ -70,8 +70,10 @@ pub fn subjects<'f>(
     if !last.predicates.iter().any(keeps_above) {
         return refuse("slow calls are explained: ask for those above a duration, as in 'f[>= p95]'");
     }
-    if before.iter().any(|step| !step.predicates.is_empty()) {
-        return refuse("only the last step may ask for a duration: its calls are compared");
+    if before.iter().any(Step::asks_for_end) {
+        return refuse(
+            "only the last step may ask for a duration, or what is returned: its calls are compared",
+        );
     }
     let (mut subjects, mut beyond) = (Vec::new(), 0);
     let matching: Vec<Vec<(usize, Match)>> =
@@ -144,7 +146,7 @@ pub fn capture(subjects: &[Subject<'_>]) -> Result<(Capture, Vec<Feature>), Sess
     }
     let expressions = features.iter().filter_map(|feature| match &feature.what {
         What::Value(expression, _) => Some(expression.clone()),
-        What::Place(_) | What::Wait(_) => None,
+        What::Place(_) | What::Wait(_) | What::Many(_) | What::Frame(_) => None,
     });
     let capture = Capture {
         print: expressions.collect::<Vec<Expression>>(),
@@ -228,6 +230,7 @@ pub fn prepare(
         features,
         places,
         left_out: left_out.into_iter().collect(),
+        can_be_probed: planner.check(),
     }
 }
 

@@ -9,24 +9,32 @@
 //! | `candidates` | what may separate slow calls from others, before anything is attached |
 //! | `statement` | a finding in words, and as the next step of the scope |
 //! | `waits` | what calls waited for, and who ended it |
+//! | `samples` | where calls were sampled |
+//! | `probed` | of which functions a step can be made |
 
 pub mod candidates;
+pub mod probed;
+mod samples;
 mod statement;
 mod waits;
 
 use std::collections::{HashMap, HashSet};
 
-use profiler_common::{limits::MAX_JOINED, probe::ProbeId, record::SpanEnd};
+use profiler_common::{
+    limits::MAX_JOINED,
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef},
+};
 
 pub use self::waits::WaitPlace;
-use self::waits::WaitsOfCalls;
+use self::{probed::Probed, samples::SamplesOfCalls, waits::WaitsOfCalls};
 use super::{
     calibrate::HitCosts, command::Capture, cost::monotonic_ns, prepare::PreparedStep, symbols::NamedWait,
     trace::TracedValue,
 };
 use crate::{
     aggregate::{
-        explain::{Call, Durations, Finding, Kind, Round, Share, Study},
+        explain::{About, Call, Durations, Finding, Kind, Round, Share, Study, Tree},
         interval::Estimate,
     },
     kernel::{Attachment, Engine, Gate, Gates, HitSpec, KernelError, LookSpec, ProbeSpec},
@@ -34,7 +42,7 @@ use crate::{
         scope::{Place, Scope},
         values::{Expression, Reading, Value},
     },
-    symbolize::Frame,
+    symbolize::{Frame, FrameId},
 };
 
 /// Branches that are looked at at a time: of the gates that all sessions share.
@@ -78,6 +86,10 @@ pub enum What {
     Place(Place),
     /// The time off the CPU there.
     Wait(WaitPlace),
+    /// More calls than are recorded, most of them at that line.
+    Many(Place),
+    /// Samples on the CPU in that function.
+    Frame(FrameId),
 }
 
 /// How a value is written in a condition.
@@ -106,6 +118,8 @@ pub struct PreparedExplain {
     pub places: Vec<PreparedPlace>,
     /// What is not looked at, and why.
     pub left_out: Vec<(String, String)>,
+    /// Tells of which functions a step can be made.
+    pub can_be_probed: probed::Check,
 }
 
 /// Where a feature is seen.
@@ -196,8 +210,8 @@ struct Turn {
     /// Of each function, by its probe, the flags that are in it and the amounts that are not.
     seen: HashMap<ProbeId, (u32, Vec<usize>)>,
     round: u32,
-    /// Amounts of the round.
-    amounts: usize,
+    /// The features of the round's amounts.
+    amounts: Vec<usize>,
     /// All is attached that there is.
     is_all: bool,
     /// Calls that began before were not looked at in full. None are yet if it is `None`.
@@ -228,6 +242,8 @@ pub struct Explain {
     beyond_limit: u64,
     lost_inside: u64,
     waits: WaitsOfCalls,
+    samples: SamplesOfCalls,
+    probed: Probed,
     /// What it costs to reach a probe, if that could be measured.
     hit_costs: Option<HitCosts>,
     /// How often the places of turns that are over were reached, by the number of their feature.
@@ -267,6 +283,8 @@ impl Explain {
             beyond_limit: 0,
             lost_inside: 0,
             waits: WaitsOfCalls::default(),
+            samples: SamplesOfCalls::default(),
+            probed: Probed::new(prepared.can_be_probed),
             hit_costs,
             reached: HashMap::new(),
             study,
@@ -393,7 +411,7 @@ impl Explain {
             turn.seen.insert(probe, (flags, elsewhere));
         }
         turn.is_all = chosen.len() == self.places.len();
-        turn.amounts = round.amounts.len();
+        turn.amounts.clone_from(&round.amounts);
         turn.round = self.study.begin(round);
         let now_ns = monotonic_ns();
         turn.attach_ns = now_ns.saturating_sub(began_ns);
@@ -566,6 +584,13 @@ impl Explain {
         });
     }
 
+    /// Takes a sample of a thread on the CPU, at this stack, if it is in one of the calls.
+    pub fn take_sample(&mut self, tid: u32, ts_ns: u64, spans: &[SpanRef], stack: (&[FrameId], bool)) {
+        let probes = &self.probes;
+        let calls = spans.iter().filter(|span| probes.contains_key(&span.probe));
+        self.samples.take(tid, ts_ns, calls, stack);
+    }
+
     /// Takes the end of a call; with what was read where it began, if it is one that is looked at.
     pub fn take_call(&mut self, end: &SpanEnd, values: Option<&[TracedValue]>) {
         if !self.probes.contains_key(&end.probe) {
@@ -578,11 +603,14 @@ impl Explain {
         let call = (end.tid, end.sequence as u32);
         let inside = self.inside.remove(&call);
         let waits = self.waits.of_call(call, end.start_ns);
-        let Some(values) = values else { return };
+        let samples = self.samples.of_call(call, end.start_ns);
+        let Some(values) = values.filter(|_| end.flags & SpanEnd::REFUSED == 0) else {
+            return;
+        };
         let inside = inside.unwrap_or_default();
         let mut amounts: Vec<f64> = values.iter().map(|value| number(&value.reading)).collect();
         amounts.resize(self.values, f64::NAN);
-        let (mut round, mut happened, mut known) = (self.bare_round, 0, 0);
+        let (mut round, mut happened, mut known, mut many) = (self.bare_round, 0, 0, None);
         let in_full = self
             .turn
             .since_ns
@@ -599,7 +627,10 @@ impl Explain {
             let all_known = !beyond_limit && end.inside() as usize == inside.len();
             self.beyond_limit += u64::from(beyond_limit);
             self.lost_inside += u64::from(!beyond_limit && !all_known);
-            amounts.resize(self.turn.amounts, if all_known { 0.0 } else { f64::NAN });
+            if beyond_limit {
+                many = self.mostly_called(&inside);
+            }
+            amounts.resize(self.turn.amounts.len(), if all_known { 0.0 } else { f64::NAN });
             for (amount, duration_ns) in inside {
                 if let Some(sum) = amounts.get_mut(amount) {
                     *sum += if duration_ns == UNKNOWN_NS {
@@ -622,18 +653,44 @@ impl Explain {
             known,
             amounts: amounts.into(),
             waits,
+            many,
+            samples,
         });
+    }
+
+    /// The feature of more calls than are recorded at the place that most of the recorded ones were made at, if there is one.
+    fn mostly_called(&mut self, inside: &[(usize, u64)]) -> Option<usize> {
+        let count_of = |amount: usize| inside.iter().filter(|(other, _)| *other == amount).count();
+        let most = inside.iter().map(|(amount, _)| *amount);
+        let most = most.max_by_key(|amount| count_of(*amount))?;
+        if 2 * count_of(most) <= inside.len() {
+            return None;
+        }
+        let timed = *self.turn.amounts.get(most)?;
+        let kind = Kind::Many(timed);
+        if let Some(known) = self.features.iter().position(|feature| feature.kind == kind) {
+            return Some(known);
+        }
+        let What::Place(place) = &self.features.get(timed)?.what else {
+            return None;
+        };
+        let what = What::Many(place.clone());
+        self.features.push(Feature { what, kind });
+        Some(self.features.len() - 1)
     }
 
     /// Calls of which it is not known how long what they called took, or they waited, by reason; and waits that are none
     /// of those that are told apart.
-    pub fn unknown(&self) -> [(&'static str, u64); 4] {
+    pub fn unknown(&self) -> [(&'static str, u64); 6] {
         let [full, forgotten] = self.waits.lost();
+        let [samples_forgotten, stacks_full] = self.samples.lost();
         [
             ("join_limit", self.beyond_limit),
             ("inside_lost", self.lost_inside),
             ("wait_places_full", full),
             ("waits_forgotten", forgotten),
+            ("samples_forgotten", samples_forgotten),
+            ("stacks_full", stacks_full),
         ]
     }
 
@@ -647,20 +704,27 @@ impl Explain {
         self.study.durations(is_slow)
     }
 
-    /// What separates slow calls from others, the surest first; with the number of things that could be judged.
+    /// What separates slow calls from others, the surest first; with the number of things that could be judged. `own` are
+    /// the names of the functions; `is_last` where nothing more comes.
     pub fn findings(
-        &self,
+        &mut self,
         engine: &Engine,
         scope: &Scope,
-        frames: &[Frame],
+        (frames, own): (&[Frame], &[String]),
+        is_last: bool,
         is_slow: impl Fn(u64) -> bool,
     ) -> (Vec<Explained>, usize) {
         let now = self.reached_now(engine, monotonic_ns());
         let kinds: Vec<Kind> = self.features.iter().map(|feature| feature.kind).collect();
-        let mut findings = self.study.findings(&kinds, is_slow);
+        let frame = |id: FrameId| frames.get(id.0 as usize);
+        let tree = Tree {
+            stacks: self.samples.stacks(),
+            is_own: &|id| frame(id).is_some_and(|frame| own.iter().any(|own| **own == *frame.function)),
+        };
+        let mut findings = self.study.findings(&kinds, &tree, is_slow);
         let judged = findings.len();
         // That others go the other way at a branch says the same once more.
-        let ways = |finding: &Finding| match self.features.get(finding.feature).map(|feature| &feature.what) {
+        let ways = |finding: &Finding| match self.what(finding.about) {
             Some(What::Place(Place::Branch { file, line, .. })) => Some((file.clone(), *line)),
             _ => None,
         };
@@ -669,17 +733,40 @@ impl Explain {
             .filter(|finding| finding.difference.low > 0.0)
             .filter_map(ways)
             .collect();
+        let is_of_frame = |finding: &Finding| matches!(finding.about, About::Frame(_));
+        let mut of_frames = findings.iter().filter(|finding| is_of_frame(finding));
+        let says_where = of_frames.any(|finding| finding.difference.low > 0.0);
         findings.retain(|finding| {
-            finding.difference.value >= 0.0 || ways(finding).is_none_or(|way| !said.contains(&way))
+            // Where slow calls have more of their samples, others have less.
+            let is_said = says_where && is_of_frame(finding);
+            finding.difference.value >= 0.0
+                || !is_said && ways(finding).is_none_or(|way| !said.contains(&way))
         });
+        let sure = findings.iter().filter(|finding| finding.difference.low > 0.0);
+        let asked = sure.filter_map(|finding| match finding.about {
+            About::Frame(id) => samples::function(frame(id)?),
+            About::Feature(_) => None,
+        });
+        self.probed.ask(asked, is_last);
         let explained = findings.into_iter().filter_map(|finding| {
-            let feature = self.features.get(finding.feature)?;
-            let (text, next) = match &feature.what {
-                What::Wait(place) => (self.waits.text(*place, finding.statement, frames), None),
-                what => statement::of(what, finding.statement, scope),
+            let (what, (text, next), cost) = match finding.about {
+                About::Frame(id) => {
+                    let frame = frame(id)?;
+                    let function = samples::function(frame).filter(|name| self.probed.can_be(name));
+                    let said = statement::of_frame(&frame.function, function, scope);
+                    (What::Frame(id), said, None)
+                }
+                About::Feature(number) => {
+                    let what = self.features.get(number)?.what.clone();
+                    let said = match &what {
+                        What::Wait(place) => (self.waits.text(*place, finding.statement, frames), None),
+                        what => statement::of(what, finding.statement, scope),
+                    };
+                    (what, said, self.step_cost(number, &now))
+                }
             };
             Some(Explained {
-                what: feature.what.clone(),
+                what,
                 text,
                 slow: finding.slow,
                 other: finding.other,
@@ -687,10 +774,17 @@ impl Explain {
                 means: finding.means,
                 // Of what the others do there is no reason to look at slow calls.
                 next: next.filter(|_| finding.difference.value > 0.0),
-                cost: self.step_cost(finding.feature, &now),
+                cost,
             })
         });
         (explained.collect(), judged)
+    }
+
+    fn what(&self, about: About) -> Option<&What> {
+        match about {
+            About::Feature(number) => self.features.get(number).map(|feature| &feature.what),
+            About::Frame(_) => None,
+        }
     }
 
     /// Things that are looked at.

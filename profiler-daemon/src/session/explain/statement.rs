@@ -1,11 +1,11 @@
 //! A finding in words of a scope, and the scope that looks only at such calls.
 
-use profiler_common::values;
+use profiler_common::{limits::MAX_JOINED, values};
 
 use super::{Constants, What};
 use crate::{
     aggregate::explain::Statement,
-    plan::scope::{Bound, Comparison, Condition, Constant, MAX_STEPS, Predicate, Scope, Step},
+    plan::scope::{Bound, Comparison, Condition, Constant, MAX_STEPS, Name, Place, Predicate, Scope, Step},
 };
 
 /// What is said of a feature, and the scope that it leads to; `None` where no scope says it.
@@ -34,8 +34,22 @@ pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<S
             }
             (text, Some(next.to_string()))
         }
-        // It says who ended it too: see `waits`.
-        What::Wait(_) => (String::new(), None),
+        What::Many(place) => {
+            let step = Step {
+                place: place.clone(),
+                predicates: Vec::new(),
+                conditions: Vec::new(),
+            };
+            let mut next = scope.clone();
+            next.steps.push(step);
+            let is_scope = next.steps.len() <= MAX_STEPS;
+            (
+                format!("more than {} calls, most of them {place}", MAX_JOINED - 1),
+                is_scope.then(|| next.to_string()),
+            )
+        }
+        // It says who ended it too: see `waits`. Frames have names: see `of_frame`.
+        What::Wait(_) | What::Frame(_) => (String::new(), None),
         What::Place(place) => {
             let mut step = Step {
                 place: place.clone(),
@@ -64,6 +78,21 @@ pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<S
             (text, is_step.then(|| next.to_string()))
         }
     }
+}
+
+/// What is said of samples in a function of this name, and the scope that it leads to, if a step can be made of it.
+pub fn of_frame(name: &str, function: Option<&str>, scope: &Scope) -> (String, Option<String>) {
+    let next = function.map(|function| {
+        let mut next = scope.clone();
+        next.steps.push(Step {
+            place: Place::Function(Name::Exact(function.to_owned())),
+            predicates: Vec::new(),
+            conditions: Vec::new(),
+        });
+        next
+    });
+    let next = next.filter(|next| next.steps.len() <= MAX_STEPS);
+    (format!("samples in {name}"), next.map(|next| next.to_string()))
 }
 
 /// A condition on a time.
@@ -180,6 +209,36 @@ mod tests {
             let parsed = scope::parse(next).unwrap();
             assert_eq!(parsed.to_string(), next);
         }
+    }
+
+    #[test]
+    fn many_calls_lead_to_them() {
+        let What::Place(place) = place("recv@main.c:12") else {
+            unreachable!();
+        };
+        let (text, next) = said(&What::Many(place), Statement::Happened);
+        assert_eq!(
+            (text.as_str(), next.as_deref()),
+            (
+                "more than 63 calls, most of them recv@main.c:12",
+                Some("f[>= p95]/recv@main.c:12")
+            )
+        );
+    }
+
+    #[test]
+    fn samples_in_a_function_lead_to_it() {
+        let scope = scope::parse("f[>= p95]").unwrap();
+        let (text, next) = of_frame("deep<int>", Some("deep<int>"), &scope);
+        assert_eq!(
+            (text.as_str(), next.as_deref()),
+            ("samples in deep<int>", Some("f[>= p95]/\"deep<int>\""))
+        );
+        assert_eq!(
+            of_frame("copy", None, &scope).1,
+            None,
+            "no step can be made of it"
+        );
     }
 
     #[test]

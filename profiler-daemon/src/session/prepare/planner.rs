@@ -1,9 +1,12 @@
 //! The sites of each step, chosen in the files of the target's processes.
 
+use std::sync::Arc;
+
 use super::{
     super::{
         command::{Capture, Purpose},
         error::{Reason, SessionError},
+        explain::probed::Check,
         files::TargetFile,
         kernel_functions, kernel_places,
         lines::{self, PreparedLine},
@@ -87,6 +90,21 @@ impl Planner<'_> {
         }
         warn_of_lines(warnings, &step.place, &prepared.lines);
         Ok(prepared)
+    }
+
+    /// Whether calls of a function of a name can be timed, in the first process; for other threads.
+    pub fn check(&self) -> Check {
+        let (Some(process), Some(files)) = (self.processes.first(), self.files.first()) else {
+            return Box::new(|_| false);
+        };
+        let (kernel, decision) = (self.kernel(), self.decision(process, files));
+        let known: Vec<_> = files.iter().map(|file| Arc::clone(&file.known)).collect();
+        Box::new(move |name| {
+            let modules: Vec<&ModuleIndex> = known.iter().map(|known| &known.index).collect();
+            let name = Name::Exact(name.to_owned());
+            plan::plan(&name, &modules, &decision, kernel, Limits::default())
+                .is_ok_and(|plan| !plan.functions.is_empty())
+        })
     }
 
     /// Plans hits in the files of each process.

@@ -21,14 +21,15 @@ impl Session {
         steps.filter(|(_, step)| step.step.place.has_spans())
     }
 
-    /// The probes of the steps with spans, and whether they ask for a duration.
+    /// The probes of the steps with spans, and whether they ask for what is known at their end.
     pub(super) fn asked(&self) -> Vec<(Vec<ProbeId>, bool)> {
         self.spans()
             .map(|(_, step)| (step.functions.probes().collect(), step.asks()))
             .collect()
     }
 
-    /// The number of the step that divides: the last one that asks for a duration, or else the last one with spans.
+    /// The number of the step that divides: the last one that asks for what is known at its end, or else the last one with
+    /// spans.
     pub(super) fn divider(&self) -> Option<usize> {
         let asking = self.spans().rev().find(|(_, step)| step.asks());
         let (number, _) = asking.or_else(|| self.spans().next_back())?;
@@ -44,7 +45,10 @@ impl Session {
     /// How samples are looked for in the spans of the scope; `None` where all are inside.
     pub(super) fn nesting(&self) -> Option<Nesting> {
         let divider = self.divider()?;
-        let mut nesting = Nesting::default();
+        let mut nesting = Nesting {
+            by_return: (self.steps.get(divider)).is_some_and(|step| step.step.asks_for_return()),
+            ..Nesting::default()
+        };
         for (number, step) in self.steps.iter().enumerate() {
             if !step.step.place.has_spans() {
                 if let Some(level) = nesting.levels.last_mut() {

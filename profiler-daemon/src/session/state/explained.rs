@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     kernel::{Engine, KernelError},
-    symbolize::Frame,
+    symbolize::{Frame, demangle},
 };
 
 /// Time between two pictures of what slow calls do: it is worked out anew for each.
@@ -74,13 +74,13 @@ impl Session {
 
     /// What slow calls do that others do not, by the calls so far.
     pub(super) fn explained(
-        &self,
+        &mut self,
         engine: &Engine,
         (frames, dropped): (&[Frame], Dropped),
         cost: Cost,
         ended: Option<&str>,
     ) -> Option<ExplainPicture> {
-        let explain = self.explain.as_ref()?;
+        let explain = self.explain.as_mut()?;
         let last = self.steps.last()?;
         let division = divided(last)?;
         let inside = division.inside();
@@ -88,7 +88,7 @@ impl Session {
         let [slow, other] = explain.durations(is_slow);
         let mut lost: Losses = span_losses(engine).collect();
         let sampling = Sampling::now(engine, dropped).since(self.before_explain);
-        lost.extend(sampling.losses(FlameTimes::OffCpu));
+        lost.extend(sampling.losses(FlameTimes::Both));
         lost.extend(explain.unknown().into_iter().filter(|(_, count)| *count > 0));
         for probe in last.functions.probes() {
             let hits = engine.hit_counts(probe);
@@ -104,10 +104,19 @@ impl Session {
             reason = "a count, which is a float where calls have ages"
         )]
         let calls = division.calls as u64;
-        let (findings, judged) = explain.findings(engine, &self.scope, frames, is_slow);
+        let functions = last.functions.iter();
+        // As frames are called, which have no parameters.
+        let own: Vec<String> = functions
+            .map(|function| demangle(function.info.linkage_name.as_bytes()))
+            .collect();
+        let (findings, judged) =
+            explain.findings(engine, &self.scope, (frames, &own), ended.is_some(), is_slow);
         let mut left_out = explain.left_out().to_vec();
         if !explain.knows_waits() {
-            left_out.push(("waits".to_owned(), "time off the CPU is not recorded".to_owned()));
+            left_out.push((
+                "waits and frames".to_owned(),
+                "the target is not sampled".to_owned(),
+            ));
         }
         Some(ExplainPicture {
             seq: 0,

@@ -28,7 +28,7 @@ impl Session {
         let of_flames = self.flames.keys().map(|kind| kind.by);
         Wanted {
             groupings: of_flames.chain(of_spans).chain(of_waits).collect(),
-            samples: !self.flames.is_empty() || self.spans.is_some(),
+            samples: !self.flames.is_empty() || self.spans.is_some() || self.explains(),
             locks: self.spans.is_some(),
         }
     }

@@ -11,7 +11,10 @@ use super::{
     },
     Session,
 };
-use crate::kernel::Event;
+use crate::{
+    kernel::{Activity, Event},
+    symbolize::Grouping,
+};
 
 /// What waits for the spans around it.
 pub(super) enum Inside {
@@ -79,9 +82,18 @@ impl Session {
                     tid,
                     ts_ns,
                     activity,
+                    spans,
+                    stacks,
+                    complete,
                     ..
                 } => {
                     if self.processes.iter().any(|process| process.pid() == *tgid) {
+                        if let Some(explain) = &mut self.explain
+                            && *activity == Activity::OnCpu
+                            && let Some(stack) = stacks.of(Grouping::Function)
+                        {
+                            explain.take_sample(*tid, *ts_ns, spans, (stack, *complete));
+                        }
                         let chains = self.chains.as_ref();
                         let chains = chains.map_or(&[][..], |chains| {
                             chains.of_sample((*tgid, *tid), *ts_ns, *activity)
@@ -157,7 +169,9 @@ impl Session {
                 Inside::Call {
                     end, entry, before, ..
                 } => {
-                    self.joined_calls.add(&end);
+                    if end.flags & SpanEnd::REFUSED == 0 {
+                        self.joined_calls.add(&end);
+                    }
                     self.call(&end, entry, before);
                 }
                 Inside::Hit(hit) => self.trace.take_hit(&hit),
@@ -199,19 +213,27 @@ impl Session {
             last.functions
                 .note_slow(end.probe, call, self.ages.window.window_ns);
         }
-        if let Some(spans) = &mut self.spans {
+        let is_refused = end.flags & SpanEnd::REFUSED != 0;
+        if let Some(spans) = &mut self.spans
+            && !is_refused
+        {
             spans.call(end, before, self.sampled_from);
         }
         let traced = self.traced;
         // Nobody would fetch what is recorded for the slowest calls alone.
         let is_traced = self.spans.is_none() || self.by.is_some() || self.trace.watchers() > 0;
         let Some(entry) = entry.filter(|_| is_traced) else {
-            if let Some(by) = &mut self.by {
+            if let Some(by) = &mut self.by
+                && !is_refused
+            {
                 by.take_unread(end);
             }
             return;
         };
         if let Some(by) = &mut self.by {
+            if is_refused {
+                return;
+            }
             by.take(end.probe, end.end_ns.saturating_sub(end.start_ns), entry.values);
         } else {
             let is_inside = |duration_ns| traced.contains(bucket_of(duration_ns));

@@ -1,0 +1,141 @@
+//! Where calls were sampled on the CPU.
+
+use std::collections::HashMap;
+
+use profiler_common::record::SpanRef;
+
+use crate::{
+    aggregate::calltree::{CallTree, NodeId},
+    symbolize::{Frame, FrameId},
+};
+
+/// Calls that have been sampled, and not ended.
+const MAX_OPEN: usize = 16_384;
+
+/// Stacks of a call that are told apart.
+const MAX_STACKS: usize = 256;
+
+/// Where calls were sampled.
+#[derive(Default)]
+pub struct SamplesOfCalls {
+    stacks: CallTree,
+    /// Of calls that have not ended, by thread and number.
+    open: HashMap<(u32, u32), Sampled>,
+    forgotten: u64,
+    stacks_full: u64,
+}
+
+/// The samples of a call.
+struct Sampled {
+    /// When the first of them was taken: a thread's numbers come again.
+    from_ns: u64,
+    stacks: Vec<(NodeId, u32)>,
+}
+
+impl SamplesOfCalls {
+    /// Takes a sample of a thread in these calls, at a stack that reaches a known root or not.
+    pub fn take<'s>(
+        &mut self,
+        tid: u32,
+        ts_ns: u64,
+        calls: impl Iterator<Item = &'s SpanRef>,
+        (stack, complete): (&[FrameId], bool),
+    ) {
+        let mut calls = calls.peekable();
+        if calls.peek().is_none() {
+            return;
+        }
+        let node = self.stacks.intern(stack, complete);
+        for call in calls {
+            if self.open.len() >= MAX_OPEN {
+                self.forgotten += self.open.len() as u64;
+                self.open.clear();
+            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "numbers of spans have 32 bits in frames"
+            )]
+            let call = (tid, call.sequence as u32);
+            let sampled = self.open.entry(call).or_insert_with(|| Sampled {
+                from_ns: ts_ns,
+                stacks: Vec::new(),
+            });
+            let known = sampled.stacks.iter().position(|(known, _)| *known == node);
+            if let Some(at) = known {
+                sampled.stacks[at].1 += 1;
+            } else if sampled.stacks.len() < MAX_STACKS {
+                sampled.stacks.push((node, 1));
+            } else {
+                self.stacks_full += 1;
+            }
+        }
+    }
+
+    /// The samples of a call that has ended, by stack.
+    pub fn of_call(&mut self, call: (u32, u32), start_ns: u64) -> Box<[(NodeId, u32)]> {
+        let sampled = self.open.remove(&call);
+        let sampled = sampled.filter(|sampled| sampled.from_ns >= start_ns);
+        sampled.map_or_else(Box::default, |sampled| sampled.stacks.into())
+    }
+
+    /// All stacks.
+    pub fn stacks(&self) -> &CallTree {
+        &self.stacks
+    }
+
+    /// Calls whose samples were forgotten, and samples at further stacks of a call than are told apart.
+    pub fn lost(&self) -> [u64; 2] {
+        [self.forgotten, self.stacks_full]
+    }
+}
+
+/// The name of the function that a frame is, if it is one of the program's that has code of its own.
+pub fn function(frame: &Frame) -> Option<&str> {
+    let has_code = !frame.inlined && !frame.kernel && frame.unresolved.is_none();
+    let is_of_file = !frame.module.starts_with('[');
+    (has_code && is_of_file).then_some(&*frame.function)
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_common::probe::ProbeId;
+
+    use super::*;
+
+    fn span(sequence: u64) -> SpanRef {
+        SpanRef {
+            probe: ProbeId(1),
+            gates: 0,
+            sequence,
+            start_ns: 0,
+        }
+    }
+
+    #[test]
+    fn samples_are_those_of_their_call() {
+        let mut samples = SamplesOfCalls::default();
+        let stack = [FrameId(1), FrameId(2)];
+        for ts_ns in [20, 30] {
+            samples.take(7, ts_ns, [span(1), span(2)].iter(), (&stack, true));
+        }
+        samples.take(7, 40, [span(1)].iter(), (&stack[..1], true));
+        let counts =
+            |stacks: Box<[(NodeId, u32)]>| -> Vec<u32> { stacks.iter().map(|(_, count)| *count).collect() };
+        assert_eq!(counts(samples.of_call((7, 2), 10)), [2]);
+        assert_eq!(counts(samples.of_call((7, 2), 10)), [0; 0], "it has ended");
+        assert_eq!(counts(samples.of_call((7, 1), 25)), [0; 0], "of one before it");
+        assert_eq!(samples.lost(), [0, 0]);
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted() {
+        let mut samples = SamplesOfCalls::default();
+        for sequence in 0..=MAX_OPEN as u64 {
+            samples.take(7, 20, [span(sequence)].iter(), (&[FrameId(1)], true));
+        }
+        for stack in (0..).take(MAX_STACKS + 1) {
+            samples.take(8, 20, [span(1)].iter(), (&[FrameId(100 + stack)], true));
+        }
+        assert_eq!(samples.lost(), [MAX_OPEN as u64, 1]);
+    }
+}
