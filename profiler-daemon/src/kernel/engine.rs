@@ -422,6 +422,12 @@ impl Engine {
         Ok(map.try_into()?)
     }
 
+    /// Samples of the clocks that may be taken in a second; 0 while these stand still.
+    #[must_use]
+    pub fn ticks_per_second(&self) -> u64 {
+        self.sampler.as_ref().map_or(0, Sampler::ticks_per_second)
+    }
+
     /// Does what comes before the first sample and takes long: loads the sampler, and measures what an interrupt of it
     /// takes; gives that, in nanoseconds. Once that is done, this costs nothing.
     ///
