@@ -108,7 +108,13 @@ impl Owner {
     #[expect(clippy::too_many_lines, reason = "an arm for each command")]
     fn serve(&mut self, command: Command) {
         match command {
-            Command::Ability { reply } => answer(reply, self.ability()),
+            Command::Ability { has_spans, reply } => {
+                answer(reply, self.ability());
+                if let (true, Some(running)) = (has_spans, &mut self.running) {
+                    // While the files are read.
+                    running.engine.ready_spans();
+                }
+            }
             Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
             Command::HitCosts { reply } => answer(reply, self.hit_costs()),
             Command::Measure { caller, files, reply } => self.measure(caller, &files, reply),
