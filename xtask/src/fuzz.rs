@@ -21,8 +21,9 @@ use crate::{
 use output::Statistics;
 
 /// Targets, and the longest input of each in bytes.
-const TARGETS: [(&str, usize); 7] = [
+const TARGETS: [(&str, usize); 8] = [
     ("eh_frame", 4096),
+    ("kept", 4096),
     ("dwarf", 8192),
     ("elf", 12288),
     ("perf_map", 2048),

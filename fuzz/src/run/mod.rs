@@ -6,6 +6,7 @@
 //! | `elf_file` | an ELF file around fuzzed sections |
 //! | `dwarf` | debug sections, as one input and mutated one at a time |
 //! | `unwind` | unwind information, and what must hold of any table |
+//! | `kept` | unwind tables as they are kept on disk |
 //! | `file` | everything that is done with a file |
 //! | `text` | perf maps, mappings, scopes, names |
 
@@ -13,5 +14,6 @@ pub mod dwarf;
 pub mod elf_file;
 pub mod file;
 pub mod input;
+pub mod kept;
 pub mod text;
 pub mod unwind;

@@ -8,7 +8,7 @@ use std::{
 
 use profiler_common::{
     limits::MAX_UNWIND_MAPPINGS,
-    unwind::{MAX_MAPPINGS, Mapping},
+    unwind::{CHUNK_ROWS, MAX_MAPPINGS, Mapping},
 };
 
 use super::files::{Files, KnownFile, Made, Source};
@@ -150,6 +150,7 @@ impl Follower {
     fn tables(&mut self, pid: u32, process: &mut Followed) -> Vec<Mapping> {
         let mut mapped = self.open(pid, &process.seen);
         self.make_tables(&mut mapped);
+        self.make_room(&mapped);
         let mut mappings = Vec::new();
         for mapped in mapped {
             self.add(mapped, &mut process.keys, &mut mappings);
@@ -209,6 +210,17 @@ impl Follower {
         let tables = self.files.tables(&sources);
         for (one, table) in wanted.iter_mut().zip(tables) {
             one.table = table;
+        }
+    }
+
+    /// Has the chunks that all these tables will take, by one call: the kernel waits after each.
+    fn make_room(&mut self, mapped: &[Mapped]) {
+        let tables = mapped.iter().filter_map(|one| one.table.as_ref());
+        let rows: usize = tables.map(|table| table.rows.len()).sum();
+        let chunks = self.store.chunks() + rows.div_ceil(CHUNK_ROWS as usize);
+        let most = UNWIND_LIMITS.chunks as usize;
+        if let Err(error) = self.maps.add_chunks(chunks.min(most)) {
+            tracing::debug!(%error, "chunks are made with their tables");
         }
     }
 

@@ -150,7 +150,7 @@ pub(super) enum Links {
 }
 
 /// The programs' names by role.
-const ENTRY: &str = "span_entry";
+pub(super) const ENTRY: &str = "span_entry";
 const ENTRY_STEP: &str = "span_entry_step";
 const ENTRY_LOOK: &str = "span_entry_look";
 const RETURN: &str = "span_return";

@@ -281,6 +281,16 @@ impl Engine {
         self.unwind.take()
     }
 
+    /// Loads what the beginnings of calls are seen by, before the first is attached. What the kernel says against it, it says
+    /// again there.
+    pub fn ready_spans(&mut self) {
+        if self.ability.attach == AttachKind::Multi
+            && let Err(error) = self.multi.load(attach::ENTRY)
+        {
+            tracing::debug!(%error, "not loaded ahead");
+        }
+    }
+
     /// What this kernel lets the engine do.
     #[must_use]
     pub fn ability(&self) -> Ability {
@@ -423,6 +433,12 @@ impl Engine {
         const MAP: &str = "TARGETS";
         let map = self.ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
         Ok(map.try_into()?)
+    }
+
+    /// Samples of the clocks that may be taken in a second; 0 while these stand still.
+    #[must_use]
+    pub fn ticks_per_second(&self) -> u64 {
+        self.sampler.as_ref().map_or(0, Sampler::ticks_per_second)
     }
 
     /// Does what comes before the first sample and takes long: loads the sampler, and measures what an interrupt of it

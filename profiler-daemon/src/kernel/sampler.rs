@@ -66,6 +66,11 @@ impl Sampler {
         self.period_ns
     }
 
+    /// Ticks of all clocks in a second, at most.
+    pub fn ticks_per_second(&self) -> u64 {
+        self.links.len() as u64 * 1_000_000_000_u64.div_ceil(self.period_ns)
+    }
+
     /// Stops the clocks.
     pub fn stop(self, ebpf: &mut Ebpf) {
         let Some(Ok(program)) = ebpf.program_mut(PROGRAM).map(<&mut PerfEvent>::try_from) else {

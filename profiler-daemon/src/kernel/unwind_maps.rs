@@ -105,8 +105,11 @@ impl UnwindMaps {
         Ok(())
     }
 
-    /// Has so many chunks.
-    fn add_chunks(&mut self, count: usize) -> Result<(), KernelError> {
+    /// Has so many chunks at least.
+    ///
+    /// # Errors
+    /// Where the kernel has no memory for them.
+    pub fn add_chunks(&mut self, count: usize) -> Result<(), KernelError> {
         let new: Vec<MapData> = (self.chunks.len()..count)
             .map(|_| {
                 let definition = aya_obj::Map::new_from_params(ARRAY, 4, CHUNK_BYTES, 1, BPF_F_MMAPABLE);

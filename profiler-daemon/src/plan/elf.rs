@@ -1,6 +1,7 @@
 //! An ELF file as planning sees it: what it is, where its bytes are mapped, its symbols, notes and
 //! sections. Everything is read in place; nothing is believed.
 
+use crate::target::compressed;
 use object::{
     LittleEndian,
     elf::{self, FileHeader64},
@@ -287,8 +288,6 @@ impl<'a> Elf<'a> {
             return Some(Cow::Borrowed(data));
         }
         let (header, offset, size) = section.compression(LittleEndian, self.data).ok()??;
-        let uncompressed_size = header.ch_size(LittleEndian);
-        *left = left.checked_sub(uncompressed_size)?;
         let format = match header.ch_type(LittleEndian) {
             elf::ELFCOMPRESS_ZLIB => object::CompressionFormat::Zlib,
             elf::ELFCOMPRESS_ZSTD => object::CompressionFormat::Zstandard,
@@ -298,13 +297,12 @@ impl<'a> Elf<'a> {
         let data = self
             .data
             .get(offset..offset.checked_add(usize::try_from(size).ok()?)?)?;
-        object::CompressedData {
+        let section = object::CompressedData {
             format,
             data,
-            uncompressed_size,
-        }
-        .decompress()
-        .ok()
+            uncompressed_size: header.ch_size(LittleEndian),
+        };
+        compressed::unfold(section, left).ok()
     }
 
     /// What the program's loader is to write, by address. A damaged table is left out, as is what is too much.

@@ -206,7 +206,9 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, SessionError>>;
 
 /// A request to the session task.
 pub(super) enum Command {
+    /// What the kernel is able to do; and spans are about to be attached, or not.
     Ability {
+        has_spans: bool,
         reply: Reply<Ability>,
     },
     SideLoad {
@@ -426,9 +428,10 @@ impl Handle {
     ) -> Result<(Prepared, Ability), SessionError> {
         let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
         let library = self.library.clone();
+        let has_spans = looked_up.has_spans();
         // The programs load while the files are read.
         let (ability, read) = tokio::join!(
-            self.ask(|reply| Command::Ability { reply }),
+            self.ask(|reply| Command::Ability { has_spans, reply }),
             blocking(move || looked_up.read(&library))
         );
         let (ability, read) = (ability?, read?);

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use foldhash::fast::RandomState;
 use profiler_common::{
     probe::ProbeId,
     record::{SpanEnd, SpanRef, Weight},
@@ -43,7 +44,7 @@ pub struct Flame {
     kind: FlameKind,
     aggregate: ScopeAggregate,
     /// The nodes of stacks that come again, by where these are and whether they are complete.
-    placed: HashMap<(usize, bool), (NodeId, Stacks)>,
+    placed: HashMap<(usize, bool), (NodeId, Stacks), RandomState>,
     overs: Vec<Over>,
     /// Grows with each scope whose functions are others: its nodes have nothing in common with those before.
     generation: u64,
@@ -136,7 +137,7 @@ impl Flame {
         Self {
             kind,
             aggregate,
-            placed: HashMap::new(),
+            placed: HashMap::default(),
             overs: Vec::new(),
             generation: 0,
             nodes: Arc::default(),

@@ -18,6 +18,7 @@
 //! | `estimate` | what attaching a scope would do and cost |
 //! | `measure` | how often places are reached, counted for a moment |
 //! | `owner` | the thread: commands, ticks |
+//! | `pace` | how often the ring buffer is looked at |
 //! | `running` | what is loaded while there are sessions |
 //! | `state` | one session: its probes, aggregates, watchers |
 //! | `steps` | the steps of a running scope, and how one is replaced by another |
@@ -61,6 +62,7 @@ mod list;
 mod measure;
 mod outlines;
 mod owner;
+mod pace;
 mod picture;
 mod population;
 mod prepare;

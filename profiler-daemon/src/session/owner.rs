@@ -17,6 +17,7 @@ use super::{
     counted::Counted,
     error::{Reason, SessionError},
     measure::{Measured, MeasuredFile},
+    pace::{Pace, TICK_NS},
     picture::{ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
     prepare::Prepared,
     refusal::kernel_refusal,
@@ -37,9 +38,6 @@ use crate::{
     plan::scope::Step,
     symbolize::{Grouping, SideLoaded},
 };
-
-/// Time between looks at the ring buffer.
-const TICK_NS: u64 = 50_000_000;
 
 /// Time between readings of the histograms: the finest a window or a threshold can move.
 const READ_NS: u64 = 250_000_000;
@@ -92,7 +90,12 @@ impl Owner {
                     let _ = reply.send(());
                     return;
                 }
-                Ok(command) => self.serve(command),
+                Ok(command) => {
+                    self.serve(command);
+                    if let Some(running) = &mut self.running {
+                        running.hurry(monotonic_ns());
+                    }
+                }
                 Err(RecvTimeoutError::Timeout) => self.tick(monotonic_ns()),
                 Err(RecvTimeoutError::Disconnected) => {
                     self.end_all("the daemon is stopping");
@@ -105,7 +108,13 @@ impl Owner {
     #[expect(clippy::too_many_lines, reason = "an arm for each command")]
     fn serve(&mut self, command: Command) {
         match command {
-            Command::Ability { reply } => answer(reply, self.ability()),
+            Command::Ability { has_spans, reply } => {
+                answer(reply, self.ability());
+                if let (true, Some(running)) = (has_spans, &mut self.running) {
+                    // While the files are read.
+                    running.engine.ready_spans();
+                }
+            }
             Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
             Command::HitCosts { reply } => answer(reply, self.hit_costs()),
             Command::Measure { caller, files, reply } => self.measure(caller, &files, reply),
@@ -493,6 +502,7 @@ impl Owner {
                 overheads: HashMap::new(),
                 hit_costs: None,
                 keep_until_ns: 0,
+                pace: Pace::new(self.config.engine.ring_bytes, now_ns),
                 next_tick_ns: now_ns + TICK_NS,
                 next_read_ns: now_ns + READ_NS,
             });
@@ -737,7 +747,7 @@ impl Owner {
 
     fn tick(&mut self, now_ns: u64) {
         let Some(running) = &mut self.running else { return };
-        running.next_tick_ns = now_ns + TICK_NS;
+        running.next_tick_ns = running.tick_after(self.sessions.values(), now_ns);
         // First: what a bucket holds is what was counted when it was over.
         for session in self.sessions.values_mut() {
             if let Some(next_ns) = session.end_buckets(&running.engine, now_ns, None) {

@@ -238,6 +238,11 @@ pub fn authorise(caller: Caller, process: &Process) -> Result<(), SessionError> 
 }
 
 impl LookedUp {
+    /// Whether its scope has steps whose calls are seen.
+    pub fn has_spans(&self) -> bool {
+        self.scope.steps.iter().any(|step| step.place.has_spans())
+    }
+
     /// Reads the symbols of everything that the target has mapped.
     pub fn read(self, library: &Library) -> Result<Read, SessionError> {
         let mut files = Vec::new();

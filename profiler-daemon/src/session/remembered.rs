@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use crate::{
     kernel::Activity,
     symbolize::{Generation, Groupings, Stacks},
@@ -14,8 +16,8 @@ const MAX_WORDS: usize = 1 << 19;
 #[derive(Default)]
 pub struct Remembered {
     groupings: Groupings,
-    /// By [`Self::address`]'s words.
-    stacks: HashMap<Box<[u64]>, Known>,
+    /// By [`Self::address`]'s words. To hash them is most of what a stack takes that is known.
+    stacks: HashMap<Box<[u64]>, Known, RandomState>,
     words: usize,
     /// Of the stack that is looked at.
     address: Vec<u64>,

@@ -10,6 +10,7 @@ use super::{
     cost::monotonic_ns,
     error::SessionError,
     measure::{self, Measured, MeasuredFile, Measuring},
+    pace::{Pace, TICK_NS},
     picture::ExitMethod,
     state::Session,
     symbols::{Symbols, Wanted},
@@ -51,6 +52,7 @@ pub struct Running {
     pub hit_costs: Option<HitCosts>,
     /// Until then it stays, though there may be no session: one is being prepared.
     pub keep_until_ns: u64,
+    pub pace: Pace,
     pub next_tick_ns: u64,
     pub next_read_ns: u64,
 }
@@ -120,10 +122,32 @@ impl Running {
         }
     }
 
+    /// When the ring buffer is to be looked at again, after now.
+    pub fn tick_after<'a>(&mut self, sessions: impl Iterator<Item = &'a Session>, now_ns: u64) -> u64 {
+        let mut due_ns = u64::MAX;
+        for session in sessions {
+            if session.is_of_ticks() {
+                due_ns = due_ns.min(session.flame_watchers.next_due_ns());
+            } else {
+                self.pace.disturb(now_ns);
+            }
+        }
+        // A picture that is due at this very tick is made at its end.
+        let due_ns = if due_ns > now_ns { due_ns } else { u64::MAX };
+        let tick_ns = self.pace.tick_ns(self.engine.ticks_per_second(), now_ns);
+        (now_ns + tick_ns).min(due_ns.max(now_ns + TICK_NS))
+    }
+
+    /// Looks at the ring buffer soon, as something was asked for.
+    pub fn hurry(&mut self, now_ns: u64) {
+        self.pace.disturb(now_ns);
+        self.next_tick_ns = self.next_tick_ns.min(now_ns + TICK_NS);
+    }
+
     /// Moves records from the ring buffer to the symbols thread, at most [`MAX_RECORDS`]; says how many.
     pub fn drain(&mut self, now_ns: u64) -> usize {
         let mut records = Vec::new();
-        let following = &mut self.following;
+        let (following, pace) = (&mut self.following, &mut self.pace);
         let drained = self.engine.drain(MAX_RECORDS, |record| {
             let stack = match &record {
                 Record::Sample { tgid, flags, .. } => Some((*tgid, *flags)),
@@ -134,10 +158,14 @@ impl Running {
                 }
                 Record::SpanEnd(_) | Record::Weight(_) => None,
             };
-            if let Some((tgid, flags)) = stack
-                && flags & SampleHeader::USER_NO_TABLE != 0
+            let is_new = stack.is_some_and(|(_, flags)| flags & SampleHeader::USER_NO_TABLE != 0);
+            if let Some((tgid, _)) = stack
+                && is_new
             {
                 following.new_code(tgid, now_ns);
+            }
+            if is_new || !matches!(record, Record::Sample { event: 0, .. }) {
+                pace.disturb(now_ns);
             }
             records.push(record);
         });

@@ -371,6 +371,21 @@ impl Session {
         of_flames.fold(of_spans.or(of_waits).or(of_calls).or(of_explain), Times::or)
     }
 
+    /// Whether nothing comes of it but a clock's samples, which are named whenever they are looked at: threads and processes
+    /// may be gone by then.
+    pub fn is_of_ticks(&self) -> bool {
+        let is_of_code = |kind: FlameKind| {
+            kind.times.event().is_none() && !matches!(kind.by, Grouping::Thread | Grouping::Process)
+        };
+        self.times() == Times::TICKS
+            && self.scope.steps.is_empty()
+            && self.timelines.is_empty()
+            && self
+                .flame_watchers
+                .variants()
+                .all(|variant| is_of_code(variant.kind))
+    }
+
     /// Whether samples are wanted.
     pub fn samples(&self) -> bool {
         !self.flame_watchers.is_empty()

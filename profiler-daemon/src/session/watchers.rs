@@ -56,6 +56,12 @@ impl<P, V: Copy> Watchers<P, V> {
         self.0.iter().any(|watcher| watcher.due_ns <= now_ns)
     }
 
+    /// When the next picture is due; never, if nobody watches.
+    pub fn next_due_ns(&self) -> u64 {
+        let due = self.0.iter().map(|watcher| watcher.due_ns);
+        due.min().unwrap_or(u64::MAX)
+    }
+
     /// What is watched; a variant may come several times.
     pub fn variants(&self) -> impl Iterator<Item = V> {
         self.0.iter().map(|watcher| watcher.variant)

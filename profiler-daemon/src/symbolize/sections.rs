@@ -6,6 +6,7 @@ use gimli::{EndianSlice, LittleEndian, SectionId};
 use object::{Object as _, ObjectSection as _};
 
 use super::elf::{Bytes, Elf};
+use crate::target::compressed;
 
 /// Most bytes that the compressed debug sections of one file may take decompressed.
 const DECOMPRESSED_MAX: u64 = 256 << 20;
@@ -120,21 +121,11 @@ fn load_section(elf: &Elf, name: &str, left: &mut u64) -> io::Result<Section> {
         return Ok(Section::Missing);
     };
     let data = section.compressed_data().map_err(invalid)?;
-    if data.format == object::CompressionFormat::None {
-        return Ok(if data.data.is_empty() {
-            Section::Missing
-        } else {
-            in_file(data.data)
-        });
-    }
-    *left = left.checked_sub(data.uncompressed_size).ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("{name} takes too much memory decompressed"),
-        )
-    })?;
-    Ok(match data.decompress().map_err(invalid)? {
+    let unfolded = compressed::unfold(data, left)
+        .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, format!("{name}: {why}")))?;
+    Ok(match unfolded {
         Cow::Owned(bytes) => Section::Decompressed(bytes.into_boxed_slice()),
+        Cow::Borrowed([]) => Section::Missing,
         Cow::Borrowed(bytes) => in_file(bytes),
     })
 }

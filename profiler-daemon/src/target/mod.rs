@@ -9,9 +9,11 @@
 //! | `stat` | the fields of `/proc/PID/stat` and `/proc/PID/status` that matter here |
 //! | `maps` | what a process has mapped, and opening it |
 //! | `contents` | the bytes of a file, of which others may not take any away |
+//! | `compressed` | its compressed sections |
 //! | `list` | the processes that the caller may see |
 //! | `error` | why a process cannot be a target |
 
+pub mod compressed;
 pub mod contents;
 mod error;
 mod list;

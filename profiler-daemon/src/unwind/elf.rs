@@ -1,9 +1,10 @@
 //! The sections and the text that unwinding needs. Everything is read in place; nothing is believed.
 
 use super::table::BuildError;
+use crate::target::compressed::{self, Folded};
 use gimli::BaseAddresses;
 use object::{
-    CompressionFormat, LittleEndian, Object as _, ObjectSection as _, ObjectSegment as _, SegmentFlags,
+    LittleEndian, Object as _, ObjectSection as _, ObjectSegment as _, SegmentFlags,
     elf::{EM_X86_64, ET_EXEC, FileHeader64, PF_X, PT_INTERP},
     read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _},
 };
@@ -92,10 +93,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Source<'_>, BuildError> {
         .ok_or(BuildError::NoUnwindInformation)?;
     let damaged = |_| BuildError::Damaged(".debug_frame is not where it says");
     let data = debug_frame.compressed_data().map_err(damaged)?;
-    if data.format != CompressionFormat::None && data.uncompressed_size > MAX_UNCOMPRESSED_BYTES {
-        return Err(BuildError::Damaged(".debug_frame unfolds beyond all measure"));
-    }
-    let section = data.decompress().map_err(damaged)?;
+    let mut left = MAX_UNCOMPRESSED_BYTES;
+    let section = compressed::unfold(data, &mut left).map_err(|why| {
+        BuildError::Damaged(match why {
+            Folded::Damaged => ".debug_frame does not unfold to what it says",
+            Folded::TooLarge => ".debug_frame unfolds beyond all measure",
+        })
+    })?;
     if section.is_empty() {
         return Err(BuildError::NoUnwindInformation);
     }

@@ -94,6 +94,19 @@ const TEXTS: [(&str, &[u8]); 22] = [
     ("name", b"_ZngILi42EEvN1AIXplT_Li2EEE1TE"),
 ];
 
+/// An unwind table as it is kept on disk, behind what is compared: two pages, rules to begin a function with and for none.
+const KEPT_TABLE: [&[u8]; 7] = [
+    // Its base, four counts, and how many pages, rows and rules there are.
+    &0x1_0000_u64.to_le_bytes(),
+    b"\x02\0\0\0\0\0\0\0\x04\0\0\0\x01\0\0\0",
+    b"\x02\0\0\0\x04\0\0\0\x04\0\0\0",
+    b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    b"\x02\x07\x01\0\x08\0\0\0\0\0\0\0\0\0\xf8\xff\x02\x06\x01\x01\x10\0\0\0\xf0\xff\xff\xff\0\0\xf8\xff",
+    // Where the pages' rows begin, and the rows.
+    b"\0\0\0\0\x03\0\0\0\x04\0\0\0",
+    b"\0\0\x02\0\x04\0\x03\0\x30\0\x01\0\0\0\0\0",
+];
+
 /// Adds them to a corpus.
 pub fn write(corpus: &Path) -> Result<()> {
     let work = workspace::target().join("fuzz/seeds");
@@ -124,6 +137,7 @@ pub fn write(corpus: &Path) -> Result<()> {
             add(corpus, target, &name, &input)?;
         }
     }
+    add(corpus, "kept", "seed-table", &KEPT_TABLE.concat())?;
     for (number, (target, text)) in TEXTS.iter().enumerate() {
         add(corpus, target, &format!("seed-{number:02}"), text)?;
     }

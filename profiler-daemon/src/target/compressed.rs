@@ -1,0 +1,86 @@
+//! Compressed sections of files, whose size is the file's own word.
+
+use std::borrow::Cow;
+
+use object::{CompressedData, CompressionFormat};
+
+/// A byte unfolds to no more than this: deflate writes 258 bytes for two bits at best, zstd a block of 128 KiB for four bytes.
+const ZLIB_RATIO: u64 = 1032;
+const ZSTD_RATIO: u64 = 32 << 10;
+
+/// Why a section is not unfolded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Folded {
+    /// It does not unfold to what it says, or is of an unknown format.
+    #[error("it is damaged")]
+    Damaged,
+    /// It is larger than is taken.
+    #[error("it takes too much memory decompressed")]
+    TooLarge,
+}
+
+/// A section's bytes, unfolded where they are compressed. Those then count towards `left`, the most that are taken.
+///
+/// # Errors
+/// Where they are damaged or too many. That so few bytes cannot be so many is found before there is memory for them.
+pub fn unfold<'a>(section: CompressedData<'a>, left: &mut u64) -> Result<Cow<'a, [u8]>, Folded> {
+    let ratio = match section.format {
+        CompressionFormat::None => return Ok(Cow::Borrowed(section.data)),
+        CompressionFormat::Zstandard => ZSTD_RATIO,
+        _ => ZLIB_RATIO,
+    };
+    if section.uncompressed_size / ratio > section.data.len() as u64 {
+        return Err(Folded::Damaged);
+    }
+    *left = left
+        .checked_sub(section.uncompressed_size)
+        .ok_or(Folded::TooLarge)?;
+    section.decompress().map_err(|_| Folded::Damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn section(format: CompressionFormat, data: &[u8], uncompressed_size: u64) -> CompressedData<'_> {
+        CompressedData {
+            format,
+            data,
+            uncompressed_size,
+        }
+    }
+
+    #[test]
+    fn what_cannot_unfold_to_what_it_says_takes_no_memory() {
+        for (format, ratio) in [
+            (CompressionFormat::Zlib, ZLIB_RATIO),
+            (CompressionFormat::Zstandard, ZSTD_RATIO),
+        ] {
+            let mut left = u64::MAX;
+            let claimed = unfold(section(format, &[0; 300], 301 * ratio), &mut left);
+            assert_eq!(claimed, Err(Folded::Damaged));
+            assert_eq!(left, u64::MAX, "nothing was had for it");
+        }
+    }
+
+    /// 5,000 zeroes, by zlib.
+    const ZEROES: [u8; 28] = [
+        0x78, 0xda, 0xed, 0xc1, 0x31, 0x01, 0x00, 0x00, 0x00, 0xc2, 0xa0, 0xf5, 0x4f, 0x6d, 0x0a, 0x3f, 0xa0,
+        0x00, 0x00, 0x00, 0x00, 0x80, 0xb7, 0x01, 0x13, 0x88, 0x00, 0x01,
+    ];
+
+    #[test]
+    fn a_section_unfolds_as_long_as_there_is_room() {
+        let mut left = 9_999;
+        let zeroes = || section(CompressionFormat::Zlib, &ZEROES, 5_000);
+        assert_eq!(unfold(zeroes(), &mut left).as_deref(), Ok(&[0; 5_000][..]));
+        assert_eq!(left, 4_999);
+        assert_eq!(unfold(zeroes(), &mut left), Err(Folded::TooLarge));
+        let more = section(CompressionFormat::Zlib, &ZEROES, 5_001);
+        assert_eq!(unfold(more, &mut 9_999), Err(Folded::Damaged));
+        let plain = section(CompressionFormat::None, &ZEROES, 7);
+        assert_eq!(unfold(plain, &mut 0).as_deref(), Ok(&ZEROES[..]));
+        let unknown = section(CompressionFormat::Unknown, &ZEROES, 5_000);
+        assert_eq!(unfold(unknown, &mut 9_999), Err(Folded::Damaged));
+    }
+}
