@@ -50,7 +50,10 @@ fn an_object_a_node_and_a_summary() {
     let types: Vec<&Value> = objects.iter().map(|object| &object["type"]).collect();
     assert_eq!(types, ["wait", "wait", "wait", "summary"]);
     assert_eq!(objects[1]["frames"][0]["function"], "leave");
-    assert_eq!(objects[0]["lock"], json!({"address": "0x1000", "symbol": "till"}));
+    assert_eq!(
+        objects[0]["lock"],
+        json!({"address": "0x1000", "symbol": "till", "memory": null})
+    );
     assert_eq!(objects[3]["lost"], json!({"off_cpu_yielded": 5}));
 }
 

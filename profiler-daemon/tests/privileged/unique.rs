@@ -76,7 +76,7 @@ fn a_page_counts_once_at_what_its_stacks_have_in_common() {
     let truth = |name: &str| pages[name].as_u64().unwrap();
     for (scope, session, pictures) in views {
         let picture = end(&service, &session, pictures);
-        // A kernel that can be preempted leaves programs out now and then, but not for the same page each time.
+        // What is lost is not the same page each time.
         let under = |name: &str| time_under(&picture, Side::Inside, name).0;
         let [left, right, either] = ["left", "right", "either"].map(under);
         println!("`{scope}`: left {left}, right {right}, either {either}");
@@ -84,8 +84,9 @@ fn a_page_counts_once_at_what_its_stacks_have_in_common() {
             "" => {
                 assert_eq!((left, right), (truth("left"), truth("right")));
                 assert_eq!(either, truth("left") + truth("right") + truth("both"));
-                let unseen = picture.lost.get("event_unseen").copied().unwrap_or(0);
-                assert!(picture.picture.summary.inside + unseen >= truth("touched"));
+                // A busy machine takes fewer of a burst, and says so.
+                let lost: u64 = picture.lost.values().sum();
+                assert!(picture.picture.summary.inside + lost >= truth("touched"));
             }
             "left" => assert_eq!((left, right), (truth("left") + truth("both"), 0)),
             _ => assert_eq!((left, right), (0, truth("right") + truth("both"))),
