@@ -144,7 +144,7 @@ fn waits_have_their_kind_and_length() {
             "{name}: {times:?}, the target: {kind:?}; {:?}",
             picture.picture.summary
         );
-        assert_eq!(picture.picture.summary.incomplete, 0);
+        assert_eq!(picture.picture.summary.incomplete, 0, "{:#?}", stacks(&picture));
         // A call that has returned is open until the kernel has seen so.
         assert!(
             under_ns >= all_ns / 1000 * 999,
