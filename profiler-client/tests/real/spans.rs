@@ -52,14 +52,12 @@ fn the_slowest_calls_are_objects_and_a_summary() {
     let mut objects = command.objects();
     let summary = objects.pop().unwrap();
     assert_eq!(
-        (
-            &summary["type"],
-            &summary["spans"],
-            &summary["calls"],
-            &summary["lost"]
-        ),
-        (&json!("summary"), &json!(objects.len()), &json!(200), &json!({}))
+        (&summary["type"], &summary["spans"], &summary["calls"]),
+        (&json!("summary"), &json!(objects.len()), &json!(200))
     );
+    // Some kernels hide threads of their own, and so who comes after those.
+    let lost = summary["lost"].as_object().unwrap();
+    assert!(lost.keys().all(|reason| reason == "off_cpu_unseen"), "{lost:?}");
     let durations: Vec<u64> = objects
         .iter()
         .map(|span| span["duration_ns"].as_u64().unwrap())

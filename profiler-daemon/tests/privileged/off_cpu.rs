@@ -56,7 +56,7 @@ impl Kind {
 
 /// Panics where something was lost that the kernel had told. Some kernels hide threads of their own, and so who comes after
 /// those.
-fn assert_seen(lost: &BTreeMap<&str, u64>) {
+pub fn assert_seen(lost: &BTreeMap<&str, u64>) {
     assert!(lost.keys().all(|reason| *reason == "off_cpu_unseen"), "{lost:?}");
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::{
     fixture::{Fixture, small_scale, spec},
+    off_cpu::assert_seen,
     service::{ROOT, Service, Side, ended, function, session_of, time_under},
 };
 
@@ -67,7 +68,7 @@ fn finish(target: &mut Fixture) -> Truth {
 /// Calls that a session has counted, none of them lost or open.
 fn calls(service: &Service, session: &SessionInfo, name: &str) -> u64 {
     let picture = service.last_latency(session);
-    assert!(picture.lost.is_empty(), "{}: {:?}", session.scope, picture.lost);
+    assert_seen(&picture.lost);
     let function = function(&picture, name);
     assert!(function.lost.is_empty(), "{}: {:?}", session.scope, function.lost);
     assert_eq!((function.open, function.abandoned), (0, 0), "{}", session.scope);
