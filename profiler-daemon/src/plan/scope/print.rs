@@ -60,7 +60,7 @@ impl Display for Place {
                 f.write_str("tracepoint:")?;
                 of_kernel(f, category)?;
                 f.write_char(':')?;
-                path(f, name)
+                behind_colon(f, name)
             }
         }
     }
@@ -74,6 +74,15 @@ fn at_line(f: &mut Formatter<'_>, file: &str, line: u32) -> fmt::Result {
 /// A name behind `syscall:` and its like: with digits there, these would be files and their lines.
 fn of_kernel(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
     if name.starts_with(|c: char| c.is_ascii_digit()) {
+        quoted(f, name)
+    } else {
+        behind_colon(f, name)
+    }
+}
+
+/// A name whose own colons cannot be told from the one before it.
+fn behind_colon(f: &mut Formatter<'_>, name: &str) -> fmt::Result {
+    if name.contains(':') {
         quoted(f, name)
     } else {
         path(f, name)

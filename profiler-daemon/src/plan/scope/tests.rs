@@ -86,6 +86,8 @@ fn places_of_the_kernel() {
     assert!(matches!(step("syscall:12").place, Place::Line { .. }));
     for text in [
         "syscall:\"22\"",
+        "syscall:\"::\"",
+        "tracepoint:\"a::\":\"::b\"",
         "kernel:\"2f\"",
         "tracepoint:\"9p\":9p_client_req",
     ] {
