@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `empty` | attaches an empty program to each of the tracepoints of a switch and a wake-up |
 //! | `watch PID` | looks at a process's time on and off the CPU and whom it waits for, as `flame --waits` does |
-//! | `detach` | takes away what is attached |
+//! | `detach` | takes away what is attached; of a process that was looked at: intervals `drawn`, and `lost` |
 //! | `programs` | tells of each loaded program, by name, its runs and their time: `{"NAME": {"runs": N, "time_ns": N}}` |
 //!
 //! Each is answered by a JSON object, what fails by `error`. Needs root, and `kernel.bpf_stats_enabled=1` for the times.
@@ -109,10 +109,19 @@ impl Bench {
 
     async fn detach(&mut self) -> Result<Value> {
         self.empty.clear();
-        if let Some((session, _)) = self.watched.take() {
-            self.handle.end(CALLER, session).await?;
-        }
-        Ok(json!({"detached": true}))
+        let Some((session, mut pictures)) = self.watched.take() else {
+            return Ok(json!({"detached": true}));
+        };
+        self.handle.end(CALLER, session).await?;
+        let ended = |picture: &Option<Arc<FlamePicture>>| {
+            let picture = picture.as_ref();
+            picture.is_some_and(|picture| picture.ended.is_some())
+        };
+        let last = pictures.wait_for(ended).await?;
+        let (drawn, lost) = last.as_ref().map_or((0, 0), |last| {
+            (last.picture.summary.samples, last.lost.values().sum::<u64>())
+        });
+        Ok(json!({"detached": true, "drawn": drawn, "lost": lost}))
     }
 }
 

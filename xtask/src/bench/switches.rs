@@ -42,7 +42,7 @@ const CASES: [(Case, &str); 6] = [
 
 /// Batches that one figure is the median of, and the questions in each; each takes two switches and two wake-ups.
 const BATCHES: u32 = 9;
-const ASKS: u32 = 5_000;
+const ASKS: u32 = 2_000;
 const A_PAIR: f64 = 2.0;
 
 /// What one case took, a figure a round, of a switch with its wake-up.
@@ -52,6 +52,8 @@ struct Row {
     clock_ns: Vec<f64>,
     /// Of programs, as the kernel measures them.
     programs_ns: Vec<f64>,
+    /// Of what was to be recorded, what was not, in percent.
+    lost_percent: Vec<f64>,
 }
 
 /// Measures, and shows the table.
@@ -84,11 +86,14 @@ pub fn main(arguments: &Arguments) -> Result<()> {
                 ask(&mut target)?;
                 (programs_ns(&mut looker)? - before) / f64::from(BATCHES * ASKS) / A_PAIR
             };
-            looker.ask("detach")?;
+            let seen = looker.ask("detach")?;
             bpftrace.map_or(Ok(()), Bpftrace::detach)?;
             println!("round {round}, {name}: {clock_ns:.0} ns, of programs {programs_ns:.0} ns");
             row.clock_ns.push(clock_ns);
             row.programs_ns.push(programs_ns);
+            if let (Some(drawn), Some(lost)) = (seen["drawn"].as_f64(), seen["lost"].as_f64()) {
+                row.lost_percent.push(lost * 100.0 / (drawn + lost).max(1.0));
+            }
         }
     }
     other.end()?;
@@ -117,16 +122,21 @@ fn programs_ns(looker: &mut Conversation) -> Result<f64> {
 fn markdown(rows: &[Row]) -> Result<String> {
     let mut text = format!(
         "Nanoseconds of a switch between two threads on one CPU, with the wake-up of the other ({}): the median, lowest and \
-         highest in brackets. Of programs is what the kernel's own measure says that all eBPF programs took of it.\n\n\
-         | looked at by | a switch | more than without | of programs |\n|---|---|---|---|\n",
+         highest in brackets. Of programs is what the kernel's own measure says that all eBPF programs took of it. Both take two \
+         stacks, of who leaves and of who wakes: this by unwind tables, bpftrace by frame pointers.\n\n\
+         | looked at by | a switch | more than without | of programs | not recorded |\n|---|---|---|---|---|\n",
         table::machine()?
     );
     let without = rows.first().map_or(f64::NAN, |row| table::median(&row.clock_ns));
     for ((_, name), row) in CASES.iter().zip(rows) {
+        let lost = match row.lost_percent.as_slice() {
+            [] => String::new(),
+            some => format!("{:.1}%", table::median(some)),
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| {name} | {} | {:.0} | {} |",
+            "| {name} | {} | {:.0} | {} | {lost} |",
             table::with_spread(&row.clock_ns),
             table::median(&row.clock_ns) - without,
             table::with_spread(&row.programs_ns)
