@@ -22,7 +22,7 @@ const VM_LIMIT: Duration = Duration::from_mins(20);
 const AGAIN_MAX: usize = 3;
 
 /// Where programs of several threads, or of one thread and an interrupt, come in between each other: what `preempt=full`
-/// can change. The other tests run on the same kernel without it.
+/// can change. These tests run on that kernel with it, and all others without.
 const BESIDE_EACH_OTHER: [&str; 14] = [
     "by_value::",
     "counts::",
@@ -176,12 +176,15 @@ fn privileged(object: Option<&PathBuf>) -> Outcome {
 }
 
 fn machine(kernel: &str, object: Option<&PathBuf>) -> Outcome {
-    let parts: &[&str] = if kernel.ends_with("-preempt") {
-        &BESIDE_EACH_OTHER
+    let parts = BESIDE_EACH_OTHER.map(str::to_owned).to_vec();
+    let with_preemption = |name: &str| vm::DEFAULT.contains(&format!("{name}-preempt").as_str());
+    let all = if kernel.ends_with("-preempt") {
+        Tests::Containing(parts)
+    } else if with_preemption(kernel) {
+        Tests::Without(parts)
     } else {
-        &[]
+        Tests::Containing(Vec::new())
     };
-    let all = Tests::Containing(parts.iter().map(|&part| part.to_owned()).collect());
     twice(all, |tests| {
         let object = object.ok_or_else(|| Error::told("there is no rebuilt eBPF object to test"))?;
         let suite = vm::Suite {

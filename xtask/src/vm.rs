@@ -140,6 +140,8 @@ pub struct Suite {
 pub enum Tests {
     /// Those whose names contain one of these; all, where there is none.
     Containing(Vec<String>),
+    /// Those whose names contain none of these.
+    Without(Vec<String>),
     /// Those of these names.
     Named(Vec<String>),
 }
@@ -149,6 +151,10 @@ impl Tests {
     pub fn arguments(&self) -> Vec<String> {
         match self {
             Self::Containing(parts) => parts.clone(),
+            Self::Without(parts) => {
+                let skipped = parts.iter().flat_map(|part| ["--skip", part]);
+                skipped.map(str::to_owned).collect()
+            }
             Self::Named(names) => [&["--exact".to_owned()], names.as_slice()].concat(),
         }
     }
