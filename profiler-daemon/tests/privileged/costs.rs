@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{
+    disk::Disk,
     fixture::{Fixture, small_scale, spec},
     service::{Service, Side, time_under},
 };
@@ -335,23 +336,17 @@ fn bytes_are_those_that_each_function_gives_to_the_disk() {
         return;
     }
     let service = Service::start();
-    let file = super::fixture::directory().join(format!("bytes.{}", std::process::id()));
-    let mut args = spec("disk").args;
-    let rounds: u64 = args[0].parse().unwrap();
-    args.push(file.to_str().unwrap().to_owned());
-    let mut target = Fixture::start("disk", &args);
-    let session = service.attach(target.pid(), "").unwrap();
+    let mut disk = Disk::start("bytes");
+    let session = service.attach(disk.fixture.pid(), "").unwrap();
     let mut pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::Event(event));
-    target.say("go");
-    let way = target.line();
-    if way != "disk direct" {
-        println!("{}: {way}: nothing is tested", file.display());
+    if disk.go() != "disk direct" {
+        println!("nothing is tested");
         return;
     }
     for _ in ["put", "get", "save"] {
-        println!("{}", target.line());
+        println!("{}", disk.fixture.line());
     }
-    let _ = target.truth();
+    let _ = disk.fixture.truth();
     service.end(&session);
     let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
     let summary = &picture.picture.summary;
@@ -359,11 +354,14 @@ fn bytes_are_those_that_each_function_gives_to_the_disk() {
     assert_eq!(picture.attempted, summary.samples);
     for name in ["put", "get", "save"] {
         let (bytes, all) = time_under(&picture, Side::Inside, name);
-        println!("{name}: {bytes} of {all} bytes, the target: {}", rounds * BLOCK);
+        println!(
+            "{name}: {bytes} of {all} bytes, the target: {}",
+            disk.rounds * BLOCK
+        );
         // What the file system has to look up, or to keep, comes on top.
-        assert!(bytes >= rounds * BLOCK && bytes <= rounds * BLOCK * 11 / 10 + (4 << 20));
+        assert!(bytes >= disk.rounds * BLOCK && bytes <= disk.rounds * BLOCK * 11 / 10 + (4 << 20));
     }
-    assert_eq!(target.finish().status, Some(0));
+    assert_eq!(disk.fixture.finish().status, Some(0));
 }
 
 #[test]
@@ -375,35 +373,29 @@ fn requests_take_what_their_function_waited_for_the_disk() {
         return;
     }
     let service = Service::start();
-    let file = super::fixture::directory().join(format!("latency.{}", std::process::id()));
-    let mut args = spec("disk").args;
-    let rounds: u64 = args[0].parse().unwrap();
-    args.push(file.to_str().unwrap().to_owned());
-    let mut target = Fixture::start("disk", &args);
+    let mut disk = Disk::start("latency");
     let mut views: Vec<_> = ["", "get", "put", "get[> 1000s]"]
         .into_iter()
         .map(|scope| {
-            let session = service.attach(target.pid(), scope).unwrap();
+            let session = service.attach(disk.fixture.pid(), scope).unwrap();
             let pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::Event(event));
             (scope, session, pictures)
         })
         .collect();
-    target.say("go");
-    let way = target.line();
-    if way != "disk direct" {
-        println!("{}: {way}: nothing is tested", file.display());
+    if disk.go() != "disk direct" {
+        println!("nothing is tested");
         return;
     }
     let walls: Vec<(&str, u64)> = ["put", "get", "save"]
         .into_iter()
         .map(|name| {
-            let line = target.line();
+            let line = disk.fixture.line();
             let times: Value = serde_json::from_str(line.strip_prefix(name).unwrap()).unwrap();
             (name, times["wall_ns"].as_u64().unwrap())
         })
         .collect();
     let wall_ns = |name: &str| walls.iter().find(|(known, _)| *known == name).unwrap().1;
-    let _ = target.truth();
+    let _ = disk.fixture.truth();
     for (scope, session, pictures) in &mut views {
         service.end(session);
         let picture = service.until(pictures, |picture| picture.ended.is_some());
@@ -432,13 +424,13 @@ fn requests_take_what_their_function_waited_for_the_disk() {
                     wall_ns(scope)
                 );
                 // What is asked for lies together, or in a few pieces; a file system may have to look up where.
-                assert!(requests >= rounds && requests <= 2 * rounds);
+                assert!(requests >= disk.rounds && requests <= 2 * disk.rounds);
                 assert!(all_ns <= wall_ns(scope));
             }
             _ => assert_eq!((summary.inside, all_ns), (0, 0)),
         }
     }
-    assert_eq!(target.finish().status, Some(0));
+    assert_eq!(disk.fixture.finish().status, Some(0));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What slow calls do that others do not, against a target that says why its calls are slow.
 
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use profiler_daemon::session::{ExplainPicture, Explained, NewSession, SessionError, SessionInfo, What};
+use tokio::sync::watch;
 
 use super::{
     fixture::{Fixture, small_scale, spec},
@@ -32,6 +33,14 @@ fn explain(service: &Service, pid: u32, scope: &str) -> Result<SessionInfo, Sess
     service.runtime.block_on(service.handle.create(ROOT, request))
 }
 
+/// Pictures of what is found, in effect that at the session's end.
+fn watch(service: &Service, session: &SessionInfo) -> watch::Receiver<Option<Arc<ExplainPicture>>> {
+    let watching = service
+        .handle
+        .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
+    service.runtime.block_on(watching).unwrap()
+}
+
 /// The finding that begins so.
 fn find<'p>(picture: &'p ExplainPicture, text: &str) -> &'p Explained {
     let found = picture
@@ -49,10 +58,7 @@ fn the_reason_is_found_and_chance_is_not() {
     let mut target = Fixture::start("explain", &spec.args);
     target.prefer();
     let session = explain(&service, target.pid(), "handle[> 1500us]").unwrap();
-    let watching = service
-        .handle
-        .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
-    let mut pictures = service.runtime.block_on(watching).unwrap();
+    let mut pictures = watch(&service, &session);
     let began = Instant::now();
     target.say("go");
     let (large, checked) = loop {
@@ -163,10 +169,7 @@ fn a_reason_two_calls_down_is_found_by_its_samples() {
     };
     let created = service.handle.create(ROOT, request);
     let session = service.runtime.block_on(created).unwrap();
-    let watching = service
-        .handle
-        .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
-    let mut pictures = service.runtime.block_on(watching).unwrap();
+    let mut pictures = watch(&service, &session);
     target.run();
     service.end(&session);
     let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
@@ -209,10 +212,7 @@ fn more_calls_than_are_timed_are_a_reason() {
     let mut target = Fixture::start("deep", &spec("deep").args);
     target.prefer();
     let session = explain(&service, target.pid(), "often[> 1500us]").unwrap();
-    let watching = service
-        .handle
-        .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
-    let mut pictures = service.runtime.block_on(watching).unwrap();
+    let mut pictures = watch(&service, &session);
     let truth = target.run();
     service.end(&session);
     let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
@@ -257,10 +257,7 @@ fn the_one_reason_comes_first() {
         let mut target = Fixture::start("reasons", &[reason.to_owned(), calls.clone()]);
         target.prefer();
         let session = explain(&service, target.pid(), &format!("{reason}[> 1500us]")).unwrap();
-        let watching = service
-            .handle
-            .watch_explain(ROOT, session.name.clone(), 3_600_000_000_000);
-        let mut pictures = service.runtime.block_on(watching).unwrap();
+        let mut pictures = watch(&service, &session);
         target.run();
         service.end(&session);
         let picture = service.until(&mut pictures, |picture| picture.ended.is_some());

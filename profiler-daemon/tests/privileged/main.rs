@@ -12,6 +12,7 @@ mod by_value;
 mod costs;
 mod counts;
 mod cycles;
+mod disk;
 mod estimate;
 mod explain;
 mod fixture;

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::{
     bpf,
+    disk::Disk,
     fixture::{Fixture, small_scale, spec},
     service::{ROOT, Service, time_under},
 };
@@ -179,26 +180,21 @@ fn waits_have_their_kind_and_length() {
 #[ignore = "needs root"]
 fn waits_for_a_disk_cannot_be_interrupted() {
     let service = Service::start();
-    let file = super::fixture::directory().join(format!("disk.{}", std::process::id()));
-    let mut args = spec("disk").args;
-    args.push(file.to_str().unwrap().to_owned());
-    let mut target = Fixture::start("disk", &args);
+    let mut disk = Disk::start("disk");
     let mut views: Vec<_> = ["put", "get", "save"]
         .into_iter()
         .map(|name| {
-            let session = service.attach(target.pid(), name).unwrap();
+            let session = service.attach(disk.fixture.pid(), name).unwrap();
             let pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::OffCpu);
             (name, session, pictures)
         })
         .collect();
-    target.say("go");
-    let way = target.line();
+    let way = disk.go();
     if way.starts_with("disk none") {
-        println!("{}: {way}: nothing is tested", file.display());
+        println!("nothing is tested");
         return;
     }
-    println!("{}: {way}", file.display());
-    let truth = finish(&mut target);
+    let truth = finish(&mut disk.fixture);
     for (name, session, pictures) in &mut views {
         service.end(session);
         let picture = service.until(pictures, |picture| picture.ended.is_some());
@@ -219,7 +215,7 @@ fn waits_for_a_disk_cannot_be_interrupted() {
         );
         assert!(waited_ns > 0 || way == "disk cached", "{name} never waited");
     }
-    assert_eq!(target.finish().status, Some(0));
+    assert_eq!(disk.fixture.finish().status, Some(0));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{
+    disk::Disk,
     fixture::{Fixture, spec},
     service::{ROOT, Service, Side, time_under},
 };
@@ -105,39 +106,33 @@ fn a_block_counts_once_whoever_reads_or_writes_it() {
         return;
     }
     let service = Service::start();
-    let file = super::fixture::directory().join(format!("unique.{}", std::process::id()));
-    let mut args = spec("disk").args;
-    let rounds: u64 = args[0].parse().unwrap();
-    args.push(file.to_str().unwrap().to_owned());
-    let mut target = Fixture::start("disk", &args);
-    let session = service.attach(target.pid(), "").unwrap();
+    let mut disk = Disk::start("unique");
+    let session = service.attach(disk.fixture.pid(), "").unwrap();
     let once = watch(&service, &session, request(event)).unwrap();
     let mut each = service.watch_flame_of(&session, Grouping::Function, FlameTimes::Event(event));
-    target.say("go");
-    let way = target.line();
-    if way != "disk direct" {
-        println!("{}: {way}: nothing is tested", file.display());
+    if disk.go() != "disk direct" {
+        println!("nothing is tested");
         return;
     }
     for _ in ["put", "get", "save"] {
-        println!("{}", target.line());
+        println!("{}", disk.fixture.line());
     }
-    let _ = target.truth();
+    let _ = disk.fixture.truth();
     let once = end(&service, &session, once);
     let each = service.until(&mut each, |picture| picture.ended.is_some());
     assert_eq!(once.picture.summary.samples, each.picture.summary.samples);
     let (in_once, _) = time_under(&once, Side::Inside, "main");
     let (in_each, _) = time_under(&each, Side::Inside, "main");
     // The blocks of its rounds, and the one that it keeps in the cache; what the file system keeps comes on top.
-    let least = BLOCK * (rounds.min(16) + 1);
+    let least = BLOCK * (disk.rounds.min(16) + 1);
     println!("each once: {in_once} of {in_each} bytes, the file's {least}");
     assert!(least <= in_once && in_once <= in_each);
     // Those that are written and read again stand above both.
     let (put, _) = time_under(&once, Side::Inside, "put");
     let (get, _) = time_under(&once, Side::Inside, "get");
     println!("put {put}, get {get}");
-    assert!(put + get < BLOCK * rounds.min(16));
-    assert_eq!(target.finish().status, Some(0));
+    assert!(put + get < BLOCK * disk.rounds.min(16));
+    assert_eq!(disk.fixture.finish().status, Some(0));
 }
 
 #[test]
