@@ -10,6 +10,8 @@
 //!
 //! A name may be a glob. What fails is answered by `error`.
 
+mod empty;
+
 use std::{
     error::Error,
     fs,
@@ -218,21 +220,19 @@ mod floor {
         ffi::CString,
         io,
         os::{
-            fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+            fd::{AsRawFd as _, OwnedFd},
             unix::ffi::OsStrExt as _,
         },
         path::Path,
     };
 
+    use super::empty;
+
     // The kernel's include/uapi/linux/bpf.h.
-    const PROG_LOAD: libc::c_long = 5;
     const LINK_CREATE: libc::c_long = 28;
     const PROG_TYPE_KPROBE: u32 = 2;
     const TRACE_UPROBE_MULTI: u32 = 48;
     const UPROBE_MULTI_RETURN: u32 = 1;
-
-    /// `r0 = 0; exit`
-    static EMPTY: [u64; 2] = [0x0000_0000_0000_00b7, 0x0000_0000_0000_0095];
 
     /// Links at entries and returns; dropping them detaches, entries first.
     pub struct Pairs {
@@ -243,27 +243,12 @@ mod floor {
     impl Pairs {
         /// Attaches at these offsets of a file, for one process.
         pub fn attach(pid: u32, file: &Path, offsets: &[u64]) -> io::Result<Self> {
-            let program = load()?;
+            let program = empty::load(PROG_TYPE_KPROBE, TRACE_UPROBE_MULTI, 0)?;
             Ok(Self {
                 _returns: link(&program, pid, file, offsets, UPROBE_MULTI_RETURN)?,
                 _entries: link(&program, pid, file, offsets, 0)?,
             })
         }
-    }
-
-    #[repr(C)]
-    #[derive(Default)]
-    struct Load {
-        program_type: u32,
-        instructions: u32,
-        code: u64,
-        license: u64,
-        log: [u32; 4],
-        kernel_version: u32,
-        flags: u32,
-        name: [u8; 16],
-        interface: u32,
-        expected_attach_type: u32,
     }
 
     #[repr(C)]
@@ -283,23 +268,9 @@ mod floor {
         padding: u32,
     }
 
-    fn load() -> io::Result<OwnedFd> {
-        bpf(
-            PROG_LOAD,
-            &Load {
-                program_type: PROG_TYPE_KPROBE,
-                instructions: 2,
-                code: EMPTY.as_ptr() as u64,
-                license: c"GPL".as_ptr() as u64,
-                expected_attach_type: TRACE_UPROBE_MULTI,
-                ..Load::default()
-            },
-        )
-    }
-
     fn link(program: &OwnedFd, pid: u32, file: &Path, offsets: &[u64], flags: u32) -> io::Result<OwnedFd> {
         let path = CString::new(file.as_os_str().as_bytes()).map_err(io::Error::other)?;
-        bpf(
+        empty::bpf(
             LINK_CREATE,
             &Link {
                 program: u32::try_from(program.as_raw_fd()).map_err(io::Error::other)?,
@@ -312,24 +283,5 @@ mod floor {
                 ..Link::default()
             },
         )
-    }
-
-    fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-        // SAFETY: `attributes` is an initialised structure of the command's layout, which the kernel only reads,
-        // its size is passed along, and the addresses in it are of memory that outlives the call.
-        let descriptor = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                command,
-                std::ptr::from_ref(attributes),
-                size_of::<T>(),
-            )
-        };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
-        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 }

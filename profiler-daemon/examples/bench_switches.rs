@@ -9,6 +9,8 @@
 //!
 //! Each is answered by a JSON object, what fails by `error`. Needs root, and `kernel.bpf_stats_enabled=1` for the times.
 
+mod empty;
+
 use std::{
     collections::BTreeMap,
     error::Error,
@@ -35,7 +37,7 @@ async fn main() -> Result<()> {
     let mut bench = Bench {
         handle: session::start(Config::default())?,
         watched: None,
-        empty: Vec::new(),
+        floor: Vec::new(),
     };
     println!("ready");
     for line in io::stdin().lock().lines().map_while(io::Result::ok) {
@@ -54,7 +56,7 @@ async fn main() -> Result<()> {
 struct Bench {
     handle: Handle,
     watched: Option<(String, watch::Receiver<Option<Arc<FlamePicture>>>)>,
-    empty: Vec<empty::Program>,
+    floor: Vec<floor::Program>,
 }
 
 impl Bench {
@@ -63,9 +65,9 @@ impl Bench {
         match words[..] {
             ["empty"] => {
                 for name in ["sched_switch", "sched_waking"] {
-                    self.empty.push(empty::Program::attach(name)?);
+                    self.floor.push(floor::Program::attach(name)?);
                 }
-                Ok(json!({"attached": self.empty.len()}))
+                Ok(json!({"attached": self.floor.len()}))
             }
             ["watch", pid] => self.watch(pid.parse()?).await,
             ["detach"] => self.detach().await,
@@ -108,7 +110,7 @@ impl Bench {
     }
 
     async fn detach(&mut self) -> Result<Value> {
-        self.empty.clear();
+        self.floor.clear();
         let Some((session, mut pictures)) = self.watched.take() else {
             return Ok(json!({"detached": true}));
         };
@@ -142,24 +144,18 @@ fn programs() -> Result<Value> {
     Ok(Value::Object(rows.collect()))
 }
 
-/// Programs at tracepoints, by their BTF, that do nothing.
-mod empty {
-    use std::{
-        io,
-        os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
-    };
+/// The floor: programs at tracepoints, by their BTF, that do nothing.
+mod floor {
+    use std::os::fd::{AsRawFd as _, OwnedFd};
 
-    use super::Result;
     use aya_obj::btf::{Btf, BtfKind};
 
+    use super::{Result, empty};
+
     // The kernel's include/uapi/linux/bpf.h.
-    const PROG_LOAD: libc::c_long = 5;
     const RAW_TRACEPOINT_OPEN: libc::c_long = 17;
     const PROG_TYPE_TRACING: u32 = 26;
     const TRACE_RAW_TP: u32 = 23;
-
-    /// `r0 = 0; exit`
-    static CODE: [u64; 2] = [0x0000_0000_0000_00b7, 0x0000_0000_0000_0095];
 
     /// One, attached until it is dropped.
     pub struct Program {
@@ -170,20 +166,8 @@ mod empty {
         pub fn attach(tracepoint: &str) -> Result<Self> {
             let kernel = Btf::from_sys_fs()?;
             let of = kernel.id_by_type_name_kind(&format!("btf_trace_{tracepoint}"), BtfKind::Typedef)?;
-            let program = bpf(
-                PROG_LOAD,
-                &Load {
-                    program_type: PROG_TYPE_TRACING,
-                    instructions: 2,
-                    code: CODE.as_ptr() as u64,
-                    license: c"GPL".as_ptr() as u64,
-                    name: *b"empty\0\0\0\0\0\0\0\0\0\0\0",
-                    expected_attach_type: TRACE_RAW_TP,
-                    attach_to: of,
-                    ..Load::default()
-                },
-            )?;
-            let link = bpf(
+            let program = empty::load(PROG_TYPE_TRACING, TRACE_RAW_TP, of)?;
+            let link = empty::bpf(
                 RAW_TRACEPOINT_OPEN,
                 &Open {
                     program: u32::try_from(program.as_raw_fd())?,
@@ -196,52 +180,9 @@ mod empty {
 
     #[repr(C)]
     #[derive(Default)]
-    struct Load {
-        program_type: u32,
-        instructions: u32,
-        code: u64,
-        license: u64,
-        log: [u32; 4],
-        kernel_version: u32,
-        flags: u32,
-        name: [u8; 16],
-        interface: u32,
-        expected_attach_type: u32,
-        types: u32,
-        function_record: u32,
-        functions: u64,
-        function_count: u32,
-        line_record: u32,
-        lines: u64,
-        line_count: u32,
-        attach_to: u32,
-    }
-
-    const _: () = assert!(size_of::<Load>() == 112);
-
-    #[repr(C)]
-    #[derive(Default)]
     struct Open {
         name: u64,
         program: u32,
         padding: u32,
-    }
-
-    fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
-        // SAFETY: `attributes` is an initialised structure of the command's layout, which the kernel only reads,
-        // its size is passed along, and the addresses in it are of memory that outlives the call.
-        let descriptor = unsafe {
-            libc::syscall(
-                libc::SYS_bpf,
-                command,
-                std::ptr::from_ref(attributes),
-                size_of::<T>(),
-            )
-        };
-        match i32::try_from(descriptor) {
-            // SAFETY: the kernel has just made the descriptor, which nothing else owns.
-            Ok(descriptor @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
-            _ => Err(io::Error::last_os_error()),
-        }
     }
 }
