@@ -12,7 +12,8 @@ use tracing_subscriber::EnvFilter;
 
 /// Live profiling of running processes, served over gRPC on a Unix socket.
 ///
-/// Nothing is loaded into the kernel, attached or sampled while no client has a session. Root may look at
+/// Nothing is loaded into the kernel while no client has a session, unless --keep-loaded is given; nothing is attached to a
+/// process or sampled then. Root may look at
 /// every process, other users at their own. The environment variable `RUST_LOG` sets what is logged to
 /// standard error (`RUST_LOG=debug`; `RUST_LOG=audit=info` for attachments alone).
 #[derive(Parser, Debug)]
@@ -41,6 +42,11 @@ struct Arguments {
     /// Sessions that may exist at once.
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_sessions: usize,
+
+    /// Load the programs at once, and keep them loaded while no client has a session: its first sample then does not wait
+    /// for the kernel to check them. Costs the memory of their maps, and a short program at each thread's end.
+    #[arg(long)]
+    keep_loaded: bool,
 
     /// Folder for outlines of large debug information and for unwind tables of large files, so that each build is read once;
     /// if left out `$PROFILER_CACHE`, else
@@ -99,6 +105,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             ..kernel::Config::default()
         },
         max_sessions: arguments.max_sessions,
+        keep_loaded: arguments.keep_loaded,
         cache: arguments.cache.clone().or_else(session::default_cache),
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -192,6 +192,7 @@ fn machine(kernel: &str, object: Option<&PathBuf>) -> Outcome {
             object: Some(object.clone()),
             ignored: true,
             tests,
+            beside: Vec::new(),
         };
         let mut reports = vm::run(&[kernel.to_owned()], &suite, VM_LIMIT)?;
         let report = reports

@@ -37,6 +37,9 @@ pub struct Arguments {
     /// Only tests whose name contains this; may be repeated
     #[arg(long, value_name = "NAME")]
     filter: Vec<String>,
+    /// Put this program into the machines too, with its libraries: bpftrace, for the tests that count beside it
+    #[arg(long, value_name = "FILE")]
+    with: Vec<PathBuf>,
     /// A machine's time limit
     #[arg(long, value_name = "SECONDS", default_value = "1200")]
     timeout: u64,
@@ -97,12 +100,14 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             object: arguments.object.clone(),
             ignored: false,
             tests,
+            beside: arguments.with.clone(),
         },
         None => Suite {
             program: build_suite()?,
             object: arguments.object.clone(),
             ignored: true,
             tests,
+            beside: arguments.with.clone(),
         },
     };
     let limit = Duration::from_secs(arguments.timeout);
@@ -133,6 +138,8 @@ pub struct Suite {
     pub ignored: bool,
     /// Which of them run.
     pub tests: Tests,
+    /// Programs that are there too.
+    pub beside: Vec<PathBuf>,
 }
 
 /// Which tests of a suite run.
@@ -274,7 +281,7 @@ fn make_image(suite: &Suite) -> Result<PathBuf> {
         ("RUST_BACKTRACE".to_owned(), "1".to_owned()),
         ("PROFILER_SCALE".to_owned(), "vm".to_owned()),
     ];
-    let mut files = Vec::new();
+    let mut files = suite.beside.clone();
     if let Some(directory) = &fixtures {
         environment.push(("PROFILER_FIXTURES".to_owned(), directory.display().to_string()));
         files.extend(list(directory)?);

@@ -47,6 +47,37 @@ fn a_stop_gives_everybody_their_result() {
     unharmed(target);
 }
 
+#[test]
+#[ignore = "needs root"]
+fn programs_are_kept_loaded_where_that_is_asked_for() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let daemon = Daemon::with(&["--keep-loaded"]);
+    // Answered behind the loading.
+    assert!(daemon.sessions().is_empty());
+    let loaded = bpf::held_by(daemon.child.id());
+    assert!(!loaded.is_empty());
+    for _ in 0..2 {
+        daemon
+            .profiler(&["flame", "-p", &pid, "-F", "999", "--duration", "1", "f"])
+            .status(0);
+        assert!(daemon.sessions().is_empty());
+        let held = bpf::held_by(daemon.child.id());
+        assert!(
+            loaded.iter().all(|program| held.contains(program)),
+            "{held:?} of {loaded:?}"
+        );
+    }
+    assert_eq!(
+        daemon.log().matches("engine loaded").count(),
+        1,
+        "{}",
+        daemon.log()
+    );
+    assert_eq!(daemon.stop(), Some(0));
+    unharmed(target);
+}
+
 /// Runs a daemon that cannot start; gives what it says.
 fn refused(socket: &Path, status: i32) -> String {
     let directory = tempfile::tempdir().unwrap();

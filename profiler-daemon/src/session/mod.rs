@@ -126,6 +126,8 @@ pub struct Config {
     pub engine: crate::kernel::Config,
     /// Sessions that may exist at once.
     pub max_sessions: usize,
+    /// Whether the programs are loaded from the start, and while there is no session.
+    pub keep_loaded: bool,
     /// Where what is made of large files is kept, if it is: [`default_cache`].
     pub cache: Option<PathBuf>,
 }
@@ -135,6 +137,7 @@ impl Default for Config {
         Self {
             engine: crate::kernel::Config::default(),
             max_sessions: 64,
+            keep_loaded: false,
             cache: None,
         }
     }

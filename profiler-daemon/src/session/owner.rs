@@ -75,6 +75,11 @@ impl Owner {
 
     /// Serves commands until told to stop, or until nobody is left to ask.
     pub fn run(mut self) {
+        if self.config.keep_loaded
+            && let Err(error) = self.load_ahead()
+        {
+            tracing::warn!(%error, "not loaded ahead: each session will try again");
+        }
         loop {
             let command = match &self.running {
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -512,6 +517,14 @@ impl Owner {
             .ok_or_else(|| SessionError::new(Reason::Kernel, "the engine is not loaded"))
     }
 
+    /// Loads what a first session would wait for.
+    fn load_ahead(&mut self) -> Result<(), SessionError> {
+        let engine = &mut self.running()?.engine;
+        engine.ready_spans();
+        engine.ready_sampler().map_err(|error| kernel_refusal(&error))?;
+        Ok(())
+    }
+
     fn ability(&mut self) -> Result<Ability, SessionError> {
         let running = self.running()?;
         running.keep_until_ns = monotonic_ns() + PREPARE_NS;
@@ -928,6 +941,7 @@ impl Owner {
     fn unload_if_idle(&mut self) {
         let is_measuring = |running: &Running| !running.measuring.is_empty();
         if self.sessions.is_empty()
+            && !self.config.keep_loaded
             && !self.running.as_ref().is_some_and(is_measuring)
             && let Some(running) = self.running.take()
         {

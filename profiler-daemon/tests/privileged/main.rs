@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod bpf;
+mod bpftrace;
 mod by_value;
 mod costs;
 mod counts;
