@@ -58,9 +58,11 @@ fn programs_are_kept_loaded_where_that_is_asked_for() {
     let loaded = bpf::held_by(daemon.child.id());
     assert!(!loaded.is_empty());
     for _ in 0..2 {
-        daemon
-            .profiler(&["flame", "-p", &pid, "-F", "999", "--duration", "1", "f"])
+        let flame = daemon
+            .profiler(&["flame", "-p", &pid, "-F", "999", "--duration", "1"])
             .status(0);
+        // Names are learned anew.
+        assert!(flame.stdout().contains("main"), "{}", flame.stdout());
         assert!(daemon.sessions().is_empty());
         let held = bpf::held_by(daemon.child.id());
         assert!(

@@ -500,6 +500,7 @@ impl Owner {
                 following,
                 symbols,
                 frames: Arc::new(frames),
+                has_names: false,
                 opening: Vec::new(),
                 measuring: Vec::new(),
                 expected: Vec::new(),
@@ -552,6 +553,7 @@ impl Owner {
     fn side_load(&mut self, files: SideLoaded) -> Result<(), SessionError> {
         let running = self.running()?;
         running.keep_until_ns = monotonic_ns() + PREPARE_NS;
+        running.has_names = true;
         if running.symbols.side_load(files) {
             return Ok(());
         }
@@ -621,6 +623,7 @@ impl Owner {
             Some(_) => running.hit_costs(),
             None => None,
         };
+        running.has_names = true;
         // Before there is anything to be seen: it takes a while.
         running.calibrate(prepared.exit_methods());
         let attached = Session::attach(
@@ -940,11 +943,13 @@ impl Owner {
 
     fn unload_if_idle(&mut self) {
         let is_measuring = |running: &Running| !running.measuring.is_empty();
-        if self.sessions.is_empty()
-            && !self.config.keep_loaded
-            && !self.running.as_ref().is_some_and(is_measuring)
-            && let Some(running) = self.running.take()
-        {
+        if !self.sessions.is_empty() || self.running.as_ref().is_some_and(is_measuring) {
+            return;
+        }
+        if self.config.keep_loaded && self.running.as_mut().is_some_and(Running::renew_names) {
+            return;
+        }
+        if let Some(running) = self.running.take() {
             for opening in running.opening {
                 // They still get the last picture.
                 (opening.open)();

@@ -33,13 +33,15 @@ pub const MAX_RECORDS: usize = 65_536;
 /// Records handed to the symbols thread at once.
 const BATCH: usize = 1024;
 
-/// What exists only while there are sessions: nothing is loaded or attached while nobody watches.
+/// What exists only while there are sessions, unless it is to be kept loaded: nothing is attached while nobody watches.
 pub struct Running {
     pub engine: Engine,
     pub following: Following,
     pub symbols: Symbols,
     /// Frames by number.
     pub frames: Arc<Vec<Frame>>,
+    /// Whether there may be more of these than at the start.
+    pub has_names: bool,
     pub opening: Vec<Opening>,
     /// Places at which hits are counted for a moment.
     pub measuring: Vec<Measuring>,
@@ -136,6 +138,26 @@ impl Running {
         let due_ns = if due_ns > now_ns { due_ns } else { u64::MAX };
         let tick_ns = self.pace.tick_ns(self.engine.ticks_per_second(), now_ns);
         (now_ns + tick_ns).min(due_ns.max(now_ns + TICK_NS))
+    }
+
+    /// Forgets all names and the files that they came from, behind the last session: there may be only so many, and what one
+    /// client loaded is not another's. Whether that could be done.
+    pub fn renew_names(&mut self) -> bool {
+        if !self.has_names {
+            return true;
+        }
+        match Symbols::start() {
+            Ok((symbols, frames)) => {
+                self.symbols = symbols;
+                self.frames = Arc::new(frames);
+                self.has_names = false;
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no thread for names");
+                false
+            }
+        }
     }
 
     /// Looks at the ring buffer soon, as something was asked for.
