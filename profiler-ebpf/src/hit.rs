@@ -26,7 +26,8 @@ use crate::{
     atomic,
     emit::{BPF_RB_NO_WAKEUP, Fill},
     gate, hit_stack, limit,
-    maps::{self, HITS, PLACE_READING, READ_PLANS, READINGS, RING},
+    maps::{self, HITS, READ_PLANS, READINGS, RING},
+    place,
     plain::set,
     registers::Registers,
     span, task,
@@ -52,6 +53,8 @@ const _: () = assert!(size_of::<ValueHeader>() + MAX_BYTES <= OFFSETS);
 /// The working memory of a thread at a site.
 #[repr(C)]
 pub struct Reading {
+    /// Where it is a CPU's: whether a program is at work on it, see [`crate::place::begin`].
+    pub taken: u32,
     /// The plan at hand, and the one behind the last.
     plan: u32,
     end: u32,
@@ -370,15 +373,18 @@ pub unsafe fn decide(ctx: *mut c_void, span: *const OpenSpan) -> u32 {
     let Some(slot) = HITS.get_ptr_mut(probe.index() & (MAX_PROBES - 1)) else {
         return UNDECIDED;
     };
-    // A function of the kernel may return in the middle of a program of the thread.
-    let reading = if is_of_kernel {
-        PLACE_READING.get_ptr_mut(0).unwrap_or(ptr::null_mut())
-    } else {
-        reading()
-    };
     // SAFETY: live map values.
     unsafe {
-        if ctx.is_null() || reading.is_null() || (*slot).id != probe {
+        if ctx.is_null() || (*slot).id != probe {
+            return UNDECIDED;
+        }
+        // A function of the kernel may return in the middle of a program of the thread.
+        let reading = if is_of_kernel {
+            place::take_reading()
+        } else {
+            reading()
+        };
+        if reading.is_null() {
             return UNDECIDED;
         }
         begin(reading, Registers::new(ctx));
@@ -388,11 +394,11 @@ pub unsafe fn decide(ctx: *mut c_void, span: *const OpenSpan) -> u32 {
             .wrapping_add(before)
             .wrapping_add((*slot).followed);
         read(reading, first, first.wrapping_add((*slot).decided), false);
-        if (*reading).rejected == 0 {
-            0
-        } else {
-            SpanEnd::REFUSED
+        let refused = (*reading).rejected != 0;
+        if is_of_kernel {
+            place::end(reading);
         }
+        if refused { SpanEnd::REFUSED } else { 0 }
     }
 }
 

@@ -4,8 +4,7 @@
 //! thread does itself: in its system calls, exceptions and page faults. An interrupt has a stack of its own, or, where it comes
 //! while the thread is in the target's code, says so in the CPU's count.
 //!
-//! The kernel runs one program of a kernel probe, or of a perf event, at a time on a CPU, with preemption off, and leaves out
-//! what would interrupt it, so that their working memory is the CPU's. But they may interrupt a program of the thread that is at
+//! Their working memory is the CPU's, see `place.rs`. They may interrupt a program of the thread that is at
 //! a probe of the target: see `span.rs`.
 
 use core::ffi::c_void;
@@ -99,7 +98,9 @@ unsafe fn open(
             let Some(reading) = place::begin(ctx, slot, REGISTERS_BYTES) else {
                 return false;
             };
-            if !hit::passes(reading, slot) {
+            let passes = hit::passes(reading, slot);
+            place::end(reading);
+            if !passes {
                 return false;
             }
         }
@@ -114,6 +115,7 @@ unsafe fn open(
                 && let Some(reading) = place::begin(ctx, slot, REGISTERS_BYTES)
             {
                 hit::write_beginning(reading, slot, cookie, sequence);
+                place::end(reading);
             }
         }
     }

@@ -4,8 +4,9 @@
 //!
 //! A tracepoint may be passed in an interrupt or a page fault, in the middle of a program that is at work on the thread's
 //! open spans. So a hit changes nothing of what these are: it looks for the one that it is inside of, and marks it as the
-//! sampler does. Its working memory is the CPU's: the kernel runs one program of a perf event at a time on a CPU, with
-//! preemption off, and leaves out what would interrupt it.
+//! sampler does. Its working memory is the CPU's, and taken for as long as the program is at work on it: up to Linux 6.12 the
+//! kernel runs one program of a perf event at a time on a CPU, with preemption off, and leaves out what would interrupt it; a
+//! preemptible 7.2 leaves out the same program alone, and another may come in the middle.
 //!
 //! A system call begins and ends between the target's code and the kernel's, where no other program of the thread runs but
 //! such a hit.
@@ -27,6 +28,7 @@ use crate::{
     atomic, gate,
     hit::{self, Reading},
     maps::{HITS, PLACE_READING, WATCHED_CALLS},
+    plain::set,
     span, task,
 };
 
@@ -70,13 +72,13 @@ pub fn take(ctx: *mut c_void, cookie: Cookie) {
         let Some(reading) = begin(ctx, slot, RECORD_BYTES) else {
             return;
         };
-        if !hit::passes(reading, slot) {
-            return;
+        if hit::passes(reading, slot) {
+            hit::open(probe, parent);
+            if records && hit::may_record(slot) {
+                hit::write(reading, slot, probe, parent, cookie);
+            }
         }
-        hit::open(probe, parent);
-        if records && hit::may_record(slot) {
-            hit::write(reading, slot, probe, parent, cookie);
-        }
+        end(reading);
     }
 }
 
@@ -244,19 +246,42 @@ unsafe fn look_inside(probe: *mut ProbeSlot) -> *mut OpenSpan {
     unsafe { gate::living_parent(thread, probe, stack_pointer) }
 }
 
-/// The working memory at a tracepoint or a function of the kernel, and what can be read there: so many bytes.
+/// The working memory at a tracepoint or a function of the kernel, and what can be read there: so many bytes. It is to be
+/// given back by [`end`].
 ///
 /// # Safety
 /// `slot` is a live map value.
 #[inline(always)]
 pub unsafe fn begin(ctx: *mut c_void, slot: *mut HitSlot, bytes: u32) -> Option<*mut Reading> {
-    let reading = PLACE_READING.get_ptr_mut(0);
+    let reading = take_reading();
     // SAFETY: live map values.
     unsafe {
-        match reading {
-            Some(reading) => hit::begin_in_kernel(reading, ctx, bytes),
-            None => atomic::add(&raw mut (*slot).no_state, 1),
+        if reading.is_null() {
+            atomic::add(&raw mut (*slot).no_state, 1);
+            return None;
         }
+        hit::begin_in_kernel(reading, ctx, bytes);
     }
-    reading
+    Some(reading)
+}
+
+/// The CPU's working memory; null while another program is at work on it.
+#[inline(always)]
+pub fn take_reading() -> *mut Reading {
+    let Some(reading) = PLACE_READING.get_ptr_mut(0) else {
+        return ptr::null_mut();
+    };
+    // SAFETY: a live map value.
+    let taken = unsafe { atomic::compare_exchange(&raw mut (*reading).taken, 0, 1) };
+    if taken == 0 { reading } else { ptr::null_mut() }
+}
+
+/// Gives the CPU's working memory back.
+///
+/// # Safety
+/// It has been taken by this run of the program.
+#[inline(always)]
+pub unsafe fn end(reading: *mut Reading) {
+    // SAFETY: the caller's.
+    unsafe { set!((*reading).taken, 0) };
 }
