@@ -4,8 +4,8 @@
 //! thread does itself: in its system calls, exceptions and page faults. An interrupt has a stack of its own, or, where it comes
 //! while the thread is in the target's code, says so in the CPU's count.
 //!
-//! Their working memory is the CPU's, see `place.rs`. They may interrupt a program of the thread that is at
-//! a probe of the target: see `span.rs`.
+//! Their working memory is the CPU's, see `place.rs`. They may interrupt a program of the thread that is at a probe of the
+//! target: see `span.rs`.
 
 use core::ffi::c_void;
 

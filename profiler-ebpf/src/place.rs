@@ -214,16 +214,8 @@ fn leave(cookie: Cookie) {
 /// The working memory at a system call: the thread's own, which no other program is at.
 #[inline(always)]
 unsafe fn begin_call(registers: *mut c_void, slot: *mut HitSlot) -> Option<*mut Reading> {
-    let reading = hit::reading();
-    // SAFETY: live map values.
-    unsafe {
-        if reading.is_null() {
-            atomic::add(&raw mut (*slot).no_state, 1);
-            return None;
-        }
-        hit::begin_in_kernel(reading, registers, REGISTERS_BYTES);
-    }
-    Some(reading)
+    // SAFETY: the caller's.
+    unsafe { begin_on(hit::reading(), registers, slot, REGISTERS_BYTES) }
 }
 
 /// What is counted and done at a probe, if the thread is of its process.
@@ -253,14 +245,28 @@ unsafe fn look_inside(probe: *mut ProbeSlot) -> *mut OpenSpan {
 /// `slot` is a live map value.
 #[inline(always)]
 pub unsafe fn begin(ctx: *mut c_void, slot: *mut HitSlot, bytes: u32) -> Option<*mut Reading> {
-    let reading = take_reading();
-    // SAFETY: live map values.
+    // SAFETY: the caller's.
+    unsafe { begin_on(take_reading(), ctx, slot, bytes) }
+}
+
+/// Working memory, and what can be read there; that there is none is counted.
+///
+/// # Safety
+/// `slot` is a live map value, and `reading` one or null.
+#[inline(always)]
+unsafe fn begin_on(
+    reading: *mut Reading,
+    record: *mut c_void,
+    slot: *mut HitSlot,
+    bytes: u32,
+) -> Option<*mut Reading> {
+    // SAFETY: the caller's.
     unsafe {
         if reading.is_null() {
             atomic::add(&raw mut (*slot).no_state, 1);
             return None;
         }
-        hit::begin_in_kernel(reading, ctx, bytes);
+        hit::begin_in_kernel(reading, record, bytes);
     }
     Some(reading)
 }
