@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader, Read as _},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
 };
 
 use profiler_daemon::kernel::has_function_probes;
@@ -20,10 +20,10 @@ use super::{
 
 const BPFTRACE: &str = "/usr/bin/bpftrace";
 
-/// A run of bpftrace whose probes are attached.
+/// A run of bpftrace whose probes are attached; killed when dropped.
 struct Bpftrace {
     child: Child,
-    stdout: BufReader<std::process::ChildStdout>,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Bpftrace {
@@ -32,7 +32,6 @@ impl Bpftrace {
         let script = format!("{script} interval:ms:100 {{ printf(\"ready\\n\"); }}");
         let mut child = Command::new(BPFTRACE)
             .args(["-q", "-e", &script])
-            .env("BPFTRACE_NO_CPP_DEMANGLE", "1")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -57,6 +56,14 @@ impl Bpftrace {
             Some((name.to_owned(), count.parse().ok()?))
         });
         counts.collect()
+    }
+}
+
+impl Drop for Bpftrace {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
