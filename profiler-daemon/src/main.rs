@@ -12,10 +12,10 @@ use tracing_subscriber::EnvFilter;
 
 /// Live profiling of running processes, served over gRPC on a Unix socket.
 ///
-/// Nothing is loaded into the kernel while no client has a session, unless --keep-loaded is given; nothing is attached to a
-/// process or sampled then. Root may look at
-/// every process, other users at their own. The environment variable `RUST_LOG` sets what is logged to
-/// standard error (`RUST_LOG=debug`; `RUST_LOG=audit=info` for attachments alone).
+/// Nothing is loaded into the kernel while no client has a session, unless --keep-loaded is given; nothing is
+/// attached to a process or sampled then. Root may look at every process, other users at their own. The
+/// environment variable `RUST_LOG` sets what is logged to standard error (`RUST_LOG=debug`;
+/// `RUST_LOG=audit=info` for attachments alone).
 #[derive(Parser, Debug)]
 #[command(
     version,
