@@ -29,6 +29,7 @@ pub mod values;
 mod held;
 mod left;
 mod sites;
+mod skip;
 mod subprograms;
 
 pub use dwarf::DebugIndex;

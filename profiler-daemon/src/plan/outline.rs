@@ -20,6 +20,7 @@ use super::{
     dwarf::{Units, each, is_of_type, lines_left, may_be_inlined, reference, text},
     elf::{Bytes, Elf, MAX_UNCOMPRESSED_BYTES},
     left::Left,
+    skip::skip_attributes,
 };
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -444,7 +445,7 @@ impl<'a> Reader<'_, '_, 'a> {
                 continue;
             };
             let attributes = abbreviation.attributes();
-            entries.skip_attributes(attributes)?;
+            skip_attributes(&mut entries, attributes)?;
             let has = |name| attributes.iter().any(|attribute| attribute.name() == name);
             let is_inside = function_depth.is_some_and(|function| depth > function);
             match abbreviation.tag() {

@@ -2,6 +2,8 @@
 
 use gimli::{Reader, Unit, UnitOffset};
 
+use super::skip::skip_attributes;
+
 /// Where they are, in the order of the file, among so many entries; what comes behind something damaged is not found.
 pub(super) fn subprograms<R: Reader>(
     unit: &Unit<R>,
@@ -17,7 +19,7 @@ pub(super) fn subprograms<R: Reader>(
                 continue;
             };
             let attributes = abbreviation.attributes();
-            entries.skip_attributes(attributes)?;
+            skip_attributes(&mut entries, attributes)?;
             let has_code = attributes
                 .iter()
                 .any(|attribute| matches!(attribute.name(), gimli::DW_AT_low_pc | gimli::DW_AT_ranges));

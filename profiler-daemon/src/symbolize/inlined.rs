@@ -1,6 +1,6 @@
 //! DWARF: the chain of inlined functions at an address.
 
-use gimli::{Dwarf, Unit, UnitOffset};
+use gimli::{Abbreviation, Dwarf, EntriesRaw, Unit, UnitOffset};
 
 use super::{elf::Bytes, units::WORK_MAX};
 
@@ -22,7 +22,7 @@ pub(super) fn chain(
     let Some(abbreviation) = entries.read_abbreviation()? else {
         return Ok(chain);
     };
-    entries.skip_attributes(abbreviation.attributes())?;
+    skip(&mut entries, abbreviation)?;
     // Entries deeper than this belong to something that does not hold the address.
     let mut skipped: Option<isize> = None;
     // The depth of the innermost call found: leaving it ends the search.
@@ -34,7 +34,7 @@ pub(super) fn chain(
             continue;
         };
         work = work.saturating_sub(1 + abbreviation.attributes().len());
-        entries.skip_attributes(abbreviation.attributes())?;
+        skip(&mut entries, abbreviation)?;
         if skipped.is_some_and(|at| depth > at) {
             continue;
         }
@@ -53,6 +53,14 @@ pub(super) fn chain(
         }
     }
     Ok(chain)
+}
+
+/// One by one: gimli's `skip_attributes` adds up lengths as a damaged file gives them.
+fn skip(entries: &mut EntriesRaw<'_, Bytes<'_>>, abbreviation: &Abbreviation) -> gimli::Result<()> {
+    for attribute in abbreviation.attributes() {
+        entries.read_attribute(*attribute)?;
+    }
+    Ok(())
 }
 
 fn holds(

@@ -29,9 +29,11 @@ pub const STRUCTURE: u8 = 11;
 pub const FUNCTION_TYPE: u8 = 12;
 /// A parameter without a name: the entry of its type as an offset in the unit.
 pub const PARAMETER: u8 = 13;
+/// A variable: the length of its location and that, the entry of its type as an offset in the unit.
+pub const LOCATED: u8 = 14;
 
 /// For each: its number; its tag; whether it has children; pairs of attribute and form; twice 0.
-const ABBREVIATIONS: [&[u8]; 13] = [
+const ABBREVIATIONS: [&[u8]; 14] = [
     &[UNIT, 0x11, 1, 0x10, 0x17, 0x11, 0x01, 0x12, 0x06, 0, 0],
     &[FUNCTION, 0x2e, 0, 0x11, 0x01, 0x12, 0x06, 0x03, 0x0e, 0, 0],
     &[ABSTRACT, 0x2e, 0, 0x03, 0x0e, 0, 0],
@@ -45,6 +47,7 @@ const ABBREVIATIONS: [&[u8]; 13] = [
     &[STRUCTURE, 0x13, 0, 0, 0],
     &[FUNCTION_TYPE, 0x15, 1, 0, 0],
     &[PARAMETER, 0x05, 0, 0x49, 0x13, 0, 0],
+    &[LOCATED, 0x34, 0, 0x02, 0x18, 0x49, 0x13, 0, 0],
 ];
 
 /// Units.

@@ -3,12 +3,15 @@
 use std::{sync::Arc, time::Instant};
 
 use profiler_daemon::plan::{
-    DebugIndex, KernelAbility, Limits, ModuleIndex, elf::ElfError, hazards::Hazards, hazards::exit_method,
+    DebugIndex, KernelAbility, Limits, ModuleIndex,
+    elf::ElfError,
+    hazards::{Hazards, exit_method},
+    outline::{Outline, Part},
     scope::Name,
 };
 
 use super::{
-    dwarf::{Info, Unit, lines},
+    dwarf::{Info, LOCATED, Unit, lines},
     elf_file::{Section, TEXT, elf_file},
 };
 
@@ -110,4 +113,21 @@ fn short_names_are_all_kept() {
     let index = DebugIndex::new(&file).unwrap();
     assert_eq!(index.inlined_only[0].name, "name");
     assert_eq!(index.skipped_units, 0);
+}
+
+/// The location's length and those of the attributes behind it are more than any number.
+#[test]
+fn a_variable_located_in_more_bytes_than_there_are() {
+    let length = [&[0xff; 9][..], &[0x01]].concat();
+    let outlined = |entries: usize| {
+        let mut unit = Unit::new(TEXT, 1);
+        for _ in 0..entries {
+            unit.entry(LOCATED, &[&length, &[0; 4]]);
+        }
+        let mut info = Info::default();
+        info.add(&unit);
+        let file = info.file(&[(".debug_line", &lines(1)), (".text", &[0xc3])]);
+        Outline::of_file(&file, Part::Names).bytes().to_vec()
+    };
+    assert_eq!(outlined(2), outlined(0));
 }

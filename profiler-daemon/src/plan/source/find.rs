@@ -16,6 +16,7 @@ use super::{
         names::Matcher,
         outline::{Part, without_arguments},
         scope::Name,
+        skip::skip_attributes,
     },
     budget::Budget,
     join::{Subject, join},
@@ -351,7 +352,7 @@ fn abstracts(
                     let Some(abbreviation) = entries.read_abbreviation()? else {
                         continue;
                     };
-                    entries.skip_attributes(abbreviation.attributes())?;
+                    skip_attributes(&mut entries, abbreviation.attributes())?;
                     if !may_be_inlined(abbreviation) {
                         continue;
                     }
@@ -417,7 +418,7 @@ fn each_instance<S: Send>(
                 let Some(abbreviation) = entries.read_abbreviation()? else {
                     continue;
                 };
-                entries.skip_attributes(abbreviation.attributes())?;
+                skip_attributes(&mut entries, abbreviation.attributes())?;
                 if abbreviation.tag() != gimli::DW_TAG_inlined_subroutine {
                     continue;
                 }

@@ -12,6 +12,7 @@ use super::{
     functions::Function,
     refusal::{Refusal, optimized_out},
 };
+use crate::plan::skip::skip_attributes;
 use gimli::{AttributeValue, Expression, Operation as Dwarf, UnitOffset};
 use profiler_common::{
     unwind::register::{R12, RBP, RBX, RSP},
@@ -220,7 +221,7 @@ impl<'a> DebugFile<'a> {
             let Some(abbreviation) = entries.read_abbreviation()? else {
                 continue;
             };
-            entries.skip_attributes(abbreviation.attributes())?;
+            skip_attributes(&mut entries, abbreviation.attributes())?;
             if !matches!(
                 abbreviation.tag(),
                 gimli::DW_TAG_call_site | gimli::DW_TAG_GNU_call_site

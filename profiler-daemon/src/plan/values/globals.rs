@@ -6,7 +6,7 @@ use super::{
     file::{DebugFile, Slice, start_of},
     refusal::Refusal,
 };
-use crate::plan::outline::Part;
+use crate::plan::{outline::Part, skip::skip_attributes};
 use gimli::Unit;
 use std::rc::Rc;
 
@@ -89,7 +89,7 @@ impl<'a> DebugFile<'a> {
                 continue;
             };
             let attributes = abbreviation.attributes();
-            entries.skip_attributes(attributes)?;
+            skip_attributes(&mut entries, attributes)?;
             if function_depth.is_some_and(|function| depth > function) {
                 continue;
             }
@@ -154,7 +154,7 @@ impl<'a> DebugFile<'a> {
             let Some(abbreviation) = entries.read_abbreviation()? else {
                 continue;
             };
-            entries.skip_attributes(abbreviation.attributes())?;
+            skip_attributes(&mut entries, abbreviation.attributes())?;
             around.retain(|(outer, _)| *outer < depth);
             if at == wanted.die.offset() {
                 let named = around.iter().map(|(_, outer)| Entry::at(unit, *outer));

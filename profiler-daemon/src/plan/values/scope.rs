@@ -6,6 +6,7 @@ use super::{
     functions::Function,
     refusal::{Refusal, optimized_out},
 };
+use crate::plan::skip::skip_attributes;
 use std::{collections::HashSet, rc::Rc};
 
 const LEFT_OUT: &str = "the compiler left it out of this instance";
@@ -341,7 +342,7 @@ fn between<'a>(outer: &Entry<'a>, inner: &Entry<'a>) -> Result<Vec<Entry<'a>>, R
         let Some(abbreviation) = entries.read_abbreviation()? else {
             continue;
         };
-        entries.skip_attributes(abbreviation.attributes())?;
+        skip_attributes(&mut entries, abbreviation.attributes())?;
         around.retain(|(outer, _)| *outer < depth);
         around.push((depth, at));
     }
