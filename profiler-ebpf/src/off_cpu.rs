@@ -73,7 +73,9 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
     if sampling.flags & (Sampling::OFF_CPU | Sampling::OFF_CPU_IN_SPANS) == 0 {
         return 0;
     }
+    let thread = ids as u32;
     if state & record::state::PREEMPTED == 0 && state & record::state::DEAD != 0 {
+        forget_departure(thread);
         return 0;
     }
     let Some(scratch) = OFF_CPU_SCRATCH.get_ptr_mut(0) else {
@@ -82,6 +84,7 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
     // SAFETY: a live map value, and this CPU's own: nothing that uses it can interrupt the scheduler.
     let spans = open_spans::live_depth(task::state(), unsafe { &raw mut (*scratch).spans }, Mode::Kernel);
     if spans == 0 && sampling.flags & Sampling::OFF_CPU == 0 {
+        forget_departure(thread);
         return 0;
     }
     // SAFETY: as above.
@@ -110,13 +113,10 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         },
         still_ns: presence::still_ns(tgid, start_ns),
     };
-    let thread = ids as u32;
     match OFF_CPU.insert(thread, &off, BPF_NOEXIST) {
         Ok(()) => return 0,
         Err(EXISTS) => {
-            // It was not seen to come back: nobody knows when it did.
-            emit::count(Counter::OffCpuAttempted);
-            emit::count(Counter::OffCpuUnseen);
+            count_unseen();
         }
         Err(_) => {}
     }
@@ -125,6 +125,22 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         emit::count(Counter::OffCpuLimit);
     }
     0
+}
+
+/// The thread leaves without being asked about: a departure that is kept of it is one that it was not seen to come back from.
+/// Left there, it would end with this one, in calls that are over.
+#[inline(always)]
+fn forget_departure(thread: u32) {
+    if OFF_CPU.get_ptr_mut(thread).is_some() && OFF_CPU.remove(thread).is_ok() {
+        count_unseen();
+    }
+}
+
+/// Counts a thread that was not seen to come back: nobody knows when it did.
+#[inline(always)]
+fn count_unseen() {
+    emit::count(Counter::OffCpuAttempted);
+    emit::count(Counter::OffCpuUnseen);
 }
 
 /// A thread is made runnable by the current one, or by an interrupt of it.

@@ -270,6 +270,25 @@ fn both_times_add_up_to_the_durations() {
     assert_eq!(target.finish().status, Some(0));
 }
 
+/// Where the kernel does not tell that a thread is back, as it comes after one that the kernel hides.
+#[test]
+#[ignore = "needs root"]
+fn a_wait_whose_end_is_not_told_is_in_no_call() {
+    let service = Service::start();
+    let mut target = Fixture::start("naps", &spec("naps").args);
+    let session = service.attach(target.pid(), "nap[> 1s]").unwrap();
+    let mut pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::OffCpu);
+    target.say("go");
+    finish(&mut target);
+    service.end(&session);
+    let long = service.until(&mut pictures, |picture| picture.ended.is_some());
+    println!("{:?}, {:?}", long.picture.summary, long.lost);
+    assert_seen(&long.lost);
+    assert_eq!(by_activity(&long).values().sum::<u64>(), 0, "no nap is that long");
+    assert_eq!(long.picture.summary.open, 0, "all calls have ended");
+    assert_eq!(target.finish().status, Some(0));
+}
+
 /// The slowest calls, so many.
 fn watch_spans(service: &Service, session: &SessionInfo, wanted: usize) -> Pictures<SpansPicture> {
     let watching = service
