@@ -3,7 +3,8 @@
 //! | line | does |
 //! |---|---|
 //! | `empty` | attaches an empty program to each of the tracepoints of a switch and a wake-up |
-//! | `watch PID` | looks at a process's time on and off the CPU and whom it waits for, as `flame --waits` does |
+//! | `watch PID off-cpu` | looks at a process's time off the CPU, as `flame --off-cpu` does |
+//! | `watch PID waits` | looks at its time on and off the CPU and whom it waits for, as `flame --waits` does |
 //! | `detach` | takes away what is attached; of a process that was looked at: intervals `drawn`, and `lost` |
 //! | `programs` | tells of each loaded program, by name, its runs and their time: `{"NAME": {"runs": N, "time_ns": N}}` |
 //!
@@ -69,14 +70,14 @@ impl Bench {
                 }
                 Ok(json!({"attached": self.floor.len()}))
             }
-            ["watch", pid] => self.watch(pid.parse()?).await,
+            ["watch", pid, at @ ("off-cpu" | "waits")] => self.watch(pid.parse()?, at == "waits").await,
             ["detach"] => self.detach().await,
             ["programs"] => programs(),
             _ => Err(format!("unknown command `{line}`").into()),
         }
     }
 
-    async fn watch(&mut self, pid: u32) -> Result<Value> {
+    async fn watch(&mut self, pid: u32, waits: bool) -> Result<Value> {
         let request = NewSession {
             name: String::new(),
             target: TargetSpec::Pid(pid),
@@ -93,8 +94,12 @@ impl Bench {
         let session = self.handle.create(CALLER, request).await?;
         let variant = FlameRequest {
             by: Grouping::Function,
-            times: Some(FlameTimes::Both),
-            waits: true,
+            times: Some(if waits {
+                FlameTimes::Both
+            } else {
+                FlameTimes::OffCpu
+            }),
+            waits,
             unique: false,
             over: Over::Start,
             difference: false,

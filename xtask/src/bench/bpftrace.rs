@@ -7,6 +7,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
+use super::switches::Looks;
 use crate::error::{Error, Result};
 
 /// A running bpftrace; killed when dropped.
@@ -18,9 +19,9 @@ impl Bpftrace {
         Self::start(&["-p", &pid.to_string(), "-e", &script(file, functions)])
     }
 
-    /// Measures where a process's threads are off the CPU for how long, and who ends it.
-    pub fn off_cpu(pid: u32) -> Result<Self> {
-        Self::start(&["-e", &off_cpu_script(pid)])
+    /// Measures where a process's threads are off the CPU for how long, and who ends it, where that is looked at.
+    pub fn off_cpu(pid: u32, looks: Looks) -> Result<Self> {
+        Self::start(&["-e", &off_cpu_script(pid, looks)])
     }
 
     /// Starts it and waits until its probes are attached.
@@ -101,8 +102,8 @@ fn script(file: &Path, functions: &[&str]) -> String {
 }
 
 /// Time off the CPU by both stacks of who waited, and those who ended waits.
-fn off_cpu_script(pid: u32) -> String {
-    format!(
+fn off_cpu_script(pid: u32, looks: Looks) -> String {
+    let mut script = format!(
         "BEGIN {{ printf(\"attached\\n\"); }} \
          tracepoint:sched:sched_switch {{ \
            if (pid == {pid}) {{ @since[tid] = nsecs; @user[tid] = ustack; @kernel[tid] = kstack; }} \
@@ -110,11 +111,16 @@ fn off_cpu_script(pid: u32) -> String {
              @off[@user[args->next_pid], @kernel[args->next_pid]] = sum(nsecs - @since[args->next_pid]); \
              delete(@since[args->next_pid]); \
            }} \
-         }} \
-         tracepoint:sched:sched_waking {{ \
-           if (@since[args->pid]) {{ @by[args->pid, ustack, kstack] = count(); }} \
          }}"
-    )
+    );
+    if looks == Looks::Waits {
+        script.push_str(
+            " tracepoint:sched:sched_waking { \
+               if (@since[args->pid]) { @by[args->pid, ustack, kstack] = count(); } \
+             }",
+        );
+    }
+    script
 }
 
 #[cfg(test)]

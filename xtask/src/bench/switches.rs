@@ -19,8 +19,8 @@ enum Case {
     Nothing,
     /// An empty program at each of the tracepoints: nothing that sees all switches can cost less.
     Empty,
-    Ours(Whom),
-    Bpftrace(Whom),
+    Ours(Whom, Looks),
+    Bpftrace(Whom, Looks),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,13 +31,42 @@ enum Whom {
     Another,
 }
 
-const CASES: [(Case, &str); 6] = [
+/// At what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Looks {
+    /// Where threads leave the CPU, and for how long.
+    OffCpu,
+    /// And who wakes them.
+    Waits,
+}
+
+const CASES: [(Case, &str); 8] = [
     (Case::Nothing, "nothing"),
     (Case::Empty, "an empty program at each tracepoint"),
-    (Case::Ours(Whom::Another), "`flame --waits` of another process"),
-    (Case::Bpftrace(Whom::Another), "bpftrace, of another process"),
-    (Case::Ours(Whom::It), "`flame --waits` of this process"),
-    (Case::Bpftrace(Whom::It), "bpftrace, of this process"),
+    (
+        Case::Ours(Whom::Another, Looks::Waits),
+        "`flame --waits` of another process",
+    ),
+    (
+        Case::Bpftrace(Whom::Another, Looks::Waits),
+        "bpftrace, of another process",
+    ),
+    (
+        Case::Ours(Whom::It, Looks::OffCpu),
+        "`flame --off-cpu` of this process",
+    ),
+    (
+        Case::Bpftrace(Whom::It, Looks::OffCpu),
+        "bpftrace, of this process, one stack",
+    ),
+    (
+        Case::Ours(Whom::It, Looks::Waits),
+        "`flame --waits` of this process",
+    ),
+    (
+        Case::Bpftrace(Whom::It, Looks::Waits),
+        "bpftrace, of this process, both stacks",
+    ),
 ];
 
 /// Batches that one figure is the median of, and the questions in each; each takes two switches and two wake-ups.
@@ -75,8 +104,11 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             let bpftrace = match *case {
                 Case::Nothing => None,
                 Case::Empty => looker.ask("empty").map(|_| None)?,
-                Case::Ours(whom) => looker.ask(&format!("watch {}", pid(whom))).map(|_| None)?,
-                Case::Bpftrace(whom) => Some(Bpftrace::off_cpu(pid(whom))?),
+                Case::Ours(whom, looks) => {
+                    let at = if looks == Looks::Waits { "waits" } else { "off-cpu" };
+                    looker.ask(&format!("watch {} {at}", pid(whom))).map(|_| None)?
+                }
+                Case::Bpftrace(whom, looks) => Some(Bpftrace::off_cpu(pid(whom), looks)?),
             };
             // Measuring programs takes time too: the clock is read without.
             let clock_ns = ask(&mut target)? / A_PAIR;
@@ -122,8 +154,9 @@ fn programs_ns(looker: &mut Conversation) -> Result<f64> {
 fn markdown(rows: &[Row]) -> Result<String> {
     let mut text = format!(
         "Nanoseconds of a switch between two threads on one CPU, with the wake-up of the other ({}): the median, lowest and \
-         highest in brackets. Of programs is what the kernel's own measure says that all eBPF programs took of it. Both take two \
-         stacks, of who leaves and of who wakes: this by unwind tables, bpftrace by frame pointers.\n\n\
+         highest in brackets. Of programs is what the kernel's own measure says that all eBPF programs took of it. `--waits` and bpftrace with \
+         both stacks take those of who leaves and of who wakes, `--off-cpu` and bpftrace with one that of who leaves: this by \
+         unwind tables, bpftrace by frame pointers.\n\n\
          | looked at by | a switch | more than without | of programs | not recorded |\n|---|---|---|---|---|\n",
         table::machine()?
     );
