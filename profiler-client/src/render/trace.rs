@@ -133,6 +133,7 @@ pub fn summary(state: &TraceState, elapsed: std::time::Duration) -> String {
         reached,
         rejected,
         lost,
+        unseen,
         ..
     } = state;
     let mut text = format!(
@@ -145,6 +146,9 @@ pub fn summary(state: &TraceState, elapsed: std::time::Duration) -> String {
     );
     if let Some(reasons) = reasons(lost) {
         text.push_str(&format!("; not shown: {reasons}"));
+    }
+    if let Some(reasons) = reasons(unseen) {
+        text.push_str(&format!("; not seen, of all processes: {reasons}"));
     }
     text
 }
@@ -301,6 +305,11 @@ pub(crate) mod tests {
         assert_eq!(
             summary(&state, Duration::from_millis(1250)),
             "1.2 s, 1 hit shown of 11 (10 rejected)"
+        );
+        state.unseen.insert("place_missed".to_owned(), 3);
+        assert_eq!(
+            summary(&state, Duration::from_millis(1250)),
+            "1.2 s, 1 hit shown of 11 (10 rejected); not seen, of all processes: place_missed 3"
         );
     }
 

@@ -23,11 +23,6 @@ pub fn hits(state: &TraceState, hits: &[v1::Hit]) -> String {
 /// The `summary` object.
 #[must_use]
 pub fn summary(state: &TraceState) -> String {
-    let lost: BTreeMap<&str, Value> = state
-        .lost
-        .iter()
-        .map(|(reason, &count)| (reason.as_str(), integer(count)))
-        .collect();
     let mut lines = String::new();
     line(
         &mut lines,
@@ -37,10 +32,18 @@ pub fn summary(state: &TraceState) -> String {
             "hits": integer(state.shown),
             "reached": integer(state.reached),
             "rejected": integer(state.rejected),
-            "lost": lost,
+            "lost": by_reason(&state.lost),
+            "unseen": by_reason(&state.unseen),
         }),
     );
     lines
+}
+
+fn by_reason(counts: &BTreeMap<String, u64>) -> BTreeMap<&str, Value> {
+    let counts = counts.iter();
+    counts
+        .map(|(reason, &count)| (reason.as_str(), integer(count)))
+        .collect()
 }
 
 fn object(lines: &mut String, state: &TraceState, hit: &v1::Hit, place: &v1::TracedPlace) {
@@ -218,7 +221,7 @@ mod tests {
             parse(&summary(&state)),
             [
                 json!({"type": "summary", "schema": 1, "hits": 2, "reached": 56_789, "rejected": 0,
-                "lost": {"rate_limit": 56_787, "ring_full": 0}})
+                "lost": {"rate_limit": 56_787, "ring_full": 0}, "unseen": {}})
             ]
         );
     }

@@ -30,6 +30,8 @@ pub struct TraceState {
     pub rejected: u64,
     /// Hits among them that are not shown, by reason.
     pub lost: BTreeMap<String, u64>,
+    /// What the kernel did not show at its own places, in whichever process, by reason.
+    pub unseen: BTreeMap<String, u64>,
     /// A message has arrived.
     pub started: bool,
 }
@@ -52,6 +54,7 @@ impl TraceState {
             final_reason: _,
             cost: _,
             frames,
+            unseen,
         } = message;
         if seq == 0 {
             // A stream names all anew.
@@ -79,6 +82,7 @@ impl TraceState {
         self.reached = reached;
         self.rejected = rejected;
         self.lost = lost.into_iter().collect();
+        self.unseen = unseen.into_iter().collect();
         Ok(hits)
     }
 

@@ -86,6 +86,7 @@ pub fn trace(scope: &str, with_stack: bool, update: usize, why: Option<&str>) ->
         reached: messages * (HITS + LOST + 1),
         rejected: messages,
         lost: [("rate_limit".to_owned(), messages * LOST)].into(),
+        unseen: [("place_missed".to_owned(), messages)].into(),
         r#final: why.is_some(),
         final_reason: why.unwrap_or("").into(),
         cost: None,

@@ -127,7 +127,7 @@ fn hits_as_json_and_a_summary() {
     assert_eq!(
         *summary,
         json!({"type": "summary", "schema": 1, "hits": hits.len(), "reached": 503 * messages,
-            "rejected": messages, "lost": {"rate_limit": 500 * messages}})
+            "rejected": messages, "lost": {"rate_limit": 500 * messages}, "unseen": {"place_missed": messages}})
     );
     let calls = run(
         &fake,

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io,
-    os::fd::{AsFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
 use aya_obj::generated::{perf_event_attr, perf_type_id::PERF_TYPE_TRACEPOINT};
@@ -33,6 +33,12 @@ impl EventLink {
 #[derive(Default)]
 pub(super) struct EventPrograms {
     copies: HashMap<&'static str, Vec<OwnedFd>>,
+}
+
+impl EventPrograms {
+    pub(super) fn programs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.copies.values().flatten().map(OwnedFd::as_fd)
+    }
 }
 
 impl Engine {

@@ -60,6 +60,12 @@ pub(super) struct FunctionPrograms {
     is_ready: bool,
 }
 
+impl FunctionPrograms {
+    pub(super) fn programs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.loaded.values().map(OwnedFd::as_fd)
+    }
+}
+
 impl Engine {
     /// Attaches to functions of the kernel. When this returns, every call counts that begins.
     ///

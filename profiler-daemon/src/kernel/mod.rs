@@ -65,6 +65,7 @@ pub use error::KernelError;
 pub use gates::{Gate, Gates};
 pub use hits::{HitCounts, HitSpec, KernelPlace, LookSpec};
 pub use kernel_symbols::{KernelSymbols, has_function_probes};
+pub use missed::Missed;
 pub(crate) use object::prepare;
 pub use off_cpu::{Activity, Interval, SharedStack, StillOff};
 pub use ring::{Hit, Key, ReadValue, Record, UserStack};

@@ -25,6 +25,7 @@ pub fn batch(batch: &TraceBatch) -> v1::WatchTraceResponse {
         reached: batch.reached,
         rejected: batch.rejected,
         lost: convert::losses(&batch.lost),
+        unseen: convert::losses(&batch.unseen),
         r#final: batch.ended.is_some(),
         final_reason: batch.ended.clone().unwrap_or_default(),
         cost: Some(convert::cost(batch.cost)),

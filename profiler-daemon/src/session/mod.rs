@@ -29,6 +29,7 @@
 //! | `explain` | what slow calls do that others do not |
 //! | `by_value` | calls by the value of an expression where they begin |
 //! | `trace` | hits and ended calls on their way to those who watch them |
+//! | `span_losses` | what became of spans and hits on their way |
 //! | `spans` | the slowest calls of the window |
 //! | `waits` | who threads wait for |
 //! | `timeline` | counters over time |
@@ -73,6 +74,7 @@ mod sampled_events;
 mod sampling;
 mod source;
 mod source_text;
+mod span_losses;
 mod spans;
 mod state;
 mod steps;

@@ -92,6 +92,8 @@ pub struct TraceBatch {
     pub rejected: u64,
     /// Those that are not shown, by reason.
     pub lost: Losses,
+    /// What the kernel did not show, in whichever process, by reason: no part of `reached`.
+    pub unseen: Losses,
     /// What the daemon costs.
     pub cost: Cost,
     /// Why this is the last one.
@@ -605,7 +607,7 @@ impl Trace {
         &mut self,
         engine: &Engine,
         frames: &[Frame],
-        around: Around,
+        (around, unseen): (Around, Losses),
         cost: Cost,
         ended: Option<&str>,
     ) {
@@ -648,6 +650,7 @@ impl Trace {
                 reached,
                 rejected,
                 lost,
+                unseen: unseen.clone(),
                 cost,
                 ended: ended.map(str::to_owned),
             };

@@ -70,17 +70,21 @@ fn every_kind_of_entry_is_counted_to_the_call() {
     }
 }
 
-#[test]
-#[ignore = "needs root"]
-fn probes_are_attached_at_once_where_the_kernel_can() {
-    let engine = kernel::Engine::load(&kernel::Config::default()).unwrap();
+/// The running kernel's first two numbers.
+pub fn kernel_release() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release
         .split(['.', '-'])
         .map(|number| number.parse::<u32>().unwrap());
-    let release = (numbers.next().unwrap(), numbers.next().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+#[ignore = "needs root"]
+fn probes_are_attached_at_once_where_the_kernel_can() {
+    let engine = kernel::Engine::load(&kernel::Config::default()).unwrap();
     // Since then the PID filter of such links covers all threads of a process.
-    let expected = if release >= (6, 10) {
+    let expected = if kernel_release() >= (6, 10) {
         kernel::AttachKind::Multi
     } else {
         kernel::AttachKind::Perf

@@ -9,6 +9,7 @@ use profiler_daemon::{
 };
 
 use super::{
+    counts::kernel_release,
     fixture::{Fixture, small_scale, spec},
     places::{Traced, finish, start, value},
     service::{ROOT, Service, Side, ended, function, session_of, time_under},
@@ -316,4 +317,30 @@ fn what_cannot_be_probed_is_refused_with_the_reason() {
         assert_eq!(service.runtime.block_on(edited).unwrap().scope, scope);
     }
     service.end(&session);
+}
+
+/// While a map is written, the kernel runs no program at its functions.
+#[test]
+#[ignore = "needs root"]
+fn what_the_kernel_does_not_show_is_counted() {
+    for service in services() {
+        let (mut target, mut other) = (start(), start());
+        if !can_be_probed(&service, &target) {
+            return;
+        }
+        let session = service
+            .attach(target.pid(), "kernel:htab_map_update_elem")
+            .unwrap();
+        // The process that is sampled is entered in the map of targets.
+        let seeks = service.attach(other.pid(), SEEK).unwrap();
+        let _pictures = service.watch_flame_of(&seeks, Grouping::Function, FlameTimes::OnCpu);
+        finish(&mut target);
+        finish(&mut other);
+        assert!(ended(function(&service.last_latency(&seeks), SEEK)) > 0);
+        let lost = &service.last_latency(&session).lost;
+        println!("{lost:?}");
+        let missed = lost.get("place_missed").copied().unwrap_or(0);
+        // Those before do not count it.
+        assert_eq!(missed > 0, kernel_release() >= (6, 7), "{lost:?}");
+    }
 }

@@ -14,7 +14,6 @@ use super::{
     },
     Session,
     division::divided,
-    publish::span_losses,
 };
 use crate::{
     kernel::{Engine, KernelError},
@@ -80,13 +79,13 @@ impl Session {
         cost: Cost,
         ended: Option<&str>,
     ) -> Option<ExplainPicture> {
+        let mut lost: Losses = self.span_losses(engine).collect();
         let explain = self.explain.as_mut()?;
         let last = self.steps.last()?;
         let division = divided(last)?;
         let inside = division.inside();
         let is_slow = |duration_ns| inside.contains(bucket_of(duration_ns));
         let [slow, other] = explain.durations(is_slow);
-        let mut lost: Losses = span_losses(engine).collect();
         let sampling = Sampling::now(engine, dropped).since(self.before_explain);
         lost.extend(sampling.losses(FlameTimes::Both));
         lost.extend(explain.unknown().into_iter().filter(|(_, count)| *count > 0));

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use profiler_common::counter::Counter;
-
 use super::{
     super::{
         by_value::{CallsByValue, Counted},
@@ -11,6 +9,7 @@ use super::{
         picture::{ExplainPicture, LatencyPicture, Losses},
         population::Population,
         sampling::Sampling,
+        span_losses::SpanLosses,
         symbols::Dropped,
         trace::Around,
         waits::WaitsPicture,
@@ -83,7 +82,9 @@ impl Session {
                 dropped: self.dropped,
                 waiting: self.path.waiting(),
             };
-            self.trace.publish(engine, frames, around, cost, ended);
+            let lost = SpanLosses::now(engine).since(self.lost_before);
+            let unseen = lost.unseen(&self.scope).collect();
+            self.trace.publish(engine, frames, (around, unseen), cost, ended);
         }
         let latency_due = all || self.latency_watchers.any_due(now_ns);
         let flame_due = all || self.flame_watchers.any_due(now_ns);
@@ -112,7 +113,10 @@ impl Session {
                 .last()
                 .map_or_else(Vec::new, |last| last.functions.pictures(engine, now_ns));
             let by = self.calls_by_value(engine, all);
-            let lost: Losses = span_losses(engine).chain(join_losses(self.dropped)).collect();
+            let lost: Losses = self
+                .span_losses(engine)
+                .chain(join_losses(self.dropped))
+                .collect();
             self.latency_watchers.publish(now_ns, all, |(), seq| {
                 Some(LatencyPicture {
                     seq,
@@ -174,6 +178,12 @@ impl Session {
             .collect()
     }
 
+    /// What was lost of spans on the way since it began, by reason.
+    pub(super) fn span_losses(&self, engine: &Engine) -> impl Iterator<Item = (&'static str, u64)> {
+        let lost = SpanLosses::now(engine).since(self.lost_before);
+        lost.of_records().chain(lost.unseen(&self.scope))
+    }
+
     pub(super) fn drop_joined(&mut self, dropped: path::Dropped) {
         let path::Dropped {
             outside,
@@ -186,17 +196,6 @@ impl Session {
         self.dropped.expired += expired;
         self.dropped.join_full += join_full;
     }
-}
-
-/// Records of slow spans that were lost on the way, by reason.
-pub(super) fn span_losses(engine: &Engine) -> impl Iterator<Item = (&'static str, u64)> {
-    [
-        ("span_end_ring_full", engine.counter(Counter::SpanEndRingFull)),
-        ("slow_end_yielded", engine.counter(Counter::SlowEndYielded)),
-        ("syscall_missed", engine.missed_call_spans()),
-    ]
-    .into_iter()
-    .filter(|(_, count)| *count > 0)
 }
 
 /// What waited for a span around it in vain, by reason.

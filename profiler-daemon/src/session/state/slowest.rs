@@ -10,7 +10,7 @@ use super::{
         symbols::Dropped,
     },
     Session,
-    publish::{join_losses, span_losses},
+    publish::join_losses,
 };
 use crate::{aggregate::histogram::Histogram, kernel::Engine};
 
@@ -106,7 +106,7 @@ impl Session {
     /// What is lost of the calls that a layout shows, by reason.
     fn spans_losses(&self, engine: &Engine, dropped: Dropped, layout: &Layout) -> Losses {
         let mut lost = Sampling::now(engine, dropped).losses(FlameTimes::Both);
-        lost.extend(span_losses(engine));
+        lost.extend(self.span_losses(engine));
         lost.extend(join_losses(self.dropped));
         lost.extend(spans::program_losses(engine, layout));
         lost

@@ -1,0 +1,60 @@
+//! What became of spans and hits on their way from the kernel, of all sessions together.
+
+use profiler_common::counter::Counter;
+
+use crate::{
+    kernel::{Engine, Missed},
+    plan::scope::{Place, Scope},
+};
+
+/// Counters, as they stand or since an earlier reading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpanLosses {
+    ring_full: u64,
+    yielded: u64,
+    missed: Missed,
+}
+
+impl SpanLosses {
+    /// As they stand.
+    pub fn now(engine: &Engine) -> Self {
+        Self {
+            ring_full: engine.counter(Counter::SpanEndRingFull),
+            yielded: engine.counter(Counter::SlowEndYielded),
+            missed: engine.missed(),
+        }
+    }
+
+    /// What came since an earlier reading.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            ring_full: self.ring_full.saturating_sub(before.ring_full),
+            yielded: self.yielded.saturating_sub(before.yielded),
+            missed: self.missed.since(before.missed),
+        }
+    }
+
+    /// Records of slow spans that were lost, by reason.
+    pub fn of_records(self) -> impl Iterator<Item = (&'static str, u64)> {
+        positive([
+            ("span_end_ring_full", self.ring_full),
+            ("slow_end_yielded", self.yielded),
+        ])
+    }
+
+    /// What was not seen at a scope's places of the kernel, of all processes, by reason.
+    pub fn unseen(self, scope: &Scope) -> impl Iterator<Item = (&'static str, u64)> {
+        let has = |is: fn(&Place) -> bool| scope.steps.iter().any(|step| is(&step.place));
+        let of = |count: u64, is_asked: bool| if is_asked { count } else { 0 };
+        let calls = has(|place| matches!(place, Place::SystemCall(_)));
+        let places = has(|place| matches!(place, Place::Tracepoint { .. } | Place::KernelFunction(_)));
+        positive([
+            ("syscall_missed", of(self.missed.call_spans, calls)),
+            ("place_missed", of(self.missed.places, places)),
+        ])
+    }
+}
+
+fn positive(counts: [(&'static str, u64); 2]) -> impl Iterator<Item = (&'static str, u64)> {
+    counts.into_iter().filter(|(_, count)| *count > 0)
+}
