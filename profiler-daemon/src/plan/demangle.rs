@@ -1,11 +1,11 @@
 //! From linkage names to names that people write.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
+
+use super::mangling;
 
 /// Longest name that is made of a symbol: mangled substitutions can unfold exponentially.
 const MAX_NAME_BYTES: usize = 16 * 1024;
-/// Nesting that is followed in a mangled name.
-const RECURSION_LIMIT: u32 = 96;
 
 /// The name as it is shown: Rust without hash, C++ with parameters but without the return type.
 #[must_use]
@@ -19,31 +19,20 @@ pub fn demangle(linkage: &str, parameters: bool) -> Option<String> {
     if !is_mangled(linkage) {
         return None;
     }
-    let mut out = Bounded(String::new());
-    if let Ok(name) = rustc_demangle::try_demangle(linkage) {
-        fmt::Write::write_fmt(&mut out, format_args!("{name:#}")).ok()?;
-        return Some(out.0);
-    }
-    let (mangled, _) = split_clone(linkage);
-    let limits = cpp_demangle::ParseOptions::default().recursion_limit(RECURSION_LIMIT);
-    let symbol = cpp_demangle::Symbol::new_with_options(mangled, &limits).ok()?;
-    let mut options = cpp_demangle::DemangleOptions::new()
-        .no_return_type()
-        .recursion_limit(RECURSION_LIMIT);
-    if !parameters {
-        options = options.no_params();
-    }
-    symbol.structured_demangle(&mut out, &options).ok()?;
-    Some(out.0)
+    mangling::rust(linkage, false, MAX_NAME_BYTES).or_else(|| {
+        let (mangled, _) = split_clone(linkage);
+        mangling::demangle(mangled, parameters, MAX_NAME_BYTES).or_else(|| {
+            (!parameters)
+                .then(|| mangling::template_name(mangled, MAX_NAME_BYTES))
+                .flatten()
+        })
+    })
 }
 
 /// Demangles a Rust name with its hash, as some tools show it.
 #[must_use]
 pub fn with_hash(linkage: &str) -> Option<String> {
-    let name = rustc_demangle::try_demangle(linkage).ok()?;
-    let mut out = Bounded(String::new());
-    fmt::Write::write_fmt(&mut out, format_args!("{name}")).ok()?;
-    Some(out.0)
+    mangling::rust(linkage, true, MAX_NAME_BYTES)
 }
 
 /// Whether a symbol looks mangled by Rust or the Itanium C++ ABI.
@@ -98,19 +87,6 @@ pub fn without_version(linkage: &str) -> &str {
         .find('@')
         .filter(|&at| at > 0)
         .map_or(linkage, |at| &linkage[..at])
-}
-
-/// A string that refuses to grow without bound.
-struct Bounded(String);
-
-impl fmt::Write for Bounded {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > MAX_NAME_BYTES {
-            return Err(fmt::Error);
-        }
-        self.0.push_str(text);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

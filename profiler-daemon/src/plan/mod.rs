@@ -19,6 +19,7 @@ pub mod hazards;
 pub mod inlined;
 pub mod instruction;
 pub mod lines;
+pub mod mangling;
 pub mod names;
 pub mod outline;
 pub mod scope;

@@ -1,16 +1,11 @@
 //! Demangling, bounded: a short mangled name can stand for an endless one.
 
-use std::{
-    borrow::Cow,
-    fmt::{self, Write},
-};
+use std::borrow::Cow;
 
-use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
+use crate::plan::mangling;
 
 /// Longest name that is shown, in bytes; longer ones are shown mangled, and cut.
 pub(super) const NAME_MAX: usize = 4096;
-/// Deepest nesting of a C++ name: names of containers of containers in the standard library reach 80. It takes stack.
-const NESTING_MAX: u32 = 96;
 
 /// A name as a frame shows it.
 #[must_use]
@@ -19,7 +14,7 @@ pub fn demangle(mangled: &[u8]) -> String {
     let text = String::from_utf8_lossy(cut);
     let text = without_version(&text);
     if mangled.len() < NAME_MAX
-        && let Some(plain) = rust(text).or_else(|| cpp(text))
+        && let Some(plain) = mangling::rust(text, false, NAME_MAX).or_else(|| cpp(text))
     {
         return plain;
     }
@@ -39,25 +34,14 @@ fn without_version(name: &str) -> &str {
     }
 }
 
-fn rust(name: &str) -> Option<String> {
-    let demangled = rustc_demangle::try_demangle(name).ok()?;
-    let mut plain = Bounded::default();
-    write!(plain, "{demangled:#}").ok()?;
-    Some(plain.0)
-}
-
 fn cpp(name: &str) -> Option<String> {
     if !name.starts_with("_Z") {
         return None;
     }
-    let parse = ParseOptions::default().recursion_limit(NESTING_MAX);
-    let symbol = Symbol::new_with_options(name, &parse).ok()?;
-    let show = DemangleOptions::new()
-        .no_return_type()
-        .recursion_limit(NESTING_MAX);
-    let mut plain = Bounded::default();
-    symbol.structured_demangle(&mut plain, &show).ok()?;
-    Some(without_parameters(&plain.0).into_owned())
+    match mangling::demangle(name, true, NAME_MAX) {
+        Some(signature) => Some(without_parameters(&signature).into_owned()),
+        None => mangling::template_name(name, NAME_MAX),
+    }
 }
 
 /// Cuts the parameter list off a C++ signature: the last parentheses outside template arguments, with what
@@ -96,20 +80,6 @@ fn without_parameters(signature: &str) -> Cow<'_, str> {
         }
     }
     Cow::Borrowed(signature)
-}
-
-/// Text that refuses to grow past [`NAME_MAX`].
-#[derive(Default)]
-struct Bounded(String);
-
-impl Write for Bounded {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > NAME_MAX {
-            return Err(fmt::Error);
-        }
-        self.0.push_str(text);
-        Ok(())
-    }
 }
 
 #[cfg(test)]
