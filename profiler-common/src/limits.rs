@@ -52,6 +52,14 @@ pub const fn target_bit(tgid: u32) -> (u32, u64) {
 /// Stacks that may be named without their being sent again, by intervals off the CPU among others; a power of two.
 pub const MAX_SHARED_STACKS: u32 = 16_384;
 
+/// The place of a stack among them, by its id: one that comes later takes it over.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "it is masked")]
+pub const fn shared_stack_place(id: u64) -> u32 {
+    // The lowest bit is always set.
+    (id as u32 >> 1) & (MAX_SHARED_STACKS - 1)
+}
+
 /// What such stacks may take of each CPU: one part in so many. Beyond it none are taken; intervals off the CPU without one are
 /// counted as `off_cpu_stack_skipped`.
 pub const STACK_SHARE: u64 = 16;

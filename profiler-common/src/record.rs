@@ -118,8 +118,8 @@ pub struct StackHeader {
 
 assert_layout!(StackHeader, size 24, kind at 0, tgid at 4, tid at 8, frames at 12, flags at 14, ts_ns at 16);
 
-/// The stack of a thread that left the CPU, or made another runnable: this header, then `kernel_frames` and `user_frames` addresses as a sample's
-/// are. It is sent once, before the intervals that name it.
+/// The stack of a thread that left the CPU, or made another runnable: this header, then `kernel_frames` and `user_frames`
+/// addresses as a sample's are. It is sent once, before the intervals that name it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SharedStackHeader {
@@ -137,10 +137,28 @@ pub struct SharedStackHeader {
     pub flags: u16,
     /// Always 0.
     pub zero: u16,
+    /// The stack whose user addresses and flags are this one's too, which was sent before; 0 where it has its own.
+    pub user_of: u64,
 }
 
-assert_layout!(SharedStackHeader, size 24,
-    kind at 0, tgid at 4, id at 8, kernel_frames at 16, user_frames at 18, flags at 20, zero at 22);
+assert_layout!(SharedStackHeader, size 32,
+    kind at 0, tgid at 4, id at 8, kernel_frames at 16, user_frames at 18, flags at 20, zero at 22, user_of at 24);
+
+/// The whole stack of a thread that is off the CPU, as the iterator over threads writes it.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WaitingStack {
+    /// The thread, in the initial PID namespace.
+    pub tid: u32,
+    /// Always 0.
+    pub zero: u32,
+    /// [`crate::thread::OffCpu::start_ns`].
+    pub start_ns: u64,
+    /// [`SharedStackHeader::id`].
+    pub stack: u64,
+}
+
+assert_layout!(WaitingStack, size 24, tid at 0, zero at 4, start_ns at 8, stack at 16);
 
 /// An interval that a thread was off the CPU, sent when it is back: this header, then `spans` × [`SpanRef`]
 /// (outermost first).

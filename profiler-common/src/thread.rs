@@ -71,8 +71,8 @@ pub struct OffCpu {
     pub taking_ns: u32,
     /// Whether the stack of who makes it runnable is asked for, 1 or 0.
     pub asks_waker: u32,
-    /// Always 0.
-    pub zero: u32,
+    /// Whether `stack` is the user's part alone, 1 or 0: the kernel's is taken when the thread is back.
+    pub awaits_kernel: u32,
     /// [`crate::record::OffCpuHeader::lock`].
     pub lock: u64,
     /// [`Presence::still_ns`] of its process when it left, if it is kept; from where it is made runnable, by how much that has
@@ -96,7 +96,7 @@ assert_layout!(Presence, size 24, cpus at 0, still_since_ns at 8, still_ns at 16
 
 assert_layout!(OffCpu, size 80,
     start_ns at 0, woken_ns at 8, stack at 16, waker_stack at 24, tgid at 32, spans at 36, state at 40,
-    waker_tid at 44, waker_tgid at 48, taking_ns at 52, asks_waker at 56, zero at 60,
+    waker_tid at 44, waker_tgid at 48, taking_ns at 52, asks_waker at 56, awaits_kernel at 60,
     lock at 64, still_ns at 72);
 
 /// A thread's open spans, outermost first. From Linux 7.0 task storage has no room for more than 8 KiB.

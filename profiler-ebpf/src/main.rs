@@ -17,6 +17,7 @@
 //! | `kernel_hit` | functions of the kernel | counts that it is entered |
 //! | `kernel_entry`, `kernel_return` | the same, by perf events | opens a span; ends it |
 //! | `off_cpu_switch`, `off_cpu_wake` | the scheduler's BTF tracepoints | keeps intervals off the CPU |
+//! | `off_cpu_waiting` | the iterator over all threads | takes the stacks of those that are off the CPU |
 //! | `syscall_enter`, `syscall_exit` | the kernel's BTF tracepoints of system calls | counts them |
 //! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
 //!
@@ -273,6 +274,19 @@ pub fn off_cpu_wake(ctx: BtfTracePointContext) -> i32 {
     let woken = ctx.arg(0);
     if off_cpu::may_be_target(task::process_of(woken)) {
         off_cpu::wake(ctx.as_ptr(), task::id_of(woken));
+    }
+    0
+}
+
+/// One of the threads there are; null at the end.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+pub fn off_cpu_waiting(ctx: *mut off_cpu::TaskIteration) -> i32 {
+    // SAFETY: the context of such a program; the verifier checks the pointers in it.
+    let (meta, task) = unsafe { ((*ctx).meta, (*ctx).task) };
+    if !task.is_null() {
+        // SAFETY: as above.
+        off_cpu::look(unsafe { (*meta).output }, task);
     }
     0
 }

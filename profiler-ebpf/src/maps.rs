@@ -121,9 +121,10 @@ pub static PRESENT: PerCpuArray<u32, 1> = PerCpuArray::new();
 #[btf_map]
 pub static SHARED_STACKS: Array<u64, { MAX_SHARED_STACKS as usize }, MMAPABLE> = Array::new();
 
-/// The working memory of the scheduler's programs, which nothing but the sampler interrupts.
+/// The working memory of the scheduler's programs, which nothing but the sampler interrupts; and of the iterator over
+/// threads, which the scheduler does.
 #[btf_map]
-pub static OFF_CPU_SCRATCH: PerCpuArray<OffCpuScratch, 1> = PerCpuArray::new();
+pub static OFF_CPU_SCRATCH: PerCpuArray<OffCpuScratch, 2> = PerCpuArray::new();
 
 /// Who has system calls counted.
 #[btf_map]

@@ -1,4 +1,4 @@
-//! Stacks of the current thread that are taken often, at few places: equal ones are sent once, and named by their hash.
+//! Stacks that are taken often, at few places: equal ones are sent once, and named by their hash.
 //!
 //! What they take is bounded to a part of each CPU. Who takes them has its own scratch on each CPU, which nothing that
 //! uses the same interrupts.
@@ -10,7 +10,7 @@ use aya_ebpf::helpers::{
     generated::{bpf_get_current_pid_tgid, bpf_loop, bpf_ringbuf_output},
 };
 use profiler_common::{
-    limits::{MAX_SHARED_STACKS, MAX_USER_FRAMES, STACK_BURST_NS, STACK_SHARE},
+    limits::{MAX_SHARED_STACKS, MAX_USER_FRAMES, STACK_BURST_NS, STACK_SHARE, shared_stack_place},
     record::{SHARED_STACK, SampleHeader, SharedStackHeader},
 };
 
@@ -81,7 +81,49 @@ pub unsafe fn take(
         let begun_ns = bpf_ktime_get_ns();
         walk(ctx, scratch, with_kernel, recent);
         let id = send(scratch);
-        let now_ns = bpf_ktime_get_ns();
+        charge(scratch, begun_ns, bpf_ktime_get_ns());
+        id
+    }
+}
+
+/// Takes the kernel's part of the stack of a thread that is off the CPU, whose user's part was taken as `user_of` where it
+/// left; what to name both by, or 0 where the ring buffer is full. It is not asked whether that [`is_allowed`], as it was
+/// where the thread left: what it takes is charged to those that are to come.
+///
+/// # Safety
+/// As for [`is_allowed`]; `task` is the thread's `task_struct`.
+#[inline(always)]
+pub unsafe fn take_waiting(
+    task: *mut c_void,
+    scratch: *mut StackScratch,
+    tgid: u32,
+    user_of: u64,
+    begun_ns: u64,
+) -> u64 {
+    // SAFETY: the caller's; the record has room for the walk.
+    unsafe {
+        let words = (&raw mut (*scratch).record.words).cast::<u8>();
+        let kernel = stack::walk_waiting(task, words).unwrap_or(0);
+        let header = &raw mut (*scratch).record.header;
+        set!((*header).kind, SHARED_STACK);
+        set!((*header).tgid, tgid);
+        set!((*header).kernel_frames, kernel as u16);
+        set!((*header).user_frames, 0);
+        set!((*header).flags, 0);
+        set!((*header).zero, 0);
+        set!((*header).user_of, user_of);
+        set!((*scratch).words, kernel as u64);
+        let id = send(scratch);
+        charge(scratch, begun_ns, bpf_ktime_get_ns());
+        id
+    }
+}
+
+/// Keeps what a stack has taken of this CPU.
+#[inline(always)]
+unsafe fn charge(scratch: *mut StackScratch, begun_ns: u64, now_ns: u64) {
+    // SAFETY: the caller's scratch is a live map value.
+    unsafe {
         let taken_until_ns = (*scratch).taken_until_ns;
         let from_ns = if taken_until_ns > now_ns {
             taken_until_ns
@@ -90,7 +132,6 @@ pub unsafe fn take(
         };
         let took_ns = now_ns.wrapping_sub(begun_ns).wrapping_mul(STACK_SHARE);
         set!((*scratch).taken_until_ns, from_ns.wrapping_add(took_ns));
-        id
     }
 }
 
@@ -125,6 +166,7 @@ unsafe fn walk(ctx: *mut c_void, scratch: *mut StackScratch, with_kernel: WithKe
         set!((*header).user_frames, user as u16);
         set!((*header).flags, flags);
         set!((*header).zero, 0);
+        set!((*header).user_of, 0);
         set!((*scratch).words, (kernel + user) as u64);
     }
 }
@@ -141,13 +183,13 @@ unsafe fn send(scratch: *mut StackScratch) -> u64 {
             u64::from(maps::seed()) << 32 | u64::from(tgid),
             both | u64::from(flags),
         );
-        set!((*scratch).hash, begin);
+        set!((*scratch).hash, mix(begin, (*header).user_of));
         let words = bounded((*scratch).words as u32, STACK_WORDS as u32 - 1);
         let mut cursor = Cursor { scratch };
         bpf_loop(words, hash_one as *mut c_void, (&raw mut cursor).cast(), 0);
         let id = (*scratch).hash | 1;
         set!((*header).id, id);
-        let Some(known) = SHARED_STACKS.get_ptr_mut(id as u32 >> 1 & (MAX_SHARED_STACKS - 1)) else {
+        let Some(known) = SHARED_STACKS.get_ptr_mut(shared_stack_place(id)) else {
             return 0;
         };
         if *known == id {

@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::generated::bpf_get_stack;
+use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_get_task_stack};
 use profiler_common::limits::MAX_KERNEL_FRAMES;
 
 const BPF_F_USER_STACK: u64 = 1 << 8;
@@ -28,5 +28,17 @@ pub unsafe fn walk(ctx: *mut c_void, out: *mut u8, part: Part) -> Option<usize> 
     let flags = if part == Part::User { BPF_F_USER_STACK } else { 0 };
     // SAFETY: the caller gives the room that the size says.
     let bytes = unsafe { bpf_get_stack(ctx, out.cast(), WALK_BYTES as u32, flags) };
+    if bytes < 0 { None } else { Some(bytes as usize / 8) }
+}
+
+/// Writes the kernel's addresses of a thread that is off the CPU, as [`walk`] does of the current one; without the functions
+/// of the scheduler, and those that wait by calling it (the kernel's `.sched.text`). `task` is its `task_struct`.
+///
+/// # Safety
+/// `out` has room for [`WALK_BYTES`].
+#[inline(always)]
+pub unsafe fn walk_waiting(task: *mut c_void, out: *mut u8) -> Option<usize> {
+    // SAFETY: the caller gives the room that the size says.
+    let bytes = unsafe { bpf_get_task_stack(task.cast(), out.cast(), WALK_BYTES as u32, 0) };
     if bytes < 0 { None } else { Some(bytes as usize / 8) }
 }

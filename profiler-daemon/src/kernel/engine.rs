@@ -503,8 +503,12 @@ impl Engine {
         let Some(watch) = self.scheduler.take() else {
             return Vec::new();
         };
+        let stacks = off_cpu::waiting_stacks(&mut self.ebpf).unwrap_or_else(|error| {
+            tracing::warn!(%error, "where threads wait in the kernel could not be read");
+            off_cpu::WaitingStacks::new()
+        });
         watch.stop(&mut self.ebpf);
-        StillOff::all(&mut self.ebpf).unwrap_or_else(|error| {
+        StillOff::all(&mut self.ebpf, &stacks).unwrap_or_else(|error| {
             tracing::warn!(%error, "who is off the CPU could not be read");
             Vec::new()
         })

@@ -2,15 +2,16 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    io::{self, Read as _},
     num::NonZeroU64,
     ops::BitOr as _,
     sync::Arc,
 };
 
-use aya::{Ebpf, maps::MapData};
+use aya::{Btf, Ebpf, maps::MapData, programs::Iter};
 use profiler_common::{
-    limits::{MAX_SHARED_STACKS, TARGET_WORDS, target_bit},
-    record::{OFF_CPU, OffCpuHeader, SHARED_STACK, SharedStackHeader, SpanRef, state},
+    limits::{MAX_SHARED_STACKS, TARGET_WORDS, shared_stack_place, target_bit},
+    record::{OFF_CPU, OffCpuHeader, SHARED_STACK, SharedStackHeader, SpanRef, WaitingStack, state},
     thread::{OffCpu, Presence},
 };
 
@@ -107,30 +108,40 @@ pub struct SharedStack {
     pub user: UserStack,
 }
 
-/// Stacks that are kept: the programs may name those that have their place in [`MAX_SHARED_STACKS`], and some more are
-/// named by intervals that are under way.
-const MAX_STACKS: usize = 2 * MAX_SHARED_STACKS as usize;
+/// Stacks that are kept after another took their place, which the programs may name no more: some are named by intervals
+/// that are under way.
+const MAX_DISPLACED: usize = MAX_SHARED_STACKS as usize;
 
 /// Stacks that were sent, for the intervals that name them.
 #[derive(Default)]
 pub(super) struct SharedStacks {
     by_id: HashMap<u64, Arc<SharedStack>>,
-    /// In the order that they came in.
-    order: VecDeque<u64>,
+    /// Those that the programs may name without sending them again, by their place.
+    current: HashMap<u32, u64>,
+    /// Those whose place another took, in this order.
+    displaced: VecDeque<u64>,
 }
 
 impl SharedStacks {
     /// Keeps a stack; whether these bytes are one.
     pub fn keep(&mut self, bytes: &[u8]) -> bool {
-        let Some(stack) = parse_stack(bytes) else {
+        let Some((mut stack, user_of)) = parse_stack(bytes) else {
             return false;
         };
-        let id = stack.id;
-        if self.by_id.insert(id, Arc::new(stack)).is_none() {
-            self.order.push_back(id);
+        if user_of != 0 {
+            stack.user = self
+                .by_id
+                .get(&user_of)
+                .map_or(UserStack::MISSING, |whole| whole.user.clone());
         }
-        if self.order.len() > MAX_STACKS
-            && let Some(oldest) = self.order.pop_front()
+        let id = stack.id;
+        self.by_id.insert(id, Arc::new(stack));
+        let before = self.current.insert(shared_stack_place(id), id);
+        self.displaced.extend(before.filter(|before| *before != id));
+        if self.displaced.len() > MAX_DISPLACED
+            && let Some(oldest) = self.displaced.pop_front()
+            // It may have come again.
+            && self.current.get(&shared_stack_place(oldest)) != Some(&oldest)
         {
             self.by_id.remove(&oldest);
         }
@@ -161,12 +172,17 @@ pub struct StillOff {
 }
 
 impl StillOff {
-    /// All of them.
-    pub(super) fn all(ebpf: &mut Ebpf) -> Result<Vec<Self>, KernelError> {
+    /// All of them, with what their whole stacks are named by where that was taken: see [`waiting_stacks`].
+    pub(super) fn all(ebpf: &mut Ebpf, stacks: &WaitingStacks) -> Result<Vec<Self>, KernelError> {
         let threads = threads(ebpf)?;
-        let still_off = threads
-            .iter()
-            .map(|entry| entry.map(|(tid, words)| Self { tid, words }));
+        let still_off = threads.iter().map(|entry| {
+            entry.map(|(tid, mut words)| {
+                if let Some(stack) = stacks.get(&(tid, words[START_NS])) {
+                    words[STACK] = *stack;
+                }
+                Self { tid, words }
+            })
+        });
         Ok(still_off.collect::<Result<_, _>>()?)
     }
 
@@ -217,6 +233,41 @@ impl StillOff {
     }
 }
 
+/// What the whole stacks of threads that are off the CPU are named by, by thread and [`OffCpu::start_ns`].
+pub(super) type WaitingStacks = HashMap<(u32, u64), u64>;
+
+/// Takes the kernel's part of the stacks of all threads that are off the CPU, while the scheduler is still watched: of a
+/// thread that comes back meanwhile nothing is told.
+pub(super) fn waiting_stacks(ebpf: &mut Ebpf) -> Result<WaitingStacks, KernelError> {
+    const PROGRAM: &str = "off_cpu_waiting";
+    let program = ebpf.program_mut(PROGRAM).ok_or(KernelError::Missing(PROGRAM))?;
+    let program: &mut Iter = program.try_into()?;
+    if program.fd().is_err() {
+        let btf = Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))?;
+        program.load("task", &btf)?;
+    }
+    let link = program.attach()?;
+    let failed = |error| KernelError::system("going over all threads".to_owned(), error);
+    let threads = program.take_link(link)?.into_file();
+    let mut threads = threads.map_err(|error| failed(io::Error::other(error)))?;
+    let mut bytes = Vec::new();
+    // A row of each thread that is off the CPU: `MAX_OFF_CPU` at most.
+    threads.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(parse_waiting(&bytes))
+}
+
+fn parse_waiting(bytes: &[u8]) -> WaitingStacks {
+    let mut reader = Reader(bytes);
+    // Field by field, in the order of `WaitingStack`, whose offsets are asserted.
+    let mut row = || {
+        let (tid, _zero) = (reader.u32()?, reader.u32()?);
+        Some(((tid, reader.u64()?), reader.u64()?))
+    };
+    std::iter::from_fn(&mut row).collect()
+}
+
+const _: () = assert!(size_of::<WaitingStack>() == 24);
+
 /// The halves of a word, in the order in which this machine has them in memory.
 #[expect(clippy::cast_possible_truncation, reason = "each is half of it")]
 fn halves(word: u64) -> (u32, u32) {
@@ -231,7 +282,8 @@ fn runs_or_could(tgid: u32, tid: u32) -> Option<bool> {
     Some(behind.starts_with('R'))
 }
 
-fn parse_stack(bytes: &[u8]) -> Option<SharedStack> {
+/// A stack, and the one whose user's part it has, or 0.
+fn parse_stack(bytes: &[u8]) -> Option<(SharedStack, u64)> {
     let mut reader = Reader(bytes);
     // Field by field, in the order of `SharedStackHeader`, whose offsets are asserted.
     if reader.u32()? != SHARED_STACK {
@@ -239,13 +291,11 @@ fn parse_stack(bytes: &[u8]) -> Option<SharedStack> {
     }
     let (_tgid, id) = (reader.u32()?, reader.u64()?);
     let (kernel, user, flags, _zero) = (reader.u16()?, reader.u16()?, reader.u16()?, reader.u16()?);
+    let user_of = reader.u64()?;
     let kernel = (0..kernel).map(|_| reader.u64()).collect::<Option<_>>()?;
     let addresses = (0..user).map(|_| reader.u64()).collect::<Option<_>>()?;
-    Some(SharedStack {
-        id,
-        kernel,
-        user: UserStack { addresses, flags },
-    })
+    let user = UserStack { addresses, flags };
+    Some((SharedStack { id, kernel, user }, user_of))
 }
 
 /// An interval without its stacks, and what those are named by: where it left, and who made it runnable.
@@ -288,7 +338,7 @@ fn parse_interval(bytes: &[u8]) -> Option<(Interval, [u64; 2])> {
     Some((interval, [stack, waker_stack]))
 }
 
-const _: () = assert!(size_of::<OffCpuHeader>() == 88 && size_of::<SharedStackHeader>() == 24);
+const _: () = assert!(size_of::<OffCpuHeader>() == 88 && size_of::<SharedStackHeader>() == 32);
 
 /// What a thread does that left the CPU in this state of the kernel's.
 fn activity_of(left_in: u32) -> Activity {
@@ -389,11 +439,87 @@ pub(super) fn keep_threads(ebpf: &mut Ebpf, pids: &[u32]) -> Result<(), KernelEr
 
 const OFF_CPU_TGID: usize = std::mem::offset_of!(OffCpu, tgid);
 
+/// Words of it, by their place.
+const START_NS: usize = std::mem::offset_of!(OffCpu, start_ns) / 8;
+const STACK: usize = std::mem::offset_of!(OffCpu, stack) / 8;
+
 const _: () = assert!(OFF_CPU_TGID.is_multiple_of(8), "it is the first half of a word");
 
 #[cfg(test)]
 mod tests {
+    use profiler_common::record::SampleHeader;
+
     use super::*;
+
+    /// A record of a stack.
+    fn record(id: u64, kernel: &[u64], user: &[u64], flags: u16, user_of: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend([SHARED_STACK, 7].map(u32::to_ne_bytes).concat());
+        bytes.extend(id.to_ne_bytes());
+        let lengths = [kernel, user].map(|part| u16::try_from(part.len()).unwrap());
+        bytes.extend([lengths[0], lengths[1], flags, 0].map(u16::to_ne_bytes).concat());
+        for word in [user_of].iter().chain(kernel).chain(user) {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_kernel_part_that_came_later_has_the_user_part_that_came_before() {
+        let mut stacks = SharedStacks::default();
+        let complete = SampleHeader::USER_COMPLETE;
+        assert!(stacks.keep(&record(3, &[], &[10, 11], complete, 0)));
+        assert!(stacks.keep(&record(5, &[20], &[], 0, 3)));
+        let user = UserStack {
+            addresses: vec![10, 11],
+            flags: complete,
+        };
+        let whole = stacks.get(5).unwrap();
+        assert_eq!((&*whole.kernel, &whole.user), (&[20][..], &user));
+        assert!(stacks.get(3).unwrap().kernel.is_empty());
+        // That was lost.
+        assert!(stacks.keep(&record(9, &[20], &[], 0, 7)));
+        assert_eq!(stacks.get(9).unwrap().user, UserStack::MISSING);
+        assert!(!stacks.keep(&record(11, &[20], &[], 0, 3)[..31]));
+    }
+
+    #[test]
+    fn stacks_are_kept_while_the_programs_may_name_them() {
+        let mut stacks = SharedStacks::default();
+        let id = |number: usize, turn: usize| {
+            let place = number % MAX_SHARED_STACKS as usize;
+            (turn as u64) << 32 | (place as u64) << 1 | 1
+        };
+        let first = id(0, 0);
+        assert!(stacks.keep(&record(first, &[1], &[], 0, 0)));
+        // All other places, several times over.
+        for turn in 1..4 {
+            for number in 1..MAX_SHARED_STACKS as usize {
+                assert!(stacks.keep(&record(id(number, turn), &[1], &[], 0, 0)));
+            }
+        }
+        assert!(stacks.get(first).is_some());
+        assert!(stacks.by_id.len() <= MAX_SHARED_STACKS as usize + MAX_DISPLACED + 1);
+        // Its place is taken; what is under way may name it still, and then no more.
+        assert!(stacks.keep(&record(id(0, 1), &[1], &[], 0, 0)));
+        assert!(stacks.get(first).is_some());
+        for number in 0..=MAX_DISPLACED {
+            assert!(stacks.keep(&record(id(number, 9), &[1], &[], 0, 0)));
+        }
+        assert_eq!(stacks.get(first), None);
+    }
+
+    #[test]
+    fn what_the_iterator_writes_is_read() {
+        let mut bytes = Vec::new();
+        for tid in [8_u32, 9] {
+            bytes.extend([tid, 0].map(u32::to_ne_bytes).concat());
+            bytes.extend([100, u64::from(tid)].map(u64::to_ne_bytes).concat());
+        }
+        bytes.push(1);
+        let stacks = parse_waiting(&bytes);
+        assert_eq!(stacks, WaitingStacks::from([((8, 100), 8), ((9, 100), 9)]));
+    }
 
     #[test]
     fn what_goes_on_is_read_as_the_programs_keep_it() {

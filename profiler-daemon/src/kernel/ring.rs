@@ -92,7 +92,7 @@ pub struct UserStack {
 
 impl UserStack {
     /// One that did not arrive.
-    const MISSING: Self = Self {
+    pub(super) const MISSING: Self = Self {
         addresses: Vec::new(),
         flags: SampleHeader::USER_MISSING,
     };

@@ -439,7 +439,7 @@ fn an_interval_whose_end_is_hidden_is_counted_and_not_drawn() {
         waker_tgid: 0,
         taking_ns: 0,
         asks_waker: 0,
-        zero: 0,
+        awaits_kernel: 0,
         lock: 0,
         still_ns: 0,
     };
@@ -506,6 +506,18 @@ fn a_thread_that_makes_way_where_a_function_begins_is_in_that() {
     assert!(!incomplete.iter().any(within), "{incomplete:#?}");
 }
 
+/// What a thread that waits is in, as the kernel tells anybody, root first.
+fn kernel_functions(tid: u32) -> String {
+    let text = std::fs::read_to_string(format!("/proc/{tid}/stack")).unwrap();
+    let innermost_first = text.lines().map(|line| {
+        let (_, place) = line.split_once("] ").unwrap();
+        place.split('+').next().unwrap()
+    });
+    let functions: Vec<&str> = innermost_first.collect();
+    assert!(functions.len() > 2, "{text}");
+    functions.into_iter().rev().collect::<Vec<_>>().join(";")
+}
+
 #[test]
 #[ignore = "needs root"]
 fn a_wait_that_goes_on_is_drawn_at_the_end() {
@@ -523,6 +535,7 @@ fn a_wait_that_goes_on_is_drawn_at_the_end() {
         assert!(seen.ended.is_none());
     }
     let least_ns = u64::try_from(idle.elapsed().as_nanos()).unwrap() / 2;
+    let in_kernel = kernel_functions(target.pid());
     service.end(&drawn);
     let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
     let stacks = stacks(&picture);
@@ -532,6 +545,9 @@ fn a_wait_that_goes_on_is_drawn_at_the_end() {
         };
         assert!(stacks.iter().any(going_on), "{thread}: {stacks:#?}");
     }
+    let waits_there =
+        |(stack, _): &(String, u64)| stack.ends_with(&format!("{in_kernel};[sleeping];[goes on]"));
+    assert!(stacks.iter().any(waits_there), "{in_kernel}: {stacks:#?}");
     // The other session was not told, and is not ended by that.
     service.end(&waited);
     let picture = service.until(&mut waits, |picture| picture.ended.is_some());
