@@ -1,6 +1,6 @@
 //! `cargo xtask bench --switches`: what a switch between threads costs while time off the CPU is looked at.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, thread, time::Duration};
 
 use serde_json::Value;
 
@@ -71,7 +71,10 @@ const CASES: [(Case, &str); 8] = [
 
 /// Batches that one figure is the median of, and the questions in each; each takes two switches and two wake-ups.
 const BATCHES: u32 = 9;
-const ASKS: u32 = 2_000;
+const ASKS: u32 = 1_000;
+/// Between batches, so that what stacks may take at once (`profiler_common::limits::STACK_BURST_NS`) is enough for each: a
+/// switch without its stack costs less, and is not what is asked.
+const PAUSE: Duration = Duration::from_millis(250);
 const A_PAIR: f64 = 2.0;
 
 /// What one case took, a figure a round, of a switch with its wake-up.
@@ -137,6 +140,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 /// Nanoseconds of one question.
 fn ask(target: &mut Conversation) -> Result<f64> {
     let batches = (0..BATCHES).map(|_| {
+        thread::sleep(PAUSE);
         let answer = target.ask(&format!("go {ASKS}"))?;
         let ask_ns = answer["ask_ns"].as_f64();
         ask_ns.ok_or_else(|| Error::told(format!("the fixture answered {answer}")))
