@@ -53,13 +53,27 @@ pub fn entry_point(
     fallback.map(|instruction| point(code, instruction, true))
 }
 
-/// The first instruction of a function that may be probed, whatever the kernel does with it. `taken` as of
-/// [`entry_point`].
+/// The first instruction of a function that may be probed, whatever the kernel does with it. `long_nops` and `taken` as
+/// of [`entry_point`].
 #[must_use]
-pub fn first_point(code: &Code, cold: &[Code], taken: impl Fn(u64) -> bool) -> Option<EntryPoint> {
-    entry_block(code, cold)
-        .find(|instruction| !taken(instruction.ip()) && handling(instruction) != Handling::Refused)
-        .map(|instruction| point(code, instruction, handling(instruction) != Handling::Emulated))
+pub fn first_point(
+    code: &Code,
+    cold: &[Code],
+    long_nops: bool,
+    taken: impl Fn(u64) -> bool,
+) -> Option<EntryPoint> {
+    let free = |instruction: &&Instruction| !taken(instruction.ip());
+    let mut probed =
+        entry_block(code, cold)
+            .filter(free)
+            .filter_map(|instruction| match handling(instruction) {
+                Handling::Emulated => Some((instruction, false)),
+                Handling::LongNop => Some((instruction, !long_nops)),
+                Handling::Stepped => Some((instruction, true)),
+                Handling::Refused => None,
+            });
+    let (instruction, single_stepped) = probed.next()?;
+    Some(point(code, instruction, single_stepped))
 }
 
 /// The instructions that a function begins with, up to where control can come from elsewhere, or the stack pointer is
@@ -178,5 +192,12 @@ mod tests {
         assert_eq!(entry(&code, true), (0, "nop", false));
         assert_eq!(entry(&code, false), (5, "push", false));
         assert_eq!(entry(&[0x90, 0xc3], false), (0, "nop", false));
+        // Also where it is the first that is wanted, whatever the kernel does with it.
+        let first = |long_nops| {
+            let code = Code::decode(&code, 0x1000).unwrap();
+            let point = first_point(&code, &[], long_nops, |_| false).unwrap();
+            (point.delta, point.single_stepped)
+        };
+        assert_eq!([first(true), first(false)], [(0, false), (0, true)]);
     }
 }

@@ -306,7 +306,7 @@ fn sites(
 impl PlannedFunction {
     /// Moves its entry to the first instruction that can be probed, whatever that costs, because of what is inlined
     /// there. `module` is its own.
-    pub fn enter_at_first(&mut self, module: &ModuleIndex) {
+    pub fn enter_at_first(&mut self, module: &ModuleIndex, ability: KernelAbility) {
         let Some(Ok((hot, cold))) = module
             .function_at(self.address)
             .map(|function| decode(module, &function))
@@ -319,7 +319,7 @@ impl PlannedFunction {
                 .offset_of(address)
                 .is_some_and(|offset| exits.contains(&offset))
         };
-        if let Some(entry) = first_point(&hot, &cold, is_exit)
+        if let Some(entry) = first_point(&hot, &cold, ability.long_nops, is_exit)
             && let Some(offset) = module.offset_of(self.address + entry.delta)
         {
             (self.entry, self.entry_offset) = (entry, offset);

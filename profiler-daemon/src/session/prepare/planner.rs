@@ -358,7 +358,7 @@ impl Planner<'_> {
                 };
                 return Err(plan_refusal(process, files, name, error));
             }
-            enter_before(next, &modules, &mut functions);
+            enter_before(next, &modules, self.kernel(), &mut functions);
             inlined.warn(
                 warnings,
                 files,
@@ -414,7 +414,7 @@ impl Planner<'_> {
             let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
             let mut plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
                 .map_err(|error| plan_refusal(process, files, name, error))?;
-            enter_before(next, &modules, &mut plan.functions);
+            enter_before(next, &modules, kernel, &mut plan.functions);
             warn(warnings, &decision, &plan);
             let looks = self.looks(conditions);
             for (file, mut of_file) in by_file(process.pid(), files, &decision, looks, plan.functions) {
@@ -438,13 +438,18 @@ fn only_counted() -> Capture {
 }
 
 /// Has functions begin before what is inlined into them, where that is asked for behind them.
-fn enter_before(next: Option<&Step>, modules: &[&ModuleIndex], functions: &mut [PlannedFunction]) {
+fn enter_before(
+    next: Option<&Step>,
+    modules: &[&ModuleIndex],
+    kernel: KernelAbility,
+    functions: &mut [PlannedFunction],
+) {
     if !next.is_some_and(|next| matches!(next.place, Place::Inlined(_))) {
         return;
     }
     for function in functions {
         if let Some(module) = modules.get(function.module) {
-            function.enter_at_first(module);
+            function.enter_at_first(module, kernel);
         }
     }
 }
