@@ -42,7 +42,13 @@ pub fn demangle(mangled: &str, parameters: bool, max_bytes: usize) -> Option<Str
 #[must_use]
 pub fn template_name(mangled: &str, max_bytes: usize) -> Option<String> {
     let (symbol, unread) = Symbol::with_tail(mangled).ok()?;
-    write(&symbol, false, max_bytes).filter(|name| !unread.is_empty() && name.ends_with('>'))
+    let is_operator = |name: &str| {
+        ["operator>", "operator>>", "operator->"]
+            .iter()
+            .any(|end| name.ends_with(end))
+    };
+    write(&symbol, false, max_bytes)
+        .filter(|name| !unread.is_empty() && name.ends_with('>') && !is_operator(name))
 }
 
 fn write(symbol: &Symbol<impl AsRef<[u8]>>, parameters: bool, max_bytes: usize) -> Option<String> {
@@ -65,7 +71,8 @@ fn write(symbol: &Symbol<impl AsRef<[u8]>>, parameters: bool, max_bytes: usize) 
 fn without_empty_packs(name: &str) -> Cow<'_, str> {
     let mut name = Cow::Borrowed(name);
     for (written, meant) in [
-        ("(&&)", "()"),
+        // Of a type it stands behind a space: `void (&&)(int)`.
+        (">(&&)", ">()"),
         (", &&)", ")"),
         (", , ", ", "),
         ("<, ", "<"),
@@ -131,6 +138,11 @@ mod tests {
         assert_eq!(template_name("_Z3addIiEvT_", 4096), None);
         assert_eq!(template_name("_Z3addBAD", 4096), None);
         assert_eq!(template_name("main", 4096), None);
+        // Its arguments were not read.
+        assert_eq!(
+            template_name("_ZgtI1AXntsr8is_arrayIT_E5valueEEbT_S1_", 4096),
+            None
+        );
     }
 
     #[test]
@@ -146,6 +158,8 @@ mod tests {
                 "std::make_unique<A>()",
             ),
             ("_ZN1PIJiEE1gIJiEEEiDpT_", "P<int>::g<int>(int)"),
+            ("_Z1fOFviE", "f(void (&&)(int))"),
+            ("_Z1fOA3_i", "f(int (&&) [3])"),
         ] {
             assert_eq!(demangle(mangled, true, 4096).as_deref(), Some(name));
         }

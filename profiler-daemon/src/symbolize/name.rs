@@ -38,10 +38,16 @@ fn cpp(name: &str) -> Option<String> {
     if !name.starts_with("_Z") {
         return None;
     }
-    match mangling::demangle(name, true, NAME_MAX) {
-        Some(signature) => Some(without_parameters(&signature).into_owned()),
-        None => mangling::template_name(name, NAME_MAX),
+    if let Some(signature) = mangling::demangle(name, true, NAME_MAX) {
+        return Some(without_parameters(&signature).into_owned());
     }
+    let (name, clone) = name.split_at(name.find('.').unwrap_or(name.len()));
+    let plain = mangling::template_name(name, NAME_MAX)?;
+    Some(if clone.is_empty() {
+        plain
+    } else {
+        format!("{plain} [clone {clone}]")
+    })
 }
 
 /// Cuts the parameter list off a C++ signature: the last parentheses outside template arguments, with what
@@ -109,6 +115,10 @@ mod tests {
             ),
             ("_RNvC6_123foo3bar", "123foo::bar"),
             ("_ZN2ns4Type6methodEv.cold", "ns::Type::method [clone .cold]"),
+            (
+                "_ZSt11make_sharedI1AJEESt10shared_ptrINSt9enable_ifIXntsrSt8is_arrayIT_E5valueES4_E4typeEEDpOT0_.cold",
+                "std::make_shared<A> [clone .cold]",
+            ),
         ] {
             assert_eq!(demangle(mangled.as_bytes()), plain);
         }
