@@ -35,9 +35,11 @@ pub enum Counter {
     SyscallLimit = 13,
     /// System calls that were not followed, because too many were open at once.
     SyscallOpenLimit = 14,
-    /// Such intervals whose end was not seen: the thread left the CPU anew without having come back.
+    /// Such intervals whose end was not seen: the thread has left the CPU anew since.
     OffCpuUnseen = 15,
+    /// Intervals without the kernel's part of their stack, which could not be walked, or found no room.
+    OffCpuStackNoKernel = 16,
 }
 
 /// Entries of the counter array: the counters, rounded up to a power of two so that an index can be masked.
-pub const COUNTERS: usize = 16;
+pub const COUNTERS: usize = 32;

@@ -223,6 +223,8 @@ pub static SETTINGS: Settings = Settings {
     device_number_offset: 0,
     bio_next_offset: 0,
     request_bio_offset: 0,
+    waits_offset: 0,
+    preemptions_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -265,6 +267,8 @@ setting!(bio_device_offset);
 setting!(device_number_offset);
 setting!(bio_next_offset);
 setting!(request_bio_offset);
+setting!(waits_offset);
+setting!(preemptions_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

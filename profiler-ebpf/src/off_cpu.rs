@@ -120,6 +120,7 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
             0
         },
         still_ns: presence::still_ns(tgid, start_ns),
+        departures: task::departures(),
     };
     match OFF_CPU.insert(thread, &off, BPF_NOEXIST) {
         Ok(()) => return 0,
@@ -189,6 +190,10 @@ pub fn come(task: *mut c_void, thread: u32) -> u32 {
     let end_ns = unsafe { bpf_ktime_get_ns() };
     // There is nothing to be done where it was removed meanwhile.
     let _ = OFF_CPU.remove(thread);
+    if task::departures_of(task) != off.departures {
+        count_unseen();
+        return 0;
+    }
     // One that goes on is not attempted yet.
     emit::count(Counter::OffCpuAttempted);
     if Fill::now().should_yield() {
@@ -297,18 +302,30 @@ pub fn look(output: *mut c_void, task: *mut c_void) {
     let Some(off) = (unsafe { OFF_CPU.get(&thread).copied() }) else {
         return;
     };
-    if off.awaits_kernel == 0 || off.stack == 0 {
-        return;
-    }
     let Some(scratch) = OFF_CPU_SCRATCH.get_ptr_mut(1) else {
         return;
     };
-    // SAFETY: a live map value, this CPU's own, and used by nobody else: one thread of the daemon reads.
-    let stack = unsafe { take_kernel(task, scratch, &off, bpf_ktime_get_ns()) };
+    let mut stack = off.stack;
+    if off.awaits_kernel != 0 && stack != 0 {
+        // The kernel walks into memory of this CPU and copies that from there. A thread that takes the CPU in between has it
+        // walked for another: twice the same it is not then.
+        // SAFETY: a live map value, this CPU's own, and used by nobody else: one thread of the daemon reads.
+        let [first, second] = unsafe {
+            [
+                take_kernel(task, scratch, &off, bpf_ktime_get_ns()),
+                take_kernel(task, scratch, &off, bpf_ktime_get_ns()),
+            ]
+        };
+        if first == second {
+            stack = first;
+        } else {
+            emit::count(Counter::OffCpuStackNoKernel);
+        }
+    }
     // Until it is back the stack does not change.
     // SAFETY: the value is copied at once.
     let is_same = unsafe { OFF_CPU.get(&thread).map(|later| later.start_ns) } == Some(off.start_ns);
-    if stack != 0 && is_same {
+    if is_same && task::departures_of(task) == off.departures {
         let row = WaitingStack {
             tid: thread,
             zero: 0,
@@ -327,7 +344,8 @@ pub fn look(output: *mut c_void, task: *mut c_void) {
     }
 }
 
-/// Takes the kernel's part of a thread that is off the CPU; what to name both parts by, or 0.
+/// Takes the kernel's part of a thread that is off the CPU; what to name both parts by, or the user's alone where that
+/// fails.
 ///
 /// # Safety
 /// `scratch` is a live map value, and nobody else's meanwhile.
@@ -338,7 +356,8 @@ unsafe fn take_kernel(task: *mut c_void, scratch: *mut OffCpuScratch, off: &OffC
         shared_stack::take_waiting(task, &raw mut (*scratch).stack, off.tgid, off.stack, now_ns)
     };
     if id == 0 {
-        emit::count(Counter::OffCpuStackRingFull);
+        emit::count(Counter::OffCpuStackNoKernel);
+        return off.stack;
     }
     id
 }

@@ -87,7 +87,7 @@ pub unsafe fn take(
 }
 
 /// Takes the kernel's part of the stack of a thread that is off the CPU, whose user's part was taken as `user_of` where it
-/// left; what to name both by, or 0 where the ring buffer is full. It is not asked whether that [`is_allowed`], as it was
+/// left; what to name both by, or 0 where the stack cannot be walked, or the ring buffer is full. It is not asked whether that [`is_allowed`], as it was
 /// where the thread left: what it takes is charged to those that are to come.
 ///
 /// # Safety
@@ -104,6 +104,9 @@ pub unsafe fn take_waiting(
     unsafe {
         let words = (&raw mut (*scratch).record.words).cast::<u8>();
         let kernel = stack::walk_waiting(task, words).unwrap_or(0);
+        if kernel == 0 {
+            return 0;
+        }
         let header = &raw mut (*scratch).record.header;
         set!((*header).kind, SHARED_STACK);
         set!((*header).tgid, tgid);

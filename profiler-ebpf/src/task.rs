@@ -44,6 +44,25 @@ pub fn id_of(task: *mut c_void) -> u32 {
     unsafe { *task.cast::<u8>().add(maps::pid_offset() as usize).cast::<u32>() }
 }
 
+/// How often a thread has left the CPU: a departure that is kept of it is its last one where this is the same. `task` as of
+/// [`id_of`].
+#[inline(always)]
+pub fn departures_of(task: *mut c_void) -> u64 {
+    let task = task.cast::<u8>();
+    // SAFETY: as in `id_of`.
+    unsafe {
+        let waits = *task.add(maps::waits_offset() as usize).cast::<u64>();
+        waits.wrapping_add(*task.add(maps::preemptions_offset() as usize).cast::<u64>())
+    }
+}
+
+/// The same of the current thread.
+#[inline(always)]
+pub fn departures() -> u64 {
+    // SAFETY: the helper returns the current task.
+    departures_of(unsafe { bpf_get_current_task_btf() }.cast())
+}
+
 /// What tells the current thread from all others while it lives: where its `task_struct` is.
 #[inline(always)]
 pub fn address() -> u64 {

@@ -489,7 +489,7 @@ impl Engine {
     /// Where the kernel refuses the programs.
     pub fn ready_watch(&mut self) -> Result<(), KernelError> {
         if self.scheduler.is_none() {
-            Watch::load(&mut self.ebpf, &off_cpu::PLACES)?;
+            Watch::load_with(&mut self.ebpf, &off_cpu::PLACES, off_cpu::ITERATOR)?;
             // Those that were off the CPU when the scheduler was last watched.
             off_cpu::keep_threads(&mut self.ebpf, &[])?;
             off_cpu::forget_presences(&mut self.ebpf)?;
@@ -503,12 +503,11 @@ impl Engine {
         let Some(watch) = self.scheduler.take() else {
             return Vec::new();
         };
-        let stacks = off_cpu::waiting_stacks(&mut self.ebpf).unwrap_or_else(|error| {
-            tracing::warn!(%error, "where threads wait in the kernel could not be read");
-            off_cpu::WaitingStacks::new()
-        });
+        let stacks = off_cpu::waiting_stacks(&mut self.ebpf)
+            .inspect_err(|error| tracing::warn!(%error, "where threads wait in the kernel could not be read"))
+            .ok();
         watch.stop(&mut self.ebpf);
-        StillOff::all(&mut self.ebpf, &stacks).unwrap_or_else(|error| {
+        StillOff::all(&mut self.ebpf, stacks.as_ref()).unwrap_or_else(|error| {
             tracing::warn!(%error, "who is off the CPU could not be read");
             Vec::new()
         })
@@ -516,8 +515,8 @@ impl Engine {
 
     /// An interval that had not ended at `now_ns`. Its stack is known when all records before have been read.
     #[must_use]
-    pub fn interval_of(&self, still_off: &StillOff, now_ns: u64) -> Option<Interval> {
-        still_off.interval(&self.shared_stacks, now_ns)
+    pub fn interval_of(&mut self, still_off: &StillOff, now_ns: u64) -> Option<Interval> {
+        still_off.interval(&mut self.shared_stacks, now_ns)
     }
 
     /// Hands over the records that are there, at most `limit`; returns how many there were.

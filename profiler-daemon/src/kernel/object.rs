@@ -107,6 +107,8 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         device_number_offset,
         bio_next_offset,
         request_bio_offset,
+        waits_offset,
+        preemptions_offset,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -136,6 +138,8 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         device_number_offset: btf.offset("block_device", "bd_dev").unwrap_or(0),
         bio_next_offset: btf.offset("bio", "bi_next").unwrap_or(0),
         request_bio_offset: btf.offset("request", "bio").unwrap_or(0),
+        waits_offset: btf.offset("task_struct", "nvcsw")?,
+        preemptions_offset: btf.offset("task_struct", "nivcsw")?,
     };
     Ok([
         sas_ss_sp_offset,
@@ -165,6 +169,8 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         device_number_offset,
         bio_next_offset,
         request_bio_offset,
+        waits_offset,
+        preemptions_offset,
     ])
 }
 

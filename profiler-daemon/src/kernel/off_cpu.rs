@@ -1,14 +1,14 @@
 //! Intervals off the CPU: the scheduler's programs, and what they have to tell.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::HashMap,
     io::{self, Read as _},
     num::NonZeroU64,
     ops::BitOr as _,
     sync::Arc,
 };
 
-use aya::{Btf, Ebpf, maps::MapData, programs::Iter};
+use aya::{Ebpf, maps::MapData, programs::Iter};
 use profiler_common::{
     limits::{MAX_SHARED_STACKS, TARGET_WORDS, shared_stack_place, target_bit},
     record::{OFF_CPU, OffCpuHeader, SHARED_STACK, SharedStackHeader, SpanRef, WaitingStack, state},
@@ -108,58 +108,98 @@ pub struct SharedStack {
     pub user: UserStack,
 }
 
-/// Stacks that are kept after another took their place, which the programs may name no more: some are named by intervals
-/// that are under way.
-const MAX_DISPLACED: usize = MAX_SHARED_STACKS as usize;
+/// Stacks that were used of late and may be forgotten, in each of two generations.
+const MAX_RECENT: usize = MAX_SHARED_STACKS as usize / 2;
 
 /// Stacks that were sent, for the intervals that name them.
 #[derive(Default)]
 pub(super) struct SharedStacks {
-    by_id: HashMap<u64, Arc<SharedStack>>,
     /// Those that the programs may name without sending them again, by their place.
-    current: HashMap<u32, u64>,
-    /// Those whose place another took, in this order.
-    displaced: VecDeque<u64>,
+    current: HashMap<u32, Kept>,
+    /// Those whose place another took, by their id: intervals that are under way may name them, and programs on two CPUs that
+    /// took a place at once may have left the other one there.
+    recent: HashMap<u64, Kept>,
+    /// The same, that were not used since there were [`MAX_RECENT`] of the others.
+    before: HashMap<u64, Kept>,
+}
+
+/// A stack, and the id of the one whose user's part it is still to be given, or 0.
+#[derive(Clone)]
+struct Kept {
+    stack: Arc<SharedStack>,
+    user_of: u64,
 }
 
 impl SharedStacks {
     /// Keeps a stack; whether these bytes are one.
     pub fn keep(&mut self, bytes: &[u8]) -> bool {
-        let Some((mut stack, user_of)) = parse_stack(bytes) else {
+        let Some((stack, user_of)) = parse_stack(bytes) else {
             return false;
         };
-        if user_of != 0 {
-            stack.user = self
-                .by_id
-                .get(&user_of)
-                .map_or(UserStack::MISSING, |whole| whole.user.clone());
-        }
         let id = stack.id;
-        self.by_id.insert(id, Arc::new(stack));
-        let before = self.current.insert(shared_stack_place(id), id);
-        self.displaced.extend(before.filter(|before| *before != id));
-        if self.displaced.len() > MAX_DISPLACED
-            && let Some(oldest) = self.displaced.pop_front()
-            // It may have come again.
-            && self.current.get(&shared_stack_place(oldest)) != Some(&oldest)
-        {
-            self.by_id.remove(&oldest);
+        let kept = self.completed(Kept {
+            stack: Arc::new(stack),
+            user_of,
+        });
+        let displaced = self.current.insert(shared_stack_place(id), kept);
+        if let Some(displaced) = displaced.filter(|displaced| displaced.stack.id != id) {
+            self.keep_recent(displaced);
         }
         true
     }
 
+    fn keep_recent(&mut self, kept: Kept) {
+        if self.recent.len() >= MAX_RECENT {
+            self.before = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert(kept.stack.id, kept);
+    }
+
+    /// With its user's part, if that has come by now.
+    fn completed(&self, kept: Kept) -> Kept {
+        let whole = self.find(kept.user_of).filter(|_| kept.user_of != 0);
+        let Some(whole) = whole else { return kept };
+        let stack = SharedStack {
+            user: whole.stack.user.clone(),
+            ..SharedStack::clone(&kept.stack)
+        };
+        Kept {
+            stack: Arc::new(stack),
+            user_of: 0,
+        }
+    }
+
+    fn find(&self, id: u64) -> Option<&Kept> {
+        let current = self.current.get(&shared_stack_place(id));
+        current
+            .filter(|kept| kept.stack.id == id)
+            .or_else(|| self.recent.get(&id))
+            .or_else(|| self.before.get(&id))
+    }
+
     /// The stack of a number, if it was sent and is not forgotten.
     pub fn get(&self, id: u64) -> Option<Arc<SharedStack>> {
-        self.by_id.get(&id).cloned()
+        let kept = self.find(id)?;
+        if kept.user_of == 0 {
+            return Some(Arc::clone(&kept.stack));
+        }
+        Some(self.completed(kept.clone()).stack)
+    }
+
+    /// The same, which is used by that.
+    fn take(&mut self, id: u64) -> Option<Arc<SharedStack>> {
+        if let Some(kept) = self.before.remove(&id) {
+            self.keep_recent(kept);
+        }
+        self.get(id)
     }
 
     /// Reads an interval, and gives it its stack; `None` where the bytes are something else.
-    pub fn interval(&self, bytes: &[u8]) -> Option<Interval> {
+    pub fn interval(&mut self, bytes: &[u8]) -> Option<Interval> {
         let (interval, [stack, waker_stack]) = parse_interval(bytes)?;
-        let stack_of = |id| self.get(id);
         Some(Interval {
-            stack: stack_of(stack),
-            waker_stack: stack_of(waker_stack),
+            stack: self.take(stack),
+            waker_stack: self.take(waker_stack),
             ..interval
         })
     }
@@ -172,28 +212,26 @@ pub struct StillOff {
 }
 
 impl StillOff {
-    /// All of them, with what their whole stacks are named by where that was taken: see [`waiting_stacks`].
-    pub(super) fn all(ebpf: &mut Ebpf, stacks: &WaitingStacks) -> Result<Vec<Self>, KernelError> {
-        let threads = threads(ebpf)?;
-        let still_off = threads.iter().map(|entry| {
-            entry.map(|(tid, mut words)| {
-                if let Some(stack) = stacks.get(&(tid, words[START_NS])) {
-                    words[STACK] = *stack;
-                }
-                Self { tid, words }
-            })
-        });
-        Ok(still_off.collect::<Result<_, _>>()?)
+    /// All of them, with what their whole stacks are named by: those of [`waiting_stacks`], where it could tell.
+    pub(super) fn all(ebpf: &mut Ebpf, stacks: Option<&WaitingStacks>) -> Result<Vec<Self>, KernelError> {
+        let threads: Vec<(u32, [u64; WORDS])> = threads(ebpf)?.iter().collect::<Result<_, _>>()?;
+        let of = |(tid, mut words): (u32, [u64; WORDS])| {
+            if let Some(stacks) = stacks {
+                words[STACK] = *stacks.get(&(tid, words[START_NS]))?;
+            }
+            Some(Self { tid, words })
+        };
+        Ok(threads.into_iter().filter_map(of).collect())
     }
 
     /// The interval so far. `None` where the kernel did not tell that it has ended, as far as the thread's state shows.
-    pub(super) fn interval(&self, stacks: &SharedStacks, now_ns: u64) -> Option<Interval> {
+    pub(super) fn interval(&self, stacks: &mut SharedStacks, now_ns: u64) -> Option<Interval> {
         let interval = self.so_far(stacks, now_ns)?;
         let could_run = interval.woken_ns < now_ns;
         (runs_or_could(interval.tgid, self.tid)? == could_run).then_some(interval)
     }
 
-    fn so_far(&self, stacks: &SharedStacks, now_ns: u64) -> Option<Interval> {
+    fn so_far(&self, stacks: &mut SharedStacks, now_ns: u64) -> Option<Interval> {
         // In the order of `OffCpu`, whose offsets are asserted.
         let [
             start_ns,
@@ -206,6 +244,7 @@ impl StillOff {
             asks_waker,
             lock,
             _still_ns,
+            _departures,
         ] = self.words;
         let (tgid, _spans) = halves(of_process);
         let (state, waker_tid) = halves(of_state);
@@ -236,16 +275,17 @@ impl StillOff {
 /// What the whole stacks of threads that are off the CPU are named by, by thread and [`OffCpu::start_ns`].
 pub(super) type WaitingStacks = HashMap<(u32, u64), u64>;
 
+/// The iterator over all threads, and the name of what it goes over.
+pub(super) const ITERATOR: (&str, &str) = ("off_cpu_waiting", "task");
+
 /// Takes the kernel's part of the stacks of all threads that are off the CPU, while the scheduler is still watched: of a
-/// thread that comes back meanwhile nothing is told.
+/// thread that comes back meanwhile, or has done so unseen, nothing is told.
 pub(super) fn waiting_stacks(ebpf: &mut Ebpf) -> Result<WaitingStacks, KernelError> {
-    const PROGRAM: &str = "off_cpu_waiting";
-    let program = ebpf.program_mut(PROGRAM).ok_or(KernelError::Missing(PROGRAM))?;
-    let program: &mut Iter = program.try_into()?;
-    if program.fd().is_err() {
-        let btf = Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))?;
-        program.load("task", &btf)?;
-    }
+    let (name, _) = ITERATOR;
+    let program: &mut Iter = ebpf
+        .program_mut(name)
+        .ok_or(KernelError::Missing(name))?
+        .try_into()?;
     let link = program.attach()?;
     let failed = |error| KernelError::system("going over all threads".to_owned(), error);
     let threads = program.take_link(link)?.into_file();
@@ -294,7 +334,11 @@ fn parse_stack(bytes: &[u8]) -> Option<(SharedStack, u64)> {
     let user_of = reader.u64()?;
     let kernel = (0..kernel).map(|_| reader.u64()).collect::<Option<_>>()?;
     let addresses = (0..user).map(|_| reader.u64()).collect::<Option<_>>()?;
-    let user = UserStack { addresses, flags };
+    let user = if user_of == 0 {
+        UserStack { addresses, flags }
+    } else {
+        UserStack::MISSING
+    };
     Some((SharedStack { id, kernel, user }, user_of))
 }
 
@@ -477,36 +521,52 @@ mod tests {
         let whole = stacks.get(5).unwrap();
         assert_eq!((&*whole.kernel, &whole.user), (&[20][..], &user));
         assert!(stacks.get(3).unwrap().kernel.is_empty());
-        // That was lost.
+        // That has been forgotten, until it is sent again.
         assert!(stacks.keep(&record(9, &[20], &[], 0, 7)));
         assert_eq!(stacks.get(9).unwrap().user, UserStack::MISSING);
+        assert!(stacks.keep(&record(7, &[], &[10, 11], complete, 0)));
+        assert_eq!(stacks.get(9).unwrap().user, user);
         assert!(!stacks.keep(&record(11, &[20], &[], 0, 3)[..31]));
+    }
+
+    /// The id of a stack at a place.
+    fn id(place: u32, turn: u64) -> u64 {
+        turn << 32 | u64::from(place) << 1 | 1
     }
 
     #[test]
     fn stacks_are_kept_while_the_programs_may_name_them() {
         let mut stacks = SharedStacks::default();
-        let id = |number: usize, turn: usize| {
-            let place = number % MAX_SHARED_STACKS as usize;
-            (turn as u64) << 32 | (place as u64) << 1 | 1
-        };
         let first = id(0, 0);
         assert!(stacks.keep(&record(first, &[1], &[], 0, 0)));
         // All other places, several times over.
-        for turn in 1..4 {
-            for number in 1..MAX_SHARED_STACKS as usize {
-                assert!(stacks.keep(&record(id(number, turn), &[1], &[], 0, 0)));
+        for turn in 1..5 {
+            for place in 1..MAX_SHARED_STACKS {
+                assert!(stacks.keep(&record(id(place, turn), &[1], &[], 0, 0)));
             }
         }
-        assert!(stacks.get(first).is_some());
-        assert!(stacks.by_id.len() <= MAX_SHARED_STACKS as usize + MAX_DISPLACED + 1);
-        // Its place is taken; what is under way may name it still, and then no more.
-        assert!(stacks.keep(&record(id(0, 1), &[1], &[], 0, 0)));
-        assert!(stacks.get(first).is_some());
-        for number in 0..=MAX_DISPLACED {
-            assert!(stacks.keep(&record(id(number, 9), &[1], &[], 0, 0)));
+        assert!(stacks.take(first).is_some());
+        let kept = [stacks.recent.len(), stacks.before.len(), stacks.current.len()];
+        assert!(kept[0] <= MAX_RECENT && kept[1] <= MAX_RECENT && kept[2] <= MAX_SHARED_STACKS as usize);
+        assert_eq!(stacks.get(id(1, 1)), None, "nobody has used it for long");
+    }
+
+    #[test]
+    fn stacks_that_share_a_place_are_kept_while_they_are_used() {
+        let mut stacks = SharedStacks::default();
+        // Two of them, each of which is sent again as the other took its place.
+        for _ in 0..=2 * MAX_RECENT {
+            for turn in [1, 2] {
+                assert!(stacks.keep(&record(id(7, turn), &[1], &[], 0, 0)));
+            }
         }
-        assert_eq!(stacks.get(first), None);
+        assert!(stacks.recent.len() + stacks.before.len() <= 2);
+        // And one that is used, among others that come and go.
+        for turn in 3..4 * MAX_RECENT as u64 {
+            assert!(stacks.keep(&record(id(7, turn), &[1], &[], 0, 0)));
+            assert!(stacks.take(id(7, 1)).is_some(), "{turn}");
+        }
+        assert!(stacks.take(id(7, 3)).is_none());
     }
 
     #[test]
@@ -525,10 +585,10 @@ mod tests {
     fn what_goes_on_is_read_as_the_programs_keep_it() {
         let of_state = |woken_ns: u64, state: u32| StillOff {
             tid: u32::MAX,
-            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1, 0x1000, 5],
+            words: [100, woken_ns, 0, 0, 7, state.into(), 0, 1, 0x1000, 5, 3],
         };
-        let stacks = SharedStacks::default();
-        let so_far = |woken_ns, state| of_state(woken_ns, state).so_far(&stacks, 500).unwrap();
+        let stacks = &mut SharedStacks::default();
+        let mut so_far = |woken_ns, state| of_state(woken_ns, state).so_far(stacks, 500).unwrap();
         let sleeps = so_far(0, 1);
         let times = (sleeps.start_ns, sleeps.end_ns, sleeps.tgid, sleeps.tid);
         assert_eq!(times, (100, 500, 7, u32::MAX));
@@ -540,6 +600,6 @@ mod tests {
         let woken = parts(so_far(300, 1));
         assert_eq!(woken, [(Activity::Sleeping, 200), (Activity::Runnable, 200)]);
         // Of a thread that is gone nothing goes on.
-        assert_eq!(of_state(0, 1).interval(&stacks, 500), None);
+        assert_eq!(of_state(0, 1).interval(stacks, 500), None);
     }
 }

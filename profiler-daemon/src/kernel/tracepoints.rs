@@ -3,7 +3,10 @@
 use aya::{
     Btf, Ebpf,
     maps::{HashMap, MapData},
-    programs::tp_btf::{BtfTracePoint, BtfTracePointLinkId},
+    programs::{
+        Iter,
+        tp_btf::{BtfTracePoint, BtfTracePointLinkId},
+    },
 };
 
 use super::KernelError;
@@ -26,12 +29,28 @@ impl Watch {
         if places.iter().all(is_loaded) {
             return Ok(());
         }
-        let btf = Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))?;
+        let btf = kernel_types()?;
         for (name, tracepoint) in places {
             let program = program(ebpf, name)?;
             if program.fd().is_err() {
                 program.load(tracepoint, &btf)?;
             }
+        }
+        Ok(())
+    }
+
+    /// The same, and a program that the kernel runs when it is asked to go over all things of a kind.
+    ///
+    /// # Errors
+    /// As of [`Self::load`].
+    pub fn load_with(ebpf: &mut Ebpf, places: &[Place], (name, kind): Place) -> Result<(), KernelError> {
+        Self::load(ebpf, places)?;
+        let program: &mut Iter = ebpf
+            .program_mut(name)
+            .ok_or(KernelError::Missing(name))?
+            .try_into()?;
+        if program.fd().is_err() {
+            program.load(kind, &kernel_types()?)?;
         }
         Ok(())
     }
@@ -63,6 +82,10 @@ impl Watch {
             }
         }
     }
+}
+
+fn kernel_types() -> Result<Btf, KernelError> {
+    Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))
 }
 
 /// Empties a hash map of keys and values of so many words.

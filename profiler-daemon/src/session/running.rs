@@ -228,7 +228,7 @@ impl Running {
 
     /// Hands over what some processes' threads still did off the CPU.
     pub fn send_still_off(&mut self, still_off: &[StillOff], pids: &[u32], now_ns: u64) {
-        let engine = &self.engine;
+        let engine = &mut self.engine;
         let intervals = still_off
             .iter()
             .filter_map(|thread| engine.interval_of(thread, now_ns));

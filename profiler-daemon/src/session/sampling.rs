@@ -20,6 +20,8 @@ pub struct Sampling {
     /// Intervals without a stack.
     off_cpu_stack_skipped: u64,
     off_cpu_stack_ring_full: u64,
+    /// Intervals without the kernel's part of it.
+    off_cpu_stack_no_kernel: u64,
     span_end_ring_full: u64,
     dropped: Dropped,
 }
@@ -65,6 +67,7 @@ impl Sampling {
             off_cpu_unseen: engine.counter(Counter::OffCpuUnseen),
             off_cpu_stack_skipped: engine.counter(Counter::OffCpuStackSkipped),
             off_cpu_stack_ring_full: engine.counter(Counter::OffCpuStackRingFull),
+            off_cpu_stack_no_kernel: engine.counter(Counter::OffCpuStackNoKernel),
             span_end_ring_full: engine.counter(Counter::SpanEndRingFull),
             dropped,
         }
@@ -83,6 +86,9 @@ impl Sampling {
             off_cpu_stack_ring_full: self
                 .off_cpu_stack_ring_full
                 .saturating_sub(before.off_cpu_stack_ring_full),
+            off_cpu_stack_no_kernel: self
+                .off_cpu_stack_no_kernel
+                .saturating_sub(before.off_cpu_stack_no_kernel),
             span_end_ring_full: self.span_end_ring_full.saturating_sub(before.span_end_ring_full),
             dropped: Dropped {
                 samples: self.dropped.samples.saturating_sub(before.dropped.samples),
@@ -109,6 +115,7 @@ impl Sampling {
             off_cpu_unseen,
             off_cpu_stack_skipped,
             off_cpu_stack_ring_full,
+            off_cpu_stack_no_kernel,
             span_end_ring_full,
             dropped:
                 Dropped {
@@ -128,6 +135,7 @@ impl Sampling {
             ("off_cpu_limit", off_cpu_limit, off),
             ("off_cpu_unseen", off_cpu_unseen, off),
             ("off_cpu_stack_skipped", off_cpu_stack_skipped, off),
+            ("off_cpu_stack_no_kernel", off_cpu_stack_no_kernel, off),
             ("off_cpu_stack_ring_full", off_cpu_stack_ring_full, off),
             ("span_end_ring_full", span_end_ring_full, true),
             ("span_end_symbols_behind", span_ends, true),

@@ -153,6 +153,17 @@ fn waits_have_their_kind_and_length() {
             stacks(&picture)
         );
         assert_eq!(time("on the CPU"), 0);
+        let has_kernel = |stack: &str| stack.contains(";do_syscall_64;");
+        let waits = |stack: &str| {
+            ["[sleeping]", "[uninterruptible]"]
+                .iter()
+                .any(|word| stack.ends_with(word))
+        };
+        let cut: Vec<_> = stacks(&picture)
+            .into_iter()
+            .filter(|(stack, _)| waits(stack) && !has_kernel(stack))
+            .collect();
+        assert!(cut.is_empty(), "they wait in the kernel: {cut:#?}");
         kind.assert_off(name, all_ns, &picture.lost);
         let waited_ns = all_ns - time("[runnable]");
         let expected = match *name {
@@ -214,6 +225,13 @@ fn waits_for_a_disk_cannot_be_interrupted() {
             stacks(&picture)
         );
         assert!(waited_ns > 0 || way == "disk cached", "{name} never waited");
+        // What waits for input and output says so. A journal is waited for otherwise.
+        let says = |(stack, _): &(String, u64)| stack.contains("io_schedule");
+        assert!(
+            waited_ns == 0 || *name == "save" || stacks(&picture).iter().any(says),
+            "{name}: {:#?}",
+            stacks(&picture)
+        );
     }
     assert_eq!(disk.fixture.finish().status, Some(0));
 }
@@ -442,6 +460,7 @@ fn an_interval_whose_end_is_hidden_is_counted_and_not_drawn() {
         awaits_kernel: 0,
         lock: 0,
         still_ns: 0,
+        departures: 0,
     };
     let maps = bpf::hash_maps(size_of::<u32>(), size_of::<OffCpu>());
     // Of other sessions' programs at most one insertion succeeds.
