@@ -27,10 +27,11 @@ pub mod source;
 pub mod stack;
 pub mod values;
 
+pub(crate) mod skip;
+
 mod held;
 mod left;
 mod sites;
-mod skip;
 mod subprograms;
 
 pub use dwarf::DebugIndex;

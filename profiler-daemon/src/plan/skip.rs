@@ -7,7 +7,11 @@ use gimli::{AttributeSpecification, EntriesRaw, Reader};
 ///
 /// # Errors
 /// Of the entry, if it has an unknown form or is longer than its unit.
-pub(super) fn skip_attributes<R: Reader>(
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where blocks are taken care of"
+)]
+pub(crate) fn skip_attributes<R: Reader>(
     entries: &mut EntriesRaw<'_, R>,
     attributes: &[AttributeSpecification],
 ) -> gimli::Result<()> {

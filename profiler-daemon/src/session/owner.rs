@@ -880,9 +880,8 @@ impl Owner {
         };
         // In calls it is not known which are open.
         let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
-            // The iterator finds room for its stacks.
-            let now_ns = monotonic_ns();
-            while running.drain(now_ns) == MAX_RECORDS {}
+            // The iterator finds room for its stacks. Not until nothing is left: more comes in while they are watched.
+            running.drain(monotonic_ns());
             running.engine.stop_watch()
         } else {
             Vec::new()

@@ -1,8 +1,9 @@
 //! DWARF: the chain of inlined functions at an address.
 
-use gimli::{Abbreviation, Dwarf, EntriesRaw, Unit, UnitOffset};
+use gimli::{Dwarf, Unit, UnitOffset};
 
 use super::{elf::Bytes, units::WORK_MAX};
+use crate::plan::skip::skip_attributes;
 
 /// Deepest chain that is followed.
 pub(super) const INLINED_MAX: usize = 128;
@@ -22,7 +23,7 @@ pub(super) fn chain(
     let Some(abbreviation) = entries.read_abbreviation()? else {
         return Ok(chain);
     };
-    skip(&mut entries, abbreviation)?;
+    skip_attributes(&mut entries, abbreviation.attributes())?;
     // Entries deeper than this belong to something that does not hold the address.
     let mut skipped: Option<isize> = None;
     // The depth of the innermost call found: leaving it ends the search.
@@ -34,7 +35,7 @@ pub(super) fn chain(
             continue;
         };
         work = work.saturating_sub(1 + abbreviation.attributes().len());
-        skip(&mut entries, abbreviation)?;
+        skip_attributes(&mut entries, abbreviation.attributes())?;
         if skipped.is_some_and(|at| depth > at) {
             continue;
         }
@@ -53,14 +54,6 @@ pub(super) fn chain(
         }
     }
     Ok(chain)
-}
-
-/// One by one: gimli's `skip_attributes` adds up lengths as a damaged file gives them.
-fn skip(entries: &mut EntriesRaw<'_, Bytes<'_>>, abbreviation: &Abbreviation) -> gimli::Result<()> {
-    for attribute in abbreviation.attributes() {
-        entries.read_attribute(*attribute)?;
-    }
-    Ok(())
 }
 
 fn holds(

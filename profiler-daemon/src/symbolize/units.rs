@@ -13,6 +13,7 @@ use super::{
     references::Offsets,
     split::{Skeleton, Split},
 };
+use crate::plan::skip::skip_attributes;
 
 /// Most address ranges of the units of one file, or of the functions of one unit.
 const RANGES_MAX: usize = 1 << 20;
@@ -105,7 +106,7 @@ impl Functions {
             };
             let attributes = abbreviation.attributes();
             work = work.saturating_sub(1 + attributes.len());
-            entries.skip_attributes(attributes)?;
+            skip_attributes(&mut entries, attributes)?;
             let has_code = || {
                 attributes
                     .iter()
