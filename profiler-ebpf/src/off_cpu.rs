@@ -94,7 +94,11 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
     }
     let awaits_kernel = state & (record::state::UNINTERRUPTIBLE | record::state::STOPPED) == 0
         || state & record::state::PREEMPTED != 0;
-    let part = if awaits_kernel { WithKernel::No } else { WithKernel::Yes };
+    let part = if awaits_kernel {
+        WithKernel::No
+    } else {
+        WithKernel::Yes
+    };
     // SAFETY: as above.
     let stack = unsafe { take_stack(ctx, scratch, part, begun_ns) };
     // SAFETY: the helper takes nothing.
@@ -352,9 +356,8 @@ pub fn look(output: *mut c_void, task: *mut c_void) {
 #[inline(always)]
 unsafe fn take_kernel(task: *mut c_void, scratch: *mut OffCpuScratch, off: &OffCpu, now_ns: u64) -> u64 {
     // SAFETY: the caller's.
-    let id = unsafe {
-        shared_stack::take_waiting(task, &raw mut (*scratch).stack, off.tgid, off.stack, now_ns)
-    };
+    let id =
+        unsafe { shared_stack::take_waiting(task, &raw mut (*scratch).stack, off.tgid, off.stack, now_ns) };
     if id == 0 {
         emit::count(Counter::OffCpuStackNoKernel);
         return off.stack;
