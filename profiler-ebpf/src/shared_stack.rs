@@ -87,8 +87,8 @@ pub unsafe fn take(
 }
 
 /// Takes the kernel's part of the stack of a thread that is off the CPU, whose user's part was taken as `user_of` where it
-/// left; what to name both by, or 0 where the stack cannot be walked, or the ring buffer is full. It is not asked whether that [`is_allowed`], as it was
-/// where the thread left: what it takes is charged to those that are to come.
+/// left; what to name both by, or 0 where the stack cannot be walked, or the ring buffer is full. It is not asked whether
+/// that [`is_allowed`], as it was where the thread left: what it takes is charged to those that are to come.
 ///
 /// # Safety
 /// As for [`is_allowed`]; `task` is the thread's `task_struct`.
@@ -107,15 +107,7 @@ pub unsafe fn take_waiting(
         if kernel == 0 {
             return 0;
         }
-        let header = &raw mut (*scratch).record.header;
-        set!((*header).kind, SHARED_STACK);
-        set!((*header).tgid, tgid);
-        set!((*header).kernel_frames, kernel as u16);
-        set!((*header).user_frames, 0);
-        set!((*header).flags, 0);
-        set!((*header).zero, 0);
-        set!((*header).user_of, user_of);
-        set!((*scratch).words, kernel as u64);
+        describe(scratch, tgid, [kernel, 0], 0, user_of);
         let id = send(scratch);
         charge(scratch, begun_ns, bpf_ktime_get_ns());
         id
@@ -162,6 +154,21 @@ unsafe fn walk(ctx: *mut c_void, scratch: *mut StackScratch, with_kernel: WithKe
             let walked = unwind::walked(walk);
             (user, flags) = (walked.frames, walked.flags);
         }
+        describe(scratch, tgid, [kernel, user], flags, 0);
+    }
+}
+
+/// Says in the header what the words of the record are.
+#[inline(always)]
+unsafe fn describe(
+    scratch: *mut StackScratch,
+    tgid: u32,
+    [kernel, user]: [usize; 2],
+    flags: u16,
+    user_of: u64,
+) {
+    // SAFETY: the caller's scratch is a live map value.
+    unsafe {
         let header = &raw mut (*scratch).record.header;
         set!((*header).kind, SHARED_STACK);
         set!((*header).tgid, tgid);
@@ -169,7 +176,7 @@ unsafe fn walk(ctx: *mut c_void, scratch: *mut StackScratch, with_kernel: WithKe
         set!((*header).user_frames, user as u16);
         set!((*header).flags, flags);
         set!((*header).zero, 0);
-        set!((*header).user_of, 0);
+        set!((*header).user_of, user_of);
         set!((*scratch).words, (kernel + user) as u64);
     }
 }

@@ -28,7 +28,7 @@ pub unsafe fn walk(ctx: *mut c_void, out: *mut u8, part: Part) -> Option<usize> 
     let flags = if part == Part::User { BPF_F_USER_STACK } else { 0 };
     // SAFETY: the caller gives the room that the size says.
     let bytes = unsafe { bpf_get_stack(ctx, out.cast(), WALK_BYTES as u32, flags) };
-    if bytes < 0 { None } else { Some(bytes as usize / 8) }
+    frames_in(bytes)
 }
 
 /// Writes the kernel's addresses of a thread that is off the CPU, as [`walk`] does of the current one; without the functions
@@ -40,5 +40,11 @@ pub unsafe fn walk(ctx: *mut c_void, out: *mut u8, part: Part) -> Option<usize> 
 pub unsafe fn walk_waiting(task: *mut c_void, out: *mut u8) -> Option<usize> {
     // SAFETY: the caller gives the room that the size says.
     let bytes = unsafe { bpf_get_task_stack(task.cast(), out.cast(), WALK_BYTES as u32, 0) };
+    frames_in(bytes)
+}
+
+/// The addresses in so many bytes; a negative number is an error.
+#[inline(always)]
+fn frames_in(bytes: i64) -> Option<usize> {
     if bytes < 0 { None } else { Some(bytes as usize / 8) }
 }
