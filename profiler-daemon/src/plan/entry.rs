@@ -37,18 +37,11 @@ pub fn entry_point(
     taken: impl Fn(u64) -> bool,
 ) -> Option<EntryPoint> {
     let mut fallback = None;
-    for instruction in entry_block(code, cold) {
-        if taken(instruction.ip()) {
-            continue;
+    for (instruction, single_stepped) in probeable(code, cold, long_nops, taken) {
+        if !single_stepped {
+            return Some(point(code, instruction, false));
         }
-        match handling(instruction) {
-            Handling::Emulated => return Some(point(code, instruction, false)),
-            Handling::LongNop if long_nops => return Some(point(code, instruction, false)),
-            Handling::LongNop | Handling::Stepped => {
-                fallback.get_or_insert(instruction);
-            }
-            Handling::Refused => {}
-        }
+        fallback.get_or_insert(instruction);
     }
     fallback.map(|instruction| point(code, instruction, true))
 }
@@ -62,18 +55,22 @@ pub fn first_point(
     long_nops: bool,
     taken: impl Fn(u64) -> bool,
 ) -> Option<EntryPoint> {
-    let free = |instruction: &&Instruction| !taken(instruction.ip());
-    let mut probed =
-        entry_block(code, cold)
-            .filter(free)
-            .filter_map(|instruction| match handling(instruction) {
-                Handling::Emulated => Some((instruction, false)),
-                Handling::LongNop => Some((instruction, !long_nops)),
-                Handling::Stepped => Some((instruction, true)),
-                Handling::Refused => None,
-            });
-    let (instruction, single_stepped) = probed.next()?;
+    let (instruction, single_stepped) = probeable(code, cold, long_nops, taken).next()?;
     Some(point(code, instruction, single_stepped))
+}
+
+/// The instructions of the entry block that may be probed, and whether the kernel single-steps them.
+fn probeable<'c>(
+    code: &'c Code,
+    cold: &'c [Code],
+    long_nops: bool,
+    taken: impl Fn(u64) -> bool,
+) -> impl Iterator<Item = (&'c Instruction, bool)> {
+    entry_block(code, cold)
+        .filter(move |instruction| !taken(instruction.ip()))
+        .map(|instruction| (instruction, handling(instruction)))
+        .filter(|(_, handling)| *handling != Handling::Refused)
+        .map(move |(instruction, handling)| (instruction, handling.is_single_stepped(long_nops)))
 }
 
 /// The instructions that a function begins with, up to where control can come from elsewhere, or the stack pointer is

@@ -15,6 +15,19 @@ pub enum Handling {
     Refused,
 }
 
+impl Handling {
+    /// Whether a kernel single-steps it, where it can be probed. `long_nops` says whether it emulates `nop`s of several
+    /// bytes.
+    #[must_use]
+    pub fn is_single_stepped(self, long_nops: bool) -> bool {
+        match self {
+            Self::Emulated => false,
+            Self::LongNop => !long_nops,
+            Self::Stepped | Self::Refused => true,
+        }
+    }
+}
+
 /// Whether the kernel refuses a uprobe on it: one with a `lock` or an old segment prefix, which a
 /// `notrack` is too (`is_prefix_bad` in `arch/x86/kernel/uprobes.c`).
 pub(super) fn is_refused(instruction: &Instruction) -> bool {

@@ -52,11 +52,7 @@ impl InstructionSite {
     /// Whether a kernel would single-step it.
     #[must_use]
     pub fn is_single_stepped(&self, ability: KernelAbility) -> bool {
-        match self.handling {
-            Handling::Emulated => false,
-            Handling::LongNop => !ability.long_nops,
-            Handling::Stepped | Handling::Refused => true,
-        }
+        self.handling.is_single_stepped(ability.long_nops)
     }
 }
 
