@@ -19,14 +19,16 @@ pub fn demangle(linkage: &str, parameters: bool) -> Option<String> {
     if !is_mangled(linkage) {
         return None;
     }
-    mangling::rust(linkage, false, MAX_NAME_BYTES).or_else(|| {
-        let (mangled, _) = split_clone(linkage);
-        mangling::demangle(mangled, parameters, MAX_NAME_BYTES).or_else(|| {
-            (!parameters)
-                .then(|| mangling::template_name(mangled, MAX_NAME_BYTES))
-                .flatten()
+    let (mangled, _) = split_clone(linkage);
+    mangling::rust(linkage, false, MAX_NAME_BYTES)
+        .or_else(|| mangling::demangle(mangled, parameters, MAX_NAME_BYTES))
+        .or_else(|| {
+            if parameters {
+                None
+            } else {
+                mangling::template_name(mangled, MAX_NAME_BYTES)
+            }
         })
-    })
 }
 
 /// Demangles a Rust name with its hash, as some tools show it.

@@ -91,17 +91,14 @@ fn without_empty_packs(name: &str) -> Cow<'_, str> {
 }
 
 /// Text that refuses to grow past a length: a short mangled name can stand for an endless one.
-#[derive(Debug)]
-pub struct Bounded {
-    /// What was written.
-    pub text: String,
+struct Bounded {
+    text: String,
     max_bytes: usize,
 }
 
 impl Bounded {
     /// An empty text that can grow to `max_bytes`.
-    #[must_use]
-    pub const fn new(max_bytes: usize) -> Self {
+    const fn new(max_bytes: usize) -> Self {
         Self {
             text: String::new(),
             max_bytes,

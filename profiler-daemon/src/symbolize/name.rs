@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::plan::mangling;
+use crate::plan::{demangle::without_version, mangling};
 
 /// Longest name that is shown, in bytes; longer ones are shown mangled, and cut.
 pub(super) const NAME_MAX: usize = 4096;
@@ -24,14 +24,6 @@ pub fn demangle(mangled: &[u8]) -> String {
 /// Whether the name says more than an unmangled one would.
 pub(super) fn is_mangled(name: &[u8]) -> bool {
     name.starts_with(b"_Z") || name.starts_with(b"_R")
-}
-
-/// Without the version that a dynamic symbol can carry (`memcpy@@GLIBC_2.14`).
-fn without_version(name: &str) -> &str {
-    match name.find('@') {
-        Some(at) if at > 0 => &name[..at],
-        _ => name,
-    }
 }
 
 fn cpp(name: &str) -> Option<String> {
