@@ -23,10 +23,11 @@ use super::{
     kernel_functions::FunctionPrograms,
     multi::MultiPrograms,
     object,
-    off_cpu::{self, Interval, SharedStacks, StillOff},
+    off_cpu::{self, Interval, StillOff},
     ring::HitStacks,
     sampled_events::{self, EventMaps},
     sampler::{self, Sampler},
+    shared_stacks::SharedStacks,
     system_calls::{self, CallViews},
     tracepoints::{self, Watch},
     unwind_maps::UnwindMaps,
@@ -489,7 +490,7 @@ impl Engine {
     /// Where the kernel refuses the programs.
     pub fn ready_watch(&mut self) -> Result<(), KernelError> {
         if self.scheduler.is_none() {
-            Watch::load_with(&mut self.ebpf, &off_cpu::PLACES, off_cpu::ITERATOR)?;
+            Watch::load(&mut self.ebpf, &off_cpu::PROGRAMS)?;
             // Those that were off the CPU when the scheduler was last watched.
             off_cpu::keep_threads(&mut self.ebpf, &[])?;
             off_cpu::forget_presences(&mut self.ebpf)?;

@@ -4,7 +4,7 @@ use aya::{
     Btf, Ebpf,
     maps::{HashMap, MapData},
     programs::{
-        Iter,
+        Program,
         tp_btf::{BtfTracePoint, BtfTracePointLinkId},
     },
 };
@@ -20,37 +20,22 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Loads programs, where that has not been done.
+    /// Loads programs, where that has not been done: those of tracepoints, and iterators, whose place is what they go over.
     ///
     /// # Errors
     /// Where the kernel refuses one, or has no types of its tracepoints.
     pub fn load(ebpf: &mut Ebpf, places: &[Place]) -> Result<(), KernelError> {
-        let is_loaded = |(name, _): &Place| program(ebpf, name).is_ok_and(|program| program.fd().is_ok());
+        let is_loaded = |(name, _): &Place| ebpf.program(name).is_some_and(|program| program.fd().is_ok());
         if places.iter().all(is_loaded) {
             return Ok(());
         }
-        let btf = kernel_types()?;
-        for (name, tracepoint) in places {
-            let program = program(ebpf, name)?;
-            if program.fd().is_err() {
-                program.load(tracepoint, &btf)?;
+        let btf = Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))?;
+        for (name, place) in places {
+            match ebpf.program_mut(name).ok_or(KernelError::Missing(name))? {
+                program if program.fd().is_ok() => {}
+                Program::Iter(iterator) => iterator.load(place, &btf)?,
+                program => <&mut BtfTracePoint>::try_from(program)?.load(place, &btf)?,
             }
-        }
-        Ok(())
-    }
-
-    /// The same, and a program that the kernel runs when it is asked to go over all things of a kind.
-    ///
-    /// # Errors
-    /// As of [`Self::load`].
-    pub fn load_with(ebpf: &mut Ebpf, places: &[Place], (name, kind): Place) -> Result<(), KernelError> {
-        Self::load(ebpf, places)?;
-        let program: &mut Iter = ebpf
-            .program_mut(name)
-            .ok_or(KernelError::Missing(name))?
-            .try_into()?;
-        if program.fd().is_err() {
-            program.load(kind, &kernel_types()?)?;
         }
         Ok(())
     }
@@ -82,10 +67,6 @@ impl Watch {
             }
         }
     }
-}
-
-fn kernel_types() -> Result<Btf, KernelError> {
-    Btf::from_sys_fs().map_err(|error| KernelError::Btf(error.to_string()))
 }
 
 /// Empties a hash map of keys and values of so many words.
