@@ -18,6 +18,18 @@ use super::{
 };
 
 const BPFTRACE: &str = "/usr/bin/bpftrace";
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+/// It reads tracepoints where `tracefs` is mounted: where that is nowhere, it gets a mount that nobody else sees.
+fn command() -> Command {
+    if Path::new(TRACEFS).join("events").exists() {
+        return Command::new(BPFTRACE);
+    }
+    let mut command = Command::new("unshare");
+    let script = format!("mount -t tracefs tracefs {TRACEFS} && exec {BPFTRACE} \"$@\"");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &script, "sh"]);
+    command
+}
 
 /// A run of bpftrace whose probes are attached; killed when dropped.
 struct Bpftrace {
@@ -29,7 +41,7 @@ impl Bpftrace {
     fn start(script: &str) -> Self {
         // Probes are attached in the order in which they stand.
         let script = format!("{script} interval:ms:100 {{ printf(\"ready\\n\"); }}");
-        let mut child = Command::new(BPFTRACE)
+        let mut child = command()
             .args(["-q", "-e", &script])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

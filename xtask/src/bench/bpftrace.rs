@@ -10,6 +10,19 @@ use std::{
 use super::switches::Looks;
 use crate::error::{Error, Result};
 
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+/// It reads tracepoints where `tracefs` is mounted: where that is nowhere, it gets a mount that nobody else sees.
+fn command() -> Command {
+    if Path::new(TRACEFS).join("events").exists() {
+        return Command::new("bpftrace");
+    }
+    let mut command = Command::new("unshare");
+    let script = format!("mount -t tracefs tracefs {TRACEFS} && exec bpftrace \"$@\"");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &script, "sh"]);
+    command
+}
+
 /// A running bpftrace; killed when dropped.
 pub struct Bpftrace(Child);
 
@@ -26,7 +39,7 @@ impl Bpftrace {
 
     /// Starts it and waits until its probes are attached.
     fn start(arguments: &[&str]) -> Result<Self> {
-        let mut child = Command::new("bpftrace")
+        let mut child = command()
             .args(["-B", "line"])
             .args(arguments)
             .stdin(Stdio::null())
