@@ -39,6 +39,10 @@ pub enum Counter {
     OffCpuUnseen = 15,
     /// Intervals without the kernel's part of their stack, which could not be walked, or found no room.
     OffCpuStackNoKernel = 16,
+    /// Pieces of memory whose allocation is not known, because too many are.
+    AllocationLimit = 17,
+    /// The same, because what a call of the allocator asks for could not be kept while it is open, or its stack not be taken.
+    AllocationMissed = 18,
 }
 
 /// Entries of the counter array: the counters, rounded up to a power of two so that an index can be masked.

@@ -71,6 +71,7 @@ async fn measure(handle: &Handle, pid: u32, duration: Duration) -> Measured {
         exit_method: None,
         capture: None,
         explain: false,
+        allocations: false,
     };
     let session = handle.create(CALLER, request).await.unwrap();
     let variant = FlameRequest {

@@ -90,6 +90,7 @@ impl Bench {
             exit_method: None,
             capture: None,
             explain: false,
+            allocations: false,
         };
         let session = self.handle.create(CALLER, request).await?;
         let variant = FlameRequest {

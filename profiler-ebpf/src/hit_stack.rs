@@ -5,7 +5,8 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_ringbuf_output, bpf_task_storage_get,
+    bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_ringbuf_output,
+    bpf_task_storage_get,
 };
 use profiler_common::{
     limits::MAX_USER_FRAMES,
@@ -84,6 +85,32 @@ unsafe fn finish(taken: *mut TakenStack) {
         };
         set!((*taken).header.frames, frames);
         set!((*taken).header.flags, flags);
+    }
+}
+
+/// Copies the innermost frames of the stack that was taken last, at most so many; how many there are. What stands for it is
+/// where the innermost function goes on, and not an instruction that was interrupted.
+///
+/// # Safety
+/// `out` has room for them.
+#[inline(always)]
+pub unsafe fn copy(out: *mut u64, most: u32) -> u64 {
+    let taken = memory(0);
+    if taken.is_null() {
+        return 0;
+    }
+    // SAFETY: a live map value of this thread; the caller's room.
+    unsafe {
+        if bpf_probe_read_kernel(out.cast(), most * 8, (&raw const (*taken).frames).cast()) != 0 {
+            return 0;
+        }
+        set!(*out, *out & !SampleHeader::INTERRUPTED);
+        let frames = u64::from((*taken).header.frames);
+        if frames < u64::from(most) {
+            frames
+        } else {
+            u64::from(most)
+        }
     }
 }
 

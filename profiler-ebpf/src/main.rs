@@ -6,6 +6,7 @@
 //! | `span_return` | the kernel's return probe | ends it |
 //! | `span_ret`, `span_ret_step` | `ret` instructions and tail jumps | ends it |
 //! | `hit`, `hit_step` | a line's instruction | records the hit and its values |
+//! | `allocation_entry`, `allocation_return` | an allocator's functions | keeps who allocates what |
 //! | `sample` | perf event | takes a stack with the thread's open spans |
 //! | `sample_event_0` to `_7` | perf events that are inherited, and have no cookie then | the same at an event |
 //! | `cost_block` | the kernel's BTF tracepoint of block devices | takes a stack with the bytes that are given to one |
@@ -27,6 +28,7 @@
 #![no_main]
 #![feature(asm_experimental_arch)]
 
+mod allocation;
 mod atomic;
 mod cost;
 mod emit;
@@ -63,7 +65,7 @@ use aya_ebpf::{
 };
 
 use aya_log_ebpf::debug;
-use profiler_common::record;
+use profiler_common::{allocation::AllocationSite, record};
 
 use crate::registers::Registers;
 
@@ -160,6 +162,20 @@ pub fn hit_step(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
     hit::take(ctx.as_ptr(), cookie);
     step::run(Registers::new(ctx.as_ptr()), cookie);
+    0
+}
+
+/// A function of an allocator is called.
+#[uprobe]
+pub fn allocation_entry(ctx: ProbeContext) -> u32 {
+    allocation::enter(ctx.as_ptr(), AllocationSite(task::cookie(ctx.as_ptr()).0));
+    0
+}
+
+/// It returned, by the kernel's return probe.
+#[uretprobe]
+pub fn allocation_return(ctx: RetProbeContext) -> u32 {
+    allocation::exit(ctx.as_ptr(), AllocationSite(task::cookie(ctx.as_ptr()).0));
     0
 }
 

@@ -3,20 +3,21 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::{
-    bindings::BPF_F_MMAPABLE,
+    bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
     btf_maps::{Array, ArrayOfMaps, HashMap, PerCpuArray, Queue, RingBuf},
     macros::btf_map,
 };
 use profiler_common::{
+    allocation::{Allocation, AllocationKey},
     counter::COUNTERS as COUNTER_COUNT,
     event::{EVENT_SLOTS, EventSlot, MAX_OPEN_BREAKS, MAX_OPEN_REQUESTS, OpenRequest},
     hit::{HitSlot, MAX_READ_PLANS, MAX_WATCHED, Watched},
     instruction::Action,
     layout::PAGE_BUCKETS,
     limits::{
-        MAX_CALL_COUNTS, MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_OFF_CPU, MAX_OPEN_CALLS, MAX_PROBES,
-        MAX_SHARED_STACKS, MAX_SITES, MAX_UNWIND_CHUNKS, MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES,
-        MAX_UNWIND_PAGES, RING_BYTES, TARGET_WORDS,
+        MAX_ALLOCATIONS, MAX_CALL_COUNTS, MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_OFF_CPU,
+        MAX_OPEN_CALLS, MAX_PROBES, MAX_SHARED_STACKS, MAX_SITES, MAX_UNWIND_CHUNKS, MAX_UNWIND_MAPPINGS,
+        MAX_UNWIND_MODULES, MAX_UNWIND_PAGES, RING_BYTES, TARGET_WORDS,
     },
     probe::ProbeSlot,
     settings::{CpuState, Sampling, Settings},
@@ -27,9 +28,11 @@ use profiler_common::{
 };
 
 use crate::{
-    hit::Reading, hit_stack::TakenStack, off_cpu::OffCpuScratch, sample::Scratch, system_call::CallScratch,
+    allocation::Allocating, hit::Reading, hit_stack::TakenStack, off_cpu::OffCpuScratch, sample::Scratch,
+    system_call::CallScratch,
 };
 
+const NO_PREALLOC: usize = BPF_F_NO_PREALLOC as usize;
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
 
 /// A probe each.
@@ -91,6 +94,15 @@ pub static PLACE_READING: PerCpuArray<Reading, 1> = PerCpuArray::new();
 /// The working memory of a thread at a site where its stack is taken.
 #[btf_map]
 pub static TAKEN_STACKS: TaskStorage<TakenStack> = TaskStorage::new();
+
+/// The working memory of a thread that allocates.
+#[btf_map]
+pub static ALLOCATING: TaskStorage<Allocating> = TaskStorage::new();
+
+/// Where memory was allocated. Made as it is needed: most never is.
+#[btf_map]
+pub static ALLOCATIONS: HashMap<AllocationKey, Allocation, { MAX_ALLOCATIONS as usize }, NO_PREALLOC> =
+    HashMap::new();
 
 /// Processes to sample, and how.
 #[btf_map]

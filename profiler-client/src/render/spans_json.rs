@@ -175,7 +175,7 @@ mod tests {
         );
         assert_eq!(
             wait["lock"],
-            json!({"address": "0x7f00", "symbol": null, "memory": "[heap]"})
+            json!({"address": "0x7f00", "symbol": null, "memory": "[heap]", "allocated": null})
         );
         assert_eq!(
             (&objects[1]["times_ns"], &objects[1]["longest_wait"]),

@@ -214,6 +214,9 @@ fn of_lock(state: &WaitsState, node: &v1::WaitNode, depth: usize) -> Line {
 /// What is waited for in memory.
 pub(super) fn of_memory(lock: &v1::Lock) -> String {
     match (&*lock.name, &*lock.memory) {
+        ("", _) if !lock.allocated.is_empty() => {
+            format!("[lock {:#x} {}]", lock.address, terminal(&lock.allocated))
+        }
         ("", "") => format!("[lock {:#x}]", lock.address),
         ("", memory) => format!("[lock {:#x} in {}]", lock.address, terminal(memory)),
         (name, _) => format!("[lock {}]", terminal(name)),
@@ -467,8 +470,19 @@ pub(crate) mod tests {
                 address: 0x7f00,
                 name: name.into(),
                 memory: memory.into(),
+                ..Default::default()
             })
         };
+        let allocated = v1::Lock {
+            address: 0x7f08,
+            memory: "[heap]".into(),
+            allocated: "+8 in 64 bytes of make < main".into(),
+            ..Default::default()
+        };
+        assert_eq!(
+            of_memory(&allocated),
+            "[lock 0x7f08 +8 in 64 bytes of make < main]"
+        );
         assert_eq!(said("till", ""), "[lock till]");
         assert_eq!(said("", ""), "[lock 0x7f00]");
         assert_eq!(said("", "[heap]"), "[lock 0x7f00 in [heap]]");

@@ -16,6 +16,7 @@ pub(super) fn lock(lock: &v1::Lock) -> Value {
         "address": format!("{:#x}", lock.address),
         "symbol": (!lock.name.is_empty()).then_some(&lock.name),
         "memory": (!lock.memory.is_empty()).then_some(&lock.memory),
+        "allocated": (!lock.allocated.is_empty()).then_some(&lock.allocated),
     })
 }
 
@@ -105,7 +106,7 @@ mod tests {
         assert_eq!(
             (&objects[0]["lock"], &objects[1]["lock"]),
             (
-                &json!({"address": "0x7f00", "symbol": "till", "memory": null}),
+                &json!({"address": "0x7f00", "symbol": "till", "memory": null, "allocated": null}),
                 &Value::Null
             )
         );

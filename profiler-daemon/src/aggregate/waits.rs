@@ -73,6 +73,8 @@ pub struct Lock {
     pub address: u64,
     /// What lies there, where it has a name.
     pub name: Option<FrameId>,
+    /// Who allocated the memory that it lies in, where it has no name and that is known. It does not tell locks apart.
+    pub allocated: Option<FrameId>,
     /// The memory that it lies in, where it has no name and that is known: whose stack, which heap. It does not tell locks
     /// apart.
     pub memory: Option<FrameId>,

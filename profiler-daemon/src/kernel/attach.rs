@@ -15,7 +15,7 @@ use profiler_common::{
 };
 
 use super::{
-    AttachKind, Engine, KernelError,
+    AttachKind, Engine, KernelError, allocations,
     events::EventLink,
     gates::Gates,
     hits::LookSpec,
@@ -381,7 +381,8 @@ impl Engine {
             Links::Multi { entries, exits } => {
                 let path = CString::new(file.as_os_str().as_bytes())
                     .map_err(|error| KernelError::system(file.display().to_string(), error.into()))?;
-                let link = self.multi.attach(program, &path, sites, pid, program == RETURN)?;
+                let at_return = [RETURN, allocations::RETURN].contains(&program);
+                let link = self.multi.attach(program, &path, sites, pid, at_return)?;
                 if is_exit { exits } else { entries }.push(link);
             }
             Links::Perf { entries, exits } => {

@@ -15,7 +15,9 @@ use profiler_common::{
 };
 
 use super::{
-    KernelError, ProbeCounts, Record, attach,
+    KernelError, ProbeCounts, Record,
+    allocations::Allocations,
+    attach,
     counts::Counts,
     events::EventPrograms,
     gates::{GatePool, Gates},
@@ -198,6 +200,9 @@ pub struct Engine {
     /// While stacks are taken at costs that tracepoints tell, in the order of [`sampled_events::COSTS`].
     costs: [Option<Watch>; sampled_events::COSTS.len()],
     pub(super) call_views: CallViews,
+    pub(super) allocations: Allocations,
+    /// How often who allocates was asked for.
+    pub(super) allocation_watches: u32,
     /// What an interrupt of the sampler takes; measured when it is first started.
     interrupt_ns: Option<u64>,
     free_slots: BTreeSet<u16>,
@@ -243,6 +248,7 @@ impl Engine {
         };
         let unwind = UnwindMaps::take(&mut ebpf)?;
         let call_views = CallViews::new(&ebpf)?;
+        let allocations = Allocations::new(&ebpf)?;
         let ring = RingBuf::try_from(ebpf.take_map("RING").ok_or(KernelError::Missing("RING"))?)?;
         Ok(Self {
             ebpf,
@@ -267,6 +273,8 @@ impl Engine {
             calls: None,
             costs: Default::default(),
             call_views,
+            allocations,
+            allocation_watches: 0,
             interrupt_ns: None,
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
             free_slots: (0..MAX_PROBES as u16).collect(),

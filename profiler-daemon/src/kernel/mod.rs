@@ -18,6 +18,7 @@
 //! | `hits` | probes on single instructions, and what is read there |
 //! | `sampler` | the perf-event sampler |
 //! | `sampled_events` | the same at events |
+//! | `allocations` | who allocates memory |
 //! | `off_cpu` | intervals off the CPU, from the scheduler |
 //! | `counters` | counters of threads, by perf events |
 //! | `system_calls` | system calls, counted by who makes them |
@@ -27,6 +28,7 @@
 //! | `ring` | records, parsed once |
 //! | `capability` | what the process is allowed to do |
 
+mod allocations;
 mod attach;
 mod btf;
 mod capability;
@@ -55,6 +57,7 @@ mod tracepoints;
 mod unwind_maps;
 mod watched_calls;
 
+pub use allocations::{Allocated, AllocationWatch, Allocations, AllocatorSpec};
 pub use attach::{Attachment, ExitSite, ProbeSpec, SpanKind, can_be_done};
 pub use btf::{Btf, Parameter};
 pub use capability::{Missing, missing_capabilities};

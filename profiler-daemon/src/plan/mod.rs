@@ -5,6 +5,7 @@
 
 pub mod action;
 pub mod addresses;
+pub mod allocators;
 pub mod branches;
 pub mod calls;
 pub mod code;

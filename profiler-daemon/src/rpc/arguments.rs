@@ -170,6 +170,7 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         capture: wanted,
         explain,
         by,
+        allocations,
     } = request;
     if frequency_hz > MAX_FREQUENCY_HZ {
         return Err(invalid(format!(
@@ -192,6 +193,7 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         exit_method,
         capture: recorded(wanted, by)?,
         explain,
+        allocations,
     })
 }
 

@@ -61,6 +61,7 @@ pub(super) fn lock(lock: &Lock, frames: &[Frame]) -> v1::Lock {
         address: lock.address,
         name: name(lock.name, frames),
         memory: name(lock.memory, frames),
+        allocated: name(lock.allocated, frames),
     }
 }
 

@@ -121,7 +121,7 @@ fn chains(nodes: &[Node]) -> Vec<Chain> {
 /// What a lock is called that is waited for, where it has a name.
 fn name_of(locks: &Locks) -> Option<FrameId> {
     match locks {
-        Locks::One(lock) => lock.name,
+        Locks::One(lock) => lock.name.or(lock.allocated),
         Locks::None | Locks::Others => None,
     }
 }
@@ -225,6 +225,7 @@ mod tests {
             process: MAIN,
             address: 4096,
             name: Some(name),
+            allocated: None,
         });
         chains.take(&of_lock);
         let on = |ts_ns, activity| chains.of_sample((MAIN, 1), ts_ns, activity);

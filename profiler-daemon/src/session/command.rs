@@ -25,7 +25,7 @@ use super::{
     estimate::Estimate,
     library::Library,
     measure::{Measured, MeasuredFile},
-    prepare::{self, Prepared},
+    prepare::{self, How, Prepared},
     state::Terms,
 };
 use crate::{
@@ -115,6 +115,8 @@ pub struct NewSession {
     pub capture: Option<Capture>,
     /// What slow calls do that others do not is looked for; the scope then stays as it is.
     pub explain: bool,
+    /// Who allocates memory is remembered, to tell what locks on a heap belong to.
+    pub allocations: bool,
 }
 
 /// A change of a scope.
@@ -192,13 +194,6 @@ impl ScopeEdit {
             }
         }
     }
-}
-
-/// How a scope is planned.
-struct Planned {
-    exit_method: Option<ExitMethod>,
-    capture: Option<Capture>,
-    explain: bool,
 }
 
 /// A reply that is on its way.
@@ -379,6 +374,7 @@ impl Handle {
             exit_method,
             capture,
             explain,
+            allocations,
         } = request;
         let mut terms = Terms {
             owner: caller,
@@ -391,10 +387,11 @@ impl Handle {
         };
         // Before anything is loaded: what is wrong with the request itself.
         let files = blocking(move || side_loaded(caller, &symbols)).await?;
-        let how = Planned {
+        let how = How {
             exit_method,
             capture,
             explain,
+            allocations,
         };
         let (prepared, _) = self.prepare(caller, target, scope, how).await?;
         let prepared = Box::new(prepared);
@@ -404,7 +401,8 @@ impl Handle {
         if !files.is_empty() {
             self.ask(|reply| Command::SideLoad { files, reply }).await?;
         }
-        if terms.capture.as_ref().is_some_and(|capture| capture.stack) {
+        // The tables to walk stacks by are there when the first is taken.
+        if allocations || terms.capture.as_ref().is_some_and(|capture| capture.stack) {
             let pids = prepared.processes.iter().map(Process::pid).collect();
             self.ask(|reply| Command::Follow { pids, reply }).await?;
         }
@@ -424,23 +422,19 @@ impl Handle {
         caller: Caller,
         target: TargetSpec,
         scope: String,
-        how: Planned,
+        how: How,
     ) -> Result<(Prepared, Ability), SessionError> {
         let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
         let library = self.library.clone();
         let has_spans = looked_up.has_spans();
+        let allocations = how.allocations;
         // The programs load while the files are read.
         let (ability, read) = tokio::join!(
             self.ask(|reply| Command::Ability { has_spans, reply }),
-            blocking(move || looked_up.read(&library))
+            blocking(move || looked_up.read(&library, allocations))
         );
         let (ability, read) = (ability?, read?);
-        let Planned {
-            exit_method,
-            capture,
-            explain,
-        } = how;
-        let prepared = blocking(move || read.plan(ability, exit_method, capture.as_ref(), explain));
+        let prepared = blocking(move || read.plan(ability, &how));
         Ok((prepared.await?, ability))
     }
 
@@ -463,22 +457,24 @@ impl Handle {
                     exit_method,
                     capture,
                     explain,
+                    allocations,
                     ..
                 } = *new;
-                let how = Planned {
+                let how = How {
                     exit_method,
                     capture,
                     explain,
+                    allocations,
                 };
                 (target, scope, how)
             }
             Estimated::Edit { name, edit } => {
                 let editable = self.ask(|reply| Command::Target { caller, name, reply }).await?;
                 let (scope, _) = edit.apply(&editable)?;
-                let how = Planned {
+                let how = How {
                     exit_method: editable.exit_method,
                     capture: editable.capture,
-                    explain: false,
+                    ..How::default()
                 };
                 (editable.target, scope, how)
             }
@@ -545,10 +541,10 @@ impl Handle {
                 revision,
                 ..
             } = editable;
-            let how = Planned {
+            let how = How {
                 exit_method,
                 capture,
-                explain: false,
+                ..How::default()
             };
             let (prepared, _) = self.prepare(caller, target, scope, how).await?;
             let prepared = Box::new(prepared);

@@ -31,7 +31,7 @@ pub fn list_functions(
     pattern: &str,
 ) -> Result<Vec<FunctionInfo>, SessionError> {
     let everything = pattern.is_empty();
-    let read = look_up(caller, target, if everything { "*" } else { pattern })?.read(library)?;
+    let read = look_up(caller, target, if everything { "*" } else { pattern })?.read(library, false)?;
     let [
         Step {
             place: Place::Function(name),

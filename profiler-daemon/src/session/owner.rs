@@ -488,7 +488,7 @@ impl Owner {
             let folder = self.folder.clone();
             let mut engine = Engine::load(&self.config.engine).map_err(|error| kernel_refusal(&error))?;
             let no_thread = |error| SessionError::new(Reason::Kernel, format!("starting a thread: {error}"));
-            let (symbols, frames) = Symbols::start().map_err(no_thread)?;
+            let (symbols, frames) = Symbols::start(engine.allocations()).map_err(no_thread)?;
             let maps = engine
                 .take_unwind_maps()
                 .ok_or_else(|| SessionError::new(Reason::Kernel, "the unwind tables are taken"))?;

@@ -5,9 +5,11 @@
 //! |---|---|
 //! | `planner` | the sites of each step |
 //! | `inlined` | the inlined instances of a name in all files, and what is said of those that are left out |
+//! | `allocators` | by which functions processes allocate memory |
 //! | `sites` | what was planned, as it is attached |
 //! | `warnings` | what is said of it before |
 
+mod allocators;
 mod inlined;
 mod planner;
 mod sites;
@@ -18,7 +20,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use self::planner::Planner;
+pub use self::{allocators::PreparedAllocator, planner::Planner};
 use super::{
     by_value,
     command::{Caller, Capture, TargetSpec},
@@ -52,6 +54,21 @@ pub struct Prepared {
     pub warnings: Vec<String>,
     /// What is looked at to tell slow calls of the last step from others.
     pub explain: Option<PreparedExplain>,
+    /// What allocates memory, where that is to be remembered.
+    pub allocators: Vec<PreparedAllocator>,
+}
+
+/// How a scope is to be planned.
+#[derive(Clone, Default)]
+pub struct How {
+    /// As asked for; `None` for the safest.
+    pub exit_method: Option<ExitMethod>,
+    /// What is recorded of each hit.
+    pub capture: Option<Capture>,
+    /// What slow calls do that others do not is looked for.
+    pub explain: bool,
+    /// Who allocates memory is remembered.
+    pub allocations: bool,
 }
 
 impl Prepared {
@@ -243,10 +260,10 @@ impl LookedUp {
         self.scope.steps.iter().any(|step| step.place.has_spans())
     }
 
-    /// Reads the symbols of everything that the target has mapped.
-    pub fn read(self, library: &Library) -> Result<Read, SessionError> {
+    /// Reads the symbols of everything that the target has mapped, if any are asked for.
+    pub fn read(self, library: &Library, allocations: bool) -> Result<Read, SessionError> {
         let mut files = Vec::new();
-        if !self.scope.steps.is_empty() {
+        if allocations || !self.scope.steps.is_empty() {
             for process in &self.processes {
                 files.push(read_process(process, library)?);
             }
@@ -260,13 +277,14 @@ impl LookedUp {
 
 impl Read {
     /// Chooses the sites.
-    pub fn plan(
-        self,
-        ability: Ability,
-        exit: Option<ExitMethod>,
-        capture: Option<&Capture>,
-        explain: bool,
-    ) -> Result<Prepared, SessionError> {
+    pub fn plan(self, ability: Ability, how: &How) -> Result<Prepared, SessionError> {
+        let How {
+            exit_method: exit,
+            ref capture,
+            explain,
+            allocations,
+        } = *how;
+        let capture = capture.as_ref();
         let Self {
             looked_up:
                 LookedUp {
@@ -286,6 +304,11 @@ impl Read {
             None
         };
         let capture = explained.as_ref().map(|(_, capture, _)| capture).or(capture);
+        let allocators = if allocations {
+            allocators::find(&processes, &files)?
+        } else {
+            Vec::new()
+        };
         let divides_by = capture.and_then(Capture::divides_by);
         if let Some(expression) = divides_by {
             by_value::require_calls(&scope, expression)?;
@@ -298,6 +321,7 @@ impl Read {
                 steps: Vec::new(),
                 warnings,
                 explain: None,
+                allocators,
             });
         };
         if !last.place.has_spans() && capture.is_none() && scope.steps.len() == 1 {
@@ -349,6 +373,7 @@ impl Read {
             steps,
             warnings,
             explain,
+            allocators,
         })
     }
 }

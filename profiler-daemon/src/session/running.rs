@@ -146,7 +146,7 @@ impl Running {
         if !self.has_names {
             return true;
         }
-        match Symbols::start() {
+        match Symbols::start(self.engine.allocations()) {
             Ok((symbols, frames)) => {
                 self.symbols = symbols;
                 self.frames = Arc::new(frames);

@@ -22,6 +22,9 @@ pub struct Sampling {
     off_cpu_stack_ring_full: u64,
     /// Intervals without the kernel's part of it.
     off_cpu_stack_no_kernel: u64,
+    /// Allocations that are not known.
+    allocation_limit: u64,
+    allocation_missed: u64,
     span_end_ring_full: u64,
     dropped: Dropped,
 }
@@ -68,6 +71,8 @@ impl Sampling {
             off_cpu_stack_skipped: engine.counter(Counter::OffCpuStackSkipped),
             off_cpu_stack_ring_full: engine.counter(Counter::OffCpuStackRingFull),
             off_cpu_stack_no_kernel: engine.counter(Counter::OffCpuStackNoKernel),
+            allocation_limit: engine.counter(Counter::AllocationLimit),
+            allocation_missed: engine.counter(Counter::AllocationMissed),
             span_end_ring_full: engine.counter(Counter::SpanEndRingFull),
             dropped,
         }
@@ -89,6 +94,8 @@ impl Sampling {
             off_cpu_stack_no_kernel: self
                 .off_cpu_stack_no_kernel
                 .saturating_sub(before.off_cpu_stack_no_kernel),
+            allocation_limit: self.allocation_limit.saturating_sub(before.allocation_limit),
+            allocation_missed: self.allocation_missed.saturating_sub(before.allocation_missed),
             span_end_ring_full: self.span_end_ring_full.saturating_sub(before.span_end_ring_full),
             dropped: Dropped {
                 samples: self.dropped.samples.saturating_sub(before.dropped.samples),
@@ -116,6 +123,8 @@ impl Sampling {
             off_cpu_stack_skipped,
             off_cpu_stack_ring_full,
             off_cpu_stack_no_kernel,
+            allocation_limit,
+            allocation_missed,
             span_end_ring_full,
             dropped:
                 Dropped {
@@ -137,6 +146,8 @@ impl Sampling {
             ("off_cpu_stack_skipped", off_cpu_stack_skipped, off),
             ("off_cpu_stack_no_kernel", off_cpu_stack_no_kernel, off),
             ("off_cpu_stack_ring_full", off_cpu_stack_ring_full, off),
+            ("allocation_limit", allocation_limit, off),
+            ("allocation_missed", allocation_missed, off),
             ("span_end_ring_full", span_end_ring_full, true),
             ("span_end_symbols_behind", span_ends, true),
         ]

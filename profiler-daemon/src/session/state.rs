@@ -40,7 +40,7 @@ use super::{
         ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameVariant, LatencyPicture, SessionInfo,
     },
     population::JoinedCalls,
-    prepare::Prepared,
+    prepare::{Prepared, PreparedAllocator},
     sampled_events::SampledEvents,
     sampling::Sampling,
     span_losses::SpanLosses,
@@ -60,7 +60,7 @@ use crate::{
         slots::WindowConfig,
         threshold::Band,
     },
-    kernel::{Engine, KernelError, Times},
+    kernel::{AllocationWatch, Engine, KernelError, Times},
     plan::scope::Scope,
     symbolize::Grouping,
     target::Process,
@@ -125,6 +125,8 @@ pub struct Session {
     pub waits_watchers: Watchers<WaitsPicture, ()>,
     /// Its threads' system calls, while these are watched.
     calls: Option<WatchedCalls>,
+    /// Who allocates memory, where that is remembered.
+    allocations: Vec<AllocationWatch>,
     pub syscalls_watchers: SyscallsWatchers,
 }
 
@@ -207,10 +209,13 @@ impl Session {
             waits: None,
             waits_watchers: Watchers::default(),
             calls: None,
+            allocations: Vec::new(),
             syscalls_watchers: Watchers::default(),
         };
+        let allocators = std::mem::take(&mut prepared.allocators);
         let attached = session
-            .replace(engine, Dropped::default(), prepared, now_ns)
+            .watch_allocations(engine, &allocators)
+            .and_then(|()| session.replace(engine, Dropped::default(), prepared, now_ns))
             .and_then(|()| session.begin_explain(engine, explain, hit_costs));
         match attached {
             Ok(()) => Ok(session),
@@ -233,6 +238,22 @@ impl Session {
         }
         self.end_calls(engine);
         self.steps.detach(engine);
+        for watch in self.allocations.drain(..) {
+            engine.end_allocations(watch);
+        }
+    }
+
+    /// Remembers from now on who allocates memory.
+    fn watch_allocations(
+        &mut self,
+        engine: &mut Engine,
+        allocators: &[PreparedAllocator],
+    ) -> Result<(), KernelError> {
+        for PreparedAllocator { pid, files } in allocators {
+            let files = files.iter().map(|(file, functions)| (&**file, &**functions));
+            self.allocations.push(engine.watch_allocations(*pid, files)?);
+        }
+        Ok(())
     }
 
     /// The probes of all spans.
@@ -399,9 +420,9 @@ impl Session {
             || self.explains()
     }
 
-    /// Whether the stacks of its hits are taken.
+    /// Whether stacks are taken of its hits, or of who allocates memory.
     pub fn takes_stacks(&self) -> bool {
-        self.capture.as_ref().is_some_and(|capture| capture.stack)
+        !self.allocations.is_empty() || self.capture.as_ref().is_some_and(|capture| capture.stack)
     }
 }
 

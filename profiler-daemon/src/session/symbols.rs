@@ -1,6 +1,7 @@
 //! The thread that names addresses. All records pass through it, so that a span's end stays behind its
 //! samples, and a slow look into debug information never holds up the session task.
 
+mod allocated;
 mod lock;
 mod wakers;
 
@@ -21,11 +22,11 @@ use profiler_common::{
 };
 
 pub use self::wakers::NamedWait;
-use self::wakers::RememberedWakers;
+use self::{allocated::AllocationSites, wakers::RememberedWakers};
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::{
     aggregate::waits::Lock,
-    kernel::{Activity, Hit, Interval, Key, Record, SharedStack, UserStack},
+    kernel::{Activity, Allocations, Hit, Interval, Key, Record, SharedStack, UserStack},
     symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer, Word},
 };
 
@@ -227,14 +228,14 @@ pub struct Symbols {
 
 impl Symbols {
     /// Starts the thread. Also gives the frames that exist from the beginning.
-    pub fn start() -> io::Result<(Self, Vec<Frame>)> {
+    pub fn start(allocations: Allocations) -> io::Result<(Self, Vec<Frame>)> {
         let symbolizer = Symbolizer::new();
         let frames = symbolizer.frames().to_vec();
         let (jobs, inbox) = mpsc::sync_channel(MAX_BATCHES);
         let (outbox, named) = mpsc::sync_channel(MAX_NAMED);
         std::thread::Builder::new()
             .name("symbols".to_owned())
-            .spawn(move || run(symbolizer, &inbox, &outbox))?;
+            .spawn(move || run(symbolizer, allocations, &inbox, &outbox))?;
         let symbols = Self {
             jobs,
             named,
@@ -346,9 +347,19 @@ impl Symbols {
     }
 }
 
-fn run(mut symbolizer: Symbolizer, inbox: &Receiver<Job>, outbox: &SyncSender<NamedBatch>) {
+fn run(
+    mut symbolizer: Symbolizer,
+    allocations: Allocations,
+    inbox: &Receiver<Job>,
+    outbox: &SyncSender<NamedBatch>,
+) {
     let mut frames_sent = symbolizer.frames().len();
-    let mut remembered = RememberedStacks::default();
+    let mut remembered = RememberedStacks {
+        of_samples: Remembered::default(),
+        of_hits: Remembered::default(),
+        wakers: RememberedWakers::default(),
+        sites: AllocationSites::new(allocations),
+    };
     while let Ok(job) = inbox.recv() {
         match job {
             Job::Forget(pid) => symbolizer.forget(pid),
@@ -490,12 +501,13 @@ impl Walked {
     }
 }
 
-/// Stacks that were named before: those of samples in the groupings that are looked at, those of hits by lines.
-#[derive(Default)]
+/// What was named before: stacks of samples in the groupings that are looked at, those of hits by lines, and where memory was
+/// allocated.
 struct RememberedStacks {
     of_samples: Remembered,
     of_hits: Remembered,
     wakers: RememberedWakers,
+    sites: AllocationSites,
 }
 
 /// Names a record: one or more come of it.
@@ -607,12 +619,13 @@ fn name_interval(
         let functions = functions
             .get(..functions.len().saturating_sub(words))
             .unwrap_or_default();
+        let lock = lock::of(symbolizer, &mut remembered.sites, interval, now_ns);
         let known = &mut remembered.wakers;
-        let wait = wakers::name_wait(symbolizer, known, interval, functions, now_ns);
+        let wait = wakers::name_wait(symbolizer, known, interval, (functions, lock), now_ns);
         named.push(Named::Wait(Box::new(wait)));
     }
     let lock = if wanted.locks {
-        lock::of(symbolizer, interval, now_ns)
+        lock::of(symbolizer, &mut remembered.sites, interval, now_ns)
     } else {
         None
     };

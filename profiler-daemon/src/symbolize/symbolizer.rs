@@ -178,7 +178,12 @@ impl Symbolizer {
                 format!("stack of {}", self.frames().get(thread.0 as usize)?.function)
             }
         };
-        Some(self.frames.intern(Frame::named(&name, &MEMORY.into(), false)))
+        Some(self.memory_named(&name))
+    }
+
+    /// What stands for memory of this name.
+    pub fn memory_named(&mut self, name: &str) -> FrameId {
+        self.frames.intern(Frame::named(name, &MEMORY.into(), false))
     }
 
     /// What is known of a process, which is used now.

@@ -279,6 +279,20 @@ fn a_scope_that_is_none() {
 
 #[test]
 #[ignore = "needs root"]
+fn allocations_of_a_program_without_a_known_allocator() {
+    let service = Service::start();
+    let target = Fixture::start("idle_static_stripped", &[]);
+    let request = NewSession {
+        allocations: true,
+        ..session_of(target.pid(), "")
+    };
+    let refused = service.runtime.block_on(service.handle.create(ROOT, request));
+    let words = &["has no function that is known to allocate memory", "`malloc`", "leave out"];
+    Refusal::of(Code::FailedPrecondition, "FUNCTION_NOT_PROBEABLE", words).is(refused.unwrap_err());
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_static_program_works() {
     let service = Service::start();
     let mut target = Fixture::start("idle_static", &[]);

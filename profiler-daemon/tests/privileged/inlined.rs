@@ -301,6 +301,7 @@ fn beginnings_are_traced_with_their_values() {
         lease_ns: 900_000_000_000,
         exit_method: None,
         explain: false,
+        allocations: false,
         capture: Some(Capture {
             print: vec![profiler_daemon::plan::values::parse("x").unwrap()],
             hits_per_second: 1_000_000,

@@ -411,7 +411,7 @@ fn many_calls_add_up_to_the_targets_clocks() {
     // What was lost is not off the CPU, and a slow machine takes part of the durations for its own.
     if picture.lost.is_empty() && !small_scale() {
         // What a hit takes before the clock is read at the entry and after it at the return is the target's alone.
-        let hits_ns = 10_000.0 * summary.count as f64;
+        let hits_ns = 10_000.0 * summary.count;
         assert!(
             (on_ns - cpu_ns).abs() <= cpu_ns / 50.0 + hits_ns,
             "{on_ns} of {cpu_ns} ns on the CPU"

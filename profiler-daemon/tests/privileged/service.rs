@@ -39,6 +39,7 @@ pub fn session_of(pid: u32, scope: &str) -> NewSession {
         exit_method: None,
         capture: None,
         explain: false,
+        allocations: false,
     }
 }
 

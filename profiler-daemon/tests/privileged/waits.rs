@@ -7,14 +7,14 @@ use std::{
 
 use profiler_daemon::{
     aggregate::waits::{Kind, Locks, MAX_LOCKS, Node, Waiting},
-    session::{Reason, WaitsPicture},
+    session::{NewSession, Reason, SessionInfo, WaitsPicture},
     symbolize::FrameId,
 };
 use serde_json::Value;
 
 use super::{
     fixture::{Fixture, small_scale, spec},
-    service::{ROOT, Service},
+    service::{ROOT, Service, session_of},
 };
 
 /// Where the calls of one function spent their time, by the target's clocks.
@@ -357,6 +357,85 @@ fn locks_are_told_apart_by_their_address() {
     assert!(shown.values().all(|locks| *locks <= MAX_LOCKS[0]), "{shown:?}");
     println!("{others} other locks");
     assert!(others > 20 || small_scale(), "{others}");
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// A session of all waits, which remembers who allocates memory.
+fn remembering(service: &Service, pid: u32) -> SessionInfo {
+    let request = NewSession {
+        allocations: true,
+        ..session_of(pid, "")
+    };
+    let created = service.handle.create(ROOT, request);
+    service.runtime.block_on(created).unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn locks_on_a_heap_tell_who_allocated_them() {
+    let service = Service::start();
+    let mut target = Fixture::start("heap_locks", &spec("heap_locks").args);
+    // One that goes before the other does takes nothing with it.
+    let goes = remembering(&service, target.pid());
+    let session = remembering(&service, target.pid());
+    service.end(&goes);
+    let mut pictures = service.watch_waits(&session);
+    target.say("go");
+    let mut truths = BTreeMap::new();
+    loop {
+        let line = target.line();
+        assert!(!line.is_empty(), "it ended early:\n{}", target.output);
+        if line.starts_with("truth ") {
+            break;
+        }
+        if let Some((name, json)) = line.split_once(' ')
+            && let Ok(said) = serde_json::from_str::<Value>(json)
+        {
+            let number = |name: &str| said[name].as_u64().unwrap();
+            let memory = format!("+{} in {} bytes of {name} ", number("offset"), number("size"));
+            truths.insert(number("address"), (name.to_owned(), memory));
+        }
+    }
+    assert_eq!(truths.len(), 8, "{truths:?}");
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    println!("lost: {:?}", picture.lost);
+    let tree = Tree(&picture);
+    tree.print(None, 0);
+    let mut told = BTreeMap::new();
+    for node in &picture.nodes {
+        if let Kind::Waited(_, _, Locks::One(lock)) = node.kind
+            && let Some((name, _)) = truths.get(&lock.address)
+        {
+            let allocated = lock.allocated.map(|allocated| tree.name(allocated));
+            println!("{name}: {allocated:?}");
+            told.entry(lock.address).or_insert_with(Vec::new).push(allocated);
+        }
+    }
+    // A slow machine may not have the time for all stacks; and before 7.0 the kernel may refuse memory for a thread's.
+    let is_behind = small_scale() && !picture.lost.is_empty();
+    for (address, (name, memory)) in &truths {
+        let told = told.get(address).map_or(&[][..], |told| told);
+        assert!(!told.is_empty() || is_behind, "{name}: not waited for");
+        for allocated in told {
+            match (&**name, allocated) {
+                ("by_nobody", told) => assert_eq!(*told, None),
+                (_, Some(told)) => {
+                    assert!(told.starts_with(memory), "{name}: {told}");
+                    assert!(
+                        told.contains(" at heap_locks.c:") && told.contains(" < main"),
+                        "{told}"
+                    );
+                }
+                (_, None) => assert!(is_behind, "{name}"),
+            }
+        }
+    }
+    assert!(
+        !picture.lost.contains_key("allocation_limit"),
+        "{:?}",
+        picture.lost
+    );
     assert_eq!(target.finish().status, Some(0));
 }
 

@@ -20,7 +20,7 @@ pub struct FlameArgs {
     pub target: TargetArgs,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME",
-          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency", "symbols"])]
+          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency", "symbols", "allocations"])]
     pub session: Option<String>,
     /// Draw the calls that fail the scope's predicate instead of those that meet it
     #[arg(long, conflicts_with = "diff")]
@@ -59,6 +59,10 @@ pub struct FlameArgs {
     /// How the session is made.
     #[command(flatten)]
     pub making: SessionMakingArgs,
+    /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
+    /// at each call of malloc
+    #[arg(long, requires = "waits")]
+    pub allocations: bool,
     /// File with symbols or debug information, or folder of such, for programs and libraries that were
     /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
     /// runs, as root or its own user

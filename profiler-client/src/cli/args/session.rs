@@ -37,6 +37,7 @@ pub enum SessionVerb {
 
 /// `profiler session new`.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each, validated afterwards")]
 pub struct SessionNewArgs {
     /// Scope, e.g. 'handle_request[>= p95]'; left out: everything
     pub scope: Option<String>,
@@ -69,6 +70,10 @@ pub struct SessionNewArgs {
     /// for `latency --session`
     #[arg(long, value_name = "EXPR", conflicts_with_all = ["trace", "print", "limit", "stack"], value_parser = print_list::parse_one)]
     pub by: Option<String>,
+    /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
+    /// at each call of malloc
+    #[arg(long)]
+    pub allocations: bool,
     /// File with symbols or debug information, or folder of such, for programs and libraries that were
     /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
     /// runs, as root or its own user

@@ -22,7 +22,7 @@ pub struct SpansArgs {
     pub target: TargetArgs,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME",
-          conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "window", "exit", "frequency", "symbols"])]
+          conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "window", "exit", "frequency", "symbols", "allocations"])]
     pub session: Option<String>,
     /// How many calls to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -48,6 +48,10 @@ pub struct SpansArgs {
     /// ret = a probe on each return instruction
     #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
     pub exit: Exit,
+    /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
+    /// at each call of malloc
+    #[arg(long)]
+    pub allocations: bool,
     /// File with symbols or debug information, or folder of such, for programs and libraries that were
     /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
     /// runs, as root or its own user

@@ -18,7 +18,7 @@ pub struct WaitsArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Show a running session instead of making one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "symbols"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "symbols", "allocations"])]
     pub session: Option<String>,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
@@ -28,6 +28,10 @@ pub struct WaitsArgs {
     /// ret = a probe on each return instruction
     #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
     pub exit: Exit,
+    /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
+    /// at each call of malloc
+    #[arg(long)]
+    pub allocations: bool,
     /// File with symbols or debug information, or folder of such, for programs and libraries that were
     /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
     /// runs, as root or its own user

@@ -27,6 +27,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         let target = target(args.target)?;
         let mut create = create(target, &args.making, args.scope, args.frequency, OWN_LEASE);
         create.symbols = absolute(&args.symbols)?;
+        create.allocations = args.allocations;
         SessionChoice::Make(create)
     };
     let explicit = match args.format {

@@ -44,6 +44,7 @@ pub(super) fn create(
         capture: None,
         explain: false,
         by: String::new(),
+        allocations: false,
     })
 }
 
@@ -63,6 +64,7 @@ pub(super) fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
     create.by = args.by.unwrap_or_default();
     create.name = args.name.unwrap_or_default();
     create.symbols = absolute(&args.symbols)?;
+    create.allocations = args.allocations;
     if args.trace || args.stack || !args.print.is_empty() {
         create.capture = Some(v1::Capture {
             print: print_list::join(args.print)?,

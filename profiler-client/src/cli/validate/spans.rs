@@ -30,6 +30,7 @@ pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
             let target = target(args.target)?;
             let mut create = create(target, &making, args.scope, args.frequency, OWN_LEASE);
             create.symbols = absolute(&args.symbols)?;
+            create.allocations = args.allocations;
             let print = print_list::join(args.print)?;
             create.capture = (!print.is_empty()).then_some(v1::Capture {
                 print,

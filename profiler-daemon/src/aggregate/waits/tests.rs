@@ -39,6 +39,7 @@ fn wait_for(address: u64, wait: Wait) -> Wait {
         process: MAIN,
         address,
         name: None,
+        allocated: None,
     };
     Wait {
         lock: Some(lock),

@@ -269,6 +269,7 @@ mod tests {
                     process: 1,
                     address: 0x1000,
                     name: Some(FrameId(3)),
+                    allocated: None,
                 }),
                 times,
                 waker: Waker::Thread {

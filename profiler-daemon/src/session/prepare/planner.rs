@@ -455,7 +455,7 @@ fn enter_before(
 }
 
 /// Whether a thread of the process has a user shadow stack (`x86_Thread_features` of its status).
-fn has_shadow_stack(process: &Process) -> bool {
+pub(super) fn has_shadow_stack(process: &Process) -> bool {
     let path = format!("/proc/{}/status", process.pid());
     std::fs::read_to_string(path).is_ok_and(|status| {
         status.lines().any(|line| {

@@ -80,6 +80,7 @@ impl Session {
             steps,
             warnings,
             explain: _,
+            allocators: _,
         } = prepared;
         let (nesting, asks) = (self.nesting(), self.asked());
         let before: HashSet<_> = self.probes().collect();

@@ -2,6 +2,7 @@
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path};
 
+use super::allocated::AllocationSites;
 use crate::{
     aggregate::waits::Lock,
     kernel::Interval,
@@ -27,9 +28,18 @@ const HOLDER: u32 = 0x3fff_ffff;
 const CONTENDED: u32 = 2;
 
 /// What was waited for in memory.
-pub(super) fn of(symbolizer: &mut Symbolizer, interval: &Interval, now_ns: u64) -> Option<Lock> {
+pub(super) fn of(
+    symbolizer: &mut Symbolizer,
+    sites: &mut AllocationSites,
+    interval: &Interval,
+    now_ns: u64,
+) -> Option<Lock> {
     let address = interval.lock?.get();
     let name = symbolizer.variable(interval.tgid, address, now_ns);
+    let allocated = match name {
+        Some(_) => None,
+        None => sites.of(symbolizer, (interval.tgid, address), now_ns),
+    };
     let memory = match name {
         Some(_) => None,
         None => symbolizer.memory(interval.tgid, address, now_ns),
@@ -38,6 +48,7 @@ pub(super) fn of(symbolizer: &mut Symbolizer, interval: &Interval, now_ns: u64) 
         process: interval.tgid,
         address,
         name,
+        allocated,
         memory,
     })
 }

@@ -6,7 +6,7 @@ use profiler_common::{limits::MAX_SHARED_STACKS, record::SpanRef};
 
 use super::{Walked, call_site, lock, name_stack};
 use crate::{
-    aggregate::waits::{Place, Wait, Waiting, Waker},
+    aggregate::waits::{Lock, Place, Wait, Waiting, Waker},
     kernel::{Activity, Interval, SharedStack},
     symbolize::{Frame, FrameId, Generation, Groupings, Symbolizer},
 };
@@ -68,12 +68,12 @@ impl RememberedWakers {
     }
 }
 
-/// Names who ended a wait at a stack.
+/// Names who ended a wait at a stack, for a lock.
 pub(super) fn name_wait(
     symbolizer: &mut Symbolizer,
     remembered: &mut RememberedWakers,
     interval: &Interval,
-    stack: &[FrameId],
+    (stack, lock): (&[FrameId], Option<Lock>),
     now_ns: u64,
 ) -> NamedWait {
     let place = Place {
@@ -104,7 +104,7 @@ pub(super) fn name_wait(
             thread: (interval.tgid, interval.tid),
             place,
             waiting: waiting(interval.waited),
-            lock: lock::of(symbolizer, interval, now_ns),
+            lock,
             times: [interval.start_ns, interval.woken_ns, interval.end_ns],
             waker,
             still_ns: interval.still_ns,

@@ -1,0 +1,154 @@
+//! Who allocates a target's memory: at an allocator's functions it is kept, by the address of what they return, from where
+//! they were called, until that is freed.
+//!
+//! The working memory is the thread's own: a uprobe program can be preempted.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_task_btf, bpf_map_delete_elem, bpf_map_update_elem, bpf_task_storage_get,
+};
+use profiler_common::{
+    allocation::{ALLOCATION_FRAMES, Allocation, AllocationKey, AllocationSite},
+    counter::Counter,
+};
+
+use crate::{
+    emit, hit_stack,
+    maps::{self, ALLOCATING, ALLOCATIONS},
+    plain::set,
+    registers::Registers,
+    task,
+};
+
+/// A thread's call of an allocator, until it returns.
+#[repr(C)]
+pub struct Allocating {
+    /// What is asked for; 0 while there is no such call.
+    size: u64,
+    /// Where the address will be written to; 0 where it is returned.
+    out: u64,
+    made: Allocation,
+}
+
+/// Registers of parameters, and of what is returned, by the machine's numbers (System V ABI for x86-64).
+const PARAMETERS: [u8; 4] = [7, 6, 2, 1];
+const RETURNED: u8 = 0;
+
+/// A parameter by its number, from 1; 0 for any other.
+#[inline(always)]
+fn parameter(registers: Registers, number: u8) -> u64 {
+    match number {
+        1 => registers.get(PARAMETERS[0]),
+        2 => registers.get(PARAMETERS[1]),
+        3 => registers.get(PARAMETERS[2]),
+        4 => registers.get(PARAMETERS[3]),
+        _ => 0,
+    }
+}
+
+/// A function of the allocator is called.
+#[inline(never)]
+pub fn enter(ctx: *mut c_void, site: AllocationSite) {
+    const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
+    let registers = Registers::new(ctx);
+    // Before it is: then it is another's at once.
+    forget(site, parameter(registers, site.old()));
+    if site.size() == 0 {
+        return;
+    }
+    let size = parameter(registers, site.size());
+    let times = if site.times() == 0 {
+        1
+    } else {
+        parameter(registers, site.times())
+    };
+    let allocating = memory(BPF_LOCAL_STORAGE_GET_F_CREATE);
+    if allocating.is_null() {
+        emit::count(Counter::AllocationMissed);
+        return;
+    }
+    // SAFETY: a live map value of this thread.
+    unsafe {
+        set!((*allocating).size, size.wrapping_mul(times));
+        set!((*allocating).out, parameter(registers, site.out()));
+    }
+}
+
+/// It returns.
+#[inline(never)]
+pub fn exit(ctx: *mut c_void, site: AllocationSite) {
+    let allocating = memory(0);
+    if allocating.is_null() {
+        return;
+    }
+    // SAFETY: a live map value of this thread.
+    let (size, out) = unsafe { ((*allocating).size, (*allocating).out) };
+    // SAFETY: as above.
+    unsafe { set!((*allocating).size, 0) };
+    let returned = Registers::new(ctx).get(RETURNED);
+    // What writes the address elsewhere returns an error's number.
+    let address = match (out, returned) {
+        (0, _) => returned,
+        (_, 0) => task::read_user(out).unwrap_or(0),
+        _ => 0,
+    };
+    // It may have been called when nobody looked yet.
+    if size == 0 || address == 0 {
+        return;
+    }
+    if !hit_stack::take(ctx) {
+        emit::count(Counter::AllocationMissed);
+        return;
+    }
+    keep(allocating, site, [address, size]);
+}
+
+/// Keeps where the allocator was called.
+#[inline(never)]
+fn keep(allocating: *mut Allocating, site: AllocationSite, [address, size]: [u64; 2]) {
+    const BPF_ANY: u64 = 0;
+    let mut key = AllocationKey {
+        watch: site.watch().into(),
+        address,
+    };
+    // SAFETY: a live map value of this thread, with room for so many frames; the map's key and value are of these types.
+    unsafe {
+        let made = &raw mut (*allocating).made;
+        set!((*made).size, size);
+        let frames = hit_stack::copy((&raw mut (*made).stack).cast(), ALLOCATION_FRAMES as u32);
+        set!((*made).frames, frames);
+        let (map, key) = (maps::handle(&ALLOCATIONS), (&raw mut key).cast());
+        if bpf_map_update_elem(map, key, made.cast(), BPF_ANY) != 0 {
+            emit::count(Counter::AllocationLimit);
+        }
+    }
+}
+
+/// Forgets what is freed.
+#[inline(always)]
+fn forget(site: AllocationSite, address: u64) {
+    let mut key = AllocationKey {
+        watch: site.watch().into(),
+        address,
+    };
+    if address != 0 {
+        // SAFETY: the map's key is of this type. What was allocated before anybody looked is not there.
+        unsafe { bpf_map_delete_elem(maps::handle(&ALLOCATIONS), (&raw mut key).cast()) };
+    }
+}
+
+/// The thread's working memory; null where it cannot be had.
+#[inline(always)]
+fn memory(flags: u64) -> *mut Allocating {
+    // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
+    unsafe {
+        bpf_task_storage_get(
+            maps::handle(&ALLOCATING),
+            bpf_get_current_task_btf(),
+            ptr::null_mut(),
+            flags,
+        )
+        .cast()
+    }
+}
