@@ -52,7 +52,7 @@ fn an_object_a_node_and_a_summary() {
     assert_eq!(objects[1]["frames"][0]["function"], "leave");
     assert_eq!(
         objects[0]["lock"],
-        json!({"address": "0x1000", "symbol": "till", "memory": null})
+        json!({"address": "0x1000", "symbol": "till", "memory": null, "allocated": null})
     );
     assert_eq!(objects[3]["lost"], json!({"off_cpu_yielded": 5}));
 }
