@@ -43,6 +43,8 @@ pub enum Counter {
     AllocationLimit = 17,
     /// The same, because what a call of the allocator asks for could not be kept while it is open, or its stack not be taken.
     AllocationMissed = 18,
+    /// The same, because stacks took too much of the thread already.
+    AllocationSkipped = 19,
 }
 
 /// Entries of the counter array: the counters, rounded up to a power of two so that an index can be masked.

@@ -64,7 +64,8 @@ pub const fn shared_stack_place(id: u64) -> u32 {
 }
 
 /// What such stacks may take of each CPU: one part in so many. Beyond it none are taken; intervals off the CPU without one are
-/// counted as `off_cpu_stack_skipped`.
+/// counted as `off_cpu_stack_skipped`. Those of who allocates memory may take as much of each thread, and are
+/// `allocation_skipped`.
 pub const STACK_SHARE: u64 = 16;
 
 /// What they may take at once, when they have taken nothing for long.

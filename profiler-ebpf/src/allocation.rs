@@ -6,7 +6,8 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_task_btf, bpf_map_delete_elem, bpf_map_update_elem, bpf_task_storage_get,
+    bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_map_delete_elem, bpf_map_update_elem,
+    bpf_task_storage_get,
 };
 use profiler_common::{
     allocation::{ALLOCATION_FRAMES, Allocation, AllocationKey, AllocationSite},
@@ -14,6 +15,7 @@ use profiler_common::{
 };
 
 use crate::{
+    allowance::Allowance,
     emit, hit_stack,
     maps::{self, ALLOCATING, ALLOCATIONS},
     plain::set,
@@ -28,6 +30,8 @@ pub struct Allocating {
     size: u64,
     /// Where the address will be written to; 0 where it is returned.
     out: u64,
+    /// What stacks may take of this thread.
+    allowance: Allowance,
     made: Allocation,
 }
 
@@ -97,11 +101,20 @@ pub fn exit(ctx: *mut c_void, site: AllocationSite) {
     if size == 0 || address == 0 {
         return;
     }
+    // SAFETY: the helper takes nothing; a live map value of this thread.
+    let begun_ns = unsafe { bpf_ktime_get_ns() };
+    // SAFETY: as above.
+    if !unsafe { Allowance::is_left(&raw const (*allocating).allowance, begun_ns) } {
+        emit::count(Counter::AllocationSkipped);
+        return;
+    }
     if !hit_stack::take(ctx) {
         emit::count(Counter::AllocationMissed);
         return;
     }
     keep(allocating, site, [address, size]);
+    // SAFETY: as above.
+    unsafe { Allowance::charge(&raw mut (*allocating).allowance, begun_ns, bpf_ktime_get_ns()) };
 }
 
 /// Keeps where the allocator was called.

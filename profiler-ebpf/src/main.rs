@@ -29,6 +29,7 @@
 #![feature(asm_experimental_arch)]
 
 mod allocation;
+mod allowance;
 mod atomic;
 mod cost;
 mod emit;

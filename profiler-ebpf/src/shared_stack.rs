@@ -10,11 +10,12 @@ use aya_ebpf::helpers::{
     generated::{bpf_get_current_pid_tgid, bpf_loop, bpf_ringbuf_output},
 };
 use profiler_common::{
-    limits::{MAX_SHARED_STACKS, MAX_USER_FRAMES, STACK_BURST_NS, STACK_SHARE, shared_stack_place},
+    limits::{MAX_SHARED_STACKS, MAX_USER_FRAMES, shared_stack_place},
     record::{SHARED_STACK, SampleHeader, SharedStackHeader},
 };
 
 use crate::{
+    allowance::Allowance,
     emit::BPF_RB_NO_WAKEUP,
     maps::{self, RING, SHARED_STACKS, UNWIND_RECENT},
     plain::set,
@@ -36,8 +37,8 @@ pub struct StackScratch {
     words: u64,
     /// The hash of those that were looked at.
     hash: u64,
-    /// What stacks have taken of this CPU, less what they were allowed since; as a time, which it reaches.
-    taken_until_ns: u64,
+    /// What stacks may take of this CPU.
+    allowance: Allowance,
     walk: Walk,
 }
 
@@ -61,7 +62,7 @@ pub enum WithKernel {
 #[inline(always)]
 pub unsafe fn is_allowed(scratch: *mut StackScratch, now_ns: u64) -> bool {
     // SAFETY: the caller's.
-    unsafe { (*scratch).taken_until_ns < now_ns.wrapping_add(STACK_BURST_NS * STACK_SHARE) }
+    unsafe { Allowance::is_left(&raw const (*scratch).allowance, now_ns) }
 }
 
 /// Takes the current thread's stack and sends it, unless it was sent before; what to name it by, or 0 where the ring
@@ -81,7 +82,7 @@ pub unsafe fn take(
         let begun_ns = bpf_ktime_get_ns();
         walk(ctx, scratch, with_kernel, recent);
         let id = send(scratch);
-        charge(scratch, begun_ns, bpf_ktime_get_ns());
+        Allowance::charge(&raw mut (*scratch).allowance, begun_ns, bpf_ktime_get_ns());
         id
     }
 }
@@ -109,24 +110,8 @@ pub unsafe fn take_waiting(
         }
         describe(scratch, tgid, [kernel, 0], 0, user_of);
         let id = send(scratch);
-        charge(scratch, begun_ns, bpf_ktime_get_ns());
+        Allowance::charge(&raw mut (*scratch).allowance, begun_ns, bpf_ktime_get_ns());
         id
-    }
-}
-
-/// Keeps what a stack has taken of this CPU.
-#[inline(always)]
-unsafe fn charge(scratch: *mut StackScratch, begun_ns: u64, now_ns: u64) {
-    // SAFETY: the caller's scratch is a live map value.
-    unsafe {
-        let taken_until_ns = (*scratch).taken_until_ns;
-        let from_ns = if taken_until_ns > now_ns {
-            taken_until_ns
-        } else {
-            now_ns
-        };
-        let took_ns = now_ns.wrapping_sub(begun_ns).wrapping_mul(STACK_SHARE);
-        set!((*scratch).taken_until_ns, from_ns.wrapping_add(took_ns));
     }
 }
 

@@ -25,6 +25,7 @@ pub struct Sampling {
     /// Allocations that are not known.
     allocation_limit: u64,
     allocation_missed: u64,
+    allocation_skipped: u64,
     span_end_ring_full: u64,
     dropped: Dropped,
 }
@@ -73,6 +74,7 @@ impl Sampling {
             off_cpu_stack_no_kernel: engine.counter(Counter::OffCpuStackNoKernel),
             allocation_limit: engine.counter(Counter::AllocationLimit),
             allocation_missed: engine.counter(Counter::AllocationMissed),
+            allocation_skipped: engine.counter(Counter::AllocationSkipped),
             span_end_ring_full: engine.counter(Counter::SpanEndRingFull),
             dropped,
         }
@@ -96,6 +98,7 @@ impl Sampling {
                 .saturating_sub(before.off_cpu_stack_no_kernel),
             allocation_limit: self.allocation_limit.saturating_sub(before.allocation_limit),
             allocation_missed: self.allocation_missed.saturating_sub(before.allocation_missed),
+            allocation_skipped: self.allocation_skipped.saturating_sub(before.allocation_skipped),
             span_end_ring_full: self.span_end_ring_full.saturating_sub(before.span_end_ring_full),
             dropped: Dropped {
                 samples: self.dropped.samples.saturating_sub(before.dropped.samples),
@@ -125,6 +128,7 @@ impl Sampling {
             off_cpu_stack_no_kernel,
             allocation_limit,
             allocation_missed,
+            allocation_skipped,
             span_end_ring_full,
             dropped:
                 Dropped {
@@ -148,6 +152,7 @@ impl Sampling {
             ("off_cpu_stack_ring_full", off_cpu_stack_ring_full, off),
             ("allocation_limit", allocation_limit, off),
             ("allocation_missed", allocation_missed, off),
+            ("allocation_skipped", allocation_skipped, off),
             ("span_end_ring_full", span_end_ring_full, true),
             ("span_end_symbols_behind", span_ends, true),
         ]

@@ -287,7 +287,11 @@ fn allocations_of_a_program_without_a_known_allocator() {
         ..session_of(target.pid(), "")
     };
     let refused = service.runtime.block_on(service.handle.create(ROOT, request));
-    let words = &["has no function that is known to allocate memory", "`malloc`", "leave out"];
+    let words = &[
+        "has no function that is known to allocate memory",
+        "`malloc`",
+        "leave out",
+    ];
     Refusal::of(Code::FailedPrecondition, "FUNCTION_NOT_PROBEABLE", words).is(refused.unwrap_err());
 }
 

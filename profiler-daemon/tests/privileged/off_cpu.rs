@@ -341,7 +341,7 @@ fn slow_calls_say_what_they_did_and_where_they_waited() {
     for ((name, activity, within), session, pictures) in &mut views {
         service.end(session);
         let picture = service.until(pictures, |picture| picture.ended.is_some());
-        assert_eq!(picture.spans.len(), 20);
+        assert_eq!(picture.spans.len(), 20, "{name}: {:?}", picture.lost);
         let untold = picture.lost.get("off_cpu_unseen").copied().unwrap_or(0);
         let mut as_expected = 0;
         for span in &picture.spans {
