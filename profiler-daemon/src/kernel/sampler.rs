@@ -88,6 +88,9 @@ impl Sampler {
 const LOOK_TICKS: u32 = 20;
 const LOOK_HZ: u32 = 4_000;
 
+/// How long they are waited for at most: on a busy machine this thread is on a CPU for a part of the time alone.
+const LOOK_AT_MOST: Duration = Duration::from_millis(200);
+
 /// Measures what an interrupt of the sampler takes of a thread, beside its program: the clocks run while nothing
 /// is a target, and this thread watches the time jump.
 ///
@@ -95,23 +98,50 @@ const LOOK_HZ: u32 = 4_000;
 /// Where the kernel refuses the clocks.
 pub fn interrupt_ns(ebpf: &mut Ebpf) -> Result<u64, KernelError> {
     let sampler = Sampler::start(ebpf, LOOK_HZ)?;
-    let look = Duration::from_secs(1) * LOOK_TICKS / LOOK_HZ;
-    // As many as there are ticks: what else interrupts is rarer, or shorter.
-    let mut jumps = Jumps::new(LOOK_TICKS as usize);
     let start = Instant::now();
-    let mut before = start;
-    loop {
-        let now = Instant::now();
-        jumps.add(now - before);
-        before = now;
-        if now - start >= look {
-            break;
-        }
-    }
+    let interrupt_ns = look(|| start.elapsed(), switches);
     sampler.stop(ebpf);
-    let interrupt_ns = jumps.quartile_ns();
     tracing::debug!(interrupt_ns, "what an interrupt of the sampler takes");
     Ok(interrupt_ns)
+}
+
+/// Watches a clock jump, for as many ticks as are looked at. Others that have the CPU meanwhile make it jump too, and further
+/// than an interrupt does: what a switch lies in is left out, of the jumps and of the time.
+fn look(mut clock: impl FnMut() -> Duration, mut switches: impl FnMut() -> u64) -> u64 {
+    let tick = Duration::from_secs(1) / LOOK_HZ;
+    // As many as there are ticks: what else interrupts is rarer, or shorter.
+    let mut jumps = Jumps::new(LOOK_TICKS as usize);
+    let mut looked = Duration::ZERO;
+    let mut switched = switches();
+    let start = clock();
+    let mut before = start;
+    while looked < tick * LOOK_TICKS && before.saturating_sub(start) < LOOK_AT_MOST {
+        let now = clock();
+        let step = now.saturating_sub(before);
+        before = now;
+        if jumps.is_long(step) {
+            let known = std::mem::replace(&mut switched, switches());
+            // That took time itself.
+            before = clock();
+            if switched != known {
+                continue;
+            }
+        }
+        jumps.add(step);
+        looked += step;
+    }
+    let ticks = looked.as_nanos() / tick.as_nanos();
+    jumps.quartile_ns(usize::try_from(ticks).unwrap_or(usize::MAX))
+}
+
+/// How often this thread has left the CPU that it was on.
+fn switches() -> u64 {
+    // SAFETY: plain data, for which all zeroes is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure is ours, of the call's layout, and is there for as long as the call takes. Where the call fails,
+    // the structure stays as it is, and nothing is left out.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    (usage.ru_nvcsw + usage.ru_nivcsw).cast_unsigned()
 }
 
 /// The longest of many steps from one reading of the clock to the next.
@@ -130,27 +160,87 @@ impl Jumps {
         }
     }
 
+    /// Whether a step is one of the longest so far.
+    fn is_long(&self, step: Duration) -> bool {
+        step > self.longest[0]
+    }
+
     fn add(&mut self, step: Duration) {
         self.shortest = self.shortest.min(step);
-        if step > self.longest[0] {
+        if self.is_long(step) {
             self.longest[0] = step;
             let place = self.longest[1..].partition_point(|other| *other < step);
             self.longest[..=place].rotate_left(1);
         }
     }
 
-    /// The lower quartile of the longest, beyond what a step takes anyway: most interrupts take no less, and a duration
-    /// must not be given less than it had. In a virtual machine some take several times the median.
-    fn quartile_ns(&self) -> u64 {
-        let jump = self.longest[self.longest.len() / 4].saturating_sub(self.shortest);
+    /// The lower quartile of the longest, of so many, beyond what a step takes anyway: most interrupts take no less, and a
+    /// duration must not be given less than it had. In a virtual machine some take several times the median.
+    fn quartile_ns(&self, count: usize) -> u64 {
+        let count = count.min(self.longest.len());
+        if count == 0 {
+            return 0;
+        }
+        let jump = self.longest[self.longest.len() - count + count / 4].saturating_sub(self.shortest);
         u64::try_from(jump.as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use proptest::prelude::*;
+
+    /// What is found of interrupts of 14 µs, four in a millisecond, by a thread that has to make way for
+    /// `others` after each `turn` on a CPU.
+    fn found([turn, others]: [Duration; 2]) -> u64 {
+        let (nanosecond, tick) = (Duration::from_nanos(1), Duration::from_micros(250));
+        let interrupt = Duration::from_micros(14);
+        let [now, on_cpu] = [Cell::new(Duration::ZERO), Cell::new(Duration::ZERO)];
+        let switches = Cell::new(0_u64);
+        let pass = |time: Duration| {
+            let earlier = on_cpu.get();
+            on_cpu.set(earlier + time);
+            now.set(now.get() + time);
+            if earlier.as_nanos() / tick.as_nanos() != on_cpu.get().as_nanos() / tick.as_nanos() {
+                now.set(now.get() + interrupt);
+            }
+            if earlier.as_nanos() / turn.as_nanos() != on_cpu.get().as_nanos() / turn.as_nanos() {
+                now.set(now.get() + others);
+                switches.set(switches.get() + 1);
+            }
+        };
+        let clock = || {
+            pass(nanosecond * 30);
+            now.get()
+        };
+        let count = || {
+            pass(nanosecond * 700);
+            switches.get()
+        };
+        look(clock, count)
+    }
+
+    #[test]
+    fn an_interrupt_takes_what_it_takes_on_a_busy_machine_too() {
+        let micros = Duration::from_micros;
+        for busy in [
+            // An idle machine, and shares of a CPU.
+            [micros(1_000_000), micros(0)],
+            [micros(3_000), micros(3_000)],
+            [micros(1_100), micros(4_000)],
+            [micros(400), micros(100)],
+            // Hardly any: less than all ticks are seen.
+            [micros(700), micros(20_000)],
+        ] {
+            let found = found(busy);
+            assert!((13_900..=14_100).contains(&found), "{busy:?}: {found}");
+        }
+        // None at all.
+        assert_eq!(found([micros(20), micros(100_000)]), 0);
+    }
 
     proptest! {
         #[test]
