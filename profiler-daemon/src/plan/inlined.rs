@@ -9,7 +9,7 @@
 //! | `region` | the ways into and out of an instance's code |
 
 mod region;
-mod tables;
+pub(super) mod tables;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

@@ -28,7 +28,7 @@ const MAX_CASES: u64 = 4096;
 
 /// A jump through a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Table {
+pub(in crate::plan) struct Table {
     /// Where it leads, by address.
     pub targets: Vec<u64>,
     /// The instructions that have to be passed, which is so if nothing leads into their midst.
@@ -50,7 +50,7 @@ enum Looking {
 }
 
 /// The table that the jump at a place goes through. `bytes` reads the file.
-pub(super) fn of<'b>(
+pub(in crate::plan) fn of<'b>(
     instructions: &[Instruction],
     jump: usize,
     bytes: impl Fn(Range<u64>) -> Option<&'b [u8]>,

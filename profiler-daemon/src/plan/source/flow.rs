@@ -142,7 +142,7 @@ pub(in crate::plan) fn flow(
         instructions.extend_from_slice(code.instructions());
     }
     if flow.jumps.iter().any(Jump::is_back) {
-        let cycles = Cycles::of(&instructions);
+        let cycles = Cycles::of(&instructions, |range| module.code(range));
         for jump in &mut flow.jumps {
             jump.is_loop = jump.is_back() && cycles.join(jump.address, jump.target);
         }

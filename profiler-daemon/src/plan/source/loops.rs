@@ -1,9 +1,11 @@
 //! Which jumps back are those of loops: from where they lead, they are reached again. Others only undo the compiler's
 //! order of blocks.
 
+use std::{collections::HashSet, ops::Range};
+
 use iced_x86::{FlowControl, Instruction};
 
-use super::super::code::direct_target;
+use super::super::{code::direct_target, inlined::tables};
 
 /// The cycles of some code.
 pub(super) struct Cycles {
@@ -24,9 +26,9 @@ impl Cycles {
         component(a).is_some() && component(a) == component(b)
     }
 
-    /// Finds the cycles of instructions, which are in order of address.
-    pub fn of(instructions: &[Instruction]) -> Self {
-        let graph = Graph::of(instructions);
+    /// Finds the cycles of instructions, which are in order of address. `bytes` reads the file.
+    pub fn of<'b>(instructions: &[Instruction], bytes: impl Fn(Range<u64>) -> Option<&'b [u8]>) -> Self {
+        let graph = Graph::of(instructions, bytes);
         let numbers = graph.components();
         let addresses = instructions.iter().map(Instruction::ip);
         Self {
@@ -35,20 +37,46 @@ impl Cycles {
     }
 }
 
-/// Up to two ways on from each instruction. The last node stands for wherever jumps through registers lead.
+/// Cases of all `switch`es of some code that are followed.
+const MAX_CASES: usize = 65_536;
+
+/// Up to two ways on from each instruction, or those of a `switch`. The last node stands for wherever jumps through registers
+/// lead of which that is not known.
 struct Graph {
-    next: Vec<[Option<usize>; 2]>,
-    /// What nothing is seen to lead to: the cases of a `switch`, for one.
+    next: Vec<Ways>,
+    /// What nothing is seen to lead to: the cases of such a `switch`, for one.
     orphans: Vec<usize>,
 }
 
+enum Ways {
+    On([Option<usize>; 2]),
+    Cases(Vec<usize>),
+}
+
 impl Graph {
-    fn of(instructions: &[Instruction]) -> Self {
+    fn of<'b>(instructions: &[Instruction], bytes: impl Fn(Range<u64>) -> Option<&'b [u8]>) -> Self {
         let position = |address: u64| instructions.binary_search_by_key(&address, Instruction::ip).ok();
         let anywhere = instructions.len();
         let mut reached = vec![false; instructions.len()];
+        // It is where the code is entered, and no case of its own.
+        if let Some(first) = reached.first_mut() {
+            *first = true;
+        }
         let mut next = Vec::with_capacity(instructions.len() + 1);
-        for instruction in instructions {
+        let mut left = MAX_CASES;
+        for (at, instruction) in instructions.iter().enumerate() {
+            if instruction.flow_control() == FlowControl::IndirectBranch
+                && let Some(table) = tables::of(instructions, at, &bytes)
+                && let Some(rest) = left.checked_sub(table.targets.len())
+            {
+                left = rest;
+                let cases: HashSet<usize> = table.targets.into_iter().filter_map(position).collect();
+                for &case in &cases {
+                    reached[case] = true;
+                }
+                next.push(Ways::Cases(cases.into_iter().collect()));
+                continue;
+            }
             let target = direct_target(instruction).and_then(position);
             let after = position(instruction.next_ip());
             let ways = match instruction.flow_control() {
@@ -62,9 +90,9 @@ impl Graph {
             for way in ways.into_iter().flatten().filter(|&way| way != anywhere) {
                 reached[way] = true;
             }
-            next.push(ways);
+            next.push(Ways::On(ways));
         }
-        next.push([None, None]);
+        next.push(Ways::On([None, None]));
         let orphans = (0..reached.len()).filter(|&at| !reached[at]).collect();
         Self { next, orphans }
     }
@@ -73,7 +101,10 @@ impl Graph {
         if node + 1 == self.next.len() {
             return self.orphans.get(number).copied();
         }
-        self.next[node].iter().flatten().nth(number).copied()
+        match &self.next[node] {
+            Ways::On(ways) => ways.iter().flatten().nth(number).copied(),
+            Ways::Cases(cases) => cases.get(number).copied(),
+        }
     }
 
     /// Tarjan's strongly connected components, without recursion.
@@ -132,7 +163,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn cycles(bytes: &[u8]) -> Cycles {
-        Cycles::of(Code::decode(bytes, 0x1000).unwrap().instructions())
+        Cycles::of(Code::decode(bytes, 0x1000).unwrap().instructions(), |_| None)
     }
 
     #[test]
@@ -149,11 +180,56 @@ mod tests {
         assert!(switched.join(0x1003, 0x1000));
     }
 
+    #[test]
+    fn one_switch_behind_another_is_no_loop() {
+        // cmp edi,1; ja to the ret; lea rdx,[table]; mov edi,edi; movslq rax,[rdx+4*rdi]; add rax,rdx; jmp rax
+        let switch = |table: u64, from: u64, end: u8| {
+            let mut code = vec![0x83, 0xff, 1, 0x77, end, 0x48, 0x8d, 0x15];
+            code.extend(u32::try_from(table - (from + 12)).unwrap().to_le_bytes());
+            code.extend([0x89, 0xff, 0x48, 0x63, 0x04, 0xba, 0x48, 0x01, 0xd0, 0xff, 0xe0]);
+            code
+        };
+        // The second comes first, and its cases lead back to the other, whose are a nop each, and the ret.
+        let mut code = vec![0xeb, 26];
+        code.extend(switch(0x2008, 0x1002, 20));
+        code.extend([0x90, 0x90, 0xc3]);
+        assert_eq!(code.len(), 28);
+        code.extend(switch(0x2000, 0x101c, 0xfa));
+        code.extend([0x90, 0xeb, 0xcc]);
+        let table = |cases: [u64; 2], table: u64| {
+            cases.map(|case| {
+                u32::try_from(case)
+                    .unwrap()
+                    .wrapping_sub(u32::try_from(table).unwrap())
+                    .to_le_bytes()
+            })
+        };
+        let tables = [table([0x1033, 0x1034], 0x2000), table([0x1019, 0x101a], 0x2008)]
+            .concat()
+            .concat();
+        let bytes = |range: Range<u64>| {
+            let [start, end] =
+                [range.start, range.end].map(|at| usize::try_from(at.checked_sub(0x2000)?).ok());
+            tables.get(start?..end?)
+        };
+        let code = Code::decode(&code, 0x1000).unwrap();
+        let instructions = code.instructions();
+        let back = instructions
+            .iter()
+            .find(|instruction| instruction.ip() == 0x1034)
+            .unwrap();
+        let target = direct_target(back).unwrap();
+        assert_eq!(target, 0x1002);
+        assert!(!Cycles::of(instructions, bytes).join(0x1034, target));
+        // Where the tables are not known, any may lead anywhere.
+        assert!(Cycles::of(instructions, |_| None).join(0x1034, target));
+    }
+
     proptest! {
         #[test]
         fn what_reaches_each_other_has_one_number(bytes in prop::collection::vec(any::<u8>(), 1..60)) {
             let Ok(code) = Code::decode(&bytes, 0x1000) else { return Ok(()) };
-            let graph = Graph::of(code.instructions());
+            let graph = Graph::of(code.instructions(), |_| None);
             let reaches = |from: usize| {
                 let mut seen = vec![false; graph.next.len()];
                 let mut left = vec![from];
