@@ -412,6 +412,30 @@ fn calls_are_limited_and_accounted_for() {
 
 #[test]
 #[ignore = "needs root"]
+fn fast_calls_do_not_use_up_the_limit_of_slow_ones() {
+    for scope in ["serve[>= p95]".to_owned(), format!("serve[>= p95]/{}", place())] {
+        let (_target, pid) = endless();
+        let command = run(profiler(&[
+            "trace",
+            "-p",
+            &pid,
+            &scope,
+            "--json",
+            "--limit",
+            "100",
+            "--duration",
+            "2",
+        ]));
+        let command = command.status(0);
+        let reached = command.objects().last().unwrap()["reached"].as_u64().unwrap();
+        let (hits, summary) = accounted(&command, reached);
+        // Of calls taken as they come, one in twenty would be shown.
+        assert!((100..400).contains(&hits.len()), "{scope}: {summary}");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
 fn no_part_of_a_scope_is_left_out_in_silence() {
     let (_target, pid) = endless();
     let line = place();

@@ -326,6 +326,13 @@ impl Engine {
         }
     }
 
+    /// Says how much time is between two hits of a live probe that are recorded, on average; 0 for no limit.
+    pub fn set_interval(&self, probe: ProbeId, interval_ns: u64) {
+        let interval = word(&self.hits.slots, slot(probe) + offset_of!(HitSlot, interval_ns));
+        // The programs do not write it.
+        interval.store(interval_ns, Ordering::Relaxed);
+    }
+
     /// Says which gate a span opens whose beginning is recorded, beside that of its step.
     pub fn open_where_recorded(&self, probe: ProbeId, gate: Option<Gate>) {
         let gates = gate.map_or(0, Gate::bits);

@@ -67,8 +67,6 @@ pub enum Known {
 #[derive(Clone, Default)]
 pub struct Shown {
     pub printed: Arc<[Printed]>,
-    /// Whether a call is shown depends on what it returns.
-    pub by_return: bool,
 }
 
 /// What is attached at one address of a line.
@@ -112,8 +110,8 @@ pub struct Look {
     pub shown: Shown,
 }
 
-/// Calls that are recorded in a second at a place where only some are shown, by what they return.
-const RETURNS_PER_SECOND: u64 = 100_000;
+/// Hits that are recorded in a second at a place where it is known only when a call ends which of them are shown.
+const LATE_PER_SECOND: u64 = 100_000;
 
 /// The same where the stack is taken of each, which costs the target some microseconds.
 const STACKS_PER_SECOND: u64 = 5_000;
@@ -199,16 +197,8 @@ pub fn compose(
         values: plans_of(Known::AtOnce).collect(),
         followed: plans_of(Known::Followed).collect(),
         decided: at_end,
-        // The limit is on what is shown.
         interval_ns: match capture {
-            Some(capture) if by_return && capture.purpose == Purpose::Shown => {
-                let per_second = if capture.stack {
-                    STACKS_PER_SECOND
-                } else {
-                    RETURNS_PER_SECOND
-                };
-                1_000_000_000 / per_second
-            }
+            Some(capture) if by_return && capture.purpose == Purpose::Shown => late_interval_ns(capture),
             capture => capture.map_or(0, interval_ns),
         },
         records: false,
@@ -216,13 +206,24 @@ pub fn compose(
     };
     Ok(Look {
         spec,
-        shown: Shown { printed, by_return },
+        shown: Shown { printed },
     })
 }
 
 /// Whether an expression is of what a call returns, which is known when it ends.
 fn is_of_end(expression: &values::Expression, returns: Returns<'_>) -> bool {
     expression.root == Root::Return && returns != Returns::AtInstruction
+}
+
+/// Time between two hits that are recorded where it is known only when a call ends which of them are shown: the limit is on
+/// these.
+pub fn late_interval_ns(capture: &Capture) -> u64 {
+    let per_second = if capture.stack {
+        STACKS_PER_SECOND
+    } else {
+        LATE_PER_SECOND
+    };
+    interval_ns(capture).min(1_000_000_000 / per_second)
 }
 
 /// Time between two hits at a limit.

@@ -74,7 +74,8 @@ impl RunningStep {
             .map_or_else(Shown::default, |(_, shown)| shown.clone())
     }
 
-    fn probes(&self) -> impl Iterator<Item = ProbeId> + '_ {
+    /// The probes of its spans and lines.
+    pub fn probes(&self) -> impl Iterator<Item = ProbeId> + '_ {
         self.functions
             .probes()
             .chain(self.lines().map(|(probe, ..)| probe))

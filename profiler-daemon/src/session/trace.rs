@@ -142,6 +142,7 @@ impl Entered {
 struct Line {
     place: u32,
     printed: Arc<[Printed]>,
+    limit: Limit,
     /// Hits that were handed over.
     handed_over: u64,
 }
@@ -150,24 +151,37 @@ struct Line {
 struct Call {
     place: u32,
     shown: Shown,
-    /// Time between two that are shown, where it is not known when they begin whether they are.
-    interval_ns: u64,
-    /// When the next one would come if they came at their limit.
-    next_ns: u64,
+    limit: Limit,
     /// Calls that were handed over.
     handed_over: u64,
 }
 
-impl Call {
-    /// Whether a call that ended may be shown, which then counts against the limit.
-    fn is_within_limit(&mut self, end_ns: u64) -> bool {
-        if !self.shown.by_return {
+/// How many are shown of what is known only when a call ends to be shown.
+#[derive(Default)]
+struct Limit {
+    /// Time between two; 0 where all are that were recorded.
+    interval_ns: u64,
+    /// When the next one would come if they came at their limit.
+    next_ns: u64,
+}
+
+impl Limit {
+    fn of(interval_ns: u64) -> Self {
+        Self {
+            interval_ns,
+            next_ns: 0,
+        }
+    }
+
+    /// Whether one of this time may be shown, which then counts against the limit.
+    fn lets(&mut self, ts_ns: u64) -> bool {
+        if self.interval_ns == 0 {
             return true;
         }
-        if self.next_ns > end_ns.saturating_add(BURST_NS) {
+        if self.next_ns > ts_ns.saturating_add(BURST_NS) {
             return false;
         }
-        self.next_ns = self.next_ns.max(end_ns).saturating_add(self.interval_ns);
+        self.next_ns = self.next_ns.max(ts_ns).saturating_add(self.interval_ns);
         true
     }
 }
@@ -274,8 +288,8 @@ pub struct Trace {
     batch_full: u64,
     /// Calls whose duration is not as asked, or what they return.
     calls_outside: u64,
-    /// Calls beyond the limit, where it is not known when they begin whether they are shown.
-    calls_limited: u64,
+    /// Hits and calls beyond the limit, where it is known only when a call ends whether they are shown.
+    limited: u64,
     /// Calls that were jumped over.
     calls_abandoned: u64,
     /// Calls whose end never came.
@@ -288,25 +302,31 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Adds a line's probe.
-    pub fn add_line(&mut self, probe: ProbeId, place: &Arc<TracedPlace>, printed: Arc<[Printed]>) {
+    /// Adds a line's probe. `interval_ns` is that between two hits that are shown, 0 where all are that were recorded.
+    pub fn add_line(
+        &mut self,
+        probe: ProbeId,
+        place: &Arc<TracedPlace>,
+        printed: Arc<[Printed]>,
+        interval_ns: u64,
+    ) {
         let place = self.place(place);
         let handed_over = self.lines.get(&probe).map_or(0, |line| line.handed_over);
         let line = Line {
             place,
             printed,
+            limit: Limit::of(interval_ns),
             handed_over,
         };
         self.lines.insert(probe, line);
     }
 
-    /// Adds a function's probe.
+    /// Adds a function's probe; `interval_ns` as of a line.
     pub fn add_call(&mut self, probe: ProbeId, place: &Arc<TracedPlace>, shown: Shown, interval_ns: u64) {
         let call = Call {
             place: self.place(place),
             shown,
-            interval_ns,
-            next_ns: 0,
+            limit: Limit::of(interval_ns),
             handed_over: self.calls.get(&probe).map_or(0, |call| call.handed_over),
         };
         self.calls.insert(probe, call);
@@ -354,7 +374,7 @@ impl Trace {
         self.entered.retain(|_, entered| is_live(entered.probe));
         self.missed.retain(|probe, _| is_live(*probe));
         self.calls_outside = 0;
-        self.calls_limited = 0;
+        self.limited = 0;
         self.calls_abandoned = 0;
         self.calls_lost = 0;
         self.calls_full = 0;
@@ -407,9 +427,13 @@ impl Trace {
 
     /// Takes a hit, if it is of one of its lines.
     pub fn take_hit(&mut self, NamedHit { hit, stack }: &NamedHit) {
-        let Some(line) = self.lines.get(&hit.probe) else {
+        let Some(line) = self.lines.get_mut(&hit.probe) else {
             return;
         };
+        if !line.limit.lets(hit.ts_ns) {
+            self.limited += 1;
+            return;
+        }
         let (place, values) = (line.place, read(&line.printed, hit));
         let is_shown = self.push(TracedHit {
             ts_ns: hit.ts_ns,
@@ -505,8 +529,8 @@ impl Trace {
                 return;
             }
         }
-        if !call.is_within_limit(end.end_ns) {
-            self.calls_limited += 1;
+        if !call.limit.lets(end.end_ns) {
+            self.limited += 1;
             return;
         }
         let place = call.place;
@@ -587,7 +611,7 @@ impl Trace {
         add(
             &mut totals.lost,
             [
-                ("rate_limit", self.calls_limited),
+                ("rate_limit", self.limited),
                 ("return_unknown", self.calls_jumped),
                 ("abandoned", self.calls_abandoned),
                 ("end_lost", self.calls_lost),

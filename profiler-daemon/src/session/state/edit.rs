@@ -5,10 +5,11 @@ use std::{collections::HashSet, sync::Arc};
 use super::{
     super::{
         by_value::Counted,
-        command::{Editable, TargetSpec},
+        command::{Editable, Purpose, TargetSpec},
         cost::monotonic_ns,
-        lines::{TracedPlace, interval_ns},
+        lines::{self, TracedPlace},
         prepare::Prepared,
+        steps::RunningStep,
         symbols::Dropped,
         trace::Around,
     },
@@ -136,8 +137,11 @@ impl Session {
 
     /// Says which probes are traced by now: those of the last step.
     fn settle_trace(&mut self, engine: &Engine) {
-        let Some(interval_ns) = self.capture.as_ref().map(interval_ns) else {
-            return;
+        let Some(capture) = &self.capture else { return };
+        let interval_ns = if self.is_told_late() {
+            lines::interval_ns(capture)
+        } else {
+            0
         };
         let around = Around {
             dropped: self.dropped,
@@ -149,7 +153,8 @@ impl Session {
             return;
         };
         for (probe, place, printed) in last.lines() {
-            self.trace.add_line(probe, place, Arc::clone(printed));
+            self.trace
+                .add_line(probe, place, Arc::clone(printed), interval_ns);
         }
         for function in last.functions.iter() {
             let info = &function.info;
@@ -173,6 +178,32 @@ impl Session {
         if self.trace.retain(engine, around, |probe| live.contains(&probe)) {
             // What is counted from here on is of other probes.
             self.dropped = path::Dropped::default();
+        }
+        self.set_limits(engine);
+    }
+
+    /// Whether it is known only when a call ends which hits of the last step are shown.
+    fn is_told_late(&self) -> bool {
+        let count = self.steps.iter().len();
+        self.steps.last().is_some_and(RunningStep::asks) || self.steps.is_joined(count.saturating_sub(1))
+    }
+
+    /// Says how many hits of the last step are recorded: while they are traced, enough of those that may not be shown.
+    pub(super) fn set_limits(&self, engine: &Engine) {
+        let (Some(capture), Some(last)) = (&self.capture, self.steps.last()) else {
+            return;
+        };
+        if capture.purpose != Purpose::Shown {
+            return;
+        }
+        let is_traced = self.trace.watchers() > 0 || last.step.asks_for_return();
+        let interval_ns = if is_traced && self.is_told_late() {
+            lines::late_interval_ns(capture)
+        } else {
+            lines::interval_ns(capture)
+        };
+        for probe in last.probes() {
+            engine.set_interval(probe, interval_ns);
         }
     }
 }

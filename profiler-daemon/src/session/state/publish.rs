@@ -76,6 +76,7 @@ impl Session {
         if all {
             self.read(engine, now_ns);
         }
+        self.set_limits(engine);
         if self.trace.watchers() > 0 {
             let cost = self.meter.read(now_ns);
             let around = Around {
