@@ -14,6 +14,8 @@ pub struct Tree<'a> {
     pub stacks: &'a CallTree,
     /// Whether a frame is that of the function whose calls are compared: what is inside lies behind it.
     pub is_own: &'a dyn Fn(FrameId) -> bool,
+    /// Whether a frame is where the kernel sees to a probe: what is inside is ours, and more of it the more a call is looked at.
+    pub is_probe: &'a dyn Fn(FrameId) -> bool,
 }
 
 /// What is known of one frame, of slow calls and of others.
@@ -122,6 +124,9 @@ impl Tree<'_> {
         let mut inside: Vec<(FrameId, FrameId)> = Vec::new();
         for pair in frames[own..].windows(2) {
             let [caller, frame] = *pair else { continue };
+            if (self.is_probe)(frame) {
+                break;
+            }
             let is_new = inside.iter().all(|(known, _)| *known != frame);
             if is_new && !(self.is_own)(frame) {
                 inside.push((frame, caller));
@@ -163,6 +168,7 @@ mod tests {
     use super::*;
 
     const OWN: FrameId = FrameId(2);
+    const PROBE: FrameId = FrameId(90);
 
     fn tree_of(stacks: &[&[u32]]) -> (CallTree, Vec<NodeId>) {
         let mut tree = CallTree::new();
@@ -193,6 +199,7 @@ mod tests {
         let tree = Tree {
             stacks: tree,
             is_own: &|frame| frame == OWN,
+            is_probe: &|frame| frame == PROBE,
         };
         let frames = tree.frames(calls, |duration_ns| duration_ns > 0);
         let findings = frames.into_iter().map(|frame| {
@@ -200,6 +207,16 @@ mod tests {
             (of, frame.finding(3.0).unwrap())
         });
         findings.collect()
+    }
+
+    #[test]
+    fn what_the_kernel_does_for_a_probe_is_no_reason() {
+        let (tree, nodes) = tree_of(&[&[1, 2, 3], &[1, 2, 3, 90, 91]]);
+        let calls: Vec<Call> = (0..100)
+            .map(|number| call(number % 2 == 0, &[(nodes[usize::from(number % 2 == 0)], 4)]))
+            .collect();
+        // What all have is none either.
+        assert!(found(&tree, &calls).is_empty());
     }
 
     #[test]

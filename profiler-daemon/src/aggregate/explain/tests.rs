@@ -15,6 +15,7 @@ fn findings(study: &Study, kinds: &[Kind], is_slow: impl Fn(u64) -> bool) -> Vec
     let tree = Tree {
         stacks: &stacks,
         is_own: &|_| false,
+        is_probe: &|_| false,
     };
     study.findings(kinds, &tree, is_slow)
 }

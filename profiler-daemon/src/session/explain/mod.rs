@@ -720,6 +720,7 @@ impl Explain {
         let tree = Tree {
             stacks: self.samples.stacks(),
             is_own: &|id| frame(id).is_some_and(|frame| own.iter().any(|own| **own == *frame.function)),
+            is_probe: &|id| frame(id).is_some_and(samples::is_probe),
         };
         let mut findings = self.study.findings(&kinds, &tree, is_slow);
         let judged = findings.len();

@@ -96,6 +96,11 @@ pub fn function(frame: &Frame) -> Option<&str> {
     (has_code && is_of_file).then_some(&*frame.function)
 }
 
+/// Whether a frame is where x86's kernel begins to see to a breakpoint, or to an instruction that it single-steps.
+pub fn is_probe(frame: &Frame) -> bool {
+    frame.kernel && matches!(&*frame.function, "asm_exc_int3" | "asm_exc_debug")
+}
+
 #[cfg(test)]
 mod tests {
     use profiler_common::probe::ProbeId;
