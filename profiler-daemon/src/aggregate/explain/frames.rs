@@ -52,18 +52,15 @@ impl Tree<'_> {
     pub(super) fn frames(&self, calls: &[Call], is_slow: impl Fn(u64) -> bool) -> Vec<SampledFrame> {
         let mut all = [Shares::default(); 2];
         let mut frames: HashMap<FrameId, SampledFrame> = HashMap::new();
-        let mut inside: HashMap<NodeId, Vec<(FrameId, FrameId)>> = HashMap::new();
-        for call in calls.iter().filter(|call| !call.samples.is_empty()) {
+        let mut inside: HashMap<NodeId, Option<Vec<(FrameId, FrameId)>>> = HashMap::new();
+        for call in calls {
             let side = usize::from(!is_slow(call.duration_ns));
-            let samples: u32 = call.samples.iter().map(|(_, count)| count).sum();
-            let weight = f64::from(samples);
-            all[side].spans += 1;
-            all[side].samples += weight;
-            all[side].all += weight;
-            all[side].all_all += weight * weight;
+            let mut samples = 0;
             let mut seen: HashMap<FrameId, u32> = HashMap::new();
             for &(node, count) in &call.samples {
                 let path = inside.entry(node).or_insert_with(|| self.inside(node));
+                let Some(path) = path else { continue };
+                samples += count;
                 for &(frame, caller) in path.iter() {
                     *seen.entry(frame).or_default() += count;
                     let known = frames.entry(frame).or_default();
@@ -71,6 +68,14 @@ impl Tree<'_> {
                     known.caller = known.caller.and(caller);
                 }
             }
+            if samples == 0 {
+                continue;
+            }
+            let weight = f64::from(samples);
+            all[side].spans += 1;
+            all[side].samples += weight;
+            all[side].all += weight;
+            all[side].all_all += weight * weight;
             for (frame, count) in seen {
                 let of = f64::from(count);
                 let Some(known) = frames.get_mut(&frame) else {
@@ -111,28 +116,29 @@ impl Tree<'_> {
         judged
     }
 
-    /// The frames of a stack behind the outermost of the function's own, each once, with who calls it.
-    fn inside(&self, node: NodeId) -> Vec<(FrameId, FrameId)> {
+    /// The frames of a stack behind the outermost of the function's own, each once, with who calls it; `None` of a sample that
+    /// was taken where the kernel sees to a probe.
+    fn inside(&self, node: NodeId) -> Option<Vec<(FrameId, FrameId)>> {
         let path = self.stacks.path(node);
         let mut frames: Vec<FrameId> = path
             .filter_map(|node| Some(self.stacks.get(node)?.frame))
             .collect();
         frames.reverse();
         let Some(own) = frames.iter().position(|frame| (self.is_own)(*frame)) else {
-            return Vec::new();
+            return Some(Vec::new());
         };
         let mut inside: Vec<(FrameId, FrameId)> = Vec::new();
         for pair in frames[own..].windows(2) {
             let [caller, frame] = *pair else { continue };
             if (self.is_probe)(frame) {
-                break;
+                return None;
             }
             let is_new = inside.iter().all(|(known, _)| *known != frame);
             if is_new && !(self.is_own)(frame) {
                 inside.push((frame, caller));
             }
         }
-        inside
+        Some(inside)
     }
 }
 
@@ -211,12 +217,24 @@ mod tests {
 
     #[test]
     fn what_the_kernel_does_for_a_probe_is_no_reason() {
-        let (tree, nodes) = tree_of(&[&[1, 2, 3], &[1, 2, 3, 90, 91]]);
+        let (tree, nodes) = tree_of(&[&[1, 2, 3], &[1, 2, 4], &[1, 2, 90, 91]]);
+        let [usual, slow, probe] = nodes[..] else {
+            unreachable!()
+        };
         let calls: Vec<Call> = (0..100)
-            .map(|number| call(number % 2 == 0, &[(nodes[usize::from(number % 2 == 0)], 4)]))
+            .map(|number| match number % 3 {
+                0 => call(true, &[(slow, 4), (probe, 30)]),
+                1 => call(false, &[(usual, 4), (probe, 3)]),
+                // One of which nothing else is known.
+                _ => call(false, &[(probe, 3)]),
+            })
             .collect();
-        // What all have is none either.
-        assert!(found(&tree, &calls).is_empty());
+        let found = found(&tree, &calls);
+        let shares: Vec<_> = found
+            .iter()
+            .map(|(frame, finding)| (*frame, finding.slow.have, finding.slow.of, finding.other.of))
+            .collect();
+        assert_eq!(shares, [(3, 0, 136, 132), (4, 136, 136, 132)]);
     }
 
     #[test]
