@@ -41,17 +41,20 @@ pub enum Kind {
     Places,
     /// An outline: names by unit.
     Names,
+    /// An outline: source lines by unit.
+    Lines,
     /// An unwind table.
     Unwind,
 }
 
 impl Kind {
-    const ALL: [Self; 3] = [Self::Places, Self::Names, Self::Unwind];
+    const ALL: [Self; 4] = [Self::Places, Self::Names, Self::Lines, Self::Unwind];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Places => "places",
             Self::Names => "names",
+            Self::Lines => "lines",
             Self::Unwind => "unwind",
         }
     }

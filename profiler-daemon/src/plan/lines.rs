@@ -3,26 +3,24 @@
 //! A line's code can lie in several places: where the compiler moved parts of it, and in each instance of an inlined or
 //! cloned function. Each uninterrupted run of its rows in the line table is one such place, and begins at the run's first
 //! row that the compiler calls a statement (`is_stmt`).
+//!
+//! | file | idea |
+//! |---|---|
+//! | `rows` | the rows of a unit's line table that say something of code |
+//! | `search` | units are read for a line, and those left alone that have none of it |
 
-use std::{borrow::Cow, collections::BTreeSet, ops::Range};
+mod rows;
+mod search;
 
-use gimli::{Dwarf, EndianSlice, LineRow, LittleEndian, Section as _, Unit, UnitHeader};
+use std::ops::Range;
 
-use super::{
-    dwarf::{each, file_path, is_of_type, lines_left, text},
-    elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES},
-    functions::ModuleIndex,
-    left::Left,
-    outline::Part,
-};
+use super::{elf::ElfError, functions::ModuleIndex};
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
+pub(super) use self::rows::{Row, each_row, rows_left};
+use self::search::{Found, read};
 
 /// Places that a line may have: a function of a header can be inlined that often.
 pub const MAX_SITES: usize = 10_000;
-/// Rows that are read per byte of the tables, which have at most one: units of types share those of the unit that they
-/// were made from, but have no code.
-const ROWS_PER_BYTE: usize = 4;
 /// Rows that a line may have: each place of it can be cut up.
 const MAX_ROWS: usize = 16 * MAX_SITES;
 /// Paths that an error lists.
@@ -95,20 +93,6 @@ fn no_code(file: &str, line: u64, nearest: &[u64]) -> String {
     }
 }
 
-/// What one core found in the units that it read.
-#[derive(Default)]
-struct Found {
-    paths: BTreeSet<String>,
-    sites: BTreeSet<LineSite>,
-    /// What the line's rows cover.
-    code: Vec<Range<u64>>,
-    /// The nearest lines with code before and after the one that is sought.
-    before: Option<u64>,
-    after: Option<u64>,
-    /// Whether a unit had a line table.
-    lines: bool,
-}
-
 /// A source line of a file, and all of its code.
 pub(super) struct LineCode {
     /// The file's whole path, as the compiler was given it.
@@ -162,85 +146,8 @@ fn without_code(file: String, line: u64, found: &Found) -> LineError {
     }
 }
 
-/// Looks for a line in the units that have the file; with the file's whole path.
-fn read(module: &ModuleIndex, file: &str, line: u64) -> Result<(String, Found), LineError> {
-    let outline = module.outline(Part::Places);
-    if !outline.has_lines() {
-        return Err(LineError::NoLines);
-    }
-    let with_file = outline.with_file(last_component(file));
-    if with_file.as_ref().is_some_and(Vec::is_empty) {
-        return Err(LineError::NoSuchFile(file.to_owned()));
-    }
-    let elf = Elf::parse(module.data())?;
-    let mut left = MAX_UNCOMPRESSED_BYTES;
-    let sections: gimli::DwarfSections<Cow<'_, [u8]>> = gimli::DwarfSections::load(|id| {
-        Ok::<_, ElfError>(elf.section(id.name(), &mut left).unwrap_or_default())
-    })?;
-    let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
-    let mut headers: Vec<UnitHeader<Slice<'_>>> = Vec::new();
-    let mut units = dwarf.units();
-    // What follows a damaged unit cannot be found.
-    while let Ok(Some(header)) = units.next() {
-        headers.push(header);
-    }
-    if let Some(numbers) = with_file {
-        headers = numbers
-            .into_iter()
-            .filter_map(|number| headers.get(number).copied())
-            .collect();
-    }
-    read_units(&dwarf, &headers, file, line)
-}
-
-fn read_units(
-    dwarf: &Dwarf<Slice<'_>>,
-    headers: &[UnitHeader<Slice<'_>>],
-    file: &str,
-    line: u64,
-) -> Result<(String, Found), LineError> {
-    let headers_left = lines_left(dwarf);
-    let rows = dwarf.debug_line.reader().len().saturating_mul(ROWS_PER_BYTE);
-    let rows_left = Left::new(rows);
-    let parts = each(headers, Found::default, |found, header| {
-        if is_of_type(header) || headers_left.is_short() || rows_left.is_short() {
-            return;
-        }
-        // A damaged unit spoils no other.
-        let _ = dwarf.unit(*header).and_then(|unit| {
-            if let Some(lines) = &unit.line_program {
-                headers_left.take(lines.header().header_length());
-            }
-            scan(dwarf, &unit, (file, line), &rows_left, found)
-        });
-    });
-    let mut all = Found::default();
-    for part in parts {
-        all.paths.extend(part.paths);
-        all.sites.extend(part.sites);
-        all.code.extend(part.code);
-        all.before = all.before.max(part.before);
-        all.after = [all.after, part.after].into_iter().flatten().min();
-        all.lines |= part.lines;
-    }
-    let mut paths = std::mem::take(&mut all.paths).into_iter();
-    let Some(path) = paths.next() else {
-        return Err(if all.lines {
-            LineError::NoSuchFile(file.to_owned())
-        } else {
-            LineError::NoLines
-        });
-    };
-    if let Some(second) = paths.next() {
-        return Err(LineError::Ambiguous {
-            file: file.to_owned(),
-            paths: [path, second].into_iter().chain(paths).take(LISTED).collect(),
-        });
-    }
-    Ok((path, all))
-}
-
-fn last_component(path: &str) -> &str {
+/// The name of a file.
+pub(super) fn last_component(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
@@ -265,92 +172,6 @@ pub(super) fn plain(path: &str) -> String {
     }
     let root = if path.starts_with('/') { "/" } else { "" };
     format!("{root}{}", parts.join("/"))
-}
-
-/// Looks for the line in a unit.
-fn scan(
-    dwarf: &Dwarf<Slice<'_>>,
-    unit: &Unit<Slice<'_>>,
-    (file, line): (&str, u64),
-    rows_left: &Left,
-    found: &mut Found,
-) -> gimli::Result<()> {
-    let Some(program) = unit.line_program.clone() else {
-        return Ok(());
-    };
-    found.lines = true;
-    let header = program.header();
-    // Versions before 5 count files from 1; there, 0 has no name and is passed over.
-    let count = header.file_names().len() as u64 + u64::from(header.version() < 5);
-    let mut wanted = vec![false; usize::try_from(count).unwrap_or(0)];
-    for (number, wanted) in (0..).zip(&mut wanted) {
-        // The name first: most files are not the one, and a whole path takes longer to put together.
-        let name = header
-            .file(number)
-            .and_then(|entry| text(dwarf, unit, entry.path_name()));
-        if !name.is_some_and(|name| ends_with(&name, last_component(file))) {
-            continue;
-        }
-        let Some(path) = file_path(dwarf, unit, number).map(|path| plain(&path)) else {
-            continue;
-        };
-        if ends_with(&path, file) {
-            found.paths.insert(path);
-            *wanted = true;
-        }
-    }
-    if !wanted.contains(&true) {
-        return Ok(());
-    }
-    let is_wanted = |row: &LineRow| {
-        usize::try_from(row.file_index()).is_ok_and(|index| wanted.get(index).copied().unwrap_or(false))
-    };
-    let mut rows = program.rows();
-    // The row before, and whether the line's run has begun.
-    let mut before: Option<LineRow> = None;
-    let mut begun = false;
-    // Where the linker dropped code, its sequence begins at 0, and goes on from there.
-    let mut is_dropped = false;
-    while let Some((_, row)) = rows.next_row()? {
-        let row = *row;
-        if !rows_left.take(1) {
-            break;
-        }
-        if before.is_none() {
-            is_dropped = row.address() == 0;
-        }
-        if let Some(before) = before {
-            let has_code = before.address() < row.address();
-            let number = before.line().map_or(0, std::num::NonZero::get);
-            let is_wanted = is_wanted(&before);
-            let is_line = is_wanted && number == line;
-            // Code of another line is between. A row without code says only that another line begins there as well.
-            begun &= is_line || !has_code;
-            if is_line && has_code && !is_dropped && found.code.len() <= MAX_ROWS {
-                found.code.push(before.address()..row.address());
-            }
-            // At the end of a sequence there is nothing any more.
-            let begins = before.is_stmt() && !is_dropped && (has_code || !row.end_sequence());
-            if is_line && begins {
-                if !begun && found.sites.len() <= MAX_SITES {
-                    found.sites.insert(LineSite {
-                        address: before.address(),
-                    });
-                }
-                begun = true;
-            } else if is_wanted && begins && number != 0 && number < line {
-                found.before = found.before.max(Some(number));
-            } else if is_wanted && begins && number > line {
-                found.after = Some(found.after.map_or(number, |after| after.min(number)));
-            }
-        }
-        if row.end_sequence() {
-            (before, begun) = (None, false);
-        } else {
-            before = Some(row);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

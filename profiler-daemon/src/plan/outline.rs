@@ -5,14 +5,19 @@
 //! is a selection only: what is asked for is read of the units themselves, so that a unit that is named in vain costs its
 //! reading and nothing else.
 //!
-//! There are two of a file, as one takes the beginnings of the units only and the other all entries. They are made by all
-//! cores, a unit at a time, and used in the form that is kept in files: numbers of four and eight bytes.
+//! There are three of a file, as one takes the beginnings of the units only, one all entries, and one all rows of the line
+//! tables. They are made by all cores, a unit at a time, and used in the form that is kept in files: numbers of four and
+//! eight bytes.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `lazy` | an outline is got or made when it is first asked for |
+//! | `lines` | which units have code of a line |
 
-use std::{
-    borrow::Cow,
-    ops::Range,
-    sync::{Arc, Mutex, PoisonError},
-};
+mod lazy;
+mod lines;
+
+use std::{borrow::Cow, collections::HashMap, ops::Range, sync::Arc};
 
 use gimli::{AttributeValue, Dwarf, EndianSlice, LittleEndian, Unit, UnitHeader, UnitOffset};
 
@@ -20,16 +25,21 @@ use super::{
     dwarf::{Units, each, is_of_type, lines_left, may_be_inlined, reference, text},
     elf::{Bytes, Elf, MAX_UNCOMPRESSED_BYTES},
     left::Left,
+    lines::last_component,
     skip::skip_attributes,
 };
+
+pub use self::lazy::Outlines;
+use self::lines::Lines;
+pub(super) use self::{lazy::Lazy, lines::LineUnits, lines::Near};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 type Entry<'a> = gimli::DebuggingInformationEntry<Slice<'a>>;
 
 /// How an outline begins: what it is, and the version of its form.
 const MAGIC: [u8; 8] = *b"outline2";
-/// Bytes before the tables: the magic number, the checksum of what follows it, which part it is, whether there are lines,
-/// and the counts of the tables.
+/// Bytes before the tables: the magic number, the checksum of what follows it, which part it is, what is said of
+/// it as a whole, and the counts of the tables.
 const HEAD: usize = 8 + 4 + 4 + 4 + 3 * 4;
 /// Bytes of a range: where it begins and ends, and the unit's number.
 const RANGE: usize = 8 + 8 + 4;
@@ -59,13 +69,15 @@ const WORK: usize = 1 << 27;
 /// Bytes of a name that take as long as a range.
 const BYTES_PER_STEP: usize = 64;
 
-/// Which of the two outlines of a file.
+/// Which of the outlines of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// What code the units have, and the source files of their lines.
     Places,
     /// Names of variables outside of functions, and of functions that are inlined.
     Names,
+    /// The paths of source files, and which lines of them the units have code of.
+    Lines,
 }
 
 /// Which units have what.
@@ -74,62 +86,14 @@ pub struct Outline {
     bytes: Bytes,
     /// Whether it takes memory of our own: it is not one that was kept.
     is_made: bool,
-    has_lines: bool,
-    /// Where in the bytes each table is.
+    /// Of places, whether a unit has a line table; of lines, how many low bits of a line's number are left out.
+    detail: u32,
+    /// Where in the bytes each table is. Of lines, a range is the hash of a file's name and its greatest line.
     ranges: Range<usize>,
-    /// By hash; `None` where it would be too large. The files, or the variables.
+    /// By hash; `None` where it would be too large. The files, the variables, or one unit for each path.
     first: Option<Range<usize>>,
-    /// The functions that are inlined.
+    /// The functions that are inlined, or the lines.
     second: Option<Range<usize>>,
-}
-
-/// Where outlines are kept, so that each is made once.
-pub trait Outlines: Send + Sync {
-    /// The outline that is kept, or what `make` makes.
-    fn outline(&self, part: Part, make: &dyn Fn() -> Outline) -> Outline;
-}
-
-/// The outlines of a file, made or got when they are first asked for.
-#[derive(Default)]
-pub(super) struct Lazy {
-    places: Mutex<Option<Outline>>,
-    names: Mutex<Option<Outline>>,
-    kept: Option<Arc<dyn Outlines>>,
-}
-
-impl Lazy {
-    pub fn kept_in(outlines: Arc<dyn Outlines>) -> Self {
-        Self {
-            kept: Some(outlines),
-            ..Self::default()
-        }
-    }
-
-    /// An outline. Who asks while it is made waits for it.
-    pub fn get(&self, part: Part, make: &dyn Fn() -> Outline) -> Outline {
-        let made = match part {
-            Part::Places => &self.places,
-            Part::Names => &self.names,
-        };
-        let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
-        let get = || match &self.kept {
-            Some(kept) => kept.outline(part, make),
-            None => make(),
-        };
-        made.get_or_insert_with(get).clone()
-    }
-
-    /// Bytes of memory that they take, as far as they are made.
-    pub fn memory(&self) -> usize {
-        let of = |made: &Mutex<Option<Outline>>| {
-            // Nobody waits for one that is being made.
-            let made = made.try_lock().ok()?;
-            made.as_ref()
-                .filter(|outline| outline.is_made)
-                .map(|outline| outline.bytes().len())
-        };
-        [&self.places, &self.names].into_iter().filter_map(of).sum()
-    }
 }
 
 /// How many of what the outline of a file has, at most.
@@ -155,6 +119,10 @@ struct Found {
     ranges: Vec<(u32, u64, u64)>,
     first: Vec<(u32, u32)>,
     second: Vec<(u32, u32)>,
+    /// The first unit that has each path, where a unit is asked for by path.
+    paths: HashMap<String, u32>,
+    /// The greatest line that has code, by the hash of its file's name.
+    greatest: HashMap<u32, u64>,
     has_lines: bool,
 }
 
@@ -182,7 +150,14 @@ impl Outline {
 
     /// Reads debug information of a file of some length.
     pub(super) fn of(dwarf: &Dwarf<Slice<'_>>, part: Part, length: usize) -> Self {
-        let bounds = Bounds::of(length);
+        let bounds = match part {
+            Part::Lines => Bounds::of_lines(length),
+            Part::Places | Part::Names => Bounds::of(length),
+        };
+        Self::within(dwarf, part, bounds, &Lines::of(dwarf, bounds))
+    }
+
+    fn within(dwarf: &Dwarf<Slice<'_>>, part: Part, bounds: Bounds, lines: &Lines) -> Self {
         let mut headers: Vec<UnitHeader<Slice<'_>>> = Vec::new();
         let mut units = dwarf.units();
         // What follows a damaged unit cannot be found.
@@ -195,10 +170,10 @@ impl Outline {
         let (lines_left, work) = (lines_left(dwarf), Left::new(WORK));
         let parts = each(&numbers, Found::default, |found, &number| {
             let header = headers[number as usize];
-            if part == Part::Places && is_of_type(&header) {
+            if part != Part::Names && is_of_type(&header) {
                 return;
             }
-            if lines_left.is_short() || work.is_short() {
+            if lines_left.is_short() || work.is_short() || lines.is_short() {
                 return;
             }
             let Ok(unit) = dwarf.unit(header) else {
@@ -211,6 +186,7 @@ impl Outline {
                 dwarf,
                 headers: &headers,
                 work: &work,
+                lines,
                 bounds,
                 found,
             };
@@ -223,6 +199,7 @@ impl Outline {
                     // What comes after something damaged is not found.
                     let _ = reader.names(&unit, number);
                 }
+                Part::Lines => reader.lines(&unit, number),
             }
         });
         let mut all = Found::default();
@@ -230,10 +207,33 @@ impl Outline {
             all.ranges.append(&mut found.ranges);
             all.first.append(&mut found.first);
             all.second.append(&mut found.second);
+            for (path, unit) in found.paths {
+                let first = all.paths.entry(path).or_insert(unit);
+                *first = unit.min(*first);
+            }
+            for (name, line) in found.greatest {
+                let all = all.greatest.entry(name).or_insert(line);
+                *all = line.max(*all);
+            }
             all.has_lines |= found.has_lines;
         }
-        let is_short = lines_left.is_short() || work.is_short();
-        all.into_outline(part, bounds, is_short)
+        let paths = std::mem::take(&mut all.paths);
+        all.first.extend(
+            paths
+                .iter()
+                .map(|(path, unit)| (hash(last_component(path)), *unit)),
+        );
+        drop(paths);
+        let greatest = std::mem::take(&mut all.greatest).into_iter();
+        all.ranges
+            .extend(greatest.map(|(name, line)| (0, name.into(), line)));
+        let is_cut = part == Part::Lines && all.ranges.len() > bounds.ranges;
+        let is_short = is_cut || lines_left.is_short() || work.is_short() || lines.is_short();
+        let detail = match part {
+            Part::Lines => lines.left_out_bits,
+            Part::Places | Part::Names => all.has_lines.into(),
+        };
+        all.into_outline(part, detail, bounds, is_short)
     }
 
     /// What [`Self::bytes`] gave; `None` of what is damaged, or of another part or version.
@@ -246,7 +246,7 @@ impl Outline {
         if !is_whole {
             return None;
         }
-        let has_lines = word(data, 16)? != 0;
+        let detail = word(data, 16)?;
         let mut at = HEAD;
         let mut table = |count: u32, size: usize| {
             let table = at..at.checked_add((count as usize).checked_mul(size)?)?;
@@ -264,7 +264,7 @@ impl Outline {
         Some(Self {
             bytes,
             is_made: false,
-            has_lines,
+            detail,
             ranges,
             first,
             second,
@@ -279,7 +279,7 @@ impl Outline {
 
     /// Whether a unit has a line table.
     pub(super) const fn has_lines(&self) -> bool {
-        self.has_lines
+        self.detail != 0
     }
 
     /// What the units say that they cover, without code that the linker dropped, and the unit's number, in its order.
@@ -317,8 +317,11 @@ impl Outline {
     }
 
     fn with_name(&self, table: &Range<usize>, name: &str) -> Vec<usize> {
+        self.with_hash(table, hash(name))
+    }
+
+    fn with_hash(&self, table: &Range<usize>, wanted: u32) -> Vec<usize> {
         let table = self.table(table);
-        let wanted = hash(name);
         let hash_at = |at: usize| word(table, at * NAME).unwrap_or(u32::MAX);
         let count = table.len() / NAME;
         let (mut first, mut after) = (0, count);
@@ -339,7 +342,7 @@ impl Outline {
 
 impl Found {
     /// Where not all was read, a name may be anywhere.
-    fn into_outline(mut self, part: Part, bounds: Bounds, is_short: bool) -> Outline {
+    fn into_outline(mut self, part: Part, detail: u32, bounds: Bounds, is_short: bool) -> Outline {
         self.ranges.sort_unstable();
         self.ranges.dedup();
         self.ranges.truncate(bounds.ranges);
@@ -352,7 +355,7 @@ impl Found {
         let mut bytes = MAGIC.to_vec();
         bytes.extend([0; 4]);
         bytes.extend((part as u32).to_le_bytes());
-        bytes.extend(u32::from(self.has_lines).to_le_bytes());
+        bytes.extend(detail.to_le_bytes());
         let mut at = HEAD;
         let mut table = |count: Option<usize>, size: usize| {
             let number = count.and_then(|count| u32::try_from(count).ok());
@@ -381,7 +384,7 @@ impl Found {
         Outline {
             bytes: Arc::new(bytes),
             is_made: true,
-            has_lines: self.has_lines,
+            detail,
             ranges,
             first,
             second,
@@ -394,6 +397,7 @@ struct Reader<'f, 'd, 'a> {
     dwarf: &'d Dwarf<Slice<'a>>,
     headers: &'d [UnitHeader<Slice<'a>>],
     work: &'d Left,
+    lines: &'d Lines,
     bounds: Bounds,
     found: &'f mut Found,
 }
@@ -409,8 +413,8 @@ impl<'a> Reader<'_, '_, 'a> {
         // Versions before 5 count files from 1; there, 0 is the file that the unit is called after.
         for file in (0..=header.file_names().len() as u64).filter_map(|number| header.file(number)) {
             if let Some(path) = self.text(unit, file.path_name()) {
-                let name = path.rsplit('/').next().unwrap_or(&path);
-                push(&mut self.found.first, (hash(name), number), self.bounds.names);
+                let name = hash(last_component(&path));
+                push(&mut self.found.first, (name, number), self.bounds.names);
             }
         }
     }

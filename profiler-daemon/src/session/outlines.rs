@@ -16,6 +16,7 @@ impl Part {
         match self {
             Self::Places => Kind::Places,
             Self::Names => Kind::Names,
+            Self::Lines => Kind::Lines,
         }
     }
 }
