@@ -151,10 +151,10 @@ pub(super) enum Links {
 
 /// The programs' names by role.
 pub(super) const ENTRY: &str = "span_entry";
-const ENTRY_STEP: &str = "span_entry_step";
-const ENTRY_LOOK: &str = "span_entry_look";
-const RETURN: &str = "span_return";
-const RET: &str = "span_ret";
+pub(super) const ENTRY_STEP: &str = "span_entry_step";
+pub(super) const ENTRY_LOOK: &str = "span_entry_look";
+pub(super) const RETURN: &str = "span_return";
+pub(super) const RET: &str = "span_ret";
 pub(super) const RET_STEP: &str = "span_ret_step";
 
 impl Engine {

@@ -290,16 +290,6 @@ impl Engine {
         self.unwind.take()
     }
 
-    /// Loads what the beginnings of calls are seen by, before the first is attached. What the kernel says against it, it says
-    /// again there.
-    pub fn ready_spans(&mut self) {
-        if self.ability.attach == AttachKind::Multi
-            && let Err(error) = self.multi.load(attach::ENTRY)
-        {
-            tracing::debug!(%error, "not loaded ahead");
-        }
-    }
-
     /// What this kernel lets the engine do.
     #[must_use]
     pub fn ability(&self) -> Ability {

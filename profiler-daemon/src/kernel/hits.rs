@@ -22,8 +22,8 @@ use super::{
 };
 
 /// The programs' names by role.
-const HIT: &str = "hit";
-const HIT_STEP: &str = "hit_step";
+pub(super) const HIT: &str = "hit";
+pub(super) const HIT_STEP: &str = "hit_step";
 
 /// An instruction to be probed.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@
 //! | `kernel_functions` | programs on the kernel's functions |
 //! | `kernel_symbols` | which functions the kernel has |
 //! | `watched_calls` | which system calls are seen as spans, and by whom |
+//! | `ready` | programs that are loaded before they are attached |
 //! | `missed` | system calls that the kernel did not show to the programs |
 //! | `tracefs` | which tracepoints there are, and what their records hold |
 //! | `multi` | programs and links of the `uprobe_multi` kind |
@@ -46,6 +47,7 @@ mod multi;
 mod object;
 mod off_cpu;
 mod perf;
+mod ready;
 mod ring;
 mod sampled_events;
 mod sampler;
@@ -72,6 +74,7 @@ pub use kernel_symbols::{KernelSymbols, has_function_probes};
 pub use missed::Missed;
 pub(crate) use object::prepare;
 pub use off_cpu::{Activity, Interval, StillOff};
+pub use ready::Expected;
 pub use ring::{Hit, Key, ReadValue, Record, UserStack};
 pub use sampled_events::{Event, EventCounts, EventError, Pace, SampledEvent};
 pub use shared_stacks::SharedStack;

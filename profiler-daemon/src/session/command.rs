@@ -29,7 +29,7 @@ use super::{
     state::Terms,
 };
 use crate::{
-    kernel::{Ability, AttachKind},
+    kernel::{Ability, AttachKind, Expected},
     plan::{scope::Scope, values::Expression},
     symbolize::{Grouping, SideLoaded},
     target::Process,
@@ -85,6 +85,12 @@ pub enum Purpose {
 }
 
 impl Capture {
+    /// Whether anything of the thread is read.
+    #[must_use]
+    pub fn reads(&self) -> bool {
+        self.stack || !self.print.is_empty()
+    }
+
     /// The expression by whose value calls are divided, if they are.
     #[must_use]
     pub fn divides_by(&self) -> Option<&Expression> {
@@ -201,9 +207,9 @@ pub(super) type Reply<T> = oneshot::Sender<Result<T, SessionError>>;
 
 /// A request to the session task.
 pub(super) enum Command {
-    /// What the kernel is able to do; and spans are about to be attached, or not.
+    /// What the kernel is able to do; and what is about to be attached.
     Ability {
-        has_spans: bool,
+        expected: Expected,
         reply: Reply<Ability>,
     },
     SideLoad {
@@ -426,11 +432,12 @@ impl Handle {
     ) -> Result<(Prepared, Ability), SessionError> {
         let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
         let library = self.library.clone();
-        let has_spans = looked_up.has_spans();
+        let captures = how.capture.as_ref().map(Capture::reads);
+        let expected = looked_up.expected(captures.or(how.explain.then_some(true)));
         let allocations = how.allocations;
         // The programs load while the files are read.
         let (ability, read) = tokio::join!(
-            self.ask(|reply| Command::Ability { has_spans, reply }),
+            self.ask(|reply| Command::Ability { expected, reply }),
             blocking(move || looked_up.read(&library, allocations))
         );
         let (ability, read) = (ability?, read?);

@@ -113,11 +113,11 @@ impl Owner {
     #[expect(clippy::too_many_lines, reason = "an arm for each command")]
     fn serve(&mut self, command: Command) {
         match command {
-            Command::Ability { has_spans, reply } => {
+            Command::Ability { expected, reply } => {
                 answer(reply, self.ability());
-                if let (true, Some(running)) = (has_spans, &mut self.running) {
+                if let Some(running) = &mut self.running {
                     // While the files are read.
-                    running.engine.ready_spans();
+                    running.engine.ready(expected);
                 }
             }
             Command::SideLoad { files, reply } => answer(reply, self.side_load(files)),
@@ -521,7 +521,7 @@ impl Owner {
     /// Loads what a first session would wait for.
     fn load_ahead(&mut self) -> Result<(), SessionError> {
         let engine = &mut self.running()?.engine;
-        engine.ready_spans();
+        engine.ready_all();
         engine.ready_sampler().map_err(|error| kernel_refusal(&error))?;
         Ok(())
     }

@@ -33,7 +33,7 @@ use super::{
     refusal::target_refusal,
 };
 use crate::{
-    kernel::{Ability, ProbeSpec, missing_capabilities},
+    kernel::{Ability, Expected, ProbeSpec, missing_capabilities},
     plan::{
         scope::{self, Place, Scope, Step},
         values::Refusal,
@@ -255,9 +255,22 @@ pub fn authorise(caller: Caller, process: &Process) -> Result<(), SessionError> 
 }
 
 impl LookedUp {
-    /// Whether its scope has steps whose calls are seen.
-    pub fn has_spans(&self) -> bool {
-        self.scope.steps.iter().any(|step| step.place.has_spans())
+    /// What its steps will be attached to. `captures` says whether anything is shown of the last, and whether it is read.
+    pub fn expected(&self, captures: Option<bool>) -> Expected {
+        let mut expected = Expected::default();
+        let steps = self.scope.steps.iter().rev().enumerate();
+        for (number, step) in steps.filter(|(_, step)| !step.place.is_of_kernel()) {
+            let captures = captures.filter(|_| number == 0);
+            let decides = !step.conditions.is_empty();
+            if !step.place.has_spans() {
+                expected.read_hits |= decides || captures == Some(true);
+            } else if decides || captures.is_some() {
+                expected.read_spans = true;
+            } else {
+                expected.timed_spans = true;
+            }
+        }
+        expected
     }
 
     /// Reads the symbols of everything that the target has mapped, if any are asked for.

@@ -1,0 +1,53 @@
+//! Programs that are loaded before they are attached: the kernel checks each for a tenth of a second, or two.
+
+use super::{
+    AttachKind, Engine,
+    attach::{ENTRY, ENTRY_LOOK, ENTRY_STEP, RET, RETURN},
+    hits::{HIT, HIT_STEP},
+};
+
+/// What a session will attach to in its target, as far as that can be told before the target's files are read.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Expected {
+    /// Spans that are only timed.
+    pub timed_spans: bool,
+    /// Spans at whose beginning more is done: conditions are decided, values are read.
+    pub read_spans: bool,
+    /// Instructions at which something is read.
+    pub read_hits: bool,
+}
+
+impl Engine {
+    /// Loads what sees the beginnings that are expected. What the kernel says against it, it says again where it is
+    /// attached.
+    pub fn ready(&mut self, expected: Expected) {
+        let programs = [
+            (expected.timed_spans, ENTRY),
+            (expected.read_spans, ENTRY_LOOK),
+            (expected.read_hits, HIT),
+        ];
+        for (_, program) in programs.into_iter().filter(|(is_expected, _)| *is_expected) {
+            self.load_ahead(program);
+        }
+    }
+
+    /// Loads all that sees spans and hits in targets, whatever a session will ask for.
+    pub fn ready_all(&mut self) {
+        let by_program: &[&str] = if self.ability().write_context {
+            &[ENTRY_STEP, HIT_STEP]
+        } else {
+            &[]
+        };
+        for program in [ENTRY, RET, RETURN, HIT, ENTRY_LOOK].iter().chain(by_program) {
+            self.load_ahead(program);
+        }
+    }
+
+    fn load_ahead(&mut self, program: &'static str) {
+        if self.ability().attach == AttachKind::Multi
+            && let Err(error) = self.multi.load(program)
+        {
+            tracing::debug!(%error, program, "not loaded ahead");
+        }
+    }
+}
