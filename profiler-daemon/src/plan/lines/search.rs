@@ -146,25 +146,45 @@ impl<'d, 'a> Search<'d, 'a> {
             return ControlFlow::Continue(());
         }
         for near in units.before(self.line) {
-            let Near::Units { furthest, numbers } = near else {
+            let Near::Units {
+                nearest,
+                furthest,
+                numbers,
+            } = near
+            else {
                 return ControlFlow::Break(NotKnown);
             };
-            self.read(numbers);
-            // All that have code between the two lines are read.
+            self.read_until(&numbers, |found| found.before == Some(nearest));
+            // All that have code between the two lines are read, or none of them can have any that is nearer.
             if self.found.before.is_some_and(|before| before >= furthest) {
                 break;
             }
         }
         for near in units.after(self.line) {
-            let Near::Units { furthest, numbers } = near else {
+            let Near::Units {
+                nearest,
+                furthest,
+                numbers,
+            } = near
+            else {
                 return ControlFlow::Break(NotKnown);
             };
-            self.read(numbers);
+            self.read_until(&numbers, |found| found.after == Some(nearest));
             if self.found.after.is_some_and(|after| after <= furthest) {
                 break;
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Reads the rows of units, some at a time, until what is looked for is found.
+    fn read_until(&mut self, numbers: &[usize], is_found: impl Fn(&Found) -> bool) {
+        for some in numbers.chunks(FEW_UNITS) {
+            if is_found(&self.found) {
+                break;
+            }
+            self.read(some.to_vec());
+        }
     }
 
     /// Reads the rows of units, of each once.

@@ -10,6 +10,7 @@
 use std::{
     collections::{HashMap, HashSet},
     hash::{BuildHasher as _, Hash as _, Hasher as _},
+    ops::RangeInclusive,
     sync::{Mutex, PoisonError},
 };
 
@@ -249,7 +250,9 @@ impl LinesOfUnit {
 pub(in crate::plan) enum Near {
     /// Units that have code near it.
     Units {
-        /// The line that is furthest from it, of those that these units are all of.
+        /// Of the lines that they may have, that which is nearest to it.
+        nearest: u64,
+        /// That which is furthest: what has code between it and the line is among them, or came before.
         furthest: u64,
         /// Their numbers.
         numbers: Vec<usize>,
@@ -304,9 +307,10 @@ impl LineUnits<'_> {
     pub fn before(&self, line: u64) -> impl Iterator<Item = Near> {
         let own = block(line, self.left_out_bits);
         let first = own.saturating_sub(MAX_DISTANCE);
-        let found = (first..=own)
-            .rev()
-            .filter_map(|block| self.near(block, lowest(block, self.left_out_bits)));
+        let found = (first..=own).rev().filter_map(|block| {
+            let lines = self.lines_of_block(block);
+            self.near(block, *lines.end(), *lines.start())
+        });
         found.chain((first > 0).then_some(Near::NotKnown))
     }
 
@@ -316,17 +320,24 @@ impl LineUnits<'_> {
         let last = block(self.greatest(), self.left_out_bits);
         let end = last.min(own.saturating_add(MAX_DISTANCE));
         let found = (own..=end).filter_map(|block| {
-            self.near(
-                block,
-                lowest(block.saturating_add(1), self.left_out_bits).saturating_sub(1),
-            )
+            let lines = self.lines_of_block(block);
+            self.near(block, *lines.start(), *lines.end())
         });
         found.chain((end < last).then_some(Near::NotKnown))
     }
 
-    fn near(&self, block: u64, furthest: u64) -> Option<Near> {
+    fn near(&self, block: u64, nearest: u64, furthest: u64) -> Option<Near> {
         let numbers = self.of_block(block);
-        (!numbers.is_empty()).then_some(Near::Units { furthest, numbers })
+        (!numbers.is_empty()).then_some(Near::Units {
+            nearest,
+            furthest,
+            numbers,
+        })
+    }
+
+    fn lines_of_block(&self, block: u64) -> RangeInclusive<u64> {
+        let after = lowest(block.saturating_add(1), self.left_out_bits);
+        lowest(block, self.left_out_bits)..=after.saturating_sub(1)
     }
 
     fn of_block(&self, block: u64) -> Vec<usize> {
