@@ -508,6 +508,7 @@ impl Owner {
                 overheads: HashMap::new(),
                 hit_costs: None,
                 keep_until_ns: 0,
+                first_records_ns: 0,
                 pace: Pace::new(self.config.engine.ring_bytes, now_ns),
                 next_tick_ns: now_ns + TICK_NS,
                 next_read_ns: now_ns + READ_NS,
@@ -645,6 +646,9 @@ impl Owner {
         let info = session.info();
         tracing::info!(target: "audit", uid = caller.uid, session = name, pids = ?info.pids, scope = info.scope, "attached");
         let takes_stacks = session.takes_stacks() || session.samples();
+        if !session.is_of_ticks() {
+            running.expect_records(monotonic_ns());
+        }
         self.sessions.insert(name, session);
         // The programs may have been loaded anew since the tables were asked for.
         if takes_stacks && let Err(error) = self.settle_sampler() {

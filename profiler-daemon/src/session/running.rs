@@ -24,8 +24,11 @@ use crate::{
 /// Longest wait for unwind tables before stacks are taken.
 pub const OPENING_NS: u64 = 10_000_000_000;
 
-/// Time between ticks while somebody waits for that.
+/// Time between ticks while somebody waits for that, or for what is recorded first.
 const OPENING_TICK_NS: u64 = 5_000_000;
+
+/// So long after a session was made, what it records is looked for often: it takes two ticks to be shown.
+const FIRST_RECORDS_NS: u64 = 200_000_000;
 
 /// Records taken at one tick, so that commands are not kept waiting.
 pub const MAX_RECORDS: usize = 65_536;
@@ -54,6 +57,8 @@ pub struct Running {
     pub hit_costs: Option<HitCosts>,
     /// Until then it stays, though there may be no session: one is being prepared.
     pub keep_until_ns: u64,
+    /// Until then the first records of a session are looked for.
+    pub first_records_ns: u64,
     pub pace: Pace,
     pub next_tick_ns: u64,
     pub next_read_ns: u64,
@@ -134,6 +139,9 @@ impl Running {
                 self.pace.disturb(now_ns);
             }
         }
+        if now_ns < self.first_records_ns {
+            return now_ns + OPENING_TICK_NS;
+        }
         // A picture that is due at this very tick is made at its end.
         let due_ns = if due_ns > now_ns { due_ns } else { u64::MAX };
         let tick_ns = self.pace.tick_ns(self.engine.ticks_per_second(), now_ns);
@@ -158,6 +166,12 @@ impl Running {
                 false
             }
         }
+    }
+
+    /// Looks at the ring buffer often for a moment, as somebody waits for the first records.
+    pub fn expect_records(&mut self, now_ns: u64) {
+        self.first_records_ns = now_ns + FIRST_RECORDS_NS;
+        self.next_tick_ns = self.next_tick_ns.min(now_ns + OPENING_TICK_NS);
     }
 
     /// Looks at the ring buffer soon, as something was asked for.
