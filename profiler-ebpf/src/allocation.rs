@@ -106,11 +106,11 @@ pub fn exit(ctx: *mut c_void, site: AllocationSite) {
     // SAFETY: as above.
     if !unsafe { Allowance::is_left(&raw const (*allocating).allowance, begun_ns) } {
         emit::count(Counter::AllocationSkipped);
-        return;
+        return forget(site, address);
     }
     if !hit_stack::take(ctx) {
         emit::count(Counter::AllocationMissed);
-        return;
+        return forget(site, address);
     }
     keep(allocating, site, [address, size]);
     // SAFETY: as above.
@@ -121,6 +121,8 @@ pub fn exit(ctx: *mut c_void, site: AllocationSite) {
 #[inline(never)]
 fn keep(allocating: *mut Allocating, site: AllocationSite, [address, size]: [u64; 2]) {
     const BPF_ANY: u64 = 0;
+    /// `-E2BIG`.
+    const FULL: i64 = -7;
     let mut key = AllocationKey {
         watch: site.watch().into(),
         address,
@@ -132,14 +134,18 @@ fn keep(allocating: *mut Allocating, site: AllocationSite, [address, size]: [u64
         let frames = hit_stack::copy((&raw mut (*made).stack).cast(), ALLOCATION_FRAMES as u32);
         set!((*made).frames, frames);
         let (map, key) = (maps::handle(&ALLOCATIONS), (&raw mut key).cast());
-        if bpf_map_update_elem(map, key, made.cast(), BPF_ANY) != 0 {
-            emit::count(Counter::AllocationLimit);
+        match bpf_map_update_elem(map, key, made.cast(), BPF_ANY) {
+            0 => return,
+            FULL => emit::count(Counter::AllocationLimit),
+            _ => emit::count(Counter::AllocationMissed),
         }
     }
+    // It may have been freed by somebody who was not seen.
+    forget(site, address);
 }
 
 /// Forgets what is freed.
-#[inline(always)]
+#[inline(never)]
 fn forget(site: AllocationSite, address: u64) {
     let mut key = AllocationKey {
         watch: site.watch().into(),

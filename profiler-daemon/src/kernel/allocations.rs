@@ -1,7 +1,8 @@
 //! Who allocated a target's memory, while somebody asks: probes at its allocator, and what they keep.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
+    fs,
     os::fd::AsFd as _,
     path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -11,7 +12,10 @@ use aya::{
     Ebpf,
     maps::{self, MapData},
 };
-use profiler_common::allocation::{ALLOCATION_FRAMES, Allocation, AllocationKey, AllocationSite};
+use profiler_common::{
+    allocation::{ALLOCATION_FRAMES, Allocation, AllocationKey, AllocationSite},
+    limits::MAX_ALLOCATIONS,
+};
 
 use super::{Engine, KernelError, attach::Links};
 
@@ -54,15 +58,27 @@ pub struct Allocations(Arc<Known>);
 
 struct Known {
     map: maps::HashMap<MapData, Key, Value>,
-    /// Numbers of who asks, by process.
-    watches: Mutex<HashMap<u32, Vec<u32>>>,
+    /// The watches, by process.
+    watches: Mutex<HashMap<u32, Watched>>,
 }
 
-/// Probes at the allocator of a process, until [`Engine::end_allocations`] takes this back.
+/// What is known of a watch.
+#[derive(Clone, Copy)]
+struct Watched {
+    number: u32,
+    /// Where the process's stack began, which is elsewhere when it runs a program anew.
+    stack_begin: Option<u64>,
+}
+
+/// Somebody who asks who allocates memory in a process, until [`Engine::end_allocations`] takes this back.
 pub struct AllocationWatch {
     pid: u32,
-    number: u32,
+}
+
+/// Probes at the allocator of a process. All who ask have them in common: what one call of the allocator asks for is kept once.
+pub(super) struct WatchedAllocator {
     links: Vec<Links>,
+    askers: usize,
 }
 
 const MAP: &str = "ALLOCATIONS";
@@ -71,14 +87,8 @@ pub(super) const RETURN: &str = "allocation_return";
 
 impl Allocations {
     pub(super) fn new(ebpf: &Ebpf) -> Result<Self, KernelError> {
-        let Some(maps::Map::HashMap(data)) = ebpf.map(MAP) else {
-            return Err(KernelError::Missing(MAP));
-        };
-        let descriptor = data.fd().as_fd().try_clone_to_owned();
-        let descriptor = descriptor.map_err(|error| KernelError::system(MAP.to_owned(), error))?;
-        let map = maps::Map::HashMap(MapData::from_fd(descriptor)?);
         Ok(Self(Arc::new(Known {
-            map: map.try_into()?,
+            map: second_handle(ebpf)?,
             watches: Mutex::default(),
         })))
     }
@@ -93,26 +103,26 @@ impl Allocations {
     /// free again, or begins more than [`MAX_OFFSET`] before it. With it, how many addresses were looked up.
     #[must_use]
     pub fn around(&self, pid: u32, address: u64) -> (Option<Allocated>, u32) {
-        let watches = self.watches().get(&pid).cloned().unwrap_or_default();
+        let Some(watched) = self.watches().get(&pid).copied() else {
+            return (None, 0);
+        };
+        if watched.stack_begin != stack_begin(pid) {
+            return (None, 0);
+        }
         let mut looked_up = 0;
-        for watch in watches {
-            for begin in begins(address) {
-                looked_up += 1;
-                let Ok(value) = self.0.map.get(&[watch.into(), begin], 0) else {
-                    continue;
-                };
+        for begin in begins(address) {
+            looked_up += 1;
+            if let Ok(value) = self.0.map.get(&[watched.number.into(), begin], 0) {
                 let allocated = parse(begin, &value);
-                if address - begin < allocated.size_bytes {
-                    return (Some(allocated), looked_up);
-                }
-                // What is nearest before it ends before it.
-                break;
+                // What is nearest before it may end before it.
+                let is_inside = address - begin < allocated.size_bytes;
+                return (is_inside.then_some(allocated), looked_up);
             }
         }
         (None, looked_up)
     }
 
-    fn watches(&self) -> MutexGuard<'_, HashMap<u32, Vec<u32>>> {
+    fn watches(&self) -> MutexGuard<'_, HashMap<u32, Watched>> {
         self.0.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -147,7 +157,8 @@ impl Engine {
         self.allocations.clone()
     }
 
-    /// Keeps from now on who allocates memory in a process, by these functions of its files; all or none.
+    /// Keeps from now on who allocates memory in a process, by these functions of its files, unless that is kept already; all or
+    /// none.
     ///
     /// # Errors
     /// Where the kernel refuses one of them.
@@ -156,83 +167,128 @@ impl Engine {
         pid: u32,
         files: impl IntoIterator<Item = (&'a Path, &'a [AllocatorSpec])>,
     ) -> Result<AllocationWatch, KernelError> {
+        if let Some(known) = self.allocators.get_mut(&pid) {
+            known.askers += 1;
+            return Ok(AllocationWatch { pid });
+        }
         self.allocation_watches = self.allocation_watches.wrapping_add(1);
         let number = self.allocation_watches;
-        let mut watch = AllocationWatch {
-            pid,
-            number,
-            links: Vec::new(),
-        };
-        self.allocations.watches().entry(pid).or_default().push(number);
+        let mut all = Vec::new();
         for (file, functions) in files {
             let mut links = self.no_links();
-            let attached = self.attach_allocator(&watch, file, functions, &mut links);
-            watch.links.push(links);
+            let attached = self.attach_allocator((pid, number), file, functions, &mut links);
+            all.push(links);
             if let Err(error) = attached {
-                self.end_allocations(watch);
+                for links in all {
+                    self.drop_links(links);
+                }
+                self.forget_allocations(number);
                 return Err(error);
             }
         }
-        Ok(watch)
+        let watched = Watched {
+            number,
+            stack_begin: stack_begin(pid),
+        };
+        self.allocations.watches().insert(pid, watched);
+        let allocator = WatchedAllocator {
+            links: all,
+            askers: 1,
+        };
+        self.allocators.insert(pid, allocator);
+        Ok(AllocationWatch { pid })
     }
 
     fn attach_allocator(
         &mut self,
-        watch: &AllocationWatch,
+        (pid, number): (u32, u32),
         file: &Path,
         functions: &[AllocatorSpec],
         links: &mut Links,
     ) -> Result<(), KernelError> {
         let site = |function: &AllocatorSpec| {
-            let cookie = AllocationSite::new(watch.number, function.parameters);
+            let cookie = AllocationSite::new(number, function.parameters);
             (function.offset, cookie.0)
         };
         let entries: Vec<(u64, u64)> = functions.iter().map(site).collect();
         let allocate = functions.iter().filter(|function| function.parameters[0] != 0);
         let returns: Vec<(u64, u64)> = allocate.map(site).collect();
         if !returns.is_empty() {
-            self.attach_program(RETURN, watch.pid, file, &returns, true, links)?;
+            self.attach_program(RETURN, pid, file, &returns, true, links)?;
         }
         if !entries.is_empty() {
-            self.attach_program(ENTRY, watch.pid, file, &entries, false, links)?;
+            self.attach_program(ENTRY, pid, file, &entries, false, links)?;
         }
         Ok(())
     }
 
-    /// Takes the probes off, and forgets what they have kept: it is not known what is freed from now on.
+    /// Takes the probes off if nobody else asks, and forgets what they have kept: it is not known what is freed from then on.
+    #[expect(clippy::needless_pass_by_value, reason = "it is over")]
     pub fn end_allocations(&mut self, watch: AllocationWatch) {
-        let AllocationWatch { pid, number, links } = watch;
-        {
-            let mut watches = self.allocations.watches();
-            if let Some(numbers) = watches.get_mut(&pid) {
-                numbers.retain(|other| *other != number);
-                if numbers.is_empty() {
-                    watches.remove(&pid);
-                }
+        let AllocationWatch { pid } = watch;
+        let Some(known) = self.allocators.get_mut(&pid) else {
+            return;
+        };
+        known.askers -= 1;
+        if known.askers > 0 {
+            return;
+        }
+        if let Some(allocator) = self.allocators.remove(&pid) {
+            for links in allocator.links {
+                self.drop_links(links);
             }
         }
-        for links in links {
-            self.drop_links(links);
-        }
-        if let Err(error) = self.forget_allocations(number) {
-            tracing::warn!(%error, pid, "who allocated memory is not forgotten");
+        let watched = self.allocations.watches().remove(&pid);
+        if let Some(Watched { number, .. }) = watched {
+            self.forget_allocations(number);
         }
     }
 
-    fn forget_allocations(&mut self, number: u32) -> Result<(), KernelError> {
-        let map = self.ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
-        let mut kept: maps::HashMap<&mut MapData, Key, Value> = map.try_into()?;
-        let own = |key: &Key| key[0] == u64::from(number);
-        // Nobody adds to these any more, but others do to theirs: what is gone over may begin anew.
-        let own: Vec<Key> = kept.keys().filter_map(Result::ok).filter(own).collect();
-        for key in own {
-            // It may be in the list twice.
-            if let Err(error) = kept.remove(&key) {
-                tracing::debug!(%error, "an allocation was gone");
-            }
+    /// Nothing finds what was kept under a number that is over: it only takes room. To go over all takes a while, so that it is
+    /// done beside everything else.
+    fn forget_allocations(&self, number: u32) {
+        let forget = || -> Result<(), KernelError> {
+            let mut kept = second_handle(&self.ebpf)?;
+            let thread = std::thread::Builder::new().name("forget".to_owned());
+            let spawned = thread.spawn(move || {
+                // Where others take out theirs meanwhile, it may begin anew.
+                let keys = kept
+                    .keys()
+                    .filter_map(Result::ok)
+                    .take(2 * MAX_ALLOCATIONS as usize);
+                let own: HashSet<Key> = keys.filter(|[watch, _]| *watch == u64::from(number)).collect();
+                for key in own {
+                    if let Err(error) = kept.remove(&key) {
+                        tracing::debug!(%error, "an allocation was gone");
+                    }
+                }
+            });
+            spawned
+                .map(drop)
+                .map_err(|error| KernelError::system("starting a thread".to_owned(), error))
+        };
+        if let Err(error) = forget() {
+            tracing::warn!(%error, "who allocated memory takes room until the engine is unloaded");
         }
-        Ok(())
     }
+}
+
+/// The map, by a descriptor of its own.
+fn second_handle(ebpf: &Ebpf) -> Result<maps::HashMap<MapData, Key, Value>, KernelError> {
+    let Some(maps::Map::HashMap(data)) = ebpf.map(MAP) else {
+        return Err(KernelError::Missing(MAP));
+    };
+    let descriptor = data.fd().as_fd().try_clone_to_owned();
+    let descriptor = descriptor.map_err(|error| KernelError::system(MAP.to_owned(), error))?;
+    Ok(maps::Map::HashMap(MapData::from_fd(descriptor)?).try_into()?)
+}
+
+/// Where a process's stack begins (`startstack` of `/proc/PID/stat`); `None` where that is not said.
+fn stack_begin(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before it may hold anything; behind it is the third field.
+    let (_, behind) = stat.rsplit_once(") ")?;
+    behind.split(' ').nth(25)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -248,6 +304,18 @@ mod tests {
         // Nothing begins at zero.
         assert_eq!(of(0x28), [0x28, 0x20, 0x10]);
         assert!(of(0).is_empty());
+    }
+
+    #[test]
+    fn a_stack_begins_where_the_kernel_says() {
+        let begin = stack_begin(std::process::id()).unwrap();
+        let maps = fs::read_to_string("/proc/self/maps").unwrap();
+        let stack = maps.lines().find(|line| line.ends_with("[stack]")).unwrap();
+        let (start, rest) = stack.split_once('-').unwrap();
+        let (end, _) = rest.split_once(' ').unwrap();
+        let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).unwrap());
+        assert!((start..end).contains(&begin), "{begin:#x}");
+        assert_eq!(stack_begin(0), None);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The loaded object, and what can be done with it.
 
-use std::{collections::BTreeSet, sync::OnceLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::OnceLock,
+};
 
 use aya::{
     Ebpf,
@@ -16,7 +19,7 @@ use profiler_common::{
 
 use super::{
     KernelError, ProbeCounts, Record,
-    allocations::Allocations,
+    allocations::{Allocations, WatchedAllocator},
     attach,
     counts::Counts,
     events::EventPrograms,
@@ -201,6 +204,8 @@ pub struct Engine {
     costs: [Option<Watch>; sampled_events::COSTS.len()],
     pub(super) call_views: CallViews,
     pub(super) allocations: Allocations,
+    /// By process.
+    pub(super) allocators: BTreeMap<u32, WatchedAllocator>,
     /// How often who allocates was asked for.
     pub(super) allocation_watches: u32,
     /// What an interrupt of the sampler takes; measured when it is first started.
@@ -274,6 +279,7 @@ impl Engine {
             costs: Default::default(),
             call_views,
             allocations,
+            allocators: BTreeMap::new(),
             allocation_watches: 0,
             interrupt_ns: None,
             #[expect(clippy::cast_possible_truncation, reason = "MAX_PROBES is asserted to fit")]
@@ -449,9 +455,9 @@ impl Engine {
         if let Some(measured) = self.interrupt_ns {
             return Ok(measured);
         }
-        let measured = sampler::interrupt_ns(&mut self.ebpf)?;
-        self.interrupt_ns = Some(measured);
-        Ok(measured)
+        // Where the machine is too busy for that, the next one measures.
+        self.interrupt_ns = sampler::interrupt_ns(&mut self.ebpf)?;
+        Ok(self.interrupt_ns.unwrap_or(0))
     }
 
     /// `tick` is of `profiler_common::settings::Sampling`, field by field.

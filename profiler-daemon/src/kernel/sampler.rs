@@ -96,18 +96,18 @@ const LOOK_AT_MOST: Duration = Duration::from_millis(200);
 ///
 /// # Errors
 /// Where the kernel refuses the clocks.
-pub fn interrupt_ns(ebpf: &mut Ebpf) -> Result<u64, KernelError> {
+pub fn interrupt_ns(ebpf: &mut Ebpf) -> Result<Option<u64>, KernelError> {
     let sampler = Sampler::start(ebpf, LOOK_HZ)?;
     let start = Instant::now();
     let interrupt_ns = look(|| start.elapsed(), switches);
     sampler.stop(ebpf);
-    tracing::debug!(interrupt_ns, "what an interrupt of the sampler takes");
+    tracing::debug!(?interrupt_ns, "what an interrupt of the sampler takes");
     Ok(interrupt_ns)
 }
 
 /// Watches a clock jump, for as many ticks as are looked at. Others that have the CPU meanwhile make it jump too, and further
 /// than an interrupt does: what a switch lies in is left out, of the jumps and of the time.
-fn look(mut clock: impl FnMut() -> Duration, mut switches: impl FnMut() -> u64) -> u64 {
+fn look(mut clock: impl FnMut() -> Duration, mut switches: impl FnMut() -> u64) -> Option<u64> {
     let tick = Duration::from_secs(1) / LOOK_HZ;
     // As many as there are ticks: what else interrupts is rarer, or shorter.
     let mut jumps = Jumps::new(LOOK_TICKS as usize);
@@ -176,13 +176,13 @@ impl Jumps {
 
     /// The lower quartile of the longest, of so many, beyond what a step takes anyway: most interrupts take no less, and a
     /// duration must not be given less than it had. In a virtual machine some take several times the median.
-    fn quartile_ns(&self, count: usize) -> u64 {
+    fn quartile_ns(&self, count: usize) -> Option<u64> {
         let count = count.min(self.longest.len());
         if count == 0 {
-            return 0;
+            return None;
         }
         let jump = self.longest[self.longest.len() - count + count / 4].saturating_sub(self.shortest);
-        u64::try_from(jump.as_nanos()).unwrap_or(u64::MAX)
+        u64::try_from(jump.as_nanos()).ok()
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
 
     /// What is found of interrupts of 14 µs, four in a millisecond, by a thread that has to make way for
     /// `others` after each `turn` on a CPU.
-    fn found([turn, others]: [Duration; 2]) -> u64 {
+    fn found([turn, others]: [Duration; 2]) -> Option<u64> {
         let (nanosecond, tick) = (Duration::from_nanos(1), Duration::from_micros(250));
         let interrupt = Duration::from_micros(14);
         let [now, on_cpu] = [Cell::new(Duration::ZERO), Cell::new(Duration::ZERO)];
@@ -235,11 +235,11 @@ mod tests {
             // Hardly any: less than all ticks are seen.
             [micros(700), micros(20_000)],
         ] {
-            let found = found(busy);
+            let found = found(busy).unwrap();
             assert!((13_900..=14_100).contains(&found), "{busy:?}: {found}");
         }
         // None at all.
-        assert_eq!(found([micros(20), micros(100_000)]), 0);
+        assert_eq!(found([micros(20), micros(100_000)]), None);
     }
 
     proptest! {

@@ -113,6 +113,9 @@ pub struct Look {
 /// Hits that are recorded in a second at a place where it is known only when a call ends which of them are shown.
 const LATE_PER_SECOND: u64 = 100_000;
 
+/// Of those that wait for the end of a call around theirs.
+const JOINED_PER_SECOND: u64 = 10_000;
+
 /// The same where the stack is taken of each, which costs the target some microseconds.
 const STACKS_PER_SECOND: u64 = 5_000;
 
@@ -224,6 +227,12 @@ pub fn late_interval_ns(capture: &Capture) -> u64 {
         LATE_PER_SECOND
     };
     interval_ns(capture).min(1_000_000_000 / per_second)
+}
+
+/// The same of what waits for the end of a call around it: all sessions' find room there only for so long.
+pub fn joined_interval_ns(capture: &Capture) -> u64 {
+    let most = interval_ns(capture).min(1_000_000_000 / JOINED_PER_SECOND);
+    most.max(late_interval_ns(capture))
 }
 
 /// Time between two hits at a limit.

@@ -318,7 +318,7 @@ impl Read {
         };
         let capture = explained.as_ref().map(|(_, capture, _)| capture).or(capture);
         let allocators = if allocations {
-            allocators::find(&processes, &files)?
+            allocators::find(&processes, &files, &mut warnings)?
         } else {
             Vec::new()
         };

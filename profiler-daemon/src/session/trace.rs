@@ -1,12 +1,11 @@
 //! Hits and ended calls on their way to those who watch them, each once and in order.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
 use profiler_common::{
-    hit::BURST_NS,
     probe::ProbeId,
     record::SpanEnd,
     values::{MAX_BYTES, OUTPUT_BYTES, State},
@@ -156,33 +155,39 @@ struct Call {
     handed_over: u64,
 }
 
-/// How many are shown of what is known only when a call ends to be shown.
+/// How many are shown of what is known only when a call ends to be shown: so many of each second of their own time, as they
+/// come in the order in which calls end.
 #[derive(Default)]
 struct Limit {
-    /// Time between two; 0 where all are that were recorded.
-    interval_ns: u64,
-    /// When the next one would come if they came at their limit.
-    next_ns: u64,
+    /// 0 where all are that were recorded.
+    per_second: u64,
+    /// Those that are shown, by the second.
+    shown: BTreeMap<u64, u64>,
 }
+
+/// Seconds that a limit knows of; calls that took longer may show more.
+const MAX_SECONDS: usize = 1024;
 
 impl Limit {
     fn of(interval_ns: u64) -> Self {
         Self {
-            interval_ns,
-            next_ns: 0,
+            per_second: 1_000_000_000_u64.checked_div(interval_ns).unwrap_or(0),
+            shown: BTreeMap::new(),
         }
     }
 
     /// Whether one of this time may be shown, which then counts against the limit.
     fn lets(&mut self, ts_ns: u64) -> bool {
-        if self.interval_ns == 0 {
+        if self.per_second == 0 {
             return true;
         }
-        if self.next_ns > ts_ns.saturating_add(BURST_NS) {
-            return false;
+        let shown = self.shown.entry(ts_ns / 1_000_000_000).or_default();
+        let is_shown = *shown < self.per_second;
+        *shown += u64::from(is_shown);
+        if self.shown.len() > MAX_SECONDS {
+            self.shown.pop_first();
         }
-        self.next_ns = self.next_ns.max(ts_ns).saturating_add(self.interval_ns);
-        true
+        is_shown
     }
 }
 

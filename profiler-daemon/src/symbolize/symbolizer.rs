@@ -33,6 +33,8 @@ const MEMORY_FILES: [&str; 2] = ["/memfd:", "/dev/zero"];
 const KERNELS_OWN: [&str; 3] = ["[vdso]", "[vsyscall]", UPROBES];
 /// The module of frames that name memory.
 const MEMORY: &str = "[memory]";
+/// How the names of those begin that are a thread's stack.
+const STACK_OF: &str = "stack of ";
 /// What an address that nothing is mapped at is called.
 const UNKNOWN: &str = "[unknown]";
 
@@ -175,10 +177,17 @@ impl Symbolizer {
             Memory::Named(name) => name,
             Memory::StackOf(tid) => {
                 let thread = self.thread(pid, tid, now_ns);
-                format!("stack of {}", self.frames().get(thread.0 as usize)?.function)
+                format!("{STACK_OF}{}", self.frames().get(thread.0 as usize)?.function)
             }
         };
         Some(self.memory_named(&name))
+    }
+
+    /// Whether memory is a thread's stack.
+    #[must_use]
+    pub fn is_stack(&self, memory: FrameId) -> bool {
+        let frame = self.frames().get(memory.0 as usize);
+        frame.is_some_and(|frame| &*frame.module == MEMORY && frame.function.starts_with(STACK_OF))
     }
 
     /// What stands for memory of this name.

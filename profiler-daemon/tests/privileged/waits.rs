@@ -378,15 +378,20 @@ fn locks_on_a_heap_tell_who_allocated_them() {
     // One that goes before the other does takes nothing with it.
     let goes = remembering(&service, target.pid());
     let session = remembering(&service, target.pid());
-    service.end(&goes);
     let mut pictures = service.watch_waits(&session);
     target.say("go");
+    let mut goes = Some(goes);
     let mut truths = BTreeMap::new();
     loop {
         let line = target.line();
         assert!(!line.is_empty(), "it ended early:\n{}", target.output);
         if line.starts_with("truth ") {
             break;
+        }
+        if line.trim_end() == "allocated"
+            && let Some(goes) = goes.take()
+        {
+            service.end(&goes);
         }
         if let Some((name, json)) = line.split_once(' ')
             && let Ok(said) = serde_json::from_str::<Value>(json)

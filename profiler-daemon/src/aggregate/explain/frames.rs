@@ -124,15 +124,15 @@ impl Tree<'_> {
             .filter_map(|node| Some(self.stacks.get(node)?.frame))
             .collect();
         frames.reverse();
+        if frames.iter().any(|frame| (self.is_probe)(*frame)) {
+            return None;
+        }
         let Some(own) = frames.iter().position(|frame| (self.is_own)(*frame)) else {
             return Some(Vec::new());
         };
         let mut inside: Vec<(FrameId, FrameId)> = Vec::new();
         for pair in frames[own..].windows(2) {
             let [caller, frame] = *pair else { continue };
-            if (self.is_probe)(frame) {
-                return None;
-            }
             let is_new = inside.iter().all(|(known, _)| *known != frame);
             if is_new && !(self.is_own)(frame) {
                 inside.push((frame, caller));

@@ -39,6 +39,9 @@ const MAX_PATH_BYTES: usize = 64 << 20;
 const SPREAD: u32 = 0x9e37_79b1;
 /// Lines of a unit that are collected before those that are there several times are taken out.
 const COLLECTED: usize = 1 << 16;
+/// Lines of a sequence that are collected before it is known whether there is the same one already; what comes of a longer
+/// one, each unit has for itself.
+const MAX_FOUND: usize = 1 << 16;
 /// Sequences that are told apart. What is the same as one beyond them, each unit has for itself.
 const MAX_SEQUENCES: usize = 1 << 21;
 /// Lines, or blocks of lines, that are looked at on either side of one without code.
@@ -104,7 +107,7 @@ impl<'a> Reader<'_, '_, 'a> {
             return;
         };
         let files = self.files_by_number(unit, number);
-        let mut lines = LinesOfUnit::default();
+        let mut lines = LinesOfUnit::new(self.bounds.names);
         let mut sequence = Sequence::new(self.lines);
         // What comes after something damaged is not found.
         let _ = each_row(program, &self.lines.rows, |row| {
@@ -113,6 +116,9 @@ impl<'a> Reader<'_, '_, 'a> {
             }
             let file = usize::try_from(row.file).ok().and_then(|file| files.get(file));
             sequence.add(row, file.and_then(Option::as_ref));
+            if sequence.found.len() >= MAX_FOUND {
+                lines.add_part(&mut sequence);
+            }
         });
         lines.add(&mut sequence);
         for line in lines.take() {
@@ -174,6 +180,8 @@ struct Sequence<'l> {
     hasher: FoldHasher<'static>,
     /// Files and lines that it has code of, by the hashes of their names.
     found: Vec<(u32, u64)>,
+    /// Some of what was found is the unit's already.
+    is_long: bool,
 }
 
 impl<'l> Sequence<'l> {
@@ -182,6 +190,7 @@ impl<'l> Sequence<'l> {
             lines,
             hasher: lines.hashing.build_hasher(),
             found: Vec::new(),
+            is_long: false,
         }
     }
 
@@ -198,39 +207,60 @@ impl<'l> Sequence<'l> {
 
     /// Whether it is the first of those that are the same.
     fn is_new(&self) -> bool {
-        !self.found.is_empty() && self.lines.is_new(self.hasher.finish())
+        !self.found.is_empty() && (self.is_long || self.lines.is_new(self.hasher.finish()))
     }
 }
 
 /// The lines that a unit has code of.
-#[derive(Default)]
 struct LinesOfUnit {
     hashes: Vec<u32>,
     /// Their number when those that are there several times were taken out.
     sorted: usize,
+    /// What is beyond so many is left out: the table does not take it either.
+    most: usize,
     /// The greatest of each file, by the hash of its name.
     greatest: HashMap<u32, u64>,
 }
 
 impl LinesOfUnit {
+    /// None yet, of at most so many and one.
+    fn new(most: usize) -> Self {
+        Self {
+            hashes: Vec::new(),
+            sorted: 0,
+            most,
+            greatest: HashMap::new(),
+        }
+    }
+
     /// Adds those of a sequence, and begins it anew.
     fn add(&mut self, sequence: &mut Sequence<'_>) {
-        let is_new = sequence.is_new();
-        let found = std::mem::take(&mut sequence.found);
-        let bits = sequence.lines.left_out_bits;
-        for &(name, line) in found.iter().filter(|_| is_new) {
-            self.hashes.push(line_hash(name, block(line, bits)));
-            let greatest = self.greatest.entry(name).or_insert(line);
-            *greatest = line.max(*greatest);
-            if self.hashes.len() >= COLLECTED + 2 * self.sorted {
-                self.sort();
-            }
+        if sequence.is_new() {
+            self.add_part(sequence);
         }
+        sequence.found.clear();
+        let found = std::mem::take(&mut sequence.found);
         *sequence = Sequence {
             found,
             ..Sequence::new(sequence.lines)
         };
-        sequence.found.clear();
+    }
+
+    /// Adds what was found of a sequence, which goes on.
+    fn add_part(&mut self, sequence: &mut Sequence<'_>) {
+        let bits = sequence.lines.left_out_bits;
+        for (name, line) in sequence.found.drain(..) {
+            let greatest = self.greatest.entry(name).or_insert(line);
+            *greatest = line.max(*greatest);
+            if self.sorted > self.most {
+                continue;
+            }
+            self.hashes.push(line_hash(name, block(line, bits)));
+            if self.hashes.len() >= COLLECTED + 2 * self.sorted {
+                self.sort();
+            }
+        }
+        sequence.is_long = true;
     }
 
     fn sort(&mut self) {

@@ -1,11 +1,17 @@
 //! Which jumps back are those of loops: from where they lead, they are reached again. Others only undo the compiler's
 //! order of blocks.
 
-use std::{collections::HashSet, ops::Range};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use iced_x86::{FlowControl, Instruction};
 
-use super::super::{code::direct_target, inlined::tables};
+use super::super::{
+    code::direct_target,
+    inlined::tables::{self, Table},
+};
 
 /// The cycles of some code.
 pub(super) struct Cycles {
@@ -48,6 +54,36 @@ struct Graph {
     orphans: Vec<usize>,
 }
 
+/// The tables that jumps go through, by the jump's number; none where one may be come to without what says how far it reaches.
+fn known_tables<'b>(
+    instructions: &[Instruction],
+    bytes: impl Fn(Range<u64>) -> Option<&'b [u8]>,
+) -> HashMap<usize, Table> {
+    let mut known = HashMap::new();
+    let mut left = MAX_CASES;
+    let jumps = instructions.iter().enumerate();
+    for (at, _) in jumps.filter(|(_, jump)| jump.flow_control() == FlowControl::IndirectBranch) {
+        let Some(table) = tables::of(instructions, at, &bytes) else {
+            continue;
+        };
+        let Some(rest) = left.checked_sub(table.targets.len()) else {
+            return HashMap::new();
+        };
+        left = rest;
+        known.insert(at, table);
+    }
+    let mut targets: HashSet<u64> = instructions.iter().filter_map(direct_target).collect();
+    targets.extend(known.values().flat_map(|table| table.targets.iter().copied()));
+    let is_led_into = |table: &Table| {
+        let mut midst = (table.passed.start + 1..=table.passed.end).map(|at| instructions[at].ip());
+        midst.any(|address| targets.contains(&address))
+    };
+    if known.values().any(is_led_into) {
+        return HashMap::new();
+    }
+    known
+}
+
 enum Ways {
     On([Option<usize>; 2]),
     Cases(Vec<usize>),
@@ -63,14 +99,10 @@ impl Graph {
             *first = true;
         }
         let mut next = Vec::with_capacity(instructions.len() + 1);
-        let mut left = MAX_CASES;
+        let tables = known_tables(instructions, bytes);
         for (at, instruction) in instructions.iter().enumerate() {
-            if instruction.flow_control() == FlowControl::IndirectBranch
-                && let Some(table) = tables::of(instructions, at, &bytes)
-                && let Some(rest) = left.checked_sub(table.targets.len())
-            {
-                left = rest;
-                let cases: HashSet<usize> = table.targets.into_iter().filter_map(position).collect();
+            if let Some(table) = tables.get(&at) {
+                let cases: HashSet<usize> = table.targets.iter().filter_map(|at| position(*at)).collect();
                 for &case in &cases {
                     reached[case] = true;
                 }

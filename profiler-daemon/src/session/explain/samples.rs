@@ -96,9 +96,14 @@ pub fn function(frame: &Frame) -> Option<&str> {
     (has_code && is_of_file).then_some(&*frame.function)
 }
 
-/// Whether a frame is where x86's kernel begins to see to a breakpoint, or to an instruction that it single-steps.
+/// Whether a frame is where x86's kernel begins to see to a breakpoint, or to an instruction that it single-steps; or, in newer
+/// ones, to the system calls that probes are made into.
 pub fn is_probe(frame: &Frame) -> bool {
-    frame.kernel && matches!(&*frame.function, "asm_exc_int3" | "asm_exc_debug")
+    frame.kernel
+        && matches!(
+            &*frame.function,
+            "asm_exc_int3" | "asm_exc_debug" | "__x64_sys_uretprobe" | "__x64_sys_uprobe"
+        )
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ pub struct PreparedAllocator {
 pub fn find(
     processes: &[Process],
     files: &[Vec<TargetFile>],
+    warnings: &mut Vec<String>,
 ) -> Result<Vec<PreparedAllocator>, SessionError> {
     let prepare = |(process, files): (&Process, &Vec<TargetFile>)| {
         let of = |what: &str| {
@@ -61,5 +62,18 @@ pub fn find(
             files,
         })
     };
-    processes.iter().zip(files).map(prepare).collect()
+    let prepared: Vec<PreparedAllocator> = processes
+        .iter()
+        .zip(files)
+        .map(prepare)
+        .collect::<Result<_, _>>()?;
+    let functions = |allocator: &PreparedAllocator| -> usize {
+        allocator.files.iter().map(|(_, functions)| functions.len()).sum()
+    };
+    if let Some(most) = prepared.iter().map(functions).max() {
+        warnings.push(format!(
+            "allocations: {most} functions of the allocator are probed: each of their calls takes some microseconds more"
+        ));
+    }
+    Ok(prepared)
 }

@@ -184,8 +184,13 @@ impl Session {
 
     /// Whether it is known only when a call ends which hits of the last step are shown.
     fn is_told_late(&self) -> bool {
+        self.steps.last().is_some_and(RunningStep::asks) || self.is_joined()
+    }
+
+    /// Whether that is another call, which the last step is inside of.
+    fn is_joined(&self) -> bool {
         let count = self.steps.iter().len();
-        self.steps.last().is_some_and(RunningStep::asks) || self.steps.is_joined(count.saturating_sub(1))
+        self.steps.is_joined(count.saturating_sub(1))
     }
 
     /// Says how many hits of the last step are recorded: while they are traced, enough of those that may not be shown.
@@ -197,10 +202,12 @@ impl Session {
             return;
         }
         let is_traced = self.trace.watchers() > 0 || last.step.asks_for_return();
-        let interval_ns = if is_traced && self.is_told_late() {
-            lines::late_interval_ns(capture)
-        } else {
+        let interval_ns = if !is_traced || !self.is_told_late() {
             lines::interval_ns(capture)
+        } else if self.is_joined() {
+            lines::joined_interval_ns(capture)
+        } else {
+            lines::late_interval_ns(capture)
         };
         for probe in last.probes() {
             engine.set_interval(probe, interval_ns);

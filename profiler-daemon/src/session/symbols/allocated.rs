@@ -1,6 +1,9 @@
 //! Where memory was allocated that data lies in: by which functions, and how much of it.
 
-use std::{collections::HashMap, fmt::Write as _};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write as _,
+};
 
 use crate::{
     kernel::{Allocated, Allocations},
@@ -12,6 +15,15 @@ const MAX_REMEMBERED: usize = 4096;
 
 /// What was found is looked up again after this time: memory is freed, and allocated by others.
 const MAX_AGE_NS: u64 = 1_000_000_000;
+
+/// What was not found: it takes far longer to look up.
+const MAX_AGE_OF_NOTHING_NS: u64 = 5_000_000_000;
+
+/// What cannot be looked up again is told for so long.
+const MAX_TOLD_NS: u64 = 5_000_000_000;
+
+/// Names of memory that are made; what comes then has none. The table of names is everybody's.
+const MAX_NAMES: usize = 16_384;
 
 /// Addresses of the kernel's map that are looked up in a second: some hundredths of a CPU.
 const LOOKED_UP_PER_S: u32 = 131_072;
@@ -35,6 +47,7 @@ const ALLOCATE_FOR_OTHERS: [&str; 8] = [
 pub(super) struct AllocationSites {
     allocations: Allocations,
     remembered: HashMap<(u32, u64), Known>,
+    names: HashSet<FrameId>,
     looked_up: u32,
     since_ns: u64,
 }
@@ -50,6 +63,7 @@ impl AllocationSites {
         Self {
             allocations,
             remembered: HashMap::new(),
+            names: HashSet::new(),
             looked_up: 0,
             since_ns: 0,
         }
@@ -62,24 +76,33 @@ impl AllocationSites {
         (pid, address): (u32, u64),
         now_ns: u64,
     ) -> Option<FrameId> {
-        if !self.allocations.is_watched(pid) {
-            // The last waits of a session come when it looks no more.
-            return self.remembered.get(&(pid, address))?.site;
-        }
         let known = self.remembered.get(&(pid, address));
-        let is_new = |known: &&Known| now_ns.saturating_sub(known.since_ns) < MAX_AGE_NS;
-        if let Some(known) = known.filter(is_new) {
-            return known.site;
+        let age_ns = known.map_or(u64::MAX, |known| now_ns.saturating_sub(known.since_ns));
+        let known = known.and_then(|known| known.site);
+        let told = known.filter(|_| age_ns < MAX_TOLD_NS);
+        if !self.allocations.is_watched(pid) {
+            // The last waits of a session may come when it looks no more.
+            return told;
+        }
+        let is_new = match known {
+            Some(_) => age_ns < MAX_AGE_NS,
+            None => age_ns < MAX_AGE_OF_NOTHING_NS,
+        };
+        if is_new {
+            return known;
         }
         if now_ns.saturating_sub(self.since_ns) >= 1_000_000_000 {
             (self.since_ns, self.looked_up) = (now_ns, 0);
         }
         if self.looked_up >= LOOKED_UP_PER_S {
-            return known?.site;
+            return told;
         }
         let (allocated, looked_up) = self.allocations.around(pid, address);
         self.looked_up += looked_up;
-        let site = allocated.map(|allocated| name(symbolizer, pid, address, &allocated, now_ns));
+        let site = allocated
+            .filter(|_| self.names.len() < MAX_NAMES)
+            .map(|allocated| name(symbolizer, pid, address, &allocated, now_ns));
+        self.names.extend(site);
         if self.remembered.len() >= MAX_REMEMBERED {
             self.remembered.clear();
         }

@@ -36,13 +36,15 @@ pub(super) fn of(
 ) -> Option<Lock> {
     let address = interval.lock?.get();
     let name = symbolizer.variable(interval.tgid, address, now_ns);
-    let allocated = match name {
-        Some(_) => None,
-        None => sites.of(symbolizer, (interval.tgid, address), now_ns),
-    };
     let memory = match name {
         Some(_) => None,
         None => symbolizer.memory(interval.tgid, address, now_ns),
+    };
+    let is_allocated = name.is_none() && !memory.is_some_and(|memory| symbolizer.is_stack(memory));
+    let allocated = if is_allocated {
+        sites.of(symbolizer, (interval.tgid, address), now_ns)
+    } else {
+        None
     };
     Some(Lock {
         process: interval.tgid,
