@@ -100,7 +100,7 @@ impl Allocations {
     }
 
     /// The piece of memory that an address of a process lies in; `None` where that was allocated before anybody looked, is
-    /// free again, or begins more than [`MAX_OFFSET`] before it. With it, how many addresses were looked up.
+    /// free again, or begins more than 64 KiB before it. With it, how many addresses were looked up.
     #[must_use]
     pub fn around(&self, pid: u32, address: u64) -> (Option<Allocated>, u32) {
         let Some(watched) = self.watches().get(&pid).copied() else {

@@ -193,7 +193,8 @@ fn samples_are_drawn_by_what_calls_return() {
     assert!(of(slow, Side::Inside, "handle") > of(slow, Side::Outside, "handle"));
     assert!(both("on_failure") > 0);
     let (under, all) = time_under(on_failure, Side::Inside, "on_failure");
-    assert!(under > 0 && under == all, "{under} of {all}");
+    // While the kernel sees to the return probe, the function is left, and its span is open.
+    assert!(under > 0 && under * 10 >= all * 9, "{under} of {all}");
     assert_eq!(nothing.picture.summary.inside, 0);
     if !small_scale() {
         // By its clock a call that fails takes 200 µs, and 8 ms more where it is slow; those of a probe's too.
