@@ -187,7 +187,9 @@ fn a_reason_two_calls_down_is_found_by_its_samples() {
     // In a slow call bottom has ten parts in eleven of the time, in others it is not called.
     let certain = if small_scale() { 0.3 } else { 0.6 };
     assert!(cause.difference.low > certain, "{cause:?}");
-    assert!(cause.slow.have * 10 > cause.slow.of * 8, "{cause:?}");
+    // An emulated machine that has to wait for its CPU makes calls slow for no reason of their own.
+    let most = if small_scale() { 5 } else { 8 };
+    assert!(cause.slow.have * 10 > cause.slow.of * most, "{cause:?}");
     if !small_scale() {
         assert!(cause.other.have * 20 < cause.other.of, "{cause:?}");
     }
