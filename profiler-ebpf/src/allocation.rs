@@ -3,12 +3,9 @@
 //!
 //! The working memory is the thread's own: a uprobe program can be preempted.
 
-use core::{ffi::c_void, ptr};
+use core::ffi::c_void;
 
-use aya_ebpf::helpers::generated::{
-    bpf_get_current_task_btf, bpf_ktime_get_ns, bpf_map_delete_elem, bpf_map_update_elem,
-    bpf_task_storage_get,
-};
+use aya_ebpf::helpers::generated::{bpf_ktime_get_ns, bpf_map_delete_elem, bpf_map_update_elem};
 use profiler_common::{
     allocation::{ALLOCATION_FRAMES, Allocation, AllocationKey, AllocationSite},
     counter::Counter,
@@ -54,7 +51,6 @@ fn parameter(registers: Registers, number: u8) -> u64 {
 /// A function of the allocator is called.
 #[inline(never)]
 pub fn enter(ctx: *mut c_void, site: AllocationSite) {
-    const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
     let registers = Registers::new(ctx);
     // Before it is: then it is another's at once.
     forget(site, parameter(registers, site.old()));
@@ -67,7 +63,7 @@ pub fn enter(ctx: *mut c_void, site: AllocationSite) {
     } else {
         parameter(registers, site.times())
     };
-    let allocating = memory(BPF_LOCAL_STORAGE_GET_F_CREATE);
+    let allocating = ALLOCATING.current_or_new();
     if allocating.is_null() {
         emit::count(Counter::AllocationMissed);
         return;
@@ -82,7 +78,7 @@ pub fn enter(ctx: *mut c_void, site: AllocationSite) {
 /// It returns.
 #[inline(never)]
 pub fn exit(ctx: *mut c_void, site: AllocationSite) {
-    let allocating = memory(0);
+    let allocating = ALLOCATING.current();
     if allocating.is_null() {
         return;
     }
@@ -154,20 +150,5 @@ fn forget(site: AllocationSite, address: u64) {
     if address != 0 {
         // SAFETY: the map's key is of this type. What was allocated before anybody looked is not there.
         unsafe { bpf_map_delete_elem(maps::handle(&ALLOCATIONS), (&raw mut key).cast()) };
-    }
-}
-
-/// The thread's working memory; null where it cannot be had.
-#[inline(always)]
-fn memory(flags: u64) -> *mut Allocating {
-    // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
-    unsafe {
-        bpf_task_storage_get(
-            maps::handle(&ALLOCATING),
-            bpf_get_current_task_btf(),
-            ptr::null_mut(),
-            flags,
-        )
-        .cast()
     }
 }

@@ -9,7 +9,7 @@ use aya_ebpf::helpers::{
     generated::{
         bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel as copy_kernel,
         bpf_probe_read_kernel_str as copy_kernel_text, bpf_probe_read_user as copy_user,
-        bpf_probe_read_user_str as copy_user_text, bpf_ringbuf_output, bpf_task_storage_get,
+        bpf_probe_read_user_str as copy_user_text, bpf_ringbuf_output,
     },
 };
 use profiler_common::{
@@ -441,17 +441,7 @@ pub unsafe fn open(probe: *mut ProbeSlot, parent: *mut OpenSpan) {
 /// The thread's working memory; null where it cannot be had.
 #[inline(always)]
 pub fn reading() -> *mut Reading {
-    const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
-    // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
-    unsafe {
-        bpf_task_storage_get(
-            maps::handle(&READINGS),
-            bpf_get_current_task_btf(),
-            ptr::null_mut(),
-            BPF_LOCAL_STORAGE_GET_F_CREATE,
-        )
-        .cast()
-    }
+    READINGS.current_or_new()
 }
 
 /// Takes down where the thread is.

@@ -4,10 +4,7 @@
 
 use core::{ffi::c_void, ptr};
 
-use aya_ebpf::helpers::generated::{
-    bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_ringbuf_output,
-    bpf_task_storage_get,
-};
+use aya_ebpf::helpers::generated::{bpf_get_current_pid_tgid, bpf_probe_read_kernel, bpf_ringbuf_output};
 use profiler_common::{
     limits::MAX_USER_FRAMES,
     record::{STACK, SampleHeader, StackHeader},
@@ -40,8 +37,7 @@ const _: () = assert!(size_of::<TakenStack>() <= 7 * 1024);
 /// Its parts are functions of their own for their share of the stack.
 #[inline(never)]
 pub fn take(ctx: *mut c_void) -> bool {
-    const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
-    let taken = memory(BPF_LOCAL_STORAGE_GET_F_CREATE);
+    let taken = TAKEN_STACKS.current_or_new();
     if taken.is_null() {
         return false;
     }
@@ -95,7 +91,7 @@ unsafe fn finish(taken: *mut TakenStack) {
 /// `out` has room for them.
 #[inline(always)]
 pub unsafe fn copy(out: *mut u64, most: u32) -> u64 {
-    let taken = memory(0);
+    let taken = TAKEN_STACKS.current();
     if taken.is_null() {
         return 0;
     }
@@ -124,7 +120,7 @@ fn process() -> u32 {
 /// Sends the stack that was taken last; whether there was room for it.
 #[inline(never)]
 pub fn send(ts_ns: u64) -> bool {
-    let taken = memory(0);
+    let taken = TAKEN_STACKS.current();
     if taken.is_null() {
         return false;
     }
@@ -142,18 +138,3 @@ pub fn send(ts_ns: u64) -> bool {
 }
 
 const _: () = assert!(RECORD_BYTES == 4120);
-
-/// The thread's working memory; null where it cannot be had.
-#[inline(always)]
-fn memory(flags: u64) -> *mut TakenStack {
-    // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
-    unsafe {
-        bpf_task_storage_get(
-            maps::handle(&TAKEN_STACKS),
-            bpf_get_current_task_btf(),
-            ptr::null_mut(),
-            flags,
-        )
-        .cast()
-    }
-}

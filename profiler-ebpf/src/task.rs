@@ -6,7 +6,7 @@ use aya_ebpf::helpers::{
     bpf_probe_read_kernel, bpf_probe_read_user,
     generated::{
         bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf,
-        bpf_map_update_elem, bpf_task_pt_regs, bpf_task_storage_get,
+        bpf_map_update_elem, bpf_task_pt_regs,
     },
 };
 use profiler_common::{probe::Cookie, thread::ThreadState};
@@ -96,29 +96,25 @@ pub fn state() -> Option<*mut ThreadState> {
 /// As [`state`], for a thread that has just changed its id.
 #[inline(always)]
 pub fn state_of(thread: u32) -> Option<*mut ThreadState> {
-    stored(0).or_else(|| HASHED_THREADS.get_ptr_mut(thread))
+    present(THREADS.current()).or_else(|| HASHED_THREADS.get_ptr_mut(thread))
 }
 
 /// The current thread's open spans, made if there are none yet.
 #[inline(always)]
 pub fn state_or_new() -> Option<*mut ThreadState> {
-    stored(0).or_else(|| {
-        let state = new_state();
-        if state.is_null() { None } else { Some(state) }
-    })
+    present(THREADS.current()).or_else(|| present(new_state()))
 }
 
 /// Makes the thread's state: in task storage, or where the kernel is too busy for that, in the hash map.
 /// A thread stays where it began.
 #[inline(never)]
 fn new_state() -> *mut ThreadState {
-    const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
     const BPF_NOEXIST: u64 = 1;
     let thread = id();
     if let Some(state) = HASHED_THREADS.get_ptr_mut(thread) {
         return state;
     }
-    if let Some(state) = stored(BPF_LOCAL_STORAGE_GET_F_CREATE) {
+    if let Some(state) = present(THREADS.current_or_new()) {
         return state;
     }
     let Some(empty) = NEW_THREAD.get_ptr_mut(0) else {
@@ -144,17 +140,8 @@ pub fn forget(thread: u32) {
 }
 
 #[inline(always)]
-fn stored(flags: u64) -> Option<*mut ThreadState> {
-    // SAFETY: the task is the current one, so it cannot vanish; the map is task storage.
-    let state = unsafe {
-        bpf_task_storage_get(
-            maps::handle(&THREADS),
-            bpf_get_current_task_btf(),
-            ptr::null_mut(),
-            flags,
-        )
-    };
-    if state.is_null() { None } else { Some(state.cast()) }
+fn present(state: *mut ThreadState) -> Option<*mut ThreadState> {
+    if state.is_null() { None } else { Some(state) }
 }
 
 /// Where the thread's user registers are, as `struct pt_regs`: those it has, or will have again, in user space.
