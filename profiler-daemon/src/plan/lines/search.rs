@@ -145,7 +145,22 @@ impl<'d, 'a> Search<'d, 'a> {
         if !self.found.sites.is_empty() {
             return ControlFlow::Continue(());
         }
-        for near in units.before(self.line) {
+        let [before, after] = [|found: &Found| found.before, |found: &Found| found.after];
+        self.read_side(units.before(self.line), before, |before, furthest| {
+            before >= furthest
+        })?;
+        self.read_side(units.after(self.line), after, |after, furthest| after <= furthest)
+    }
+
+    /// Reads the units on one side of the line, until the nearest line with code there is certain; `is_within` of that and
+    /// the furthest that the units may have.
+    fn read_side(
+        &mut self,
+        side: impl Iterator<Item = Near>,
+        found_there: impl Fn(&Found) -> Option<u64>,
+        is_within: impl Fn(u64, u64) -> bool,
+    ) -> ControlFlow<NotKnown> {
+        for near in side {
             let Near::Units {
                 nearest,
                 furthest,
@@ -154,23 +169,9 @@ impl<'d, 'a> Search<'d, 'a> {
             else {
                 return ControlFlow::Break(NotKnown);
             };
-            self.read_until(&numbers, |found| found.before == Some(nearest));
+            self.read_until(&numbers, |found| found_there(found) == Some(nearest));
             // All that have code between the two lines are read, or none of them can have any that is nearer.
-            if self.found.before.is_some_and(|before| before >= furthest) {
-                break;
-            }
-        }
-        for near in units.after(self.line) {
-            let Near::Units {
-                nearest,
-                furthest,
-                numbers,
-            } = near
-            else {
-                return ControlFlow::Break(NotKnown);
-            };
-            self.read_until(&numbers, |found| found.after == Some(nearest));
-            if self.found.after.is_some_and(|after| after <= furthest) {
+            if found_there(&self.found).is_some_and(|line| is_within(line, furthest)) {
                 break;
             }
         }
