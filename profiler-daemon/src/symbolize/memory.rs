@@ -6,6 +6,7 @@ use std::{
     io::{self, BufRead as _, BufReader},
 };
 
+use super::frame::FrameId;
 use crate::target::{MAPPINGS_MAX, Mapping};
 
 /// Most processes whose regions are kept; then they are all read anew.
@@ -22,6 +23,15 @@ pub(super) enum Memory {
     StackOf(u32),
     /// What is mapped by this name.
     Named(String),
+}
+
+/// The memory that data lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NamedMemory {
+    /// What stands for it.
+    pub name: FrameId,
+    /// It is a thread's stack.
+    pub is_stack: bool,
 }
 
 /// What a region of a process's memory may be.

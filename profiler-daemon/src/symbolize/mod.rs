@@ -80,6 +80,7 @@ pub use debug_file::DebugFile;
 pub use detached::{CompiledSymbols, FileSymbols};
 pub use frame::{FRAMES_MAX, Frame, FrameId, Nameable};
 pub use grouping::{Grouping, Groupings, Stacks};
+pub use memory::NamedMemory;
 pub use name::demangle;
 pub use reason::Reason;
 pub use sideload::{SideLoadError, SideLoaded};

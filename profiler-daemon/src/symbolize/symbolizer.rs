@@ -7,7 +7,7 @@ use super::{
     frame::{Data, Frame, FrameId, Frames},
     home::Home,
     kernel::KernelSymbols,
-    memory::{Memories, Memory},
+    memory::{Memories, Memory, NamedMemory},
     reason::Reason,
     sideload::SideLoaded,
     space::{Behind, Detail, Generation, Space},
@@ -33,8 +33,6 @@ const MEMORY_FILES: [&str; 2] = ["/memfd:", "/dev/zero"];
 const KERNELS_OWN: [&str; 3] = ["[vdso]", "[vsyscall]", UPROBES];
 /// The module of frames that name memory.
 const MEMORY: &str = "[memory]";
-/// How the names of those begin that are a thread's stack.
-const STACK_OF: &str = "stack of ";
 /// What an address that nothing is mapped at is called.
 const UNKNOWN: &str = "[unknown]";
 
@@ -172,22 +170,19 @@ impl Symbolizer {
 
     /// What memory an address lies in that is no variable's: `stack of` a thread, `[heap]`, or what is mapped there by name;
     /// `None` where that is not known.
-    pub fn memory(&mut self, pid: u32, address: u64, now_ns: u64) -> Option<FrameId> {
-        let name = match self.memories.around(pid, address, now_ns)? {
-            Memory::Named(name) => name,
+    pub fn memory(&mut self, pid: u32, address: u64, now_ns: u64) -> Option<NamedMemory> {
+        let (name, is_stack) = match self.memories.around(pid, address, now_ns)? {
+            Memory::Named(name) => (name, false),
             Memory::StackOf(tid) => {
                 let thread = self.thread(pid, tid, now_ns);
-                format!("{STACK_OF}{}", self.frames().get(thread.0 as usize)?.function)
+                let thread = &self.frames().get(thread.0 as usize)?.function;
+                (format!("stack of {thread}"), true)
             }
         };
-        Some(self.memory_named(&name))
-    }
-
-    /// Whether memory is a thread's stack.
-    #[must_use]
-    pub fn is_stack(&self, memory: FrameId) -> bool {
-        let frame = self.frames().get(memory.0 as usize);
-        frame.is_some_and(|frame| &*frame.module == MEMORY && frame.function.starts_with(STACK_OF))
+        Some(NamedMemory {
+            name: self.memory_named(&name),
+            is_stack,
+        })
     }
 
     /// What stands for memory of this name.

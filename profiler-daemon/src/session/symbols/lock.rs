@@ -40,8 +40,8 @@ pub(super) fn of(
         Some(_) => None,
         None => symbolizer.memory(interval.tgid, address, now_ns),
     };
-    let is_allocated = name.is_none() && !memory.is_some_and(|memory| symbolizer.is_stack(memory));
-    let allocated = if is_allocated {
+    let may_be_allocated = name.is_none() && !memory.is_some_and(|memory| memory.is_stack);
+    let allocated = if may_be_allocated {
         sites.of(symbolizer, (interval.tgid, address), now_ns)
     } else {
         None
@@ -51,7 +51,7 @@ pub(super) fn of(
         address,
         name,
         allocated,
-        memory,
+        memory: memory.map(|memory| memory.name),
     })
 }
 
