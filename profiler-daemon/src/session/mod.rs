@@ -61,6 +61,7 @@ mod library;
 mod lines;
 mod list;
 mod measure;
+mod outlet;
 mod outlines;
 mod owner;
 mod pace;

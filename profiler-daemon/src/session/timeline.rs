@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 
 use super::{
     error::{Reason, SessionError},
+    outlet::Outlet,
     picture::Cost,
 };
 use crate::{
@@ -122,7 +123,7 @@ struct Thread {
 
 /// One stream of buckets.
 pub struct Timeline {
-    buckets: mpsc::Sender<TimelineBucket>,
+    buckets: Outlet<TimelineBucket>,
     request: TimelineRequest,
     pids: Vec<u32>,
     all: Line,
@@ -153,7 +154,7 @@ impl Timeline {
             }
         }
         let all = start_all(&pids, &request.counters)?;
-        let (buckets, receiver) = mpsc::channel(MAX_WAITING);
+        let (buckets, receiver) = Outlet::open(MAX_WAITING);
         let counters = request.counters.len();
         let mut timeline = Self {
             buckets,
@@ -213,7 +214,9 @@ impl Timeline {
         let steps = late_ns / self.request.step_ns.max(1) + 1;
         self.next_ns += steps * self.request.step_ns;
         self.seq += 1;
-        if self.buckets.try_send(bucket).is_err() {
+        if moment.ended.is_some() {
+            self.buckets.end(bucket);
+        } else if !self.buckets.offer(bucket) {
             self.slow += 1;
         }
         self.meet_threads(now_ns);

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::{
     lines::{Known, Printed, Shown, TracedPlace},
+    outlet::Outlet,
     picture::{Cost, Losses},
     symbols::{NamedHit, NamedStack},
 };
@@ -26,6 +27,9 @@ use crate::{
 
 /// Batches that may wait for a client; it misses those beyond, counted.
 const MAX_WAITING: usize = 64;
+
+/// Batches that wait for a client before they grow rather than get more, up to so many hits.
+const GROW_FROM: (usize, usize) = (MAX_WAITING / 2, MAX_BATCH / 2);
 
 /// Calls that may be open with what was read where they began; those beyond are counted as `too_many_open`.
 const MAX_ENTERED: usize = 65_536;
@@ -109,7 +113,7 @@ pub struct Around {
 }
 
 struct Watcher {
-    batches: mpsc::Sender<TraceBatch>,
+    batches: Outlet<TraceBatch>,
     seq: u64,
     places_sent: usize,
     frames_sent: HashSet<FrameId>,
@@ -396,7 +400,7 @@ impl Trace {
 
     /// Opens a stream.
     pub fn watch(&mut self) -> mpsc::Receiver<TraceBatch> {
-        let (batches, receiver) = mpsc::channel(MAX_WAITING);
+        let (batches, receiver) = Outlet::open(MAX_WAITING);
         self.watchers.push(Watcher {
             batches,
             seq: 0,
@@ -640,7 +644,10 @@ impl Trace {
         cost: Cost,
         ended: Option<&str>,
     ) {
-        if self.watchers.is_empty() {
+        let (waiting, hits) = GROW_FROM;
+        let is_behind = |watcher: &Watcher| watcher.batches.waiting() >= waiting;
+        let grows = ended.is_none() && self.hits.len() < hits;
+        if self.watchers.is_empty() || grows && self.watchers.iter().all(is_behind) {
             return;
         }
         let hits = Arc::new(std::mem::take(&mut self.hits));
@@ -683,7 +690,9 @@ impl Trace {
                 cost,
                 ended: ended.map(str::to_owned),
             };
-            if watcher.batches.try_send(batch).is_ok() {
+            if ended.is_some() {
+                watcher.batches.end(batch);
+            } else if watcher.batches.offer(batch) {
                 watcher.seq += 1;
                 watcher.places_sent = self.places.len();
                 watcher.frames_sent.extend(new);

@@ -20,6 +20,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::{
     fixture::{Fixture, small_scale},
+    places::Traced,
     service::{ROOT, Service},
 };
 
@@ -89,6 +90,25 @@ fn calls_are_counted_however_much_is_lost() {
     println!("{:?} {:?}", seen.lost, picture.lost);
     assert_eq!(super::service::ended(seen), 2 * calls);
     assert!(!picture.lost.is_empty(), "nothing was lost");
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn who_reads_a_trace_late_misses_neither_hits_nor_the_end() {
+    let service = Service::start();
+    let mut target = Fixture::start("calls", &["run", "1", "1000", "fn_push"].map(str::to_owned));
+    let late = Traced::start(&service, &target, "fn_push", &[]);
+    // The ring buffer is looked at more often than usual while sessions begin.
+    for _ in 0..8 {
+        let other = service.attach(target.pid(), "fn_push").unwrap();
+        let mut pictures = service.watch_latency(&other);
+        service.until(&mut pictures, |_| true);
+        service.end(&other);
+    }
+    target.run();
+    let (hits, last) = late.end(&service);
+    assert_eq!((hits.len(), last.reached), (1000, 1000));
     assert_eq!(target.finish().status, Some(0));
 }
 
