@@ -65,16 +65,20 @@ pub struct Settings {
     pub waits_offset: u32,
     /// Offset of `nivcsw` in `task_struct`: how often it had to make way.
     pub preemptions_offset: u32,
+    /// Offset of `rethooks.first` in `task_struct`: the kernel's functions whose return is awaited, innermost first. 0 where
+    /// the kernel does not keep them there.
+    pub rethooks_offset: u32,
 }
 
-assert_layout!(Settings, size 116,
+assert_layout!(Settings, size 120,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
     xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
     fs_base_offset at 52, pid_offset at 56, seed at 60, status_offset at 64,
     tgid_offset at 68, bio_size_offset at 72, bio_operation_offset at 76, brk_offset at 80, stack_offset at 84,
     bio_sector_offset at 88, bio_device_offset at 92, device_number_offset at 96,
-    bio_next_offset at 100, request_bio_offset at 104, waits_offset at 108, preemptions_offset at 112);
+    bio_next_offset at 100, request_bio_offset at 104, waits_offset at 108, preemptions_offset at 112,
+    rethooks_offset at 116);
 
 /// Where the kernel keeps what it is at on each CPU; 0 where that is not known.
 #[repr(C)]

@@ -238,6 +238,7 @@ pub static SETTINGS: Settings = Settings {
     request_bio_offset: 0,
     waits_offset: 0,
     preemptions_offset: 0,
+    rethooks_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -282,6 +283,7 @@ setting!(bio_next_offset);
 setting!(request_bio_offset);
 setting!(waits_offset);
 setting!(preemptions_offset);
+setting!(rethooks_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

@@ -92,8 +92,11 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         forget_departure(thread);
         return 0;
     }
-    let awaits_kernel = state & (record::state::UNINTERRUPTIBLE | record::state::STOPPED) == 0
+    // The kernel complains (`rethook_find_ret_addr`) of who walks the stack of another thread, which is runnable, through a
+    // function whose return is awaited.
+    let may_wait = state & (record::state::UNINTERRUPTIBLE | record::state::STOPPED) == 0
         || state & record::state::PREEMPTED != 0;
+    let awaits_kernel = may_wait && !task::awaits_kernel_return();
     let part = if awaits_kernel {
         WithKernel::No
     } else {

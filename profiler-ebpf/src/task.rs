@@ -63,6 +63,21 @@ pub fn departures() -> u64 {
     departures_of(unsafe { bpf_get_current_task_btf() }.cast())
 }
 
+/// Whether the return of one of the kernel's functions that the current thread is in is awaited, by whomever.
+#[inline(always)]
+pub fn awaits_kernel_return() -> bool {
+    let offset = maps::rethooks_offset();
+    if offset == 0 {
+        return false;
+    }
+    // SAFETY: the helper returns the current task; the offset as in `id_of`, of a pointer.
+    let first = unsafe {
+        let task: *const u8 = bpf_get_current_task_btf().cast();
+        task.add(offset as usize).cast::<u64>().read()
+    };
+    first != 0
+}
+
 /// What tells the current thread from all others while it lives: where its `task_struct` is.
 #[inline(always)]
 pub fn address() -> u64 {

@@ -109,6 +109,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         request_bio_offset,
         waits_offset,
         preemptions_offset,
+        rethooks_offset,
     } = Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -140,6 +141,8 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         request_bio_offset: btf.offset("request", "bio").unwrap_or(0),
         waits_offset: btf.offset("task_struct", "nvcsw")?,
         preemptions_offset: btf.offset("task_struct", "nivcsw")?,
+        // Kernels without return probes have none.
+        rethooks_offset: btf.offset("task_struct", "rethooks.first").unwrap_or(0),
     };
     Ok([
         sas_ss_sp_offset,
@@ -171,6 +174,7 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         request_bio_offset,
         waits_offset,
         preemptions_offset,
+        rethooks_offset,
     ])
 }
 
