@@ -203,6 +203,9 @@ pub fn run(kernels: &[String], suite: &Suite, limit: Duration) -> Result<Vec<Rep
         if report.failure.is_none() && report.counts.summaries == 0 {
             report.failure = Some("the program ended without a test summary".to_owned());
         }
+        if report.failure.is_none() && report.console.iter().any(|line| console::is_complaint(line)) {
+            report.failure = Some("the kernel complained of itself, see `cut here` above".to_owned());
+        }
         report
     });
     Ok(judged.inspect(|report| println!("{}", report.line())).collect())

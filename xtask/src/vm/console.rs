@@ -30,17 +30,34 @@ pub fn event(line: &str) -> Event {
             return Event::Broken(rest.to_owned());
         }
     }
-    if line.contains("Kernel panic - not syncing") {
+    if line.contains("Kernel panic - not syncing") || stuck_s(line).is_some_and(|s| s >= STUCK_S) {
         Event::Broken(line.to_owned())
     } else {
         Event::Text
     }
 }
 
-/// Whether a machine has met a breakpoint that nobody knows of. The kernel puts one where it rewrites itself for a moment;
-/// an emulator of several CPUs may go on with it when it is gone, as no processor does.
+/// Seconds for which a CPU has to be stuck in the kernel for the machine to be given up. The kernel tells of it from 20 on,
+/// which an emulated one may be where the host is busy.
+const STUCK_S: u64 = 60;
+
+/// For how long the kernel says that a CPU has been stuck in it.
+fn stuck_s(line: &str) -> Option<u64> {
+    let (_, stuck) = line.split_once("soft lockup - CPU#")?;
+    let (_, stuck) = stuck.split_once(" stuck for ")?;
+    stuck.split_once('s')?.0.parse().ok()
+}
+
+/// Whether a machine has met a breakpoint that nobody knows of, or cannot get past one. The kernel puts one where it rewrites
+/// itself for a moment; an emulator of several CPUs may go on with it when it is gone, as no processor does. A CPU that is
+/// stuck so is at an instruction that does nothing, of five bytes: the place that the kernel rewrites.
 pub fn is_stale(line: &str) -> bool {
-    line.contains("int3: 0000 [#")
+    line.contains("int3: 0000 [#") || line.contains("Code: ") && line.contains("<0f> 1f 44 00 00")
+}
+
+/// Whether the kernel complains of itself, with a warning or worse.
+pub fn is_complaint(line: &str) -> bool {
+    line.contains("[ cut here ]")
 }
 
 /// A console line without line ends, terminal sequences and other control characters.
@@ -73,12 +90,32 @@ mod tests {
         for line in [
             "test explain::a ... [  184.960243] Oops: int3: 0000 [#1] SMP NOPTI",
             "[   12.1] int3: 0000 [#1] PREEMPT SMP PTI",
+            "[  632.7] Code: 00 00 10 00 0f 85 ac 02 00 00 <0f> 1f 44 00 00 48 89 df e8 cd f9 3f 00 48",
         ] {
             assert!(is_stale(line), "{line}");
         }
         assert!(!is_stale(
             "[   12.1] Oops: general protection fault: 0000 [#1] SMP"
         ));
+        assert!(!is_stale(
+            "[   12.1] Code: 8b 47 18 85 c0 75 0c <0f> 0b 31 c9 0f 1f 44 00 00"
+        ));
+    }
+
+    #[test]
+    fn a_machine_that_is_stuck_is_given_up() {
+        let stuck =
+            |s: u64| format!("[  8.7] watchdog: BUG: soft lockup - CPU#1 stuck for {s}s! [tests:2212]");
+        assert_eq!(event(&stuck(26)), Event::Text);
+        assert_eq!(event(&stuck(78)), Event::Broken(stuck(78)));
+    }
+
+    #[test]
+    fn complaints_are_seen() {
+        assert!(is_complaint(
+            "test a ... [  184.960243] ------------[ cut here ]------------"
+        ));
+        assert!(!is_complaint("test a ... ok"));
     }
 
     #[test]

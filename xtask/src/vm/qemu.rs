@@ -54,7 +54,8 @@ pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Repo
         failure: None,
     };
     let start = Instant::now();
-    let append = format!("console=ttyS0 quiet panic=-1 {}", spec.append);
+    // Of what the kernel says, its complaints are shown: at level 5 with where they come from.
+    let append = format!("console=ttyS0 loglevel=5 panic=-1 {}", spec.append);
     let spawned = Command::new("qemu-system-x86_64")
         .args([
             "-accel",
