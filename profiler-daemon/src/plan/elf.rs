@@ -195,19 +195,34 @@ impl<'a> Elf<'a> {
             .flat_map(|kind| self.table(kind))
     }
 
-    fn table(&self, kind: elf::SectionType) -> impl Iterator<Item = RawSymbol> + use<'a> {
-        let section = self
-            .sections
+    /// Where the names of both tables' symbols are in the file.
+    pub fn string_tables(&self) -> impl Iterator<Item = Range<u64>> {
+        [elf::SHT_SYMTAB, elf::SHT_DYNSYM]
+            .into_iter()
+            .map(|kind| self.strings(self.symbol_table(kind)))
+    }
+
+    fn symbol_table(&self, kind: elf::SectionType) -> Option<&'a elf::SectionHeader64<LittleEndian>> {
+        self.sections
             .iter()
-            .find(|section| section.sh_type(LittleEndian) == kind);
-        let symbols: &'a [elf::Sym64<LittleEndian>] = section
-            .and_then(|section| section.data_as_array(LittleEndian, self.data).ok())
-            .unwrap_or_default();
-        let strings = section
+            .find(|section| section.sh_type(LittleEndian) == kind)
+    }
+
+    /// The names of a table of symbols, as far as the file has them.
+    fn strings(&self, symbols: Option<&'a elf::SectionHeader64<LittleEndian>>) -> Range<u64> {
+        let strings = symbols
             .and_then(|section| self.sections.section(section.link(LittleEndian)).ok())
             .and_then(|section| section.file_range(LittleEndian));
         let (start, length) = strings.unwrap_or_default();
-        let limit = start.saturating_add(length).min(self.data.len() as u64);
+        start..start.saturating_add(length).min(self.data.len() as u64)
+    }
+
+    fn table(&self, kind: elf::SectionType) -> impl Iterator<Item = RawSymbol> + use<'a> {
+        let section = self.symbol_table(kind);
+        let symbols: &'a [elf::Sym64<LittleEndian>] = section
+            .and_then(|section| section.data_as_array(LittleEndian, self.data).ok())
+            .unwrap_or_default();
+        let Range { start, end: limit } = self.strings(section);
         symbols.iter().skip(1).filter_map(move |symbol| {
             let name = start.checked_add(symbol.st_name(LittleEndian).into())?;
             (name < limit).then(|| RawSymbol {

@@ -373,8 +373,31 @@ impl<'a> Function<'a> {
 
 /// Names of a function's symbols as bytes, for matching without conversions.
 pub(super) fn raw_names<'a>(function: &Function<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    unread_names(function).map(|name| name.bytes())
+}
+
+/// The same, for who can tell by where a name is whether to read it.
+pub(super) fn unread_names<'a>(function: &Function<'a>) -> impl Iterator<Item = UnreadName<'a>> + use<'a> {
     let data = function.index.data();
-    function.symbols.iter().map(move |symbol| name_of(data, symbol))
+    let symbols = function.symbols.iter();
+    symbols.map(move |symbol| UnreadName { data, symbol })
+}
+
+/// A linkage name, not read yet.
+pub(super) struct UnreadName<'a> {
+    data: &'a [u8],
+    symbol: &'a Symbol,
+}
+
+impl<'a> UnreadName<'a> {
+    /// Where it is in the file.
+    pub fn range(&self) -> Range<u64> {
+        self.symbol.name..self.symbol.name.saturating_add(self.symbol.name_bytes.into())
+    }
+
+    pub fn bytes(&self) -> &'a [u8] {
+        name_of(self.data, self.symbol)
+    }
 }
 
 fn name_of<'a>(data: &'a [u8], symbol: &Symbol) -> &'a [u8] {

@@ -4,13 +4,17 @@
 //! template arguments and hash, as a whole or as the last components of the path. A pattern
 //! without `::` speaks of a function's own name, one with `::` of its path.
 
+mod mentions;
+
+use self::mentions::Mentions;
 use super::{
     demangle::{self, CloneKind},
-    functions::{Function, ModuleIndex, plain_linkage, raw_names},
+    elf::Elf,
+    functions::{Function, ModuleIndex, plain_linkage, unread_names},
     scope::Name,
 };
 use memchr::memmem::Finder;
-use std::{borrow::Cow, thread};
+use std::{borrow::Cow, ops::Range, thread};
 
 /// How well a name matches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -163,12 +167,26 @@ impl ModuleIndex {
     #[must_use]
     pub fn matching(&self, name: &Name) -> Vec<(usize, Match)> {
         let matcher = Matcher::new(name);
+        let mentions = matcher.needle.as_ref().and_then(|needle| self.mentions(needle));
         self.in_parallel(|at, function| {
-            raw_names(&function)
-                .filter_map(|name| matcher.matches(name))
+            unread_names(&function)
+                .filter(|name| {
+                    mentions
+                        .as_ref()
+                        .is_none_or(|mentions| mentions.are_in(&name.range()))
+                })
+                .filter_map(|name| matcher.matches(name.bytes()))
                 .max()
                 .map(|kind| (at, kind))
         })
+    }
+
+    /// Where the names of symbols contain a text; `None` where that has to be looked for in each.
+    fn mentions(&self, text: &Finder<'_>) -> Option<Mentions> {
+        let elf = Elf::parse(self.data()).ok()?;
+        let place =
+            |table: Range<u64>| Some(usize::try_from(table.start).ok()?..usize::try_from(table.end).ok()?);
+        Mentions::find(self.data(), elf.string_tables().filter_map(place), text)
     }
 
     /// The names nearest to one that matches nothing: how far they are and how they are shown. What begins with
