@@ -258,9 +258,7 @@ impl Owner {
         if !session.has_spans() {
             return Err(SessionError::new(
                 Reason::ArgumentInvalid,
-                format!(
-                    "session `{name}` has nothing to time: its scope ends with a function or a call, as in f or f@main.cc:1312"
-                ),
+                "the scope has nothing to time: it has to end with a function or a call, as in f or f@main.cc:1312",
             ));
         }
         session.renew(now_ns);
@@ -280,12 +278,12 @@ impl Owner {
             if session.is_of_line() {
                 return Err(SessionError::new(
                     Reason::ArgumentInvalid,
-                    format!("session `{name}` is of a line, which no sample lies in: trace it"),
+                    "the scope is of a line, which no sample lies in: trace it",
                 ));
             }
             request.check()?;
             if request.unique {
-                refuse_unknown(name, session.steps().iter().map(|step| &step.step), UNIQUE)?;
+                refuse_unknown(session.steps().iter().map(|step| &step.step), UNIQUE)?;
             }
             session.renew(now_ns);
             if let Some(event) = request.times.and_then(FlameTimes::event) {
@@ -317,16 +315,12 @@ impl Owner {
             if !session.has_calls() {
                 return Err(SessionError::new(
                     Reason::ArgumentInvalid,
-                    format!(
-                        "session `{name}` has no calls: its scope has no function and no call, as in f or f@main.cc:1312"
-                    ),
+                    "the scope has no calls: it needs a function or a call, as in f or f@main.cc:1312",
                 ));
             }
-                session.renew(now_ns);
+            session.renew(now_ns);
             // The first is due when there is something to show.
-            Ok(session
-                .spans_watchers
-                .add(wanted, interval_ns, now_ns + FIRST_NS))
+            Ok(session.spans_watchers.add(wanted, interval_ns, now_ns + FIRST_NS))
         });
         if watch.is_ok()
             && let (Some(running), Some(session)) = (&self.running, self.sessions.get_mut(name))
@@ -346,7 +340,7 @@ impl Owner {
     ) {
         let now_ns = monotonic_ns();
         let watch = self.session(caller, name).and_then(|session| {
-            refuse_unknown(name, session.steps().iter().map(|step| &step.step), WAITS)?;
+            refuse_unknown(session.steps().iter().map(|step| &step.step), WAITS)?;
             session.renew(now_ns);
             Ok(session.waits_watchers.add((), interval_ns, now_ns + FIRST_NS))
         });
@@ -368,7 +362,7 @@ impl Owner {
     ) {
         let now_ns = monotonic_ns();
         let watch = self.session(caller, name).and_then(|session| {
-            refuse_unknown(name, session.steps().iter().map(|step| &step.step), SYSCALLS)?;
+            refuse_unknown(session.steps().iter().map(|step| &step.step), SYSCALLS)?;
             session.renew(now_ns);
             let is_counted = session.watches_calls();
             let watch = session.syscalls_watchers.add(by, interval_ns, now_ns + FIRST_NS);
@@ -467,9 +461,7 @@ impl Owner {
         {
             return Err(SessionError::new(
                 Reason::ArgumentInvalid,
-                format!(
-                    "session `{name}` would count calls where they begin by what they return, which is not known then: leave the condition on it out"
-                ),
+                "the scope would count calls where they begin by what they return, which is not known then: leave the condition on it out",
             ));
         }
         session.renew(now_ns);
@@ -688,14 +680,14 @@ impl Owner {
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
         if session.watches_waits() {
-            refuse_unknown(name, prepared.steps.iter().map(|step| &step.step), WAITS)?;
+            refuse_unknown(prepared.steps.iter().map(|step| &step.step), WAITS)?;
         }
         if session.counts_unique() {
-            refuse_unknown(name, prepared.steps.iter().map(|step| &step.step), UNIQUE)?;
+            refuse_unknown(prepared.steps.iter().map(|step| &step.step), UNIQUE)?;
         }
         let counts_calls = session.watches_calls();
         if counts_calls {
-            refuse_unknown(name, prepared.steps.iter().map(|step| &step.step), SYSCALLS)?;
+            refuse_unknown(prepared.steps.iter().map(|step| &step.step), SYSCALLS)?;
         }
         running.calibrate(prepared.exit_methods());
         let now_ns = monotonic_ns();
@@ -1001,14 +993,10 @@ const SYSCALLS: Unknown = Unknown {
 
 /// Refuses scopes that something cannot be told of: calls by their duration or by what they return, and lines that no call is
 /// known to be around.
-fn refuse_unknown<'a>(
-    name: &str,
-    steps: impl Iterator<Item = &'a Step>,
-    unknown: Unknown,
-) -> Result<(), SessionError> {
+fn refuse_unknown<'a>(steps: impl Iterator<Item = &'a Step>, unknown: Unknown) -> Result<(), SessionError> {
     let steps: Vec<&Step> = steps.collect();
     let refuse = |why: &str| {
-        let message = format!("session `{name}` {why}");
+        let message = format!("the scope {why}");
         Err(SessionError::new(Reason::ArgumentInvalid, message))
     };
     if steps.iter().any(|step| !step.predicates.is_empty()) {

@@ -27,6 +27,10 @@ pub fn parse(text: &str) -> Result<Expression, ExpressionError> {
         Some(c) => Err(parser.error(match c {
             '(' => "functions cannot be called".into(),
             ')' => "this bracket was not opened".into(),
+            '-' if parser.rest() == "-" => {
+                "something is missing behind '-': a shell takes the '>' of '->' for itself, unless the expression is in quotes"
+                    .into()
+            }
             '+' | '-' | '/' | '%' | '&' | '|' | '<' | '>' | '=' | '!' => {
                 "an expression names one value; arithmetic and comparisons are not part of it".into()
             }

@@ -73,6 +73,7 @@ fn errors_point_at_the_character() {
     fails("a)", 1, "not opened");
     fails("f(x)", 1, "called");
     fails("a + b", 2, "arithmetic");
+    fails("a-", 1, "in quotes");
     fails("&a", 1, "addresses");
     fails("$eax", 1, "64 bits");
     fails("\"a", 0, "not closed");
