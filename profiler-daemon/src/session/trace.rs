@@ -1,7 +1,7 @@
 //! Hits and ended calls on their way to those who watch them, each once and in order.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     sync::Arc,
 };
 
@@ -28,8 +28,14 @@ use crate::{
 /// Batches that may wait for a client; it misses those beyond, counted.
 const MAX_WAITING: usize = 64;
 
-/// Batches that wait for a client before they grow rather than get more, up to so many hits.
-const GROW_FROM: (usize, usize) = (MAX_WAITING / 2, MAX_BATCH / 2);
+/// Hits that may wait for a client in those batches, if it is more than one.
+const MAX_WAITING_HITS: usize = 2 * MAX_BATCH;
+
+/// Batches that wait for a client before they grow rather than get more.
+const GROW_FROM: usize = MAX_WAITING / 2;
+
+/// Hits up to which they grow.
+const GROW_TO: usize = MAX_BATCH / MAX_WAITING;
 
 /// Calls that may be open with what was read where they began; those beyond are counted as `too_many_open`.
 const MAX_ENTERED: usize = 65_536;
@@ -114,6 +120,8 @@ pub struct Around {
 
 struct Watcher {
     batches: Outlet<TraceBatch>,
+    /// Hits in each of the batches that were handed over last; those that wait are among them.
+    sizes: VecDeque<usize>,
     seq: u64,
     places_sent: usize,
     frames_sent: HashSet<FrameId>,
@@ -121,6 +129,27 @@ struct Watcher {
     slow: u64,
     /// What had been counted at places of earlier scopes when it came.
     earlier: Totals,
+}
+
+impl Watcher {
+    /// Whether so much waits for it already that batches are to be few.
+    fn is_behind(&self) -> bool {
+        self.batches.waiting() >= GROW_FROM
+    }
+
+    /// Hands over a batch that is not the last; whether there was room.
+    fn offer(&mut self, batch: TraceBatch) -> bool {
+        let read = self.sizes.len().saturating_sub(self.batches.waiting());
+        self.sizes.drain(..read);
+        let waiting: usize = self.sizes.iter().sum();
+        let size = batch.hits.len();
+        let has_room = self.sizes.is_empty() || waiting + size <= MAX_WAITING_HITS;
+        let is_sent = has_room && self.batches.offer(batch);
+        if is_sent {
+            self.sizes.push_back(size);
+        }
+        is_sent
+    }
 }
 
 /// A call that began and was recorded.
@@ -308,6 +337,8 @@ pub struct Trace {
     /// Calls of which it is not known what they return, where a condition asks for it.
     calls_jumped: u64,
     watchers: Vec<Watcher>,
+    /// Hits of an earlier scope wait, which who comes later is not to be told.
+    is_edited: bool,
 }
 
 impl Trace {
@@ -389,6 +420,7 @@ impl Trace {
         self.calls_full = 0;
         self.calls_jumped = 0;
         self.batch_full = 0;
+        self.is_edited = true;
         if self.watchers.is_empty() {
             // Who comes later is told what the scope sees as it is then.
             let lines = self.lines.values().map(|line| line.place);
@@ -403,6 +435,7 @@ impl Trace {
         let (batches, receiver) = Outlet::open(MAX_WAITING);
         self.watchers.push(Watcher {
             batches,
+            sizes: VecDeque::new(),
             seq: 0,
             places_sent: 0,
             frames_sent: HashSet::new(),
@@ -644,12 +677,12 @@ impl Trace {
         cost: Cost,
         ended: Option<&str>,
     ) {
-        let (waiting, hits) = GROW_FROM;
-        let is_behind = |watcher: &Watcher| watcher.batches.waiting() >= waiting;
-        let grows = ended.is_none() && self.hits.len() < hits;
-        if self.watchers.is_empty() || grows && self.watchers.iter().all(is_behind) {
+        self.sweep();
+        let grows = ended.is_none() && self.hits.len() < GROW_TO && !self.is_edited;
+        if self.watchers.is_empty() || grows && self.watchers.iter().all(Watcher::is_behind) {
             return;
         }
+        self.is_edited = false;
         let hits = Arc::new(std::mem::take(&mut self.hits));
         let stacks = hits.iter().filter_map(|hit| hit.stack.as_deref());
         let used: BTreeSet<FrameId> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
@@ -662,6 +695,9 @@ impl Trace {
         };
         add(&mut totals.lost, [("join_open", around.waiting), ("open", open)]);
         for watcher in &mut self.watchers {
+            if hits.is_empty() && ended.is_none() && watcher.is_behind() {
+                continue;
+            }
             let places = self
                 .places
                 .get(watcher.places_sent..)
@@ -692,7 +728,7 @@ impl Trace {
             };
             if ended.is_some() {
                 watcher.batches.end(batch);
-            } else if watcher.batches.offer(batch) {
+            } else if watcher.offer(batch) {
                 watcher.seq += 1;
                 watcher.places_sent = self.places.len();
                 watcher.frames_sent.extend(new);

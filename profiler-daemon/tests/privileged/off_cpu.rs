@@ -58,7 +58,13 @@ impl Kind {
 /// Panics where something was lost that the kernel had told. Some kernels hide threads of their own, and so who comes after
 /// those.
 pub fn assert_seen(lost: &BTreeMap<&str, u64>) {
-    assert!(lost.keys().all(|reason| *reason == "off_cpu_unseen"), "{lost:?}");
+    let is_hidden = |reason: &&str| match *reason {
+        "off_cpu_unseen" => true,
+        // Taking stacks has a share of each thread's time; an emulated machine is slow at it.
+        "off_cpu_stack_skipped" => small_scale(),
+        _ => false,
+    };
+    assert!(lost.keys().all(is_hidden), "{lost:?}");
 }
 
 /// Lets it run to its end; what it says of its functions.
