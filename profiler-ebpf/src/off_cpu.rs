@@ -4,8 +4,8 @@
 //! stack is taken where the thread leaves, as its memory can be read there alone. The kernel's part stays as it is until the
 //! thread is back, and is taken then, from outside: that takes half as long as from inside of the scheduler, where the walk
 //! begins with our own programs. It leaves out what waits by calling the scheduler, which says the most where a thread
-//! waits uninterruptibly, for the kernel's own locks and for disks: there the kernel's part is taken first as well. The record
-//! is sent when its length is known.
+//! waits uninterruptibly, for the kernel's own locks and for disks: there the kernel's part is taken first as well. So it is
+//! in a function of the kernel whose return somebody awaits. The record is sent when its length is known.
 
 use core::{ffi::c_void, ptr};
 
@@ -309,6 +309,10 @@ pub fn look(output: *mut c_void, task: *mut c_void) {
     let Some(off) = (unsafe { OFF_CPU.get(&thread).copied() }) else {
         return;
     };
+    if task::departures_of(task) != off.departures {
+        // It runs, or has run: what it waited in is over.
+        return;
+    }
     let Some(scratch) = OFF_CPU_SCRATCH.get_ptr_mut(1) else {
         return;
     };
