@@ -65,6 +65,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// Whether the kernel complained of itself. It need not do so again.
+    pub fn complains(&self) -> bool {
+        self.console.iter().any(|line| console::is_complaint(line))
+    }
+
     /// The report in one line.
     pub fn line(&self) -> String {
         let Self {
@@ -203,8 +208,12 @@ pub fn run(kernels: &[String], suite: &Suite, limit: Duration) -> Result<Vec<Rep
         if report.failure.is_none() && report.counts.summaries == 0 {
             report.failure = Some("the program ended without a test summary".to_owned());
         }
-        if report.failure.is_none() && report.console.iter().any(|line| console::is_complaint(line)) {
-            report.failure = Some("the kernel complained of itself, see `cut here` above".to_owned());
+        if report.complains() {
+            let failure = report
+                .failure
+                .take()
+                .map_or_else(String::new, |failure| failure + "; ");
+            report.failure = Some(failure + "the kernel complained of itself");
         }
         report
     });

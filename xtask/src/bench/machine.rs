@@ -60,6 +60,8 @@ fn table_of(console: &[String]) -> String {
     let lines = console.iter().skip_while(|line| *line != BEGIN).skip(1);
     lines
         .take_while(|line| *line != END)
+        // What the kernel says comes in between.
+        .filter(|line| !line.starts_with('['))
         .fold(String::new(), |text, line| text + line + "\n")
 }
 
@@ -69,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_table_is_found_on_the_console() {
-        let console = ["noise", BEGIN, "| a |", "|---|", END, "noise"].map(str::to_owned);
+        let console = ["noise", BEGIN, "| a |", "[ 1.2] hrtimer", "|---|", END, "noise"].map(str::to_owned);
         assert_eq!(table_of(&console), "| a |\n|---|\n");
         assert_eq!(table_of(&[]), "");
     }

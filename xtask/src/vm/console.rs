@@ -57,7 +57,8 @@ pub fn is_stale(line: &str) -> bool {
 
 /// Whether the kernel complains of itself, with a warning or worse.
 pub fn is_complaint(line: &str) -> bool {
-    line.contains("[ cut here ]")
+    let is_worse = line.contains("Oops: ") || line.contains("BUG: ") && !line.contains("soft lockup");
+    (line.contains("[ cut here ]") || is_worse) && !is_stale(line)
 }
 
 /// A console line without line ends, terminal sequences and other control characters.
@@ -112,10 +113,21 @@ mod tests {
 
     #[test]
     fn complaints_are_seen() {
-        assert!(is_complaint(
-            "test a ... [  184.960243] ------------[ cut here ]------------"
-        ));
-        assert!(!is_complaint("test a ... ok"));
+        for line in [
+            "test a ... [  184.960243] ------------[ cut here ]------------",
+            "[   12.1] Oops: general protection fault: 0000 [#1] SMP",
+            "[   12.1] BUG: scheduling while atomic: tests/2212/0x00000002",
+        ] {
+            assert!(is_complaint(line), "{line}");
+        }
+        for line in [
+            "test a ... ok",
+            // Of a busy host, or of the emulator.
+            "[   12.1] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [tests:2212]",
+            "[   12.1] Oops: int3: 0000 [#1] SMP NOPTI",
+        ] {
+            assert!(!is_complaint(line), "{line}");
+        }
     }
 
     #[test]

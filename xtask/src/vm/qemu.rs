@@ -111,14 +111,8 @@ fn follow(lines: &Receiver<String>, start: Instant, limit: Duration, report: &mu
                 break;
             }
         };
-        println!(
-            "[{} {:.1} s] {line}",
-            report.kernel,
-            start.elapsed().as_secs_f64()
-        );
-        report.counts += libtest::count(&line);
         let event = console::event(&line);
-        report.console.push(line);
+        take_line(line, start, report);
         match event {
             Event::Text => {}
             Event::Running => report.boot = Some(start.elapsed()),
@@ -132,11 +126,35 @@ fn follow(lines: &Receiver<String>, start: Instant, limit: Duration, report: &mu
             }
             Event::Broken(why) => {
                 failure = Some(why);
+                follow_to_the_end(lines, start, report);
                 break;
             }
         }
     }
     report.failure = failure;
+}
+
+/// Reads what the kernel says of what has just ended the machine.
+fn follow_to_the_end(lines: &Receiver<String>, start: Instant, report: &mut Report) {
+    const MOST_LINES: usize = 64;
+    const PATIENCE: Duration = Duration::from_secs(1);
+    for _ in 0..MOST_LINES {
+        let Ok(line) = lines.recv_timeout(PATIENCE) else {
+            return;
+        };
+        take_line(line, start, report);
+    }
+}
+
+/// Passes a line on.
+fn take_line(line: String, start: Instant, report: &mut Report) {
+    println!(
+        "[{} {:.1} s] {line}",
+        report.kernel,
+        start.elapsed().as_secs_f64()
+    );
+    report.counts += libtest::count(&line);
+    report.console.push(line);
 }
 
 /// Console lines, read by a thread that ends with the console or with the receiver.
