@@ -74,7 +74,7 @@ mod tests {
             let end = file.len();
             file.extend_from_slice(b"abab");
             let finder = Finder::new(&text);
-            let found = Mentions::find(&file, [table..end].into_iter(), &finder).unwrap();
+            let found = Mentions::find(&file, std::iter::once(table..end), &finder).unwrap();
             for (name, skipped, cut) in cuts {
                 let name = name % names.len();
                 // The end of a name is another's, and a version is no part of it.
