@@ -99,7 +99,14 @@ pub fn span_entry_step(ctx: ProbeContext) -> u32 {
 /// A function is entered, or a call is made, at which values are looked at.
 #[uprobe]
 pub fn span_entry_look(ctx: ProbeContext) -> u32 {
-    hit::enter(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    hit::enter::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    0
+}
+
+/// As [`span_entry_look`], waiting for pages that are not in memory.
+#[uprobe(sleepable)]
+pub fn span_entry_look_paging(ctx: ProbeContext) -> u32 {
+    hit::enter::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     0
 }
 
@@ -153,15 +160,22 @@ pub fn span_ret_step(ctx: ProbeContext) -> u32 {
 /// A line is reached.
 #[uprobe]
 pub fn hit(ctx: ProbeContext) -> u32 {
-    hit::take(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    hit::take::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     0
 }
 
-/// As `hit`, and the instruction is done here rather than single-stepped.
-#[uprobe]
+/// As `hit`, waiting for pages that are not in memory.
+#[uprobe(sleepable)]
+pub fn hit_paging(ctx: ProbeContext) -> u32 {
+    hit::take::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    0
+}
+
+/// As `hit_paging`, and the instruction is done here rather than single-stepped.
+#[uprobe(sleepable)]
 pub fn hit_step(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
-    hit::take(ctx.as_ptr(), cookie);
+    hit::take::<true>(ctx.as_ptr(), cookie);
     step::run(Registers::new(ctx.as_ptr()), cookie);
     0
 }
