@@ -1,17 +1,15 @@
 //! A line is reached: what is required of its values, how many may be recorded, and the record.
 //!
 //! The working memory is the thread's own: a uprobe program can be preempted by another thread's on the same CPU.
-//!
-//! What is `PAGES_IN` is of programs that may wait: a page that is not in memory is brought in, as it is for the thread itself.
 
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::{
     bpf_ktime_get_ns, bpf_probe_read_kernel,
     generated::{
-        bpf_copy_from_user as copy_user_waiting, bpf_get_current_pid_tgid, bpf_get_current_task_btf,
-        bpf_loop, bpf_probe_read_kernel as copy_kernel, bpf_probe_read_kernel_str as copy_kernel_text,
-        bpf_probe_read_user as copy_user, bpf_probe_read_user_str as copy_user_text, bpf_ringbuf_output,
+        bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel as copy_kernel,
+        bpf_probe_read_kernel_str as copy_kernel_text, bpf_probe_read_user as copy_user,
+        bpf_probe_read_user_str as copy_user_text, bpf_ringbuf_output,
     },
 };
 use profiler_common::{
@@ -47,9 +45,6 @@ const OFFSETS: usize = 4096;
 /// Room for a record: what begins at the last offset fits. From Linux 7.0 task storage has no room for more than 8 KiB.
 const RECORD_BYTES: usize = OFFSETS + 512;
 
-/// Pages that are brought in for the values of one hit.
-const MAX_PAGES_IN: usize = 16;
-
 const _: () = assert!(size_of::<Reading>() <= 7 * 1024);
 
 const _: () = assert!(MAX_HIT_BYTES <= RECORD_BYTES);
@@ -75,9 +70,6 @@ pub struct Reading {
     has_stack: u32,
     /// Bytes of the record at a place of the kernel, which register 0 leads to; 0 elsewhere.
     record_bytes: u32,
-    /// Pages that were brought in for the values, and the address that the last one was for.
-    paged_in: u32,
-    last_fault: u64,
     thread_pointer: u64,
     registers: [u64; REGISTERS],
     state: State,
@@ -86,7 +78,7 @@ pub struct Reading {
 
 /// Counts a hit, and records it if it is to be recorded.
 #[inline(always)]
-pub fn take<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
+pub fn take(ctx: *mut c_void, cookie: Cookie) {
     let registers = Registers::new(ctx);
     let instruction_pointer = registers.instruction_pointer();
     let Some(probe) = span::slot_of(cookie.probe()) else {
@@ -120,14 +112,14 @@ pub fn take<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
         if (*slot).flags & HitSlot::RECORD == 0 && (*slot).required == 0 {
             open(probe, parent);
         } else {
-            look::<PAGES_IN>(ctx, slot, probe, parent, cookie);
+            look(ctx, slot, probe, parent, cookie);
         }
     }
 }
 
 /// Looks at values, and records the hit if it is to be recorded. A function of its own for its share of the stack.
 #[inline(never)]
-unsafe fn look<const PAGES_IN: bool>(
+unsafe fn look(
     ctx: *mut c_void,
     slot: *mut HitSlot,
     probe: *mut ProbeSlot,
@@ -142,12 +134,12 @@ unsafe fn look<const PAGES_IN: bool>(
             return;
         }
         begin(reading, Registers::new(ctx));
-        if !passes::<PAGES_IN>(reading, slot) {
+        if !passes(reading, slot) {
             return;
         }
         open(probe, parent);
         if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) && take_stack(ctx, reading, slot) {
-            write::<PAGES_IN>(reading, slot, probe, parent, cookie);
+            write(reading, slot, probe, parent, cookie);
         }
     }
 }
@@ -157,14 +149,14 @@ unsafe fn look<const PAGES_IN: bool>(
 /// # Safety
 /// Live map values, `reading` at the place.
 #[inline(always)]
-pub unsafe fn passes<const PAGES_IN: bool>(reading: *mut Reading, slot: *mut HitSlot) -> bool {
+pub unsafe fn passes(reading: *mut Reading, slot: *mut HitSlot) -> bool {
     // SAFETY: the caller's.
     unsafe {
         if (*slot).required == 0 {
             return true;
         }
         let end = (*slot).first_plan.wrapping_add((*slot).required);
-        read::<PAGES_IN>(reading, (*slot).first_plan, end, false);
+        read(reading, (*slot).first_plan, end, false);
         if (*reading).rejected == 0 {
             return true;
         }
@@ -213,7 +205,7 @@ pub unsafe fn may_record(slot: *mut HitSlot) -> bool {
 /// # Safety
 /// Live map values, `reading` at the place; `parent` may be null.
 #[inline(never)]
-pub unsafe fn write<const PAGES_IN: bool>(
+pub unsafe fn write(
     reading: *mut Reading,
     slot: *mut HitSlot,
     probe: *mut ProbeSlot,
@@ -236,7 +228,7 @@ pub unsafe fn write<const PAGES_IN: bool>(
         }
         if (*slot).values > 0 {
             let first = (*slot).first_plan.wrapping_add((*slot).required);
-            read::<PAGES_IN>(reading, first, first.wrapping_add((*slot).values), true);
+            read(reading, first, first.wrapping_add((*slot).values), true);
         }
         emit(reading, slot, cookie);
     }
@@ -244,7 +236,7 @@ pub unsafe fn write<const PAGES_IN: bool>(
 
 /// Opens a span if values are as is asked, and records what is to be known of it.
 #[inline(always)]
-pub fn enter<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
+pub fn enter(ctx: *mut c_void, cookie: Cookie) {
     let registers = Registers::new(ctx);
     let Some(probe) = span::slot_of(cookie.probe()) else {
         return;
@@ -265,12 +257,12 @@ pub fn enter<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
             atomic::add(&raw mut (*slot).disturbed, 1);
             return;
         }
-        if (*slot).required > 0 && !is_as_asked::<PAGES_IN>(ctx, slot) {
+        if (*slot).required > 0 && !is_as_asked(ctx, slot) {
             return;
         }
         open_span(ctx, cookie);
         if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) {
-            write_entry::<PAGES_IN>(ctx, slot, cookie);
+            write_entry(ctx, slot, cookie);
         }
     }
 }
@@ -285,7 +277,7 @@ fn open_span(ctx: *mut c_void, cookie: Cookie) {
 
 /// Whether all that is required of values holds.
 #[inline(never)]
-unsafe fn is_as_asked<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot) -> bool {
+unsafe fn is_as_asked(ctx: *mut c_void, slot: *mut HitSlot) -> bool {
     // SAFETY: live map values.
     unsafe {
         let reading = reading();
@@ -294,7 +286,7 @@ unsafe fn is_as_asked<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot
             return false;
         }
         begin(reading, Registers::new(ctx));
-        passes::<PAGES_IN>(reading, slot)
+        passes(reading, slot)
     }
 }
 
@@ -303,12 +295,7 @@ unsafe fn is_as_asked<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot
 /// # Safety
 /// Live map values, `reading` at the place.
 #[inline(always)]
-pub unsafe fn write_beginning<const PAGES_IN: bool>(
-    reading: *mut Reading,
-    slot: *mut HitSlot,
-    cookie: Cookie,
-    sequence: u32,
-) {
+pub unsafe fn write_beginning(reading: *mut Reading, slot: *mut HitSlot, cookie: Cookie, sequence: u32) {
     // SAFETY: the caller's.
     unsafe {
         let header = (&raw mut (*reading).record).cast::<HitHeader>();
@@ -316,7 +303,7 @@ pub unsafe fn write_beginning<const PAGES_IN: bool>(
         set!((*header).parent, u64::from(sequence));
         if (*slot).values > 0 {
             let first = (*slot).first_plan.wrapping_add((*slot).required);
-            read::<PAGES_IN>(reading, first, first.wrapping_add((*slot).values), true);
+            read(reading, first, first.wrapping_add((*slot).values), true);
         }
         emit(reading, slot, cookie);
     }
@@ -324,7 +311,7 @@ pub unsafe fn write_beginning<const PAGES_IN: bool>(
 
 /// Records the beginning of the span that has just been opened, and asks for its end.
 #[inline(never)]
-unsafe fn write_entry<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
+unsafe fn write_entry(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
     // SAFETY: live map values.
     unsafe {
         let reading = reading();
@@ -338,7 +325,7 @@ unsafe fn write_entry<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot
         }
         begin(reading, Registers::new(ctx));
         if take_stack(ctx, reading, slot) {
-            write_beginning::<PAGES_IN>(reading, slot, cookie, sequence);
+            write_beginning(reading, slot, cookie, sequence);
         }
     }
 }
@@ -367,7 +354,7 @@ pub unsafe fn follow(ctx: *mut c_void, span: *const OpenSpan) {
         set!((*header).parent, u64::from(sequence));
         let before = (*slot).required.wrapping_add((*slot).values);
         let first = (*slot).first_plan.wrapping_add(before);
-        read::<false>(reading, first, first.wrapping_add((*slot).followed), true);
+        read(reading, first, first.wrapping_add((*slot).followed), true);
         write_header(reading, probe, bpf_ktime_get_ns());
         send(reading);
     }
@@ -406,7 +393,7 @@ pub unsafe fn decide(ctx: *mut c_void, span: *const OpenSpan) -> u32 {
             .first_plan
             .wrapping_add(before)
             .wrapping_add((*slot).followed);
-        read::<false>(reading, first, first.wrapping_add((*slot).decided), false);
+        read(reading, first, first.wrapping_add((*slot).decided), false);
         let refused = (*reading).rejected != 0;
         if is_of_kernel {
             place::end(reading);
@@ -483,8 +470,6 @@ unsafe fn begin(reading: *mut Reading, registers: Registers) {
         set!((*reading).record_bytes, 0);
         set!((*reading).length, size_of::<HitHeader>() as u32);
         set!((*reading).values, 0);
-        set!((*reading).paged_in, 0);
-        set!((*reading).last_fault, 0);
     }
 }
 
@@ -506,7 +491,7 @@ pub unsafe fn begin_in_kernel(reading: *mut Reading, record: *mut c_void, bytes:
 
 /// Runs the plans from `first` up to `end`. A function of its own: the kernel may use 24 bytes of its stack for the loop.
 #[inline(never)]
-unsafe fn read<const PAGES_IN: bool>(reading: *mut Reading, first: u32, end: u32, recording: bool) {
+unsafe fn read(reading: *mut Reading, first: u32, end: u32, recording: bool) {
     // SAFETY: a live map value of this thread; the callback takes a `Cursor`, which outlives the call.
     unsafe {
         set!((*reading).plan, first);
@@ -515,10 +500,9 @@ unsafe fn read<const PAGES_IN: bool>(reading: *mut Reading, first: u32, end: u32
         set!((*reading).rejected, 0);
         restart(reading);
         let mut cursor = Cursor { reading };
-        let repeated = if PAGES_IN { MAX_PAGES_IN } else { 0 };
         bpf_loop(
-            (MAX_VALUES + repeated) as u32 * MAX_INSTRUCTIONS as u32,
-            read_one::<PAGES_IN> as *mut c_void,
+            (MAX_VALUES * MAX_INSTRUCTIONS) as u32,
+            read_one as *mut c_void,
             (&raw mut cursor).cast(),
             0,
         );
@@ -545,7 +529,7 @@ struct Cursor {
 }
 
 /// Does one instruction, and what comes after a plan's last.
-unsafe extern "C" fn read_one<const PAGES_IN: bool>(_index: u32, cursor: *mut c_void) -> i64 {
+unsafe extern "C" fn read_one(_index: u32, cursor: *mut c_void) -> i64 {
     // SAFETY: `read` passes a `Cursor` of a live map value of this thread.
     unsafe {
         let reading = (*cursor.cast::<Cursor>()).reading;
@@ -554,10 +538,6 @@ unsafe extern "C" fn read_one<const PAGES_IN: bool>(_index: u32, cursor: *mut c_
         }
         let outcome = read_instruction(reading);
         if outcome == Outcome::Running as u32 {
-            return 0;
-        }
-        if PAGES_IN && outcome == Outcome::Unreadable as u32 && page_in(reading) {
-            restart(reading);
             return 0;
         }
         if (*reading).recording == 0 {
@@ -573,28 +553,6 @@ unsafe extern "C" fn read_one<const PAGES_IN: bool>(_index: u32, cursor: *mut c_
         restart(reading);
     }
     0
-}
-
-/// Has the kernel bring in the page that could not be read, which the thread waits for; whether it is worth another try.
-#[inline(always)]
-unsafe fn page_in(reading: *mut Reading) -> bool {
-    // SAFETY: a live map value of this thread; the helper checks the address, and the byte outlives the call.
-    unsafe {
-        if (*reading).paged_in as usize >= MAX_PAGES_IN {
-            return false;
-        }
-        set!((*reading).paged_in, (*reading).paged_in.wrapping_add(1));
-        let fault = (*reading).state.fault;
-        // What begins in a page that is there goes on in the next one.
-        let at = if fault == (*reading).last_fault {
-            (fault | u64::from(PAGE_MASK)).wrapping_add(1)
-        } else {
-            fault
-        };
-        set!((*reading).last_fault, fault);
-        let mut byte = 0_u8;
-        copy_user_waiting((&raw mut byte).cast(), 1, at as *const c_void) == 0
-    }
 }
 
 /// Does the next instruction of the plan at hand; an [`Outcome`]. A global function: the verifier looks at it once.

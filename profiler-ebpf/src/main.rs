@@ -99,14 +99,7 @@ pub fn span_entry_step(ctx: ProbeContext) -> u32 {
 /// A function is entered, or a call is made, at which values are looked at.
 #[uprobe]
 pub fn span_entry_look(ctx: ProbeContext) -> u32 {
-    hit::enter::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
-    0
-}
-
-/// As [`span_entry_look`], waiting for pages that are not in memory.
-#[uprobe(sleepable)]
-pub fn span_entry_look_paging(ctx: ProbeContext) -> u32 {
-    hit::enter::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    hit::enter(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     0
 }
 
@@ -160,22 +153,15 @@ pub fn span_ret_step(ctx: ProbeContext) -> u32 {
 /// A line is reached.
 #[uprobe]
 pub fn hit(ctx: ProbeContext) -> u32 {
-    hit::take::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    hit::take(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     0
 }
 
-/// As `hit`, waiting for pages that are not in memory.
-#[uprobe(sleepable)]
-pub fn hit_paging(ctx: ProbeContext) -> u32 {
-    hit::take::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
-    0
-}
-
-/// As `hit_paging`, and the instruction is done here rather than single-stepped.
-#[uprobe(sleepable)]
+/// As `hit`, and the instruction is done here rather than single-stepped.
+#[uprobe]
 pub fn hit_step(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
-    hit::take::<true>(ctx.as_ptr(), cookie);
+    hit::take(ctx.as_ptr(), cookie);
     step::run(Registers::new(ctx.as_ptr()), cookie);
     0
 }

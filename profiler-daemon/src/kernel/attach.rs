@@ -18,7 +18,7 @@ use super::{
     AttachKind, Engine, KernelError, allocations,
     events::EventLink,
     gates::Gates,
-    hits::{HIT, HIT_PAGING, LookSpec},
+    hits::LookSpec,
     kernel_functions::{FunctionLinks, KernelFunction, Seen},
     perf::{self, PerfLinks},
     watched_calls::Call,
@@ -153,7 +153,6 @@ pub(super) enum Links {
 pub(super) const ENTRY: &str = "span_entry";
 pub(super) const ENTRY_STEP: &str = "span_entry_step";
 pub(super) const ENTRY_LOOK: &str = "span_entry_look";
-pub(super) const ENTRY_LOOK_PAGING: &str = "span_entry_look_paging";
 pub(super) const RETURN: &str = "span_return";
 pub(super) const RET: &str = "span_ret";
 pub(super) const RET_STEP: &str = "span_ret_step";
@@ -187,22 +186,6 @@ impl Engine {
         self.attach_all_or_none((pid, file), |engine, attachment| {
             engine.attach_all_ends(pid, file, specs, attachment)
         })
-    }
-
-    /// What reads values at lines. Multi links came later than programs that may wait for pages.
-    pub(super) fn hit_program(&self) -> &'static str {
-        match self.ability.attach {
-            AttachKind::Multi => HIT_PAGING,
-            AttachKind::Perf => HIT,
-        }
-    }
-
-    /// What reads values where spans begin.
-    pub(super) fn entry_look_program(&self) -> &'static str {
-        match self.ability.attach {
-            AttachKind::Multi => ENTRY_LOOK_PAGING,
-            AttachKind::Perf => ENTRY_LOOK,
-        }
     }
 
     /// Attaches what sees spans begin. Of the programs at one instruction, the kernel runs the one first that was attached
@@ -379,7 +362,7 @@ impl Engine {
         attachment.entries = vec![
             (ENTRY, entries),
             (ENTRY_STEP, entries_step),
-            (self.entry_look_program(), entries_look),
+            (ENTRY_LOOK, entries_look),
         ];
         attachment.entries.retain(|(_, sites)| !sites.is_empty());
         Ok(())

@@ -31,7 +31,6 @@ mod many;
 mod memory;
 mod off_cpu;
 mod outcomes;
-mod paged;
 mod paths;
 mod percentiles;
 mod places;
