@@ -35,7 +35,7 @@ const MAX_WAITING_HITS: usize = 2 * MAX_BATCH;
 const GROW_FROM: usize = MAX_WAITING / 2;
 
 /// Hits up to which they grow.
-const GROW_TO: usize = MAX_BATCH / MAX_WAITING;
+const GROW_TO: usize = MAX_WAITING_HITS / (MAX_WAITING - GROW_FROM);
 
 /// Calls that may be open with what was read where they began; those beyond are counted as `too_many_open`.
 const MAX_ENTERED: usize = 65_536;
@@ -122,6 +122,8 @@ struct Watcher {
     batches: Outlet<TraceBatch>,
     /// Hits in each of the batches that were handed over last; those that wait are among them.
     sizes: VecDeque<usize>,
+    /// The first of the hits that are handed over next, so many, are not for it.
+    skips: usize,
     seq: u64,
     places_sent: usize,
     frames_sent: HashSet<FrameId>,
@@ -337,8 +339,8 @@ pub struct Trace {
     /// Calls of which it is not known what they return, where a condition asks for it.
     calls_jumped: u64,
     watchers: Vec<Watcher>,
-    /// Hits of an earlier scope wait, which who comes later is not to be told.
-    is_edited: bool,
+    /// The first of the hits, so many, are of an earlier scope, which who comes later is not told.
+    of_earlier: usize,
 }
 
 impl Trace {
@@ -420,8 +422,9 @@ impl Trace {
         self.calls_full = 0;
         self.calls_jumped = 0;
         self.batch_full = 0;
-        self.is_edited = true;
+        self.of_earlier = self.hits.len();
         if self.watchers.is_empty() {
+            self.of_earlier = 0;
             // Who comes later is told what the scope sees as it is then.
             let lines = self.lines.values().map(|line| line.place);
             let places: HashSet<u32> = lines.chain(self.calls.values().map(|call| call.place)).collect();
@@ -436,6 +439,7 @@ impl Trace {
         self.watchers.push(Watcher {
             batches,
             sizes: VecDeque::new(),
+            skips: self.of_earlier,
             seq: 0,
             places_sent: 0,
             frames_sent: HashSet::new(),
@@ -678,13 +682,13 @@ impl Trace {
         ended: Option<&str>,
     ) {
         self.sweep();
-        let grows = ended.is_none() && self.hits.len() < GROW_TO && !self.is_edited;
+        let grows = ended.is_none() && self.hits.len() < GROW_TO;
         if self.watchers.is_empty() || grows && self.watchers.iter().all(Watcher::is_behind) {
             return;
         }
-        self.is_edited = false;
-        let hits = Arc::new(std::mem::take(&mut self.hits));
-        let stacks = hits.iter().filter_map(|hit| hit.stack.as_deref());
+        let all_hits = Arc::new(std::mem::take(&mut self.hits));
+        self.of_earlier = 0;
+        let stacks = all_hits.iter().filter_map(|hit| hit.stack.as_deref());
         let used: BTreeSet<FrameId> = stacks.flat_map(|stack| stack.frames.iter().copied()).collect();
         let mut totals = self.counted(engine, around, |_| true);
         // They come and go.
@@ -695,6 +699,10 @@ impl Trace {
         };
         add(&mut totals.lost, [("join_open", around.waiting), ("open", open)]);
         for watcher in &mut self.watchers {
+            let hits = match std::mem::take(&mut watcher.skips) {
+                0 => Arc::clone(&all_hits),
+                skips => Arc::new(all_hits.get(skips..).unwrap_or_default().to_vec()),
+            };
             if hits.is_empty() && ended.is_none() && watcher.is_behind() {
                 continue;
             }
@@ -714,11 +722,12 @@ impl Trace {
             if watcher.slow > 0 {
                 lost.insert("slow_client", watcher.slow);
             }
+            let size = hits.len();
             let batch = TraceBatch {
                 seq: watcher.seq,
                 places,
                 frames: new.iter().filter_map(frame).collect(),
-                hits: Arc::clone(&hits),
+                hits,
                 reached,
                 rejected,
                 lost,
@@ -733,7 +742,7 @@ impl Trace {
                 watcher.places_sent = self.places.len();
                 watcher.frames_sent.extend(new);
             } else {
-                watcher.slow += hits.len() as u64;
+                watcher.slow += size as u64;
             }
         }
     }
