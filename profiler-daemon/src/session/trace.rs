@@ -1,7 +1,9 @@
 //! Hits and ended calls on their way to those who watch them, each once and in order.
 
+mod batches;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -12,9 +14,9 @@ use profiler_common::{
 };
 use tokio::sync::mpsc;
 
+use self::batches::{Batches, GROW_TO};
 use super::{
     lines::{Known, Printed, Shown, TracedPlace},
-    outlet::Outlet,
     picture::{Cost, Losses},
     symbols::{NamedHit, NamedStack},
 };
@@ -24,18 +26,6 @@ use crate::{
     plan::values::{self, Reading, Refusal},
     symbolize::{Frame, FrameId},
 };
-
-/// Batches that may wait for a client; it misses those beyond, counted.
-const MAX_WAITING: usize = 64;
-
-/// Hits that may wait for a client in those batches, if it is more than one.
-const MAX_WAITING_HITS: usize = 2 * MAX_BATCH;
-
-/// Batches that wait for a client before they grow rather than get more.
-const GROW_FROM: usize = MAX_WAITING / 2;
-
-/// Hits up to which they grow.
-const GROW_TO: usize = MAX_WAITING_HITS / (MAX_WAITING - GROW_FROM);
 
 /// Calls that may be open with what was read where they began; those beyond are counted as `too_many_open`.
 const MAX_ENTERED: usize = 65_536;
@@ -119,9 +109,7 @@ pub struct Around {
 }
 
 struct Watcher {
-    batches: Outlet<TraceBatch>,
-    /// Hits in each of the batches that were handed over last; those that wait are among them.
-    sizes: VecDeque<usize>,
+    batches: Batches,
     /// The first of the hits that are handed over next, so many, are not for it.
     skips: usize,
     seq: u64,
@@ -131,27 +119,6 @@ struct Watcher {
     slow: u64,
     /// What had been counted at places of earlier scopes when it came.
     earlier: Totals,
-}
-
-impl Watcher {
-    /// Whether so much waits for it already that batches are to be few.
-    fn is_behind(&self) -> bool {
-        self.batches.waiting() >= GROW_FROM
-    }
-
-    /// Hands over a batch that is not the last; whether there was room.
-    fn offer(&mut self, batch: TraceBatch) -> bool {
-        let read = self.sizes.len().saturating_sub(self.batches.waiting());
-        self.sizes.drain(..read);
-        let waiting: usize = self.sizes.iter().sum();
-        let size = batch.hits.len();
-        let has_room = self.sizes.is_empty() || waiting + size <= MAX_WAITING_HITS;
-        let is_sent = has_room && self.batches.offer(batch);
-        if is_sent {
-            self.sizes.push_back(size);
-        }
-        is_sent
-    }
 }
 
 /// A call that began and was recorded.
@@ -435,10 +402,9 @@ impl Trace {
 
     /// Opens a stream.
     pub fn watch(&mut self) -> mpsc::Receiver<TraceBatch> {
-        let (batches, receiver) = Outlet::open(MAX_WAITING);
+        let (batches, receiver) = Batches::open();
         self.watchers.push(Watcher {
             batches,
-            sizes: VecDeque::new(),
             skips: self.of_earlier,
             seq: 0,
             places_sent: 0,
@@ -683,7 +649,9 @@ impl Trace {
     ) {
         self.sweep();
         let grows = ended.is_none() && self.hits.len() < GROW_TO;
-        if self.watchers.is_empty() || grows && self.watchers.iter().all(Watcher::is_behind) {
+        if self.watchers.is_empty()
+            || grows && self.watchers.iter().all(|watcher| watcher.batches.are_behind())
+        {
             return;
         }
         let all_hits = Arc::new(std::mem::take(&mut self.hits));
@@ -703,7 +671,7 @@ impl Trace {
                 0 => Arc::clone(&all_hits),
                 skips => Arc::new(all_hits.get(skips..).unwrap_or_default().to_vec()),
             };
-            if hits.is_empty() && ended.is_none() && watcher.is_behind() {
+            if hits.is_empty() && ended.is_none() && watcher.batches.are_behind() {
                 continue;
             }
             let places = self
@@ -737,7 +705,7 @@ impl Trace {
             };
             if ended.is_some() {
                 watcher.batches.end(batch);
-            } else if watcher.offer(batch) {
+            } else if watcher.batches.offer(batch) {
                 watcher.seq += 1;
                 watcher.places_sent = self.places.len();
                 watcher.frames_sent.extend(new);
