@@ -100,4 +100,6 @@ pub enum Outcome {
     Unreadable = 4,
     /// The caller would be the frame itself, or the frame pointer makes no sense.
     Stuck = 5,
+    /// The frame is about to be left for another than its caller, and what led to that one is overwritten.
+    Overwritten = 6,
 }

@@ -21,6 +21,8 @@ pub enum Cfa {
     LinkageTable = 4,
     /// The kernel's signal frame: every register is in the context that lies on the stack.
     Signal = 5,
+    /// What its unwind information tells of was overwritten by the code itself: nothing is to be guessed either.
+    Overwritten = 6,
 }
 
 /// Where a register's value in the caller is. Numbers are the wire format.
@@ -85,6 +87,8 @@ impl Rule {
     pub const UNSUPPORTED: Self = Self::bare(Cfa::Unsupported);
     /// The kernel's signal frame.
     pub const SIGNAL: Self = Self::bare(Cfa::Signal);
+    /// A frame that is about to be left for another than its caller.
+    pub const OVERWRITTEN: Self = Self::bare(Cfa::Overwritten);
     /// A frame without a caller.
     pub const ROOT: Self = Self {
         return_address: Saved::Lost as u8,
@@ -120,6 +124,22 @@ impl Rule {
             rbx_offset: 0,
             extra: 0,
         }
+    }
+
+    /// The rule of a frame whose saved registers are overwritten, and whose return address is also to be had at an offset
+    /// from `rbp`; `None` where the CFA comes from another register, or a rule cannot say so.
+    #[must_use]
+    pub fn without_saved(&self, return_address: i64) -> Option<Self> {
+        let from_cfa = return_address.checked_sub(self.cfa_offset.into())?;
+        let by_rbp = self.cfa == Cfa::Register as u8 && self.cfa_register == RBP;
+        by_rbp.then_some(Self {
+            return_address: Saved::AtCfa as u8,
+            saved: Saved::Lost as u8 | (Saved::Lost as u8) << 4,
+            rbp_offset: 0,
+            rbx_offset: 0,
+            extra: i16::try_from(from_cfa).ok()?,
+            ..*self
+        })
     }
 
     /// Whether it is like nearly all rules of functions that make calls: a CFA from the stack or frame pointer, the

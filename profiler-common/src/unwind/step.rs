@@ -117,12 +117,14 @@ pub fn find_cfa(
 ) -> Result<u64, Outcome> {
     const NONE: u8 = Cfa::None as u8;
     const UNSUPPORTED: u8 = Cfa::Unsupported as u8;
+    const OVERWRITTEN: u8 = Cfa::Overwritten as u8;
     const LINKAGE_TABLE: u8 = Cfa::LinkageTable as u8;
     const DEREFERENCE: u8 = Cfa::Dereference as u8;
 
     match rule.cfa {
         NONE => return Err(Outcome::NoRule),
         UNSUPPORTED => return Err(Outcome::Unsupported),
+        OVERWRITTEN => return Err(Outcome::Overwritten),
         _ => {}
     }
     if rule.return_address == Saved::Lost as u8 {

@@ -1,12 +1,12 @@
 //! Every entry's rows, in work that is bounded by the section's size.
 
-use super::{elf::Text, rule_set::RuleSet, table::BuildError, translate::translate};
+use super::{eh_return, elf::Text, rule_set::RuleSet, table::BuildError, translate::translate};
 use gimli::{
     BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, FrameDescriptionEntry, LittleEndian,
     PartialFrameDescriptionEntry, Register, UnwindContext, UnwindOffset, UnwindSection,
 };
 use profiler_common::unwind::{Rule, register::RIP};
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 /// How section bytes are read.
 pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -145,7 +145,9 @@ where
             return Ok(());
         }
         let first_row = self.out.rows.len();
-        self.rows(&fde, start, end)?;
+        if let Some(exit) = self.rows(&fde, start, end)? {
+            self.lose_overwritten(text, first_row, start..end, exit)?;
+        }
         if self.out.rows.len() > MAX_ROWS {
             return Err(BuildError::TooManyRows);
         }
@@ -163,25 +165,29 @@ where
         Ok(())
     }
 
-    /// Appends the entry's rows from `start` on, at least one.
+    /// Appends the entry's rows from `start` on, at least one. What it returns is where it leaves to a handler, if it does.
     fn rows(
         &mut self,
         fde: &FrameDescriptionEntry<Slice<'a>>,
         start: u32,
         end: u32,
-    ) -> Result<(), BuildError> {
+    ) -> Result<Option<u32>, BuildError> {
         let signal = fde.is_signal_trampoline();
         let usual = fde.cie().return_address_register() == Register(RIP.into());
         let base = self.base;
         let first = self.out.rows.len();
         // Up to where the rows that could be read reach.
         let mut covered = start;
+        let mut exit = None;
         if let Ok(mut table) = fde.rows(self.section, self.bases, &mut self.context) {
             while let Ok(Some(row)) = table.next_row() {
                 let to = row.end_address().saturating_sub(base).min(end.into());
                 let Ok(to) = u32::try_from(to) else { break };
                 if to <= covered {
                     continue;
+                }
+                if eh_return::is_exit(row) {
+                    exit.get_or_insert(covered);
                 }
                 let rule = if usual {
                     translate(self.section, row, signal)
@@ -204,6 +210,46 @@ where
         }
         if covered < end {
             self.out.rows.push((covered, Rule::UNSUPPORTED_INDEX));
+        }
+        Ok(exit)
+    }
+
+    /// Takes out of an entry's rows, those from `first_row` on, what its function overwrites before it leaves to a handler
+    /// at `exit`.
+    fn lose_overwritten(
+        &mut self,
+        text: &Text<'_>,
+        first_row: usize,
+        entry: Range<u32>,
+        exit: u32,
+    ) -> Result<(), BuildError> {
+        self.spend(u64::from(exit - entry.start))?;
+        let address = |offset: u32| self.base + u64::from(offset);
+        let Some(leaving) = eh_return::leaving(text, address(entry.start), address(exit)) else {
+            return Ok(());
+        };
+        let offset = |address: u64| u32::try_from(address - self.base).unwrap_or(u32::MAX);
+        let (from, end) = (offset(leaving.overwritten.start), offset(leaving.end));
+        let jump = offset(leaving.overwritten.end);
+        let none = self.rules.intern(Rule::OVERWRITTEN);
+        let rows = self.out.rows.split_off(first_row);
+        for (index, (start, rule)) in rows.iter().enumerate() {
+            let next = rows.get(index + 1).map_or(entry.end, |next| next.0);
+            let known = self.rules.rules().get(usize::from(*rule));
+            let kept = known.and_then(|rule| rule.without_saved(leaving.return_address?));
+            let kept = kept.map_or(none, |rule| self.rules.intern(rule));
+            let parts = [
+                (*start, from, *rule),
+                (from, jump, kept),
+                (jump, end, none),
+                (end, next, *rule),
+            ];
+            for (from, to, rule) in parts {
+                let (from, to) = (from.max(*start), to.min(next));
+                if from < to {
+                    self.out.rows.push((from, rule));
+                }
+            }
         }
         Ok(())
     }

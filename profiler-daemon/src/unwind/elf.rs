@@ -45,6 +45,16 @@ pub(super) struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
+    /// One segment's.
+    #[cfg(test)]
+    pub fn of(start: u64, bytes: &'a [u8]) -> Self {
+        Self {
+            segments: vec![(start, bytes)],
+            start,
+            end: start + bytes.len() as u64,
+        }
+    }
+
     /// The bytes from `start` to `end`, where they lie in one segment.
     pub fn bytes(&self, start: u64, end: u64) -> Option<&'a [u8]> {
         self.segments.iter().find_map(|(address, bytes)| {

@@ -6,6 +6,7 @@
 //! | `entry.rs` | the code that a process begins with |
 //! | `collect.rs` | every entry's rows, in bounded work |
 //! | `translate.rs` | one row of gimli's as a [`Rule`](profiler_common::unwind::Rule) |
+//! | `eh_return.rs` | functions that leave to an exception's handler, and what they overwrite before |
 //! | `expression.rs` | the shapes of DWARF expressions that rules can say |
 //! | `flatten.rs` | entries put in order: overlaps, gaps, padding |
 //! | `padding.rs` | whether bytes between functions are padding |
@@ -24,9 +25,9 @@
 //! mappings, then [`Store::release`]; records of what [`Store::evict`] names are zeroed.
 
 mod collect;
+mod eh_return;
 mod elf;
 mod entry;
-
 mod expression;
 mod flatten;
 mod image;

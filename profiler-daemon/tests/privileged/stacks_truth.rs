@@ -189,11 +189,6 @@ impl Sampled {
         !self.right
     }
 
-    /// Whether a function of another file's is innermost, right below one of the fixture's.
-    pub fn ends_outside(&self, below: &str) -> bool {
-        self.words.ends_with(&[below.to_owned(), OTHERS.to_owned()])
-    }
-
     /// Whether something of it is not known.
     pub fn is_vague(&self) -> bool {
         !self.complete || self.has(NAMELESS)

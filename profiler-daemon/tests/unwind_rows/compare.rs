@@ -242,7 +242,7 @@ impl File<'_> {
             Outcome::Continue => Ours::Caller(frame),
             Outcome::Root => Ours::Root,
             Outcome::NoRule => Ours::None,
-            Outcome::Unsupported => Ours::Unsupported,
+            Outcome::Unsupported | Outcome::Overwritten => Ours::Unsupported,
             outcome => panic!("{outcome:?} by {rule:?}"),
         }
     }
@@ -256,6 +256,13 @@ impl File<'_> {
             }
             (Ours::Root, None) => return,
             (Ours::Caller(frame), Some(ip)) if frame.ip == ip && Some(frame.sp) == expected.sp => frame,
+            // Overwritten by the code itself, which gimli cannot know.
+            (Ours::Caller(frame), Some(_))
+                if [frame.rbp_at, frame.rbx_at] == [Frame::LOST; 2] && Some(frame.sp) == expected.sp =>
+            {
+                tally.unsupported += 1;
+                return;
+            }
             (Ours::None, _) => return self.wrong(address, "has no rule", tally),
             (Ours::Root, Some(_)) => return self.wrong(address, "is no root", tally),
             (Ours::Caller(_), None) => return self.wrong(address, "is a root", tally),

@@ -54,9 +54,6 @@ struct Tally {
     guessed: u64,
     /// Beyond a guess by frame pointer, which says of itself that it is one, not the truth.
     guessed_wrong: BTreeMap<String, u64>,
-    /// Return addresses that the program has overwritten, or put there, to arrive where an exception is caught.
-    overwritten: u64,
-
     frames: u64,
     deepest: usize,
     signals: u64,
@@ -138,7 +135,7 @@ fn run(compiler: &str, source: &str, flags: &[&str], complete_share: f64) {
         }
         handles_signals = true;
         tally.signals += 1;
-        let interrupted = shadow.interrupted(&tracee);
+        let interrupted = tracee.registers.rip;
         assert!(matches!(tracee.step(Some(signal)), Stop::Stepped));
         shadow.signal(interrupted, &tracee);
     }
@@ -178,8 +175,6 @@ fn check(tracee: &Tracee, tables: &mut Tables, shadow: &Shadow, tally: &mut Tall
             .guessed_wrong
             .entry(format!("{}, in a signal handler: {signals}", place()))
             .or_default() += 1;
-    } else if shadow.is_overwritten(tracee) {
-        tally.overwritten += 1;
     } else {
         let frame = stack
             .ips
@@ -203,7 +198,7 @@ fn report(tally: &Tally, complete_share: f64) {
     let share = tally.complete as f64 / tally.stacks as f64;
     println!(
         "{} instructions, {} stacks of {} frames, deepest {}, {} signals: {:.4}% complete ({} with a guess), \
-         {} incomplete, {} guessed wrong, {} overwritten, {} wrong",
+         {} incomplete, {} guessed wrong, {} wrong",
         tally.instructions,
         tally.stacks,
         tally.frames,
@@ -213,7 +208,6 @@ fn report(tally: &Tally, complete_share: f64) {
         tally.guessed,
         tally.incomplete.values().sum::<u64>(),
         tally.guessed_wrong.values().sum::<u64>(),
-        tally.overwritten,
         tally.wrong.values().sum::<u64>(),
     );
     for (what, places) in [

@@ -25,16 +25,8 @@ pub enum Instruction {
 enum Entry {
     /// The return address, and where it lies.
     Call { slot: u64, ip: u64 },
-    /// A handler runs. The stack before it may be another.
-    Signal(Interrupted),
-}
-
-/// Where a handler interrupts.
-#[derive(Clone, Copy)]
-pub struct Interrupted {
-    ip: u64,
-    /// See [`Shadow::is_overwritten`].
-    overwritten: bool,
+    /// A handler runs, and what it interrupts goes on here. The stack before it may be another.
+    Signal(u64),
 }
 
 #[derive(Default)]
@@ -48,26 +40,9 @@ impl Shadow {
     pub fn stack(&self, ip: u64) -> Vec<u64> {
         let callers = self.entries.iter().rev().map(|entry| match entry {
             Entry::Call { ip, .. } => ip - 1,
-            Entry::Signal(interrupted) => interrupted.ip,
+            Entry::Signal(ip) => *ip,
         });
         std::iter::once(ip).chain(callers).collect()
-    }
-
-    /// Whether a return address is not any more what the call made it, here or where a handler interrupts.
-    pub fn is_overwritten(&self, tracee: &Tracee) -> bool {
-        let moved = |entry: &Entry| match entry {
-            Entry::Call { slot, ip } => tracee.read(*slot) != Some(*ip),
-            Entry::Signal(interrupted) => interrupted.overwritten,
-        };
-        // The last steps of arriving: a return to what no call has left there, or the same in two instructions.
-        let next = self.decoded.get(&tracee.registers.rip);
-        let called =
-            matches!(self.entries.last(), Some(Entry::Call { slot, .. }) if *slot == tracee.registers.rsp);
-        match next {
-            Some(Instruction::JumpRcx) => true,
-            Some(Instruction::Return) if !called => true,
-            _ => self.entries.iter().any(moved),
-        }
     }
 
     pub fn depth(&self) -> usize {
@@ -121,17 +96,8 @@ impl Shadow {
         }
     }
 
-    /// What a signal interrupts that is to be sent now.
-    pub fn interrupted(&mut self, tracee: &Tracee) -> Interrupted {
-        self.instruction(tracee);
-        Interrupted {
-            ip: tracee.registers.rip,
-            overwritten: self.is_overwritten(tracee),
-        }
-    }
-
-    /// A handler is about to begin.
-    pub fn signal(&mut self, interrupted: Interrupted, tracee: &Tracee) {
+    /// A handler is about to begin that interrupts what was about to go on at an address.
+    pub fn signal(&mut self, interrupted: u64, tracee: &Tracee) {
         let slot = tracee.registers.rsp;
         self.entries.push(Entry::Signal(interrupted));
         self.entries.push(Entry::Call {
