@@ -68,9 +68,22 @@ pub struct Settings {
     /// Offset of `rethooks.first` in `task_struct`: the kernel's functions whose return is awaited, innermost first. 0 where
     /// the kernel does not keep them there.
     pub rethooks_offset: u32,
+    /// Offset of `vm_file` in `vm_area_struct`: the file that an area of memory is of.
+    pub area_file_offset: u32,
+    /// Offset of `vm_userfaultfd_ctx.ctx` in `vm_area_struct`: the program that brings in the area's pages. 0 where the kernel has
+    /// none such, `u32::MAX` where that is not known.
+    pub area_userfaultfd_offset: u32,
+    /// Offset of `f_inode` in `file`.
+    pub file_inode_offset: u32,
+    /// Offset of `i_mode` in `inode`: what kind of file it is.
+    pub inode_mode_offset: u32,
+    /// Offset of `i_sb` in `inode`: its file system.
+    pub inode_file_system_offset: u32,
+    /// Offset of `s_magic` in `super_block`: what kind of file system it is.
+    pub file_system_magic_offset: u32,
 }
 
-assert_layout!(Settings, size 120,
+assert_layout!(Settings, size 144,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
     xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
@@ -78,7 +91,8 @@ assert_layout!(Settings, size 120,
     tgid_offset at 68, bio_size_offset at 72, bio_operation_offset at 76, brk_offset at 80, stack_offset at 84,
     bio_sector_offset at 88, bio_device_offset at 92, device_number_offset at 96,
     bio_next_offset at 100, request_bio_offset at 104, waits_offset at 108, preemptions_offset at 112,
-    rethooks_offset at 116);
+    rethooks_offset at 116, area_file_offset at 120, area_userfaultfd_offset at 124, file_inode_offset at 128,
+    inode_mode_offset at 132, inode_file_system_offset at 136, file_system_magic_offset at 140);
 
 /// Where the kernel keeps what it is at on each CPU; 0 where that is not known.
 #[repr(C)]

@@ -1,6 +1,8 @@
 //! A line is reached: what is required of its values, how many may be recorded, and the record.
 //!
 //! The working memory is the thread's own: a uprobe program can be preempted by another thread's on the same CPU.
+//!
+//! What is `PAGES_IN` is of programs that may wait: a page that is not in memory is brought in, as it is for the thread itself.
 
 use core::{ffi::c_void, ptr};
 
@@ -27,7 +29,7 @@ use crate::{
     emit::{BPF_RB_NO_WAKEUP, Fill},
     gate, hit_stack, limit,
     maps::{self, HITS, READ_PLANS, READINGS, RING},
-    place,
+    memory, place,
     plain::set,
     registers::Registers,
     span, task,
@@ -44,6 +46,9 @@ const OFFSETS: usize = 4096;
 
 /// Room for a record: what begins at the last offset fits. From Linux 7.0 task storage has no room for more than 8 KiB.
 const RECORD_BYTES: usize = OFFSETS + 512;
+
+/// Pages that are brought in for the values of one hit, and for what is required of it.
+const MAX_PAGES_IN: usize = 16;
 
 const _: () = assert!(size_of::<Reading>() <= 7 * 1024);
 
@@ -70,6 +75,11 @@ pub struct Reading {
     has_stack: u32,
     /// Bytes of the record at a place of the kernel, which register 0 leads to; 0 elsewhere.
     record_bytes: u32,
+    /// Pages that were brought in for the values, and the address that the last one was for.
+    paged_in: u32,
+    last_fault: u64,
+    /// Pages brought in for it.
+    tries: u32,
     thread_pointer: u64,
     registers: [u64; REGISTERS],
     state: State,
@@ -78,7 +88,7 @@ pub struct Reading {
 
 /// Counts a hit, and records it if it is to be recorded.
 #[inline(always)]
-pub fn take(ctx: *mut c_void, cookie: Cookie) {
+pub fn take<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
     let registers = Registers::new(ctx);
     let instruction_pointer = registers.instruction_pointer();
     let Some(probe) = span::slot_of(cookie.probe()) else {
@@ -112,14 +122,14 @@ pub fn take(ctx: *mut c_void, cookie: Cookie) {
         if (*slot).flags & HitSlot::RECORD == 0 && (*slot).required == 0 {
             open(probe, parent);
         } else {
-            look(ctx, slot, probe, parent, cookie);
+            look::<PAGES_IN>(ctx, slot, probe, parent, cookie);
         }
     }
 }
 
 /// Looks at values, and records the hit if it is to be recorded. A function of its own for its share of the stack.
 #[inline(never)]
-unsafe fn look(
+unsafe fn look<const PAGES_IN: bool>(
     ctx: *mut c_void,
     slot: *mut HitSlot,
     probe: *mut ProbeSlot,
@@ -134,12 +144,12 @@ unsafe fn look(
             return;
         }
         begin(reading, Registers::new(ctx));
-        if !passes(reading, slot) {
+        if !passes::<PAGES_IN>(reading, slot) {
             return;
         }
         open(probe, parent);
         if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) && take_stack(ctx, reading, slot) {
-            write(reading, slot, probe, parent, cookie);
+            write::<PAGES_IN>(reading, slot, probe, parent, cookie);
         }
     }
 }
@@ -149,14 +159,14 @@ unsafe fn look(
 /// # Safety
 /// Live map values, `reading` at the place.
 #[inline(always)]
-pub unsafe fn passes(reading: *mut Reading, slot: *mut HitSlot) -> bool {
+pub unsafe fn passes<const PAGES_IN: bool>(reading: *mut Reading, slot: *mut HitSlot) -> bool {
     // SAFETY: the caller's.
     unsafe {
         if (*slot).required == 0 {
             return true;
         }
         let end = (*slot).first_plan.wrapping_add((*slot).required);
-        read(reading, (*slot).first_plan, end, false);
+        read::<PAGES_IN>(reading, (*slot).first_plan, end, false);
         if (*reading).rejected == 0 {
             return true;
         }
@@ -205,7 +215,7 @@ pub unsafe fn may_record(slot: *mut HitSlot) -> bool {
 /// # Safety
 /// Live map values, `reading` at the place; `parent` may be null.
 #[inline(never)]
-pub unsafe fn write(
+pub unsafe fn write<const PAGES_IN: bool>(
     reading: *mut Reading,
     slot: *mut HitSlot,
     probe: *mut ProbeSlot,
@@ -228,7 +238,7 @@ pub unsafe fn write(
         }
         if (*slot).values > 0 {
             let first = (*slot).first_plan.wrapping_add((*slot).required);
-            read(reading, first, first.wrapping_add((*slot).values), true);
+            read::<PAGES_IN>(reading, first, first.wrapping_add((*slot).values), true);
         }
         emit(reading, slot, cookie);
     }
@@ -236,7 +246,7 @@ pub unsafe fn write(
 
 /// Opens a span if values are as is asked, and records what is to be known of it.
 #[inline(always)]
-pub fn enter(ctx: *mut c_void, cookie: Cookie) {
+pub fn enter<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
     let registers = Registers::new(ctx);
     let Some(probe) = span::slot_of(cookie.probe()) else {
         return;
@@ -257,12 +267,12 @@ pub fn enter(ctx: *mut c_void, cookie: Cookie) {
             atomic::add(&raw mut (*slot).disturbed, 1);
             return;
         }
-        if (*slot).required > 0 && !is_as_asked(ctx, slot) {
+        if (*slot).required > 0 && !is_as_asked::<PAGES_IN>(ctx, slot) {
             return;
         }
         open_span(ctx, cookie);
         if (*slot).flags & HitSlot::RECORD != 0 && may_record(slot) {
-            write_entry(ctx, slot, cookie);
+            write_entry::<PAGES_IN>(ctx, slot, cookie);
         }
     }
 }
@@ -277,7 +287,7 @@ fn open_span(ctx: *mut c_void, cookie: Cookie) {
 
 /// Whether all that is required of values holds.
 #[inline(never)]
-unsafe fn is_as_asked(ctx: *mut c_void, slot: *mut HitSlot) -> bool {
+unsafe fn is_as_asked<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot) -> bool {
     // SAFETY: live map values.
     unsafe {
         let reading = reading();
@@ -286,7 +296,7 @@ unsafe fn is_as_asked(ctx: *mut c_void, slot: *mut HitSlot) -> bool {
             return false;
         }
         begin(reading, Registers::new(ctx));
-        passes(reading, slot)
+        passes::<PAGES_IN>(reading, slot)
     }
 }
 
@@ -295,7 +305,12 @@ unsafe fn is_as_asked(ctx: *mut c_void, slot: *mut HitSlot) -> bool {
 /// # Safety
 /// Live map values, `reading` at the place.
 #[inline(always)]
-pub unsafe fn write_beginning(reading: *mut Reading, slot: *mut HitSlot, cookie: Cookie, sequence: u32) {
+pub unsafe fn write_beginning<const PAGES_IN: bool>(
+    reading: *mut Reading,
+    slot: *mut HitSlot,
+    cookie: Cookie,
+    sequence: u32,
+) {
     // SAFETY: the caller's.
     unsafe {
         let header = (&raw mut (*reading).record).cast::<HitHeader>();
@@ -303,7 +318,7 @@ pub unsafe fn write_beginning(reading: *mut Reading, slot: *mut HitSlot, cookie:
         set!((*header).parent, u64::from(sequence));
         if (*slot).values > 0 {
             let first = (*slot).first_plan.wrapping_add((*slot).required);
-            read(reading, first, first.wrapping_add((*slot).values), true);
+            read::<PAGES_IN>(reading, first, first.wrapping_add((*slot).values), true);
         }
         emit(reading, slot, cookie);
     }
@@ -311,7 +326,7 @@ pub unsafe fn write_beginning(reading: *mut Reading, slot: *mut HitSlot, cookie:
 
 /// Records the beginning of the span that has just been opened, and asks for its end.
 #[inline(never)]
-unsafe fn write_entry(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
+unsafe fn write_entry<const PAGES_IN: bool>(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
     // SAFETY: live map values.
     unsafe {
         let reading = reading();
@@ -325,7 +340,7 @@ unsafe fn write_entry(ctx: *mut c_void, slot: *mut HitSlot, cookie: Cookie) {
         }
         begin(reading, Registers::new(ctx));
         if take_stack(ctx, reading, slot) {
-            write_beginning(reading, slot, cookie, sequence);
+            write_beginning::<PAGES_IN>(reading, slot, cookie, sequence);
         }
     }
 }
@@ -354,7 +369,7 @@ pub unsafe fn follow(ctx: *mut c_void, span: *const OpenSpan) {
         set!((*header).parent, u64::from(sequence));
         let before = (*slot).required.wrapping_add((*slot).values);
         let first = (*slot).first_plan.wrapping_add(before);
-        read(reading, first, first.wrapping_add((*slot).followed), true);
+        read::<false>(reading, first, first.wrapping_add((*slot).followed), true);
         write_header(reading, probe, bpf_ktime_get_ns());
         send(reading);
     }
@@ -393,7 +408,7 @@ pub unsafe fn decide(ctx: *mut c_void, span: *const OpenSpan) -> u32 {
             .first_plan
             .wrapping_add(before)
             .wrapping_add((*slot).followed);
-        read(reading, first, first.wrapping_add((*slot).decided), false);
+        read::<false>(reading, first, first.wrapping_add((*slot).decided), false);
         let refused = (*reading).rejected != 0;
         if is_of_kernel {
             place::end(reading);
@@ -470,6 +485,9 @@ unsafe fn begin(reading: *mut Reading, registers: Registers) {
         set!((*reading).record_bytes, 0);
         set!((*reading).length, size_of::<HitHeader>() as u32);
         set!((*reading).values, 0);
+        set!((*reading).paged_in, 0);
+        set!((*reading).last_fault, u64::MAX);
+        set!((*reading).tries, 0);
     }
 }
 
@@ -491,7 +509,7 @@ pub unsafe fn begin_in_kernel(reading: *mut Reading, record: *mut c_void, bytes:
 
 /// Runs the plans from `first` up to `end`. A function of its own: the kernel may use 24 bytes of its stack for the loop.
 #[inline(never)]
-unsafe fn read(reading: *mut Reading, first: u32, end: u32, recording: bool) {
+unsafe fn read<const PAGES_IN: bool>(reading: *mut Reading, first: u32, end: u32, recording: bool) {
     // SAFETY: a live map value of this thread; the callback takes a `Cursor`, which outlives the call.
     unsafe {
         set!((*reading).plan, first);
@@ -500,9 +518,10 @@ unsafe fn read(reading: *mut Reading, first: u32, end: u32, recording: bool) {
         set!((*reading).rejected, 0);
         restart(reading);
         let mut cursor = Cursor { reading };
+        let repeated = if PAGES_IN { MAX_PAGES_IN } else { 0 };
         bpf_loop(
-            (MAX_VALUES * MAX_INSTRUCTIONS) as u32,
-            read_one as *mut c_void,
+            (MAX_VALUES + repeated) as u32 * MAX_INSTRUCTIONS as u32,
+            read_one::<PAGES_IN> as *mut c_void,
             (&raw mut cursor).cast(),
             0,
         );
@@ -529,7 +548,7 @@ struct Cursor {
 }
 
 /// Does one instruction, and what comes after a plan's last.
-unsafe extern "C" fn read_one(_index: u32, cursor: *mut c_void) -> i64 {
+unsafe extern "C" fn read_one<const PAGES_IN: bool>(_index: u32, cursor: *mut c_void) -> i64 {
     // SAFETY: `read` passes a `Cursor` of a live map value of this thread.
     unsafe {
         let reading = (*cursor.cast::<Cursor>()).reading;
@@ -538,6 +557,10 @@ unsafe extern "C" fn read_one(_index: u32, cursor: *mut c_void) -> i64 {
         }
         let outcome = read_instruction(reading);
         if outcome == Outcome::Running as u32 {
+            return 0;
+        }
+        if PAGES_IN && misses_memory(reading, outcome) && page_in(reading) {
+            restart(reading);
             return 0;
         }
         if (*reading).recording == 0 {
@@ -553,6 +576,41 @@ unsafe extern "C" fn read_one(_index: u32, cursor: *mut c_void) -> i64 {
         restart(reading);
     }
     0
+}
+
+/// Whether memory could not be read that the value is in, or text that belongs to it.
+#[inline(always)]
+unsafe fn misses_memory(reading: *mut Reading, outcome: u32) -> bool {
+    // SAFETY: a live map value of this thread.
+    let fault = unsafe { (*reading).state.fault };
+    outcome == Outcome::Unreadable as u32 || outcome == Outcome::Ok as u32 && fault != 0
+}
+
+/// Has the kernel bring in the page that could not be read, which the thread waits for; whether it is worth another try.
+#[inline(always)]
+unsafe fn page_in(reading: *mut Reading) -> bool {
+    // SAFETY: a live map value of this thread.
+    unsafe {
+        let fault = (*reading).state.fault;
+        // What begins in a page that is there goes on in the next one.
+        let tries = if fault == (*reading).last_fault {
+            (*reading).tries.wrapping_add(1)
+        } else {
+            0
+        };
+        if tries > 1 || (*reading).paged_in as usize >= MAX_PAGES_IN {
+            return false;
+        }
+        set!((*reading).last_fault, fault);
+        set!((*reading).tries, tries);
+        let page = u64::from(PAGE_MASK) + 1;
+        let is_there = memory::bring_in(fault.wrapping_add(u64::from(tries) * page) & !u64::from(PAGE_MASK));
+        set!(
+            (*reading).paged_in,
+            (*reading).paged_in.wrapping_add(u32::from(is_there))
+        );
+        is_there
+    }
 }
 
 /// Does the next instruction of the plan at hand; an [`Outcome`]. A global function: the verifier looks at it once.

@@ -98,7 +98,7 @@ unsafe fn open(
             let Some(reading) = place::begin(ctx, slot, REGISTERS_BYTES) else {
                 return false;
             };
-            let passes = hit::passes(reading, slot);
+            let passes = hit::passes::<false>(reading, slot);
             place::end(reading);
             if !passes {
                 return false;
@@ -114,7 +114,7 @@ unsafe fn open(
             if sequence != 0
                 && let Some(reading) = place::begin(ctx, slot, REGISTERS_BYTES)
             {
-                hit::write_beginning(reading, slot, cookie, sequence);
+                hit::write_beginning::<false>(reading, slot, cookie, sequence);
                 place::end(reading);
             }
         }

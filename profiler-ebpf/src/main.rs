@@ -6,6 +6,7 @@
 //! | `span_return` | the kernel's return probe | ends it |
 //! | `span_ret`, `span_ret_step` | `ret` instructions and tail jumps | ends it |
 //! | `hit`, `hit_step` | a line's instruction | records the hit and its values |
+//! | `span_entry_look_paging`, `hit_paging` | as those without `_paging` | the same, waiting for memory |
 //! | `allocation_entry`, `allocation_return` | an allocator's functions | keeps who allocates what |
 //! | `sample` | perf event | takes a stack with the thread's open spans |
 //! | `sample_event_0` to `_7` | perf events that are inherited, and have no cookie then | the same at an event |
@@ -41,6 +42,7 @@ mod hit_stack;
 mod kernel_function;
 mod limit;
 mod maps;
+mod memory;
 mod off_cpu;
 mod open_spans;
 mod pending;
@@ -99,7 +101,14 @@ pub fn span_entry_step(ctx: ProbeContext) -> u32 {
 /// A function is entered, or a call is made, at which values are looked at.
 #[uprobe]
 pub fn span_entry_look(ctx: ProbeContext) -> u32 {
-    hit::enter(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    hit::enter::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    0
+}
+
+/// As [`span_entry_look`], waiting for pages that are not in memory.
+#[uprobe(sleepable)]
+pub fn span_entry_look_paging(ctx: ProbeContext) -> u32 {
+    hit::enter::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     0
 }
 
@@ -153,15 +162,22 @@ pub fn span_ret_step(ctx: ProbeContext) -> u32 {
 /// A line is reached.
 #[uprobe]
 pub fn hit(ctx: ProbeContext) -> u32 {
-    hit::take(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    hit::take::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
     0
 }
 
-/// As `hit`, and the instruction is done here rather than single-stepped.
-#[uprobe]
+/// As `hit`, waiting for pages that are not in memory.
+#[uprobe(sleepable)]
+pub fn hit_paging(ctx: ProbeContext) -> u32 {
+    hit::take::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    0
+}
+
+/// As `hit_paging`, and the instruction is done here rather than single-stepped.
+#[uprobe(sleepable)]
 pub fn hit_step(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
-    hit::take(ctx.as_ptr(), cookie);
+    hit::take::<true>(ctx.as_ptr(), cookie);
     step::run(Registers::new(ctx.as_ptr()), cookie);
     0
 }

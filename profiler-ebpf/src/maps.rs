@@ -239,6 +239,12 @@ pub static SETTINGS: Settings = Settings {
     waits_offset: 0,
     preemptions_offset: 0,
     rethooks_offset: 0,
+    area_file_offset: 0,
+    area_userfaultfd_offset: 0,
+    file_inode_offset: 0,
+    inode_mode_offset: 0,
+    inode_file_system_offset: 0,
+    file_system_magic_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -284,6 +290,12 @@ setting!(request_bio_offset);
 setting!(waits_offset);
 setting!(preemptions_offset);
 setting!(rethooks_offset);
+setting!(area_file_offset);
+setting!(area_userfaultfd_offset);
+setting!(file_inode_offset);
+setting!(inode_mode_offset);
+setting!(inode_file_system_offset);
+setting!(file_system_magic_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

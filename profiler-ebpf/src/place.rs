@@ -72,10 +72,10 @@ pub fn take(ctx: *mut c_void, cookie: Cookie) {
         let Some(reading) = begin(ctx, slot, RECORD_BYTES) else {
             return;
         };
-        if hit::passes(reading, slot) {
+        if hit::passes::<false>(reading, slot) {
             hit::open(probe, parent);
             if records && hit::may_record(slot) {
-                hit::write(reading, slot, probe, parent, cookie);
+                hit::write::<false>(reading, slot, probe, parent, cookie);
             }
         }
         end(reading);
@@ -178,7 +178,7 @@ fn enter(registers: *mut c_void, cookie: Cookie) {
             let Some(reading) = begin_call(registers, slot) else {
                 return;
             };
-            if !hit::passes(reading, slot) {
+            if !hit::passes::<false>(reading, slot) {
                 return;
             }
         }
@@ -191,7 +191,7 @@ fn enter(registers: *mut c_void, cookie: Cookie) {
             return;
         }
         if let Some(reading) = begin_call(registers, slot) {
-            hit::write_beginning(reading, slot, cookie, sequence);
+            hit::write_beginning::<false>(reading, slot, cookie, sequence);
         }
     }
 }

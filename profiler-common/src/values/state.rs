@@ -42,7 +42,8 @@ pub struct State {
     pub depth: u32,
     /// Bytes in the output.
     pub length: u32,
-    /// The address that could not be read, or why there is no value.
+    /// The address that could not be read, or why there is no value. Of a value that is there, the address of text that could
+    /// not be read with it; 0 where all was.
     pub fault: u64,
     /// The stack.
     pub stack: [u64; STACK_SLOTS],

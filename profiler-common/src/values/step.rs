@@ -282,6 +282,10 @@ fn execute(instruction: &Instruction, state: &mut State, thread: &mut impl Threa
             let address = state.pop();
             let at = state.take(instruction.length)?;
             let copied = thread.copy_string(address, &mut state.output, at, instruction.length);
+            // The value is what it is without it, which may be worth another try.
+            if copied.is_none() {
+                state.fault = address;
+            }
             let length = copied.unwrap_or(0);
             state.length = at.wrapping_add(length);
             state.push(length.into());

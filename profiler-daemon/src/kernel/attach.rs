@@ -2,6 +2,7 @@
 
 use std::{
     ffi::CString,
+    io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
     path::{Path, PathBuf},
 };
@@ -15,10 +16,10 @@ use profiler_common::{
 };
 
 use super::{
-    AttachKind, Engine, KernelError, allocations,
+    AttachKind, Engine, KernelError, allocations, closing,
     events::EventLink,
     gates::Gates,
-    hits::LookSpec,
+    hits::{HIT, HIT_PAGING, LookSpec},
     kernel_functions::{FunctionLinks, KernelFunction, Seen},
     perf::{self, PerfLinks},
     watched_calls::Call,
@@ -120,6 +121,8 @@ pub struct Attachment {
     /// Functions of the kernel whose calls are to be seen.
     functions: Vec<KernelFunction>,
     pub(super) function_links: FunctionLinks,
+    /// A link could not be closed: its programs may still run, and go by what was theirs.
+    runs_on: bool,
 }
 
 impl Attachment {
@@ -149,10 +152,27 @@ pub(super) enum Links {
     },
 }
 
+impl Links {
+    /// Where no end is waited for any more: all in one group, which takes half as long.
+    fn at_once(self) -> Self {
+        match self {
+            Self::Multi { mut entries, exits } => {
+                entries.extend(exits);
+                Self::Multi {
+                    entries,
+                    exits: Vec::new(),
+                }
+            }
+            links @ Self::Perf { .. } => links,
+        }
+    }
+}
+
 /// The programs' names by role.
 pub(super) const ENTRY: &str = "span_entry";
 pub(super) const ENTRY_STEP: &str = "span_entry_step";
 pub(super) const ENTRY_LOOK: &str = "span_entry_look";
+pub(super) const ENTRY_LOOK_PAGING: &str = "span_entry_look_paging";
 pub(super) const RETURN: &str = "span_return";
 pub(super) const RET: &str = "span_ret";
 pub(super) const RET_STEP: &str = "span_ret_step";
@@ -186,6 +206,22 @@ impl Engine {
         self.attach_all_or_none((pid, file), |engine, attachment| {
             engine.attach_all_ends(pid, file, specs, attachment)
         })
+    }
+
+    /// What reads values at lines. Multi links came later than programs that may wait for pages.
+    pub(super) fn hit_program(&self) -> &'static str {
+        match self.ability.attach {
+            AttachKind::Multi => HIT_PAGING,
+            AttachKind::Perf => HIT,
+        }
+    }
+
+    /// What reads values where spans begin.
+    pub(super) fn entry_look_program(&self) -> &'static str {
+        match self.ability.attach {
+            AttachKind::Multi => ENTRY_LOOK_PAGING,
+            AttachKind::Perf => ENTRY_LOOK,
+        }
     }
 
     /// Attaches what sees spans begin. Of the programs at one instruction, the kernel runs the one first that was attached
@@ -225,7 +261,14 @@ impl Engine {
             }
             _ => {}
         }
-        self.drop_links(links);
+        if !self.drop_links(links) {
+            attachment.runs_on = true;
+            let error = io::Error::new(
+                io::ErrorKind::TimedOut,
+                "a program of the kernel's still runs there",
+            );
+            return Err(KernelError::system("taking probes off", error));
+        }
         self.attach_entries(attachment)
     }
 
@@ -247,6 +290,7 @@ impl Engine {
             events: Vec::new(),
             functions: Vec::new(),
             function_links: FunctionLinks::default(),
+            runs_on: false,
         };
         match attach(self, &mut attachment) {
             Ok(()) => Ok(attachment),
@@ -362,7 +406,7 @@ impl Engine {
         attachment.entries = vec![
             (ENTRY, entries),
             (ENTRY_STEP, entries_step),
-            (ENTRY_LOOK, entries_look),
+            (self.entry_look_program(), entries_look),
         ];
         attachment.entries.retain(|(_, sites)| !sites.is_empty());
         Ok(())
@@ -396,11 +440,11 @@ impl Engine {
     /// Takes probes off the target; what they have counted can still be read until [`Self::detach`].
     pub fn quiesce(&mut self, attachment: &mut Attachment) {
         let links = std::mem::replace(&mut attachment.links, self.no_links());
-        self.drop_places(
+        attachment.runs_on |= !self.drop_places(
             std::mem::take(&mut attachment.watched),
             std::mem::take(&mut attachment.events),
+            std::mem::take(&mut attachment.function_links),
         );
-        drop(std::mem::take(&mut attachment.function_links));
         // Ends that are seen while the entries are gone already are none that began too early.
         let unmatched = |engine: &Self, probe| engine.counts.probe(probe).unmatched;
         let before: Vec<u64> = attachment
@@ -408,13 +452,13 @@ impl Engine {
             .iter()
             .map(|probe| unmatched(self, *probe))
             .collect();
-        self.drop_links(links);
+        attachment.runs_on |= !self.drop_links(links);
         for (probe, unmatched) in attachment.probes.iter().zip(before) {
             self.counts.set_unmatched(*probe, unmatched);
         }
     }
 
-    /// Detaches probes and gives their slots back. Entries go first, so that spans still open can end.
+    /// Detaches probes and gives their slots back. Spans that are still open are forgotten with them.
     pub fn detach(&mut self, attachment: Attachment) {
         let Attachment {
             probes,
@@ -424,11 +468,23 @@ impl Engine {
             watched,
             events,
             function_links,
+            runs_on,
             ..
         } = attachment;
-        self.drop_places(watched, events);
-        drop(function_links);
-        self.drop_links(links);
+        let places_are_closed = self.drop_places(watched, events, function_links);
+        if !self.drop_links(links.at_once()) || !places_are_closed || runs_on {
+            // They count nothing any more, and what they go by is nobody else's.
+            for probe in &probes {
+                self.hits.close(*probe);
+                self.counts.silence(*probe);
+            }
+            tracing::warn!(
+                probes = probes.len(),
+                sites = sites.len(),
+                "kept back for programs that still run"
+            );
+            return;
+        }
         for probe in probes {
             self.hits.close(probe);
             self.close_slot(probe);
@@ -437,12 +493,15 @@ impl Engine {
         self.free_sites.extend(sites);
     }
 
-    /// Detaches from places of the kernel.
-    fn drop_places(&mut self, watched: Vec<Call>, events: Vec<EventLink>) {
+    /// Detaches from places of the kernel. Whether no program runs there any more.
+    fn drop_places(&mut self, watched: Vec<Call>, events: Vec<EventLink>, functions: FunctionLinks) -> bool {
         for call in watched {
             self.unwatch_call(call);
         }
-        drop(events);
+        let events = events.into_iter().map(|event| Box::new(event) as closing::Link);
+        let [mut first, then] = functions.by_order();
+        first.extend(events);
+        closing::close(first, then)
     }
 
     /// Links of the kind that this kernel has: none yet.
@@ -459,17 +518,21 @@ impl Engine {
         }
     }
 
-    /// Detaches: entries before exits.
-    pub(super) fn drop_links(&mut self, links: Links) {
+    /// Detaches: entries before exits. Whether no program of theirs runs any more.
+    pub(super) fn drop_links(&mut self, links: Links) -> bool {
         match links {
             Links::Multi { entries, exits } => {
-                drop(entries);
-                drop(exits);
+                let [entries, exits] = [entries, exits].map(|links| {
+                    let links = links.into_iter().map(|link| Box::new(link) as closing::Link);
+                    links.collect()
+                });
+                closing::close(entries, exits)
             }
             Links::Perf { entries, exits } => {
                 for links in entries.into_iter().chain(exits) {
                     perf::detach(&mut self.ebpf, links);
                 }
+                true
             }
         }
     }

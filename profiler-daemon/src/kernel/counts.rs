@@ -112,6 +112,12 @@ impl Counts {
         half(&self.probes, base + std::mem::offset_of!(ProbeSlot, id)).store(id.0, Ordering::Release);
     }
 
+    /// Nothing is counted of the probe any more, whatever still runs.
+    pub fn silence(&self, id: ProbeId) {
+        let at = slot(id) + std::mem::offset_of!(ProbeSlot, id);
+        half(&self.probes, at).store(u32::MAX, Ordering::Release);
+    }
+
     /// Takes a slot back: no program touches it any more, and its pages return to the pool.
     ///
     /// # Errors
@@ -121,8 +127,8 @@ impl Counts {
         id: ProbeId,
         free: &mut Queue<&mut aya::maps::MapData, u32>,
     ) -> Result<(), KernelError> {
+        self.silence(id);
         let base = slot(id);
-        half(&self.probes, base + std::mem::offset_of!(ProbeSlot, id)).store(u32::MAX, Ordering::Release);
         for index in 0..PAGES {
             let number = half(&self.probes, directory(base, index)).swap(0, Ordering::AcqRel);
             if let Some(page) = number.checked_sub(1) {

@@ -23,6 +23,7 @@ use super::{
 
 /// The programs' names by role.
 pub(super) const HIT: &str = "hit";
+pub(super) const HIT_PAGING: &str = "hit_paging";
 pub(super) const HIT_STEP: &str = "hit_step";
 
 /// An instruction to be probed.
@@ -306,7 +307,7 @@ impl Engine {
             let sites = if by_program { &mut step } else { &mut plain };
             sites.push((spec.offset, Cookie::new(probe, site, 0).0));
         }
-        for (program, sites) in [(HIT, plain), (HIT_STEP, step)] {
+        for (program, sites) in [(self.hit_program(), plain), (HIT_STEP, step)] {
             if !sites.is_empty() {
                 self.attach_program(program, pid, file, &sites, false, &mut attachment.links)?;
             }

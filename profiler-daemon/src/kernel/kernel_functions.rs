@@ -12,7 +12,7 @@ use aya::maps::{Array, MapData};
 use aya_obj::generated::perf_event_attr;
 
 use super::{
-    AttachKind, Engine, KernelError,
+    AttachKind, Engine, KernelError, closing,
     events::{self, EventLink},
     kernel_symbols::KernelSymbols,
     syscall,
@@ -51,6 +51,17 @@ pub(super) struct FunctionLinks {
     entries: Vec<EventLink>,
     exits: Vec<EventLink>,
     both: Vec<OwnedFd>,
+}
+
+impl FunctionLinks {
+    /// What is to be closed first, and what then.
+    pub(super) fn by_order(self) -> [Vec<closing::Link>; 2] {
+        let Self { entries, exits, both } = self;
+        let events =
+            |events: Vec<EventLink>| events.into_iter().map(|event| Box::new(event) as closing::Link);
+        let both = both.into_iter().map(|link| Box::new(link) as closing::Link);
+        [events(entries).chain(both).collect(), events(exits).collect()]
+    }
 }
 
 /// Programs, loaded as they are needed: by name, for links or for events.

@@ -13,6 +13,7 @@
 //! | `ready` | programs that are loaded before they are attached |
 //! | `missed` | system calls that the kernel did not show to the programs |
 //! | `tracefs` | which tracepoints there are, and what their records hold |
+//! | `closing` | links taken back, without waiting for ever |
 //! | `multi` | programs and links of the `uprobe_multi` kind |
 //! | `perf` | one perf event per site, where the kernel has no multi links |
 //! | `gates` | how a step of a scope is observed only inside the step before it |
@@ -33,6 +34,7 @@ mod allocations;
 mod attach;
 mod btf;
 mod capability;
+mod closing;
 mod counters;
 mod counts;
 mod engine;

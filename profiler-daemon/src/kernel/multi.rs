@@ -11,7 +11,7 @@ use std::{
 };
 
 use aya::{Ebpf, maps::Map};
-use aya_obj::{Object, generated::bpf_insn};
+use aya_obj::{Object, ProgramSection, generated::bpf_insn};
 
 use super::{KernelError, syscall};
 
@@ -128,6 +128,7 @@ impl MultiPrograms {
             btf: self.btf.as_fd(),
             functions: &function.func_info.func_info_bytes(),
             function_size: function.func_info_rec_size,
+            may_wait: matches!(program.section, ProgramSection::UProbe { sleepable: true }),
         };
         syscall::load_program(name, kind, &code).map_err(|(source, log)| KernelError::Program {
             program: name,
@@ -155,6 +156,7 @@ impl MultiPrograms {
             btf: self.btf.as_fd(),
             functions: &[],
             function_size: 0,
+            may_wait: false,
         };
         let program = match syscall::load_program("nothing", syscall::Kind::UprobeMulti, &code) {
             Ok((program, _statistics)) => program,

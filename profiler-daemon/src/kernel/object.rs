@@ -66,7 +66,7 @@ fn loader() -> EbpfLoader<'static> {
 /// # Errors
 /// Where the kernel refuses a map, or has no BTF.
 pub fn load(object: &[u8], config: &Config) -> Result<Ebpf, KernelError> {
-    let settings = settings(config)?;
+    let settings = words(settings(config)?);
     let log_level = u8::from(config.kernel_log) * aya_log_level();
     let mut loader: EbpfLoader<'_> = loader();
     Ok(loader
@@ -76,41 +76,10 @@ pub fn load(object: &[u8], config: &Config) -> Result<Ebpf, KernelError> {
         .load(object)?)
 }
 
-/// [`Settings`], field by field, on the running kernel.
-fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
+/// [`Settings`] of the running kernel.
+fn settings(config: &Config) -> Result<Settings, KernelError> {
     let btf = Btf::read()?;
-    let Settings {
-        sas_ss_sp_offset,
-        sas_ss_size_offset,
-        ring_bytes,
-        utask_offset,
-        mm_offset,
-        xol_area_offset,
-        xol_area_vaddr_offset,
-        return_instances_offset,
-        vaddr_offset,
-        xol_vaddr_offset,
-        instance_stack_offset,
-        instance_return_offset,
-        instance_next_offset,
-        fs_base_offset,
-        pid_offset,
-        seed,
-        status_offset,
-        tgid_offset,
-        bio_size_offset,
-        bio_operation_offset,
-        brk_offset,
-        stack_offset,
-        bio_sector_offset,
-        bio_device_offset,
-        device_number_offset,
-        bio_next_offset,
-        request_bio_offset,
-        waits_offset,
-        preemptions_offset,
-        rethooks_offset,
-    } = Settings {
+    Ok(Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
         ring_bytes: config.ring_bytes,
@@ -143,8 +112,24 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         preemptions_offset: btf.offset("task_struct", "nivcsw")?,
         // Kernels without return probes have none.
         rethooks_offset: btf.offset("task_struct", "rethooks.first").unwrap_or(0),
-    };
-    Ok([
+        area_file_offset: btf.offset("vm_area_struct", "vm_file")?,
+        area_userfaultfd_offset: match btf.offset("vm_area_struct", "vm_userfaultfd_ctx") {
+            // Nothing is in it where the kernel is built without.
+            Ok(_) => btf
+                .offset("vm_area_struct", "vm_userfaultfd_ctx.ctx")
+                .unwrap_or(0),
+            Err(_) => u32::MAX,
+        },
+        file_inode_offset: btf.offset("file", "f_inode")?,
+        inode_mode_offset: btf.offset("inode", "i_mode")?,
+        inode_file_system_offset: btf.offset("inode", "i_sb")?,
+        file_system_magic_offset: btf.offset("super_block", "s_magic")?,
+    })
+}
+
+/// [`Settings`] as the object has them, whose layout is asserted.
+fn words(settings: Settings) -> [u32; SETTINGS] {
+    let Settings {
         sas_ss_sp_offset,
         sas_ss_size_offset,
         ring_bytes,
@@ -175,7 +160,51 @@ fn settings(config: &Config) -> Result<[u32; SETTINGS], KernelError> {
         waits_offset,
         preemptions_offset,
         rethooks_offset,
-    ])
+        area_file_offset,
+        area_userfaultfd_offset,
+        file_inode_offset,
+        inode_mode_offset,
+        inode_file_system_offset,
+        file_system_magic_offset,
+    } = settings;
+    [
+        sas_ss_sp_offset,
+        sas_ss_size_offset,
+        ring_bytes,
+        utask_offset,
+        mm_offset,
+        xol_area_offset,
+        xol_area_vaddr_offset,
+        return_instances_offset,
+        vaddr_offset,
+        xol_vaddr_offset,
+        instance_stack_offset,
+        instance_return_offset,
+        instance_next_offset,
+        fs_base_offset,
+        pid_offset,
+        seed,
+        status_offset,
+        tgid_offset,
+        bio_size_offset,
+        bio_operation_offset,
+        brk_offset,
+        stack_offset,
+        bio_sector_offset,
+        bio_device_offset,
+        device_number_offset,
+        bio_next_offset,
+        request_bio_offset,
+        waits_offset,
+        preemptions_offset,
+        rethooks_offset,
+        area_file_offset,
+        area_userfaultfd_offset,
+        file_inode_offset,
+        inode_mode_offset,
+        inode_file_system_offset,
+        file_system_magic_offset,
+    ]
 }
 
 /// A number that nobody knows beforehand.

@@ -2,8 +2,8 @@
 
 use super::{
     AttachKind, Engine,
-    attach::{ENTRY, ENTRY_LOOK, ENTRY_STEP, RET, RETURN},
-    hits::{HIT, HIT_STEP},
+    attach::{ENTRY, ENTRY_STEP, RET, RETURN},
+    hits::HIT_STEP,
 };
 
 /// What a session will attach to in its target, as far as that can be told before the target's files are read.
@@ -23,8 +23,8 @@ impl Engine {
     pub fn ready(&mut self, expected: Expected) {
         let programs = [
             (expected.timed_spans, ENTRY),
-            (expected.read_spans, ENTRY_LOOK),
-            (expected.read_hits, HIT),
+            (expected.read_spans, self.entry_look_program()),
+            (expected.read_hits, self.hit_program()),
         ];
         for (_, program) in programs.into_iter().filter(|(is_expected, _)| *is_expected) {
             self.load_ahead(program);
@@ -38,7 +38,8 @@ impl Engine {
         } else {
             &[]
         };
-        for program in [ENTRY, RET, RETURN, HIT, ENTRY_LOOK].iter().chain(by_program) {
+        let readers = [self.hit_program(), self.entry_look_program()];
+        for program in [ENTRY, RET, RETURN].iter().chain(&readers).chain(by_program) {
             self.load_ahead(program);
         }
     }

@@ -18,6 +18,8 @@ const BPF_PERF_EVENT: u32 = 41;
 const BPF_TRACE_UPROBE_MULTI: u32 = 48;
 const BPF_TRACE_KPROBE_SESSION: u32 = 56;
 const BPF_F_UPROBE_MULTI_RETURN: u32 = 1;
+/// A program may call helpers that wait.
+const BPF_F_SLEEPABLE: u32 = 1 << 4;
 /// The verifier says what a program took, and no more.
 const BPF_LOG_STATS: u32 = 4;
 const STATISTICS_BYTES: usize = 1 << 16;
@@ -184,6 +186,8 @@ pub struct Code<'a> {
     pub functions: &'a [u8],
     /// Bytes of one of these.
     pub function_size: usize,
+    /// Whether it may wait, for memory that is not there.
+    pub may_wait: bool,
 }
 
 /// What a program is for.
@@ -217,6 +221,7 @@ pub fn load_program(
         btf,
         functions,
         function_size,
+        may_wait,
     } = code;
     let count = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
     let mut attributes = ProgLoad {
@@ -228,6 +233,7 @@ pub fn load_program(
         insn_cnt: count(instructions.len()),
         insns: instructions.as_ptr() as u64,
         license: license.as_ptr() as u64,
+        prog_flags: if *may_wait { BPF_F_SLEEPABLE } else { 0 },
         expected_attach_type,
         ..ProgLoad::default()
     };

@@ -1,6 +1,12 @@
 //! Every entry's rows, in work that is bounded by the section's size.
 
-use super::{eh_return, elf::Text, rule_set::RuleSet, table::BuildError, translate::translate};
+use super::{
+    eh_return::{self, Saves},
+    elf::Text,
+    rule_set::RuleSet,
+    table::BuildError,
+    translate::translate,
+};
 use gimli::{
     BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, FrameDescriptionEntry, LittleEndian,
     PartialFrameDescriptionEntry, Register, UnwindContext, UnwindOffset, UnwindSection,
@@ -145,8 +151,8 @@ where
             return Ok(());
         }
         let first_row = self.out.rows.len();
-        if let Some(exit) = self.rows(&fde, start, end)? {
-            self.lose_overwritten(text, first_row, start..end, exit)?;
+        if let Some((exit, saves)) = self.rows(&fde, start, end)? {
+            self.lose_overwritten(text, first_row, start..end, exit, saves)?;
         }
         if self.out.rows.len() > MAX_ROWS {
             return Err(BuildError::TooManyRows);
@@ -171,7 +177,7 @@ where
         fde: &FrameDescriptionEntry<Slice<'a>>,
         start: u32,
         end: u32,
-    ) -> Result<Option<u32>, BuildError> {
+    ) -> Result<Option<(u32, Saves)>, BuildError> {
         let signal = fde.is_signal_trampoline();
         let usual = fde.cie().return_address_register() == Register(RIP.into());
         let base = self.base;
@@ -186,8 +192,8 @@ where
                 if to <= covered {
                     continue;
                 }
-                if eh_return::is_exit(row) {
-                    exit.get_or_insert(covered);
+                if exit.is_none() {
+                    exit = eh_return::exit(row).map(|saves| (covered, saves));
                 }
                 let rule = if usual {
                     translate(self.section, row, signal)
@@ -222,10 +228,11 @@ where
         first_row: usize,
         entry: Range<u32>,
         exit: u32,
+        saves: Saves,
     ) -> Result<(), BuildError> {
         self.spend(u64::from(exit - entry.start))?;
         let address = |offset: u32| self.base + u64::from(offset);
-        let Some(leaving) = eh_return::leaving(text, address(entry.start), address(exit)) else {
+        let Some(leaving) = eh_return::leaving(text, address(entry.start), address(exit), saves) else {
             return Ok(());
         };
         let offset = |address: u64| u32::try_from(address - self.base).unwrap_or(u32::MAX);

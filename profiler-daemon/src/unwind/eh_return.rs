@@ -15,7 +15,7 @@
 use super::elf::Text;
 use gimli::{CfaRule, RegisterRule, UnwindTableRow};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
-use profiler_common::unwind::register::{RAX, RBP, RDX, RSP};
+use profiler_common::unwind::register::{R12, RAX, RBP, RBX, RDX, RSP};
 use std::{collections::HashMap, ops::Range};
 
 /// How far the way out goes at most. libgcc's is 6 bytes long.
@@ -35,27 +35,31 @@ pub(super) struct Leaving {
     pub end: u64,
 }
 
-/// Whether the row is of the way out to a handler: the stack pointer comes from a register that has nothing to do with
-/// this frame, and the two registers that handlers get their arguments in are saved.
-pub(super) fn is_exit(row: &UnwindTableRow<usize>) -> bool {
-    let is_saved = |number: u8| {
-        matches!(
-            row.register(gimli::Register(number.into())),
-            Some(RegisterRule::Offset(_))
-        )
+/// Where a function saves what calls preserve, by [`Places::PRESERVED`], from its canonical frame address.
+pub(super) type Saves = [Option<i64>; 5];
+
+/// Of a row of the way out to a handler, what the function has saved; `None` of others. The stack pointer comes from a register
+/// that has nothing to do with this frame, and the two registers that handlers get their arguments in are saved.
+pub(super) fn exit(row: &UnwindTableRow<usize>) -> Option<Saves> {
+    let saved = |number: u8| match row.register(gimli::Register(number.into())) {
+        Some(RegisterRule::Offset(offset)) => Some(offset),
+        _ => None,
     };
-    matches!(row.cfa(), CfaRule::RegisterAndOffset { register, .. }
+    let is_exit = matches!(row.cfa(), CfaRule::RegisterAndOffset { register, .. }
         if ![RSP, RBP].map(u16::from).contains(&register.0))
-        && is_saved(RAX)
-        && is_saved(RDX)
+        && saved(RAX).is_some()
+        && saved(RDX).is_some();
+    is_exit.then(|| [RBX, R12, R12 + 1, R12 + 2, R12 + 3].map(saved))
 }
 
 /// How a function is left that begins at `start`, and whose way out begins at `exit`.
-pub(super) fn leaving(text: &Text<'_>, start: u64, exit: u64) -> Option<Leaving> {
-    let end = exit.checked_add(MAX_EXIT_BYTES)?.min(text.end);
-    let bytes = text.bytes(start, end)?;
+pub(super) fn leaving(text: &Text<'_>, start: u64, exit: u64, saves: Saves) -> Option<Leaving> {
+    let bytes = text.bytes_within(start, exit.checked_add(MAX_EXIT_BYTES)?)?;
     let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
-    let mut places = Places::default();
+    let mut places = Places {
+        held: HashMap::new(),
+        saves,
+    };
     let mut calls: [Option<Call>; 2] = [None, None];
     while decoder.can_decode() {
         let instruction = decoder.decode();
@@ -114,10 +118,12 @@ enum Place {
 
 /// What registers hold of the frame, in code that is passed from its first byte to its last.
 ///
-/// Jumps are not followed. What another way out of the function, on which the registers of calls are loaded again, says of
-/// these is passed over.
-#[derive(Default)]
-struct Places(HashMap<Register, Place>);
+/// Jumps are not followed. Another way out of the function, on which registers are loaded from where they are saved, is passed
+/// over.
+struct Places {
+    held: HashMap<Register, Place>,
+    saves: Saves,
+}
 
 impl Places {
     /// What calls preserve.
@@ -143,22 +149,32 @@ impl Places {
         let offset = instruction.memory_displacement64().cast_signed();
         let place = match instruction.mnemonic() {
             Mnemonic::Lea if of_frame => Some(Place::Address(offset)),
-            Mnemonic::Mov if of_frame && Self::PRESERVED.contains(&to) => return,
+            Mnemonic::Mov if of_frame && self.is_saved_at(to, offset) => return,
             Mnemonic::Mov if of_frame => Some(Place::At(offset)),
             Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
-                self.0.get(&instruction.op1_register()).copied()
+                self.held.get(&instruction.op1_register()).copied()
             }
             _ => None,
         };
         match place {
-            Some(place) => self.0.insert(to, place),
-            None => self.0.remove(&to),
+            Some(place) => self.held.insert(to, place),
+            None => self.held.remove(&to),
         };
     }
 
+    /// Whether the function keeps its caller's register at an offset from `rbp`, which is 16 below its canonical frame
+    /// address.
+    fn is_saved_at(&self, register: Register, offset: i64) -> bool {
+        let mut saves = Self::PRESERVED.iter().zip(self.saves);
+        saves.any(|(preserved, at)| {
+            *preserved == register && at.and_then(|at| at.checked_add(16)) == Some(offset)
+        })
+    }
+
     fn call(&mut self, instruction: &Instruction) -> Call {
-        let [first, second] = [Register::RDI, Register::RSI].map(|register| self.0.get(&register).copied());
-        self.0.retain(|register, _| Self::PRESERVED.contains(register));
+        let [first, second] =
+            [Register::RDI, Register::RSI].map(|register| self.held.get(&register).copied());
+        self.held.retain(|register, _| Self::PRESERVED.contains(register));
         Call {
             code: instruction.ip()..instruction.next_ip(),
             first,
@@ -211,7 +227,9 @@ mod tests {
             let code = text.bytes(start, end).unwrap();
             let exit = code.windows(EXIT.len()).position(|code| code == EXIT).unwrap();
             let exit = start + u64::try_from(exit).unwrap();
-            let found = leaving(&text, start, exit).unwrap();
+            // Below `rbp`, the CFA and the two registers of the handler's arguments: as the rows have it.
+            let saves = [-56, -48, -40, -32, -24].map(Some);
+            let found = leaving(&text, start, exit, saves).unwrap();
             assert_eq!(found.end, exit + 6, "{name}");
             assert!(found.overwritten.end < exit, "{name}");
             let before = rule_at(found.overwritten.start - 1);
@@ -231,7 +249,8 @@ mod tests {
 
     /// Code at 0x1000 whose way out begins `exit` bytes on.
     fn of_code(code: &[u8], exit: u64) -> Option<Leaving> {
-        leaving(&Text::of(0x1000, code), 0x1000, 0x1000 + exit)
+        let saves = [Some(-0x20), None, None, None, None];
+        leaving(&Text::of(0x1000, code), 0x1000, 0x1000 + exit, saves)
     }
 
     #[test]
@@ -248,6 +267,13 @@ mod tests {
         let whole = leaving(&[&contexts, &CALL, &handler, &CALL]).unwrap();
         assert_eq!(whole.overwritten, 0x1008..0x1016);
         assert_eq!((whole.return_address, whole.end), (Some(-0x30), 0x101c));
+        // lea -0x40(%rbp), %rbx; mov OFFSET(%rbp), %rbx; mov %rbx, %rdi: from where it is saved, or anything.
+        let by_rbx = |offset: u8| {
+            let load = [0x48, 0x8d, 0x5d, 0xc0, 0x48, 0x8b, 0x5d, offset, 0x48, 0x89, 0xdf];
+            leaving(&[&load, &contexts[4..], &CALL, &handler, &CALL]).unwrap()
+        };
+        assert_eq!(by_rbx(0xf0).return_address, Some(-0x30));
+        assert_eq!(by_rbx(0xe8).return_address, None);
         // The address of a context in a register that the first call does not preserve.
         let without = leaving(&[&contexts, &CALL, &CALL]).unwrap();
         assert_eq!(without.return_address, None);
@@ -267,5 +293,7 @@ mod tests {
         assert_eq!(of_code(&[], 0), None);
         assert_eq!(of_code(&EXIT, 0), None);
         assert_eq!(of_code(&EXIT, u64::MAX - 0x1000), None);
+        // Not in one segment with its beginning.
+        assert_eq!(of_code(&EXIT, 0x1000), None);
     }
 }

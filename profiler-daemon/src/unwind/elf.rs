@@ -55,6 +55,15 @@ impl<'a> Text<'a> {
         }
     }
 
+    /// The bytes from `start` on, to `end` or the end of their segment.
+    pub fn bytes_within(&self, start: u64, end: u64) -> Option<&'a [u8]> {
+        self.segments.iter().find_map(|(address, bytes)| {
+            let from = usize::try_from(start.checked_sub(*address)?).ok()?;
+            let to = usize::try_from(end.checked_sub(*address)?).ok()?;
+            bytes.get(from..to.min(bytes.len()))
+        })
+    }
+
     /// The bytes from `start` to `end`, where they lie in one segment.
     pub fn bytes(&self, start: u64, end: u64) -> Option<&'a [u8]> {
         self.segments.iter().find_map(|(address, bytes)| {

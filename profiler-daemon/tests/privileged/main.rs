@@ -31,6 +31,7 @@ mod many;
 mod memory;
 mod off_cpu;
 mod outcomes;
+mod paged;
 mod paths;
 mod percentiles;
 mod places;

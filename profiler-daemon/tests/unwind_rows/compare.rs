@@ -2,8 +2,8 @@
 
 use crate::reference::{Caller, Evaluated, Machine, Slice, evaluate};
 use gimli::{
-    BaseAddresses, CieOrFde, EhFrame, EhFrameHdr, LittleEndian, ParsedEhFrameHdr, UnwindContext,
-    UnwindSection as _,
+    BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, FrameDescriptionEntry, LittleEndian,
+    ParsedEhFrameHdr, Register, RegisterRule, UnwindContext, UnwindSection as _,
 };
 use object::{Object as _, ObjectSection as _};
 use profiler_common::unwind::{Frame, Outcome, Rule, step};
@@ -167,6 +167,7 @@ impl File<'_> {
                 continue;
             }
             extents.push((fde.initial_address(), fde.end_address()));
+            let leaves_to_handler = self.leaves_to_handler(&fde);
             let mut table = fde.rows(&self.section, &self.bases, &mut context).unwrap();
             let mut covered = fde.initial_address();
             // An entry that gimli cannot evaluate to its end must be unsupported from there on.
@@ -180,7 +181,7 @@ impl File<'_> {
                 let before = (tally.unsupported, tally.lost);
                 for address in [start, start + (end - start) / 2, end - 1] {
                     let expected = evaluate(&self.section, row, Machine { ip: address });
-                    self.check(address, &expected, tally);
+                    self.check(address, &expected, leaves_to_handler, tally);
                 }
                 // Once a row, however many of its addresses.
                 tally.unsupported = before.0 + u64::from(tally.unsupported > before.0);
@@ -198,7 +199,7 @@ impl File<'_> {
                     // Where an empty entry begins alike, the index may lead to that one.
                     if let Ok(row) = found {
                         let expected = evaluate(&self.section, row, Machine { ip: start });
-                        self.check(start, &expected, tally);
+                        self.check(start, &expected, leaves_to_handler, tally);
                         tally.by_index += 1;
                     }
                 }
@@ -225,6 +226,21 @@ impl File<'_> {
         }
     }
 
+    /// Whether a function has a way out by another register than its frame's, with `rax` and `rdx` saved for a handler.
+    fn leaves_to_handler(&self, fde: &FrameDescriptionEntry<Slice<'_>>) -> bool {
+        let mut context = UnwindContext::new();
+        let mut table = fde.rows(&self.section, &self.bases, &mut context).unwrap();
+        while let Ok(Some(row)) = table.next_row() {
+            let is_saved = |number| matches!(row.register(Register(number)), Some(RegisterRule::Offset(_)));
+            let by_other = matches!(row.cfa(), CfaRule::RegisterAndOffset { register, .. }
+                if ![Register(6), Register(7)].contains(register));
+            if by_other && is_saved(0) && is_saved(1) {
+                return true;
+            }
+        }
+        false
+    }
+
     fn ours(&self, address: u64) -> Ours {
         let machine = Machine { ip: address };
         let rule = self
@@ -247,7 +263,7 @@ impl File<'_> {
         }
     }
 
-    fn check(&self, address: u64, expected: &Evaluated, tally: &mut Tally) {
+    fn check(&self, address: u64, expected: &Evaluated, leaves_to_handler: bool, tally: &mut Tally) {
         tally.addresses += 1;
         let frame = match (self.ours(address), expected.ip) {
             (Ours::Unsupported, _) => {
@@ -256,9 +272,11 @@ impl File<'_> {
             }
             (Ours::Root, None) => return,
             (Ours::Caller(frame), Some(ip)) if frame.ip == ip && Some(frame.sp) == expected.sp => frame,
-            // Overwritten by the code itself, which gimli cannot know.
+            // The code itself overwrites it, which gimli cannot know: another return address, of the same frame.
             (Ours::Caller(frame), Some(_))
-                if [frame.rbp_at, frame.rbx_at] == [Frame::LOST; 2] && Some(frame.sp) == expected.sp =>
+                if leaves_to_handler
+                    && [frame.rbp_at, frame.rbx_at] == [Frame::LOST; 2]
+                    && Some(frame.sp) == expected.sp =>
             {
                 tally.unsupported += 1;
                 return;
