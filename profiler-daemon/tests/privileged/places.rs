@@ -167,7 +167,15 @@ fn system_calls_are_traced_with_arguments_duration_and_what_they_return() {
     let slept = Traced::start(&service, &target, "syscall:nanosleep[return == 0]", &["return"]);
     let made = finish(&mut target);
     let (hits, last) = all.end(&service);
-    assert_eq!((hits.len() as u64, last.rejected), (made["lseek"], 0));
+    // An emulated machine may stop a thread amid a program, and not show what others on its CPU do meanwhile.
+    let missed = last.unseen.get("syscall_missed").copied().unwrap_or(0);
+    assert!(missed == 0 || small_scale());
+    let is_all = |hits: &[TracedHit], made: u64| {
+        let range = made.saturating_sub(missed)..=made;
+        assert!(range.contains(&(hits.len() as u64)), "{} of {made}", hits.len());
+    };
+    is_all(&hits, made["lseek"]);
+    assert_eq!(last.rejected, 0);
     for hit in &hits {
         let (offset, returned) = (value(hit, 0), value(hit, 2));
         let expected = if offset == "-1" { "-22" } else { offset.as_str() };
@@ -175,10 +183,10 @@ fn system_calls_are_traced_with_arguments_duration_and_what_they_return() {
         assert_eq!(value(hit, 1), value(&hits[0], 1));
     }
     let (hits, _) = failed.end(&service);
-    assert_eq!(hits.len() as u64, made["failed"]);
+    is_all(&hits, made["failed"]);
     assert!(hits.iter().all(|hit| value(hit, 0) == "-22"));
     let (hits, _) = slept.end(&service);
-    assert_eq!(hits.len() as u64, made["nanosleep"]);
+    is_all(&hits, made["nanosleep"]);
     let durations: Vec<u64> = hits.iter().map(|hit| hit.duration_ns.unwrap()).collect();
     assert!(durations.iter().all(|ns| *ns >= 5_000_000), "{durations:?}");
     let sum: u64 = durations.iter().sum();
