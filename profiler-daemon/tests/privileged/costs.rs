@@ -401,8 +401,15 @@ fn requests_take_what_their_function_waited_for_the_disk() {
         let picture = service.until(pictures, |picture| picture.ended.is_some());
         let summary = &picture.picture.summary;
         println!("`{scope}`: {summary:?}, lost {:?}", picture.lost);
-        assert!(picture.lost.is_empty());
-        assert_eq!(picture.attempted, summary.samples, "nothing is lost unsaid");
+        // A file system may look ahead for free space, which nobody waits for, to the end of the run and beyond.
+        let unfinished = picture.lost.get("event_unfinished").copied().unwrap_or(0);
+        assert_eq!(picture.lost.len(), usize::from(unfinished > 0));
+        assert!(unfinished <= summary.samples / 10);
+        assert_eq!(
+            picture.attempted,
+            summary.samples + unfinished,
+            "nothing is lost unsaid"
+        );
         assert_eq!(summary.open, 0);
         let (_, all_ns) = time_under(&picture, Side::Inside, "get");
         match *scope {

@@ -105,7 +105,7 @@ fn run(compiler: &str, source: &str, flags: &[&str], complete_share: f64) {
             due = tally.instructions.is_multiple_of(SIGNAL_EVERY) || arriving && !arrival_interrupted;
             arrival_interrupted = arriving;
         }
-        // Not in a start file's code: all that the handler does would be seen through a guess.
+        // Not in a start file's code, or where `longjmp` leaves: all that the handler does would be seen through a guess.
         let send = (due && tables.has_rule(&tracee, tracee.registers.rip)).then_some(
             if tally.instructions.is_multiple_of(2) {
                 libc::SIGUSR1

@@ -67,11 +67,12 @@ impl Tables {
         self.mappings = self.names.iter().map(|(mapping, _)| *mapping).collect();
     }
 
-    /// Whether the code at an address has unwind information.
+    /// Whether the code at an address has unwind information that a rule can say. The last of `longjmp`'s has not: it is about
+    /// to leave for another frame.
     pub fn has_rule(&mut self, tracee: &Tracee, ip: u64) -> bool {
         self.know(tracee, ip);
         let rule = self.image.rule_at(&self.mappings, ip);
-        rule.is_some_and(|rule| *rule != Rule::NONE)
+        rule.is_some_and(|rule| ![Rule::NONE, Rule::UNSUPPORTED].contains(rule))
     }
 
     /// An address as file and address in it.
