@@ -498,9 +498,8 @@ impl Engine {
         for call in watched {
             self.unwatch_call(call);
         }
-        let events = events.into_iter().map(|event| Box::new(event) as closing::Link);
         let [mut first, then] = functions.by_order();
-        first.extend(events);
+        first.extend(closing::links(events));
         closing::close(first, then)
     }
 
@@ -521,13 +520,7 @@ impl Engine {
     /// Detaches: entries before exits. Whether no program of theirs runs any more.
     pub(super) fn drop_links(&mut self, links: Links) -> bool {
         match links {
-            Links::Multi { entries, exits } => {
-                let [entries, exits] = [entries, exits].map(|links| {
-                    let links = links.into_iter().map(|link| Box::new(link) as closing::Link);
-                    links.collect()
-                });
-                closing::close(entries, exits)
-            }
+            Links::Multi { entries, exits } => closing::close(closing::links(entries), closing::links(exits)),
             Links::Perf { entries, exits } => {
                 for links in entries.into_iter().chain(exits) {
                     perf::detach(&mut self.ebpf, links);

@@ -20,6 +20,11 @@ const AT_ONCE: usize = 16;
 /// What is closed by being dropped.
 pub(super) type Link = Box<dyn Send>;
 
+/// Links of any one kind.
+pub(super) fn links<T: Send + 'static>(links: Vec<T>) -> Vec<Link> {
+    links.into_iter().map(|link| Box::new(link) as Link).collect()
+}
+
 /// Links in the order of closing, and who is told that they are closed.
 type Job = ([Vec<Link>; 2], Sender<()>);
 
@@ -40,7 +45,9 @@ pub(super) fn close(first: Vec<Link>, then: Vec<Link>) -> bool {
         return true;
     };
     let (done, closed) = mpsc::channel();
-    closer.open.fetch_add(1, Ordering::SeqCst);
+    if closer.open.fetch_add(1, Ordering::SeqCst) == 0 {
+        closer.is_late.store(false, Ordering::SeqCst);
+    }
     if closer.jobs.send(([first, then], done)).is_err() {
         return true;
     }
@@ -68,13 +75,11 @@ fn closer() -> Option<&'static Closer> {
             let closing = move || {
                 for (groups, done) in work {
                     groups.into_iter().for_each(close_all);
+                    if let Some(closer) = closer() {
+                        closer.open.fetch_sub(1, Ordering::SeqCst);
+                    }
                     // Nobody need wait any more.
                     let _ = done.send(());
-                    if let Some(closer) = closer()
-                        && closer.open.fetch_sub(1, Ordering::SeqCst) == 1
-                    {
-                        closer.is_late.store(false, Ordering::SeqCst);
-                    }
                 }
             };
             let started = thread::Builder::new().name("closer".into()).spawn(closing);
@@ -136,7 +141,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&behind), 2);
         release.send(()).unwrap();
         assert_eq!(tell.recv(), Ok("stuck"));
-        // Once it is closed, all is as before: what is told after both jobs are done is waited for.
+        // Once both are closed, all is as before.
         while closer().unwrap().open.load(Ordering::SeqCst) > 0 {
             thread::yield_now();
         }

@@ -57,10 +57,9 @@ impl FunctionLinks {
     /// What is to be closed first, and what then.
     pub(super) fn by_order(self) -> [Vec<closing::Link>; 2] {
         let Self { entries, exits, both } = self;
-        let events =
-            |events: Vec<EventLink>| events.into_iter().map(|event| Box::new(event) as closing::Link);
-        let both = both.into_iter().map(|link| Box::new(link) as closing::Link);
-        [events(entries).chain(both).collect(), events(exits).collect()]
+        let mut first = closing::links(entries);
+        first.extend(closing::links(both));
+        [first, closing::links(exits)]
     }
 }
 

@@ -129,82 +129,51 @@ fn settings(config: &Config) -> Result<Settings, KernelError> {
 
 /// [`Settings`] as the object has them, whose layout is asserted.
 fn words(settings: Settings) -> [u32; SETTINGS] {
-    let Settings {
-        sas_ss_sp_offset,
-        sas_ss_size_offset,
-        ring_bytes,
-        utask_offset,
-        mm_offset,
-        xol_area_offset,
-        xol_area_vaddr_offset,
-        return_instances_offset,
-        vaddr_offset,
-        xol_vaddr_offset,
-        instance_stack_offset,
-        instance_return_offset,
-        instance_next_offset,
-        fs_base_offset,
-        pid_offset,
-        seed,
-        status_offset,
-        tgid_offset,
-        bio_size_offset,
-        bio_operation_offset,
-        brk_offset,
-        stack_offset,
-        bio_sector_offset,
-        bio_device_offset,
-        device_number_offset,
-        bio_next_offset,
-        request_bio_offset,
-        waits_offset,
-        preemptions_offset,
-        rethooks_offset,
-        area_file_offset,
-        area_userfaultfd_offset,
-        file_inode_offset,
-        inode_mode_offset,
-        inode_file_system_offset,
-        file_system_magic_offset,
-    } = settings;
-    [
-        sas_ss_sp_offset,
-        sas_ss_size_offset,
-        ring_bytes,
-        utask_offset,
-        mm_offset,
-        xol_area_offset,
-        xol_area_vaddr_offset,
-        return_instances_offset,
-        vaddr_offset,
-        xol_vaddr_offset,
-        instance_stack_offset,
-        instance_return_offset,
-        instance_next_offset,
-        fs_base_offset,
-        pid_offset,
-        seed,
-        status_offset,
-        tgid_offset,
-        bio_size_offset,
-        bio_operation_offset,
-        brk_offset,
-        stack_offset,
-        bio_sector_offset,
-        bio_device_offset,
-        device_number_offset,
-        bio_next_offset,
-        request_bio_offset,
-        waits_offset,
-        preemptions_offset,
-        rethooks_offset,
-        area_file_offset,
-        area_userfaultfd_offset,
-        file_inode_offset,
-        inode_mode_offset,
-        inode_file_system_offset,
-        file_system_magic_offset,
-    ]
+    macro_rules! in_order {
+        ($($field:ident)+) => {{
+            // No field is left out, or the pattern is refused.
+            let Settings { $($field),+ } = settings;
+            [$($field),+]
+        }};
+    }
+    in_order!(
+        sas_ss_sp_offset
+        sas_ss_size_offset
+        ring_bytes
+        utask_offset
+        mm_offset
+        xol_area_offset
+        xol_area_vaddr_offset
+        return_instances_offset
+        vaddr_offset
+        xol_vaddr_offset
+        instance_stack_offset
+        instance_return_offset
+        instance_next_offset
+        fs_base_offset
+        pid_offset
+        seed
+        status_offset
+        tgid_offset
+        bio_size_offset
+        bio_operation_offset
+        brk_offset
+        stack_offset
+        bio_sector_offset
+        bio_device_offset
+        device_number_offset
+        bio_next_offset
+        request_bio_offset
+        waits_offset
+        preemptions_offset
+        rethooks_offset
+        area_file_offset
+        area_userfaultfd_offset
+        file_inode_offset
+        inode_mode_offset
+        inode_file_system_offset
+        file_system_magic_offset
+    )
 }
 
 /// A number that nobody knows beforehand.

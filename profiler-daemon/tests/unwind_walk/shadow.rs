@@ -15,7 +15,6 @@ pub enum Instruction {
     /// A call; the next instruction's address.
     Call(u64),
     SystemCall,
-    Return,
     /// `jmp *%rcx`, to an address that was popped.
     JumpRcx,
     Other,
@@ -63,7 +62,6 @@ impl Shadow {
                 FlowControl::Call | FlowControl::IndirectCall if decoded.mnemonic() == Mnemonic::Call => {
                     Instruction::Call(decoded.next_ip())
                 }
-                FlowControl::Return if decoded.mnemonic() == Mnemonic::Ret => Instruction::Return,
                 FlowControl::IndirectBranch if decoded.op0_register() == Register::RCX => {
                     Instruction::JumpRcx
                 }
