@@ -9,6 +9,8 @@ pub mod aggregate {
     #[path = "../../profiler-daemon/src/aggregate/calltree.rs"]
     pub mod calltree;
 }
+#[path = "../../profiler-daemon/src/debug_files/mod.rs"]
+pub mod debug_files;
 #[path = "../../profiler-daemon/src/plan/mod.rs"]
 pub mod plan;
 #[path = "../../profiler-daemon/src/symbolize/mod.rs"]

@@ -3,6 +3,7 @@
 pub mod abi;
 pub mod aggregate;
 mod cache;
+pub mod debug_files;
 mod follow;
 pub mod kernel;
 pub mod plan;

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use profiler_daemon::symbolize::{DebugFile, Frame, SideLoaded};
+use profiler_daemon::{
+    debug_files::SideLoaded,
+    symbolize::{DebugFile, Frame},
+};
 use profiler_proto::v1;
 
 use super::{BuildId, worker::Files};

@@ -29,9 +29,10 @@ use super::{
     state::Terms,
 };
 use crate::{
+    debug_files::SideLoaded,
     kernel::{Ability, AttachKind, Expected},
     plan::{scope::Scope, values::Expression},
-    symbolize::{Grouping, SideLoaded},
+    symbolize::Grouping,
     target::Process,
 };
 

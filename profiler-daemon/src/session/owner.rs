@@ -33,10 +33,11 @@ use super::{
 };
 use crate::{
     cache::Folder,
+    debug_files::SideLoaded,
     follow::Following,
     kernel::{Ability, Engine, OffCpu, Times},
     plan::scope::Step,
-    symbolize::{Grouping, SideLoaded},
+    symbolize::Grouping,
 };
 
 /// Time between readings of the histograms: the finest a window or a threshold can move.

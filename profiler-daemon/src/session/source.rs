@@ -13,6 +13,7 @@ use super::{
     source_text::{self, SourceText},
 };
 use crate::{
+    debug_files::Home,
     plan::{
         self, KernelAbility, Limits, ModuleIndex,
         hazards::{Hazards, exit_method},
@@ -20,7 +21,6 @@ use crate::{
         scope::Name,
         source::{self, FunctionSource, Place},
     },
-    symbolize::home::Home,
     target::Process,
 };
 

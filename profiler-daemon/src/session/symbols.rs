@@ -26,8 +26,9 @@ use self::{allocated::AllocationSites, wakers::RememberedWakers};
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::{
     aggregate::waits::Lock,
+    debug_files::SideLoaded,
     kernel::{Activity, Allocations, Hit, Interval, Key, Record, SharedStack, UserStack},
-    symbolize::{Frame, FrameId, Grouping, Groupings, SideLoaded, Stacks, Symbolizer, Word},
+    symbolize::{Frame, FrameId, Grouping, Groupings, Stacks, Symbolizer, Word},
 };
 
 /// Batches that may wait to be named; records beyond are dropped, counted.

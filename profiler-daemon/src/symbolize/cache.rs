@@ -3,13 +3,11 @@
 use std::{collections::HashMap, fs::File, io};
 
 use super::{
-    elf::Elf,
     frame::{Data, Frames},
-    home::Home,
     module::{Module, Resolved},
-    sideload::SideLoaded,
     vdso::Vdso,
 };
+use crate::debug_files::{Elf, Home, SideLoaded};
 use crate::target::{Mapping, contents::FileKey};
 
 /// Most modules that are kept.

@@ -4,13 +4,10 @@
 use std::{fs::File, io, path::Path};
 
 use super::{
-    elf::Elf,
     frame::{Frame, Frames},
-    home::Home,
     module::Module,
-    sideload::SideLoaded,
-    supplement,
 };
+use crate::debug_files::{Elf, Home, SideLoaded, supplement};
 
 /// A file with a module's debug information.
 pub struct DebugFile {

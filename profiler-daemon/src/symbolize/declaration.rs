@@ -4,7 +4,8 @@ use std::path::Path;
 
 use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, Unit, UnitOffset};
 
-use super::{elf::Bytes, name::NAME_MAX, references::References};
+use super::{name::NAME_MAX, references::References};
+use crate::debug_files::Bytes;
 
 /// How many references are followed, from a call to its function to that one's declaration.
 const REFERENCES_MAX: usize = 16;

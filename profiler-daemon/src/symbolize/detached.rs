@@ -3,13 +3,11 @@
 use std::io;
 
 use super::{
-    elf::Elf,
     frame::{Frame, FrameId, Frames},
-    home::Home,
     module::Module,
     perf_map::PerfMap,
-    sideload::SideLoaded,
 };
+use crate::debug_files::{Elf, Home, SideLoaded};
 
 /// An ELF file in memory. Nothing else is read: no companion, and no debug information beside the objects.
 pub struct FileSymbols {

@@ -2,7 +2,8 @@
 
 use gimli::{Dwarf, Unit, UnitOffset};
 
-use super::{elf::Bytes, units::WORK_MAX};
+use super::units::WORK_MAX;
+use crate::debug_files::Bytes;
 use crate::plan::skip::skip_attributes;
 
 /// Deepest chain that is followed.

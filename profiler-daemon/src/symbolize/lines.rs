@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use gimli::{AttributeValue, DebugInfoOffset, Dwarf, Unit, UnitOffset};
 
-use super::{declaration::file_name, elf::Bytes};
+use super::declaration::file_name;
+use crate::debug_files::Bytes;
 
 /// Most rows of one unit's table.
 const ROWS_MAX: usize = 1 << 20;

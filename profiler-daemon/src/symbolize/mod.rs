@@ -16,14 +16,9 @@
 //! | `cache` | modules by file and by build-id, least recently used out |
 //! | `module` | one ELF file: DWARF, else symbols, else its name and an offset |
 //! | `sources` | the files that a module's names are read from |
-//! | `home` | where files that belong to a module are looked for, and opening them |
-//! | `companion` | the file with a module's debug information, where that was split off |
-//! | `supplement` | the file with what the debug information of several files has in common |
-//! | `sideload` | files with symbols that the user names |
+//! | `supplement` | what is read of the file that several files' debug information shares |
 //! | `debug_file` | names from a debug file alone, for addresses that others could not name |
-//! | `debugdata` | the packed symbols within a stripped file |
 //! | `split` | debug information that the compiler left beside the objects |
-//! | `elf` | the bytes of a file, mapped or copied, and where in them everything is |
 //! | `sections` | its debug sections, decompressed where need be |
 //! | `symbols` | function symbols, sorted |
 //! | `units` | DWARF: which unit and function an address is in |
@@ -43,15 +38,11 @@
 //! | `detached` | a file or a perf map in memory, without a process |
 
 mod cache;
-mod companion;
 mod debug_file;
-mod debugdata;
 mod declaration;
 mod detached;
-mod elf;
 mod frame;
 mod grouping;
-pub(crate) mod home;
 mod inlined;
 mod kernel;
 mod lines;
@@ -64,7 +55,6 @@ mod reason;
 mod references;
 mod root;
 mod sections;
-mod sideload;
 mod sources;
 mod space;
 mod split;
@@ -83,7 +73,6 @@ pub use grouping::{Grouping, Groupings, Stacks};
 pub use memory::NamedMemory;
 pub use name::demangle;
 pub use reason::Reason;
-pub use sideload::{SideLoadError, SideLoaded};
 pub use space::Generation;
 pub use symbolizer::Symbolizer;
 pub use word::Word;

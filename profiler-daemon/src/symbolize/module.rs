@@ -4,20 +4,18 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     declaration::Declaration,
-    elf::Elf,
     frame::{Data, Frame, FrameId, Frames},
-    home::Home,
     inlined,
     lines::{self, Lines, Place},
     name::{demangle, is_mangled},
     reason::Reason,
     references::References,
     root,
-    sideload::SideLoaded,
     sources::Sources,
     symbols::{Kind, Symbols},
     units::{Found, InSplit, Units},
 };
+use crate::debug_files::{Elf, Home, SideLoaded};
 
 /// Most addresses of one module whose frames are kept; then they are all resolved anew.
 const ADDRESSES_MAX: usize = 1 << 16;

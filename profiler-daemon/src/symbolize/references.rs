@@ -2,7 +2,7 @@
 
 use gimli::{DebugInfoOffset, Dwarf, Unit, UnitOffset};
 
-use super::elf::Bytes;
+use crate::debug_files::Bytes;
 
 /// Most units of one file.
 const UNITS_MAX: usize = 1 << 18;

@@ -7,7 +7,7 @@ use gimli::{
 };
 use object::{Object as _, ObjectSection as _};
 
-use super::elf::Elf;
+use crate::debug_files::Elf;
 
 /// How an index begins that all linkers write: version 1; a pointer; a 4-byte count; signed 4-byte pairs
 /// relative to the section (Linux Standard Base, "The `.eh_frame_hdr` section").

@@ -5,7 +5,7 @@ use std::{borrow::Cow, io, ops::Range};
 use gimli::{EndianSlice, LittleEndian, SectionId};
 use object::{Object as _, ObjectSection as _};
 
-use super::elf::{Bytes, Elf};
+use crate::debug_files::{Bytes, Elf};
 use crate::target::compressed;
 
 /// Most bytes that the compressed debug sections of one file may take decompressed.

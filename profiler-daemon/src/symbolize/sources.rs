@@ -6,17 +6,13 @@ use std::{
 };
 
 use super::{
-    companion::Wanted,
-    debugdata,
-    elf::{Bytes, Elf},
-    home::Home,
     reason::Reason,
     references::Offsets,
     sections::Sections,
-    sideload::SideLoaded,
     split::{Skeleton, Split},
     supplement::Supplement,
 };
+use crate::debug_files::{Bytes, Elf, Home, SideLoaded, Wanted, debugdata};
 
 /// A module's files.
 pub(super) struct Sources {

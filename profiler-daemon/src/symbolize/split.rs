@@ -10,12 +10,8 @@ use std::{
 
 use gimli::{Dwarf, DwoId};
 
-use super::{
-    companion::Wanted,
-    elf::{Bytes, Elf},
-    home::Home,
-    sections::Sections,
-};
+use super::sections::Sections;
+use crate::debug_files::{Bytes, Elf, Home, Wanted};
 
 /// Most files beside objects that are open for one module; then they are all opened anew.
 const OBJECTS_MAX: usize = 64;

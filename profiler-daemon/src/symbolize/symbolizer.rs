@@ -5,14 +5,13 @@ use std::{collections::HashMap, sync::Arc};
 use super::{
     cache::{ModuleId, Modules},
     frame::{Data, Frame, FrameId, Frames},
-    home::Home,
     kernel::KernelSymbols,
     memory::{Memories, Memory, NamedMemory},
     reason::Reason,
-    sideload::SideLoaded,
     space::{Behind, Detail, Generation, Space},
     tasks::Tasks,
 };
+use crate::debug_files::{Home, SideLoaded};
 use crate::target::Mapping;
 
 /// Most processes whose mappings are kept.

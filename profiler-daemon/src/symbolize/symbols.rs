@@ -11,7 +11,7 @@ use object::{
     read::elf::{SectionHeader as _, Sym as _, SymbolTable},
 };
 
-use super::elf::{Elf, Parsed};
+use crate::debug_files::{Elf, Parsed};
 
 /// Most symbols of one file that are looked at.
 const SYMBOLS_MAX: usize = 4 << 20;

@@ -9,10 +9,10 @@ use std::{
 use gimli::{Dwarf, Section as _, Unit, UnitOffset};
 
 use super::{
-    elf::Bytes,
     references::Offsets,
     split::{Skeleton, Split},
 };
+use crate::debug_files::Bytes;
 use crate::plan::skip::skip_attributes;
 
 /// Most address ranges of the units of one file, or of the functions of one unit.

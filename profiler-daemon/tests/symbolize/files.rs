@@ -6,7 +6,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-use profiler_daemon::symbolize::{Reason, SideLoaded, Symbolizer};
+use profiler_daemon::{
+    debug_files::SideLoaded,
+    symbolize::{Reason, Symbolizer},
+};
 
 use super::support::{Built, Running, build, compare_split, ids, resolve, run};
 

@@ -7,7 +7,10 @@ use std::{
     sync::LazyLock,
 };
 
-use profiler_daemon::symbolize::{Reason, SideLoaded, Symbolizer};
+use profiler_daemon::{
+    debug_files::SideLoaded,
+    symbolize::{Reason, Symbolizer},
+};
 use tempfile::TempDir;
 
 use super::{

@@ -13,14 +13,14 @@ use object::Object as _;
 use super::{elf::Elf, home::Home, supplement};
 
 /// Where distributions install debug information.
-pub(super) const DEBUG_FOLDER: &str = "/usr/lib/debug";
+pub(crate) const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Longest file whose checksum is computed, in bytes: some seconds.
 const CHECKSUM_MAX: u64 = 2 << 30;
 /// Longest name of a file.
 const NAME_MAX: usize = 255;
 
 /// What tells whether a file is the one that was split off.
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     build_id: Option<Vec<u8>>,
     /// The file's name and the CRC-32 of its contents.
     link: Option<(PathBuf, u32)>,
@@ -123,7 +123,7 @@ impl Wanted {
 }
 
 /// `.build-id/xx/yyyy.debug`
-pub(super) fn build_id_path(build_id: &[u8]) -> PathBuf {
+pub(crate) fn build_id_path(build_id: &[u8]) -> PathBuf {
     let digits = build_id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     let hex: String = digits
         .filter_map(|digit| char::from_digit(digit.into(), 16))

@@ -17,7 +17,7 @@ const UNPACKING_MAX_KIB: u32 = 80 << 10;
 ///
 /// # Errors
 /// Where it is damaged, or takes more memory than is allowed.
-pub(super) fn read(elf: &Elf) -> io::Result<Option<Elf>> {
+pub(crate) fn read(elf: &Elf) -> io::Result<Option<Elf>> {
     let parsed = elf.parse()?;
     let Some(section) = parsed.section_by_name(".gnu_debugdata") else {
         return Ok(None);

@@ -20,9 +20,9 @@ const SEGMENTS_MAX: usize = 256;
 const PAGE: u64 = 0x1000;
 
 /// How DWARF is read: from borrowed bytes.
-pub(super) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 /// The parsed headers of a file.
-pub(super) type Parsed<'a> = ElfFile64<'a, Endianness>;
+pub(crate) type Parsed<'a> = ElfFile64<'a, Endianness>;
 
 /// Bytes of a file that stay.
 enum Backing {
@@ -45,7 +45,7 @@ struct Segment {
 }
 
 /// An ELF file.
-pub(super) struct Elf {
+pub(crate) struct Elf {
     backing: Backing,
     owner: Option<u32>,
     segments: Vec<Segment>,
@@ -241,7 +241,7 @@ impl Elf {
 }
 
 /// What a file says of itself, without reading all of it.
-pub(super) struct Summary {
+pub(crate) struct Summary {
     pub build_id: Option<Vec<u8>>,
     pub has_debug: bool,
 }

@@ -1,0 +1,25 @@
+//! The files that a module's symbols and debug information are in: the mapped one, and those that were split off from it.
+//!
+//! What is found was put there by others: only files of the module's owner or of root are taken, links stay within the
+//! target's root, and nothing is opened that could wait.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `elf` | the bytes of a file, mapped or copied, and where in them everything is |
+//! | `home` | where files that belong to a module are looked for, and opening them |
+//! | `companion` | the file with a module's debug information, where that was split off |
+//! | `supplement` | the file with what the debug information of several files has in common |
+//! | `sideload` | files with symbols that the user names |
+//! | `debugdata` | the packed symbols within a stripped file |
+
+mod companion;
+pub(crate) mod debugdata;
+mod elf;
+mod home;
+mod sideload;
+pub(crate) mod supplement;
+
+pub(crate) use companion::Wanted;
+pub(crate) use elf::{Bytes, Elf, Parsed};
+pub(crate) use home::Home;
+pub use sideload::{SideLoadError, SideLoaded};
