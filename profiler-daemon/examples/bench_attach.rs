@@ -144,7 +144,7 @@ impl Bench {
             long_nops: ability.long_nops,
         };
         let path = file.to_string_lossy();
-        let hazards = ModuleHazards::scan(&path, (**index.bytes()).as_ref())?;
+        let hazards = ModuleHazards::scan(&path, index.files().program())?;
         let decision = exit_method(&Hazards::of([(&*path, &hazards)]), ability, false, None);
         let mut specs = Vec::new();
         for name in names {

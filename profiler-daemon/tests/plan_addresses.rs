@@ -13,7 +13,7 @@ use profiler_daemon::plan::{
 use std::{ops::Range, path::Path, process::Command};
 
 fn find(module: &ModuleIndex, address: u64) -> Result<u64, AddressError> {
-    let bytes: &[u8] = (**module.bytes()).as_ref();
+    let bytes = module.files().program();
     let sections = DebugSections::load(bytes, bytes).unwrap();
     addresses::find(module, &DebugFile::new(&sections), address).map(|site| site.address)
 }

@@ -26,7 +26,7 @@ fn declarations_agree_with_gdb() {
         ("rustc", "shapes.rs", &["--edition=2021", "-g", "-Copt-level=0"]),
     ] {
         let fixture = compile(compiler, source, flags);
-        let debug = DebugIndex::new((**fixture.index.bytes()).as_ref()).unwrap();
+        let debug = DebugIndex::new(fixture.index.files().program()).unwrap();
         let mut compared = 0;
         for function in fixture.index.functions() {
             let Some(known) = debug.functions.get(&function.address()) else {
@@ -85,7 +85,7 @@ fn what_is_only_inlined_is_said() {
 #[test]
 fn hazards_of_real_programs() {
     let scan = |fixture: &plan_support::Fixture| {
-        ModuleHazards::scan("/fixture", (**fixture.index.bytes()).as_ref()).unwrap()
+        ModuleHazards::scan("/fixture", fixture.index.files().program()).unwrap()
     };
     let c = scan(&compile("gcc", "shapes.c", &["-O2"]));
     assert_eq!(Hazards::of([("/fixture", &c)]), Hazards::default());

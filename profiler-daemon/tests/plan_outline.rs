@@ -107,7 +107,7 @@ fn what_is_inlined_is_found_by_name() {
         } else {
             compile(compiler, flags, &sources)
         };
-        let debug = DebugIndex::new((**index.bytes()).as_ref()).unwrap();
+        let debug = DebugIndex::new(index.files().program()).unwrap();
         let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
         for function in &debug.inlined_only {
             *by_name.entry(&function.name).or_default() += function.instances;

@@ -13,7 +13,7 @@ use profiler_daemon::plan::{
 
 /// Whether what a function returns can be read; why not.
 fn returned(fixture: &Fixture, function: &str) -> Result<(), Refusal> {
-    let bytes: &[u8] = (**fixture.index.bytes()).as_ref();
+    let bytes = fixture.index.files().program();
     let sections = DebugSections::load(bytes, bytes).unwrap();
     let debug = DebugFile::new(&sections).of_module(&fixture.index);
     let found = fixture
@@ -57,7 +57,7 @@ fn what_is_elsewhere_or_nowhere_is_not_read() {
 #[test]
 fn of_overloads_it_is_the_one_that_is_called() {
     let fixture = compile("g++", "overloads.cc", &["-O2", "-g", "-shared", "-fPIC"]);
-    let bytes: &[u8] = (**fixture.index.bytes()).as_ref();
+    let bytes = fixture.index.files().program();
     let sections = DebugSections::load(bytes, bytes).unwrap();
     let debug = DebugFile::new(&sections).of_module(&fixture.index);
     let text = std::fs::read_to_string(plan_support::source("overloads.cc")).unwrap();

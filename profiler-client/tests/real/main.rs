@@ -29,6 +29,7 @@ mod service;
 mod sessions;
 mod source;
 mod spans;
+mod split_off;
 mod syscalls;
 mod timeline;
 mod trace;

@@ -20,14 +20,14 @@ pub fn place() -> String {
 }
 
 /// What came of a trace of all that a target did.
-struct Traced {
-    command: Ended,
+pub struct Traced {
+    pub command: Ended,
     /// What the target says of each hit.
-    told: Vec<Value>,
+    pub told: Vec<Value>,
 }
 
 /// Runs a target to its end, traced from before its first hit to after its last one.
-fn traced(name: &str, hits: u32, tells: bool, arguments: &[&str]) -> Traced {
+pub fn traced(name: &str, hits: u32, tells: bool, arguments: &[&str]) -> Traced {
     let mut given = vec![hits.to_string()];
     given.extend(tells.then(|| "tell".to_owned()));
     let mut target = Fixture::start(name, &given);

@@ -23,7 +23,7 @@ use rustix::fs::OFlags;
 use crate::target::contents::{FileKey, others_may_write};
 
 /// Bytes that all that is kept in a folder may take; the least recently used goes first.
-const MAX_BYTES: u64 = 512 << 20;
+const MAX_BYTES: u64 = 4 << 30;
 /// Bytes of a build-id, at most.
 const MAX_BUILD_ID: usize = 64;
 /// How the name of a file that is not finished goes on.
@@ -45,10 +45,18 @@ pub enum Kind {
     Lines,
     /// An unwind table.
     Unwind,
+    /// The file itself, its debug sections not compressed.
+    Unfolded,
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Places, Self::Names, Self::Lines, Self::Unwind];
+    const ALL: [Self; 5] = [
+        Self::Places,
+        Self::Names,
+        Self::Lines,
+        Self::Unwind,
+        Self::Unfolded,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -56,13 +64,14 @@ impl Kind {
             Self::Names => "names",
             Self::Lines => "lines",
             Self::Unwind => "unwind",
+            Self::Unfolded => "unfolded",
         }
     }
 
     /// Whether it is right only of the very file that it was made of. What merely selects what to read is right of each
     /// file that has the build-id, the length, the time of writing and the owner.
     const fn is_of_one_file(self) -> bool {
-        matches!(self, Self::Unwind)
+        matches!(self, Self::Unwind | Self::Unfolded)
     }
 }
 
@@ -154,7 +163,7 @@ impl Folder {
     }
 
     /// Writes a file as a whole: nobody sees a part of it.
-    fn write(&self, path: &Path, parts: [&[u8]; 2]) -> io::Result<()> {
+    fn write(&self, path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -180,7 +189,7 @@ impl Folder {
                 .create_new(true)
                 .mode(0o600)
                 .open(&unfinished)?;
-            parts.iter().try_for_each(|part| file.write_all(part))?;
+            write(&mut file)?;
             fs::rename(&unfinished, path)
         };
         written().inspect_err(|_| {
@@ -290,8 +299,16 @@ impl Place {
 
     /// Keeps what was made of this file, if it can be.
     pub fn keep(&self, kind: Kind, bytes: &[u8]) {
+        self.keep_written(kind, |file| file.write_all(bytes));
+    }
+
+    /// Keeps what is written while it is made, if it can be.
+    pub fn keep_written(&self, kind: Kind, write: impl FnOnce(&mut File) -> io::Result<()>) {
         let stamp = stamp(&self.key, kind);
-        let kept = self.folder.write(&self.path(kind), [&stamp, bytes]);
+        let kept = self.folder.write(&self.path(kind), |file| {
+            file.write_all(&stamp)?;
+            write(file)
+        });
         if let Err(error) = kept.and_then(|()| self.folder.make_room()) {
             self.folder.complain(&error);
         }

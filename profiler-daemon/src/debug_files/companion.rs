@@ -10,7 +10,12 @@ use std::{
 
 use object::Object as _;
 
-use super::{elf::Elf, home::Home, supplement};
+use super::{
+    elf::{Elf, Parsed, plain_build_id},
+    home::Home,
+    supplement,
+};
+use crate::target::contents::FileKey;
 
 /// Where distributions install debug information.
 pub(crate) const DEBUG_FOLDER: &str = "/usr/lib/debug";
@@ -31,7 +36,13 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// By a module.
     pub fn by(elf: &Elf) -> Self {
-        let link = elf.parse().ok().and_then(|parsed| {
+        Self::by_bytes(elf.bytes(), elf.owner())
+    }
+
+    /// By the bytes of a module's file, and its owner.
+    pub fn by_bytes(bytes: &[u8], owner: Option<u32>) -> Self {
+        let parsed: Option<Parsed<'_>> = Parsed::parse(bytes).ok();
+        let link = parsed.as_ref().and_then(|parsed| {
             let (name, checksum) = parsed.gnu_debuglink().ok().flatten()?;
             let plain = !name.is_empty()
                 && name.len() <= NAME_MAX
@@ -40,9 +51,9 @@ impl Wanted {
             plain.then(|| (PathBuf::from(OsStr::from_bytes(name)), checksum))
         });
         Self {
-            build_id: elf.build_id().map(<[u8]>::to_vec),
+            build_id: parsed.as_ref().and_then(plain_build_id),
             link,
-            owner: elf.owner(),
+            owner,
         }
     }
 
@@ -57,6 +68,20 @@ impl Wanted {
 
     /// Finds the file in the usual places, and where it was.
     pub fn find(&self, home: &Home) -> Option<(Elf, PathBuf)> {
+        self.find_at(&self.candidates(home), home)
+    }
+
+    /// The files that there are in the usual places, be they the one or not.
+    pub fn present(&self, home: &Home) -> Vec<FileKey> {
+        let candidates = self.candidates(home);
+        let files = candidates.iter().flat_map(|path| home.open(path));
+        files
+            .filter_map(|file| Some(FileKey::of(&file.metadata().ok()?)))
+            .collect()
+    }
+
+    /// The usual places.
+    fn candidates(&self, home: &Home) -> Vec<PathBuf> {
         let by_build = self
             .build_id
             .as_deref()
@@ -70,8 +95,7 @@ impl Wanted {
                 Path::new(DEBUG_FOLDER).join(below).join(name),
             ]
         });
-        let candidates: Vec<PathBuf> = by_build.into_iter().chain(by_link).collect();
-        self.find_at(&candidates, home)
+        by_build.into_iter().chain(by_link).collect()
     }
 
     /// Finds the file in these places, and where it was.

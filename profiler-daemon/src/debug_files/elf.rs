@@ -12,7 +12,7 @@ use object::{
     },
 };
 
-use crate::target::contents::{self, Contents};
+use crate::target::contents::{self, Contents, FileKey};
 
 /// Most loaded segments that are looked at.
 const SEGMENTS_MAX: usize = 256;
@@ -47,7 +47,7 @@ struct Segment {
 /// An ELF file.
 pub(crate) struct Elf {
     backing: Backing,
-    owner: Option<u32>,
+    key: Option<FileKey>,
     segments: Vec<Segment>,
     build_id: Option<Vec<u8>>,
 }
@@ -62,7 +62,7 @@ impl Elf {
     /// As for [`Contents::of`], and where it is no x86-64 ELF file.
     pub fn open(file: File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        let (length, owner) = (metadata.size(), Some(metadata.uid()));
+        let (length, key) = (metadata.size(), FileKey::of(&metadata));
         let contents = Contents::of(&file)?;
         Self::new(
             Backing::File {
@@ -70,7 +70,7 @@ impl Elf {
                 contents,
                 length,
             },
-            owner,
+            Some(key),
         )
     }
 
@@ -82,10 +82,10 @@ impl Elf {
         Self::new(Backing::Memory(bytes), None)
     }
 
-    fn new(backing: Backing, owner: Option<u32>) -> io::Result<Self> {
+    fn new(backing: Backing, key: Option<FileKey>) -> io::Result<Self> {
         let mut elf = Self {
             backing,
-            owner,
+            key,
             segments: Vec::new(),
             build_id: None,
         };
@@ -112,7 +112,12 @@ impl Elf {
 
     /// Whose the file is, or was when it was copied; `None` for one that was unpacked.
     pub fn owner(&self) -> Option<u32> {
-        self.owner
+        self.key.map(|key| key.owner)
+    }
+
+    /// Which file it is, and in which state; `None` for one that was unpacked.
+    pub fn key(&self) -> Option<&FileKey> {
+        self.key.as_ref()
     }
 
     /// All of the file.
@@ -240,6 +245,12 @@ impl Elf {
     }
 }
 
+impl AsRef<[u8]> for Elf {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
 /// What a file says of itself, without reading all of it.
 pub(crate) struct Summary {
     pub build_id: Option<Vec<u8>>,
@@ -267,7 +278,7 @@ impl Summary {
 }
 
 /// The build-id, if it is none that many files could have.
-fn plain_build_id<'a>(parsed: &impl object::Object<'a>) -> Option<Vec<u8>> {
+pub(super) fn plain_build_id<'a>(parsed: &impl object::Object<'a>) -> Option<Vec<u8>> {
     let build_id = parsed.build_id().ok().flatten();
     build_id
         .filter(|id| (8..=64).contains(&id.len()))

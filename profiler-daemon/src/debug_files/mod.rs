@@ -11,6 +11,7 @@
 //! | `supplement` | the file with what the debug information of several files has in common |
 //! | `sideload` | files with symbols that the user names |
 //! | `debugdata` | the packed symbols within a stripped file |
+//! | `unfolded` | a file with compressed sections, written anew without
 
 mod companion;
 pub(crate) mod debugdata;
@@ -18,8 +19,10 @@ mod elf;
 mod home;
 mod sideload;
 pub(crate) mod supplement;
+mod unfolded;
 
 pub(crate) use companion::Wanted;
 pub(crate) use elf::{Bytes, Elf, Parsed};
 pub(crate) use home::Home;
 pub use sideload::{SideLoadError, SideLoaded};
+pub(crate) use unfolded::Unfolded;

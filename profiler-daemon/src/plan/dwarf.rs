@@ -3,8 +3,9 @@
 //! Read only when asked for, by all cores, a unit at a time.
 
 use super::{
-    elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES},
+    elf::{Elf, ElfError},
     left::Left,
+    sections::dwarf_sections,
 };
 use gimli::{
     AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian,
@@ -156,10 +157,7 @@ impl DebugIndex {
     /// What is not x86-64 ELF, and what is damaged.
     pub fn new(bytes: &[u8]) -> Result<Self, ElfError> {
         let elf = Elf::parse(bytes)?;
-        let mut left = MAX_UNCOMPRESSED_BYTES;
-        let sections: gimli::DwarfSections<Cow<'_, [u8]>> = gimli::DwarfSections::load(|id| {
-            Ok::<_, ElfError>(elf.section(id.name(), &mut left).unwrap_or_default())
-        })?;
+        let sections = dwarf_sections(&elf);
         let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
         Ok(Self::read(&dwarf))
     }

@@ -5,6 +5,7 @@
 use super::{
     demangle::{self, CloneKind, display_name, split_clone, without_version},
     elf::{Bytes, Elf, ElfError, RawSymbol, Segment, offset_of},
+    files::{ModuleFiles, NameFile},
     outline::{self, Outline, Outlines, Part},
 };
 use object::elf;
@@ -32,7 +33,7 @@ pub(super) enum SymbolKind {
     Label,
 }
 
-/// A symbol, its name a range of the file.
+/// A symbol, its name a range of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Symbol {
     pub address: u64,
@@ -42,6 +43,7 @@ pub(super) struct Symbol {
     pub kind: SymbolKind,
     /// Global before weak before local: which of several names is shown.
     rank: u8,
+    file: NameFile,
 }
 
 /// A piece of a function.
@@ -55,7 +57,7 @@ struct ColdPiece {
 
 /// A file's functions, in order of address.
 pub struct ModuleIndex {
-    bytes: Bytes,
+    files: ModuleFiles,
     segments: Vec<Segment>,
     symbols: Vec<Symbol>,
     /// Where in `symbols` those of each function begin; symbols of one address are one function.
@@ -71,18 +73,31 @@ pub struct ModuleIndex {
 }
 
 impl ModuleIndex {
-    /// Reads the symbol tables.
+    /// Reads the symbol tables of a file that nothing was split off from.
     ///
     /// # Errors
     /// What is not x86-64 ELF, and what is damaged.
     pub fn new(bytes: Bytes) -> Result<Self, ElfError> {
-        let data = (*bytes).as_ref();
-        let elf = Elf::parse(data)?;
+        Self::of(ModuleFiles::whole(bytes))
+    }
+
+    /// Reads the symbol tables of a module's files.
+    ///
+    /// # Errors
+    /// What is not x86-64 ELF, and what is damaged.
+    pub fn of(files: ModuleFiles) -> Result<Self, ElfError> {
+        let program = Elf::parse(files.program())?;
+        // One that says that it has symbols, and is damaged, has none.
+        let split = files.symbols().and_then(|symbols| Elf::parse(symbols).ok());
         let mut symbols = Vec::new();
         let mut others = Vec::new();
-        let mut names_left = data.len().saturating_mul(NAMES_PER_BYTE);
-        for raw in elf.symbols().take(MAX_SYMBOLS) {
-            if let Some(symbol) = accept(data, &elf.segments, &raw) {
+        let length = files.program().len() + files.symbols().map_or(0, <[u8]>::len);
+        let mut names_left = length.saturating_mul(NAMES_PER_BYTE);
+        let in_program = program.symbols().map(|raw| (NameFile::Program, raw));
+        let in_split = split.iter().flat_map(Elf::symbols);
+        let in_split = in_split.map(|raw| (NameFile::Symbols, raw));
+        for (file, raw) in in_program.chain(in_split).take(MAX_SYMBOLS) {
+            if let Some(symbol) = accept(&files, file, &program.segments, &raw) {
                 names_left = names_left
                     .checked_sub(symbol.name_bytes as usize)
                     .ok_or(ElfError::Damaged("its symbols share long names without end"))?;
@@ -97,22 +112,22 @@ impl ModuleIndex {
         others.sort_unstable_by_key(|s: &Symbol| (s.address, s.kind));
         // The dynamic table repeats names of the full one. The sort has put them side by side.
         symbols.dedup_by(|b, a| {
-            a.address == b.address && a.name_bytes == b.name_bytes && name_of(data, a) == name_of(data, b)
+            a.address == b.address && a.name_bytes == b.name_bytes && name_of(&files, a) == name_of(&files, b)
         });
-        give_sizes(&mut symbols, &mut others, &elf);
+        give_sizes(&mut symbols, &mut others, &program);
         let mut functions: Vec<u32> = Vec::new();
         for (at, symbol) in symbols.iter().enumerate() {
             if at == 0 || symbols[at - 1].address != symbol.address {
                 functions.push(u32::try_from(at).map_err(|_| ElfError::Damaged("too many symbols"))?);
             }
         }
-        let cold = cold_pieces(data, &others)?;
-        let stripped = !elf.has_symbol_table();
-        let has_debug_info = elf.has_debug_info();
-        let build_id = elf.build_id().map(Box::from);
-        let segments = elf.segments;
+        let cold = cold_pieces(&files, &others)?;
+        let stripped = !program.has_symbol_table() && !split.is_some_and(|split| split.has_symbol_table());
+        let has_debug_info = Elf::parse(files.debug()).is_ok_and(|debug| debug.has_debug_info());
+        let build_id = program.build_id().map(Box::from);
+        let segments = program.segments;
         Ok(Self {
-            bytes,
+            files,
             segments,
             symbols,
             functions,
@@ -135,7 +150,8 @@ impl ModuleIndex {
     /// Which of its units have what. It is made, by reading debug information once, when it is first asked for.
     #[must_use]
     pub fn outline(&self, part: Part) -> Outline {
-        self.outlines.get(part, &|| Outline::of_file(self.data(), part))
+        self.outlines
+            .get(part, &|| Outline::of_file(self.files.debug(), part))
     }
 
     /// Bytes of memory that it takes by now, apart from the file's own.
@@ -147,14 +163,10 @@ impl ModuleIndex {
             + self.outlines.memory()
     }
 
-    /// The file's bytes.
+    /// The files that it is of.
     #[must_use]
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
-    }
-
-    pub(super) fn data(&self) -> &[u8] {
-        (*self.bytes).as_ref()
+    pub fn files(&self) -> &ModuleFiles {
+        &self.files
     }
 
     /// The loadable parts.
@@ -245,7 +257,7 @@ impl ModuleIndex {
     pub fn code(&self, range: Range<u64>) -> Option<&[u8]> {
         let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
         let start = usize::try_from(self.offset_of(range.start)?).ok()?;
-        self.data().get(start..start.checked_add(length)?)
+        self.files.program().get(start..start.checked_add(length)?)
     }
 
     /// The file offset of an address.
@@ -255,15 +267,14 @@ impl ModuleIndex {
     }
 
     fn name(&self, symbol: &Symbol) -> Cow<'_, str> {
-        String::from_utf8_lossy(name_of(self.data(), symbol))
+        String::from_utf8_lossy(name_of(&self.files, symbol))
     }
 
     /// Cold pieces whose name says that they belong to one of these linkage names, in order of address.
     pub(super) fn cold_parts(&self, function: &Function<'_>) -> Vec<Range<u64>> {
-        let data = self.data();
         let mut pieces: Vec<u32> = Vec::new();
         for owner in raw_names(function) {
-            let name = |piece: &ColdPiece| owner_of(data, &self.others, *piece);
+            let name = |piece: &ColdPiece| owner_of(&self.files, &self.others, *piece);
             let first = self.cold.partition_point(|piece| name(piece) < owner);
             let own = self.cold[first..].iter().take_while(|piece| name(piece) == owner);
             pieces.extend(own.map(|piece| piece.symbol));
@@ -278,25 +289,25 @@ impl ModuleIndex {
     }
 }
 
-fn owner_of<'a>(data: &'a [u8], others: &[Symbol], piece: ColdPiece) -> &'a [u8] {
-    let name = name_of(data, &others[piece.symbol as usize]);
+fn owner_of<'a>(files: &'a ModuleFiles, others: &[Symbol], piece: ColdPiece) -> &'a [u8] {
+    let name = name_of(files, &others[piece.symbol as usize]);
     &name[..name.len().min(piece.owner_bytes as usize)]
 }
 
 /// The cold pieces among symbols, by the names of their functions.
-fn cold_pieces(data: &[u8], others: &[Symbol]) -> Result<Vec<ColdPiece>, ElfError> {
+fn cold_pieces(files: &ModuleFiles, others: &[Symbol]) -> Result<Vec<ColdPiece>, ElfError> {
     let mut pieces = Vec::new();
     let cold = others.iter().enumerate();
     for (at, symbol) in cold.filter(|(_, symbol)| symbol.kind == SymbolKind::Cold) {
         let at = u32::try_from(at).map_err(|_| ElfError::Damaged("too many symbols"))?;
-        for end in memchr::memmem::find_iter(name_of(data, symbol), b".cold") {
+        for end in memchr::memmem::find_iter(name_of(files, symbol), b".cold") {
             pieces.push(ColdPiece {
                 symbol: at,
                 owner_bytes: u32::try_from(end).unwrap_or(u32::MAX),
             });
         }
     }
-    pieces.sort_unstable_by(|a, b| owner_of(data, others, *a).cmp(owner_of(data, others, *b)));
+    pieces.sort_unstable_by(|a, b| owner_of(files, others, *a).cmp(owner_of(files, others, *b)));
     Ok(pieces)
 }
 
@@ -378,38 +389,44 @@ pub(super) fn raw_names<'a>(function: &Function<'a>) -> impl Iterator<Item = &'a
 
 /// The same, for who can tell by where a name is whether to read it.
 pub(super) fn unread_names<'a>(function: &Function<'a>) -> impl Iterator<Item = UnreadName<'a>> + use<'a> {
-    let data = function.index.data();
+    let files = &function.index.files;
     let symbols = function.symbols.iter();
-    symbols.map(move |symbol| UnreadName { data, symbol })
+    symbols.map(move |symbol| UnreadName { files, symbol })
 }
 
 /// A linkage name, not read yet.
 pub(super) struct UnreadName<'a> {
-    data: &'a [u8],
+    files: &'a ModuleFiles,
     symbol: &'a Symbol,
 }
 
 impl<'a> UnreadName<'a> {
-    /// Where it is in the file.
+    /// Which file it is in.
+    pub fn file(&self) -> NameFile {
+        self.symbol.file
+    }
+
+    /// Where it is in that file.
     pub fn range(&self) -> Range<u64> {
         self.symbol.name..self.symbol.name.saturating_add(self.symbol.name_bytes.into())
     }
 
     pub fn bytes(&self) -> &'a [u8] {
-        name_of(self.data, self.symbol)
+        name_of(self.files, self.symbol)
     }
 }
 
-fn name_of<'a>(data: &'a [u8], symbol: &Symbol) -> &'a [u8] {
+fn name_of<'a>(files: &'a ModuleFiles, symbol: &Symbol) -> &'a [u8] {
     // The range was inside the file when the index was built, and the file cannot have shrunk:
     // it is the same slice.
+    let names = files.names(symbol.file);
     usize::try_from(symbol.name)
         .ok()
-        .and_then(|start| data.get(start..start + symbol.name_bytes as usize))
+        .and_then(|start| names.get(start..start + symbol.name_bytes as usize))
         .unwrap_or_default()
 }
 
-fn accept(data: &[u8], segments: &[Segment], raw: &RawSymbol) -> Option<Symbol> {
+fn accept(files: &ModuleFiles, file: NameFile, segments: &[Segment], raw: &RawSymbol) -> Option<Symbol> {
     let kind = match raw.kind {
         elf::STT_FUNC => SymbolKind::Function,
         elf::STT_GNU_IFUNC => SymbolKind::Indirect,
@@ -426,7 +443,7 @@ fn accept(data: &[u8], segments: &[Segment], raw: &RawSymbol) -> Option<Symbol> 
     let limit = usize::try_from(raw.name_limit)
         .ok()?
         .min(start.saturating_add(MAX_LINKAGE_BYTES));
-    let text = data.get(start..limit)?;
+    let text = files.names(file).get(start..limit)?;
     let text = &text[..memchr::memchr(0, text)?];
     let text = &text[..memchr::memchr(b'@', text)
         .filter(|&at| at > 0)
@@ -453,6 +470,7 @@ fn accept(data: &[u8], segments: &[Segment], raw: &RawSymbol) -> Option<Symbol> 
         name_bytes,
         kind,
         rank,
+        file,
     })
 }
 

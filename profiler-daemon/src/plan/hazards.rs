@@ -60,6 +60,17 @@ pub struct ModuleHazards {
 }
 
 impl ModuleHazards {
+    /// What was found in this file, or in another of the same module.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        for found in other.found {
+            if !self.found.contains(&found) {
+                self.found.push(found);
+            }
+        }
+        self
+    }
+
     /// Looks through a file's symbols. `path` tells the C library apart, which defines what it
     /// does not use.
     ///

@@ -14,6 +14,7 @@ pub mod dwarf;
 pub mod elf;
 pub mod entry;
 pub mod exits;
+pub mod files;
 pub mod functions;
 pub mod handling;
 pub mod hazards;
@@ -32,10 +33,12 @@ pub(crate) mod skip;
 
 mod held;
 mod left;
+mod sections;
 mod sites;
 mod subprograms;
 
 pub use dwarf::DebugIndex;
+pub use files::ModuleFiles;
 pub use functions::{Function, ModuleIndex};
 pub use hazards::KernelAbility;
 pub use held::lines_of;

@@ -10,6 +10,7 @@ use self::mentions::Mentions;
 use super::{
     demangle::{self, CloneKind},
     elf::Elf,
+    files::NameFile,
     functions::{Function, ModuleIndex, plain_linkage, unread_names},
     scope::Name,
 };
@@ -167,13 +168,12 @@ impl ModuleIndex {
     #[must_use]
     pub fn matching(&self, name: &Name) -> Vec<(usize, Match)> {
         let matcher = Matcher::new(name);
-        let mentions = matcher.needle.as_ref().and_then(|needle| self.mentions(needle));
+        let mentions = matcher.needle.as_ref().map(|needle| self.mentions(needle));
         self.in_parallel(|at, function| {
             unread_names(&function)
                 .filter(|name| {
-                    mentions
-                        .as_ref()
-                        .is_none_or(|mentions| mentions.are_in(&name.range()))
+                    let mentions = mentions.as_ref().and_then(|of| of[name.file() as usize].as_ref());
+                    mentions.is_none_or(|mentions| mentions.are_in(&name.range()))
                 })
                 .filter_map(|name| matcher.matches(name.bytes()))
                 .max()
@@ -181,12 +181,16 @@ impl ModuleIndex {
         })
     }
 
-    /// Where the names of symbols contain a text; `None` where that has to be looked for in each.
-    fn mentions(&self, text: &Finder<'_>) -> Option<Mentions> {
-        let elf = Elf::parse(self.data()).ok()?;
+    /// Where the names of symbols contain a text, of each file that has some; `None` where that has to be looked for in
+    /// each.
+    fn mentions(&self, text: &Finder<'_>) -> [Option<Mentions>; NameFile::ALL.len()] {
         let place =
             |table: Range<u64>| Some(usize::try_from(table.start).ok()?..usize::try_from(table.end).ok()?);
-        Mentions::find(self.data(), elf.string_tables().filter_map(place), text)
+        NameFile::ALL.map(|file| {
+            let file = self.files().names(file);
+            let elf = Elf::parse(file).ok()?;
+            Mentions::find(file, elf.string_tables().filter_map(place), text)
+        })
     }
 
     /// The names nearest to one that matches nothing: how far they are and how they are shown. What begins with

@@ -23,9 +23,10 @@ use gimli::{AttributeValue, Dwarf, EndianSlice, LittleEndian, Unit, UnitHeader, 
 
 use super::{
     dwarf::{Units, each, is_of_type, lines_left, may_be_inlined, reference, text},
-    elf::{Bytes, Elf, MAX_UNCOMPRESSED_BYTES},
+    elf::{Bytes, Elf},
     left::Left,
     lines::last_component,
+    sections::dwarf_sections,
     skip::skip_attributes,
 };
 
@@ -130,22 +131,10 @@ impl Outline {
     /// Reads the debug information of a file; that of a damaged one is empty.
     #[must_use]
     pub fn of_file(bytes: &[u8], part: Part) -> Self {
-        let mut left = MAX_UNCOMPRESSED_BYTES;
         let elf = Elf::parse(bytes);
-        let loaded: Result<gimli::DwarfSections<Cow<'_, [u8]>>, gimli::Error> =
-            gimli::DwarfSections::load(|id| {
-                let section = elf
-                    .as_ref()
-                    .ok()
-                    .and_then(|elf| elf.section(id.name(), &mut left));
-                Ok(section.unwrap_or_default())
-            });
-        let sections = loaded.unwrap_or_default();
-        Self::of(
-            &sections.borrow(|section| EndianSlice::new(section, LittleEndian)),
-            part,
-            bytes.len(),
-        )
+        let sections = elf.as_ref().map(dwarf_sections).unwrap_or_default();
+        let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
+        Self::of(&dwarf, part, bytes.len())
     }
 
     /// Reads debug information of a file of some length.

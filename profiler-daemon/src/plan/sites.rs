@@ -149,7 +149,8 @@ fn no_such_function(name: &str, nearest: &[String], stripped: bool) -> String {
     }
     if stripped {
         text.push_str(
-            "; the executable's symbol table has been stripped, so that only exported names are known",
+            "; the executable's symbol table has been stripped, so that only exported names are known; its debug package has the \
+             others",
         );
     }
     text

@@ -1,18 +1,19 @@
 //! The files that a target has mapped, with their functions.
 
-use std::{fs::File, path::PathBuf, sync::Arc};
+use std::{fs::File, ops::Add, path::PathBuf, sync::Arc};
 
 use profiler_common::instruction::Action;
 
 use super::{
     error::{Reason, SessionError},
     library::Library,
-    outlines,
     refusal::gone_or,
+    split_off::{Missing, Parts},
     thread_tables::ThreadTables,
 };
 use crate::{
-    plan::{DebugIndex, ModuleIndex, elf::Bytes, hazards::ModuleHazards},
+    debug_files::Home,
+    plan::{DebugIndex, ModuleIndex, hazards::ModuleHazards},
     target::{
         self, Module, Process,
         contents::{Contents, FileKey},
@@ -46,8 +47,10 @@ impl TargetFile {
 pub struct KnownFile {
     pub index: ModuleIndex,
     pub hazards: ModuleHazards,
-    /// Whether its bytes had to be copied.
-    is_copied: bool,
+    /// Debug information that was not found.
+    missing: Option<Missing>,
+    /// What its files take.
+    size: Size,
 }
 
 /// What a file takes, in bytes.
@@ -56,6 +59,17 @@ pub struct Size {
     pub memory: usize,
     /// Mapped: on disk, even where it has no name any more.
     pub mapped: usize,
+}
+
+impl Add for Size {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            memory: self.memory.saturating_add(other.memory),
+            mapped: self.mapped.saturating_add(other.mapped),
+        }
+    }
 }
 
 /// Reads the symbols of everything that a process has mapped, as far as they are not known.
@@ -69,10 +83,11 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
         let shown = module.path.display().to_string();
         let opened = module.open(pid).and_then(|(file, path)| {
             let key = (FileKey::of(&file.metadata()?), shown.clone());
-            if let Some(known) = library.get(&key) {
+            let home = Home::new(&module.path, &[&format!("/proc/{pid}/root"), "/"]);
+            if let Some(known) = library.get(&key).filter(|known| !known.is_outdated(&home)) {
                 return Ok((Some(known), path));
             }
-            let known = know(&shown, &file, &key.0, library)?.map(Arc::new);
+            let known = know(&shown, &file, &key.0, &home, library)?.map(Arc::new);
             if let Some(known) = &known {
                 library.keep(key, known);
             }
@@ -105,29 +120,30 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
     Ok(files.collect())
 }
 
-fn know(shown: &str, file: &File, key: &FileKey, library: &Library) -> std::io::Result<Option<KnownFile>> {
-    let contents = Contents::of(file)?;
-    let is_copied = matches!(contents, Contents::Copied(_));
-    let bytes: Bytes = Arc::new(contents);
-    let hazards = ModuleHazards::scan(shown, (*bytes).as_ref());
-    let index = ModuleIndex::new(Arc::clone(&bytes));
-    match (index, hazards) {
-        (Ok(index), Ok(hazards)) => {
-            // What others may write to can be another file's by the time that it is read.
-            let folder = library
-                .outlines()
-                .filter(|_| !is_copied && key.length >= outlines::MIN_LENGTH);
-            let place = folder.and_then(|folder| folder.place(index.build_id(), key));
-            let index = match place {
+fn know(
+    shown: &str,
+    file: &File,
+    key: &FileKey,
+    home: &Home,
+    library: &Library,
+) -> std::io::Result<Option<KnownFile>> {
+    let parts = Parts::find(Contents::of(file)?, key, home, library.outlines());
+    let scan = |bytes| ModuleHazards::scan(shown, bytes);
+    let hazards = scan(parts.files.program()).map(|own| match parts.files.symbols().map(scan) {
+        // The dynamic symbols do not tell what the linker took in.
+        Some(Ok(split)) => own.and(split),
+        _ => own,
+    });
+    match (ModuleIndex::of(parts.files), hazards) {
+        (Ok(index), Ok(hazards)) => Ok(Some(KnownFile {
+            index: match parts.outlines {
                 Some(place) => index.with_outlines(Arc::new(place)),
                 None => index,
-            };
-            Ok(Some(KnownFile {
-                index,
-                hazards,
-                is_copied,
-            }))
-        }
+            },
+            hazards,
+            missing: parts.missing,
+            size: parts.size,
+        })),
         (Err(error), _) | (_, Err(error)) => {
             tracing::debug!(module = shown, %error, "not indexed");
             Ok(None)
@@ -138,12 +154,15 @@ fn know(shown: &str, file: &File, key: &FileKey, library: &Library) -> std::io::
 impl KnownFile {
     /// What it takes by now.
     pub fn size(&self) -> Size {
-        let bytes = (**self.index.bytes()).as_ref().len();
-        let (copied, mapped) = if self.is_copied { (bytes, 0) } else { (0, bytes) };
-        Size {
-            memory: copied + self.index.memory(),
-            mapped,
-        }
+        let memory = self.index.memory();
+        self.size + Size { memory, mapped: 0 }
+    }
+
+    /// Whether there may be debug information by now that was not found.
+    fn is_outdated(&self, home: &Home) -> bool {
+        self.missing
+            .as_ref()
+            .is_some_and(|missing| missing.may_be_found(home))
     }
 
     /// What the file's DWARF says of its functions; nothing where it has none, or it is damaged.
@@ -151,8 +170,7 @@ impl KnownFile {
         if !self.index.has_debug_info() {
             return DebugIndex::default();
         }
-        let bytes = (**self.index.bytes()).as_ref();
-        DebugIndex::new(bytes).unwrap_or_else(|error| {
+        DebugIndex::new(self.index.files().debug()).unwrap_or_else(|error| {
             tracing::warn!(%error, "debug information is not read");
             DebugIndex::default()
         })
@@ -165,5 +183,9 @@ pub fn know_path(path: &std::path::Path) -> Arc<KnownFile> {
     let file = File::open(path).unwrap();
     let key = FileKey::of(&file.metadata().unwrap());
     let library = Library::new(None);
-    Arc::new(know("", &file, &key, &library).unwrap().unwrap())
+    Arc::new(
+        know("", &file, &key, &Home::new(path, &["/"]), &library)
+            .unwrap()
+            .unwrap(),
+    )
 }

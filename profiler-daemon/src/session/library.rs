@@ -113,10 +113,7 @@ impl Kept {
         let mut all = Size::default();
         let mut gone = Vec::new();
         for (number, (_, size, key)) in by_use.into_iter().enumerate() {
-            let with = Size {
-                memory: all.memory.saturating_add(size.memory),
-                mapped: all.mapped.saturating_add(size.mapped),
-            };
+            let with = all + size;
             // One that is too large by itself drives out no other.
             if number < MAX_FILES && with.memory <= most.memory && with.mapped <= most.mapped {
                 all = with;

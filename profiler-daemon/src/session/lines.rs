@@ -407,7 +407,8 @@ pub fn line_refusal(error: &LineError) -> SessionError {
         }
         LineError::NoLines => SessionError::new(
             Reason::LineNotFound,
-            "the target's files have no debug information that tells lines: build it with `-g`, or ask for a function",
+            "the target's files have no debug information that tells lines: install its debug package or build it with \
+             `-g`, or ask for a function",
         ),
         LineError::TooMany { .. } => SessionError::new(Reason::LimitReached, message),
         LineError::NoCode { nearest, .. } => {
@@ -559,8 +560,8 @@ pub fn plan_calls<'f>(
 
 /// The sections of the file's debug information.
 pub fn sections(file: &TargetFile) -> Result<DebugSections<'_>, SessionError> {
-    let bytes: &[u8] = (**file.known.index.bytes()).as_ref();
-    DebugSections::load(bytes, bytes)
+    let files = file.known.index.files();
+    DebugSections::load(files.program(), files.debug())
         .map_err(|error| SessionError::new(Reason::Kernel, format!("{}: {error}", file.shown)))
 }
 

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `command` | what can be asked, and the handle that asks |
 //! | `files` | the files that a target has mapped |
+//! | `split_off` | what was split off from them: symbols, debug information |
 //! | `list` | the functions of a process |
 //! | `lines` | from a line and expressions to what is attached at it |
 //! | `kernel_places` | from the kernel's own places to what is attached there |
@@ -77,6 +78,7 @@ mod source;
 mod source_text;
 mod span_losses;
 mod spans;
+mod split_off;
 mod state;
 mod steps;
 mod symbols;

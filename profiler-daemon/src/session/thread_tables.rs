@@ -41,8 +41,7 @@ impl ThreadTables {
     /// Where in the process a dynamic symbol is.
     fn symbol(&self, name: &str) -> Option<u64> {
         self.files.iter().find_map(|(module, known)| {
-            let bytes: &[u8] = (**known.index.bytes()).as_ref();
-            let file = ElfFile64::<LittleEndian>::parse(bytes).ok()?;
+            let file = ElfFile64::<LittleEndian>::parse(known.index.files().program()).ok()?;
             let mut symbols = file.dynamic_symbols().filter(|symbol| !symbol.is_undefined());
             let symbol = symbols.find(|symbol| symbol.name_bytes() == Ok(name.as_bytes()))?;
             Some(loaded_at(module, known)?.wrapping_add(symbol.address()))

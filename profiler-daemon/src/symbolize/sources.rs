@@ -75,7 +75,7 @@ impl Sources {
             }
             self.find_supplement(Some(&path), side_loaded);
         } else if !self.own.has_section(".symtab") {
-            match debugdata::read(&self.own) {
+            match debugdata::read(self.own.bytes()) {
                 Ok(symbols) => self.companion = symbols,
                 Err(error) => self.leave_out(&error),
             }

@@ -1,6 +1,9 @@
 //! Compressed sections of files, whose size is the file's own word.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    io::{self, Read as _, Write},
+};
 
 use object::{CompressedData, CompressionFormat};
 
@@ -24,8 +27,45 @@ pub enum Folded {
 /// # Errors
 /// Where they are damaged or too many. That so few bytes cannot be so many is found before there is memory for them.
 pub fn unfold<'a>(section: CompressedData<'a>, left: &mut u64) -> Result<Cow<'a, [u8]>, Folded> {
+    if section.format == CompressionFormat::None {
+        return Ok(Cow::Borrowed(section.data));
+    }
+    take(&section, left)?;
+    section.decompress().map_err(|_| Folded::Damaged)
+}
+
+/// Writes a section's bytes somewhere, unfolded where they are compressed: there is no memory for all of them.
+///
+/// # Errors
+/// What writing says; [`Folded`] in an [`io::ErrorKind::InvalidData`] for what is damaged.
+pub fn unfold_into(section: CompressedData<'_>, out: &mut impl Write) -> io::Result<()> {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, Folded::Damaged);
+    take(&section, &mut u64::MAX.clone()).map_err(|_| damaged())?;
+    let expected = section.uncompressed_size;
+    // One more shows that there is more.
+    let most = expected.saturating_add(1);
+    let written = match section.format {
+        CompressionFormat::None => return out.write_all(section.data),
+        CompressionFormat::Zlib => {
+            io::copy(&mut flate2::read::ZlibDecoder::new(section.data).take(most), out)
+        }
+        CompressionFormat::Zstandard => {
+            let decoder = ruzstd::decoding::StreamingDecoder::new(section.data).map_err(|_| damaged())?;
+            io::copy(&mut decoder.take(most), out)
+        }
+        _ => return Err(damaged()),
+    };
+    match written {
+        Ok(written) if written == expected => Ok(()),
+        Ok(_) => Err(damaged()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes what a section unfolds to from what is left.
+fn take(section: &CompressedData<'_>, left: &mut u64) -> Result<(), Folded> {
     let ratio = match section.format {
-        CompressionFormat::None => return Ok(Cow::Borrowed(section.data)),
+        CompressionFormat::None => return Ok(()),
         CompressionFormat::Zstandard => ZSTD_RATIO,
         _ => ZLIB_RATIO,
     };
@@ -35,7 +75,7 @@ pub fn unfold<'a>(section: CompressedData<'a>, left: &mut u64) -> Result<Cow<'a,
     *left = left
         .checked_sub(section.uncompressed_size)
         .ok_or(Folded::TooLarge)?;
-    section.decompress().map_err(|_| Folded::Damaged)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Reads units for a line. Where many have its file, as of a header, the outline says which of them have code of it.
 
 use std::{
-    borrow::Cow,
     collections::BTreeSet,
     ops::{ControlFlow, Range},
 };
@@ -13,10 +12,11 @@ use super::{
 };
 use crate::plan::{
     dwarf::{each, file_path, is_of_type, lines_left, text},
-    elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES},
+    elf::Elf,
     functions::ModuleIndex,
     left::Left,
     outline::{LineUnits, Near, Outline, Part},
+    sections::dwarf_sections,
 };
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
@@ -73,11 +73,8 @@ fn read_with(
     if with_file.as_ref().is_some_and(Vec::is_empty) {
         return Err(LineError::NoSuchFile(file.to_owned()));
     }
-    let elf = Elf::parse(module.data())?;
-    let mut left = MAX_UNCOMPRESSED_BYTES;
-    let sections: gimli::DwarfSections<Cow<'_, [u8]>> = gimli::DwarfSections::load(|id| {
-        Ok::<_, ElfError>(elf.section(id.name(), &mut left).unwrap_or_default())
-    })?;
+    let elf = Elf::parse(module.files().debug())?;
+    let sections = dwarf_sections(&elf);
     let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
     let count = with_file.as_ref().map_or(usize::MAX, Vec::len);
     if let Some(outline) = lines(count)

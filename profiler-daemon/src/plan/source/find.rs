@@ -16,6 +16,7 @@ use super::{
         names::Matcher,
         outline::{Part, without_arguments},
         scope::Name,
+        sections::dwarf_sections,
         skip::skip_attributes,
     },
     budget::Budget,
@@ -24,7 +25,7 @@ use super::{
     ranges::Ranges,
     scopes::{Body, Inlined, shown_name},
     types::Types,
-    units::{Known, Reader, functions_holding, headers, sections},
+    units::{Known, Reader, functions_holding, headers},
 };
 
 /// Inlined instances of one function that are described.
@@ -126,8 +127,9 @@ pub(in crate::plan) fn with_dwarf<T>(
     module: &ModuleIndex,
     work: impl FnOnce(&mut Reader<'_, '_>) -> T,
 ) -> Option<T> {
-    let elf = Elf::parse(module.data()).ok()?;
-    let sections = sections(&elf);
+    let elf = Elf::parse(module.files().program()).ok()?;
+    let debug = Elf::parse(module.files().debug()).ok()?;
+    let sections = dwarf_sections(&debug);
     let mut dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
     // Many units of a linked file have the same.
     dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
@@ -176,7 +178,7 @@ fn concrete(
     let body = entry.and_then(|(number, offset)| Body::read(reader, number, offset));
     if !module.has_debug_info() {
         shown.missing.push(
-            "the file has no debug information (`-g`): lines, variables and inlined functions are not known"
+            "the file has no debug information (`-g`, or a debug package): lines, variables and inlined functions are not known"
                 .to_owned(),
         );
     } else if body.is_none() {

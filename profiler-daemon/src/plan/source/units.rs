@@ -1,7 +1,6 @@
 //! DWARF: the units and functions that hold addresses, and entries wherever they are.
 
 use std::{
-    borrow::Cow,
     cell::OnceCell,
     collections::{BTreeSet, HashMap},
     ops::Range,
@@ -9,14 +8,13 @@ use std::{
 };
 
 use gimli::{
-    AttributeValue, DebuggingInformationEntry, Dwarf, DwarfSections, EndianSlice, LittleEndian, Unit,
-    UnitHeader, UnitOffset,
+    AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Unit, UnitHeader, UnitOffset,
 };
 
 use super::{
     super::{
         dwarf::{Declared, Units, follow, unit_of},
-        elf::{Elf, MAX_UNCOMPRESSED_BYTES, Relocation},
+        elf::{Elf, Relocation},
         functions::ModuleIndex,
         left::Left,
         outline::Part,
@@ -40,17 +38,6 @@ const MAX_KNOWN: usize = 1 << 17;
 const STEPS_PER_ADDRESS: usize = 8;
 /// Entries that are passed over in one unit in search of functions.
 const MAX_ENTRIES: usize = 1 << 26;
-
-/// The sections of a file's DWARF; those that it does not have are empty.
-pub(super) fn sections<'a>(elf: &Elf<'a>) -> DwarfSections<Cow<'a, [u8]>> {
-    let mut left = MAX_UNCOMPRESSED_BYTES;
-    let loaded: Result<_, std::convert::Infallible> =
-        DwarfSections::load(|id| Ok(elf.section(id.name(), &mut left).unwrap_or_default()));
-    match loaded {
-        Ok(sections) => sections,
-        Err(never) => match never {},
-    }
-}
 
 /// The units' headers, in order of offset. What follows a damaged one cannot be found.
 pub(super) fn headers<'a>(dwarf: &Dwarf<Slice<'a>>) -> Vec<UnitHeader<Slice<'a>>> {

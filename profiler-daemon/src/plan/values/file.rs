@@ -5,6 +5,7 @@ use crate::plan::{
     elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES},
     functions::ModuleIndex,
     outline::{self, Outline, Part},
+    sections::dwarf_sections,
 };
 use gimli::{
     BaseAddresses, Dwarf, DwarfSections, EndianSlice, LittleEndian, Section as _, Unit, UnitHeader,
@@ -46,15 +47,13 @@ impl<'a> DebugSections<'a> {
     /// # Errors
     /// What is not x86-64 ELF, and what is damaged.
     pub fn load(program: &'a [u8], debug: &'a [u8]) -> Result<Self, ElfError> {
-        let elf = Elf::parse(debug)?;
-        let mut left = MAX_UNCOMPRESSED_BYTES;
-        let dwarf = DwarfSections::load(|id| {
-            Ok::<_, ElfError>(elf.section(id.name(), &mut left).unwrap_or_default())
-        })?;
+        let debug = Elf::parse(debug)?;
+        let dwarf = dwarf_sections(&debug);
         let elf = Elf::parse(program)?;
+        let mut left = MAX_UNCOMPRESSED_BYTES;
         let mut section = |name: &str| elf.section(name, &mut left).unwrap_or_default();
         let (eh_frame, eh_frame_hdr) = (section(".eh_frame"), section(".eh_frame_hdr"));
-        let debug_frame = section(".debug_frame");
+        let debug_frame = debug.section(".debug_frame", &mut left).unwrap_or_default();
         let mut bases = BaseAddresses::default();
         let file = ElfFile64::<object::LittleEndian>::parse(program)?;
         for section in file.sections() {

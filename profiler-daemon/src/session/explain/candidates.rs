@@ -214,7 +214,7 @@ pub fn prepare(
         }
     }
     if subjects.is_empty() {
-        let reason = "there is no debug information: build it with `-g`";
+        let reason = "there is no debug information: install its debug package, or build it with `-g`";
         left_out.insert("branches, calls and values".to_owned(), reason.to_owned());
     }
     if too_many > 0 {

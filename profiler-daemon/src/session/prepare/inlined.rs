@@ -120,7 +120,7 @@ impl Inlined {
                 warn_once(
                     warnings,
                     format!(
-                        "{shown} has no debug information (`-g`): what of {name} is inlined in it is not known"
+                        "{shown} has no debug information (`-g`, or a debug package): what of {name} is inlined in it is not known"
                     ),
                 );
             }

@@ -1,4 +1,5 @@
 use std::{
+    borrow::Cow,
     fs,
     process::Command,
     sync::{Arc, OnceLock},
@@ -149,11 +150,7 @@ fn few_units_are_read_for_a_header() {
 fn blocks_of_lines_stand_for_lines() {
     let module = ModuleIndex::new(Arc::new(program().to_vec())).unwrap();
     let elf = Elf::parse(program()).unwrap();
-    let section = |id: gimli::SectionId| {
-        let mut left = MAX_UNCOMPRESSED_BYTES;
-        Ok::<_, ElfError>(elf.section(id.name(), &mut left).unwrap_or_default())
-    };
-    let sections: gimli::DwarfSections<Cow<'_, [u8]>> = gimli::DwarfSections::load(section).unwrap();
+    let sections = dwarf_sections(&elf);
     let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
     for bits in [0, 1, 4, 7, 40] {
         let outline = Outline::of_lines(&dwarf, program().len(), bits);
@@ -185,7 +182,7 @@ fn damaged_outlines_are_refused() {
 
 /// Where a section lies in the file.
 fn section(bytes: &[u8], name: &str) -> Range<usize> {
-    let mut left = MAX_UNCOMPRESSED_BYTES;
+    let mut left = u64::MAX;
     let elf = Elf::parse(bytes).unwrap();
     let Some(Cow::Borrowed(section)) = elf.section(name, &mut left) else {
         panic!("no section {name}");
