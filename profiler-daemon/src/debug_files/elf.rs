@@ -12,6 +12,7 @@ use object::{
     },
 };
 
+use super::finder::Kept;
 use crate::target::contents::{self, Contents, FileKey};
 
 /// Most loaded segments that are looked at.
@@ -33,6 +34,8 @@ enum Backing {
     },
     /// Unpacked from another file.
     Memory(Vec<u8>),
+    /// Unfolded, and kept by somebody.
+    Unfolded(Kept),
 }
 
 /// A loaded segment.
@@ -82,6 +85,16 @@ impl Elf {
         Self::new(Backing::Memory(bytes), None)
     }
 
+    /// A file, by what it is unfolded.
+    ///
+    /// # Errors
+    /// Where that is no ELF file.
+    pub fn unfolded(bytes: Kept, file: &Self) -> io::Result<Self> {
+        let mut elf = Self::new(Backing::Unfolded(bytes), file.key)?;
+        elf.build_id.clone_from(&file.build_id);
+        Ok(elf)
+    }
+
     fn new(backing: Backing, key: Option<FileKey>) -> io::Result<Self> {
         let mut elf = Self {
             backing,
@@ -125,6 +138,7 @@ impl Elf {
         match &self.backing {
             Backing::File { contents, .. } => contents.as_ref(),
             Backing::Memory(bytes) => bytes,
+            Backing::Unfolded(bytes) => (**bytes).as_ref(),
         }
     }
 
@@ -235,7 +249,8 @@ impl Elf {
             Backing::File {
                 contents: Contents::Mapped(_),
                 ..
-            } => 0,
+            }
+            | Backing::Unfolded(_) => 0,
             Backing::File {
                 contents: Contents::Copied(bytes),
                 ..

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `elf` | the bytes of a file, mapped or copied, and where in them everything is |
 //! | `home` | where files that belong to a module are looked for, and opening them |
+//! | `finder` | how all of these are found |
 //! | `companion` | the file with a module's debug information, where that was split off |
 //! | `supplement` | the file with what the debug information of several files has in common |
 //! | `sideload` | files with symbols that the user names |
@@ -16,6 +17,7 @@
 mod companion;
 pub(crate) mod debugdata;
 mod elf;
+mod finder;
 mod home;
 mod sideload;
 pub(crate) mod supplement;
@@ -23,6 +25,7 @@ mod unfolded;
 
 pub(crate) use companion::Wanted;
 pub(crate) use elf::{Bytes, Elf, Parsed};
+pub(crate) use finder::{Finder, Kept, Unfold};
 pub(crate) use home::Home;
 pub use sideload::{SideLoadError, SideLoaded};
 pub(crate) use unfolded::Unfolded;

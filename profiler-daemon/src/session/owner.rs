@@ -24,6 +24,7 @@ use super::{
     running::{MAX_RECORDS, OPENING_NS, Opening, Running, answer},
     sampled_events::refuse_missing,
     spans::SpansPicture,
+    split_off,
     state::{Session, Terms},
     symbols::{Symbols, Wanted},
     system_calls::SyscallsPicture,
@@ -481,7 +482,8 @@ impl Owner {
             let folder = self.folder.clone();
             let mut engine = Engine::load(&self.config.engine).map_err(|error| kernel_refusal(&error))?;
             let no_thread = |error| SessionError::new(Reason::Kernel, format!("starting a thread: {error}"));
-            let (symbols, frames) = Symbols::start(engine.allocations()).map_err(no_thread)?;
+            let (symbols, frames) = Symbols::start(engine.allocations(), split_off::finder(folder.as_ref()))
+                .map_err(no_thread)?;
             let maps = engine
                 .take_unwind_maps()
                 .ok_or_else(|| SessionError::new(Reason::Kernel, "the unwind tables are taken"))?;
@@ -490,6 +492,7 @@ impl Owner {
             tracing::info!(ability = ?engine.ability(), "engine loaded");
             self.running = Some(Running {
                 engine,
+                folder: self.folder.clone(),
                 following,
                 symbols,
                 frames: Arc::new(frames),

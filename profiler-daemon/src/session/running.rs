@@ -12,10 +12,12 @@ use super::{
     measure::{self, Measured, MeasuredFile, Measuring},
     pace::{Pace, TICK_NS},
     picture::ExitMethod,
+    split_off,
     state::Session,
     symbols::{Symbols, Wanted},
 };
 use crate::{
+    cache::Folder,
     follow::Following,
     kernel::{Engine, KernelError, Record, StillOff},
     symbolize::Frame,
@@ -40,6 +42,8 @@ const BATCH: usize = 1024;
 pub struct Running {
     pub engine: Engine,
     pub following: Following,
+    /// Where what is made of large files is kept.
+    pub folder: Option<Arc<Folder>>,
     pub symbols: Symbols,
     /// Frames by number.
     pub frames: Arc<Vec<Frame>>,
@@ -154,7 +158,7 @@ impl Running {
         if !self.has_names {
             return true;
         }
-        match Symbols::start(self.engine.allocations()) {
+        match Symbols::start(self.engine.allocations(), split_off::finder(self.folder.as_ref())) {
             Ok((symbols, frames)) => {
                 self.symbols = symbols;
                 self.frames = Arc::new(frames);

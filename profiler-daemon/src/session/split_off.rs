@@ -9,7 +9,7 @@ use std::{
 use super::{files::Size, outlines};
 use crate::{
     cache::{Folder, Kind, Place},
-    debug_files::{Elf, Home, Unfolded, Wanted, debugdata},
+    debug_files::{Finder, Home, Kept, Unfold, Unfolded, Wanted, debugdata},
     plan::{self, ModuleFiles, elf::Bytes},
     target::contents::{Contents, FileKey},
 };
@@ -41,99 +41,100 @@ impl Missing {
     }
 }
 
-/// A file with debug information, and whose it is in the cache.
-struct Debug {
-    bytes: Bytes,
-    place: Option<Place>,
-    length: u64,
-}
-
 impl Parts {
     /// Looks for what the file lacks, where that is at home.
     pub fn find(program: Contents, key: &FileKey, home: &Home, cache: Option<&Arc<Folder>>) -> Self {
-        let mut size = size_of(&program);
-        let is_copied = matches!(program, Contents::Copied(_));
-        let program: Bytes = Arc::new(program);
-        let bytes = (*program).as_ref();
-        let mut files = ModuleFiles::whole(Arc::clone(&program));
-        let (mut missing, mut debug) = (None, None);
-        if let Ok(elf) = plan::elf::Elf::parse(bytes) {
-            let place = |key: &FileKey| cache.and_then(|folder| folder.place(elf.build_id(), key));
-            if elf.has_debug_info() {
-                debug = Some(Debug {
-                    bytes: Arc::clone(&program),
-                    // What others may write to can be another file's by the time that it is read.
-                    place: place(key).filter(|_| !is_copied),
-                    length: key.length,
-                });
+        let mut parts = Self {
+            size: size_of(&program),
+            files: ModuleFiles::whole(Arc::new(program)),
+            missing: None,
+            outlines: None,
+        };
+        // What it is not, those who read it say.
+        let files = parts.files.clone();
+        if let Ok(elf) = plan::elf::Elf::parse(files.program()) {
+            parts.complete(&elf, files.program(), (key, home), cache);
+        }
+        parts
+    }
+
+    fn complete(
+        &mut self,
+        elf: &plan::elf::Elf<'_>,
+        program: &[u8],
+        (key, home): (&FileKey, &Home),
+        cache: Option<&Arc<Folder>>,
+    ) {
+        let finder = finder(cache);
+        let mut with_debug = None;
+        if elf.has_debug_info() {
+            // What others may write to can be another file's by the time that it is read.
+            with_debug = Some(*key).filter(|_| self.size.memory == 0);
+            let unfolded = with_debug.and_then(|key| finder.kept(program, elf.build_id(), &key));
+            if let Some(unfolded) = unfolded {
+                self.take_debug(unfolded);
+            }
+        } else {
+            let wanted = Wanted::by_bytes(program, Some(key.owner));
+            let is_stripped = !elf.has_symbol_table();
+            if let Some((found, path)) = finder.companion(&wanted, home) {
+                tracing::debug!(path = %path.display(), "debug information that was split off");
+                with_debug = found.key().copied().filter(|_| found.bytes_owned() == 0);
+                self.size.memory += found.bytes_owned();
+                let found: Bytes = Arc::new(found);
+                if is_stripped {
+                    self.files = self.files.clone().with_symbols(Arc::clone(&found));
+                }
+                self.take_debug(found);
             } else {
-                let wanted = Wanted::by_bytes(bytes, Some(key.owner));
-                let found = wanted.find(home);
-                let is_stripped = !elf.has_symbol_table();
-                if let Some((found, path)) = found {
-                    tracing::debug!(path = %path.display(), "debug information that was split off");
-                    size = size + found.size();
-                    let own = found.key().filter(|_| found.bytes_owned() == 0);
-                    let (place, length) = (own.and_then(place), found.bytes().len() as u64);
-                    let bytes: Bytes = Arc::new(found);
-                    if is_stripped {
-                        files = files.with_symbols(Arc::clone(&bytes));
-                    }
-                    debug = Some(Debug { bytes, place, length });
-                } else {
-                    let present = wanted.present(home);
-                    missing = Some(Missing { wanted, present });
-                    if is_stripped && let Ok(Some(packed)) = debugdata::read(bytes) {
-                        size = size + packed.size();
-                        files = files.with_symbols(Arc::new(packed));
-                    }
+                let present = wanted.present(home);
+                self.missing = Some(Missing { wanted, present });
+                if is_stripped && let Ok(Some(packed)) = debugdata::read(program) {
+                    self.size.memory += packed.bytes_owned();
+                    self.files = self.files.clone().with_symbols(Arc::new(packed));
                 }
             }
         }
-        let outlines = debug.and_then(|debug| {
-            let Debug {
-                bytes,
-                place,
-                mut length,
-            } = debug;
-            let unfolded = place.as_ref().and_then(|place| unfold(&bytes, place));
-            if let Some(unfolded) = unfolded {
-                length = (*unfolded).as_ref().len() as u64;
-                size.mapped += (*unfolded).as_ref().len();
-                files = files.clone().with_debug(unfolded);
-            } else if !Arc::ptr_eq(&bytes, &program) {
-                files = files.clone().with_debug(bytes);
-            }
-            place.filter(|_| length >= outlines::MIN_LENGTH)
-        });
-        Self {
-            files,
-            missing,
-            outlines,
-            size,
-        }
+        let is_large = self.files.debug().len() as u64 >= outlines::MIN_LENGTH;
+        let folder = cache.filter(|_| is_large);
+        self.outlines = with_debug.and_then(|key| folder?.place(elf.build_id(), &key));
+    }
+
+    fn take_debug(&mut self, debug: Bytes) {
+        self.size.mapped += (*debug).as_ref().len();
+        self.files = self.files.clone().with_debug(debug);
     }
 }
 
-/// The file with its sections unfolded, from where such are kept; `None` where it is read as it is.
-fn unfold(file: &Bytes, place: &Place) -> Option<Bytes> {
-    let unfolded = Unfolded::of((**file).as_ref())?;
-    if unfolded.unfolds_to < outlines::MIN_LENGTH {
-        return None;
-    }
-    let read = || place.read(Kind::Unfolded, |kept| Some(Arc::new(kept) as Bytes));
-    if let Some(kept) = read() {
-        return Some(kept);
-    }
-    let span = tracing::info_span!("unfold", bytes = unfolded.unfolds_to);
-    span.in_scope(|| {
-        place.keep_written(Kind::Unfolded, |out| {
-            let mut out = BufWriter::with_capacity(BUFFER, out);
-            unfolded.write(&mut out)?;
-            out.flush()
+/// How debug files are found, with those that are unfolded in a folder.
+pub fn finder(cache: Option<&Arc<Folder>>) -> Finder {
+    Finder::new(cache.map(|folder| Arc::new(Unfolder(Arc::clone(folder))) as Arc<dyn Unfold>))
+}
+
+/// Unfolds files into a folder.
+struct Unfolder(Arc<Folder>);
+
+impl Unfold for Unfolder {
+    fn unfolded(&self, file: &[u8], build_id: Option<&[u8]>, key: &FileKey) -> Option<Kept> {
+        let unfolded = Unfolded::of(file)?;
+        if unfolded.unfolds_to < outlines::MIN_LENGTH {
+            return None;
+        }
+        let place = self.0.place(build_id, key)?;
+        let read = || place.read(Kind::Unfolded, |kept| Some(Arc::new(kept) as Kept));
+        if let Some(kept) = read() {
+            return Some(kept);
+        }
+        let span = tracing::info_span!("unfold", bytes = unfolded.unfolds_to);
+        span.in_scope(|| {
+            place.keep_written(Kind::Unfolded, |out| {
+                let mut out = BufWriter::with_capacity(BUFFER, out);
+                unfolded.write(&mut out)?;
+                out.flush()
+            });
         });
-    });
-    read()
+        read()
+    }
 }
 
 fn size_of(contents: &Contents) -> Size {
@@ -147,15 +148,5 @@ fn size_of(contents: &Contents) -> Size {
             memory: length,
             mapped: 0,
         },
-    }
-}
-
-impl Elf {
-    fn size(&self) -> Size {
-        let memory = self.bytes_owned();
-        Size {
-            memory,
-            mapped: self.bytes().len() - memory,
-        }
     }
 }

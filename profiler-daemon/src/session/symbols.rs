@@ -26,7 +26,7 @@ use self::{allocated::AllocationSites, wakers::RememberedWakers};
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
 use crate::{
     aggregate::waits::Lock,
-    debug_files::SideLoaded,
+    debug_files::{Finder, SideLoaded},
     kernel::{Activity, Allocations, Hit, Interval, Key, Record, SharedStack, UserStack},
     symbolize::{Frame, FrameId, Grouping, Groupings, Stacks, Symbolizer, Word},
 };
@@ -229,8 +229,8 @@ pub struct Symbols {
 
 impl Symbols {
     /// Starts the thread. Also gives the frames that exist from the beginning.
-    pub fn start(allocations: Allocations) -> io::Result<(Self, Vec<Frame>)> {
-        let symbolizer = Symbolizer::new();
+    pub fn start(allocations: Allocations, finder: Finder) -> io::Result<(Self, Vec<Frame>)> {
+        let symbolizer = Symbolizer::with(finder);
         let frames = symbolizer.frames().to_vec();
         let (jobs, inbox) = mpsc::sync_channel(MAX_BATCHES);
         let (outbox, named) = mpsc::sync_channel(MAX_NAMED);

@@ -7,7 +7,7 @@ use super::{
     module::{Module, Resolved},
     vdso::Vdso,
 };
-use crate::debug_files::{Elf, Home, SideLoaded};
+use crate::debug_files::{Elf, Finder, Home, SideLoaded};
 use crate::target::{Mapping, contents::FileKey};
 
 /// Most modules that are kept.
@@ -35,7 +35,7 @@ pub(super) struct Modules {
     entries: HashMap<ModuleId, Entry>,
     by_file: HashMap<FileKey, ModuleId>,
     by_build: HashMap<Build, ModuleId>,
-    side_loaded: SideLoaded,
+    finder: Finder,
     /// Read when first asked for.
     vdso: Option<Vdso>,
     uses: u64,
@@ -43,6 +43,14 @@ pub(super) struct Modules {
 }
 
 impl Modules {
+    /// Modules whose debug files are found so.
+    pub fn new(finder: Finder) -> Self {
+        Self {
+            finder,
+            ..Self::default()
+        }
+    }
+
     /// The module of an open file, read in if it is new; what belongs to it is then looked for at home.
     ///
     /// # Errors
@@ -92,15 +100,13 @@ impl Modules {
 
     /// The frames at an offset in a module's file; `None` where the module has had to go.
     pub fn resolve(&mut self, id: ModuleId, file_offset: u64, frames: &mut Frames) -> Option<Resolved> {
-        self.with(id, |module, side_loaded| {
-            module.resolve(file_offset, side_loaded, frames)
-        })
+        self.with(id, |module, finder| module.resolve(file_offset, finder, frames))
     }
 
     /// As [`Self::resolve`], with the lines that run there.
     pub fn resolve_lines(&mut self, id: ModuleId, file_offset: u64, frames: &mut Frames) -> Option<Resolved> {
-        self.with(id, |module, side_loaded| {
-            module.resolve_lines(file_offset, side_loaded, frames)
+        self.with(id, |module, finder| {
+            module.resolve_lines(file_offset, finder, frames)
         })
     }
 
@@ -112,12 +118,12 @@ impl Modules {
         mapped: (u64, u64),
         frames: &mut Frames,
     ) -> Option<Data> {
-        self.with(id, |module, side_loaded| {
-            module.variable(address, mapped, side_loaded, frames)
+        self.with(id, |module, finder| {
+            module.variable(address, mapped, finder, frames)
         })
     }
 
-    fn with<T>(&mut self, id: ModuleId, resolve: impl FnOnce(&mut Module, &SideLoaded) -> T) -> Option<T> {
+    fn with<T>(&mut self, id: ModuleId, resolve: impl FnOnce(&mut Module, &Finder) -> T) -> Option<T> {
         let entry = self.entries.get_mut(&id)?;
         if !entry.module.is_intact() {
             self.remove(id);
@@ -125,7 +131,7 @@ impl Modules {
         }
         self.uses += 1;
         entry.used = self.uses;
-        let resolved = resolve(&mut entry.module, &self.side_loaded);
+        let resolved = resolve(&mut entry.module, &self.finder);
         let bytes = entry.module.bytes();
         if bytes != std::mem::replace(&mut entry.bytes, bytes) {
             self.make_room(id);
@@ -135,7 +141,7 @@ impl Modules {
 
     /// Looks for what belongs to modules among these files first. All modules are read anew.
     pub fn side_load(&mut self, files: SideLoaded) {
-        self.side_loaded.extend(files);
+        self.finder.side_load(files);
         self.entries.clear();
         self.by_file.clear();
         self.by_build.clear();

@@ -7,13 +7,13 @@ use super::{
     frame::{Frame, Frames},
     module::Module,
 };
-use crate::debug_files::{Elf, Home, SideLoaded, supplement};
+use crate::debug_files::{Elf, Finder, Home, SideLoaded, supplement};
 
 /// A file with a module's debug information.
 pub struct DebugFile {
     module: Module,
     frames: Frames,
-    side_loaded: SideLoaded,
+    finder: Finder,
     build_id: Vec<u8>,
     supplement: Option<Vec<u8>>,
 }
@@ -36,7 +36,7 @@ impl DebugFile {
             supplement: supplement::wanted_by(&elf),
             module: Module::new(name, elf, Home::new(path, &["/"])),
             frames: Frames::default(),
-            side_loaded: SideLoaded::default(),
+            finder: Finder::default(),
         })
     }
 
@@ -54,7 +54,7 @@ impl DebugFile {
 
     /// Names where that may be, before anything is resolved.
     pub fn side_load(&mut self, files: SideLoaded) {
-        self.side_loaded.extend(files);
+        self.finder.side_load(files);
     }
 
     /// The frames at an address of the module's numbering, innermost inlined one first; always at least one. With
@@ -63,13 +63,13 @@ impl DebugFile {
         let Self {
             module,
             frames,
-            side_loaded,
+            finder,
             ..
         } = self;
         let resolved = if lines {
-            module.resolve_address_lines(address, side_loaded, frames)
+            module.resolve_address_lines(address, finder, frames)
         } else {
-            module.resolve_address(address, side_loaded, frames)
+            module.resolve_address(address, finder, frames)
         };
         let frames = frames.table();
         resolved

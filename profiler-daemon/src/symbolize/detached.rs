@@ -7,13 +7,13 @@ use super::{
     module::Module,
     perf_map::PerfMap,
 };
-use crate::debug_files::{Elf, Home, SideLoaded};
+use crate::debug_files::{Elf, Finder, Home};
 
 /// An ELF file in memory. Nothing else is read: no companion, and no debug information beside the objects.
 pub struct FileSymbols {
     module: Module,
     frames: Frames,
-    side_loaded: SideLoaded,
+    finder: Finder,
 }
 
 impl FileSymbols {
@@ -25,7 +25,7 @@ impl FileSymbols {
         Ok(Self {
             module: Module::new(name, Elf::from_bytes(bytes)?, Home::default()),
             frames: Frames::default(),
-            side_loaded: SideLoaded::default(),
+            finder: Finder::default(),
         })
     }
 
@@ -34,9 +34,9 @@ impl FileSymbols {
         let Self {
             module,
             frames,
-            side_loaded,
+            finder,
         } = self;
-        let resolved = module.resolve(file_offset, side_loaded, frames);
+        let resolved = module.resolve(file_offset, finder, frames);
         self.frames_of(&resolved)
     }
 
@@ -45,9 +45,9 @@ impl FileSymbols {
         let Self {
             module,
             frames,
-            side_loaded,
+            finder,
         } = self;
-        let resolved = module.resolve_lines(file_offset, side_loaded, frames);
+        let resolved = module.resolve_lines(file_offset, finder, frames);
         self.frames_of(&resolved)
     }
 

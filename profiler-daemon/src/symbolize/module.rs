@@ -15,7 +15,7 @@ use super::{
     symbols::{Kind, Symbols},
     units::{Found, InSplit, Units},
 };
-use crate::debug_files::{Elf, Home, SideLoaded};
+use crate::debug_files::{Elf, Finder, Home};
 
 /// Most addresses of one module whose frames are kept; then they are all resolved anew.
 const ADDRESSES_MAX: usize = 1 << 16;
@@ -58,27 +58,22 @@ impl Module {
     }
 
     /// The frames at an offset in the file.
-    pub fn resolve(&mut self, file_offset: u64, side_loaded: &SideLoaded, frames: &mut Frames) -> Resolved {
+    pub fn resolve(&mut self, file_offset: u64, finder: &Finder, frames: &mut Frames) -> Resolved {
         let Some(address) = self.sources.own().address_of(file_offset) else {
             return Arc::new([self.unresolved(file_offset, Reason::Damaged, frames)]);
         };
-        self.resolve_address(address, side_loaded, frames)
+        self.resolve_address(address, finder, frames)
     }
 
     /// As [`Self::resolve`], by an address of the file's own numbering.
-    pub fn resolve_address(
-        &mut self,
-        address: u64,
-        side_loaded: &SideLoaded,
-        frames: &mut Frames,
-    ) -> Resolved {
+    pub fn resolve_address(&mut self, address: u64, finder: &Finder, frames: &mut Frames) -> Resolved {
         if let Some(known) = self.resolved.get(&address) {
             return Arc::clone(known);
         }
         if !self.sources.is_intact() {
             return Arc::new([self.unresolved(address, Reason::Damaged, frames)]);
         }
-        self.sources.find(side_loaded);
+        self.sources.find(finder);
         let found = self.look_up(address, frames);
         if let Some(&outermost) = found.last()
             && root::is_root(self.sources.own(), address)
@@ -94,18 +89,13 @@ impl Module {
     }
 
     /// As [`Self::resolve`], with the lines that run there in place of those of the declarations.
-    pub fn resolve_lines(
-        &mut self,
-        file_offset: u64,
-        side_loaded: &SideLoaded,
-        frames: &mut Frames,
-    ) -> Resolved {
+    pub fn resolve_lines(&mut self, file_offset: u64, finder: &Finder, frames: &mut Frames) -> Resolved {
         if let Some(known) = self.resolved_lines.get(&file_offset) {
             return Arc::clone(known);
         }
         let resolved = match self.sources.own().address_of(file_offset) {
-            Some(address) => self.resolve_address_lines(address, side_loaded, frames),
-            None => self.resolve(file_offset, side_loaded, frames),
+            Some(address) => self.resolve_address_lines(address, finder, frames),
+            None => self.resolve(file_offset, finder, frames),
         };
         if self.resolved_lines.len() >= ADDRESSES_MAX {
             self.resolved_lines.clear();
@@ -115,13 +105,8 @@ impl Module {
     }
 
     /// As [`Self::resolve_lines`], by an address of the file's own numbering.
-    pub fn resolve_address_lines(
-        &mut self,
-        address: u64,
-        side_loaded: &SideLoaded,
-        frames: &mut Frames,
-    ) -> Resolved {
-        let functions = self.resolve_address(address, side_loaded, frames);
+    pub fn resolve_address_lines(&mut self, address: u64, finder: &Finder, frames: &mut Frames) -> Resolved {
+        let functions = self.resolve_address(address, finder, frames);
         let mut places = if self.sources.is_intact() {
             self.places(address).into_iter()
         } else {
@@ -261,13 +246,13 @@ impl Module {
         &mut self,
         address: u64,
         mapped: (u64, u64),
-        side_loaded: &SideLoaded,
+        finder: &Finder,
         frames: &mut Frames,
     ) -> Data {
         let Some(address) = self.sources.own().address_in_process(address, mapped) else {
             return Data::Elsewhere;
         };
-        self.sources.find(side_loaded);
+        self.sources.find(finder);
         let files = self.sources.with_symbols();
         let variables = self
             .variables
@@ -324,8 +309,8 @@ mod tests {
         let mut module = Module::new("object", elf, Home::default());
         let mut frames = Frames::default();
         for offset in (0..length).step_by(16) {
-            module.resolve(offset, &SideLoaded::default(), &mut frames);
-            module.resolve_lines(offset, &SideLoaded::default(), &mut frames);
+            module.resolve(offset, &Finder::default(), &mut frames);
+            module.resolve_lines(offset, &Finder::default(), &mut frames);
         }
         frames.table().iter().filter(|frame| frame.inlined).count()
     }

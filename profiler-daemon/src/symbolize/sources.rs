@@ -12,7 +12,7 @@ use super::{
     split::{Skeleton, Split},
     supplement::Supplement,
 };
-use crate::debug_files::{Bytes, Elf, Home, SideLoaded, Wanted, debugdata};
+use crate::debug_files::{Bytes, Elf, Finder, Home, Wanted, debugdata};
 
 /// A module's files.
 pub(super) struct Sources {
@@ -51,29 +51,26 @@ impl Sources {
     }
 
     /// Looks for the companion and the debug sections, the first time that it is called.
-    pub fn find(&mut self, side_loaded: &SideLoaded) {
+    pub fn find(&mut self, finder: &Finder) {
         if std::mem::replace(&mut self.found, true) {
             return;
         }
-        match Sections::load(&self.own) {
-            Ok(debug) => self.debug = debug,
-            Err(error) => self.leave_out(&error),
+        if let Some(unfolded) = finder.unfolded(&self.own) {
+            self.companion = Some(unfolded);
+            self.in_companion = true;
         }
+        self.load();
         if self.debug.has_info() {
             let path = self.home.path().map(PathBuf::from);
-            self.find_supplement(path.as_deref(), side_loaded);
+            self.find_supplement(path.as_deref(), finder);
             return;
         }
         let wanted = Wanted::by(&self.own);
-        let found = side_loaded.find(&wanted).or_else(|| wanted.find(&self.home));
-        if let Some((companion, path)) = found {
+        if let Some((companion, path)) = finder.companion(&wanted, &self.home) {
+            self.companion = Some(companion);
             self.in_companion = true;
-            let companion = self.companion.insert(companion);
-            match Sections::load(companion) {
-                Ok(debug) => self.debug = debug,
-                Err(error) => self.leave_out(&error),
-            }
-            self.find_supplement(Some(&path), side_loaded);
+            self.load();
+            self.find_supplement(Some(&path), finder);
         } else if !self.own.has_section(".symtab") {
             match debugdata::read(self.own.bytes()) {
                 Ok(symbols) => self.companion = symbols,
@@ -82,14 +79,22 @@ impl Sources {
         }
     }
 
+    /// Finds the debug sections of the file that has them.
+    fn load(&mut self) {
+        match Sections::load(self.companion.as_ref().unwrap_or(&self.own)) {
+            Ok(debug) => self.debug = debug,
+            Err(error) => self.leave_out(&error),
+        }
+    }
+
     /// Looks for the supplementary file of the file with the debug sections, which is at a path.
-    fn find_supplement(&mut self, path: Option<&Path>, side_loaded: &SideLoaded) {
+    fn find_supplement(&mut self, path: Option<&Path>, finder: &Finder) {
         if !self.debug.has_info() {
             return;
         }
         let referring = self.companion.as_ref().unwrap_or(&self.own);
         let owner = self.own.owner();
-        match Supplement::find(referring, path, owner, &self.home, side_loaded) {
+        match Supplement::find(referring, path, owner, &self.home, finder) {
             Ok(supplement) => self.supplement = supplement,
             Err(error) => {
                 tracing::debug!(%error, path = ?self.home.path(), "supplementary file left out");

@@ -3,7 +3,7 @@
 use std::{io, path::Path};
 
 use super::{references::Offsets, sections::Sections};
-use crate::debug_files::{Bytes, Elf, Home, SideLoaded, supplement};
+use crate::debug_files::{Bytes, Elf, Finder, Home};
 
 /// A supplementary file.
 pub(super) struct Supplement {
@@ -22,9 +22,9 @@ impl Supplement {
         from: Option<&Path>,
         owner: Option<u32>,
         home: &Home,
-        side_loaded: &SideLoaded,
+        finder: &Finder,
     ) -> io::Result<Option<Self>> {
-        let Some(elf) = supplement::find(referring, from, owner, home, side_loaded)? else {
+        let Some(elf) = finder.supplement(referring, from, owner, home)? else {
             return Ok(None);
         };
         let sections = Sections::load(&elf)?;

@@ -11,7 +11,7 @@ use super::{
     space::{Behind, Detail, Generation, Space},
     tasks::Tasks,
 };
-use crate::debug_files::{Home, SideLoaded};
+use crate::debug_files::{Finder, Home, SideLoaded};
 use crate::target::Mapping;
 
 /// Most processes whose mappings are kept.
@@ -57,6 +57,14 @@ impl Symbolizer {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One that finds debug files so.
+    pub(crate) fn with(finder: Finder) -> Self {
+        Self {
+            modules: Modules::new(finder),
+            ..Self::default()
+        }
     }
 
     /// Appends the frames at an address of a process, innermost inlined one first; always at least one.
