@@ -7,8 +7,8 @@
 use std::{
     fmt::Write as _,
     fs::{self, File, FileTimes},
-    io::{self, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    io,
+    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -163,7 +163,7 @@ impl Folder {
     }
 
     /// Writes a file as a whole: nobody sees a part of it.
-    fn write(&self, path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    fn write(&self, path: &Path, write: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -184,12 +184,12 @@ impl Folder {
         ));
         let unfinished = PathBuf::from(unfinished);
         let written = || {
-            let mut file = File::options()
+            let file = File::options()
                 .write(true)
                 .create_new(true)
                 .mode(0o600)
                 .open(&unfinished)?;
-            write(&mut file)?;
+            write(&file)?;
             fs::rename(&unfinished, path)
         };
         written().inspect_err(|_| {
@@ -299,15 +299,15 @@ impl Place {
 
     /// Keeps what was made of this file, if it can be.
     pub fn keep(&self, kind: Kind, bytes: &[u8]) {
-        self.keep_written(kind, |file| file.write_all(bytes));
+        self.keep_written(kind, |file, begin| file.write_all_at(bytes, begin));
     }
 
-    /// Keeps what is written while it is made, if it can be.
-    pub fn keep_written(&self, kind: Kind, write: impl FnOnce(&mut File) -> io::Result<()>) {
+    /// Keeps what is written while it is made, into a file from a place on, if it can be.
+    pub fn keep_written(&self, kind: Kind, write: impl FnOnce(&File, u64) -> io::Result<()>) {
         let stamp = stamp(&self.key, kind);
         let kept = self.folder.write(&self.path(kind), |file| {
-            file.write_all(&stamp)?;
-            write(file)
+            file.write_all_at(&stamp, 0)?;
+            write(file, size_of::<Stamp>() as u64)
         });
         if let Err(error) = kept.and_then(|()| self.folder.make_room()) {
             self.folder.complain(&error);

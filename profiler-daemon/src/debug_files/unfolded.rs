@@ -6,7 +6,14 @@
 //! Written are the sections that are not loaded: debug information, symbols, their names. What is loaded has its header
 //! alone, as in a file that debug information was split off to.
 
-use std::io::{self, Write};
+use std::{
+    cmp::Reverse,
+    fs::File,
+    io::{self, BufWriter, Write},
+    os::unix::fs::FileExt as _,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
 
 use object::{
     CompressedData, CompressionFormat, LittleEndian, U16, U32, U64,
@@ -21,9 +28,9 @@ type Header = FileHeader64<LittleEndian>;
 type Section = SectionHeader64<LittleEndian>;
 
 /// Where each section begins.
-const ALIGN: u64 = ZEROES.len() as u64;
-/// What is between them.
-const ZEROES: [u8; 8] = [0; 8];
+const ALIGN: u64 = 8;
+/// Bytes that are written at once.
+const BUFFER: usize = 1 << 20;
 /// Bytes that the compressed sections of one file may unfold to: they go to a disk.
 const MAX_BYTES: u64 = 3 << 30;
 
@@ -62,51 +69,70 @@ impl<'a> Unfolded<'a> {
         })
     }
 
-    /// Writes the file.
+    /// Writes the file into another one, from a place on; sections by all cores, as unfolding takes longer than writing.
     ///
     /// # Errors
     /// What writing says; [`io::ErrorKind::InvalidData`] where a section is damaged.
-    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    pub fn write(&self, file: &File, begin: u64) -> io::Result<()> {
         let mut end = size_of::<Header>() as u64;
         let mut headers = Vec::with_capacity(self.sections.len());
+        let mut parts = Vec::new();
         for Written { header, data } in &self.sections {
             let mut header = *header;
             if header.sh_type(LittleEndian) != elf::SHT_NULL {
                 end = end.next_multiple_of(ALIGN);
                 header.sh_offset = U64::new(LittleEndian, end);
+                parts.push((begin + end, *data));
                 end += data.uncompressed_size;
             }
             headers.push(header);
         }
+        let table = end.next_multiple_of(ALIGN);
         let mut header = self.header;
         header.e_phoff = U64::new(LittleEndian, 0);
         header.e_phnum = U16::new(LittleEndian, 0);
-        header.e_shoff = U64::new(LittleEndian, end.next_multiple_of(ALIGN));
-        out.write_all(pod::bytes_of(&header))?;
-        let mut at = size_of::<Header>() as u64;
-        for Written { data, .. } in self
-            .sections
-            .iter()
-            .filter(|section| section.data.uncompressed_size > 0)
-        {
-            fill(out, &mut at)?;
-            unfold_into(*data, out)?;
-            at += data.uncompressed_size;
-        }
-        fill(out, &mut at)?;
-        out.write_all(pod::bytes_of_slice(&headers))
+        header.e_shoff = U64::new(LittleEndian, table);
+        file.write_all_at(pod::bytes_of(&header), begin)?;
+        file.write_all_at(pod::bytes_of_slice(&headers), begin + table)?;
+        // The longest first: the others are done meanwhile.
+        parts.sort_by_key(|(_, data)| Reverse(data.uncompressed_size));
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(&(at, data)) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut out = BufWriter::with_capacity(BUFFER, At { file, at });
+                unfold_into(data, &mut out)?;
+                out.flush()?;
+            }
+            Ok(())
+        };
+        let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..cores.min(parts.len())).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            others.into_iter().fold(own, |result, other| match other.join() {
+                Ok(other) => result.and(other),
+                Err(panic) => std::panic::resume_unwind(panic),
+            })
+        })
     }
 }
 
-/// Goes on to where something may begin.
-fn fill(out: &mut impl Write, at: &mut u64) -> io::Result<()> {
-    let gap = at.next_multiple_of(ALIGN) - *at;
-    *at += gap;
-    out.write_all(
-        ZEROES
-            .get(..usize::try_from(gap).unwrap_or(0))
-            .unwrap_or_default(),
-    )
+/// A place in a file that is written to.
+struct At<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Write for At<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write_at(bytes, self.at)?;
+        self.at += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 impl<'a> Written<'a> {
@@ -150,7 +176,12 @@ impl<'a> Written<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path, process::Command};
+    use std::{
+        fs,
+        io::{Read as _, Seek as _},
+        path::Path,
+        process::Command,
+    };
 
     use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
     use proptest::prelude::*;
@@ -173,9 +204,15 @@ mod tests {
     }
 
     fn written(file: &[u8]) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        Unfolded::of(file)?.write(&mut out).ok()?;
-        Some(out)
+        let mut out = tempfile::tempfile().unwrap();
+        // What is before it stays.
+        out.write_all(b"begin").unwrap();
+        Unfolded::of(file)?.write(&out, 5).ok()?;
+        let mut bytes = Vec::new();
+        out.seek(io::SeekFrom::Start(0)).unwrap();
+        out.read_to_end(&mut bytes).unwrap();
+        assert!(bytes.starts_with(b"begin"));
+        Some(bytes.split_off(5))
     }
 
     /// What a section holds, unfolded.
@@ -224,10 +261,9 @@ mod tests {
                 let at = at.index(file.len());
                 file[at] = byte;
             }
-            let Some(unfolded) = Unfolded::of(&file) else { return Ok(()) };
             // What says that it is large is not written here.
-            if unfolded.unfolds_to < 1 << 20 {
-                let _ = unfolded.write(&mut io::sink());
+            if Unfolded::of(&file).is_some_and(|unfolded| unfolded.unfolds_to < 1 << 20) {
+                written(&file);
             }
         }
     }

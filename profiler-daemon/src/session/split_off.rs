@@ -1,10 +1,7 @@
 //! What was split off from a file that a target has mapped: its symbols and debug information, in the file that a
 //! distribution's debug package has of it, or packed within it; and both unfolded, where they are compressed.
 
-use std::{
-    io::{BufWriter, Write as _},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use super::{files::Size, outlines};
 use crate::{
@@ -13,9 +10,6 @@ use crate::{
     plan::{self, ModuleFiles, elf::Bytes},
     target::contents::{Contents, FileKey},
 };
-
-/// Bytes that are written at once.
-const BUFFER: usize = 1 << 20;
 
 /// A mapped file and what was split off from it.
 pub struct Parts {
@@ -127,11 +121,7 @@ impl Unfold for Unfolder {
         }
         let span = tracing::info_span!("unfold", bytes = unfolded.unfolds_to);
         span.in_scope(|| {
-            place.keep_written(Kind::Unfolded, |out| {
-                let mut out = BufWriter::with_capacity(BUFFER, out);
-                unfolded.write(&mut out)?;
-                out.flush()
-            });
+            place.keep_written(Kind::Unfolded, |file, begin| unfolded.write(file, begin));
         });
         read()
     }
