@@ -154,7 +154,7 @@ impl Program {
                 "depth_now",
                 "local_origin",
             ],
-            "values.cc" => &["shop::opened", "shop::Base::created", "shop::visits"],
+            "values.cc" => &["::id_", "shop::opened", "shop::Base::created", "shop::visits"],
             "values.rs" => &["values::HITS", "values::LIMITS"],
             _ => &[],
         }

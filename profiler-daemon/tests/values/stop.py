@@ -209,10 +209,33 @@ def variables(frame):
     return seen
 
 
+# In a method, its object's members have names of their own.
+def members(kind):
+    names = []
+    for field in kind.fields():
+        if field.is_base_class:
+            names += members(field.type.strip_typedefs())
+        elif field.name and hasattr(field, "bitpos") and not field.artificial:
+            names.append(field.name)
+    return names
+
+
+# At the first instruction of an inlined call, gdb evaluates what is written in the caller's frame.
+def is_of_innermost(frame):
+    block = gdb.block_for_pc(frame.pc())
+    while block.function is None:
+        block = block.superblock
+    return block.function.linkage_name == frame.function().linkage_name
+
+
 def state(expressions):
     frame = gdb.newest_frame()
     read = {}
     found = variables(frame)
+    if isinstance(found.get("this"), gdb.Value) and is_of_innermost(frame):
+        kind = found["this"].type.strip_typedefs()
+        if kind.code == gdb.TYPE_CODE_PTR and kind.target().strip_typedefs().code == gdb.TYPE_CODE_STRUCT:
+            expressions = expressions + [name for name in members(kind.target().strip_typedefs()) if name not in found]
     for expression in expressions:
         try:
             found[expression] = gdb.parse_and_eval(expression)

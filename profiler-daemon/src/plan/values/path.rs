@@ -83,11 +83,34 @@ impl<'a> Lowering<'_, 'a> {
         {
             return self.local(function, &variable);
         }
+        if let (false, [name], Some(function)) = (global, path.as_slice(), self.function)
+            && let Some(member) = self.member_of_this(function, name)?
+        {
+            return Ok(member);
+        }
         let own = self.function.map(|function| &function.entry.unit);
         match self.file.global(own, path, global)? {
             Some(variable) => self.variable(&variable),
             None => Err(self.file.no_variable(self.function, &path.join("::"))),
         }
+    }
+
+    /// The member of a name of the object that the innermost function is a method of: it hides what is outside of the class.
+    fn member_of_this(&self, function: &Function<'a>, name: &str) -> Result<Option<Reached<'a>>, Refusal> {
+        let Some(this) = self.file.this(function, self.site.address)? else {
+            return Ok(None);
+        };
+        let pointer = self.file.stripped(self.file.type_of(&this.declared)?)?;
+        let Some(pointer) = pointer.filter(|kind| kind.tag() == gimli::DW_TAG_pointer_type) else {
+            return Ok(None);
+        };
+        match self.file.stripped(self.file.type_of(&pointer)?)? {
+            Some(class) if self.file.member(&class, name)?.is_some() => {}
+            _ => return Ok(None),
+        }
+        let mut at = self.local(function, &this.known?)?;
+        self.step_to_member(&mut at, name)?;
+        Ok(Some(at))
     }
 
     fn local(&self, function: &Function<'a>, variable: &Entry<'a>) -> Result<Reached<'a>, Refusal> {

@@ -10,10 +10,20 @@ use crate::plan::skip::skip_attributes;
 use std::{collections::HashSet, rc::Rc};
 
 const LEFT_OUT: &str = "the compiler left it out of this instance";
+/// What C++ calls the object of a method.
+const THIS: &str = "this";
 /// Names that are offered where one is not found.
 const MAX_NEAREST: usize = 5;
 /// Blocks of an inlined function that are searched for one name.
 const MAX_BLOCKS: usize = 4096;
+
+/// The object of a method.
+pub(super) struct This<'a> {
+    /// Says its type.
+    pub declared: Entry<'a>,
+    /// Says where it is.
+    pub known: Result<Entry<'a>, Refusal>,
+}
 
 impl<'a> DebugFile<'a> {
     /// The local variable or argument of a name: in the innermost block, or inlined call, that has one.
@@ -39,6 +49,36 @@ impl<'a> DebugFile<'a> {
             }
         }
         Ok(Some(variable))
+    }
+
+    /// The object that the innermost function is a method of, as it is declared, and where it is known. C++ calls it
+    /// `this`; what is called so in other languages is a variable like others.
+    pub(super) fn this(&self, function: &Function<'a>, address: u64) -> Result<Option<This<'a>>, Refusal> {
+        let Some(first) = function.blocks.iter().rposition(is_function) else {
+            return Ok(None);
+        };
+        let mut declared = Self::variables(&function.blocks[first])?;
+        if let Some(origin) = self.origin(&function.blocks[first])? {
+            declared.append(&mut Self::variables(&origin)?);
+        }
+        for variable in declared {
+            let is_artificial = self.through(&variable, gimli::DW_AT_artificial)?;
+            if !is_artificial.is_some_and(|entry| entry.flag(gimli::DW_AT_artificial))
+                || self.name(&variable).as_deref() != Some(THIS)
+            {
+                continue;
+            }
+            let known = match self.innermost(function, address, THIS) {
+                Ok(Some((number, variable))) if number >= first => Ok(variable),
+                Ok(_) => optimized_out(LEFT_OUT),
+                Err(refusal) => Err(refusal),
+            };
+            return Ok(Some(This {
+                declared: variable,
+                known,
+            }));
+        }
+        Ok(None)
     }
 
     /// That variable, and the number of its block.
