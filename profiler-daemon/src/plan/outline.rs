@@ -143,7 +143,14 @@ impl Outline {
             Part::Lines => Bounds::of_lines(length),
             Part::Places | Part::Names => Bounds::of(length),
         };
-        Self::within(dwarf, part, bounds, &Lines::of(dwarf, bounds))
+        let exact = Lines::of(dwarf, 0);
+        let outline = Self::within(dwarf, part, bounds, &exact);
+        // How many lines there are, without what the linker kept once, shows only when all are read.
+        if part == Part::Lines && outline.second.is_none() && !exact.is_short() {
+            let blocks = Lines::of(dwarf, lines::bits_to_leave_out(dwarf, bounds));
+            return Self::within(dwarf, part, bounds, &blocks);
+        }
+        outline
     }
 
     fn within(dwarf: &Dwarf<Slice<'_>>, part: Part, bounds: Bounds, lines: &Lines) -> Self {

@@ -59,15 +59,20 @@ pub(super) struct Lines {
     hashing: RandomState,
 }
 
+/// How many low bits of lines are left out for all lines to find room.
+pub(super) fn bits_to_leave_out(dwarf: &Dwarf<Slice<'_>>, bounds: Bounds) -> u32 {
+    let most = dwarf.debug_line.reader().len() / BYTES_PER_LINE;
+    let mut bits = 1..u32::BITS;
+    bits.find(|bits| most >> bits <= bounds.names)
+        .unwrap_or(u32::BITS)
+}
+
 impl Lines {
-    pub fn of(dwarf: &Dwarf<Slice<'_>>, bounds: Bounds) -> Self {
-        let most = dwarf.debug_line.reader().len() / BYTES_PER_LINE;
+    pub fn of(dwarf: &Dwarf<Slice<'_>>, left_out_bits: u32) -> Self {
         Self {
             rows: rows_left(dwarf),
             paths: Left::new(MAX_PATH_BYTES),
-            left_out_bits: (0..u32::BITS)
-                .find(|bits| most >> bits <= bounds.names)
-                .unwrap_or(u32::BITS),
+            left_out_bits,
             sequences: Mutex::default(),
             hashing: RandomState::default(),
         }
@@ -303,11 +308,7 @@ impl Outline {
     #[cfg(test)]
     pub(in crate::plan) fn of_lines(dwarf: &Dwarf<Slice<'_>>, length: usize, left_out_bits: u32) -> Self {
         let bounds = Bounds::of_lines(length);
-        let lines = Lines {
-            left_out_bits,
-            ..Lines::of(dwarf, bounds)
-        };
-        Self::within(dwarf, Part::Lines, bounds, &lines)
+        Self::within(dwarf, Part::Lines, bounds, &Lines::of(dwarf, left_out_bits))
     }
 
     /// Which units have lines of the files of this name, the last component of their paths; `None` where all may have.
