@@ -3,6 +3,7 @@
 //! | line | does | answer, a JSON object |
 //! |---|---|---|
 //! | `floor PID FILE NAME…` | attaches an empty program to entry and return of functions | `functions`, `attach_ns` |
+//! | `entry PID FILE NAME…` | the same to entries alone | `functions`, `attach_ns` |
 //! | `ours PID FILE NAME…` | attaches spans, as a session would | `functions`, `attach_ns` |
 //! | `stepped PID FILE NAME…` | the same, with every probed instruction left to the kernel | `functions`, `attach_ns` |
 //! | `sample PID HZ` | samples the process | `sampling` |
@@ -78,14 +79,19 @@ fn main() -> Result<()> {
 struct Bench {
     engine: Engine,
     ours: Option<Attachment>,
-    floor: Option<floor::Pairs>,
+    floor: Option<floor::Empty>,
 }
 
 impl Bench {
     fn act(&mut self, line: &str) -> Result<Value> {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         match words[..] {
-            ["floor", pid, file, ref names @ ..] => self.attach_floor(pid.parse()?, Path::new(file), names),
+            ["floor", pid, file, ref names @ ..] => {
+                self.attach_floor(pid.parse()?, Path::new(file), names, true)
+            }
+            ["entry", pid, file, ref names @ ..] => {
+                self.attach_floor(pid.parse()?, Path::new(file), names, false)
+            }
             ["ours", pid, file, ref names @ ..] => {
                 self.attach_ours(pid.parse()?, Path::new(file), names, true)
             }
@@ -102,7 +108,7 @@ impl Bench {
         }
     }
 
-    fn attach_floor(&mut self, pid: u32, file: &Path, names: &[&str]) -> Result<Value> {
+    fn attach_floor(&mut self, pid: u32, file: &Path, names: &[&str], returns: bool) -> Result<Value> {
         let index = index(file)?;
         let mut offsets = Vec::new();
         for name in names {
@@ -111,7 +117,7 @@ impl Bench {
             }
         }
         let start = Instant::now();
-        self.floor = Some(floor::Pairs::attach(pid, file, &offsets)?);
+        self.floor = Some(floor::Empty::attach(pid, file, &offsets, returns)?);
         Ok(attached(offsets.len(), start))
     }
 
@@ -235,17 +241,18 @@ mod floor {
     const UPROBE_MULTI_RETURN: u32 = 1;
 
     /// Links at entries and returns; dropping them detaches, entries first.
-    pub struct Pairs {
+    pub struct Empty {
         _entries: OwnedFd,
-        _returns: OwnedFd,
+        _returns: Option<OwnedFd>,
     }
 
-    impl Pairs {
-        /// Attaches at these offsets of a file, for one process.
-        pub fn attach(pid: u32, file: &Path, offsets: &[u64]) -> io::Result<Self> {
+    impl Empty {
+        /// Attaches at these offsets of a file, for one process; and at the returns of the functions there.
+        pub fn attach(pid: u32, file: &Path, offsets: &[u64], returns: bool) -> io::Result<Self> {
             let program = empty::load(PROG_TYPE_KPROBE, TRACE_UPROBE_MULTI, 0)?;
+            let at_returns = || link(&program, pid, file, offsets, UPROBE_MULTI_RETURN);
             Ok(Self {
-                _returns: link(&program, pid, file, offsets, UPROBE_MULTI_RETURN)?,
+                _returns: returns.then(at_returns).transpose()?,
                 _entries: link(&program, pid, file, offsets, 0)?,
             })
         }

@@ -5,6 +5,7 @@
 
 mod attacher;
 mod bpftrace;
+mod conditions;
 mod fixture;
 mod machine;
 mod stacks;
@@ -39,6 +40,9 @@ pub struct Arguments {
     /// Measure what a switch between threads takes while time off the CPU is looked at
     #[arg(long, conflicts_with_all = ["vm", "stacks"])]
     switches: bool,
+    /// Measure what a line costs whose condition rejects every hit
+    #[arg(long, conflicts_with_all = ["vm", "stacks", "switches"])]
+    conditions: bool,
     /// Measure what it is worth to do the probed instructions, in a virtual machine with this kernel
     #[arg(long, value_name = "KERNEL")]
     vm: Option<String>,
@@ -103,6 +107,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     }
     if arguments.switches {
         return switches::main(arguments);
+    }
+    if arguments.conditions {
+        return conditions::main(arguments);
     }
     let directory = fixtures::compile()?;
     let attacher = build_example("bench_attach")?;

@@ -28,7 +28,7 @@ impl Attacher {
         Ok(Self(conversation))
     }
 
-    /// Attaches `floor` (empty pairs) or `ours` to functions of a process.
+    /// Attaches `floor` (empty pairs), `entry` (empty programs at entries) or `ours` to functions of a process.
     pub fn attach(&mut self, kind: &str, pid: u32, file: &Path, functions: &[&str]) -> Result<Attached> {
         let answer = self.0.ask(&format!(
             "{kind} {pid} {} {}",

@@ -32,6 +32,15 @@ impl Bpftrace {
         Self::start(&["-p", &pid.to_string(), "-e", &script(file, functions)])
     }
 
+    /// Counts calls of a function, those whose first argument is a number, or all.
+    pub fn count(pid: u32, file: &Path, function: &str, argument: Option<i64>) -> Result<Self> {
+        let filter = argument.map_or_else(String::new, |argument| format!("/arg0 == {argument}/ "));
+        let place = format!("{}:{function}", file.display());
+        let script =
+            format!("BEGIN {{ printf(\"attached\\n\"); }} uprobe:{place} {filter}{{ @ = count(); }}");
+        Self::start(&["-p", &pid.to_string(), "-e", &script])
+    }
+
     /// Measures where a process's threads are off the CPU for how long, and who ends it, where that is looked at.
     pub fn off_cpu(pid: u32, looks: Looks) -> Result<Self> {
         Self::start(&["-e", &off_cpu_script(pid, looks)])

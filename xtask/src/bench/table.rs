@@ -21,6 +21,9 @@ pub const STACKS: Place = Place("bench-stacks");
 /// Where the table of `bench --switches` stands.
 pub const SWITCHES: Place = Place("bench-switches");
 
+/// Of lines with conditions.
+pub const CONDITIONS: Place = Place("bench-conditions");
+
 impl Place {
     fn begin(self) -> String {
         format!("<!-- {}:begin -->", self.0)

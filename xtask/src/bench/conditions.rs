@@ -1,0 +1,288 @@
+//! `cargo xtask bench --conditions`: what a line costs whose condition rejects every hit.
+//!
+//! The line is the one at which a function begins, so that bpftrace, which knows no lines, can be asked the same.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use super::{
+    Arguments, attacher::Attacher, bpftrace::Bpftrace, build_example, finish, fixture::Fixture, table,
+};
+use crate::{
+    error::{Error, Result},
+    fixtures, sh, workspace,
+};
+
+const FUNCTION: &str = "target_fn";
+/// What no call is made with: the fixture's arguments are what earlier calls returned.
+const NEVER: i64 = 12_345;
+/// gdb stops the process for each call.
+const CALLS_OF_GDB: u32 = 50;
+/// How long a program may take to say that it is ready.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is at the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    Nothing,
+    /// An empty program: nothing that sees all hits can cost less.
+    Empty,
+    Ours {
+        condition: bool,
+    },
+    Bpftrace {
+        condition: bool,
+    },
+    Gdb,
+}
+
+const CASES: [(Case, &str); 7] = [
+    (Case::Nothing, "nothing"),
+    (Case::Empty, "an empty program"),
+    (Case::Ours { condition: false }, "`trace LINE --limit 1`"),
+    (Case::Ours { condition: true }, "`trace 'LINE[argument == …]'`"),
+    (Case::Bpftrace { condition: false }, "bpftrace, `count()`"),
+    (Case::Bpftrace { condition: true }, "bpftrace, `/arg0 == …/`"),
+    (Case::Gdb, "gdb, `break LINE if argument == …`"),
+];
+
+/// Measures, and shows the table.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    let directory = fixtures::compile()?;
+    let program = directory.join("calls");
+    let mut attacher = Attacher::start(&build_example("bench_attach")?)?;
+    sh::run(sh::cargo().args([
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "profiler-client",
+        "-p",
+        "profiler-daemon",
+    ]))?;
+    let mut target = Fixture::start(&program, &["bench"])?;
+    let daemon = Daemon::start()?;
+    let line = daemon.line(target.pid())?;
+    let mut rows: Vec<Vec<f64>> = vec![Vec::new(); CASES.len()];
+    for round in 1..=arguments.rounds {
+        for ((case, name), row) in CASES.into_iter().zip(&mut rows) {
+            let pid = target.pid();
+            let mut calls = arguments.calls;
+            let (mut bpftrace, mut gdb) = (None, None);
+            match case {
+                Case::Nothing => {}
+                Case::Empty => drop(attacher.attach("entry", pid, &program, &[FUNCTION])?),
+                Case::Ours { condition } => daemon.attach(pid, &line, condition)?,
+                Case::Bpftrace { condition } => {
+                    bpftrace = Some(Bpftrace::count(
+                        pid,
+                        &program,
+                        FUNCTION,
+                        condition.then_some(NEVER),
+                    )?);
+                }
+                Case::Gdb => {
+                    calls = CALLS_OF_GDB;
+                    gdb = Some(Gdb::attach(pid, &line)?);
+                }
+            }
+            let ns = target.call(calls, FUNCTION)?;
+            match case {
+                Case::Empty => drop(attacher.detach()?),
+                Case::Ours { .. } => daemon.detach()?,
+                _ => {}
+            }
+            bpftrace.map_or(Ok(()), Bpftrace::detach)?;
+            gdb.map_or(Ok(()), Gdb::detach)?;
+            println!("round {round}, {name}: {ns:.0} ns");
+            row.push(ns);
+        }
+    }
+    target.end()?;
+    finish(arguments, table::CONDITIONS, &markdown(&rows)?)
+}
+
+fn markdown(rows: &[Vec<f64>]) -> Result<String> {
+    let mut text = format!(
+        "Nanoseconds a call of a function of two instructions while the line at which it begins is looked at ({}): the median, \
+         lowest and highest in brackets. No call is as the condition asks.\n\n\
+         | at the line | a call | of the same without a condition |\n|---|---|---|\n",
+        table::machine()?
+    );
+    let mut without = f64::NAN;
+    for ((case, name), row) in CASES.iter().zip(rows) {
+        let median = table::median(row);
+        let of_same = match case {
+            Case::Ours { condition: true } | Case::Bpftrace { condition: true } => {
+                format!("{:.2}", median / without)
+            }
+            _ => String::new(),
+        };
+        without = median;
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| {name} | {} | {of_same} |", table::with_spread(row));
+    }
+    Ok(text)
+}
+
+/// `profilerd`, with nobody else's sessions; killed when dropped.
+struct Daemon {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Daemon {
+    fn start() -> Result<Self> {
+        let socket = workspace::target().join(format!("bench-{}.sock", std::process::id()));
+        let child = Command::new(workspace::target().join("release/profilerd"))
+            .arg("--keep-loaded")
+            .arg("--socket")
+            .arg(&socket)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(Error::file("start", "profilerd"))?;
+        let daemon = Self { child, socket };
+        let since = Instant::now();
+        while daemon.profiler(&["session", "list"]).is_err() {
+            if since.elapsed() > PATIENCE {
+                return Err(Error::told("profilerd does not answer"));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(daemon)
+    }
+
+    fn profiler(&self, arguments: &[&str]) -> Result<String> {
+        let output = Command::new(workspace::target().join("release/profiler"))
+            .args(arguments)
+            .arg("--host")
+            .arg(&self.socket)
+            .output()
+            .map_err(Error::file("start", "profiler"))?;
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            Err(Error::told(format!("profiler {}: {said}", arguments.join(" "))))
+        }
+    }
+
+    /// The line at which the function begins.
+    fn line(&self, pid: u32) -> Result<String> {
+        let text = self.profiler(&["source", "-p", &pid.to_string(), FUNCTION, "--json"])?;
+        let objects: Vec<Value> = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect();
+        let address = objects.first().map(|function| &function["address"]);
+        let begins = |object: &&Value| {
+            let sites = object["sites"].as_array();
+            object["type"] == "line"
+                && sites.is_some_and(|sites| sites.iter().any(|site| Some(site) == address))
+        };
+        let line = objects
+            .iter()
+            .find(begins)
+            .and_then(|object| object["line"].as_u64());
+        let line = line.ok_or_else(|| Error::told(format!("no line begins where {FUNCTION} does")))?;
+        Ok(format!("calls.c:{line}"))
+    }
+
+    fn attach(&self, pid: u32, line: &str, condition: bool) -> Result<()> {
+        let scope = if condition {
+            format!("{line}[argument == {NEVER}]")
+        } else {
+            line.to_owned()
+        };
+        let pid = pid.to_string();
+        let session = [
+            "session", "new", "-p", &pid, &scope, "--name", "bench", "--trace", "--limit", "1",
+        ];
+        self.profiler(&session).map(drop)
+    }
+
+    fn detach(&self) -> Result<()> {
+        self.profiler(&["session", "end", "bench"]).map(drop)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // All fail only where it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+/// gdb with a breakpoint; killed when dropped.
+struct Gdb(Child);
+
+impl Gdb {
+    /// Starts it, and waits until the process runs on.
+    fn attach(pid: u32, line: &str) -> Result<Self> {
+        let log = workspace::target().join("bench-gdb.log");
+        let output = fs::File::create(&log).map_err(Error::file("create", &log))?;
+        let mut command = Command::new("gdb");
+        command
+            .args([
+                "-nx",
+                "-q",
+                "-batch",
+                "-iex",
+                "set debuginfod enabled off",
+                "-p",
+                &pid.to_string(),
+                "-ex",
+            ])
+            .arg(format!("break {line} if argument == {NEVER}"))
+            .args(["-ex", "echo attached\\n", "-ex", "continue", "-ex", "detach"])
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(Stdio::null());
+        let gdb = Self(command.spawn().map_err(Error::file("start", "gdb"))?);
+        let since = Instant::now();
+        while !fs::read_to_string(&log).is_ok_and(|text| text.contains("attached")) || is_stopped(pid) {
+            if since.elapsed() > PATIENCE {
+                return Err(Error::told("gdb did not attach"));
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(gdb)
+    }
+
+    /// Interrupts it, upon which it detaches.
+    fn detach(mut self) -> Result<()> {
+        let pid = libc::pid_t::try_from(self.0.id()).map_err(|_| Error::told("gdb's PID is out of range"))?;
+        // SAFETY: kill takes no pointer; the child has not been waited for, so its PID is still its own.
+        unsafe { libc::kill(pid, libc::SIGINT) };
+        self.0.wait().map(drop).map_err(Error::file("wait for", "gdb"))
+    }
+}
+
+impl Drop for Gdb {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a process is stopped by who traces it.
+fn is_stopped(pid: u32) -> bool {
+    let state = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+    state.is_ok_and(|state| {
+        state
+            .rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('t'))
+    })
+}
