@@ -3,7 +3,7 @@
 use crate::{
     assert_layout,
     probe::ProbeId,
-    values::{MAX_BYTES, MAX_VALUES},
+    values::{MAX_BYTES, MAX_VALUES, Test},
 };
 
 /// What is done at the sites of one probe of a line, by the probe's index, and what came of it; counters are
@@ -51,6 +51,10 @@ pub struct HitSlot {
     pub decided: u32,
     /// Always 0.
     pub zero: u32,
+    /// What has to hold first; [`Test::NONE`] where that is for the plans to say.
+    pub test: Test,
+    /// Hits of a line that it has rejected, which are counted nowhere else: one atomic addition is half of what they cost.
+    pub refused: u64,
 }
 
 impl HitSlot {
@@ -60,10 +64,11 @@ impl HitSlot {
     pub const STACK: u32 = 2;
 }
 
-assert_layout!(HitSlot, size 104,
+assert_layout!(HitSlot, size 136,
     id at 0, first_plan at 4, required at 8, values at 12, interval_ns at 16, next_ns at 24, rejected at 32,
     limited at 40, no_state at 48, ring_full at 56, disturbed at 64, page_offset at 72, flags at 76,
-    branch at 80, opens at 84, followed at 88, tgid at 92, decided at 96, zero at 100);
+    branch at 80, opens at 84, followed at 88, tgid at 92, decided at 96, zero at 100,
+    test at 104, refused at 128);
 
 /// How far hits may run ahead of their limit: as many as come at it in a tenth of a second are recorded at once.
 pub const BURST_NS: u64 = 100_000_000;

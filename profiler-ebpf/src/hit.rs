@@ -21,7 +21,7 @@ use profiler_common::{
     probe::{Cookie, ProbeId, ProbeSlot},
     record::{HIT, SpanEnd},
     thread::OpenSpan,
-    values::{MAX_BYTES, MAX_INSTRUCTIONS, MAX_VALUES, OUTPUT_BYTES, Outcome, ReadPlan, State, Thread, step},
+    values::{MAX_BYTES, MAX_INSTRUCTIONS, MAX_VALUES, OUTPUT_BYTES, Outcome, ReadPlan, State, Test, Thread, step},
 };
 
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     maps::{self, HITS, READ_PLANS, READINGS, RING},
     memory, place,
     plain::set,
-    registers::Registers,
+    registers::{BY_DWARF, Registers},
     span, task,
 };
 
@@ -111,23 +111,73 @@ pub fn take<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
                 return;
             }
         }
+        let is_here = (instruction_pointer as u32 ^ (*slot).page_offset) & PAGE_MASK == 0;
+        if is_here && (*slot).test.of != Test::NONE && fails_test(slot, registers) {
+            atomic::add(&raw mut (*slot).refused, 1);
+            return;
+        }
         atomic::add(&raw mut (*probe).entries, 1);
         let records = (*slot).flags & HitSlot::RECORD != 0;
         let takes = (*slot).values > 0 || (*slot).flags & HitSlot::STACK != 0;
         let reads = (*slot).required > 0 || records && takes;
-        if reads && (instruction_pointer as u32 ^ (*slot).page_offset) & PAGE_MASK != 0 {
+        if reads && !is_here {
             atomic::add(&raw mut (*slot).disturbed, 1);
             return;
         }
-        if (*slot).flags & HitSlot::RECORD == 0 && (*slot).required == 0 {
-            open(probe, parent);
-        } else {
+        if (*slot).required > 0 {
             look::<PAGES_IN>(ctx, slot, probe, parent, cookie);
+            return;
+        }
+        open(probe, parent);
+        // Nothing of the thread is taken down for a hit that is beyond the limit.
+        if records && may_record(slot) {
+            record::<PAGES_IN>(ctx, slot, probe, parent, cookie);
         }
     }
 }
 
-/// Looks at values, and records the hit if it is to be recorded. A function of its own for its share of the stack.
+/// Whether the test of a hit's values rejects it. What it cannot decide, the plans do. A function of its own for its share
+/// of the stack.
+#[inline(never)]
+unsafe fn fails_test(slot: *mut HitSlot, registers: Registers) -> bool {
+    // SAFETY: a live map value.
+    unsafe {
+        let test = &(*slot).test;
+        let mut word = registers.by_dwarf(test.register).wrapping_add(test.offset);
+        if test.of == Test::MEMORY {
+            match task::read_user_bytes(word, test.size) {
+                Some(read) => word = read,
+                None => return false,
+            }
+        }
+        !test.holds(word)
+    }
+}
+
+/// Records a hit that is to be recorded. A function of its own for its share of the stack.
+#[inline(never)]
+unsafe fn record<const PAGES_IN: bool>(
+    ctx: *mut c_void,
+    slot: *mut HitSlot,
+    probe: *mut ProbeSlot,
+    parent: *mut OpenSpan,
+    cookie: Cookie,
+) {
+    // SAFETY: live map values; `parent` may be null.
+    unsafe {
+        let reading = reading();
+        if reading.is_null() {
+            atomic::add(&raw mut (*slot).no_state, 1);
+            return;
+        }
+        begin(reading, Registers::new(ctx));
+        if take_stack(ctx, reading, slot) {
+            write::<PAGES_IN>(reading, slot, probe, parent, cookie);
+        }
+    }
+}
+
+/// Decides on values, and records the hit if it is to be recorded. A function of its own for its share of the stack.
 #[inline(never)]
 unsafe fn look<const PAGES_IN: bool>(
     ctx: *mut c_void,
@@ -265,6 +315,10 @@ pub fn enter<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
         }
         if (registers.instruction_pointer() as u32 ^ (*slot).page_offset) & PAGE_MASK != 0 {
             atomic::add(&raw mut (*slot).disturbed, 1);
+            return;
+        }
+        if (*slot).test.of != Test::NONE && fails_test(slot, registers) {
+            atomic::add(&raw mut (*slot).rejected, 1);
             return;
         }
         if (*slot).required > 0 && !is_as_asked::<PAGES_IN>(ctx, slot) {
@@ -462,14 +516,12 @@ pub fn reading() -> *mut Reading {
 /// Takes down where the thread is.
 #[inline(always)]
 unsafe fn begin(reading: *mut Reading, registers: Registers) {
-    // By DWARF number, the machine's.
-    const MACHINE: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
     const INSTRUCTION_POINTER: usize = 16;
     // SAFETY: a live map value of this thread.
     unsafe {
         macro_rules! keep {
             ($($number:literal)+) => {
-                $(set!((*reading).registers[$number], registers.get(MACHINE[$number]));)+
+                $(set!((*reading).registers[$number], registers.get(BY_DWARF[$number]));)+
             };
         }
         keep!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);

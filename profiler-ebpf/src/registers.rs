@@ -8,6 +8,9 @@ use core::{arch::asm, ffi::c_void};
 /// Offset of the stack pointer in `struct pt_regs`, which is part of x86-64's user ABI.
 pub const SP_OFFSET: u64 = 152;
 
+/// The machine's numbers of general registers by those of DWARF.
+pub const BY_DWARF: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
+
 /// A program's context.
 #[derive(Clone, Copy)]
 pub struct Registers(*mut c_void);
@@ -102,6 +105,20 @@ impl Registers {
             15 => load!(self.0, "0"),
             _ => 0,
         }
+    }
+
+    /// A general register by its DWARF number; 0 for others.
+    #[inline(always)]
+    pub fn by_dwarf(self, number: u8) -> u64 {
+        macro_rules! one_of {
+            ($($number:literal)+) => {
+                match number {
+                    $($number => self.get(BY_DWARF[$number]),)+
+                    _ => 0,
+                }
+            };
+        }
+        one_of!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
     }
 
     /// Writes a general register by the machine's number.

@@ -24,6 +24,7 @@ use table::{AttachRow, CallRow};
 
 /// What `cargo xtask bench` can do.
 #[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct Arguments {
     /// Rounds over all cases
     #[arg(long, value_name = "N", default_value = "7", value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -12,6 +12,7 @@
 //! | `plan.rs` | the instructions of one value |
 //! | `state.rs` | where the interpreter stands, and what came of a value |
 //! | `step.rs` | one instruction done |
+//! | `test.rs` | a condition that needs no interpreter |
 //! | `compare.rs` | comparisons, those of floating point by integers |
 
 pub mod compare;
@@ -19,12 +20,14 @@ pub mod instruction;
 pub mod plan;
 pub mod state;
 pub mod step;
+pub mod test;
 
 pub use compare::{Comparison, Kind};
 pub use instruction::{Instruction, Operation};
 pub use plan::ReadPlan;
 pub use state::{NO_STORAGE, OTHER_VARIANT, Outcome, State};
 pub use step::{Thread, run, step};
+pub use test::Test;
 
 /// Instructions of one value.
 pub const MAX_INSTRUCTIONS: usize = 32;

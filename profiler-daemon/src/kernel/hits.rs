@@ -9,7 +9,7 @@ use profiler_common::{
     instruction::Action,
     limits::MAX_PROBES,
     probe::{Cookie, ProbeId},
-    values::{MAX_INSTRUCTIONS, MAX_VALUES, ReadPlan},
+    values::{MAX_INSTRUCTIONS, MAX_VALUES, ReadPlan, Test},
 };
 
 use super::{
@@ -204,7 +204,31 @@ impl HitMaps {
             half(&self.slots, base + field).store(value, Ordering::Relaxed);
         }
         word(&self.slots, base + offset_of!(HitSlot, interval_ns)).store(look.interval_ns, Ordering::Relaxed);
+        self.set_test(
+            base,
+            look.required.iter().find_map(Test::of_plan).unwrap_or_default(),
+        );
         half(&self.slots, base + offset_of!(HitSlot, id)).store(id.0, Ordering::Release);
+    }
+
+    /// Says what has to hold first, in a slot that is nobody's yet.
+    fn set_test(&self, base: usize, test: Test) {
+        let Test {
+            of,
+            register,
+            bits,
+            size,
+            is_signed,
+            kind,
+            comparison,
+            zero,
+            offset,
+            right,
+        } = test;
+        let head = u64::from_ne_bytes([of, register, bits, size, is_signed, kind, comparison, zero]);
+        for (number, part) in [head, offset, right].into_iter().enumerate() {
+            word(&self.slots, base + offset_of!(HitSlot, test) + number * 8).store(part, Ordering::Relaxed);
+        }
     }
 
     /// Says whose threads count, at a place of the kernel.
@@ -344,9 +368,10 @@ impl Engine {
     #[must_use]
     pub fn hit_counts(&self, probe: ProbeId) -> HitCounts {
         let at = |offset: usize| word(&self.hits.slots, slot(probe) + offset).load(Ordering::Relaxed);
+        let refused = at(offset_of!(HitSlot, refused));
         HitCounts {
-            reached: self.counts.probe(probe).entries,
-            rejected: at(offset_of!(HitSlot, rejected)),
+            reached: self.counts.probe(probe).entries + refused,
+            rejected: at(offset_of!(HitSlot, rejected)) + refused,
             limited: at(offset_of!(HitSlot, limited)),
             no_state: at(offset_of!(HitSlot, no_state)),
             ring_full: at(offset_of!(HitSlot, ring_full)),

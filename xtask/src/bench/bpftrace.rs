@@ -23,6 +23,16 @@ fn command() -> Command {
     command
 }
 
+/// Which calls are counted, by their first argument.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counts {
+    All,
+    /// Those with this one.
+    Those(i64),
+    /// Those with this one, and the others.
+    Both(i64),
+}
+
 /// A running bpftrace; killed when dropped.
 pub struct Bpftrace(Child);
 
@@ -32,12 +42,17 @@ impl Bpftrace {
         Self::start(&["-p", &pid.to_string(), "-e", &script(file, functions)])
     }
 
-    /// Counts calls of a function, those whose first argument is a number, or all.
-    pub fn count(pid: u32, file: &Path, function: &str, argument: Option<i64>) -> Result<Self> {
-        let filter = argument.map_or_else(String::new, |argument| format!("/arg0 == {argument}/ "));
-        let place = format!("{}:{function}", file.display());
-        let script =
-            format!("BEGIN {{ printf(\"attached\\n\"); }} uprobe:{place} {filter}{{ @ = count(); }}");
+    /// Counts calls of a function as is asked.
+    pub fn count(pid: u32, file: &Path, function: &str, counts: Counts) -> Result<Self> {
+        let place = format!("uprobe:{}:{function}", file.display());
+        let action = match counts {
+            Counts::All => "{ @ = count(); }".to_owned(),
+            Counts::Those(argument) => format!("/arg0 == {argument}/ {{ @ = count(); }}"),
+            Counts::Both(argument) => {
+                format!("{{ if (arg0 == {argument}) {{ @ = count(); }} else {{ @rejected = count(); }} }}")
+            }
+        };
+        let script = format!("BEGIN {{ printf(\"attached\\n\"); }} {place} {action}");
         Self::start(&["-p", &pid.to_string(), "-e", &script])
     }
 

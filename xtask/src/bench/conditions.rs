@@ -14,7 +14,12 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    Arguments, attacher::Attacher, bpftrace::Bpftrace, build_example, finish, fixture::Fixture, table,
+    Arguments,
+    attacher::Attacher,
+    bpftrace::{Bpftrace, Counts},
+    build_example, finish,
+    fixture::Fixture,
+    table,
 };
 use crate::{
     error::{Error, Result},
@@ -27,7 +32,7 @@ const NEVER: i64 = 12_345;
 /// gdb stops the process for each call.
 const CALLS_OF_GDB: u32 = 50;
 /// How long a program may take to say that it is ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What is at the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,19 +43,21 @@ enum Case {
     Ours {
         condition: bool,
     },
-    Bpftrace {
-        condition: bool,
-    },
+    Bpftrace(Counts),
     Gdb,
 }
 
-const CASES: [(Case, &str); 7] = [
+const CASES: [(Case, &str); 8] = [
     (Case::Nothing, "nothing"),
     (Case::Empty, "an empty program"),
     (Case::Ours { condition: false }, "`trace LINE --limit 1`"),
     (Case::Ours { condition: true }, "`trace 'LINE[argument == …]'`"),
-    (Case::Bpftrace { condition: false }, "bpftrace, `count()`"),
-    (Case::Bpftrace { condition: true }, "bpftrace, `/arg0 == …/`"),
+    (Case::Bpftrace(Counts::All), "bpftrace, `count()`"),
+    (Case::Bpftrace(Counts::Those(NEVER)), "bpftrace, `/arg0 == …/`"),
+    (
+        Case::Bpftrace(Counts::Both(NEVER)),
+        "bpftrace, and what is rejected is counted, as here",
+    ),
     (Case::Gdb, "gdb, `break LINE if argument == …`"),
 ];
 
@@ -79,15 +86,12 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             let (mut bpftrace, mut gdb) = (None, None);
             match case {
                 Case::Nothing => {}
-                Case::Empty => drop(attacher.attach("entry", pid, &program, &[FUNCTION])?),
+                Case::Empty => {
+                    attacher.attach("entry", pid, &program, &[FUNCTION])?;
+                }
                 Case::Ours { condition } => daemon.attach(pid, &line, condition)?,
-                Case::Bpftrace { condition } => {
-                    bpftrace = Some(Bpftrace::count(
-                        pid,
-                        &program,
-                        FUNCTION,
-                        condition.then_some(NEVER),
-                    )?);
+                Case::Bpftrace(counts) => {
+                    bpftrace = Some(Bpftrace::count(pid, &program, FUNCTION, counts)?);
                 }
                 Case::Gdb => {
                     calls = CALLS_OF_GDB;
@@ -96,7 +100,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             }
             let ns = target.call(calls, FUNCTION)?;
             match case {
-                Case::Empty => drop(attacher.detach()?),
+                Case::Empty => {
+                    attacher.detach()?;
+                }
                 Case::Ours { .. } => daemon.detach()?,
                 _ => {}
             }
@@ -114,21 +120,29 @@ fn markdown(rows: &[Vec<f64>]) -> Result<String> {
     let mut text = format!(
         "Nanoseconds a call of a function of two instructions while the line at which it begins is looked at ({}): the median, \
          lowest and highest in brackets. No call is as the condition asks.\n\n\
-         | at the line | a call | of the same without a condition |\n|---|---|---|\n",
+         | at the line | a call | / an empty program | / the same without a condition |\n|---|---|---|---|\n",
         table::machine()?
     );
-    let mut without = f64::NAN;
-    for ((case, name), row) in CASES.iter().zip(rows) {
-        let median = table::median(row);
-        let of_same = match case {
-            Case::Ours { condition: true } | Case::Bpftrace { condition: true } => {
-                format!("{:.2}", median / without)
-            }
-            _ => String::new(),
+    let medians: Vec<f64> = rows.iter().map(|row| table::median(row)).collect();
+    let of = |wanted: Case| {
+        let mut all = CASES.iter().zip(&medians);
+        all.find_map(|((case, _), median)| (*case == wanted).then_some(*median))
+    };
+    let empty = of(Case::Empty).unwrap_or(f64::NAN);
+    for (((case, name), row), median) in CASES.iter().zip(rows).zip(&medians) {
+        let same = match case {
+            Case::Ours { condition: true } => of(Case::Ours { condition: false }),
+            Case::Bpftrace(Counts::Those(_) | Counts::Both(_)) => of(Case::Bpftrace(Counts::All)),
+            _ => None,
         };
-        without = median;
+        let of_same = same.map_or_else(String::new, |same| format!("{:.2}", median / same));
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "| {name} | {} | {of_same} |", table::with_spread(row));
+        let _ = writeln!(
+            text,
+            "| {name} | {} | {:.2} | {of_same} |",
+            table::with_spread(row),
+            median / empty
+        );
     }
     Ok(text)
 }
