@@ -1,10 +1,12 @@
 //! Everything that is done with a file that others made.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::{
+    debug_files::Unfolded,
     plan::{
-        DebugIndex, KernelAbility, Limits, ModuleIndex,
+        DebugIndex, KernelAbility, Limits, ModuleFiles, ModuleIndex,
+        elf::Bytes,
         hazards::{Hazards, ModuleHazards, exit_method},
         plan,
         scope::Name,
@@ -15,6 +17,8 @@ use crate::{
 
 use super::unwind;
 
+/// A file that nothing is wrong with.
+static ITSELF: LazyLock<Bytes> = LazyLock::new(|| Arc::new(std::fs::read("/bin/true").unwrap_or_default()));
 /// How many places of one file are looked up.
 const LOOKUPS: usize = 32;
 
@@ -26,8 +30,17 @@ pub fn run(data: &[u8]) {
     let _ = Segments::read(data).load_bias(0, 0);
     let _ = DebugIndex::new(data);
     let hazards = ModuleHazards::scan("/fuzzed", data);
-    if let Ok(index) = ModuleIndex::new(Arc::new(data.to_vec())) {
+    let bytes: Bytes = Arc::new(data.to_vec());
+    if let Ok(index) = ModuleIndex::new(Arc::clone(&bytes)) {
         plan_for(&index, &hazards.unwrap_or_default());
+    }
+    let _ = Unfolded::of(data);
+    // What was split off need not fit to what is left.
+    for (program, split_off) in [(ITSELF.clone(), bytes.clone()), (bytes, ITSELF.clone())] {
+        let files = ModuleFiles::whole(program).with_symbols(Arc::clone(&split_off));
+        if let Ok(index) = ModuleIndex::of(files.with_debug(split_off)) {
+            plan_for(&index, &ModuleHazards::default());
+        }
     }
     let Ok(mut symbols) = FileSymbols::new("fuzzed", data.to_vec()) else {
         return;

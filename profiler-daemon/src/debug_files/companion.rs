@@ -18,14 +18,14 @@ use super::{
 use crate::target::contents::FileKey;
 
 /// Where distributions install debug information.
-pub(crate) const DEBUG_FOLDER: &str = "/usr/lib/debug";
+pub const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Longest file whose checksum is computed, in bytes: some seconds.
 const CHECKSUM_MAX: u64 = 2 << 30;
 /// Longest name of a file.
 const NAME_MAX: usize = 255;
 
 /// What tells whether a file is the one that was split off.
-pub(crate) struct Wanted {
+pub struct Wanted {
     build_id: Option<Vec<u8>>,
     /// The file's name and the CRC-32 of its contents.
     link: Option<(PathBuf, u32)>,
@@ -35,6 +35,7 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     /// By a module.
+    #[must_use]
     pub fn by(elf: &Elf) -> Self {
         Self::by_bytes(elf.bytes(), elf.owner())
     }
@@ -58,6 +59,7 @@ impl Wanted {
     }
 
     /// By a build-id alone; `owner` is that of the module.
+    #[must_use]
     pub fn by_build_id(build_id: Vec<u8>, owner: Option<u32>) -> Self {
         Self {
             build_id: Some(build_id),
@@ -67,11 +69,13 @@ impl Wanted {
     }
 
     /// Finds the file in the usual places, and where it was.
+    #[must_use]
     pub fn find(&self, home: &Home) -> Option<(Elf, PathBuf)> {
         self.find_at(&self.candidates(home), home)
     }
 
     /// The files that there are in the usual places, be they the one or not.
+    #[must_use]
     pub fn present(&self, home: &Home) -> Vec<FileKey> {
         let candidates = self.candidates(home);
         let files = candidates.iter().flat_map(|path| home.open(path));
@@ -99,6 +103,7 @@ impl Wanted {
     }
 
     /// Finds the file in these places, and where it was.
+    #[must_use]
     pub fn find_at(&self, candidates: &[PathBuf], home: &Home) -> Option<(Elf, PathBuf)> {
         candidates
             .iter()
@@ -117,17 +122,20 @@ impl Wanted {
 
     /// Whether a file is of the module's owner, or of root. What others put there could have names of their
     /// choice shown in place of the module's own.
+    #[must_use]
     pub fn may_own(&self, file: &File) -> bool {
         let owner = file.metadata().map(|file| file.uid());
         owner.is_ok_and(|owner| owner == 0 || self.owner.is_none_or(|expected| expected == owner))
     }
 
     /// The module's build-id.
+    #[must_use]
     pub fn build_id(&self) -> Option<&[u8]> {
         self.build_id.as_deref()
     }
 
     /// Whether a file is the one, and holds something that the module may lack.
+    #[must_use]
     pub fn fits(&self, elf: &Elf) -> bool {
         (elf.has_section(".debug_info") || elf.has_section(".symtab")) && self.matches(elf)
     }
@@ -147,7 +155,7 @@ impl Wanted {
 }
 
 /// `.build-id/xx/yyyy.debug`
-pub(crate) fn build_id_path(build_id: &[u8]) -> PathBuf {
+pub fn build_id_path(build_id: &[u8]) -> PathBuf {
     let digits = build_id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     let hex: String = digits
         .filter_map(|digit| char::from_digit(digit.into(), 16))

@@ -17,7 +17,7 @@ const UNPACKING_MAX_KIB: u32 = 80 << 10;
 ///
 /// # Errors
 /// Where it is damaged, or takes more memory than is allowed.
-pub(crate) fn read(file: &[u8]) -> io::Result<Option<Elf>> {
+pub fn read(file: &[u8]) -> io::Result<Option<Elf>> {
     let parsed = Parsed::parse(file).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     let Some(section) = parsed.section_by_name(".gnu_debugdata") else {
         return Ok(None);

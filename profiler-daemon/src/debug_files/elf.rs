@@ -21,9 +21,9 @@ const SEGMENTS_MAX: usize = 256;
 const PAGE: u64 = 0x1000;
 
 /// How DWARF is read: from borrowed bytes.
-pub(crate) type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 /// The parsed headers of a file.
-pub(crate) type Parsed<'a> = ElfFile64<'a, Endianness>;
+pub type Parsed<'a> = ElfFile64<'a, Endianness>;
 
 /// Bytes of a file that stay.
 enum Backing {
@@ -48,7 +48,7 @@ struct Segment {
 }
 
 /// An ELF file.
-pub(crate) struct Elf {
+pub struct Elf {
     backing: Backing,
     key: Option<FileKey>,
     segments: Vec<Segment>,
@@ -124,16 +124,19 @@ impl Elf {
     }
 
     /// Whose the file is, or was when it was copied; `None` for one that was unpacked.
+    #[must_use]
     pub fn owner(&self) -> Option<u32> {
         self.key.map(|key| key.owner)
     }
 
     /// Which file it is, and in which state; `None` for one that was unpacked.
+    #[must_use]
     pub fn key(&self) -> Option<&FileKey> {
         self.key.as_ref()
     }
 
     /// All of the file.
+    #[must_use]
     pub fn bytes(&self) -> &[u8] {
         match &self.backing {
             Backing::File { contents, .. } => contents.as_ref(),
@@ -143,6 +146,7 @@ impl Elf {
     }
 
     /// Whether the file is as long as it was: see [`Elf::open`].
+    #[must_use]
     pub fn is_intact(&self) -> bool {
         match &self.backing {
             Backing::File {
@@ -155,21 +159,27 @@ impl Elf {
     }
 
     /// The number that the linker gave the contents.
+    #[must_use]
     pub fn build_id(&self) -> Option<&[u8]> {
         self.build_id.as_deref()
     }
 
     /// Reads the headers anew: a few microseconds.
+    ///
+    /// # Errors
+    /// Where they are damaged.
     pub fn parse(&self) -> io::Result<Parsed<'_>> {
         ElfFile64::parse(self.bytes()).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
     /// The bytes in a range of the file; empty where it is not in the file.
+    #[must_use]
     pub fn slice(&self, range: &Range<usize>) -> &[u8] {
         self.bytes().get(range.clone()).unwrap_or_default()
     }
 
     /// The address, in the file's own numbering, of code at an offset in the file.
+    #[must_use]
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| {
             offset
@@ -188,6 +198,7 @@ impl Elf {
 
     /// The address, in the file's own numbering, of what a process has at an address, where a part of the file with code
     /// is mapped at `start`; `None` where that belongs to no segment of the file.
+    #[must_use]
     pub fn address_in_process(&self, address: u64, (start, file_offset): (u64, u64)) -> Option<u64> {
         // What is mapped begins with a page, and a segment anywhere in one.
         let begins_in_page = |segment: &&Segment| {
@@ -209,6 +220,7 @@ impl Elf {
     }
 
     /// One past the last address of the segment that holds an address.
+    #[must_use]
     pub fn segment_end(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|segment| {
             let inside = address.checked_sub(segment.address)?;
@@ -217,6 +229,7 @@ impl Elf {
     }
 
     /// One past the last address of the section that holds an address, or of its segment where it is in no section.
+    #[must_use]
     pub fn section_end(&self, address: u64) -> Option<u64> {
         let end = self.parse().ok().and_then(|parsed| {
             parsed.sections().find_map(|section| {
@@ -229,6 +242,7 @@ impl Elf {
     }
 
     /// Where in the file a slice of it lies.
+    #[must_use]
     pub fn range_of(&self, part: &[u8]) -> Option<Range<usize>> {
         let start = part.as_ptr().addr().checked_sub(self.bytes().as_ptr().addr())?;
         let end = start.checked_add(part.len())?;
@@ -236,6 +250,7 @@ impl Elf {
     }
 
     /// Whether it has a section of this name that is not empty in the file.
+    #[must_use]
     pub fn has_section(&self, name: &str) -> bool {
         self.parse().is_ok_and(|parsed| {
             let section = parsed.section_by_name(name);
@@ -244,6 +259,7 @@ impl Elf {
     }
 
     /// Bytes of memory that are held for it, apart from what is mapped.
+    #[must_use]
     pub fn bytes_owned(&self) -> usize {
         match &self.backing {
             Backing::File {
@@ -267,7 +283,7 @@ impl AsRef<[u8]> for Elf {
 }
 
 /// What a file says of itself, without reading all of it.
-pub(crate) struct Summary {
+pub struct Summary {
     pub build_id: Option<Vec<u8>>,
     pub has_debug: bool,
 }

@@ -10,23 +10,24 @@ use super::{companion::Wanted, elf::Elf, home::Home, sideload::SideLoaded, suppl
 use crate::target::contents::FileKey;
 
 /// Bytes of a file that others keep.
-pub(crate) type Kept = Arc<dyn AsRef<[u8]> + Send + Sync>;
+pub type Kept = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Keeps files with their debug sections unfolded, see [`super::Unfolded`].
-pub(crate) trait Unfold: Send + Sync {
+pub trait Unfold: Send + Sync {
     /// A file unfolded; `None` where it is read as it is.
     fn unfolded(&self, file: &[u8], build_id: Option<&[u8]>, key: &FileKey) -> Option<Kept>;
 }
 
 /// Finds debug files.
 #[derive(Default)]
-pub(crate) struct Finder {
+pub struct Finder {
     side_loaded: SideLoaded,
     unfold: Option<Arc<dyn Unfold>>,
 }
 
 impl Finder {
     /// One that has unfolded files kept.
+    #[must_use]
     pub fn new(unfold: Option<Arc<dyn Unfold>>) -> Self {
         Self {
             side_loaded: SideLoaded::default(),
@@ -40,6 +41,7 @@ impl Finder {
     }
 
     /// The file with what a module lacks, and where it was.
+    #[must_use]
     pub fn companion(&self, wanted: &Wanted, home: &Home) -> Option<(Elf, PathBuf)> {
         let found = self.side_loaded.find(wanted).or_else(|| wanted.find(home));
         let (elf, path) = found?;
@@ -63,6 +65,7 @@ impl Finder {
     }
 
     /// A file with its debug sections unfolded; `None` where it is read as it is.
+    #[must_use]
     pub fn unfolded(&self, elf: &Elf) -> Option<Elf> {
         // What others may write to can be another file's by the time that it is read.
         let key = elf.key().filter(|_| elf.bytes_owned() == 0)?;
@@ -71,6 +74,7 @@ impl Finder {
     }
 
     /// The same of a file's bytes, which nobody else may write to.
+    #[must_use]
     pub fn kept(&self, file: &[u8], build_id: Option<&[u8]>, key: &FileKey) -> Option<Kept> {
         self.unfold.as_ref()?.unfolded(file, build_id, key)
     }

@@ -39,7 +39,7 @@ const NO_FILES: [FsWord; 20] = [
 
 /// The way to the files that belong to a module.
 #[derive(Debug, Default)]
-pub(crate) struct Home {
+pub struct Home {
     /// The module's path in the target's file system.
     path: PathBuf,
     roots: Vec<OwnedFd>,
@@ -48,12 +48,14 @@ pub(crate) struct Home {
 impl Home {
     /// That of a process's mapping. The target's root is held open, so that it stays what it is when the
     /// process ends.
+    #[must_use]
     pub fn of(pid: u32, mapping: &Mapping) -> Self {
         Self::new(&mapping.path, &[&format!("/proc/{pid}/root"), "/"])
     }
 
     /// That of a file as it is seen from each of these roots; those that cannot be opened are left out, as
     /// are those that are the same as one before.
+    #[must_use]
     pub fn new(path: &Path, roots: &[&str]) -> Self {
         let mut opened: Vec<OwnedFd> = Vec::new();
         let mut seen = Vec::new();
@@ -75,6 +77,7 @@ impl Home {
     }
 
     /// The module's path, where it has one.
+    #[must_use]
     pub fn path(&self) -> Option<&Path> {
         Some(&*self.path).filter(|path| path.is_absolute())
     }

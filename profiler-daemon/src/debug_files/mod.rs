@@ -15,17 +15,17 @@
 //! | `unfolded` | a file with compressed sections, written anew without
 
 mod companion;
-pub(crate) mod debugdata;
+pub mod debugdata;
 mod elf;
 mod finder;
 mod home;
 mod sideload;
-pub(crate) mod supplement;
+pub mod supplement;
 mod unfolded;
 
-pub(crate) use companion::Wanted;
-pub(crate) use elf::{Bytes, Elf, Parsed};
-pub(crate) use finder::{Finder, Kept, Unfold};
-pub(crate) use home::Home;
+pub use companion::Wanted;
+pub use elf::{Bytes, Elf, Parsed};
+pub use finder::{Finder, Kept, Unfold};
+pub use home::Home;
 pub use sideload::{SideLoadError, SideLoaded};
-pub(crate) use unfolded::Unfolded;
+pub use unfolded::Unfolded;

@@ -115,7 +115,7 @@ impl SideLoaded {
     }
 
     /// Adds others, which go before what is there already.
-    pub(crate) fn extend(&mut self, others: Self) {
+    pub fn extend(&mut self, others: Self) {
         if self.by_build.len() + others.by_build.len() > FILES_MAX {
             *self = Self::default();
         }
@@ -125,7 +125,8 @@ impl SideLoaded {
     }
 
     /// The file that belongs to a module, and where it is.
-    pub(crate) fn find(&self, wanted: &Wanted) -> Option<(Elf, PathBuf)> {
+    #[must_use]
+    pub fn find(&self, wanted: &Wanted) -> Option<(Elf, PathBuf)> {
         let by_build = wanted.build_id().and_then(|build_id| self.by_build.get(build_id));
         by_build
             .into_iter()

@@ -94,14 +94,16 @@ fn debug_sup(elf: &Elf) -> Option<(bool, Vec<u8>, Vec<u8>)> {
 }
 
 /// The checksum that a supplementary file gives itself.
-pub(crate) fn checksum(elf: &Elf) -> Option<Vec<u8>> {
+#[must_use]
+pub fn checksum(elf: &Elf) -> Option<Vec<u8>> {
     debug_sup(elf)
         .filter(|(is_supplement, ..)| *is_supplement)
         .map(|(_, _, id)| id)
 }
 
 /// The build-id or checksum of the supplementary file that a file refers to.
-pub(crate) fn wanted_by(elf: &Elf) -> Option<Vec<u8>> {
+#[must_use]
+pub fn wanted_by(elf: &Elf) -> Option<Vec<u8>> {
     Link::of(elf).map(|link| link.id)
 }
 
@@ -110,7 +112,7 @@ pub(crate) fn wanted_by(elf: &Elf) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// Where there should be one and none is found.
-pub(crate) fn find(
+pub fn find(
     referring: &Elf,
     from: Option<&Path>,
     owner: Option<u32>,

@@ -41,7 +41,7 @@ struct Written<'a> {
 }
 
 /// A file that is to be written unfolded.
-pub(crate) struct Unfolded<'a> {
+pub struct Unfolded<'a> {
     header: Header,
     sections: Vec<Written<'a>>,
     /// Bytes that its compressed sections unfold to.
@@ -50,6 +50,7 @@ pub(crate) struct Unfolded<'a> {
 
 impl<'a> Unfolded<'a> {
     /// Looks at a file's headers. `None` of one that has no compressed section, contradicts itself, or unfolds to too much.
+    #[must_use]
     pub fn of(file: &'a [u8]) -> Option<Self> {
         let header = Header::parse(file).ok()?;
         let found = header.sections(LittleEndian, file).ok()?;

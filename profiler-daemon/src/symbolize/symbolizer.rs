@@ -60,7 +60,8 @@ impl Symbolizer {
     }
 
     /// One that finds debug files so.
-    pub(crate) fn with(finder: Finder) -> Self {
+    #[must_use]
+    pub fn with(finder: Finder) -> Self {
         Self {
             modules: Modules::new(finder),
             ..Self::default()
