@@ -60,3 +60,48 @@ fn a_variable_that_is_left_out_still_shadows_others() {
         );
     }
 }
+
+/// Of a local variable whose name `dwz` has moved to another file, a global one of the same name is not taken.
+#[test]
+fn a_name_that_is_in_another_file_hides_others_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let header = "static volatile long sink;\n\
+        __attribute__((noinline)) static long use(int number_of_things) {\n\
+        long twice_the_number = number_of_things * 2;\n\
+        sink += twice_the_number; /* here */\n\
+        return sink;\n}\n";
+    std::fs::write(at("use.h"), header).unwrap();
+    for (program, global) in [("one", "long twice_the_number = 7;"), ("other", "")] {
+        let text = format!("#include \"use.h\"\n{global}\nint main(void) {{ return (int)use(4); }}\n");
+        let source = at(program).with_extension("c");
+        std::fs::write(&source, text).unwrap();
+        let mut compiler = Command::new("gcc");
+        compiler.args(["-O0", "-g", "-o"]).arg(at(program)).arg(&source);
+        assert!(compiler.status().unwrap().success());
+    }
+    let lowered = |bytes: &[u8]| {
+        let sections = DebugSections::load(bytes, bytes).unwrap();
+        let file = DebugFile::new(&sections);
+        let module = ModuleIndex::new(Arc::new(bytes.to_vec())).unwrap();
+        let sites = lines::find(&module, "use.h", 4).unwrap().sites;
+        let address = sites[0].address;
+        lower(
+            &file,
+            Site { address, bias: 0 },
+            &parse("twice_the_number").unwrap(),
+        )
+    };
+    let whole = std::fs::read(at("one")).unwrap();
+    let local = lowered(&whole).unwrap();
+    let mut dwz = Command::new("dwz");
+    dwz.current_dir(directory.path())
+        .args(["-m", "common", "one", "other"]);
+    assert!(dwz.status().unwrap().success());
+    let moved = std::fs::read(at("one")).unwrap();
+    match lowered(&moved) {
+        // It may have left the name where it is.
+        Ok(found) => assert_eq!(found.plan, local.plan),
+        Err(refusal) => assert!(matches!(refusal, Refusal::Unsupported(_)), "{refusal:?}"),
+    }
+}

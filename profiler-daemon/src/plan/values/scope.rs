@@ -4,7 +4,7 @@ use super::{
     entry::Entry,
     file::DebugFile,
     functions::Function,
-    refusal::{Refusal, optimized_out},
+    refusal::{Refusal, optimized_out, unsupported},
 };
 use crate::plan::skip::skip_attributes;
 use std::{collections::HashSet, rc::Rc};
@@ -95,7 +95,14 @@ impl<'a> DebugFile<'a> {
                 return optimized_out(LEFT_OUT);
             }
             let mut found: Vec<Entry<'a>> = Self::variables(block)?;
+            let hidden = found.iter().any(|variable| self.is_named_elsewhere(variable));
             found.retain(|variable| self.name(variable).as_deref() == Some(name));
+            if hidden && found.is_empty() {
+                // One further out, or outside of functions, may be another variable.
+                return unsupported(format!(
+                    "names of variables that were moved to a supplementary file: {name} may be one of them"
+                ));
+            }
             // Of several of one name in one block, those that are not live here do not count.
             if found.len() > 1 {
                 let live: Vec<Entry<'a>> = found
@@ -139,6 +146,18 @@ impl<'a> DebugFile<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Whether a variable has a name that is not in this file.
+    fn is_named_elsewhere(&self, variable: &Entry<'a>) -> bool {
+        match self.through(variable, gimli::DW_AT_name) {
+            Ok(Some(named)) => matches!(
+                named.value(gimli::DW_AT_name),
+                Some(gimli::AttributeValue::DebugStrRefSup(_))
+            ),
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 
     /// Whether a name is declared in a block that is around an instance's block in the source, but that the instance
