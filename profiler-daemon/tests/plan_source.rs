@@ -601,3 +601,47 @@ fn without_debug_information_code_is_still_shown() {
     assert!(line.branches.iter().any(|branch| branch.is_loop));
     assert!(source::line(&fixture.index, "source.c", 20, 9).is_err());
 }
+
+/// No branch leads to the cases of a `switch` through a table: they are told by themselves.
+#[test]
+fn cases_are_the_lines_that_a_switch_leads_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let source = directory.path().join("cases.c");
+    let text = "volatile int sink;\n\
+        int choose(int which) {\n\
+        switch (which) {\n\
+        case 0: sink = 5; break;\n\
+        case 1: sink = 70; break;\n\
+        case 2: sink += 3; break;\n\
+        case 3: sink -= 9; break;\n\
+        case 4: sink *= 2; break;\n\
+        case 5: sink /= 3; break;\n\
+        }\n\
+        return sink;\n}\n\
+        int main(int argc, char **argv) { (void)argv; return choose(argc); }\n";
+    std::fs::write(&source, text).unwrap();
+    for (compiler, level) in [("gcc", "-O1"), ("gcc", "-O2")] {
+        if !exists(compiler) {
+            continue;
+        }
+        let program = directory.path().join("program");
+        let mut command = Command::new(compiler);
+        command.args(["-g", "-fno-inline", level, "-o"]).arg(&program);
+        run(command.arg(&source));
+        let index = plan_support::index(&program);
+        let numbers: Vec<usize> = (0..index.len()).collect();
+        let all = source::functions(&index, &numbers);
+        let choose = all.iter().find(|function| function.name == "choose").unwrap();
+        let with_cases = choose.lines.iter().filter(|line| !line.cases.is_empty());
+        let with_cases: BTreeSet<u32> = with_cases.map(|line| line.line).collect();
+        assert!(
+            with_cases.is_superset(&(4..=9).collect()),
+            "{compiler} {level}: {with_cases:?}"
+        );
+        assert!(
+            all.iter()
+                .filter(|other| other.name == "main")
+                .all(|main| { main.lines.iter().all(|line| line.cases.is_empty()) })
+        );
+    }
+}

@@ -53,6 +53,7 @@ fn finding(finding: &v1::Finding) -> Value {
     let difference = finding.difference.unwrap_or_default();
     let kind = match finding.kind() {
         v1::finding::Kind::Branch => "branch",
+        v1::finding::Kind::Line => "line",
         v1::finding::Kind::Call => "call",
         v1::finding::Kind::Wait => "wait",
         v1::finding::Kind::Frame => "frame",

@@ -60,9 +60,10 @@ fn finding(finding: &Explained) -> v1::Finding {
             | Place::KernelFunction(_),
         )
         | What::Many(_) => v1::finding::Kind::Call,
-        What::Place(
-            Place::Branch { .. } | Place::Line { .. } | Place::Address { .. } | Place::Tracepoint { .. },
-        ) => v1::finding::Kind::Branch,
+        What::Place(Place::Line { .. } | Place::Address { .. } | Place::Tracepoint { .. }) => {
+            v1::finding::Kind::Line
+        }
+        What::Place(Place::Branch { .. }) => v1::finding::Kind::Branch,
     };
     let next_cost = finding.cost.filter(|_| finding.next.is_some());
     v1::Finding {

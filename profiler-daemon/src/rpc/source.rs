@@ -167,6 +167,7 @@ fn line(line: Line) -> v1::SourceLine {
         code: _,
         branches,
         calls,
+        cases: _,
         inlined,
         variables,
     } = line;

@@ -255,7 +255,7 @@ fn reason_line(comment: &str) -> usize {
 fn the_one_reason_comes_first() {
     let service = Service::start();
     let [_, calls] = spec("reasons").args.try_into().unwrap();
-    for reason in ["branch", "value", "callee", "lock"] {
+    for reason in ["branch", "value", "callee", "lock", "cases"] {
         let mut target = Fixture::start("reasons", &[reason.to_owned(), calls.clone()]);
         target.prefer();
         let session = explain(&service, target.pid(), &format!("{reason}[> 1500us]")).unwrap();
@@ -280,6 +280,7 @@ fn the_one_reason_comes_first() {
             "branch" => vec![format!("reasons.c:{line}!"), format!("work@reasons.c:{line}")],
             "value" => vec![format!("work@reasons.c:{line}"), "request->size > ".to_owned()],
             "callee" => vec![format!("other@reasons.c:{line}")],
+            "cases" => vec![format!("reasons.c:{line}"), format!("work@reasons.c:{line}")],
             _ => vec![
                 format!("pthread_mutex_lock@reasons.c:{line}"),
                 // Or `waits[> 42us] in`, where others wait for it too, for less.

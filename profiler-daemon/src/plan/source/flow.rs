@@ -74,6 +74,8 @@ pub(in crate::plan) struct Flow {
     pub calls: Vec<Call>,
     /// Conditional jumps, and those back.
     pub jumps: Vec<Jump>,
+    /// Where the jumps of `switch`es lead, in order.
+    pub cases: Vec<u64>,
     /// What is wrong or left out.
     pub notes: Vec<String>,
 }
@@ -141,11 +143,13 @@ pub(in crate::plan) fn flow(
         }
         instructions.extend_from_slice(code.instructions());
     }
-    if flow.jumps.iter().any(Jump::is_back) {
+    let is_indirect = |instruction: &Instruction| instruction.flow_control() == FlowControl::IndirectBranch;
+    if flow.jumps.iter().any(Jump::is_back) || instructions.iter().any(is_indirect) {
         let cycles = Cycles::of(&instructions, |range| module.code(range));
         for jump in &mut flow.jumps {
             jump.is_loop = jump.is_back() && cycles.join(jump.address, jump.target);
         }
+        flow.cases = cycles.cases;
     }
     // What always jumps and does not loop is only the order of blocks.
     flow.jumps.retain(|jump| jump.is_loop || jump.next.is_some());

@@ -134,6 +134,10 @@ impl Lines<'_> {
             let key = line_of(&self.own, call.address);
             self.at(key).calls.push(call);
         }
+        for case in found.cases {
+            let key = line_of(&self.own, case);
+            self.at(key).cases.push(case);
+        }
     }
 
     fn add_inlined(&mut self, part: &Part) {

@@ -1,5 +1,5 @@
 //! Which jumps back are those of loops: from where they lead, they are reached again. Others only undo the compiler's
-//! order of blocks.
+//! order of blocks. And where the jumps of `switch`es lead.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,6 +17,8 @@ use super::super::{
 pub(super) struct Cycles {
     /// By instruction, in order of address: two of the same number reach each other.
     components: Vec<(u64, u32)>,
+    /// Where jumps through tables lead, in order.
+    pub cases: Vec<u64>,
 }
 
 impl Cycles {
@@ -34,11 +36,16 @@ impl Cycles {
 
     /// Finds the cycles of instructions, which are in order of address. `bytes` reads the file.
     pub fn of<'b>(instructions: &[Instruction], bytes: impl Fn(Range<u64>) -> Option<&'b [u8]>) -> Self {
-        let graph = Graph::of(instructions, bytes);
+        let tables = known_tables(instructions, bytes);
+        let graph = Graph::of(instructions, &tables);
         let numbers = graph.components();
         let addresses = instructions.iter().map(Instruction::ip);
+        let mut cases: Vec<u64> = tables.into_values().flat_map(|table| table.targets).collect();
+        cases.sort_unstable();
+        cases.dedup();
         Self {
             components: addresses.zip(numbers).collect(),
+            cases,
         }
     }
 }
@@ -90,7 +97,7 @@ enum Ways {
 }
 
 impl Graph {
-    fn of<'b>(instructions: &[Instruction], bytes: impl Fn(Range<u64>) -> Option<&'b [u8]>) -> Self {
+    fn of(instructions: &[Instruction], tables: &HashMap<usize, Table>) -> Self {
         let position = |address: u64| instructions.binary_search_by_key(&address, Instruction::ip).ok();
         let anywhere = instructions.len();
         let mut reached = vec![false; instructions.len()];
@@ -99,7 +106,6 @@ impl Graph {
             *first = true;
         }
         let mut next = Vec::with_capacity(instructions.len() + 1);
-        let tables = known_tables(instructions, bytes);
         for (at, instruction) in instructions.iter().enumerate() {
             if let Some(table) = tables.get(&at) {
                 let cases: HashSet<usize> = table.targets.iter().filter_map(|at| position(*at)).collect();
@@ -261,7 +267,7 @@ mod tests {
         #[test]
         fn what_reaches_each_other_has_one_number(bytes in prop::collection::vec(any::<u8>(), 1..60)) {
             let Ok(code) = Code::decode(&bytes, 0x1000) else { return Ok(()) };
-            let graph = Graph::of(code.instructions(), |_| None);
+            let graph = Graph::of(code.instructions(), &HashMap::new());
             let reaches = |from: usize| {
                 let mut seen = vec![false; graph.next.len()];
                 let mut left = vec![from];

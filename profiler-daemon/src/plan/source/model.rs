@@ -50,6 +50,8 @@ pub struct Line {
     pub branches: Vec<Branch>,
     /// By address.
     pub calls: Vec<Call>,
+    /// Where jumps of `switch`es lead to it, by address.
+    pub cases: Vec<u64>,
     /// What is inlined here, and what is inlined into that.
     pub inlined: Vec<Instance>,
     /// The variables that can be read where it begins.

@@ -1,5 +1,5 @@
 //! What may separate slow calls of a function from others, before anything is attached: the values of its parameters,
-//! the branches in it, and the calls that it makes.
+//! the branches in it, the cases of its `switch`es, and the calls that it makes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -178,7 +178,7 @@ fn constants_of(form: &Form) -> Constants {
     }
 }
 
-/// The branches in the functions and the calls that they make, ready to be attached.
+/// The branches and cases in the functions and the calls that they make, ready to be attached.
 pub fn prepare(
     planner: &Planner<'_>,
     (subjects, too_many): (&[Subject<'_>], usize),
@@ -223,7 +223,7 @@ pub fn prepare(
     }
     if beyond > 0 {
         let reason = format!("more than {MAX_PLACES} are not looked at");
-        left_out.insert(format!("{beyond} branches and calls"), reason);
+        left_out.insert(format!("{beyond} branches, cases and calls"), reason);
     }
     PreparedExplain {
         capture,
@@ -265,9 +265,11 @@ fn wanted(subjects: &[Subject<'_>]) -> Vec<(Place, BTreeSet<String>)> {
             let all = source.lines.iter().flat_map(|line| &line.branches);
             all.filter(|branch| branch.otherwise.is_some())
         };
+        let cases = || source.lines.iter().flat_map(|line| line.cases.iter().copied());
         let addresses: Vec<u64> = calls()
             .map(|call| call.address)
             .chain(branches().map(|branch| branch.address))
+            .chain(cases())
             .collect();
         // A scope names what is inlined by where it is written.
         let lines = lines_of(&file.known.index, &addresses);
@@ -285,6 +287,10 @@ fn wanted(subjects: &[Subject<'_>]) -> Vec<(Place, BTreeSet<String>)> {
             for taken in [true, false] {
                 add(branch.address, &|file, line| Place::Branch { file, line, taken });
             }
+        }
+        // No branch tells which case of a `switch` is the one.
+        for case in cases() {
+            add(case, &|file, line| Place::Line { file, line });
         }
         for call in calls() {
             let callee = if call.callee.is_empty() {
