@@ -190,6 +190,8 @@ impl Folder {
                 .mode(0o600)
                 .open(&unfinished)?;
             write(&file)?;
+            // Or a machine that loses power may keep the name without the bytes.
+            file.sync_data()?;
             fs::rename(&unfinished, path)
         };
         written().inspect_err(|_| {

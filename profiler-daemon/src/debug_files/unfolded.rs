@@ -31,8 +31,11 @@ type Section = SectionHeader64<LittleEndian>;
 const ALIGN: u64 = 8;
 /// Bytes that are written at once.
 const BUFFER: usize = 1 << 20;
-/// Bytes that the compressed sections of one file may unfold to: they go to a disk.
+/// Bytes that the compressed sections of one file may unfold to: they go to a disk. What was not compressed comes on top, as
+/// much as the file has: sections that overlap would be written once each.
 const MAX_BYTES: u64 = 3 << 30;
+/// Sections of a file. Linkers write some dozens, of single functions in objects alone.
+const MAX_SECTIONS: usize = 1 << 12;
 
 /// A section, as it is written.
 struct Written<'a> {
@@ -54,16 +57,22 @@ impl<'a> Unfolded<'a> {
     pub fn of(file: &'a [u8]) -> Option<Self> {
         let header = Header::parse(file).ok()?;
         let found = header.sections(LittleEndian, file).ok()?;
-        let mut unfolds_to: u64 = 0;
+        if found.iter().len() > MAX_SECTIONS {
+            return None;
+        }
+        let (mut unfolds_to, mut as_it_is): (u64, u64) = (0, 0);
         let mut sections = Vec::new();
         for section in found.iter() {
             let written = Written::of(section, file)?;
-            if written.data.format != CompressionFormat::None {
-                unfolds_to = unfolds_to.checked_add(written.data.uncompressed_size)?;
-            }
+            let sum = match written.data.format {
+                CompressionFormat::None => &mut as_it_is,
+                _ => &mut unfolds_to,
+            };
+            *sum = sum.checked_add(written.data.uncompressed_size)?;
             sections.push(written);
         }
-        (1..=MAX_BYTES).contains(&unfolds_to).then_some(Self {
+        let is_bounded = (1..=MAX_BYTES).contains(&unfolds_to) && as_it_is <= file.len() as u64;
+        is_bounded.then_some(Self {
             header: *header,
             sections,
             unfolds_to,

@@ -1,7 +1,7 @@
 //! The files that planning reads of a module: the one that is mapped has its code; names and debug information are in it
 //! too, or were split off.
 
-use super::elf::Bytes;
+use super::elf::{Bytes, Elf};
 
 /// Which of a module's files a name is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +22,8 @@ pub struct ModuleFiles {
     program: Bytes,
     symbols: Option<Bytes>,
     debug: Option<Bytes>,
+    /// Whether there is debug information, where that is known without reading.
+    has_debug_info: Option<bool>,
 }
 
 impl ModuleFiles {
@@ -32,6 +34,7 @@ impl ModuleFiles {
             program,
             symbols: None,
             debug: None,
+            has_debug_info: None,
         }
     }
 
@@ -47,6 +50,26 @@ impl ModuleFiles {
     pub fn with_debug(mut self, debug: Bytes) -> Self {
         self.debug = Some(debug);
         self
+    }
+
+    /// The same of a file that has debug information, and is made when it is first read.
+    #[must_use]
+    pub fn with_debug_when_read(mut self, debug: Bytes) -> Self {
+        self.debug = Some(debug);
+        self.has_debug_info = Some(true);
+        self
+    }
+
+    /// Whether there is debug information.
+    pub(super) fn has_debug_info(&self) -> bool {
+        let look = || Elf::parse(self.debug()).is_ok_and(|debug| debug.has_debug_info());
+        self.has_debug_info.unwrap_or_else(look)
+    }
+
+    /// The mapped file, shared.
+    #[must_use]
+    pub fn program_bytes(&self) -> Bytes {
+        Bytes::clone(&self.program)
     }
 
     /// The mapped file.

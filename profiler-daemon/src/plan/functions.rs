@@ -123,7 +123,7 @@ impl ModuleIndex {
         }
         let cold = cold_pieces(&files, &others)?;
         let stripped = !program.has_symbol_table() && !split.is_some_and(|split| split.has_symbol_table());
-        let has_debug_info = Elf::parse(files.debug()).is_ok_and(|debug| debug.has_debug_info());
+        let has_debug_info = files.has_debug_info();
         let build_id = program.build_id().map(Box::from);
         let segments = program.segments;
         Ok(Self {

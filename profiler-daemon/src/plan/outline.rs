@@ -146,7 +146,8 @@ impl Outline {
         let exact = Lines::of(dwarf, 0);
         let outline = Self::within(dwarf, part, bounds, &exact);
         // How many lines there are, without what the linker kept once, shows only when all are read.
-        if part == Part::Lines && outline.second.is_none() && !exact.is_short() {
+        let is_too_many = outline.first.is_some() && outline.second.is_none();
+        if part == Part::Lines && is_too_many {
             let blocks = Lines::of(dwarf, lines::bits_to_leave_out(dwarf, bounds));
             return Self::within(dwarf, part, bounds, &blocks);
         }

@@ -65,6 +65,7 @@ impl Sources {
             self.find_supplement(path.as_deref(), finder);
             return;
         }
+        (self.companion, self.in_companion) = (None, false);
         let wanted = Wanted::by(&self.own);
         if let Some((companion, path)) = finder.companion(&wanted, &self.home) {
             self.companion = Some(companion);

@@ -154,7 +154,13 @@ impl Program {
                 "depth_now",
                 "local_origin",
             ],
-            "values.cc" => &["::id_", "shop::opened", "shop::Base::created", "shop::visits"],
+            "values.cc" => &[
+                "::id_",
+                "::created",
+                "shop::opened",
+                "shop::Base::created",
+                "shop::visits",
+            ],
             "values.rs" => &["values::HITS", "values::LIMITS"],
             _ => &[],
         }

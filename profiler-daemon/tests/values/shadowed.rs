@@ -105,3 +105,37 @@ fn a_name_that_is_in_another_file_hides_others_too() {
         Err(refusal) => assert!(matches!(refusal, Refusal::Unsupported(_)), "{refusal:?}"),
     }
 }
+
+/// Whether a name is a member of a class that is only declared is not known: what is outside of the class is not taken.
+#[test]
+fn a_class_that_is_only_declared_may_have_any_member() {
+    let directory = tempfile::tempdir().unwrap();
+    let (source, object) = (
+        directory.path().join("declared.cc"),
+        directory.path().join("declared.so"),
+    );
+    // What defines the virtual function has the class; clang leaves it out elsewhere.
+    let text = "struct V { virtual void key(); void m(int by); int count; };\n\
+        int count = 9;\nvoid V::m(int by) {\n    count += by;\n}\n";
+    std::fs::write(&source, text).unwrap();
+    let mut compiler = Command::new("clang++-14");
+    compiler
+        .args(["-g", "-O0", "-fPIC", "-shared", "-o"])
+        .arg(&object)
+        .arg(&source);
+    if !compiler.status().is_ok_and(|status| status.success()) {
+        eprintln!("left out: there is no clang++-14");
+        return;
+    }
+    let bytes = std::fs::read(&object).unwrap();
+    let sections = DebugSections::load(&bytes, &bytes).unwrap();
+    let file = DebugFile::new(&sections);
+    let module = ModuleIndex::new(Arc::new(bytes.clone())).unwrap();
+    let address = lines::find(&module, "declared.cc", 4).unwrap().sites[0].address;
+    let lowered = |name: &str| lower(&file, Site { address, bias: 0 }, &parse(name).unwrap());
+    match lowered("count") {
+        Err(Refusal::Unsupported(reason)) => assert!(reason.contains("write ::count"), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(lowered("::count").is_ok() && lowered("by").is_ok());
+}

@@ -215,27 +215,35 @@ def members(kind):
     for field in kind.fields():
         if field.is_base_class:
             names += members(field.type.strip_typedefs())
-        elif field.name and hasattr(field, "bitpos") and not field.artificial:
+        elif field.name and not field.artificial and not field.name.startswith("_vptr"):
             names.append(field.name)
     return names
 
 
-# At the first instruction of an inlined call, gdb evaluates what is written in the caller's frame.
-def is_of_innermost(frame):
+# The names that the innermost function has itself, and whether that is the frame's: at the first instruction of an inlined
+# call, gdb evaluates what is written in the caller's.
+def innermost(frame):
+    own = set()
     block = gdb.block_for_pc(frame.pc())
-    while block.function is None:
+    while True:
+        own.update(symbol.name for symbol in block)
+        if block.function is not None:
+            return own, block.function.linkage_name == frame.function().linkage_name
         block = block.superblock
-    return block.function.linkage_name == frame.function().linkage_name
 
 
 def state(expressions):
     frame = gdb.newest_frame()
     read = {}
     found = variables(frame)
-    if isinstance(found.get("this"), gdb.Value) and is_of_innermost(frame):
+    own, is_frame = innermost(frame) if "this" in found else (set(), False)
+    if "this" in own and isinstance(found["this"], gdb.Value):
         kind = found["this"].type.strip_typedefs()
         if kind.code == gdb.TYPE_CODE_PTR and kind.target().strip_typedefs().code == gdb.TYPE_CODE_STRUCT:
-            expressions = expressions + [name for name in members(kind.target().strip_typedefs()) if name not in found]
+            # They hide what is outside of the function.
+            hiding = [name for name in members(kind.target().strip_typedefs()) if name not in own]
+            found = {name: value for name, value in found.items() if name not in hiding}
+            expressions = expressions + (hiding if is_frame else [])
     for expression in expressions:
         try:
             found[expression] = gdb.parse_and_eval(expression)

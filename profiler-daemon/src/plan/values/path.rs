@@ -9,7 +9,7 @@ use super::{
     lower::{Returns, Site},
     place::Place,
     refusal::{Refusal, unsupported},
-    scope::nearest,
+    scope::{THIS, nearest},
     structure::{Choice, Field},
 };
 use std::rc::Rc;
@@ -78,15 +78,17 @@ impl<'a> Lowering<'_, 'a> {
             Root::Return => return self.returned(),
             Root::Variable { global, path } => (*global, path),
         };
-        if let (false, [name], Some(function)) = (global, path.as_slice(), self.function)
-            && let Some(variable) = self.file.local(function, self.site.address, name)?
-        {
-            return self.local(function, &variable);
-        }
-        if let (false, [name], Some(function)) = (global, path.as_slice(), self.function)
-            && let Some(member) = self.member_of_this(function, name)?
-        {
-            return Ok(member);
+        if let (false, [name], Some(function)) = (global, path.as_slice(), self.function) {
+            let address = self.site.address;
+            if let Some(variable) = self.file.own_local(function, address, name)? {
+                return self.local(function, &variable);
+            }
+            if let Some(member) = self.member_of_this(function, name)? {
+                return Ok(member);
+            }
+            if let Some(variable) = self.file.local(function, address, name)? {
+                return self.local(function, &variable);
+            }
         }
         let own = self.function.map(|function| &function.entry.unit);
         match self.file.global(own, path, global)? {
@@ -100,17 +102,48 @@ impl<'a> Lowering<'_, 'a> {
         let Some(this) = self.file.this(function, self.site.address)? else {
             return Ok(None);
         };
-        let pointer = self.file.stripped(self.file.type_of(&this.declared)?)?;
-        let Some(pointer) = pointer.filter(|kind| kind.tag() == gimli::DW_TAG_pointer_type) else {
+        let Some(class) = self.pointed_to(self.file.type_of(&this.declared)?)? else {
             return Ok(None);
         };
-        match self.file.stripped(self.file.type_of(&pointer)?)? {
-            Some(class) if self.file.member(&class, name)?.is_some() => {}
-            _ => return Ok(None),
+        if class.flag(gimli::DW_AT_declaration) {
+            let of = self.file.type_name(Some(&class));
+            return unsupported(format!(
+                "{of} is only declared here, so that {name} may be a member of it: write ::{name} for what is outside"
+            ));
         }
-        let mut at = self.local(function, &this.known?)?;
-        self.step_to_member(&mut at, name)?;
-        Ok(Some(at))
+        if self.file.member(&class, name)?.is_some() {
+            let mut at = self.local(function, &this.known?)?;
+            self.step_to_member(&mut at, name)?;
+            return Ok(Some(at));
+        }
+        // What a lambda has captured of the method that it is in.
+        if let Some(captured) = self.file.member(&class, THIS)? {
+            let outer = self.pointed_to(captured.kind)?;
+            if let Some(outer) = outer
+                && self.file.member(&outer, name)?.is_some()
+            {
+                let mut at = self.local(function, &this.known?)?;
+                self.step_to_member(&mut at, THIS)?;
+                self.step_to_member(&mut at, name)?;
+                return Ok(Some(at));
+            }
+        }
+        let Some(path) = self.file.static_member(&class, name)? else {
+            return Ok(None);
+        };
+        match self.file.global(Some(&function.entry.unit), &path, false)? {
+            Some(variable) => self.variable(&variable).map(Some),
+            None => Err(self.file.no_variable(Some(function), &path.join("::"))),
+        }
+    }
+
+    /// The structure that a pointer of a type leads to.
+    fn pointed_to(&self, kind: Option<Entry<'a>>) -> Result<Option<Entry<'a>>, Refusal> {
+        let pointer = self.file.stripped(kind)?;
+        match pointer.filter(|kind| kind.tag() == gimli::DW_TAG_pointer_type) {
+            Some(pointer) => self.file.stripped(self.file.type_of(&pointer)?),
+            None => Ok(None),
+        }
     }
 
     fn local(&self, function: &Function<'a>, variable: &Entry<'a>) -> Result<Reached<'a>, Refusal> {

@@ -11,7 +11,7 @@ use std::{collections::HashSet, rc::Rc};
 
 const LEFT_OUT: &str = "the compiler left it out of this instance";
 /// What C++ calls the object of a method.
-const THIS: &str = "this";
+pub(super) const THIS: &str = "this";
 /// Names that are offered where one is not found.
 const MAX_NEAREST: usize = 5;
 /// Blocks of an inlined function that are searched for one name.
@@ -33,7 +33,7 @@ impl<'a> DebugFile<'a> {
         address: u64,
         name: &str,
     ) -> Result<Option<Entry<'a>>, Refusal> {
-        let Some((number, variable)) = self.innermost(function, address, name)? else {
+        let Some((number, variable)) = self.innermost(function, address, name, 0)? else {
             return Ok(None);
         };
         // Of a caller: not what an inlined call has in another of its blocks, though it is asked for in its text.
@@ -49,6 +49,18 @@ impl<'a> DebugFile<'a> {
             }
         }
         Ok(Some(variable))
+    }
+
+    /// As [`Self::local`], of the innermost function's own alone: not of what it is inlined into.
+    pub(super) fn own_local(
+        &self,
+        function: &Function<'a>,
+        address: u64,
+        name: &str,
+    ) -> Result<Option<Entry<'a>>, Refusal> {
+        let first = function.blocks.iter().rposition(is_function).unwrap_or(0);
+        let found = self.innermost(function, address, name, first)?;
+        Ok(found.map(|(_, variable)| variable))
     }
 
     /// The object that the innermost function is a method of, as it is declared, and where it is known. C++ calls it
@@ -68,9 +80,9 @@ impl<'a> DebugFile<'a> {
             {
                 continue;
             }
-            let known = match self.innermost(function, address, THIS) {
-                Ok(Some((number, variable))) if number >= first => Ok(variable),
-                Ok(_) => optimized_out(LEFT_OUT),
+            let known = match self.innermost(function, address, THIS, first) {
+                Ok(Some((_, variable))) => Ok(variable),
+                Ok(None) => optimized_out(LEFT_OUT),
                 Err(refusal) => Err(refusal),
             };
             return Ok(Some(This {
@@ -81,27 +93,26 @@ impl<'a> DebugFile<'a> {
         Ok(None)
     }
 
-    /// That variable, and the number of its block.
+    /// That variable, and the number of its block, which is not before the first one to be looked at.
     fn innermost(
         &self,
         function: &Function<'a>,
         address: u64,
         name: &str,
+        first: usize,
     ) -> Result<Option<(usize, Entry<'a>)>, Refusal> {
-        for (number, block) in function.blocks.iter().enumerate().rev() {
+        let blocks = function.blocks.iter().enumerate().rev();
+        for (number, block) in blocks.take_while(|(number, _)| *number >= first) {
             // The innermost of its function: of those, what follows is a call.
             let call = function.blocks.get(number + 1);
             if call.is_none_or(is_function) && self.is_left_out_within(function, number, address, name)? {
                 return optimized_out(LEFT_OUT);
             }
             let mut found: Vec<Entry<'a>> = Self::variables(block)?;
-            let hidden = found.iter().any(|variable| self.is_named_elsewhere(variable));
+            let is_hidden = found.iter().any(|variable| self.is_named_elsewhere(variable));
             found.retain(|variable| self.name(variable).as_deref() == Some(name));
-            if hidden && found.is_empty() {
-                // One further out, or outside of functions, may be another variable.
-                return unsupported(format!(
-                    "names of variables that were moved to a supplementary file: {name} may be one of them"
-                ));
+            if is_hidden && found.is_empty() {
+                return moved(name);
             }
             // Of several of one name in one block, those that are not live here do not count.
             if found.len() > 1 {
@@ -132,8 +143,10 @@ impl<'a> DebugFile<'a> {
             // what it is an instance of.
             if let Some(origin) = self.origin(block)? {
                 let mut common = Self::variables(&origin)?;
+                let is_hidden = common.iter().any(|variable| self.is_named_elsewhere(variable));
                 common.retain(|variable| self.name(variable).as_deref() == Some(name));
                 match common.as_slice() {
+                    [] if is_hidden => return moved(name),
                     [] => {}
                     [variable] if self.is_live(variable, address) => {
                         return Ok(common.pop().map(|variable| (number, variable)));
@@ -149,7 +162,7 @@ impl<'a> DebugFile<'a> {
     }
 
     /// Whether a variable has a name that is not in this file.
-    fn is_named_elsewhere(&self, variable: &Entry<'a>) -> bool {
+    pub(super) fn is_named_elsewhere(&self, variable: &Entry<'a>) -> bool {
         match self.through(variable, gimli::DW_AT_name) {
             Ok(Some(named)) => matches!(
                 named.value(gimli::DW_AT_name),
@@ -282,10 +295,13 @@ impl<'a> DebugFile<'a> {
                         looked_at += 1;
                         blocks.push(child);
                     }
-                    gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter
-                        if self.name(&child).as_deref() == Some(name) =>
-                    {
-                        return Ok(Some(child));
+                    gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter => {
+                        if self.is_named_elsewhere(&child) {
+                            return moved(name);
+                        }
+                        if self.name(&child).as_deref() == Some(name) {
+                            return Ok(Some(child));
+                        }
                     }
                     _ => {}
                 }
@@ -334,6 +350,13 @@ impl<'a> DebugFile<'a> {
             nearest: nearest(name, names),
         }
     }
+}
+
+/// What is known of a name where others are not in this file: one further out may be another variable.
+pub(super) fn moved<T>(name: &str) -> Result<T, Refusal> {
+    unsupported(format!(
+        "names that were moved to a supplementary file: {name} may be one of them"
+    ))
 }
 
 /// Whether it is a function or an inlined call, and no block of one.

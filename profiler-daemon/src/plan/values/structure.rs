@@ -4,10 +4,11 @@ use super::{
     entry::Entry,
     file::{DebugFile, Slice},
     refusal::{Refusal, unsupported},
+    scope::moved,
     shape::{Budget, Form, Member, Shape, Variants},
 };
 use gimli::{AttributeValue, Operation};
-use std::ops::RangeInclusive;
+use std::{collections::VecDeque, ops::RangeInclusive};
 
 /// Structures and base classes that a member is looked for in.
 const MAX_SEARCHED: usize = 256;
@@ -85,7 +86,7 @@ impl<'a> DebugFile<'a> {
             }
         };
         Some(Field {
-            is_open: is_base || name.is_none(),
+            is_open: is_base || !child.die.has_attr(gimli::DW_AT_name),
             name,
             kind,
             offset,
@@ -128,11 +129,45 @@ impl<'a> DebugFile<'a> {
         Ok((first / 8, Some((shift, bits))))
     }
 
+    /// The path of the static member of a name, of a class or one of its bases.
+    pub(super) fn static_member(
+        &self,
+        class: &Entry<'a>,
+        name: &str,
+    ) -> Result<Option<Vec<String>>, Refusal> {
+        // Breadth first: a class's own member hides those of its bases.
+        let mut classes = VecDeque::from([class.clone()]);
+        let mut searched = 0;
+        while let Some(class) = classes.pop_front() {
+            searched += 1;
+            if searched > MAX_SEARCHED {
+                return unsupported("a structure of very many parts");
+            }
+            for child in class.children()? {
+                let is_static = child.flag(gimli::DW_AT_external) || child.flag(gimli::DW_AT_declaration);
+                match child.tag() {
+                    gimli::DW_TAG_inheritance => {
+                        classes.extend(self.stripped(self.type_of(&child)?)?);
+                    }
+                    gimli::DW_TAG_member | gimli::DW_TAG_variable
+                        if is_static && self.name(&child).as_deref() == Some(name) =>
+                    {
+                        let path = self.name(&class).into_iter().chain([name.to_owned()]);
+                        return Ok(Some(path.collect()));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// The member of a name, in the structure or what is open in it, and the bytes before it.
     pub(super) fn member(&self, structure: &Entry<'a>, name: &str) -> Result<Option<Field<'a>>, Refusal> {
         // Breadth first: a class's own member hides those of its bases.
         let mut level = vec![(structure.clone(), 0_u64)];
         let mut searched = 0;
+        let mut is_hidden = false;
         while !level.is_empty() {
             let mut next = Vec::new();
             let mut found: Vec<Field<'a>> = Vec::new();
@@ -141,6 +176,10 @@ impl<'a> DebugFile<'a> {
                 if searched > MAX_SEARCHED {
                     return unsupported("a structure of very many parts");
                 }
+                is_hidden |= structure
+                    .children()?
+                    .iter()
+                    .any(|child| child.tag() == gimli::DW_TAG_member && self.is_named_elsewhere(child));
                 for mut field in self.fields(&structure)? {
                     field.offset = field.offset.and_then(|offset| {
                         offset
@@ -158,6 +197,7 @@ impl<'a> DebugFile<'a> {
                 }
             }
             match found.len() {
+                0 if is_hidden => return moved(name),
                 0 => level = next,
                 1 => return Ok(found.pop()),
                 _ => {

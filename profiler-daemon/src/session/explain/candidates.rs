@@ -34,6 +34,9 @@ const MAX_VALUES: usize = profiler_common::values::MAX_VALUES;
 /// Branches, each way for itself, and calls that are looked at; those beyond are counted.
 const MAX_PLACES: usize = 128;
 
+/// Cases of a function's `switch`es that are looked at: those beyond would take the others' turns.
+const MAX_CASES: usize = 48;
+
 /// Components of a file's path that are tried until it is unambiguous.
 const MAX_COMPONENTS: usize = 4;
 
@@ -288,10 +291,6 @@ fn wanted(subjects: &[Subject<'_>]) -> Vec<(Place, BTreeSet<String>)> {
                 add(branch.address, &|file, line| Place::Branch { file, line, taken });
             }
         }
-        // No branch tells which case of a `switch` is the one.
-        for case in cases() {
-            add(case, &|file, line| Place::Line { file, line });
-        }
         for call in calls() {
             let callee = if call.callee.is_empty() {
                 Name::Glob("*".to_owned())
@@ -303,6 +302,10 @@ fn wanted(subjects: &[Subject<'_>]) -> Vec<(Place, BTreeSet<String>)> {
                 file,
                 line,
             });
+        }
+        // No branch tells which case of a `switch` is the one.
+        for case in cases().take(MAX_CASES) {
+            add(case, &|file, line| Place::Line { file, line });
         }
     }
     wanted
