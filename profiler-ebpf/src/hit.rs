@@ -21,7 +21,9 @@ use profiler_common::{
     probe::{Cookie, ProbeId, ProbeSlot},
     record::{HIT, SpanEnd},
     thread::OpenSpan,
-    values::{MAX_BYTES, MAX_INSTRUCTIONS, MAX_VALUES, OUTPUT_BYTES, Outcome, ReadPlan, State, Test, Thread, step},
+    values::{
+        MAX_BYTES, MAX_INSTRUCTIONS, MAX_VALUES, OUTPUT_BYTES, Outcome, ReadPlan, State, Test, Thread, step,
+    },
 };
 
 use crate::{
