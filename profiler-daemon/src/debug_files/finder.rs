@@ -69,13 +69,8 @@ impl Finder {
     pub fn unfolded(&self, elf: &Elf) -> Option<Elf> {
         // What others may write to can be another file's by the time that it is read.
         let key = elf.key().filter(|_| elf.bytes_owned() == 0)?;
-        let kept = self.kept(elf.bytes(), elf.build_id(), key)?;
+        let unfold = self.unfold.as_ref()?;
+        let kept = unfold.unfolded(elf.bytes(), elf.build_id(), key)?;
         Elf::unfolded(kept, elf).ok()
-    }
-
-    /// The same of a file's bytes, which nobody else may write to.
-    #[must_use]
-    pub fn kept(&self, file: &[u8], build_id: Option<&[u8]>, key: &FileKey) -> Option<Kept> {
-        self.unfold.as_ref()?.unfolded(file, build_id, key)
     }
 }

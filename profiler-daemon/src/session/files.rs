@@ -83,11 +83,12 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
         let shown = module.path.display().to_string();
         let opened = module.open(pid).and_then(|(file, path)| {
             let key = (FileKey::of(&file.metadata()?), shown.clone());
-            let home = Home::new(&module.path, &[&format!("/proc/{pid}/root"), "/"]);
-            if let Some(known) = library.get(&key).filter(|known| !known.is_outdated(&home)) {
+            // Most files are known, and lack nothing that would have to be looked for.
+            let home = || Home::new(&module.path, &[&format!("/proc/{pid}/root"), "/"]);
+            if let Some(known) = library.get(&key).filter(|known| !known.is_outdated(home)) {
                 return Ok((Some(known), path));
             }
-            let known = know(&shown, &file, &key.0, &home, library)?.map(Arc::new);
+            let known = know(&shown, &file, &key.0, &home(), library)?.map(Arc::new);
             if let Some(known) = &known {
                 library.keep(key, known);
             }
@@ -159,10 +160,10 @@ impl KnownFile {
     }
 
     /// Whether there may be debug information by now that was not found.
-    fn is_outdated(&self, home: &Home) -> bool {
+    fn is_outdated(&self, home: impl FnOnce() -> Home) -> bool {
         self.missing
             .as_ref()
-            .is_some_and(|missing| missing.may_be_found(home))
+            .is_some_and(|missing| missing.may_be_found(&home()))
     }
 
     /// What the file's DWARF says of its functions; nothing where it has none, or it is damaged.
