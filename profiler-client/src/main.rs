@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 
 use profiler_client::{cli, run};
+use profiler_daemon::environment;
 
 fn main() -> ExitCode {
+    environment::distrust();
     match cli::parse() {
         Ok((host, request)) => run::run(host, request),
         Err(exit) => exit,

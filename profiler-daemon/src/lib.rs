@@ -4,6 +4,7 @@ pub mod abi;
 pub mod aggregate;
 mod cache;
 pub mod debug_files;
+pub mod environment;
 mod follow;
 pub mod kernel;
 pub mod plan;

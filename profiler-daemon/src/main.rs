@@ -4,7 +4,7 @@ use std::{fmt, io::IsTerminal as _, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use profiler_daemon::{
-    kernel, rpc,
+    environment, kernel, rpc,
     session::{self, Handle},
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -75,6 +75,7 @@ fn ring_bytes(text: &str) -> Result<u32, String> {
 }
 
 fn main() -> ExitCode {
+    environment::distrust();
     let arguments = Arguments::parse();
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

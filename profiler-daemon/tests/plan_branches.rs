@@ -16,10 +16,8 @@ use profiler_daemon::plan::{
     lines::{self, LineError},
     source::{self, Branch, FunctionSource},
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    process::Command,
-};
+use profiler_testkit::has_program;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiler, source, flags.
 const BUILDS: [(&str, &str, &[&str]); 13] = [
@@ -37,10 +35,6 @@ const BUILDS: [(&str, &str, &[&str]); 13] = [
     ("rustc", "calls.rs", &["--edition=2024", "-g", "-Copt-level=0"]),
     ("rustc", "calls.rs", &["--edition=2024", "-g", "-Copt-level=2"]),
 ];
-
-fn exists(compiler: &str) -> bool {
-    Command::new(compiler).arg("--version").output().is_ok()
-}
 
 /// The line of a source with a word.
 fn line_with(file: &str, word: &str) -> u64 {
@@ -101,7 +95,7 @@ fn found(fixture: &Fixture, file: &str, line: u64) -> FoundBranches {
 
 #[test]
 fn branches_of_lines_are_those_of_objdump() {
-    for (compiler, file, flags) in BUILDS.into_iter().filter(|(compiler, ..)| exists(compiler)) {
+    for (compiler, file, flags) in BUILDS.into_iter().filter(|(compiler, ..)| has_program(compiler)) {
         let build = format!("{compiler} {flags:?} {file}");
         let fixture = compile(compiler, file, flags);
         let listed = listing(&fixture.path);

@@ -16,10 +16,8 @@ use profiler_daemon::plan::{
     scope::Name,
     source::CallKind,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    process::Command,
-};
+use profiler_testkit::has_program;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Compiler, source, flags.
 const BUILDS: [(&str, &str, &[&str]); 16] = [
@@ -48,10 +46,6 @@ const BUILDS: [(&str, &str, &[&str]); 16] = [
     ("rustc", "calls.rs", &["--edition=2024", "-g", "-Copt-level=2"]),
     ("rustc", "shapes.rs", &["--edition=2021", "-g", "-Copt-level=2"]),
 ];
-
-fn exists(compiler: &str) -> bool {
-    Command::new(compiler).arg("--version").output().is_ok()
-}
 
 fn exact(name: &str) -> Name {
     Name::Exact(name.to_owned())
@@ -102,7 +96,7 @@ fn callee_of(
 
 #[test]
 fn calls_of_lines_are_those_of_objdump() {
-    for (compiler, file, flags) in BUILDS.into_iter().filter(|(compiler, ..)| exists(compiler)) {
+    for (compiler, file, flags) in BUILDS.into_iter().filter(|(compiler, ..)| has_program(compiler)) {
         let build = format!("{compiler} {flags:?} {file}");
         let fixture = compile(compiler, file, flags);
         let listed = listing(&fixture.path);
@@ -173,7 +167,7 @@ fn calls_of_lines_are_those_of_objdump() {
 #[test]
 fn calls_are_found_in_each_instance() {
     let file = "calls.c";
-    for compiler in ["gcc", "clang-14"].into_iter().filter(|name| exists(name)) {
+    for compiler in ["gcc", "clang-14"].into_iter().filter(|name| has_program(name)) {
         let fixture = compile(compiler, file, &["-O2", "-g", "-fno-optimize-sibling-calls"]);
         let found = calls::find(
             &fixture.index,
@@ -319,7 +313,7 @@ fn what_is_no_site_is_said() {
 #[test]
 fn what_is_inlined_is_said() {
     let file = "calls.c";
-    for compiler in ["gcc", "clang-14"].into_iter().filter(|name| exists(name)) {
+    for compiler in ["gcc", "clang-14"].into_iter().filter(|name| has_program(name)) {
         let fixture = compile(compiler, file, &["-O2", "-g"]);
         let find = |word: &str, name: &Name| calls::find(&fixture.index, file, line_with(file, word), name);
         let inlined = find("/* inlined here */", &exact("checked")).unwrap_err();

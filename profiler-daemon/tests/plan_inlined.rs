@@ -4,13 +4,14 @@
 
 mod plan_support;
 
-use std::{collections::BTreeSet, process::Command};
+use std::collections::BTreeSet;
 
 use plan_support::{Fixture, compile, disassemble};
 use profiler_daemon::plan::{
     inlined::{self, FoundInstances, Reason, When},
     scope::Name,
 };
+use profiler_testkit::has_program;
 
 /// What is inlined in `inlines.c`, and into how many places.
 const INLINED: [(&str, usize); 8] = [
@@ -53,7 +54,7 @@ fn instances_of_gcc_can_be_timed() {
 #[test]
 fn the_table_of_a_switch_is_read() {
     for (compiler, flag) in [("gcc", "-fPIE"), ("clang-14", "-fPIE")] {
-        if Command::new(compiler).arg("--version").output().is_err() {
+        if !has_program(compiler) {
             continue;
         }
         for level in ["-O1", "-O2"] {
@@ -103,7 +104,7 @@ fn copies_of_an_unrolled_loop_are_one_instance_and_left_out() {
 
 #[test]
 fn what_is_found_of_clang_is_accounted_for() {
-    if Command::new("clang-14").arg("--version").output().is_err() {
+    if !has_program("clang-14") {
         return;
     }
     for level in ["-O0", "-O1", "-O2", "-O3"] {
@@ -130,7 +131,7 @@ fn what_is_found_of_clang_is_accounted_for() {
 #[test]
 fn instances_begin_and_end_at_instructions() {
     for (compiler, level) in [("gcc", "-O2"), ("gcc", "-O3"), ("clang-14", "-O2")] {
-        if Command::new(compiler).arg("--version").output().is_err() {
+        if !has_program(compiler) {
             continue;
         }
         let fixture = build(compiler, level);

@@ -11,6 +11,7 @@ use profiler_daemon::plan::{
     source::{self, CallKind, FunctionSource, Line},
     values::{self, DebugFile, DebugSections, Refusal, Site},
 };
+use profiler_testkit::has_program;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -37,14 +38,10 @@ const BUILDS: [(&str, &str, &[&str]); 12] = [
     ("rustc", "source.rs", &["--edition=2024", "-g", "-Copt-level=2"]),
 ];
 
-fn exists(compiler: &str) -> bool {
-    Command::new(compiler).arg("--version").output().is_ok()
-}
-
 fn builds() -> impl Iterator<Item = (String, &'static str, Fixture)> {
     BUILDS
         .into_iter()
-        .filter(|(compiler, ..)| exists(compiler))
+        .filter(|(compiler, ..)| has_program(compiler))
         .map(|(compiler, source, flags)| {
             (
                 format!("{compiler} {flags:?} {source}"),
@@ -621,7 +618,7 @@ fn cases_are_the_lines_that_a_switch_leads_to() {
         int main(int argc, char **argv) { (void)argv; return choose(argc); }\n";
     std::fs::write(&source, text).unwrap();
     for (compiler, level) in [("gcc", "-O1"), ("gcc", "-O2")] {
-        if !exists(compiler) {
+        if !has_program(compiler) {
             continue;
         }
         let program = directory.path().join("program");

@@ -49,8 +49,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             "attaching to a process needs root: run `cargo xtask demo` as root",
         ));
     }
-    let profiler = build_profiler()?;
-    let demo = build_demo()?;
+    let Programs { profiler, demo } = Programs::build()?;
     catch_interrupts();
     let variant = match arguments.variant {
         Variant::Blocking => "blocking",
@@ -93,29 +92,34 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn build_profiler() -> Result<PathBuf> {
-    sh::run(sh::cargo().args([
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "profiler-client",
-        "--bin",
-        "profiler",
-    ]))?;
-    Ok(workspace::target().join("release/profiler"))
+/// The programs that are shown, in the folder of the user's own release build: what that has compiled already is not
+/// compiled again.
+struct Programs {
+    profiler: PathBuf,
+    demo: PathBuf,
 }
 
-/// Built apart from the rest: stacks are walked by frame pointers, which only this program needs.
-fn build_demo() -> Result<PathBuf> {
-    let target = workspace::target().join("demo");
-    let mut command = sh::cargo();
-    command
-        .args(["build", "--release", "--locked", "-p", "demo", "--target-dir"])
-        .arg(&target)
-        .env("RUSTFLAGS", "-Cforce-frame-pointers=yes");
-    sh::run(&mut command)?;
-    Ok(target.join("release/demo"))
+impl Programs {
+    fn build() -> Result<Self> {
+        sh::run(sh::cargo().args([
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "profiler-client",
+            "--bin",
+            "profiler",
+            "-p",
+            "demo",
+            "--bin",
+            "demo",
+        ]))?;
+        let release = workspace::target().join("release");
+        Ok(Self {
+            profiler: release.join("profiler"),
+            demo: release.join("demo"),
+        })
+    }
 }
 
 /// The demo server, under load from a generator of its own; stopped when dropped.

@@ -15,6 +15,7 @@ use std::{
 };
 
 use crate::{
+    at_once,
     error::{Error, Result},
     sh, workspace,
 };
@@ -93,11 +94,11 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 /// What CI runs: every target over its corpus and a little further. One that fails does not keep others from running.
 pub fn short() -> Result<()> {
     let folder = build()?;
-    let mut outcome = Ok(());
-    for (name, length_max) in TARGETS {
-        outcome = outcome.and(Target::new(&folder, name, length_max).feed(SHORT_S));
-    }
-    outcome
+    at_once::map(&TARGETS, |&(name, length_max)| {
+        Target::new(&folder, name, length_max).feed(SHORT_S)
+    })
+    .into_iter()
+    .collect()
 }
 
 /// Builds the targets; returns the folder of the executables.

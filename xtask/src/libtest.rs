@@ -1,6 +1,21 @@
 //! Reads what Rust's test harness prints.
 
-use std::ops::AddAssign;
+use std::time::Duration;
+
+/// Lets a test program of a stable compiler say how long each test took: the harness has the flag, and asks for this
+/// variable. Set for the program alone; for the compiler it would mean another build.
+pub const REPORT_TIME: ReportTime = ReportTime {
+    variable: ("RUSTC_BOOTSTRAP", "1"),
+    arguments: ["-Zunstable-options", "--report-time"],
+};
+
+/// What makes a harness report times.
+pub struct ReportTime {
+    /// In the program's environment.
+    pub variable: (&'static str, &'static str),
+    /// Among its arguments.
+    pub arguments: [&'static str; 2],
+}
 
 /// Tests counted from `test result:` lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -9,48 +24,123 @@ pub struct Counts {
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
+    /// Tests that said that they cannot run here.
+    pub skipped: u64,
     /// Summaries seen: a run without one ended before its tests did.
     pub summaries: u64,
 }
 
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        let Self {
-            passed,
-            failed,
-            summaries,
-        } = other;
-        self.passed += passed;
-        self.failed += failed;
-        self.summaries += summaries;
-    }
+/// A test that said that it cannot run here.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Skipped {
+    /// Why; first, so that a sorted list is grouped by it.
+    pub reason: String,
+    /// The test's name.
+    pub test: String,
 }
 
-/// Adds up all summaries in a run's output.
-pub fn count(output: &str) -> Counts {
-    let mut counts = Counts::default();
-    for one in output.lines().filter_map(summary) {
-        counts += one;
-    }
-    counts
+/// How long a test took, by the harness.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timed {
+    /// The test's name.
+    pub test: String,
+    /// From its start to its end.
+    pub duration: Duration,
 }
 
-/// The names of the tests that failed, by the lists at the ends of all runs in an output.
-pub fn failed(output: &str) -> Vec<String> {
-    let is_name = |name: &str| {
-        let is_word = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
-        !name.is_empty() && name.chars().all(is_word)
-    };
-    let mut names = Vec::new();
-    let mut is_list = false;
-    for line in output.lines() {
-        match line.strip_prefix("    ") {
-            Some(name) if is_list && is_name(name) => names.push(name.to_owned()),
-            // The details before the list have the same heading, and an empty line behind it.
-            _ => is_list = line == "failures:",
+/// What runs of test programs printed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Log {
+    /// By the harnesses' summaries, which know nothing of tests that were skipped.
+    harness: Counts,
+    /// Those that failed, by the lists at the ends of all runs.
+    pub failed: Vec<String>,
+    /// Those that did not run.
+    pub skipped: Vec<Skipped>,
+    /// What each took, where the harness says so.
+    pub times: Vec<Timed>,
+    /// The test whose result is still to come: what it prints past the harness stands between its name and its result.
+    running: Option<String>,
+    is_list_of_failed: bool,
+}
+
+impl Log {
+    /// Reads more of an output, from the beginning of a line on.
+    pub fn read_all(&mut self, output: &str) {
+        for line in output.lines() {
+            self.read(line);
         }
     }
-    names
+
+    /// Reads one more line.
+    pub fn read(&mut self, line: &str) {
+        if let Some(summary) = summary(line) {
+            self.harness.passed += summary.passed;
+            self.harness.failed += summary.failed;
+            self.harness.summaries += 1;
+        }
+        if let Some(skipped) = skipped(line) {
+            // The harness knows nothing of this: in its summary, the test will have passed.
+            self.skipped.push(skipped);
+        }
+        self.read_time(line);
+        match line.strip_prefix("    ") {
+            Some(name) if self.is_list_of_failed && is_name(name) => self.failed.push(name.to_owned()),
+            // The details before the list have the same heading, and an empty line behind it.
+            _ => self.is_list_of_failed = line == "failures:",
+        }
+    }
+
+    /// Tests by how they ended: who said that it cannot run has not passed.
+    pub fn counts(&self) -> Counts {
+        let skipped = self.skipped.len() as u64;
+        Counts {
+            passed: self.harness.passed.saturating_sub(skipped),
+            skipped,
+            ..self.harness
+        }
+    }
+
+    /// Reads `test NAME ... ok <1.234s>`, which may be parted by what the test itself printed.
+    fn read_time(&mut self, line: &str) {
+        let begun = line
+            .strip_prefix("test ")
+            .and_then(|rest| rest.split_once(" ... "))
+            .filter(|(name, _)| is_name(name));
+        let end = match begun {
+            Some((name, rest)) => {
+                self.running = Some(name.to_owned());
+                rest
+            }
+            None => line,
+        };
+        let Some(duration) = ["ok <", "FAILED <"]
+            .into_iter()
+            .find_map(|word| end.strip_prefix(word)?.strip_suffix("s>")?.parse().ok())
+            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        else {
+            return;
+        };
+        if let Some(test) = self.running.take() {
+            self.times.push(Timed { test, duration });
+        }
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
+    !name.is_empty() && name.chars().all(is_word)
+}
+
+/// Reads `skipped NAME: REASON`, as `testkit::skipped` prints it.
+fn skipped(line: &str) -> Option<Skipped> {
+    // On a machine's console, a kernel message may stand before it.
+    let (_, rest) = line.split_once("skipped ")?;
+    let (test, reason) = rest.split_once(": ")?;
+    (is_name(test) && !reason.is_empty()).then(|| Skipped {
+        test: test.to_owned(),
+        reason: reason.to_owned(),
+    })
 }
 
 /// Reads one line such as `test result: ok. 12 passed; 1 failed; 0 ignored; 0 measured; 3 filtered out; …`.
@@ -67,6 +157,7 @@ fn summary(line: &str) -> Option<Counts> {
     Some(Counts {
         passed: number(" passed")?,
         failed: number(" failed")?,
+        skipped: 0,
         summaries: 1,
     })
 }
@@ -77,16 +168,27 @@ mod tests {
 
     use super::*;
 
+    fn of(output: &str) -> Log {
+        let mut log = Log::default();
+        log.read_all(output);
+        log
+    }
+
+    fn counts(output: &str) -> Counts {
+        of(output).counts()
+    }
+
     #[test]
     fn summaries_add_up() {
         let output = "running 2 tests\ntest a ... ok\ntest b ... FAILED\n\n\
              test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
              test result: ok. 40 passed; 0 failed; 3 ignored; 0 measured; 2 filtered out; finished in 1.20s\n";
         assert_eq!(
-            count(output),
+            counts(output),
             Counts {
                 passed: 41,
                 failed: 1,
+                skipped: 0,
                 summaries: 2
             }
         );
@@ -95,7 +197,7 @@ mod tests {
     #[test]
     fn a_line_that_only_looks_alike_counts_nothing() {
         assert_eq!(
-            count("test result: ok.\ntest result: ok. x passed; 1 failed\n"),
+            counts("test result: ok.\ntest result: ok. x passed; 1 failed\nskipped \nskipped a b: c\n"),
             Counts::default()
         );
     }
@@ -105,21 +207,55 @@ mod tests {
         let output = "running 3 tests\ntest a::b ... FAILED\ntest c ... ok\n\nfailures:\n\n---- a::b stdout ----\n\n    \
              at ./tests/a.rs:5:1\n    indented\n\n\nfailures:\n    a::b\n    d_2\n\ntest result: FAILED. 1 passed; 2 failed; \
              0 ignored\n    later\nfailures:\n    e\n";
-        assert_eq!(failed(output), ["a::b", "d_2", "e"]);
-        assert_eq!(failed("test a ... ok\n"), Vec::<String>::new());
+        assert_eq!(of(output).failed, ["a::b", "d_2", "e"]);
+        assert_eq!(of("test a ... ok\n").failed, Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_test_that_was_skipped_has_not_passed() {
+        let output = "running 2 tests\ntest a::b ... \nskipped a::b: needs Linux 6.10\nok <0.010s>\ntest c ... ok <1.5s>\n\n\
+             test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
+        let log = of(output);
+        assert_eq!(
+            log.counts(),
+            Counts {
+                passed: 1,
+                failed: 0,
+                skipped: 1,
+                summaries: 1
+            }
+        );
+        assert_eq!(
+            log.skipped,
+            [Skipped {
+                reason: "needs Linux 6.10".to_owned(),
+                test: "a::b".to_owned()
+            }]
+        );
+    }
+
+    #[test]
+    fn times_are_those_that_the_harness_says() {
+        let timed = |test: &str, ms| Timed {
+            test: test.to_owned(),
+            duration: Duration::from_millis(ms),
+        };
+        let output = "test a::b ... \nskipped a::b: why\nok <0.010s>\ntest c ... FAILED <1.500s>\ntest d ... ok\n\
+             test e ... ignored\nok <2.000s>\n";
+        let log = of(output);
+        assert_eq!(log.times[..2], [timed("a::b", 10), timed("c", 1500)]);
     }
 
     proptest! {
         #[test]
         fn any_text_is_read_without_a_panic(text in any::<String>()) {
-            count(&text);
-            failed(&text);
+            of(&text).counts();
         }
 
         #[test]
         fn any_numbers_are_read(passed in 0..u64::from(u32::MAX), failed in 0..u64::from(u32::MAX)) {
             let line = format!("\u{1b}[32mtest result: ok. {passed} passed; {failed} failed; 0 ignored");
-            prop_assert_eq!(count(&line), Counts { passed, failed, summaries: 1 });
+            prop_assert_eq!(counts(&line), Counts { passed, failed, skipped: 0, summaries: 1 });
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tasks of the project: `cargo xtask TASK`.
 
+mod at_once;
 mod bench;
 mod demo;
 mod ebpf;
@@ -7,6 +8,7 @@ mod error;
 mod fixtures;
 mod fuzz;
 mod libtest;
+mod programs;
 mod setup;
 mod sh;
 mod test;

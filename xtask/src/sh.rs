@@ -43,6 +43,38 @@ pub fn read(command: &mut Command) -> Result<String> {
     }
 }
 
+/// Runs a program that tells of its progress on our standard error, and returns its standard output.
+pub fn read_in_sight(command: &mut Command) -> Result<String> {
+    echo(command);
+    let Output { status, stdout, .. } = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|source| start_error(command, source))?;
+    if status.success() {
+        Ok(String::from_utf8_lossy(&stdout).into_owned())
+    } else {
+        Err(exit_error(command, status, ""))
+    }
+}
+
+/// Runs a program silently and returns what it wrote to its standard output, with the outcome, as [`tee`] does.
+pub fn gather(command: &mut Command) -> (String, Result<()>) {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    match output {
+        Ok(Output { status, stdout, .. }) => {
+            let text = String::from_utf8_lossy(&stdout).into_owned();
+            let outcome = if status.success() {
+                Ok(())
+            } else {
+                Err(exit_error(command, status, ""))
+            };
+            (text, outcome)
+        }
+        Err(source) => (String::new(), Err(start_error(command, source))),
+    }
+}
+
 /// Runs a program, passes its standard output on line by line, and returns it with the outcome.
 ///
 /// The output is there even when the program failed: what it got done until then counts.

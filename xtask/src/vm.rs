@@ -5,6 +5,7 @@ mod console;
 mod cpio;
 mod initramfs;
 mod kernel;
+mod part;
 mod qemu;
 
 use std::{
@@ -14,13 +15,15 @@ use std::{
 };
 
 use crate::{
+    at_once,
     error::{Error, Result},
     fixtures,
-    libtest::Counts,
-    sh, workspace,
+    libtest::{Counts, Log, REPORT_TIME},
+    programs, sh, workspace,
 };
 pub use initramfs::Program;
 pub use kernel::DEFAULT;
+pub use part::part;
 
 /// What `cargo xtask vm` can do.
 #[derive(Debug, clap::Args)]
@@ -56,8 +59,8 @@ pub struct Report {
     pub boot: Option<Duration>,
     /// From QEMU's start to its end.
     pub total: Duration,
-    /// Tests by the suite's own summaries.
-    pub counts: Counts,
+    /// What the suite says of its tests.
+    pub log: Log,
     /// What it printed, by lines.
     pub console: Vec<String>,
     /// What went wrong, if anything did.
@@ -77,7 +80,7 @@ impl Report {
             package,
             boot,
             total,
-            counts,
+            log,
             console: _,
             failure,
         } = self;
@@ -88,9 +91,14 @@ impl Report {
         let failure = failure
             .as_ref()
             .map_or_else(String::new, |text| format!(": {text}"));
-        let (passed, failed) = (counts.passed, counts.failed);
+        let Counts {
+            passed,
+            failed,
+            skipped,
+            summaries: _,
+        } = log.counts();
         format!(
-            "{kernel} ({package}): {boot}, {:.1} s in all, {passed} passed, {failed} failed{failure}",
+            "{kernel} ({package}): {boot}, {:.1} s in all, {passed} passed, {failed} failed, {skipped} skipped{failure}",
             total.as_secs_f64()
         )
     }
@@ -104,19 +112,23 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             program: program.clone(),
             object: arguments.object.clone(),
             ignored: false,
-            tests,
             beside: arguments.with.clone(),
         },
         None => Suite {
             program: build_suite()?,
             object: arguments.object.clone(),
             ignored: true,
-            tests,
             beside: arguments.with.clone(),
         },
     };
     let limit = Duration::from_secs(arguments.timeout);
-    let reports = run(&arguments.kernels, &suite, limit)?;
+    for kernel in &arguments.kernels {
+        kernel::Spec::parse(kernel)?;
+    }
+    let machines = Machines::prepare(&suite)?;
+    let reports = at_once::map(&arguments.kernels, |kernel| machines.run(kernel, &tests, limit))
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
     println!();
     for report in &reports {
         println!("{}", report.line());
@@ -141,8 +153,6 @@ pub struct Suite {
     pub object: Option<PathBuf>,
     /// Whether its tests are ignored by default.
     pub ignored: bool,
-    /// Which of them run.
-    pub tests: Tests,
     /// Programs that are there too.
     pub beside: Vec<PathBuf>,
 }
@@ -172,54 +182,6 @@ impl Tests {
     }
 }
 
-/// Boots one machine after the other: two at once would share what two CPUs give, and distort every timing.
-///
-/// A kernel that cannot be had, or a machine that fails, is in its report and stops none of the others.
-pub fn run(kernels: &[String], suite: &Suite, limit: Duration) -> Result<Vec<Report>> {
-    let specs = kernels
-        .iter()
-        .map(|name| kernel::Spec::parse(name))
-        .collect::<Result<Vec<_>>>()?;
-    let image = make_image(suite)?;
-    let reports = specs.into_iter().map(|spec| match kernel::fetch(&spec) {
-        Ok(kernel) => {
-            let report = qemu::boot(&spec, &kernel, &image, limit);
-            if report.failure.is_none() || !report.console.iter().any(|line| console::is_stale(line)) {
-                return report;
-            }
-            println!("{}", report.line());
-            println!(
-                "{}: the emulator ran code that the kernel had rewritten: once more",
-                spec.name
-            );
-            qemu::boot(&spec, &kernel, &image, limit)
-        }
-        Err(error) => Report {
-            kernel: spec.name,
-            package: "no package".to_owned(),
-            boot: None,
-            total: Duration::ZERO,
-            counts: Counts::default(),
-            console: Vec::new(),
-            failure: Some(error.to_string()),
-        },
-    });
-    let judged = reports.map(|mut report| {
-        if report.failure.is_none() && report.counts.summaries == 0 {
-            report.failure = Some("the program ended without a test summary".to_owned());
-        }
-        if report.complains() {
-            let failure = report
-                .failure
-                .take()
-                .map_or_else(String::new, |failure| failure + "; ");
-            report.failure = Some(failure + "the kernel complained of itself");
-        }
-        report
-    });
-    Ok(judged.inspect(|report| println!("{}", report.line())).collect())
-}
-
 /// Runs one program, which is not a test, on one kernel; gives what it printed.
 ///
 /// # Errors
@@ -231,9 +193,7 @@ pub fn run_program(
     limit: Duration,
 ) -> Result<Vec<String>> {
     let spec = kernel::Spec::parse(kernel)?;
-    let directory = workspace::target().join("vm");
-    fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
-    let image = directory.join("program.cpio");
+    let image = directory()?.join("program.cpio");
     initramfs::write(&image, &vm_init()?, program, files)?;
     let report = qemu::boot(&spec, &kernel::fetch(&spec)?, &image, limit);
     match report.failure {
@@ -250,74 +210,126 @@ fn vm_init() -> Result<PathBuf> {
 
 /// Builds the privileged suite and returns its program.
 pub fn build_suite() -> Result<PathBuf> {
-    let mut command = sh::cargo();
-    command.args([
-        "test",
-        "--no-run",
-        "--profile=emulated",
-        "--message-format=json",
-        "-p",
-        "profiler-daemon",
-        "--test",
-        "privileged",
-    ]);
-    let messages = sh::read(&mut command)?;
-    test_program(&messages, "privileged")
-        .ok_or_else(|| Error::told("cargo named no program for the test `privileged` of profiler-daemon"))
+    const SUITE: &str = "privileged";
+    programs::build(&[SUITE])?
+        .into_iter()
+        .find(|program| program.target == SUITE)
+        .map(|program| program.path)
+        .ok_or_else(|| Error::told(format!("cargo named no program for the test `{SUITE}`")))
 }
 
-/// The program of a test target, from cargo's JSON messages.
-fn test_program(messages: &str, target: &str) -> Option<PathBuf> {
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == target && message["profile"]["test"] == true)
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+/// What a suite needs in a machine, built.
+#[derive(Debug)]
+pub struct Machines {
+    init: PathBuf,
+    program: PathBuf,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    files: Vec<PathBuf>,
 }
 
-fn make_image(suite: &Suite) -> Result<PathBuf> {
+impl Machines {
+    /// Builds everything that the machines run.
+    pub fn prepare(suite: &Suite) -> Result<Self> {
+        let directory = directory()?;
+        let mut arguments = vec!["--test-threads=1".to_owned()];
+        arguments.extend(REPORT_TIME.arguments.map(str::to_owned));
+        arguments.extend(suite.ignored.then(|| "--ignored".to_owned()));
+        let mut environment = vec![
+            ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
+            ("RUST_BACKTRACE".to_owned(), "1".to_owned()),
+            ("PROFILER_SCALE".to_owned(), "vm".to_owned()),
+            (
+                REPORT_TIME.variable.0.to_owned(),
+                REPORT_TIME.variable.1.to_owned(),
+            ),
+        ];
+        let mut files = suite.beside.clone();
+        if suite.ignored {
+            let fixtures = fixtures::compile()?;
+            environment.push(("PROFILER_FIXTURES".to_owned(), fixtures.display().to_string()));
+            files.extend(list(&fixtures)?);
+        }
+        if let Some(object) = &suite.object {
+            let object = object.canonicalize().map_err(Error::file("find", object))?;
+            environment.push(("PROFILER_OBJECT".to_owned(), object.display().to_string()));
+            files.push(object);
+        }
+        // The suite starts the daemon and the client by the paths that cargo built them at.
+        files.extend(
+            ["profilerd", "profiler"]
+                .map(|name| workspace::target().join("debug").join(name))
+                .into_iter()
+                .filter(|path| path.exists()),
+        );
+        Ok(Self {
+            init: vm_init()?,
+            program: strip(&suite.program, &directory)?,
+            arguments,
+            environment,
+            files,
+        })
+    }
+
+    /// Boots a kernel and runs tests on it. A kernel that cannot be had, or a machine that fails, is in its report.
+    pub fn run(&self, kernel: &str, tests: &Tests, limit: Duration) -> Result<Report> {
+        let spec = kernel::Spec::parse(kernel)?;
+        let program = Program {
+            path: self.program.clone(),
+            arguments: [&self.arguments[..], &tests.arguments()].concat(),
+            environment: self.environment.clone(),
+        };
+        let image = directory()?.join(format!("{kernel}.cpio"));
+        initramfs::write(&image, &self.init, &program, &self.files)?;
+        let mut report = boot(&spec, &image, limit);
+        if report.failure.is_none() && report.log.counts().summaries == 0 {
+            report.failure = Some("the program ended without a test summary".to_owned());
+        }
+        if report.complains() {
+            let failure = report
+                .failure
+                .take()
+                .map_or_else(String::new, |failure| failure + "; ");
+            report.failure = Some(failure + "the kernel complained of itself");
+        }
+        println!("{}", report.line());
+        Ok(report)
+    }
+}
+
+/// Boots a machine; once more, where the emulator came to grief.
+fn boot(spec: &kernel::Spec, image: &Path, limit: Duration) -> Report {
+    let kernel = match kernel::fetch(spec) {
+        Ok(kernel) => kernel,
+        Err(error) => {
+            return Report {
+                kernel: spec.name.clone(),
+                package: "no package".to_owned(),
+                boot: None,
+                total: Duration::ZERO,
+                log: Log::default(),
+                console: Vec::new(),
+                failure: Some(error.to_string()),
+            };
+        }
+    };
+    let report = qemu::boot(spec, &kernel, image, limit);
+    if report.failure.is_none() || !report.console.iter().any(|line| console::is_stale(line)) {
+        return report;
+    }
+    println!("{}", report.line());
+    println!(
+        "{}: the emulator ran code that the kernel had rewritten: once more",
+        spec.name
+    );
+    qemu::boot(spec, &kernel, image, limit)
+}
+
+/// Where kernels, images and what goes into them are.
+fn directory() -> Result<PathBuf> {
     let directory = workspace::target().join("vm");
     fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
-    let init = vm_init()?;
-    let fixtures = if suite.ignored {
-        Some(fixtures::compile()?)
-    } else {
-        None
-    };
-    let program = strip(&suite.program, &directory)?;
-    let mut arguments = vec!["--test-threads=1".to_owned()];
-    arguments.extend(suite.ignored.then(|| "--ignored".to_owned()));
-    arguments.extend(suite.tests.arguments());
-    let mut environment = vec![
-        ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
-        ("RUST_BACKTRACE".to_owned(), "1".to_owned()),
-        ("PROFILER_SCALE".to_owned(), "vm".to_owned()),
-    ];
-    let mut files = suite.beside.clone();
-    if let Some(directory) = &fixtures {
-        environment.push(("PROFILER_FIXTURES".to_owned(), directory.display().to_string()));
-        files.extend(list(directory)?);
-    }
-    if let Some(object) = &suite.object {
-        let object = object.canonicalize().map_err(Error::file("find", object))?;
-        environment.push(("PROFILER_OBJECT".to_owned(), object.display().to_string()));
-        files.push(object);
-    }
-    // The suite starts the daemon and the client by the paths that cargo built them at.
-    files.extend(
-        ["profilerd", "profiler"]
-            .map(|name| workspace::target().join("debug").join(name))
-            .into_iter()
-            .filter(|path| path.exists()),
-    );
-    let program = Program {
-        path: program,
-        arguments,
-        environment,
-    };
-    let image = directory.join("initramfs.cpio");
-    initramfs::write(&image, &init, &program, &files)?;
-    Ok(image)
+    Ok(directory)
 }
 
 /// A copy without debug information: the machines' memory is small, and loading an image takes its time.
@@ -342,24 +354,4 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>> {
     files.retain(|path| path.is_file());
     files.sort();
     Ok(files)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_test_program_is_found_among_cargos_messages() {
-        let messages = concat!(
-            r#"{"reason":"compiler-artifact","target":{"name":"privileged"},"profile":{"test":false},"executable":"/no"}"#,
-            "\nnot json\n",
-            r#"{"reason":"compiler-artifact","target":{"name":"privileged"},"profile":{"test":true},"executable":"/t/p-1"}"#,
-            "\n",
-        );
-        assert_eq!(
-            test_program(messages, "privileged"),
-            Some(PathBuf::from("/t/p-1"))
-        );
-        assert_eq!(test_program(messages, "other"), None);
-    }
 }

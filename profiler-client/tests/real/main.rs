@@ -6,9 +6,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-#[expect(dead_code, reason = "the engine's tests look at more of what is held")]
-#[path = "../../../profiler-daemon/tests/privileged/bpf.rs"]
-mod bpf;
 mod by_value;
 mod command;
 mod costs;
@@ -18,9 +15,6 @@ mod ends;
 mod estimate;
 mod explain;
 mod files;
-#[expect(dead_code, reason = "the engine's tests need more of a target")]
-#[path = "../../../profiler-daemon/tests/privileged/fixture.rs"]
-mod fixture;
 mod grouping;
 mod inlined;
 mod node;
@@ -36,3 +30,5 @@ mod trace;
 mod users;
 mod verbs;
 mod waits;
+
+use profiler_testkit::{bpf, fixture, skipped};

@@ -6,7 +6,10 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use super::command::{profiler, run};
+use super::{
+    command::{profiler, run},
+    skipped,
+};
 
 const SCRIPT: &str = "
 function busyWork(n) {
@@ -63,8 +66,7 @@ impl Drop for Node {
 #[ignore = "needs root"]
 fn functions_of_scripts_have_names() {
     let Some(node) = Node::start() else {
-        println!("node is not installed");
-        return;
+        return skipped("node is not installed");
     };
     let pid = node.child.id().to_string();
     let sampled = run(profiler(&[

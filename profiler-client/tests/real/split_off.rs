@@ -9,6 +9,7 @@ use super::{
     command::{profiler, run},
     daemon::Daemon,
     fixture::{self, Fixture},
+    skipped,
     trace::{self, traced},
 };
 
@@ -106,8 +107,7 @@ fn debug_information_that_is_installed_later_is_found() {
 #[ignore = "needs root"]
 fn the_c_library_has_lines_and_variables() {
     if !Path::new("/usr/lib/debug/.build-id").exists() {
-        eprintln!("left out: there is no debug package of the C library");
-        return;
+        return skipped("there is no debug package of the C library");
     }
     let target = Fixture::start("idle", &[]);
     let pid = target.pid().to_string();

@@ -80,6 +80,59 @@ fn without_capabilities_nothing_is_attached() {
     unharmed(target);
 }
 
+/// Gives a file the capabilities that the README's permissions ask for (`struct vfs_cap_data`, revision 2, in
+/// `linux/capability.h`).
+fn give_capabilities(program: &Path) {
+    const REVISION_2_EFFECTIVE: u32 = 0x0200_0001;
+    const SYS_PTRACE: u64 = 1 << 19;
+    const PERFMON: u64 = 1 << 38;
+    const BPF: u64 = 1 << 39;
+    let permitted = (SYS_PTRACE | PERFMON | BPF).to_le_bytes();
+    let inheritable = [0; 4];
+    let value = [
+        &REVISION_2_EFFECTIVE.to_le_bytes()[..],
+        &permitted[..4],
+        &inheritable,
+        &permitted[4..],
+        &inheritable,
+    ]
+    .concat();
+    rustix::fs::setxattr(
+        program,
+        "security.capability",
+        &value,
+        rustix::fs::XattrFlags::empty(),
+    )
+    .unwrap();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn with_capabilities_of_its_own_the_program_does_not_believe_its_environment() {
+    let open = Open::new();
+    let profiler = open.copy(&program("profiler"));
+    give_capabilities(&profiler);
+    let own = Command::new(open.copy(&fixture::directory().join("slowpath")))
+        .uid(NOBODY)
+        .gid(NOBODY)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut own = OfNobody(own);
+    ready(&mut own.0);
+    let pid = own.0.id().to_string();
+    let nowhere = Path::new("/nonexistent/profilerd.sock");
+    let arguments = ["latency", "-p", &pid, "f", "--json", "--duration", "0.5"];
+    let mut command = as_program(&profiler, nowhere, &arguments);
+    command.uid(NOBODY).gid(NOBODY).current_dir("/");
+    // Were it opened, nobody's own programs would run in the kernel.
+    command.env("PROFILER_OBJECT", "/nonexistent/object");
+    let seen = run(command).status(0);
+    let objects = seen.objects();
+    assert!(objects.last().unwrap()["since_start"]["count"].as_u64().unwrap() > 0);
+}
+
 #[test]
 #[ignore = "needs root"]
 fn through_a_daemon_of_root_everybody_has_their_own() {

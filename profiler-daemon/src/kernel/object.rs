@@ -16,15 +16,21 @@ use super::{KernelError, btf::Btf, engine::Config};
 /// The object that is committed beside its source.
 static EMBEDDED: &[u8] = aya::include_bytes_aligned!("../../../profiler-ebpf/object/profiler.bpf.o");
 
-/// Names another object file to load instead of the embedded one: how a rebuilt one is tested.
-pub const OVERRIDE: &str = "PROFILER_OBJECT";
+/// Names another object file to load instead of the embedded one: how a rebuilt one is tested. Released builds have no such
+/// door.
+const OVERRIDE: &str = "PROFILER_OBJECT";
 
 /// The object's bytes.
 ///
 /// # Errors
 /// Where the override cannot be read.
 pub fn bytes() -> Result<Cow<'static, [u8]>, KernelError> {
-    match std::env::var_os(OVERRIDE) {
+    let path = if cfg!(debug_assertions) {
+        std::env::var_os(OVERRIDE)
+    } else {
+        None
+    };
+    match path {
         None => Ok(Cow::Borrowed(EMBEDDED)),
         Some(path) => std::fs::read(Path::new(&path))
             .map(Cow::Owned)

@@ -8,6 +8,7 @@ use super::{
     bpf,
     fixture::Fixture,
     service::{ROOT, Service, ended, function, session_of},
+    skipped,
 };
 
 /// Refused with this code and reason, and a message that has these words in it.
@@ -61,7 +62,7 @@ fn refused(service: &Service, pid: u32, scopes: &[(&str, Refusal)]) {
 
 /// The same of a fixture, which then goes on unharmed.
 fn refused_in(fixture: &str, scopes: &[(&str, Refusal)]) {
-    let service = Service::start();
+    let service = Service::own();
     let mut target = Fixture::start(fixture, &[]);
     refused(&service, target.pid(), scopes);
     assert_eq!(bpf::changed_code(target.pid()), 0, "{fixture} was changed");
@@ -72,7 +73,7 @@ fn refused_in(fixture: &str, scopes: &[(&str, Refusal)]) {
 #[test]
 #[ignore = "needs root"]
 fn a_process_that_is_not_there() {
-    let service = Service::start();
+    let service = Service::own();
     let target = Fixture::start("idle", &[]);
     let pid = target.pid();
     assert_eq!(target.finish().status, Some(0));
@@ -100,15 +101,14 @@ fn a_process_that_is_not_there() {
 fn a_thread_of_the_kernel() {
     // Number 2 is the parent of the kernel's threads, except inside a PID namespace.
     if !std::fs::read("/proc/2/comm").is_ok_and(|name| name == b"kthreadd\n") {
-        println!("no thread of the kernel can be seen: not tried");
-        return;
+        return skipped("no thread of the kernel can be seen from this PID namespace");
     }
     let refusal = || {
         let words = &["process 2 (kthreadd) is a kernel thread", "only user processes"];
         Refusal::of(Code::FailedPrecondition, "TARGET_IS_KERNEL_THREAD", words)
     };
     // With nothing to attach there is still nothing to look at.
-    refused(&Service::start(), 2, &[("f", refusal()), ("", refusal())]);
+    refused(&Service::own(), 2, &[("f", refusal()), ("", refusal())]);
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn an_ifunc() {
 #[test]
 #[ignore = "needs root"]
 fn places_that_the_kernel_has_not() {
-    let service = Service::start();
+    let service = Service::own();
     let mut target = Fixture::start("idle", &[]);
     let none = |words| Refusal::of(Code::NotFound, "PLACE_NOT_FOUND", words);
     let argument = |words| Refusal::of(Code::InvalidArgument, "ARGUMENT_INVALID", words);
@@ -232,7 +232,7 @@ fn places_that_the_kernel_has_not() {
 #[test]
 #[ignore = "needs root"]
 fn a_scope_that_is_none() {
-    let service = Service::start();
+    let service = Service::own();
     let target = Fixture::start("idle", &[]);
     for (scope, offset) in [
         ("idle_fn[>= p195]", 11),
@@ -280,7 +280,7 @@ fn a_scope_that_is_none() {
 #[test]
 #[ignore = "needs root"]
 fn allocations_of_a_program_without_a_known_allocator() {
-    let service = Service::start();
+    let service = Service::own();
     let target = Fixture::start("idle_static_stripped", &[]);
     let request = NewSession {
         allocations: true,
@@ -298,7 +298,7 @@ fn allocations_of_a_program_without_a_known_allocator() {
 #[test]
 #[ignore = "needs root"]
 fn a_static_program_works() {
-    let service = Service::start();
+    let service = Service::own();
     let mut target = Fixture::start("idle_static", &[]);
     let session = service.attach(target.pid(), "idle_fn").unwrap();
     target.run();

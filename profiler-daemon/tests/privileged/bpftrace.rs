@@ -15,6 +15,7 @@ use super::{
     fixture::{directory, small_scale},
     places::{Traced, finish, start},
     service::{Service, ended, function},
+    skipped,
 };
 
 const BPFTRACE: &str = "/usr/bin/bpftrace";
@@ -89,8 +90,7 @@ fn agree(name: &str, [ours, theirs]: [u64; 2]) {
 #[ignore = "needs root"]
 fn it_counts_as_many_hits_of_each_kind_of_place() {
     if !Path::new(BPFTRACE).exists() {
-        println!("bpftrace is not here");
-        return;
+        return skipped("bpftrace is not installed");
     }
     let service = Service::start();
     let mut target = start();

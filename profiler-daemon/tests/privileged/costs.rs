@@ -11,9 +11,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{
-    disk::Disk,
+    disk::{Disk, NO_DIRECT_IO},
     fixture::{Fixture, small_scale, spec},
     service::{Service, Side, time_under},
+    skipped,
 };
 
 const FIXTURE: &str = "costs_by_function";
@@ -332,16 +333,14 @@ fn bytes_are_those_that_each_function_gives_to_the_disk() {
     const BLOCK: u64 = 65_536;
     let event = Event::parse("block-bytes", None, 99).unwrap();
     if let Some(why) = event.missing() {
-        println!("{why}: nothing is tested");
-        return;
+        return skipped(why);
     }
     let service = Service::start();
     let mut disk = Disk::start("bytes");
     let session = service.attach(disk.fixture.pid(), "").unwrap();
     let mut pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::Event(event));
     if disk.go() != "disk direct" {
-        println!("nothing is tested");
-        return;
+        return skipped(NO_DIRECT_IO);
     }
     for _ in ["put", "get", "save"] {
         println!("{}", disk.fixture.line());
@@ -369,8 +368,7 @@ fn bytes_are_those_that_each_function_gives_to_the_disk() {
 fn requests_take_what_their_function_waited_for_the_disk() {
     let event = Event::parse("block-latency", None, 99).unwrap();
     if let Some(why) = event.missing() {
-        println!("{why}: nothing is tested");
-        return;
+        return skipped(why);
     }
     let service = Service::start();
     let mut disk = Disk::start("latency");
@@ -383,8 +381,7 @@ fn requests_take_what_their_function_waited_for_the_disk() {
         })
         .collect();
     if disk.go() != "disk direct" {
-        println!("nothing is tested");
-        return;
+        return skipped(NO_DIRECT_IO);
     }
     let walls: Vec<(&str, u64)> = ["put", "get", "save"]
         .into_iter()

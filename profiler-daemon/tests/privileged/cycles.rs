@@ -10,7 +10,7 @@ use profiler_daemon::session::ExitMethod;
 
 use super::{
     bpf,
-    fixture::{Fixture, small_scale},
+    fixture::{Fixture, long_scale, small_scale},
     memory,
     service::{Service, ended, function},
 };
@@ -85,11 +85,15 @@ const MEMORY_SLACK_KIB: usize = 512;
 
 #[test]
 #[ignore = "needs root"]
-fn a_thousand_cycles_leave_everything_where_it_was() {
-    let times = if small_scale() { 40 } else { 1_000 };
+fn cycles_leave_everything_where_it_was() {
+    let times = match (small_scale(), long_scale()) {
+        (true, _) => 40,
+        (_, true) => 1_000,
+        _ => 300,
+    };
     let mut target = Fixture::start("slowpath", &[]);
     target.say("go");
-    let service = Service::start();
+    let service = Service::own();
     // A session that stays, so that it is the probes alone that come and go.
     let stays = service.attach(target.pid(), "").unwrap();
     let warm_up = times / 10;
@@ -129,7 +133,7 @@ fn a_thousand_cycles_leave_everything_where_it_was() {
 #[ignore = "needs root"]
 fn two_profilers_on_one_target_count_both() {
     let calls = if small_scale() { 2_000 } else { 50_000 };
-    let (one, other) = (Service::start(), Service::start());
+    let (one, other) = (Service::own(), Service::own());
     let mut target = Fixture::start("calls", &["bench".to_owned()]);
     let first = one.attach(target.pid(), "fn_*").unwrap();
     let second = other.attach(target.pid(), "fn_push").unwrap();
@@ -155,7 +159,7 @@ fn two_profilers_on_one_target_count_both() {
 #[test]
 #[ignore = "needs root"]
 fn a_call_that_was_open_when_the_probes_came_has_no_duration() {
-    let service = Service::start();
+    let service = Service::own();
     let target = Fixture::start("idle", &[]);
     // It has been in `main` for a while, and returns from there at its end.
     let session = service

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use super::fixture::{Fixture, directory, spec};
 
+/// Why a test of what a disk does is skipped.
+pub const NO_DIRECT_IO: &str = "the file system of the fixtures has no direct I/O";
+
 /// The target, before its first call.
 pub struct Disk {
     pub fixture: Fixture,

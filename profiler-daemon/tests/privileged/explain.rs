@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use super::{
     fixture::{Fixture, small_scale, spec},
     service::{Ends, ROOT, Service, session_of},
+    skipped,
 };
 
 impl Ends for ExplainPicture {
@@ -223,7 +224,7 @@ fn more_calls_than_are_timed_are_a_reason() {
     }
     assert_eq!(target.finish().status, Some(0));
     if session.perf_links {
-        return;
+        return skipped("calls made at a line are not seen to end before Linux 6.10");
     }
     let source = include_str!("../fixtures/engine/deep.c");
     let step = source.lines().position(|line| line.contains("/* the step */"));

@@ -12,6 +12,7 @@ use super::{
     bpf,
     fixture::{self, Fixture},
     service::{ROOT, Service, ended, function},
+    skipped,
 };
 
 /// In the environment of a process that is to be a target: the program that it becomes.
@@ -22,7 +23,7 @@ const TARGET: &str = "PROFILER_TEST_TARGET";
 #[ignore = "needs root"]
 fn as_a_target() {
     let Some(program) = std::env::var_os(TARGET) else {
-        return;
+        return skipped("a process of other tests, not a test of its own");
     };
     println!("\nready");
     let mut line = String::new();
@@ -57,7 +58,7 @@ fn nothing_left(service: &Service, session: &SessionInfo, held: &std::collection
 #[test]
 #[ignore = "needs root"]
 fn a_target_that_ends_ends_its_session() {
-    let service = Service::start();
+    let service = Service::own();
     let mut target = Fixture::start("calls", &["run", "1", "1000", "fn_push"].map(str::to_owned));
     let pid = target.pid();
     let session = service.attach(pid, "fn_push").unwrap();
@@ -114,7 +115,7 @@ impl Drop for Becomes {
 #[test]
 #[ignore = "needs root"]
 fn a_target_that_becomes_another_program_ends_its_session() {
-    let service = Service::start();
+    let service = Service::own();
     let mut target = Becomes::start();
     let pid = target.0.id();
     let session = service.attach(pid, "profiler_test_called").unwrap();
@@ -135,7 +136,7 @@ fn a_target_that_becomes_another_program_ends_its_session() {
 #[test]
 #[ignore = "needs root"]
 fn another_process_of_the_same_number_is_not_looked_at() {
-    let service = Service::start();
+    let service = Service::own();
     let mut target = Fixture::start("calls", &["run", "1", "10", "fn_push"].map(str::to_owned));
     let pid = target.pid();
     let session = service.attach(pid, "fn_push").unwrap();
@@ -145,8 +146,7 @@ fn another_process_of_the_same_number_is_not_looked_at() {
     let Some(mut another) =
         Fixture::start_as(pid, "calls", &["run", "1", "5000", "fn_push"].map(str::to_owned))
     else {
-        println!("this kernel gives no process a number of choice: not tried");
-        return;
+        return skipped("this kernel gives no process a number of choice");
     };
     assert_eq!(another.run()["fn_push"].calls, 5000);
     let last = service.until(&mut latency, |picture| picture.ended.is_some());

@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use super::{
     fixture::{Fixture, small_scale, spec},
     service::{ROOT, Service, session_of},
-    stacks_target::not_here,
+    skipped,
+    stacks_target::EMULATED,
 };
 
 const SOURCE: &str = include_str!("../fixtures/engine/chain.c");
@@ -288,8 +289,8 @@ fn frames_of_every_shape_are_walked() {
 #[test]
 #[ignore = "needs root"]
 fn a_stack_deeper_than_is_kept_says_so() {
-    if not_here() {
-        return;
+    if small_scale() {
+        return skipped(EMULATED);
     }
     shape("drowning", "seabed", "drown_to", false);
 }

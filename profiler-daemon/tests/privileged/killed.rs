@@ -8,8 +8,9 @@ use std::{
 
 use super::{
     bpf,
-    fixture::{Fixture, small_scale},
+    fixture::{Fixture, long_scale, small_scale},
     service::{Service, ended},
+    skipped,
 };
 
 /// In the environment of a process that is to be a daemon: PID, space, scope.
@@ -20,9 +21,11 @@ const DAEMON: &str = "PROFILER_TEST_DAEMON";
 #[test]
 #[ignore = "needs root"]
 fn as_a_daemon() {
-    let Ok(order) = std::env::var(DAEMON) else { return };
+    let Ok(order) = std::env::var(DAEMON) else {
+        return skipped("a process of other tests, not a test of its own");
+    };
     let (pid, scope) = order.split_once(' ').unwrap();
-    let service = Service::start();
+    let service = Service::own();
     let session = service.attach(pid.parse().unwrap(), scope).unwrap();
     let _flame = service.watch_flame(&session);
     let mut pictures = service.watch_latency(&session);
@@ -86,7 +89,11 @@ impl Drop for Daemon {
 #[ignore = "needs root"]
 fn a_killed_daemon_leaves_nothing_behind() {
     // Calls of each of nine batches: long enough to be under way when the daemon is killed.
-    let (times, calls) = if small_scale() { (4, 4_000) } else { (100, 60_000) };
+    let (times, calls) = match (small_scale(), long_scale()) {
+        (true, _) => (4, 4_000),
+        (_, true) => (100, 60_000),
+        _ => (25, 60_000),
+    };
     let mut target = Fixture::start("calls", &["bench".to_owned()]);
     let mut slowest = Duration::ZERO;
     for _ in 0..times {
@@ -120,7 +127,7 @@ fn a_killed_daemon_leaves_nothing_behind() {
 fn a_daemon_killed_with_many_probes_leaves_nothing_behind() {
     let mut target = Fixture::start("many", &["1".to_owned()]);
     // One perf event after the other takes the kernel far longer to be rid of than one link of many probes.
-    let (scope, functions) = if Service::start().attach(target.pid(), "").unwrap().perf_links {
+    let (scope, functions) = if Service::own().attach(target.pid(), "").unwrap().perf_links {
         ("many_000?", 10)
     } else {
         ("many_?*5?*", 1900)

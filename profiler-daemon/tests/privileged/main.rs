@@ -7,7 +7,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bad_input;
-mod bpf;
 mod bpftrace;
 mod by_value;
 mod costs;
@@ -16,7 +15,6 @@ mod cycles;
 mod disk;
 mod estimate;
 mod explain;
-mod fixture;
 mod flame_waits;
 mod gate;
 mod gone;
@@ -48,3 +46,5 @@ mod system_calls;
 mod timeline;
 mod unique;
 mod waits;
+
+use profiler_testkit::{bpf, fixture, skipped};

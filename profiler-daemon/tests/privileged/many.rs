@@ -62,7 +62,7 @@ fn nothing_is_lost(picture: &LatencyPicture) {
 #[test]
 #[ignore = "needs root"]
 fn two_thousand_functions_are_each_counted_to_the_call() {
-    let service = Service::start();
+    let service = Service::own();
     let rounds = if small_scale() { 20 } else { 200 };
     let mut target = Fixture::start("many_2000", &[rounds.to_string()]);
     let (session, held) = attach(&service, &target);
@@ -83,7 +83,7 @@ fn two_thousand_functions_are_each_counted_to_the_call() {
 #[test]
 #[ignore = "needs root"]
 fn two_thousand_functions_come_and_go_while_they_are_called() {
-    let service = Service::start();
+    let service = Service::own();
     let mut target = Fixture::start("many_2000", &[]);
     target.say("go");
     let mut counted = 0;
@@ -128,7 +128,7 @@ fn two_thousand_functions_come_and_go_while_they_are_called() {
 #[test]
 #[ignore = "needs root"]
 fn ten_thousand_functions_are_refused_with_the_limit() {
-    let service = Service::start();
+    let service = Service::own();
     let mut target = Fixture::start("many", &["1".to_owned()]);
     let start = Instant::now();
     let error = service.attach(target.pid(), "many_*").unwrap_err();

@@ -1,6 +1,10 @@
 //! A session task of the test's own, and sessions on it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    ops::Deref,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use profiler_daemon::{
     aggregate::Over,
@@ -44,17 +48,22 @@ pub fn session_of(pid: u32, scope: &str) -> NewSession {
 }
 
 /// A session task and the runtime that talks to it.
-pub struct Service {
+pub struct Running {
     pub runtime: Runtime,
     pub handle: Handle,
 }
 
-impl Service {
-    pub fn start() -> Self {
-        Self::with(kernel::Config::default())
-    }
+/// The session task that tests lend each other, while none has it: loading and verifying all programs takes longer than
+/// most tests do.
+static KEPT: Mutex<Option<Running>> = Mutex::new(None);
 
-    pub fn with(engine: kernel::Config) -> Self {
+/// Whole or not there, whatever became of a test.
+fn kept() -> MutexGuard<'static, Option<Running>> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Running {
+    fn new(engine: kernel::Config, keep_loaded: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -62,10 +71,52 @@ impl Service {
             .unwrap();
         let handle = session::start(Config {
             engine,
+            keep_loaded,
             ..Config::default()
         })
         .unwrap();
         Self { runtime, handle }
+    }
+
+    fn stop(self) {
+        self.runtime.block_on(self.handle.stop());
+    }
+}
+
+/// A session task of a test.
+pub struct Service {
+    /// There until the end.
+    running: Option<Running>,
+    /// Whether other tests have it afterwards.
+    is_lent: bool,
+}
+
+impl Service {
+    /// Without sessions; it may have served other tests, and has all programs loaded.
+    pub fn start() -> Self {
+        let running = kept().take();
+        Self {
+            running: Some(running.unwrap_or_else(|| Running::new(kernel::Config::default(), true))),
+            is_lent: true,
+        }
+    }
+
+    /// Of the test's own: it holds something in the kernel only while it has a session, and nothing else in this process
+    /// does.
+    pub fn own() -> Self {
+        Self::with(kernel::Config::default())
+    }
+
+    /// As [`Self::own`], with such an engine.
+    pub fn with(engine: kernel::Config) -> Self {
+        let kept = kept().take();
+        if let Some(kept) = kept {
+            kept.stop();
+        }
+        Self {
+            running: Some(Running::new(engine, false)),
+            is_lent: false,
+        }
     }
 
     /// Attaches a scope to a process.
@@ -309,8 +360,31 @@ pub fn time_under(picture: &FlamePicture, side: Side, name: &str) -> (u64, u64) 
     (under, all)
 }
 
+impl Deref for Service {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        self.running.as_ref().unwrap()
+    }
+}
+
 impl Drop for Service {
     fn drop(&mut self) {
-        self.runtime.block_on(self.handle.stop());
+        // After a test that failed, the next one has another.
+        let goes_on = self.is_lent && !std::thread::panicking();
+        if goes_on {
+            for session in self.runtime.block_on(self.handle.list(ROOT)).unwrap() {
+                // Its target may have ended since.
+                let _ = self.runtime.block_on(self.handle.end(ROOT, session.name));
+            }
+        }
+        let Some(running) = self.running.take() else {
+            return;
+        };
+        if goes_on && kept().is_none() {
+            *kept() = Some(running);
+        } else {
+            running.stop();
+        }
     }
 }

@@ -6,7 +6,8 @@ use profiler_daemon::{session::ExitMethod, symbolize::Frame};
 use super::{
     fixture::small_scale,
     service::Service,
-    stacks_target::{COMPLETE, Target, enough, not_here},
+    skipped,
+    stacks_target::{COMPLETE, EMULATED, Target, enough},
     stacks_truth::{Judged, Truth},
 };
 
@@ -92,8 +93,8 @@ fn all_acts() {
 #[test]
 #[ignore = "needs root"]
 fn deeper_than_is_kept() {
-    if not_here() {
-        return;
+    if small_scale() {
+        return skipped(EMULATED);
     }
     let mut target = start(FEW, &["drowning"], &[], ExitMethod::Ret);
     let judged = target.judge(&truth(), enough() / 4, "600 deep");
@@ -153,8 +154,8 @@ fn a_storm_of_return_probes() {
 #[test]
 #[ignore = "needs root"]
 fn return_probes_pending_in_all_acts() {
-    if not_here() {
-        return;
+    if small_scale() {
+        return skipped(EMULATED);
     }
     let probes = [
         "n?5",
@@ -179,8 +180,8 @@ fn return_probes_pending_in_all_acts() {
 #[test]
 #[ignore = "needs root"]
 fn return_probes_pending_on_a_recursion() {
-    if not_here() {
-        return;
+    if small_scale() {
+        return skipped(EMULATED);
     }
     // The kernel keeps 64 of the 300.
     pending(FEW, &["recursing"], &["sink_to"], COMPLETE_STORM);
@@ -189,8 +190,8 @@ fn return_probes_pending_on_a_recursion() {
 #[test]
 #[ignore = "needs root"]
 fn return_probes_of_another_tool_pending() {
-    if not_here() {
-        return;
+    if small_scale() {
+        return skipped(EMULATED);
     }
     let mut target = start(FEW, &["tower"], &["n15"], ExitMethod::Return);
     let other = Service::start();
@@ -209,8 +210,8 @@ fn return_probes_of_another_tool_pending() {
 fn single_stepped() {
     // An emulated machine with several CPUs can run a stale instruction in place of one that was just written to be
     // stepped: see `xtask/src/vm/qemu.rs`.
-    if not_here() {
-        return;
+    if small_scale() {
+        return skipped(EMULATED);
     }
     let probes = [
         "n??",

@@ -11,11 +11,12 @@ use std::{
 use profiler_daemon::session::FlamePicture;
 
 use super::{
-    fixture::{Fixture, directory},
+    fixture::{Fixture, directory, long_scale, small_scale},
     memory,
     service::Service,
+    skipped,
     stacks_late::swapped_ms,
-    stacks_target::not_here,
+    stacks_target::EMULATED,
 };
 
 /// Libraries that a process loads, one after the other, and samples that each has to have.
@@ -188,13 +189,14 @@ fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
 #[test]
 #[ignore = "needs root"]
 fn memory_is_flat_and_no_name_is_stale() {
-    if not_here() {
-        return;
+    if small_scale() {
+        return skipped(EMULATED);
     }
-    let seconds = std::env::var("PROFILER_CHURN_S").map_or(60, |text| text.parse().unwrap());
+    let seconds = if long_scale() { 3600 } else { 30 };
+    let seconds = std::env::var("PROFILER_CHURN_S").map_or(seconds, |text| text.parse().unwrap());
     let place = tempfile::tempdir().unwrap();
     let mut press = Press::new(place.path());
-    let service = Service::start();
+    let service = Service::own();
     // A session that stays keeps everything that is not any one target's.
     let idle = Fixture::start("idle", &[]);
     let stays = service.attach(idle.pid(), "").unwrap();

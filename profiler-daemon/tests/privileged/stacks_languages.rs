@@ -3,7 +3,9 @@
 use profiler_daemon::{session::ExitMethod, symbolize::Frame};
 
 use super::{
-    stacks_target::{COMPLETE, Target, enough, not_here},
+    fixture::small_scale,
+    skipped,
+    stacks_target::{COMPLETE, EMULATED, Target, enough},
     stacks_truth::Truth,
 };
 
@@ -29,8 +31,8 @@ const RUST: [&str; 5] = [
 ];
 
 fn of_language(name: &str, truth: &Truth, leaves: &[&str]) {
-    if not_here() {
-        return;
+    if small_scale() {
+        return skipped(EMULATED);
     }
     let mut target = Target::start(name, &[], &[], ExitMethod::Ret);
     let judged = target.judge(truth, enough(), name);

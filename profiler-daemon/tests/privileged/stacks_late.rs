@@ -11,9 +11,9 @@ use super::{
     stacks_truth::{Judged, Sampled, Truth},
 };
 
-/// New code is known after this; an emulated machine is several times as slow.
+/// New code is known after this, also where the CPUs are busy otherwise; an emulated machine is several times as slow.
 fn new_ms() -> u64 {
-    if small_scale() { 3000 } else { 100 }
+    if small_scale() { 3000 } else { 1000 }
 }
 
 /// And this, where it lies where other code lay.

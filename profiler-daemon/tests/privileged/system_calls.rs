@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::{
     fixture::{Fixture, small_scale, spec},
     service::{ROOT, Service},
+    skipped,
 };
 
 const SOURCE: &str = include_str!("../fixtures/engine/system_calls.c");
@@ -126,6 +127,9 @@ fn all_shown(picture: &SyscallsPicture, name: &str, made: u64) -> bool {
     println!("{name}: {seen} seen of {made} made, {missed} calls missed");
     assert!((made.saturating_sub(missed)..=made).contains(&seen));
     assert!(missed == 0 || small_scale());
+    if missed > 0 {
+        skipped("what would be compared call by call: this kernel has not shown all calls");
+    }
     missed == 0
 }
 

@@ -12,9 +12,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::{
-    disk::Disk,
+    disk::{Disk, NO_DIRECT_IO},
     fixture::{Fixture, spec},
     service::{ROOT, Service, Side, time_under},
+    skipped,
 };
 
 const FIXTURE: &str = "unique";
@@ -102,8 +103,7 @@ fn a_block_counts_once_whoever_reads_or_writes_it() {
     const BLOCK: u64 = 65_536;
     let event = Event::parse("block-bytes", None, 99).unwrap();
     if let Some(why) = event.missing() {
-        println!("{why}: nothing is tested");
-        return;
+        return skipped(why);
     }
     let service = Service::start();
     let mut disk = Disk::start("unique");
@@ -111,8 +111,7 @@ fn a_block_counts_once_whoever_reads_or_writes_it() {
     let once = watch(&service, &session, request(event)).unwrap();
     let mut each = service.watch_flame_of(&session, Grouping::Function, FlameTimes::Event(event));
     if disk.go() != "disk direct" {
-        println!("nothing is tested");
-        return;
+        return skipped(NO_DIRECT_IO);
     }
     for _ in ["put", "get", "save"] {
         println!("{}", disk.fixture.line());

@@ -13,6 +13,7 @@ use std::{
 use memmap2::{Mmap, MmapOptions};
 use object::{Object as _, ObjectSection as _};
 use profiler_daemon::symbolize::{Frame, Symbolizer};
+use profiler_testkit::skipped;
 use serde_json::Value;
 
 use super::support::{build, resolve};
@@ -302,8 +303,7 @@ pub fn agreement_with(program: &str, path: &Path, whole: &Path, count: usize, sh
 #[test]
 fn five_hundred_addresses_of_a_cpp_program() {
     let Some(program) = symbolizer_program() else {
-        eprintln!("left out: there is no llvm-symbolizer");
-        return;
+        return skipped("llvm-symbolizer is not installed");
     };
     for flags in [&["-O2", "-g"][..], &["-O2", "-gdwarf-4"]] {
         let built = build("g++", &[flags, &["-std=c++17", "-pthread"]].concat(), "large.cc");

@@ -10,6 +10,7 @@ use profiler_daemon::{
     debug_files::SideLoaded,
     symbolize::{Reason, Symbolizer},
 };
+use profiler_testkit::{has_program, skipped};
 
 use super::support::{Built, Running, build, compare_split, ids, resolve, run};
 
@@ -125,8 +126,7 @@ fn build_id(path: &Path) -> String {
 #[test]
 fn debug_file_in_the_root_of_the_target() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("left out: only root can change a root");
-        return;
+        return skipped("only root can change a root");
     }
     let Split { built, whole, debug } = split(&["-static"], "fixture.debug", &[]);
     let id = build_id(&whole);
@@ -233,7 +233,7 @@ fn debug_information_beside_the_objects() {
         // Packed into one file, and then gone.
         // On what gcc 12 writes of DWARF 5, llvm-dwp 22 does not come to an end, and GNU's dwp 2.40 crashes.
         let packable = (compiler, version) != ("gcc", "-gdwarf-5");
-        if packable && Command::new("llvm-dwp-22").arg("--version").output().is_ok() {
+        if packable && has_program("llvm-dwp-22") {
             run(Command::new("llvm-dwp-22")
                 .arg("-e")
                 .arg(&program)

@@ -11,6 +11,7 @@ use profiler_daemon::{
     debug_files::SideLoaded,
     symbolize::{Reason, Symbolizer},
 };
+use profiler_testkit::skipped;
 use tempfile::TempDir;
 
 use super::{
@@ -80,8 +81,7 @@ fn shared(program: &[u8], dwz: &[&str], split: bool) -> Shared {
 #[test]
 fn names_in_a_supplementary_file() {
     let Some(symbolizer) = symbolizer_program() else {
-        eprintln!("left out: there is no llvm-symbolizer");
-        return;
+        return skipped("llvm-symbolizer is not installed");
     };
     for (program, dwz, split) in [
         (&DWARF_4, &["-r"][..], false),

@@ -5,19 +5,26 @@ use std::{
     time::{Duration, Instant},
 };
 
+use super::unsteady::{self, Unsteady};
 use crate::{
+    at_once,
     error::{Error, Result},
-    libtest::Counts,
+    libtest::{Counts, Log, Skipped, Timed},
 };
 
+/// Tests of a step that are named with what they took.
+const SLOWEST: usize = 20;
+
 /// How a step ended.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     passed: u64,
     failed: u64,
+    skipped: Vec<Skipped>,
+    times: Vec<Timed>,
     failure: Option<String>,
-    /// Tests that failed, and passed when they were run again.
-    unsteady: Vec<String>,
+    /// Tests that failed, and passed when they were run again; what is known of them, where they are listed.
+    unsteady: Vec<(String, Option<Unsteady>)>,
 }
 
 impl Outcome {
@@ -26,190 +33,344 @@ impl Outcome {
         match result {
             Ok(()) => Self {
                 passed: 1,
-                failed: 0,
-                failure: None,
-                unsteady: Vec::new(),
+                ..Self::default()
             },
             Err(error) => Self {
-                passed: 0,
                 failed: 1,
                 failure: Some(error.to_string()),
-                unsteady: Vec::new(),
+                ..Self::default()
             },
         }
     }
 
     /// A step that ran tests counts them; one that failed without a failed test, or that ran none at all,
     /// counts as one failed test.
-    pub fn of_tests(counts: Counts, result: Result<()>) -> Self {
+    pub fn of_tests(log: Log, result: Result<()>) -> Self {
+        let Counts {
+            passed,
+            failed,
+            skipped,
+            summaries: _,
+        } = log.counts();
         let result = match result {
-            Ok(()) if counts.passed + counts.failed == 0 => Err(Error::told("no test ran")),
+            Ok(()) if passed + failed + skipped == 0 => Err(Error::told("no test ran")),
             result => result,
         };
         let failure = result.err().map(|error| error.to_string());
-        let failed = counts.failed.max(u64::from(failure.is_some()));
         Self {
-            passed: counts.passed,
-            failed,
+            passed,
+            failed: failed.max(u64::from(failure.is_some())),
+            skipped: log.skipped,
+            times: log.times,
             failure,
             unsteady: Vec::new(),
         }
     }
 
     /// Tests of which a few failed, and passed when they were run again by themselves. Each has a fault, or its subject
-    /// has: they are in the table, by name.
-    pub fn of_unsteady(mut counts: Counts, names: Vec<String>) -> Self {
-        counts.passed += counts.failed;
-        counts.failed = 0;
+    /// has: it fails the step, unless the fault is known and listed.
+    pub fn of_unsteady(log: Log, names: &[String], listed: &[Unsteady]) -> Self {
+        let unsteady: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let known = listed.iter().find(|known| known.test == *name);
+                (name.clone(), known.cloned())
+            })
+            .collect();
+        let unlisted = unsteady.iter().filter(|(_, known)| known.is_none()).count() as u64;
+        let all = Self::of_tests(log, Ok(()));
         Self {
-            unsteady: names,
-            ..Self::of_tests(counts, Ok(()))
+            passed: all.passed + all.failed - unlisted,
+            failed: unlisted,
+            failure: (unlisted > 0).then(|| {
+                format!(
+                    "{unlisted} failed, and passed when run again: mend them; or list them in {} with what is known",
+                    unsteady::LIST
+                )
+            }),
+            unsteady,
+            ..all
         }
     }
 }
 
-/// All steps so far.
-#[derive(Debug, Default)]
-pub struct Report {
-    steps: Vec<(String, Duration, Outcome)>,
+/// A step that has ended.
+#[derive(Debug)]
+struct Step {
+    name: String,
+    duration: Duration,
+    outcome: Outcome,
 }
 
-impl Report {
-    /// Runs a step, timed.
-    pub fn step(&mut self, name: &str, run: impl FnOnce() -> Outcome) {
+impl Step {
+    fn run(name: String, run: impl FnOnce() -> Outcome) -> Self {
         println!("\n== {name}");
         let start = Instant::now();
         let outcome = run();
         if let Some(failure) = &outcome.failure {
             println!("== {name} FAILED: {failure}");
         }
-        self.steps.push((name.to_owned(), start.elapsed(), outcome));
+        Self {
+            name,
+            duration: start.elapsed(),
+            outcome,
+        }
+    }
+}
+
+/// All steps so far.
+#[derive(Debug)]
+pub struct Report {
+    start: Instant,
+    steps: Vec<Step>,
+}
+
+impl Report {
+    /// Without a step.
+    pub fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            steps: Vec::new(),
+        }
+    }
+
+    /// Runs a step, timed.
+    pub fn step(&mut self, name: &str, run: impl FnOnce() -> Outcome) {
+        self.steps.push(Step::run(name.to_owned(), run));
+    }
+
+    /// Runs a step for each of these, several at once.
+    pub fn steps_at_once<T: Sync>(
+        &mut self,
+        items: &[T],
+        name: impl Fn(&T) -> String + Sync,
+        run: impl Fn(&T) -> Outcome + Sync,
+    ) {
+        let steps = at_once::map(items, |item| Step::run(name(item), || run(item)));
+        self.steps.extend(steps);
     }
 
     /// Whether nothing failed.
     pub fn is_good(&self) -> bool {
-        self.steps.iter().all(|(_, _, outcome)| outcome.failed == 0)
+        self.steps.iter().all(|step| step.outcome.failed == 0)
     }
 
-    /// A line a step, the failures in words, and the sum.
-    pub fn table(&self) -> String {
-        let width = self
-            .steps
-            .iter()
-            .map(|(name, ..)| name.len())
-            .max()
-            .unwrap_or(0)
-            .max("step".len());
-        let mut text = format!(
-            "{:width$}  {:>8}  {:>7}  {:>7}\n",
-            "step", "seconds", "passed", "failed"
-        );
-        let (mut passed, mut failed, mut total) = (0, 0, Duration::ZERO);
-        for (name, time, outcome) in &self.steps {
-            let verdict = if outcome.failed == 0 { "" } else { "  FAILED" };
-            let seconds = time.as_secs_f64();
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                text,
-                "{name:width$}  {seconds:8.1}  {:7}  {:7}{verdict}",
-                outcome.passed, outcome.failed
-            );
-            passed += outcome.passed;
-            failed += outcome.failed;
-            total += *time;
+    /// The slowest tests of each step, those that were skipped by reason, a line a step, the failures in words, and
+    /// the sum.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for step in &self.steps {
+            write_slowest(&mut text, step);
         }
-        let _ = writeln!(text, "{:width$}  {:8.1}", "all", total.as_secs_f64());
-        for (name, _, outcome) in &self.steps {
+        for step in &self.steps {
+            write_skipped(&mut text, step);
+        }
+        self.write_table(&mut text);
+        for Step { name, outcome, .. } in &self.steps {
             if let Some(failure) = &outcome.failure {
-                let _ = writeln!(text, "{name}: {failure}");
+                say(&mut text, format_args!("{name}: {failure}"));
             }
         }
-        let mut unsteady = 0;
-        for (name, _, outcome) in &self.steps {
-            for test in &outcome.unsteady {
-                let _ = writeln!(
-                    text,
-                    "{name}: UNSTEADY: {test} failed, and passed when it was run again"
+        for Step { name, outcome, .. } in &self.steps {
+            for (test, known) in &outcome.unsteady {
+                let known = known.as_ref().map_or_else(
+                    || "not known".to_owned(),
+                    |known| format!("known since {}: {}", known.since, known.reason),
                 );
-                unsteady += 1;
+                say(
+                    &mut text,
+                    format_args!(
+                        "{name}: UNSTEADY: {test} failed, and passed when it was run again ({known})"
+                    ),
+                );
             }
         }
-        let _ = write!(text, "{passed} passed, {failed} failed");
-        if unsteady > 0 {
-            let _ = write!(text, ", {unsteady} of those that passed only the second time");
-        }
+        let sum =
+            |count: fn(&Outcome) -> u64| self.steps.iter().map(|step| count(&step.outcome)).sum::<u64>();
+        let _ = write!(
+            text,
+            "{} passed, {} failed, {} skipped",
+            sum(|outcome| outcome.passed),
+            sum(|outcome| outcome.failed),
+            sum(|outcome| outcome.skipped.len() as u64),
+        );
         text
     }
+
+    fn write_table(&self, text: &mut String) {
+        let names = self.steps.iter().map(|step| step.name.len());
+        let width = names.max().unwrap_or(0).max("step".len());
+        say(
+            text,
+            format_args!(
+                "{:width$}  {:>8}  {:>7}  {:>7}  {:>7}",
+                "step", "seconds", "passed", "failed", "skipped"
+            ),
+        );
+        for Step {
+            name,
+            duration,
+            outcome,
+        } in &self.steps
+        {
+            let verdict = if outcome.failed == 0 { "" } else { "  FAILED" };
+            let (seconds, skipped) = (duration.as_secs_f64(), outcome.skipped.len());
+            let Outcome { passed, failed, .. } = outcome;
+            say(
+                text,
+                format_args!("{name:width$}  {seconds:8.1}  {passed:7}  {failed:7}  {skipped:7}{verdict}"),
+            );
+        }
+        let all = self.start.elapsed().as_secs_f64();
+        say(text, format_args!("{:width$}  {all:8.1}", "all"));
+    }
+}
+
+/// Writes the tests of a step that took longest.
+fn write_slowest(text: &mut String, step: &Step) {
+    let mut times: Vec<&Timed> = step.outcome.times.iter().collect();
+    if times.is_empty() {
+        return;
+    }
+    times.sort_by_key(|timed| std::cmp::Reverse(timed.duration));
+    let all: Duration = times.iter().map(|timed| timed.duration).sum();
+    times.truncate(SLOWEST);
+    say(
+        text,
+        format_args!(
+            "{}: the slowest {} of {} tests, which take {:.1} s in all, in seconds",
+            step.name,
+            times.len(),
+            step.outcome.times.len(),
+            all.as_secs_f64()
+        ),
+    );
+    for Timed { test, duration } in times {
+        say(text, format_args!("{:8.1}  {test}", duration.as_secs_f64()));
+    }
+    text.push('\n');
+}
+
+/// Writes the tests of a step that were skipped, by the reason.
+fn write_skipped(text: &mut String, step: &Step) {
+    let mut skipped: Vec<&Skipped> = step.outcome.skipped.iter().collect();
+    skipped.sort();
+    for same in skipped.chunk_by(|one, other| one.reason == other.reason) {
+        let names: Vec<&str> = same.iter().map(|skipped| &*skipped.test).collect();
+        say(
+            text,
+            format_args!("{}: skipped: {}: {}", step.name, same[0].reason, names.join(", ")),
+        );
+    }
+}
+
+/// Writes a line.
+fn say(text: &mut String, line: std::fmt::Arguments<'_>) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{line}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn counts(passed: u64, failed: u64) -> Counts {
-        Counts {
-            passed,
-            failed,
-            summaries: 1,
-        }
+    fn of(output: &str) -> Log {
+        let mut log = Log::default();
+        log.read_all(output);
+        log
+    }
+
+    /// What a harness prints of so many tests.
+    fn log(passed: u64, failed: u64) -> Log {
+        of(&format!(
+            "test result: ok. {passed} passed; {failed} failed; 0 ignored\n"
+        ))
+    }
+
+    fn last_line(report: &Report) -> String {
+        report.text().lines().last().unwrap().to_owned()
+    }
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|&name| name.to_owned()).collect()
     }
 
     #[test]
     fn tests_are_counted_one_by_one() {
-        assert_eq!(
-            Outcome::of_tests(counts(5, 0), Ok(())),
-            Outcome {
-                passed: 5,
-                failed: 0,
-                failure: None,
-                unsteady: Vec::new()
-            }
-        );
-        let failed = Outcome::of_tests(counts(5, 2), Err(Error::told("x")));
+        let good = Outcome::of_tests(log(5, 0), Ok(()));
+        assert_eq!((good.passed, good.failed, good.failure), (5, 0, None));
+        let failed = Outcome::of_tests(log(5, 2), Err(Error::told("x")));
         assert_eq!((failed.passed, failed.failed), (5, 2));
     }
 
     #[test]
     fn a_failure_without_a_failed_test_counts() {
         assert_eq!(
-            Outcome::of_tests(counts(5, 0), Err(Error::told("does not compile"))).failed,
+            Outcome::of_tests(log(5, 0), Err(Error::told("does not compile"))).failed,
             1
         );
-        assert_eq!(Outcome::of_tests(Counts::default(), Ok(())).failed, 1);
+        assert_eq!(Outcome::of_tests(Log::default(), Ok(())).failed, 1);
         assert_eq!(Outcome::of_check(Err(Error::told("x"))).failed, 1);
     }
 
     #[test]
     fn the_last_line_is_the_sum() {
-        let mut report = Report::default();
+        let mut report = Report::new();
         report.step("fmt", || Outcome::of_check(Ok(())));
-        report.step("unit tests", || Outcome::of_tests(counts(40, 0), Ok(())));
+        report.step("unit tests", || Outcome::of_tests(log(40, 0), Ok(())));
         assert!(report.is_good());
-        assert_eq!(report.table().lines().last().unwrap(), "41 passed, 0 failed");
+        assert_eq!(last_line(&report), "41 passed, 0 failed, 0 skipped");
         report.step("vm 6.1", || {
-            Outcome::of_tests(counts(9, 1), Err(Error::told("exit status 101")))
+            Outcome::of_tests(log(9, 1), Err(Error::told("exit status 101")))
         });
         assert!(!report.is_good());
-        let table = report.table();
-        assert!(table.contains("vm 6.1: exit status 101\n"), "{table}");
-        assert_eq!(table.lines().last().unwrap(), "50 passed, 1 failed");
+        let text = report.text();
+        assert!(text.contains("vm 6.1: exit status 101\n"), "{text}");
+        assert_eq!(last_line(&report), "50 passed, 1 failed, 0 skipped");
     }
 
     #[test]
-    fn what_passed_only_the_second_time_is_named() {
-        let mut report = Report::default();
-        report.step("unit tests", || {
-            Outcome::of_unsteady(counts(38, 2), vec!["a::b".to_owned(), "c".to_owned()])
+    fn the_slowest_tests_of_a_step_are_named_and_those_skipped_by_reason() {
+        let mut report = Report::new();
+        report.step("vm 6.1", || {
+            let output = "test quick ... ok <0.100s>\nskipped b: needs Linux 6.10\nskipped a: needs Linux 6.10\n\
+                 test slow ... ok <2.500s>\ntest result: ok. 4 passed; 0 failed; 0 ignored\n";
+            Outcome::of_tests(of(output), Ok(()))
+        });
+        let text = report.text();
+        assert!(text.contains("     2.5  slow\n     0.1  quick\n"), "{text}");
+        assert!(
+            text.contains("vm 6.1: skipped: needs Linux 6.10: a, b\n"),
+            "{text}"
+        );
+        assert_eq!(last_line(&report), "2 passed, 0 failed, 2 skipped");
+    }
+
+    #[test]
+    fn only_what_is_listed_may_pass_the_second_time() {
+        let known = Unsteady {
+            test: "c".to_owned(),
+            reason: "a timer".to_owned(),
+            since: "2026-11-24".to_owned(),
+        };
+        let mut report = Report::new();
+        let listed = std::slice::from_ref(&known);
+        report.step("vm 6.1", || {
+            Outcome::of_unsteady(log(38, 1), &names(&["c"]), listed)
         });
         assert!(report.is_good());
-        let table = report.table();
+        let text = report.text();
         assert!(
-            table.contains("unit tests: UNSTEADY: a::b failed, and passed when it was run again\n"),
-            "{table}"
+            text.contains(
+                "UNSTEADY: c failed, and passed when it was run again (known since 2026-11-24: a timer)\n"
+            ),
+            "{text}"
         );
-        assert_eq!(
-            table.lines().last().unwrap(),
-            "40 passed, 0 failed, 2 of those that passed only the second time"
-        );
+        assert_eq!(last_line(&report), "39 passed, 0 failed, 0 skipped");
+        report.step("vm 6.12", || {
+            Outcome::of_unsteady(log(38, 2), &names(&["a::b", "c"]), listed)
+        });
+        assert!(!report.is_good());
+        assert_eq!(last_line(&report), "78 passed, 1 failed, 0 skipped");
     }
 }

@@ -22,7 +22,7 @@ use super::{
     console::Event,
     kernel::{Kernel, Spec},
 };
-use crate::libtest;
+use crate::libtest::Log;
 
 const MEMORY_MIB: &str = "2048";
 const CPUS: &str = "2";
@@ -49,7 +49,7 @@ pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Repo
         package: kernel.package.clone(),
         boot: None,
         total: Duration::ZERO,
-        counts: libtest::Counts::default(),
+        log: Log::default(),
         console: Vec::new(),
         failure: None,
     };
@@ -153,7 +153,7 @@ fn take_line(line: String, start: Instant, report: &mut Report) {
         report.kernel,
         start.elapsed().as_secs_f64()
     );
-    report.counts += libtest::count(&line);
+    report.log.read(&line);
     report.console.push(line);
 }
 
@@ -186,7 +186,7 @@ mod tests {
             package: "p".to_owned(),
             boot: None,
             total: Duration::ZERO,
-            counts: libtest::Counts::default(),
+            log: Log::default(),
             console: Vec::new(),
             failure: None,
         };
@@ -206,7 +206,11 @@ mod tests {
              test result: ok. 3 passed; 0 failed; 0 ignored\r\nvm-init: exit status 0\r\n",
         );
         assert_eq!(
-            (report.counts.passed, report.counts.failed, report.failure),
+            (
+                report.log.counts().passed,
+                report.log.counts().failed,
+                report.failure
+            ),
             (3, 0, None)
         );
         assert!(report.boot.is_some());

@@ -13,22 +13,38 @@ use serde_json::Value;
 /// What one function did, by the target's own count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Truth {
+    /// Calls that it made.
     pub calls: u64,
+    /// Those that returned to their caller.
     pub returned: u64,
+    /// Those that were left otherwise: by an exception, `longjmp`, the end of their thread.
     pub abandoned: u64,
 }
 
 /// An entry of the manifest.
 #[derive(Clone, Debug)]
 pub struct Spec {
+    /// Its functions that are probed.
     pub probe: Vec<String>,
+    /// Its command line, without its name.
     pub args: Vec<String>,
+    /// What each function does with these arguments.
     pub truth: BTreeMap<String, Truth>,
 }
 
-/// Whether the suite runs where everything is slow.
+/// Whether the suite runs where everything is slow: `PROFILER_SCALE=vm`.
 pub fn small_scale() -> bool {
-    std::env::var("PROFILER_SCALE").is_ok_and(|scale| scale == "vm")
+    scale_is("vm")
+}
+
+/// Whether the suite has hours, so that what is done over and over is done several times as often:
+/// `PROFILER_SCALE=long`.
+pub fn long_scale() -> bool {
+    scale_is("long")
+}
+
+fn scale_is(name: &str) -> bool {
+    std::env::var("PROFILER_SCALE").is_ok_and(|scale| scale == name)
 }
 
 /// Where the compiled fixtures are.
@@ -38,7 +54,12 @@ pub fn directory() -> PathBuf {
 
 fn manifest() -> &'static [Value] {
     static MANIFEST: OnceLock<Vec<Value>> = OnceLock::new();
-    MANIFEST.get_or_init(|| serde_json::from_str(include_str!("../fixtures/engine/fixtures.json")).unwrap())
+    MANIFEST.get_or_init(|| {
+        serde_json::from_str(include_str!(
+            "../../../profiler-daemon/tests/fixtures/engine/fixtures.json"
+        ))
+        .unwrap()
+    })
 }
 
 fn strings(value: &Value) -> Vec<String> {
@@ -105,7 +126,9 @@ pub struct Fixture {
 
 /// How a fixture ended.
 pub struct Ended {
+    /// Its exit status; none where a signal ended it.
     pub status: Option<i32>,
+    /// Everything that it printed.
     pub output: String,
 }
 
@@ -144,6 +167,7 @@ impl Fixture {
         None
     }
 
+    /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -1,0 +1,11 @@
+//! What tests of several crates share.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::missing_panics_doc, reason = "a test that cannot go on fails")]
+#![expect(clippy::must_use_candidate, reason = "tests also call for what happens")]
+
+pub mod bpf;
+pub mod fixture;
+mod skip;
+
+pub use skip::{has_program, skipped};

@@ -1,0 +1,43 @@
+//! Which tests of the privileged suite CI runs on which kernel. All of them run on the developer's own kernel too, except
+//! those of functions of the kernel where it has no kprobes.
+
+use super::Tests;
+
+/// Where programs of several threads, or of one thread and an interrupt, come in between each other: what `preempt=full`
+/// can change. These tests run on 6.12 with it, and the others on 6.12 without.
+const BESIDE_EACH_OTHER: [&str; 14] = [
+    "by_value::",
+    "counts::",
+    "cycles::",
+    "gate::",
+    "gone::",
+    "harm::",
+    "hits::",
+    "losses::",
+    "many::",
+    "off_cpu::",
+    "spans::",
+    "stacks::",
+    "system_calls::",
+    "waits::",
+];
+
+/// What is made of calls, hits and samples outside of the kernel, whose arrival other tests hold against the target on
+/// each kernel. These tests run on the oldest kernel alone, on which some of it has to be refused.
+const MADE_OUTSIDE: [&str; 4] = ["estimate::", "explain::", "percentiles::", "timeline::"];
+
+/// Where a probe sits and what it reads there. The ways to attach and to see an instruction done are three: the oldest
+/// kernel's, the newest's, and those that 6.12 and the developer's own kernel (6.10 to 7.1) have in common. These tests do
+/// not run on 6.12.
+const BY_WAY_OF_ATTACHING: [&str; 3] = ["inlined::", "outcomes::", "paths::"];
+
+/// The part that runs on a kernel of [`super::DEFAULT`].
+pub fn part(kernel: &str) -> Tests {
+    let names = |parts: &[&[&str]]| parts.concat().into_iter().map(str::to_owned).collect();
+    match kernel {
+        "6.12-preempt" => Tests::Containing(names(&[&BESIDE_EACH_OTHER])),
+        "6.12" => Tests::Without(names(&[&BESIDE_EACH_OTHER, &MADE_OUTSIDE, &BY_WAY_OF_ATTACHING])),
+        "7.2" => Tests::Without(names(&[&MADE_OUTSIDE])),
+        _ => Tests::Containing(Vec::new()),
+    }
+}
