@@ -2,9 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use profiler_daemon::{
-    kernel,
-    session::{Capture, LatencyPicture, NewSession, Purpose, Reason, ScopeEdit, SessionInfo, TargetSpec},
+use profiler_daemon::session::{
+    Capture, LatencyPicture, NewSession, Purpose, Reason, ScopeEdit, SessionInfo, TargetSpec,
 };
 
 use super::{
@@ -188,10 +187,7 @@ fn check_inlined(service: &Service, build: &str, scopes: &[&str]) {
 #[test]
 #[ignore = "needs root"]
 fn inlined_calls_are_counted_by_perf_events() {
-    let service = Service::with(kernel::Config {
-        force_perf: true,
-        ..kernel::Config::default()
-    });
+    let service = Service::start_by_perf();
     check_counts(&service, "inlines_o2");
 }
 

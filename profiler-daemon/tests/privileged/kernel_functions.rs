@@ -52,12 +52,7 @@ fn the_programs_load() {
 
 /// By links, and by perf events.
 fn services() -> [Service; 2] {
-    [false, true].map(|force_perf| {
-        Service::with(kernel::Config {
-            force_perf,
-            ..kernel::Config::default()
-        })
-    })
+    [Service::start(), Service::start_by_perf()]
 }
 
 #[test]

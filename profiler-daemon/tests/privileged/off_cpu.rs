@@ -188,7 +188,9 @@ fn waits_have_their_kind_and_length() {
                 all_ns + kind.cpu_ns >= kind.least_ns,
                 "{name} was asked to wait for longer"
             );
-            assert!(time(expected) >= waited_ns / 10 * 9, "{name} was {expected}");
+            // A child that has let its parent go still has to end, and an emulated machine takes its time for that.
+            let tenths = if small_scale() { 8 } else { 9 };
+            assert!(time(expected) >= waited_ns / 10 * tenths, "{name} was {expected}");
         }
     }
     assert_eq!(target.finish().status, Some(0));

@@ -53,13 +53,15 @@ pub struct Running {
     pub handle: Handle,
 }
 
-/// The session task that tests lend each other, while none has it: loading and verifying all programs takes longer than
-/// most tests do.
-static KEPT: Mutex<Option<Running>> = Mutex::new(None);
+/// The session tasks that tests lend each other, while none has them: loading and verifying all programs takes longer than
+/// most tests do. One attaches as the kernel can, one by perf events.
+static KEPT: [Mutex<Option<Running>>; 2] = [Mutex::new(None), Mutex::new(None)];
 
 /// Whole or not there, whatever became of a test.
-fn kept() -> MutexGuard<'static, Option<Running>> {
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+fn kept(by_perf: bool) -> MutexGuard<'static, Option<Running>> {
+    KEPT[usize::from(by_perf)]
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Running {
@@ -87,17 +89,30 @@ impl Running {
 pub struct Service {
     /// There until the end.
     running: Option<Running>,
-    /// Whether other tests have it afterwards.
-    is_lent: bool,
+    /// Where other tests find it afterwards: in which of [`KEPT`].
+    lent: Option<bool>,
 }
 
 impl Service {
     /// Without sessions; it may have served other tests, and has all programs loaded.
     pub fn start() -> Self {
-        let running = kept().take();
+        Self::lend(false)
+    }
+
+    /// As [`Self::start`], with probes that are attached by perf events, as before Linux 6.10.
+    pub fn start_by_perf() -> Self {
+        Self::lend(true)
+    }
+
+    fn lend(by_perf: bool) -> Self {
+        let running = kept(by_perf).take();
+        let engine = || kernel::Config {
+            force_perf: by_perf,
+            ..kernel::Config::default()
+        };
         Self {
-            running: Some(running.unwrap_or_else(|| Running::new(kernel::Config::default(), true))),
-            is_lent: true,
+            running: Some(running.unwrap_or_else(|| Running::new(engine(), true))),
+            lent: Some(by_perf),
         }
     }
 
@@ -109,13 +124,15 @@ impl Service {
 
     /// As [`Self::own`], with such an engine.
     pub fn with(engine: kernel::Config) -> Self {
-        let kept = kept().take();
-        if let Some(kept) = kept {
-            kept.stop();
+        for by_perf in [false, true] {
+            let kept = kept(by_perf).take();
+            if let Some(kept) = kept {
+                kept.stop();
+            }
         }
         Self {
             running: Some(Running::new(engine, false)),
-            is_lent: false,
+            lent: None,
         }
     }
 
@@ -371,8 +388,8 @@ impl Deref for Service {
 impl Drop for Service {
     fn drop(&mut self) {
         // After a test that failed, the next one has another.
-        let goes_on = self.is_lent && !std::thread::panicking();
-        if goes_on {
+        let lent = self.lent.filter(|_| !std::thread::panicking());
+        if lent.is_some() {
             for session in self.runtime.block_on(self.handle.list(ROOT)).unwrap() {
                 // Its target may have ended since.
                 let _ = self.runtime.block_on(self.handle.end(ROOT, session.name));
@@ -381,10 +398,9 @@ impl Drop for Service {
         let Some(running) = self.running.take() else {
             return;
         };
-        if goes_on && kept().is_none() {
-            *kept() = Some(running);
-        } else {
-            running.stop();
+        match lent {
+            Some(by_perf) if kept(by_perf).is_none() => *kept(by_perf) = Some(running),
+            _ => running.stop(),
         }
     }
 }

@@ -18,7 +18,7 @@ fn new_ms() -> u64 {
 
 /// And this, where it lies where other code lay.
 pub fn swapped_ms() -> u64 {
-    new_ms() + 1000
+    if small_scale() { 4000 } else { 1100 }
 }
 
 fn frequency_hz() -> u32 {

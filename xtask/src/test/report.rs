@@ -238,7 +238,7 @@ fn write_slowest(text: &mut String, step: &Step) {
     say(
         text,
         format_args!(
-            "{}: the slowest {} of {} tests, which take {:.1} s in all, in seconds",
+            "{}: the slowest {} of {}, which take {:.1} s in all, in seconds",
             step.name,
             times.len(),
             step.outcome.times.len(),

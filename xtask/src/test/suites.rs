@@ -1,6 +1,9 @@
 //! The steps that run test programs: here, and in virtual machines.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use super::{
     changed::Choice,
@@ -11,7 +14,7 @@ use crate::{
     at_once,
     error::{Error, Result},
     fixtures,
-    libtest::Log,
+    libtest::{Log, Timed},
     programs, sh,
     vm::{self, Machines, Tests},
 };
@@ -34,13 +37,18 @@ pub fn units(choice: &Choice) -> Outcome {
     };
     programs.retain(|program| choice.has(&program.name()));
     let outputs = at_once::map(&programs, |program| {
+        let start = Instant::now();
         let (output, result) = sh::gather(&mut program.command(&[]));
         println!("\n-- {}\n{}", program.name(), output.trim());
-        (output, result)
+        (output, result, start.elapsed())
     });
     let mut run = Run::default();
-    for (output, result) in outputs {
+    for (program, (output, result, duration)) in programs.iter().zip(outputs) {
         run.log.read_all(&output);
+        run.log.times.push(Timed {
+            test: program.name(),
+            duration,
+        });
         run.result = run.result.and(result);
     }
     Outcome::of_tests(run.log, run.result)
@@ -67,7 +75,7 @@ pub fn privileged(choice: &Choice, object: Option<&Path>) -> Outcome {
                 &["--ignored", "--test-threads=1"].map(str::to_owned),
                 &tests.arguments()[..],
             ];
-            let mut command = program.command(&arguments.concat());
+            let mut command = program.timed_command(&arguments.concat());
             command.env("PROFILER_FIXTURES", &fixtures);
             if let Some(object) = object {
                 command.env("PROFILER_OBJECT", object);
