@@ -1,39 +1,65 @@
 //! Where results go: stdout, or a file that is there in full or not at all.
 
 use std::{
+    ffi::OsString,
     fs::{self, File, OpenOptions, Permissions},
     io::{self, IsTerminal as _, Write as _},
-    os::unix::fs::PermissionsExt as _,
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
+    time::Duration,
 };
 
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{AtFlags, OFlags},
+    io::Errno,
+};
 use tempfile::NamedTempFile;
 
-use crate::{cli::exit::Failure, render::escape::terminal};
+use crate::{
+    cli::exit::Failure,
+    render::escape::{self, terminal},
+};
+
+/// A device or a pipe that takes nothing for this long fails: nobody reads it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A place for a result, opened before the run so that nothing is lost at its end.
 #[derive(Debug)]
 pub enum Output {
     /// Standard output.
     Stdout,
-    /// A file that takes the place of `path` when all of it is written.
-    File {
-        /// Where the file will be.
-        path: PathBuf,
-        /// Beside it, until then; removed if nothing comes of it.
-        temporary: NamedTempFile,
-    },
+    /// A file that takes its place when all of it is written.
+    File(Replacement),
     /// A device or a pipe, which cannot be replaced.
     Special {
         /// Its name.
         path: PathBuf,
-        /// It.
+        /// It, which does not block.
         file: File,
     },
 }
 
+/// A file that is to be in a folder under a name, in place of the one that may be there.
+#[derive(Debug)]
+pub struct Replacement {
+    /// As the user named it.
+    path: PathBuf,
+    /// In the folder, until then; removed if nothing comes of it, while the folder is still pinned.
+    temporary: NamedTempFile,
+    /// Pins the folder: whatever its name leads to by then.
+    folder: File,
+    name: OsString,
+}
+
 impl Output {
     /// Opens it.
+    ///
+    /// Names are followed by the kernel alone, so that its rules hold for root too: a link that somebody has planted in a
+    /// folder that all may write to is not followed (`fs.protected_symlinks`).
     ///
     /// # Errors
     ///
@@ -41,31 +67,25 @@ impl Output {
     pub fn open(path: Option<&Path>) -> Result<Self, Failure> {
         let Some(path) = path else { return Ok(Self::Stdout) };
         let failed = |error: io::Error| Failure::writing(&path.to_string_lossy(), &error);
-        // What a symbolic link points at is replaced, not the link.
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        match fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
-            Ok(metadata) if !metadata.is_file() => {
-                let file = OpenOptions::new().write(true).open(&path).map_err(failed)?;
-                return Ok(Self::Special { path, file });
+        let opened = OpenOptions::new()
+            .write(true)
+            // A pipe that nobody reads must not hold us up.
+            .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
+            .open(path);
+        match opened {
+            Ok(file) if !file.metadata().map_err(failed)?.is_file() => Ok(Self::Special {
+                path: path.to_owned(),
+                file,
+            }),
+            Ok(file) => Replacement::of(path, &file).map(Self::File).map_err(failed),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Replacement::new(path, path).map(Self::File).map_err(failed)
             }
-            Ok(_) => {
-                OpenOptions::new().write(true).open(&path).map_err(failed)?;
+            Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
+                Err(failed(io::Error::other("it is a pipe, and nobody reads it")))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(error)),
+            Err(error) => Err(failed(error)),
         }
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let temporary = tempfile::Builder::new()
-            .prefix(".profiler-")
-            // Less the umask, as other programs' files.
-            .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(directory)
-            .map_err(failed)?;
-        Ok(Self::File { path, temporary })
     }
 
     /// Writes all of it.
@@ -77,18 +97,100 @@ impl Output {
     pub fn write(self, content: &str) -> Result<(), Failure> {
         match self {
             Self::Stdout => stdout(content),
-            Self::Special { path, mut file } => file
-                .write_all(content.as_bytes())
+            Self::Special { path, mut file } => write_patiently(&mut file, content.as_bytes())
                 .map_err(|error| Failure::writing(&path.to_string_lossy(), &error)),
-            Self::File { path, mut temporary } => {
-                let failed = |error: io::Error| Failure::writing(&path.to_string_lossy(), &error);
-                temporary.write_all(content.as_bytes()).map_err(failed)?;
-                temporary.as_file().sync_all().map_err(failed)?;
-                temporary.persist(&path).map_err(|error| failed(error.error))?;
-                Ok(())
+            Self::File(replacement) => {
+                let path = replacement.path.clone();
+                replacement
+                    .write(content)
+                    .map_err(|error| Failure::writing(&path.to_string_lossy(), &error))
             }
         }
     }
+}
+
+impl Replacement {
+    /// In place of a file that is there, with its mode and, as far as we may, its owner.
+    fn of(path: &Path, file: &File) -> io::Result<Self> {
+        // What a symbolic link points at is replaced, not the link.
+        let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let replacement = Self::new(path, &real)?;
+        let there = file.metadata()?;
+        let named = rustix::fs::statat(&replacement.folder, &replacement.name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if (named.st_dev, named.st_ino) != (there.dev(), there.ino()) {
+            return Err(io::Error::other("another file has just taken its name"));
+        }
+        let ours = replacement.temporary.as_file();
+        // Of a file of somebody else's, only root may keep the owner.
+        let _ = std::os::unix::fs::fchown(ours, Some(there.uid()), Some(there.gid()));
+        ours.set_permissions(Permissions::from_mode(there.mode() & 0o777))?;
+        Ok(replacement)
+    }
+
+    fn new(path: &Path, place: &Path) -> io::Result<Self> {
+        let name = place.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
+        let folder = match place.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let folder = OpenOptions::new()
+            .read(true)
+            .custom_flags(OFlags::DIRECTORY.bits().cast_signed())
+            .open(folder)?;
+        let temporary = tempfile::Builder::new()
+            .prefix(".profiler-")
+            // Less the umask, as other programs' files.
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(pinned(&folder))?;
+        Ok(Self {
+            path: path.to_owned(),
+            temporary,
+            folder,
+            name,
+        })
+    }
+
+    fn write(self, content: &str) -> io::Result<()> {
+        let Self {
+            path: _,
+            mut temporary,
+            folder,
+            name,
+        } = self;
+        temporary.write_all(content.as_bytes())?;
+        temporary.as_file().sync_all()?;
+        temporary
+            .persist(pinned(&folder).join(name))
+            .map_err(|error| error.error)?;
+        Ok(())
+    }
+}
+
+/// A folder's name that leads to it, whatever happens to its own.
+fn pinned(folder: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
+}
+
+/// Writes to what does not block, as long as somebody takes it.
+fn write_patiently(file: &mut File, mut content: &[u8]) -> io::Result<()> {
+    let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
+    while !content.is_empty() {
+        match file.write(content) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => content = &content[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut waited_for = [PollFd::new(&*file, PollFlags::OUT)];
+                match poll(&mut waited_for, Some(&patience)) {
+                    Ok(0) => return Err(io::Error::other("nobody reads it")),
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Writes to standard output at once.
@@ -105,6 +207,15 @@ pub fn stdout(content: impl AsRef<[u8]>) -> Result<(), Failure> {
         stdout.flush()
     })
     .map_err(|error| Failure::writing("to standard output", &error))
+}
+
+/// Writes JSON, one object a line, to standard output at once.
+///
+/// # Errors
+///
+/// As [`stdout`].
+pub fn ndjson(lines: impl AsRef<str>) -> Result<(), Failure> {
+    stdout(escape::ndjson(lines.as_ref()).as_bytes())
 }
 
 /// Writes a note for the user to standard error, whose loss is no failure.
@@ -166,6 +277,8 @@ impl Drop for Progress {
 
 #[cfg(test)]
 mod tests {
+    use profiler_testkit::skipped;
+
     use super::*;
 
     #[test]
@@ -199,6 +312,91 @@ mod tests {
         Output::open(Some(&link)).unwrap().write("x").unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(&path).unwrap(), "x");
+    }
+
+    #[test]
+    fn a_link_that_somebody_planted_where_all_may_write_is_not_followed() {
+        const NOBODY: u32 = 65_534;
+        if !rustix::process::geteuid().is_root() {
+            return skipped("needs root");
+        }
+        if fs::read_to_string("/proc/sys/fs/protected_symlinks").is_ok_and(|text| text.trim() != "1") {
+            return skipped("the kernel follows such links: fs.protected_symlinks is off");
+        }
+        let (all, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::set_permissions(all.path(), Permissions::from_mode(0o1777)).unwrap();
+        let precious = own.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        let link = all.path().join("link");
+        // To a file, and to a folder.
+        for (target, path) in [(&*precious, link.clone()), (own.path(), link.join("new"))] {
+            std::os::unix::fs::symlink(target, &link).unwrap();
+            std::os::unix::fs::lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
+            let failure = Output::open(Some(&path)).unwrap_err();
+            assert!(failure.message.contains("Permission denied"), "{failure}");
+            fs::remove_file(&link).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        assert_eq!(fs::read_dir(own.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_keeps_its_mode_and_its_owner() {
+        const NOBODY: u32 = 65_534;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let is_root = rustix::process::geteuid().is_root();
+        if is_root {
+            std::os::unix::fs::chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        Output::open(Some(&path)).unwrap().write("x").unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!(metadata.mode() & 0o7777, 0o600);
+        assert!(!is_root || (metadata.uid(), metadata.gid()) == (NOBODY, NOBODY));
+    }
+
+    #[test]
+    fn a_folder_that_is_renamed_meanwhile_has_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let (before, after) = (directory.path().join("before"), directory.path().join("after"));
+        fs::create_dir(&before).unwrap();
+        let output = Output::open(Some(&before.join("a"))).unwrap();
+        fs::rename(&before, &after).unwrap();
+        fs::create_dir(&before).unwrap();
+        output.write("x").unwrap();
+        assert_eq!(fs::read_to_string(after.join("a")).unwrap(), "x");
+        assert_eq!(fs::read_dir(&before).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_reads_is_said_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            &path,
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        )
+        .unwrap();
+        let failure = Output::open(Some(&path)).unwrap_err();
+        assert!(failure.message.contains("nobody reads it"), "{failure}");
+        let reader = std::thread::spawn({
+            let path = path.clone();
+            move || fs::read_to_string(path).unwrap()
+        });
+        let output = loop {
+            // Until the reader is there.
+            if let Ok(output) = Output::open(Some(&path)) {
+                break output;
+            }
+            std::thread::yield_now();
+        };
+        // More than a pipe holds.
+        let text = "x".repeat(1 << 20);
+        output.write(&text).unwrap();
+        assert_eq!(reader.join().unwrap(), text);
     }
 
     #[test]
