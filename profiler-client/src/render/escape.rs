@@ -37,6 +37,28 @@ pub fn xml(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
+/// Escapes in JSON what could move a terminal's cursor, or hide or reorder text, and what JSON itself lets pass. Readers see
+/// the same text.
+#[must_use]
+pub fn ndjson(lines: &str) -> Cow<'_, str> {
+    // Everything else that is not ASCII, and so everything dangerous, stands within strings.
+    let passes = |c: char| c.is_ascii() && c != '\u{7f}' || !is_dangerous(c);
+    if lines.chars().all(passes) {
+        return Cow::Borrowed(lines);
+    }
+    let mut escaped = String::with_capacity(lines.len() + 16);
+    for c in lines.chars() {
+        if passes(c) {
+            escaped.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    Cow::Owned(escaped)
+}
+
 /// A frame's name in a folded stack: `;` separates frames there, so it becomes `:`.
 #[must_use]
 pub fn folded(text: &str) -> Cow<'_, str> {
@@ -92,6 +114,18 @@ mod tests {
     }
 
     #[test]
+    fn json_moves_no_cursor_and_reads_as_before() {
+        let text = "a\u{9b}31mb\u{202e}c\u{7f}\u{e0041}größe 大";
+        let line = serde_json::json!({ "name": text }).to_string() + "\n";
+        let escaped = ndjson(&line);
+        assert!(!escaped.trim_end().contains(is_dangerous), "{escaped}");
+        assert!(escaped.contains("größe 大"), "{escaped}");
+        let read: serde_json::Value = serde_json::from_str(&escaped).unwrap();
+        assert_eq!(read["name"], text);
+        assert!(matches!(ndjson("{\"a\":1}\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
     fn a_folded_name_is_one_frame() {
         assert_eq!(folded("a;b\nc"), "a:b\\nc");
         assert_eq!(folded("plain"), "plain");
@@ -104,6 +138,10 @@ mod tests {
             let xml = xml(&text);
             prop_assert!(!xml.contains(is_dangerous) && !xml.contains(['<', '>', '"', '\'']));
             prop_assert!(!folded(&text).contains([';', '\n']));
+            let line = serde_json::Value::from(text.as_str()).to_string();
+            let json = ndjson(&line);
+            prop_assert!(!json.contains(is_dangerous));
+            prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
         }
     }
 }

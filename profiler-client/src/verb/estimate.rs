@@ -34,7 +34,7 @@ pub async fn run(host: &Host, request: Estimate) -> Result<(), Failure> {
     let estimated = client.estimate_scope(asked).await?.into_inner();
     output::warnings(&estimated.warnings);
     if request.json {
-        return output::stdout(estimate_json::estimate(&estimated));
+        return output::ndjson(estimate_json::estimate(&estimated));
     }
     output::stdout(estimate::estimate(&estimated))
 }

@@ -67,7 +67,7 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
 
     if let Some(last) = &last {
         if request.json {
-            output::stdout(explain_json::explained(last, request.number))?;
+            output::ndjson(explain_json::explained(last, request.number))?;
         } else {
             let colour = screen::is_coloured(request.color, io::stdout().is_terminal());
             screen::print(&explain::explained(last, request.number), colour)?;

@@ -18,7 +18,7 @@ use crate::{
     debuginfod::{Names, Settings, Worker},
     output::{Output, Progress, note, warnings},
     render::{
-        self,
+        self, escape,
         escape::terminal,
         svg::{self, About},
         threshold, units,
@@ -156,7 +156,7 @@ fn render(state: &FlameState, request: &Flame, about: &About) -> String {
     match request.format {
         FlameFormat::Text => render::tree::render(state, request.sides),
         FlameFormat::Folded => render::folded::render(state, request.sides),
-        FlameFormat::Json => render::json::flame(state, request.sides),
+        FlameFormat::Json => escape::ndjson(&render::json::flame(state, request.sides)).into_owned(),
         FlameFormat::Svg => svg::render(state, request.sides, about),
     }
 }

@@ -27,7 +27,7 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
         if message.functions.is_empty() {
             continue;
         }
-        let content = if json {
+        let content: String = if json {
             message.functions.iter().map(json::function).collect()
         } else {
             let heading = if any { "" } else { "    SIZE  INLINED  FUNCTION\n" };
@@ -41,7 +41,11 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
                 })
         };
         any = true;
-        output::stdout(content)?;
+        if json {
+            output::ndjson(content)?;
+        } else {
+            output::stdout(content)?;
+        }
     }
     if any {
         return Ok(());

@@ -100,7 +100,7 @@ fn objects(state: &LatencyState, is_final: bool) -> String {
 
 fn update(show: &mut Show, state: &LatencyState, began: Instant) -> Result<(), Failure> {
     match show {
-        Show::Json => output::stdout(objects(state, false)),
+        Show::Json => output::ndjson(objects(state, false)),
         Show::Lines => output::stdout(text::update(state, began.elapsed())),
         Show::Live(screen) => screen.draw(state, began.elapsed()),
     }
@@ -111,7 +111,7 @@ fn finish(show: &mut Show, state: &LatencyState, began: Instant) -> Result<(), F
         return Ok(());
     }
     match show {
-        Show::Json => output::stdout(objects(state, true)),
+        Show::Json => output::ndjson(objects(state, true)),
         Show::Lines => output::stdout(text::result(state, began.elapsed())),
         Show::Live(screen) => screen.draw(state, began.elapsed()),
     }

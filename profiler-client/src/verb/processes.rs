@@ -25,7 +25,7 @@ pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failur
         });
     }
     if json {
-        return output::stdout(processes.iter().map(json::process).collect::<String>());
+        return output::ndjson(processes.iter().map(json::process).collect::<String>());
     }
     let mut rows = vec![["PID", "UID", "THREADS", "COMMAND"].map(str::to_owned).to_vec()];
     rows.extend(processes.iter().map(|process| {

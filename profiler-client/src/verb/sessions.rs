@@ -20,7 +20,7 @@ pub async fn new(host: &Host, create: &v1::CreateSessionRequest, json: bool) -> 
     let session = attached::create(&mut client, create).await?;
     output::warnings(&session.warnings);
     if json {
-        return output::stdout(json::session(&session));
+        return output::ndjson(json::session(&session));
     }
     output::stdout(format!("{}\n", terminal(&session.name)))
 }
@@ -34,7 +34,7 @@ pub async fn list(host: &Host, json: bool) -> Result<(), Failure> {
         .into_inner()
         .sessions;
     if json {
-        return output::stdout(sessions.iter().map(json::session).collect::<String>());
+        return output::ndjson(sessions.iter().map(json::session).collect::<String>());
     }
     let mut rows = vec![
         ["NAME", "PIDS", "FUNCTIONS", "WATCHERS", "SCOPE"]

@@ -43,7 +43,7 @@ pub async fn show(
             continue;
         };
         if json {
-            output::stdout(source_json::function(&function))?;
+            output::ndjson(source_json::function(&function))?;
         } else {
             if any {
                 output::stdout("\n")?;

@@ -81,7 +81,7 @@ fn finish(
     began: Instant,
 ) -> Result<(), Failure> {
     if request.json {
-        return output::stdout(spans_json::spans(state));
+        return output::ndjson(spans_json::spans(state));
     }
     live.print(&spans::spans(state, origin_ns, spans::Detail::FULL))?;
     note(&spans::summary(state, began.elapsed()));

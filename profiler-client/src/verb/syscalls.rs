@@ -69,7 +69,7 @@ pub async fn run(host: &Host, request: Syscalls, mut stop: Stop, owned: Owned) -
 
 fn finish(request: &Syscalls, state: &SyscallsState, live: Redrawn, began: Instant) -> Result<(), Failure> {
     if request.json {
-        return output::stdout(syscalls_json::syscalls(state));
+        return output::ndjson(syscalls_json::syscalls(state));
     }
     live.print(&syscalls::syscalls(state, request.by))?;
     note(&syscalls::summary(state, began.elapsed()));

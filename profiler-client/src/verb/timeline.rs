@@ -75,7 +75,7 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
                 .clone();
             if request.json {
                 let rows = events::rows(&request.events, &state.counters);
-                return output::stdout(timeline_json::bucket(&state, &rows, &bucket));
+                return output::ndjson(timeline_json::bucket(&state, &rows, &bucket));
             }
             if last {
                 return Ok(());
@@ -107,7 +107,7 @@ fn finish(
     let view = View::of(request, state);
     if request.json {
         let rows = events::rows(&request.events, &state.counters);
-        return output::stdout(timeline_json::summary(state, &rows));
+        return output::ndjson(timeline_json::summary(state, &rows));
     }
     let drawn = view.drawn(state);
     if let Some(output) = output {

@@ -87,7 +87,7 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
                     }
                 });
                 match show {
-                    Show::Json => output::stdout(trace_json::hits(&state, &hits))?,
+                    Show::Json => output::ndjson(trace_json::hits(&state, &hits))?,
                     Show::Lines { colour } => screen::print(&trace::hits(&state, &hits, origin), colour)?,
                 }
             }
@@ -103,7 +103,7 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
 
     if state.started {
         match show {
-            Show::Json => output::stdout(trace_json::summary(&state))?,
+            Show::Json => output::ndjson(trace_json::summary(&state))?,
             Show::Lines { .. } => note(&trace::summary(&state, began.elapsed())),
         }
     }

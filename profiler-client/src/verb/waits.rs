@@ -68,7 +68,7 @@ pub async fn run(host: &Host, request: Waits, mut stop: Stop, owned: Owned) -> R
 
 fn finish(request: &Waits, state: &WaitsState, live: Redrawn, began: Instant) -> Result<(), Failure> {
     if request.json {
-        return output::stdout(waits_json::waits(state));
+        return output::ndjson(waits_json::waits(state));
     }
     live.print(&waits::waits(state))?;
     note(&waits::summary(state, began.elapsed()));
