@@ -7,6 +7,7 @@ use profiler_daemon::{
     environment, kernel, rpc,
     session::{self, Handle},
 };
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -91,7 +92,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// Lets the daemon have as many descriptors as it is allowed to: each connection, probe and file of a target takes one.
+fn raise_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it was");
+    }
+}
+
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    raise_descriptors();
     for missing in kernel::missing_capabilities() {
         tracing::warn!(
             "missing {} ({}): sessions will be refused; run as root",

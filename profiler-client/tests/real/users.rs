@@ -2,9 +2,11 @@
 
 use std::{
     fs,
-    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    io::{ErrorKind, Read as _},
+    os::unix::{fs::PermissionsExt as _, net::UnixStream, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use tempfile::TempDir;
@@ -191,6 +193,49 @@ fn ready(child: &mut Child) {
         .unwrap();
     assert_eq!(line, "ready\n");
     writeln!(child.stdin.as_mut().unwrap(), "go").unwrap();
+}
+
+/// Connections to a socket that the calling thread has made as `nobody`.
+fn connect_as_nobody(socket: &Path, number: usize) -> Vec<UnixStream> {
+    let unchanged = -1_i64;
+    // SAFETY: the call takes no pointers. Made past the C library, it changes the calling thread alone.
+    let result = unsafe { libc::syscall(libc::SYS_setresuid, unchanged, i64::from(NOBODY), unchanged) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    (0..number)
+        .map(|_| UnixStream::connect(socket).unwrap())
+        .collect()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn connections_of_one_user_are_bounded_and_keep_nobody_else_out() {
+    const NUMBER: usize = 1500;
+    const MAX: usize = 64;
+    let daemon = Daemon::start();
+    let socket = daemon.socket.clone();
+    let connected = std::thread::spawn(move || connect_as_nobody(&socket, NUMBER));
+    let connected = connected.join().unwrap();
+    assert_eq!(daemon.sessions().len(), 0, "root gets in");
+    // Those that were refused are closed, and the others once they have said nothing for some seconds.
+    let refused = connected.iter().filter(|stream| {
+        stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut stream: &UnixStream = stream;
+        match stream.read(&mut [0; 256]) {
+            Ok(read) => read == 0,
+            Err(error) => error.kind() == ErrorKind::ConnectionReset,
+        }
+    });
+    assert!(refused.count() >= NUMBER - MAX);
+    for mut stream in connected {
+        stream.set_read_timeout(None).unwrap();
+        // To its end, or to where the daemon has left.
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    }
+    // There are places again.
+    let open = Open::new();
+    let program = open.copy(&program("profiler"));
+    as_nobody(&program, &daemon.socket, &["session", "list", "--json"]).status(0);
+    assert_eq!(daemon.stop(), Some(0));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `server` | a service on a socket, or in this process |
+//! | `connections` | how many connections there may be, and whose |
 //! | `targets`, `sessions`, `views` | one gRPC service each |
 //! | `arguments` | messages parsed once, into values that cannot be wrong |
 //! | `latency_delta`, `flame_delta` | what changed since the last message of a stream |
@@ -17,6 +18,7 @@
 //! | `status` | errors with their reason |
 
 mod arguments;
+mod connections;
 mod convert;
 mod estimate;
 mod explain;

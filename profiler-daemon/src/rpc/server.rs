@@ -13,10 +13,9 @@ use profiler_proto::v1::{
     view_service_server::ViewServiceServer,
 };
 use tokio::net::{UnixListener, UnixStream};
-use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server, Uri, server::Router};
 
-use super::{sessions::Sessions, targets::Targets, views::Views};
+use super::{connections, sessions::Sessions, targets::Targets, views::Views};
 use crate::session::{self, Handle};
 
 /// Requests that one connection may have under way.
@@ -87,7 +86,7 @@ pub async fn serve(
     listening();
     let served = router(handle)
         .await?
-        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop)
+        .serve_with_incoming_shutdown(connections::incoming(listener), stop)
         .await;
     // A socket that is gone already is what was wanted.
     let _ = std::fs::remove_file(socket);

@@ -1,0 +1,278 @@
+//! The connections that clients have: how many, whose they are, and how long one may take to begin.
+
+use std::{
+    collections::HashMap,
+    io,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{Stream, stream};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{UnixListener, UnixStream},
+    time::{Sleep, sleep},
+};
+use tonic::transport::server::{Connected, UdsConnectInfo};
+
+/// How many connections there may be. Root's are not counted: whatever others do, root gets in.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    of_a_user: usize,
+    of_all: usize,
+}
+
+const LIMITS: Limits = Limits {
+    of_a_user: 64,
+    of_all: 1024,
+};
+
+/// Time in which a client has to send what an HTTP/2 connection begins with.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// Length of that in bytes (RFC 9113, section 3.4).
+const PREFACE_BYTES: usize = 24;
+/// Until another connection is taken where none can be: there may be a descriptor by then.
+const BACK_OFF: Duration = Duration::from_millis(100);
+
+/// Connections by user.
+#[derive(Debug, Default)]
+struct Users {
+    counts: HashMap<u32, usize>,
+    all: usize,
+}
+
+/// Who has how many.
+#[derive(Clone, Debug)]
+struct Places {
+    limits: Limits,
+    users: Arc<Mutex<Users>>,
+}
+
+impl Places {
+    fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            users: Arc::default(),
+        }
+    }
+
+    fn users(&self) -> MutexGuard<'_, Users> {
+        // Nothing that is done with it can panic half-way.
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for a connection of a user; none where they, or all together, have as many as may be.
+    fn take(&self, uid: u32) -> Option<Place> {
+        if uid != 0 {
+            let mut users = self.users();
+            let count = users.counts.get(&uid).copied().unwrap_or(0);
+            if count >= self.limits.of_a_user || users.all >= self.limits.of_all {
+                return None;
+            }
+            users.counts.insert(uid, count + 1);
+            users.all += 1;
+        }
+        Some(Place {
+            uid,
+            places: self.clone(),
+        })
+    }
+}
+
+/// A connection's place, free again when it goes.
+#[derive(Debug)]
+struct Place {
+    uid: u32,
+    places: Places,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.uid == 0 {
+            return;
+        }
+        let mut users = self.places.users();
+        users.all = users.all.saturating_sub(1);
+        if let Some(count) = users.counts.get_mut(&self.uid) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                users.counts.remove(&self.uid);
+            }
+        }
+    }
+}
+
+/// Takes connections for ever. One that cannot be taken, or for which there is no place, is no end.
+pub fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<Connection>> {
+    let places = Places::new(LIMITS);
+    stream::unfold((listener, places), |(listener, places)| async {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    if let Some(connection) = admit(stream, &places) {
+                        return Some((Ok(connection), (listener, places)));
+                    }
+                }
+                Err(error) => {
+                    // Most likely there is no descriptor left.
+                    tracing::warn!(%error, "a connection could not be taken");
+                    sleep(BACK_OFF).await;
+                }
+            }
+        }
+    })
+}
+
+fn admit(stream: UnixStream, places: &Places) -> Option<Connection> {
+    // A peer that is gone has no credentials, and nothing to ask.
+    let uid = stream.peer_cred().ok()?.uid();
+    let place = places.take(uid);
+    if place.is_none() {
+        tracing::debug!(uid, "a connection was refused: there are too many");
+    }
+    Some(Connection::new(stream, place?, HANDSHAKE))
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    _place: Place,
+    /// Bytes of the beginning that are still to come, and until when.
+    beginning: Option<(usize, Pin<Box<Sleep>>)>,
+}
+
+impl Connection {
+    fn new(stream: UnixStream, place: Place, handshake: Duration) -> Self {
+        Self {
+            stream,
+            _place: place,
+            beginning: Some((PREFACE_BYTES, Box::pin(sleep(handshake)))),
+        }
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = UdsConnectInfo;
+
+    fn connect_info(&self) -> UdsConnectInfo {
+        self.stream.connect_info()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Some((_, deadline)) = &mut self.beginning
+            && deadline.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let read = buffer.filled().len().saturating_sub(before);
+        if let Some((missing, _)) = &mut self.beginning {
+            *missing = missing.saturating_sub(read);
+            if *missing == 0 {
+                self.beginning = None;
+            }
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[test]
+    fn a_user_has_so_many_places_and_all_together_so_many() {
+        let places = Places::new(Limits {
+            of_a_user: 2,
+            of_all: 3,
+        });
+        let first = places.take(1000).unwrap();
+        let _second = places.take(1000).unwrap();
+        assert!(places.take(1000).is_none());
+        let _other = places.take(1001).unwrap();
+        assert!(places.take(1002).is_none(), "all together have three");
+        assert!((0..100).all(|_| places.take(0).is_some()), "root always gets in");
+        drop(first);
+        let again = places.take(1002);
+        assert!(again.is_some() && places.take(1000).is_none());
+    }
+
+    #[test]
+    fn who_is_gone_leaves_nothing_behind() {
+        let places = Places::new(LIMITS);
+        drop(places.take(7));
+        let users = places.users();
+        assert!(users.counts.is_empty() && users.all == 0);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_begin_is_left() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let place = Places::new(LIMITS).take(1).unwrap();
+        let mut connection = Connection::new(theirs, place, Duration::from_millis(20));
+        ours.write_all(b"PRI * HTTP").await.unwrap();
+        let mut text = Vec::new();
+        let error = connection.read_to_end(&mut text).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(text, b"PRI * HTTP");
+    }
+
+    #[tokio::test]
+    async fn one_that_has_begun_may_be_silent() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let place = Places::new(LIMITS).take(1).unwrap();
+        let mut connection = Connection::new(theirs, place, Duration::from_millis(20));
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        assert_eq!(preface.len(), PREFACE_BYTES);
+        ours.write_all(preface).await.unwrap();
+        let mut text = vec![0; PREFACE_BYTES];
+        connection.read_exact(&mut text).await.unwrap();
+        sleep(Duration::from_millis(40)).await;
+        ours.write_all(b"more").await.unwrap();
+        let mut more = [0; 4];
+        connection.read_exact(&mut more).await.unwrap();
+        assert_eq!(&more, b"more");
+    }
+}
