@@ -81,6 +81,9 @@ impl Output {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Replacement::new(path, path).map(Self::File).map_err(failed)
             }
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                Err(failed(io::ErrorKind::IsADirectory.into()))
+            }
             Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
                 Err(failed(io::Error::other("it is a pipe, and nobody reads it")))
             }
@@ -141,7 +144,8 @@ impl Replacement {
             .prefix(".profiler-")
             // Less the umask, as other programs' files.
             .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(pinned(&folder))?;
+            .tempfile_in(pinned(&folder))
+            .map_err(without_path)?;
         Ok(Self {
             path: path.to_owned(),
             temporary,
@@ -151,18 +155,27 @@ impl Replacement {
     }
 
     fn write(self, content: &str) -> io::Result<()> {
+        // What is bound last is dropped first: the temporary file is removed while its folder is pinned.
         let Self {
             path: _,
-            mut temporary,
             folder,
             name,
+            mut temporary,
         } = self;
-        temporary.write_all(content.as_bytes())?;
+        temporary.as_file_mut().write_all(content.as_bytes())?;
         temporary.as_file().sync_all()?;
         temporary
             .persist(pinned(&folder).join(name))
-            .map_err(|error| error.error)?;
+            .map_err(|error| without_path(error.error))?;
         Ok(())
+    }
+}
+
+/// An error without the name that a folder has while it is pinned, which tells the user nothing.
+fn without_path(error: io::Error) -> io::Error {
+    match error.to_string().split_once(" at path ") {
+        Some((words, _)) => io::Error::new(error.kind(), words.to_owned()),
+        None => error,
     }
 }
 
