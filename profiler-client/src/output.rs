@@ -6,7 +6,7 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
     os::{
         fd::AsRawFd as _,
-        unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
+        unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     },
     path::{Path, PathBuf},
     time::Duration,
@@ -59,7 +59,8 @@ impl Output {
     /// Opens it.
     ///
     /// Names are followed by the kernel alone, so that its rules hold for root too: a link that somebody has planted in a
-    /// folder that all may write to is not followed (`fs.protected_symlinks`).
+    /// folder that all may write to is not followed (`fs.protected_symlinks`), be it the file or its folder. Nor is anything
+    /// written to a file or a pipe that somebody has planted there.
     ///
     /// # Errors
     ///
@@ -73,10 +74,13 @@ impl Output {
             .custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed())
             .open(path);
         match opened {
-            Ok(file) if !file.metadata().map_err(failed)?.is_file() => Ok(Self::Special {
-                path: path.to_owned(),
-                file,
-            }),
+            Ok(file) if !file.metadata().map_err(failed)?.is_file() => {
+                refuse_planted(&file, &open_folder(folder_of(path)).map_err(failed)?).map_err(failed)?;
+                Ok(Self::Special {
+                    path: path.to_owned(),
+                    file,
+                })
+            }
             Ok(file) => Replacement::of(path, &file).map(Self::File).map_err(failed),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Replacement::new(path, path).map(Self::File).map_err(failed)
@@ -85,7 +89,7 @@ impl Output {
                 Err(failed(io::ErrorKind::IsADirectory.into()))
             }
             Err(error) if error.raw_os_error() == Some(Errno::NXIO.raw_os_error()) => {
-                Err(failed(io::Error::other("it is a pipe, and nobody reads it")))
+                Err(failed(io::Error::other("nobody reads it")))
             }
             Err(error) => Err(failed(error)),
         }
@@ -115,6 +119,8 @@ impl Output {
 impl Replacement {
     /// In place of a file that is there, with its mode and, as far as we may, its owner.
     fn of(path: &Path, file: &File) -> io::Result<Self> {
+        // By this name too the kernel is to be asked whether its links may be followed.
+        open_folder(folder_of(path))?;
         // What a symbolic link points at is replaced, not the link.
         let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         let replacement = Self::new(path, &real)?;
@@ -123,23 +129,20 @@ impl Replacement {
         if (named.st_dev, named.st_ino) != (there.dev(), there.ino()) {
             return Err(io::Error::other("another file has just taken its name"));
         }
+        refuse_planted(file, &replacement.folder)?;
         let ours = replacement.temporary.as_file();
-        // Of a file of somebody else's, only root may keep the owner.
-        let _ = std::os::unix::fs::fchown(ours, Some(there.uid()), Some(there.gid()));
-        ours.set_permissions(Permissions::from_mode(there.mode() & 0o777))?;
+        // Only root may give a file away; then it is at least the group's, or nothing is the group's to read.
+        let has_group = fchown(ours, Some(there.uid()), Some(there.gid()))
+            .or_else(|_| fchown(ours, None, Some(there.gid())))
+            .is_ok();
+        let kept = if has_group { 0o777 } else { 0o707 };
+        ours.set_permissions(Permissions::from_mode(there.mode() & kept))?;
         Ok(replacement)
     }
 
     fn new(path: &Path, place: &Path) -> io::Result<Self> {
         let name = place.file_name().ok_or(io::ErrorKind::IsADirectory)?.to_owned();
-        let folder = match place.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let folder = OpenOptions::new()
-            .read(true)
-            .custom_flags(OFlags::DIRECTORY.bits().cast_signed())
-            .open(folder)?;
+        let folder = open_folder(folder_of(place))?;
         let temporary = tempfile::Builder::new()
             .prefix(".profiler-")
             // Less the umask, as other programs' files.
@@ -179,6 +182,42 @@ fn without_path(error: io::Error) -> io::Error {
     }
 }
 
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Pins a folder, which need not be readable.
+fn open_folder(folder: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlags::DIRECTORY | OFlags::PATH).bits().cast_signed())
+        .open(folder)
+}
+
+/// Refuses what is neither ours nor the folder's owner's where others too may put files, and may not remove each other's:
+/// whoever put it there would have the result. The kernel does so where a file is to be created (`fs.protected_regular`,
+/// `fs.protected_fifos`).
+fn refuse_planted(file: &File, folder: &File) -> io::Result<()> {
+    const STICKY: u32 = 0o1000;
+    const WRITABLE_BY_OTHERS: u32 = 0o022;
+    let (file, folder) = (file.metadata()?, folder.metadata()?);
+    let is_shared = folder.mode() & STICKY != 0 && folder.mode() & WRITABLE_BY_OTHERS != 0;
+    let us = rustix::process::geteuid().as_raw();
+    if is_shared && file.uid() != us && file.uid() != folder.uid() {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!(
+                "it belongs to user {}, in a folder that others may write to",
+                file.uid()
+            ),
+        ));
+    }
+    Ok(())
+}
+
 /// A folder's name that leads to it, whatever happens to its own.
 fn pinned(folder: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
@@ -195,7 +234,10 @@ fn write_patiently(file: &mut File, mut content: &[u8]) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let mut waited_for = [PollFd::new(&*file, PollFlags::OUT)];
                 match poll(&mut waited_for, Some(&patience)) {
-                    Ok(0) => return Err(io::Error::other("nobody reads it")),
+                    Ok(0) => {
+                        let words = format!("its reader has taken nothing for {} s", PATIENCE.as_secs());
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, words));
+                    }
                     Ok(_) | Err(Errno::INTR) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -341,8 +383,12 @@ mod tests {
         let precious = own.path().join("precious");
         fs::write(&precious, "precious").unwrap();
         let link = all.path().join("link");
-        // To a file, and to a folder.
-        for (target, path) in [(&*precious, link.clone()), (own.path(), link.join("new"))] {
+        // To a file, and to a folder, with such a file and without.
+        for (target, path) in [
+            (&*precious, link.clone()),
+            (own.path(), link.join("new")),
+            (own.path(), link.join("precious")),
+        ] {
             std::os::unix::fs::symlink(target, &link).unwrap();
             std::os::unix::fs::lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
             let failure = Output::open(Some(&path)).unwrap_err();
@@ -351,6 +397,24 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
         assert_eq!(fs::read_dir(own.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_somebody_planted_where_all_may_write_is_not_written_to() {
+        const NOBODY: u32 = 65_534;
+        if !rustix::process::geteuid().is_root() {
+            return skipped("needs root");
+        }
+        let all = tempfile::tempdir().unwrap();
+        fs::set_permissions(all.path(), Permissions::from_mode(0o1777)).unwrap();
+        let path = all.path().join("a.svg");
+        fs::write(&path, "").unwrap();
+        Output::open(Some(&path)).unwrap().write("ours").unwrap();
+        std::os::unix::fs::chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+        let failure = Output::open(Some(&path)).unwrap_err();
+        assert!(failure.message.contains("it belongs to user 65534"), "{failure}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "ours");
+        assert_eq!(fs::read_dir(all.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub struct Log {
     pub skipped: Vec<Skipped>,
     /// What each took, where the harness says so.
     pub times: Vec<Timed>,
+    /// How many of those skipped are of programs that have ended.
+    skipped_before: usize,
     /// The test whose result is still to come: what it prints past the harness stands between its name and its result.
     running: Option<String>,
     is_list_of_failed: bool,
@@ -78,10 +80,14 @@ impl Log {
             self.harness.passed += summary.passed;
             self.harness.failed += summary.failed;
             self.harness.summaries += 1;
+            self.skipped_before = self.skipped.len();
         }
         if let Some(skipped) = skipped(line) {
-            // The harness knows nothing of this: in its summary, the test will have passed.
-            self.skipped.push(skipped);
+            // Of a test that lacks several things, the first is told.
+            let since = &self.skipped[self.skipped_before..];
+            if since.iter().all(|other| other.test != skipped.test) {
+                self.skipped.push(skipped);
+            }
         }
         self.read_time(line);
         match line.strip_prefix("    ") {
@@ -93,7 +99,9 @@ impl Log {
 
     /// Tests by how they ended: who said that it cannot run has not passed.
     pub fn counts(&self) -> Counts {
-        let skipped = self.skipped.len() as u64;
+        // The harness knows nothing of these: in its summary they have passed, unless they failed after all.
+        let is_skipped = |skipped: &&Skipped| !self.failed.contains(&skipped.test);
+        let skipped = self.skipped.iter().filter(is_skipped).count() as u64;
         Counts {
             passed: self.harness.passed.saturating_sub(skipped),
             skipped,
@@ -213,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_test_that_was_skipped_has_not_passed() {
-        let output = "running 2 tests\ntest a::b ... \nskipped a::b: needs Linux 6.10\nok <0.010s>\ntest c ... ok <1.5s>\n\n\
+        let output = "running 2 tests\ntest a::b ... \nskipped a::b: needs Linux 6.10\nskipped a::b: twice\nok <0.010s>\ntest c ... ok <1.5s>\n\n\
              test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n";
         let log = of(output);
         assert_eq!(

@@ -58,7 +58,7 @@ pub fn build(targets: &[&str]) -> Result<Vec<TestProgram>> {
         "--workspace",
         "--locked",
         "--no-run",
-        "--message-format=json",
+        "--message-format=json-render-diagnostics",
     ]);
     for target in targets {
         command.args(["--test", target]);

@@ -11,6 +11,7 @@ mod qemu;
 use std::{
     fs,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -218,6 +219,9 @@ pub fn build_suite() -> Result<PathBuf> {
         .ok_or_else(|| Error::told(format!("cargo named no program for the test `{SUITE}`")))
 }
 
+/// Images that were written.
+static IMAGES: AtomicUsize = AtomicUsize::new(0);
+
 /// What a suite needs in a machine, built.
 #[derive(Debug)]
 pub struct Machines {
@@ -279,7 +283,9 @@ impl Machines {
             arguments: [&self.arguments[..], &tests.arguments()].concat(),
             environment: self.environment.clone(),
         };
-        let image = directory()?.join(format!("{kernel}.cpio"));
+        // A kernel may be asked for more than once, and all at once.
+        let number = IMAGES.fetch_add(1, Ordering::Relaxed);
+        let image = directory()?.join(format!("machine-{number}.cpio"));
         initramfs::write(&image, &self.init, &program, &self.files)?;
         let mut report = boot(&spec, &image, limit);
         if report.failure.is_none() && report.log.counts().summaries == 0 {

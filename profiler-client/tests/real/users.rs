@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 
 use super::{
@@ -211,6 +212,9 @@ fn connect_as_nobody(socket: &Path, number: usize) -> Vec<UnixStream> {
 fn connections_of_one_user_are_bounded_and_keep_nobody_else_out() {
     const NUMBER: usize = 1500;
     const MAX: usize = 64;
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
     let daemon = Daemon::start();
     let socket = daemon.socket.clone();
     let connected = std::thread::spawn(move || connect_as_nobody(&socket, NUMBER));

@@ -1,4 +1,4 @@
-//! Processes and libraries that come and go for as long as one cares to wait: `PROFILER_CHURN_S` seconds, a minute
+//! Processes and libraries that come and go for as long as one cares to wait: `PROFILER_CHURN_S` seconds, half a minute
 //! where nothing is said. What the profiler holds stays the same, and every name is that of the code that ran.
 
 use std::{

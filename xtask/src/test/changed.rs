@@ -148,8 +148,9 @@ impl Selection {
             ] => {
                 self.rust = true;
                 match name.strip_suffix(".rs").unwrap_or(name) {
-                    // Of more than one program.
+                    // Of more than one program, or gone.
                     "fixtures" | "plan_support" => self.units.add(&format!("{package} ")),
+                    _ if !workspace::root().join(path).exists() => self.units.add(&format!("{package} ")),
                     target => self.units.add(&format!("{package} {target}")),
                 }
             }
