@@ -73,7 +73,7 @@ impl Outcome {
         let unsteady: Vec<_> = names
             .iter()
             .map(|name| {
-                let known = listed.iter().find(|known| known.test == *name);
+                let known = listed.iter().find(|known| known.is_of(name));
                 (name.clone(), known.cloned())
             })
             .collect();
@@ -350,6 +350,7 @@ mod tests {
     fn only_what_is_listed_may_pass_the_second_time() {
         let known = Unsteady {
             test: "c".to_owned(),
+            place: unsteady::Place::Machines,
             reason: "a timer".to_owned(),
             since: "2026-11-24".to_owned(),
         };

@@ -8,7 +8,7 @@ use std::{
 use super::{
     changed::Choice,
     report::Outcome,
-    unsteady::{self, Unsteady},
+    unsteady::{self, Place, Unsteady},
 };
 use crate::{
     at_once,
@@ -68,7 +68,7 @@ pub fn privileged(choice: &Choice, object: Option<&Path>) -> Outcome {
         Ok(prepared) => prepared,
         Err(error) => return Outcome::of_check(Err(error)),
     };
-    twice(choice.tests(), |tests| {
+    twice(Place::Here, choice.tests(), |tests| {
         let mut run = Run::default();
         let mut is_whole = true;
         for program in &programs {
@@ -112,7 +112,7 @@ pub fn machine(kernel: &str, machines: &Result<Machines>) -> Outcome {
         Ok(machines) => machines,
         Err(error) => return Outcome::of_check(Err(Error::told(error.to_string()))),
     };
-    twice(vm::part(kernel), |tests| {
+    twice(Place::Machines, vm::part(kernel), |tests| {
         let report = machines.run(kernel, &tests, VM_LIMIT)?;
         let complains = report.complains();
         let mut log = report.log;
@@ -143,8 +143,8 @@ impl Default for Run {
 }
 
 /// Runs tests; if few fail, those once more by themselves, to tell what is unsteady from what is broken.
-fn twice(all: Tests, run: impl FnMut(Tests) -> Result<Run>) -> Outcome {
-    match unsteady::list() {
+fn twice(place: Place, all: Tests, run: impl FnMut(Tests) -> Result<Run>) -> Outcome {
+    match unsteady::list(place) {
         Ok(listed) => twice_with(all, &listed, run),
         Err(error) => Outcome::of_check(Err(error)),
     }
