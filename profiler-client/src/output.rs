@@ -336,6 +336,9 @@ mod tests {
 
     use super::*;
 
+    /// A user without rights, by Debian's numbering.
+    const NOBODY: u32 = 65_534;
+
     #[test]
     fn a_file_is_there_in_full_or_as_it_was() {
         let directory = tempfile::tempdir().unwrap();
@@ -371,7 +374,6 @@ mod tests {
 
     #[test]
     fn a_link_that_somebody_planted_where_all_may_write_is_not_followed() {
-        const NOBODY: u32 = 65_534;
         if !rustix::process::geteuid().is_root() {
             return skipped("needs root");
         }
@@ -401,7 +403,6 @@ mod tests {
 
     #[test]
     fn a_file_that_somebody_planted_where_all_may_write_is_not_written_to() {
-        const NOBODY: u32 = 65_534;
         if !rustix::process::geteuid().is_root() {
             return skipped("needs root");
         }
@@ -419,7 +420,6 @@ mod tests {
 
     #[test]
     fn a_file_keeps_its_mode_and_its_owner() {
-        const NOBODY: u32 = 65_534;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a");
         fs::write(&path, "").unwrap();

@@ -46,16 +46,8 @@ pub fn read(command: &mut Command) -> Result<String> {
 /// Runs a program that tells of its progress on our standard error, and returns its standard output.
 pub fn read_in_sight(command: &mut Command) -> Result<String> {
     echo(command);
-    let Output { status, stdout, .. } = command
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|source| start_error(command, source))?;
-    if status.success() {
-        Ok(String::from_utf8_lossy(&stdout).into_owned())
-    } else {
-        Err(exit_error(command, status, ""))
-    }
+    let (text, outcome) = gather(command);
+    outcome.map(|()| text)
 }
 
 /// Runs a program silently and returns what it wrote to its standard output, with the outcome, as [`tee`] does.

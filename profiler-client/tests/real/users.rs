@@ -47,8 +47,24 @@ fn as_nobody(program: &Path, socket: &Path, arguments: &[&str]) -> Ended {
     run(command)
 }
 
-/// A target of nobody's that does nothing.
+/// A target of nobody's.
 struct OfNobody(Child);
+
+impl OfNobody {
+    /// Starts it, and lets it begin.
+    fn start(open: &Open) -> Self {
+        let child = Command::new(open.copy(&fixture::directory().join("slowpath")))
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut own = Self(child);
+        ready(&mut own.0);
+        own
+    }
+}
 
 impl Drop for OfNobody {
     fn drop(&mut self) {
@@ -115,15 +131,7 @@ fn with_capabilities_of_its_own_the_program_does_not_believe_its_environment() {
     let open = Open::new();
     let profiler = open.copy(&program("profiler"));
     give_capabilities(&profiler);
-    let own = Command::new(open.copy(&fixture::directory().join("slowpath")))
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut own = OfNobody(own);
-    ready(&mut own.0);
+    let own = OfNobody::start(&open);
     let pid = own.0.id().to_string();
     let nowhere = Path::new("/nonexistent/profilerd.sock");
     let arguments = ["latency", "-p", &pid, "f", "--json", "--duration", "0.5"];
@@ -162,15 +170,7 @@ fn through_a_daemon_of_root_everybody_has_their_own() {
     daemon.profiler(&["session", "end", "web"]).status(0);
 
     // What is nobody's own, they may look at.
-    let own = Command::new(open.copy(&fixture::directory().join("slowpath")))
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut own = OfNobody(own);
-    ready(&mut own.0);
+    let own = OfNobody::start(&open);
     let pid = own.0.id().to_string();
     let listed = nobody(&["ps", "--json"]).status(0).objects();
     assert!(listed.iter().all(|process| process["uid"] == NOBODY));
