@@ -305,7 +305,12 @@ fn other_tools_at_the_same_places_see_what_they_would() {
     saw_all(counted[0], made["lseek"]);
     saw_all(counted[1], made["renamed"]);
     let picture = service.last_latency(&calls);
-    assert_eq!(ended(function(&picture, "syscall:lseek")), made["lseek"]);
+    // What the kernel does not show where an emulated machine stops a thread amid a program.
+    let missed = picture.lost.get("syscall_missed").copied().unwrap_or(0);
+    assert!(missed == 0 || small_scale());
+    let seen = ended(function(&picture, "syscall:lseek"));
+    let range = made["lseek"].saturating_sub(missed)..=made["lseek"];
+    assert!(range.contains(&seen), "{seen} of {}, {missed} missed", made["lseek"]);
     saw_all(renamed.end(&service).0.len() as u64, made["renamed"]);
     assert_eq!(target.finish().status, Some(0));
 }
