@@ -310,7 +310,11 @@ fn other_tools_at_the_same_places_see_what_they_would() {
     assert!(missed == 0 || small_scale());
     let seen = ended(function(&picture, "syscall:lseek"));
     let range = made["lseek"].saturating_sub(missed)..=made["lseek"];
-    assert!(range.contains(&seen), "{seen} of {}, {missed} missed", made["lseek"]);
+    assert!(
+        range.contains(&seen),
+        "{seen} of {}, {missed} missed",
+        made["lseek"]
+    );
     saw_all(renamed.end(&service).0.len() as u64, made["renamed"]);
     assert_eq!(target.finish().status, Some(0));
 }
