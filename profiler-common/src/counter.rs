@@ -45,6 +45,8 @@ pub enum Counter {
     AllocationMissed = 18,
     /// The same, because stacks took too much of the thread already.
     AllocationSkipped = 19,
+    /// Times that a program was at a thread of a process that is not, or not yet again, admitted.
+    AdmissionRefused = 20,
 }
 
 /// Entries of the counter array: the counters, rounded up to a power of two so that an index can be masked.

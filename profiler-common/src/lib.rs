@@ -4,6 +4,7 @@
 //! definition, because the two sides are built by different compilers.
 #![no_std]
 
+pub mod admission;
 pub mod allocation;
 pub mod condition;
 pub mod counter;

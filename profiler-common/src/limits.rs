@@ -39,6 +39,9 @@ pub const MAX_OPEN_CALLS: u32 = 32_768;
 /// `syscall_limit`.
 pub const MAX_CALL_COUNTS: u32 = 16_384;
 
+/// Processes that may be looked at at once.
+pub const MAX_ADMISSIONS: u32 = 16_384;
+
 /// Pieces of memory whose allocation is known at once, of all processes. Those beyond are counted as `allocation_limit`.
 pub const MAX_ALLOCATIONS: u32 = 131_072;
 

@@ -81,9 +81,39 @@ pub struct Settings {
     pub inode_file_system_offset: u32,
     /// Offset of `s_magic` in `super_block`: what kind of file system it is.
     pub file_system_magic_offset: u32,
+    /// Offset of `group_leader` in `task_struct`: a process's first thread.
+    pub leader_offset: u32,
+    /// Offset of `start_boottime` in `task_struct`: when a thread began.
+    pub start_offset: u32,
+    /// Offset of `self_exec_id` in `task_struct`: how often it has exec'd.
+    pub execs_offset: u32,
+    /// Offset of `real_cred` in `task_struct`: whose a thread is to others, and in which namespace. What the kernel puts in its place for a while is in `cred`.
+    pub credentials_offset: u32,
+    /// Offset of `uid` in `cred`.
+    pub user_offset: u32,
+    /// Offset of `euid` in `cred`.
+    pub effective_user_offset: u32,
+    /// Offset of `suid` in `cred`.
+    pub saved_user_offset: u32,
+    /// Offset of `gid` in `cred`.
+    pub group_offset: u32,
+    /// Offset of `egid` in `cred`.
+    pub effective_group_offset: u32,
+    /// Offset of `sgid` in `cred`.
+    pub saved_group_offset: u32,
+    /// Offset of `cap_permitted` in `cred`: capabilities.
+    pub permitted_offset: u32,
+    /// Offset of `user_ns` in `cred`.
+    pub user_namespace_offset: u32,
+    /// Offset of `owner` in `user_namespace`.
+    pub namespace_owner_offset: u32,
+    /// Offset of `level` in `user_namespace`: 0 of the initial one.
+    pub namespace_level_offset: u32,
+    /// Offset of `flags` in `mm_struct`: whether others may read the memory.
+    pub memory_flags_offset: u32,
 }
 
-assert_layout!(Settings, size 144,
+assert_layout!(Settings, size 204,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
     xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
@@ -92,7 +122,11 @@ assert_layout!(Settings, size 144,
     bio_sector_offset at 88, bio_device_offset at 92, device_number_offset at 96,
     bio_next_offset at 100, request_bio_offset at 104, waits_offset at 108, preemptions_offset at 112,
     rethooks_offset at 116, area_file_offset at 120, area_userfaultfd_offset at 124, file_inode_offset at 128,
-    inode_mode_offset at 132, inode_file_system_offset at 136, file_system_magic_offset at 140);
+    inode_mode_offset at 132, inode_file_system_offset at 136, file_system_magic_offset at 140,
+    leader_offset at 144, start_offset at 148, execs_offset at 152, credentials_offset at 156,
+    user_offset at 160, effective_user_offset at 164, saved_user_offset at 168, group_offset at 172,
+    effective_group_offset at 176, saved_group_offset at 180, permitted_offset at 184, user_namespace_offset at 188,
+    namespace_owner_offset at 192, namespace_level_offset at 196, memory_flags_offset at 200);
 
 /// Where the kernel keeps what it is at on each CPU; 0 where that is not known.
 #[repr(C)]

@@ -138,6 +138,7 @@ impl Bench {
             }
         }
         let start = Instant::now();
+        self.engine.admit_any(&[pid])?;
         self.ours = Some(self.engine.attach(pid, file, &specs)?);
         Ok(attached(specs.len(), start))
     }

@@ -28,7 +28,7 @@ use profiler_daemon::{
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-const CALLER: Caller = Caller { uid: 0 };
+const CALLER: Caller = Caller { uid: 0, gid: 0 };
 const REDRAWN_NS: u64 = 100_000_000;
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

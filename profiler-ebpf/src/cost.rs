@@ -12,6 +12,7 @@ use profiler_common::{
 };
 
 use crate::{
+    admission,
     maps::{self, OPEN_BREAKS},
     off_cpu,
     sample::{self, About},
@@ -156,7 +157,11 @@ fn read(address: u64) -> u64 {
 /// The current thread begins a system call: where that moves the end of its heap, this is remembered as it is now.
 #[inline(never)]
 pub fn enter(number: u64) -> u32 {
-    if number == BRK && off_cpu::may_be_target(task::process()) && !task::is_in_compat_call() {
+    if number == BRK
+        && off_cpu::may_be_target(task::process())
+        && !task::is_in_compat_call()
+        && admission::is_admitted()
+    {
         // SAFETY: the offsets are this kernel's, from its BTF; the helpers check the addresses.
         let end = unsafe {
             let memory = bpf_get_current_task() + u64::from(maps::mm_offset());
@@ -176,7 +181,7 @@ pub fn enter(number: u64) -> u32 {
 /// The current thread is about to return from a system call. `registers` is its `struct pt_regs`.
 #[inline(never)]
 pub fn exit(ctx: *mut c_void, registers: u64, result: u64) -> u32 {
-    if !off_cpu::may_be_target(task::process()) || result >= ERRORS {
+    if !off_cpu::may_be_target(task::process()) || result >= ERRORS || !admission::is_admitted() {
         return 0;
     }
     let read = |offset: u64| read(registers + offset);

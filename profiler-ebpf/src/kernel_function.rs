@@ -50,7 +50,7 @@ pub fn is_entered(ctx: *mut c_void) -> bool {
 /// A function is entered. Whether a span was opened.
 #[inline(always)]
 pub fn enter(ctx: *mut c_void, cookie: Cookie) -> bool {
-    let Some((probe, slot)) = place::slots(cookie) else {
+    let Some((probe, slot)) = place::admitted_slots(cookie) else {
         return false;
     };
     let registers = Registers::new(ctx);
@@ -67,7 +67,7 @@ pub fn enter(ctx: *mut c_void, cookie: Cookie) -> bool {
 /// A function is entered that is only counted.
 #[inline(always)]
 pub fn count(cookie: Cookie) {
-    if let Some((probe, _)) = place::slots(cookie)
+    if let Some((probe, _)) = place::admitted_slots(cookie)
         && !is_in_interrupt()
     {
         // SAFETY: a live map value.
@@ -138,7 +138,7 @@ pub fn exit_any(ctx: *mut c_void, cookie: Cookie) {
 /// is too low, below what they have put there themselves.
 #[inline(always)]
 fn exit(ctx: *mut c_void, cookie: Cookie, is_the_one: impl Fn(bool) -> bool) {
-    if place::slots(cookie).is_none() {
+    if place::admitted_slots(cookie).is_none() {
         return;
     }
     let returned = Registers::new(ctx).stack_pointer();

@@ -20,15 +20,19 @@
 //! | `kernel_entry`, `kernel_return` | the same, by perf events | opens a span; ends it |
 //! | `off_cpu_switch`, `off_cpu_wake` | the scheduler's BTF tracepoints | keeps intervals off the CPU |
 //! | `off_cpu_waiting` | the iterator over all threads | takes the stacks of those that are off the CPU |
+//! | `admission_look` | the same | tells what processes are that are to be looked at |
 //! | `syscall_enter`, `syscall_exit` | the kernel's BTF tracepoints of system calls | counts them |
 //! | `thread_exit`, `thread_exec` | scheduler tracepoints | abandons what is still open |
 //!
 //! The `_step` variants also do the probed instruction themselves, which needs a kernel that lets a
 //! uprobe program write its registers; they are loaded only there.
+//!
+//! Each asks [`admission`] before it reads anything of a process.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
 
+mod admission;
 mod allocation;
 mod allowance;
 mod atomic;
@@ -75,6 +79,9 @@ use crate::registers::Registers;
 /// A function is entered.
 #[uprobe]
 pub fn span_entry(ctx: ProbeContext) -> u32 {
+    if !admission::is_admitted() {
+        return 0;
+    }
     let registers = Registers::new(ctx.as_ptr());
     span::enter(
         task::cookie(ctx.as_ptr()),
@@ -89,11 +96,13 @@ pub fn span_entry(ctx: ProbeContext) -> u32 {
 pub fn span_entry_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
-    span::enter(
-        cookie,
-        step::stack_pointer_at_site(registers, cookie),
-        step::address_of_site(registers, cookie),
-    );
+    if admission::is_admitted() {
+        span::enter(
+            cookie,
+            step::stack_pointer_at_site(registers, cookie),
+            step::address_of_site(registers, cookie),
+        );
+    }
     step::run(registers, cookie);
     0
 }
@@ -101,20 +110,27 @@ pub fn span_entry_step(ctx: ProbeContext) -> u32 {
 /// A function is entered, or a call is made, at which values are looked at.
 #[uprobe]
 pub fn span_entry_look(ctx: ProbeContext) -> u32 {
-    hit::enter::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    if admission::is_admitted() {
+        hit::enter::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    }
     0
 }
 
 /// As [`span_entry_look`], waiting for pages that are not in memory.
 #[uprobe(sleepable)]
 pub fn span_entry_look_paging(ctx: ProbeContext) -> u32 {
-    hit::enter::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    if admission::is_admitted() {
+        hit::enter::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    }
     0
 }
 
 /// A function returned through the kernel's return probe.
 #[uretprobe]
 pub fn span_return(ctx: RetProbeContext) -> u32 {
+    if !admission::is_admitted() {
+        return 0;
+    }
     let registers = Registers::new(ctx.as_ptr());
     // The return address has been popped: at entry the stack pointer was one word lower.
     span::exit(
@@ -131,7 +147,10 @@ pub fn span_return(ctx: RetProbeContext) -> u32 {
 pub fn span_ret(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
-    if step::takes_branch(registers, cookie) && step::leaves_function(registers, cookie) {
+    if step::takes_branch(registers, cookie)
+        && step::leaves_function(registers, cookie)
+        && admission::is_admitted()
+    {
         span::exit(
             ctx.as_ptr(),
             cookie,
@@ -147,7 +166,7 @@ pub fn span_ret(ctx: ProbeContext) -> u32 {
 pub fn span_ret_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
-    if step::leaves_function(registers, cookie) {
+    if step::leaves_function(registers, cookie) && admission::is_admitted() {
         span::exit(
             ctx.as_ptr(),
             cookie,
@@ -162,14 +181,18 @@ pub fn span_ret_step(ctx: ProbeContext) -> u32 {
 /// A line is reached.
 #[uprobe]
 pub fn hit(ctx: ProbeContext) -> u32 {
-    hit::take::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    if admission::is_admitted() {
+        hit::take::<false>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    }
     0
 }
 
 /// As `hit`, waiting for pages that are not in memory.
 #[uprobe(sleepable)]
 pub fn hit_paging(ctx: ProbeContext) -> u32 {
-    hit::take::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    if admission::is_admitted() {
+        hit::take::<true>(ctx.as_ptr(), task::cookie(ctx.as_ptr()));
+    }
     0
 }
 
@@ -177,7 +200,9 @@ pub fn hit_paging(ctx: ProbeContext) -> u32 {
 #[uprobe(sleepable)]
 pub fn hit_step(ctx: ProbeContext) -> u32 {
     let cookie = task::cookie(ctx.as_ptr());
-    hit::take::<true>(ctx.as_ptr(), cookie);
+    if admission::is_admitted() {
+        hit::take::<true>(ctx.as_ptr(), cookie);
+    }
     step::run(Registers::new(ctx.as_ptr()), cookie);
     0
 }
@@ -185,14 +210,18 @@ pub fn hit_step(ctx: ProbeContext) -> u32 {
 /// A function of an allocator is called.
 #[uprobe]
 pub fn allocation_entry(ctx: ProbeContext) -> u32 {
-    allocation::enter(ctx.as_ptr(), AllocationSite(task::cookie(ctx.as_ptr()).0));
+    if admission::is_admitted() {
+        allocation::enter(ctx.as_ptr(), AllocationSite(task::cookie(ctx.as_ptr()).0));
+    }
     0
 }
 
 /// It returned, by the kernel's return probe.
 #[uretprobe]
 pub fn allocation_return(ctx: RetProbeContext) -> u32 {
-    allocation::exit(ctx.as_ptr(), AllocationSite(task::cookie(ctx.as_ptr()).0));
+    if admission::is_admitted() {
+        allocation::exit(ctx.as_ptr(), AllocationSite(task::cookie(ctx.as_ptr()).0));
+    }
     0
 }
 
@@ -296,7 +325,7 @@ pub fn off_cpu_switch(ctx: BtfTracePointContext) -> i32 {
         off_cpu::leave(ctx.as_ptr(), state);
     }
     if off_cpu::may_be_target(next_process) {
-        off_cpu::come(next, task::id_of(next));
+        off_cpu::come(next, next_process, task::id_of(next));
     }
     0
 }
@@ -320,6 +349,18 @@ pub fn off_cpu_waiting(ctx: *mut off_cpu::TaskIteration) -> i32 {
     if !task.is_null() {
         // SAFETY: as above.
         off_cpu::look(unsafe { (*meta).output }, task);
+    }
+    0
+}
+
+/// One of the threads there are, as above.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "iter/task")]
+pub fn admission_look(ctx: *mut off_cpu::TaskIteration) -> i32 {
+    // SAFETY: the context of such a program; the verifier checks the pointers in it.
+    let (meta, task) = unsafe { ((*ctx).meta, (*ctx).task) };
+    if !task.is_null() {
+        admission::look(meta, task);
     }
     0
 }
@@ -403,6 +444,9 @@ pub fn thread_exec(ctx: RawTracePointContext) -> i32 {
         debug!(&ctx, "exec with {} spans open", open);
     }
     task::forget(thread);
+    if thread != task::id() {
+        admission::note_taken_over();
+    }
     0
 }
 

@@ -9,6 +9,7 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use profiler_common::{
+    admission::Admission,
     allocation::{Allocation, AllocationKey},
     counter::COUNTERS as COUNTER_COUNT,
     event::{EVENT_SLOTS, EventSlot, MAX_OPEN_BREAKS, MAX_OPEN_REQUESTS, OpenRequest},
@@ -16,7 +17,7 @@ use profiler_common::{
     instruction::Action,
     layout::PAGE_BUCKETS,
     limits::{
-        MAX_ALLOCATIONS, MAX_CALL_COUNTS, MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_OFF_CPU,
+        MAX_ADMISSIONS, MAX_ALLOCATIONS, MAX_CALL_COUNTS, MAX_HASHED_THREADS, MAX_HISTOGRAM_PAGES, MAX_OFF_CPU,
         MAX_OPEN_CALLS, MAX_PROBES, MAX_SHARED_STACKS, MAX_SITES, MAX_UNWIND_CHUNKS, MAX_UNWIND_MAPPINGS,
         MAX_UNWIND_MODULES, MAX_UNWIND_PAGES, RING_BYTES, TARGET_WORDS,
     },
@@ -104,6 +105,10 @@ pub static ALLOCATING: TaskStorage<Allocating> = TaskStorage::new();
 #[btf_map]
 pub static ALLOCATIONS: HashMap<AllocationKey, Allocation, { MAX_ALLOCATIONS as usize }, NO_PREALLOC> =
     HashMap::new();
+
+/// Processes that may be looked at, and as what.
+#[btf_map]
+pub static ADMISSIONS: HashMap<u32, Admission, { MAX_ADMISSIONS as usize }> = HashMap::new();
 
 /// Processes to sample, and how.
 #[btf_map]
@@ -245,6 +250,21 @@ pub static SETTINGS: Settings = Settings {
     inode_mode_offset: 0,
     inode_file_system_offset: 0,
     file_system_magic_offset: 0,
+    leader_offset: 0,
+    start_offset: 0,
+    execs_offset: 0,
+    credentials_offset: 0,
+    user_offset: 0,
+    effective_user_offset: 0,
+    saved_user_offset: 0,
+    group_offset: 0,
+    effective_group_offset: 0,
+    saved_group_offset: 0,
+    permitted_offset: 0,
+    user_namespace_offset: 0,
+    namespace_owner_offset: 0,
+    namespace_level_offset: 0,
+    memory_flags_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -296,6 +316,21 @@ setting!(file_inode_offset);
 setting!(inode_mode_offset);
 setting!(inode_file_system_offset);
 setting!(file_system_magic_offset);
+setting!(leader_offset);
+setting!(start_offset);
+setting!(execs_offset);
+setting!(credentials_offset);
+setting!(user_offset);
+setting!(effective_user_offset);
+setting!(saved_user_offset);
+setting!(group_offset);
+setting!(effective_group_offset);
+setting!(saved_group_offset);
+setting!(permitted_offset);
+setting!(user_namespace_offset);
+setting!(namespace_owner_offset);
+setting!(namespace_level_offset);
+setting!(memory_flags_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

@@ -22,6 +22,7 @@ use profiler_common::{
 };
 
 use crate::{
+    admission,
     emit::{self, BPF_RB_NO_WAKEUP, Fill},
     futex,
     maps::{self, HASHED_THREADS, OFF_CPU, OFF_CPU_SCRATCH, RING, TARGET_BITS, TARGETS, THREADS},
@@ -75,7 +76,7 @@ pub fn leave(ctx: *mut c_void, state: u32) -> u32 {
         return 0;
     };
     let thread = ids as u32;
-    if sampling.flags & (Sampling::OFF_CPU | Sampling::OFF_CPU_IN_SPANS) == 0 {
+    if sampling.flags & (Sampling::OFF_CPU | Sampling::OFF_CPU_IN_SPANS) == 0 || !admission::is_admitted() {
         forget_departure(thread);
         return 0;
     }
@@ -173,6 +174,7 @@ pub fn wake(ctx: *mut c_void, thread: u32) -> u32 {
         }
         let (ids, now_ns) = (bpf_get_current_pid_tgid(), bpf_ktime_get_ns());
         if (*off).asks_waker != 0
+            && (admission::is_of_anybody((*off).tgid) || admission::is_admitted())
             && let Some(scratch) = OFF_CPU_SCRATCH.get_ptr_mut(0)
         {
             // Interrupts are off, and a thread that is off the CPU is not the current one: the scratch is free.
@@ -186,9 +188,9 @@ pub fn wake(ctx: *mut c_void, thread: u32) -> u32 {
     0
 }
 
-/// A thread is given a CPU. `task` is its `task_struct`.
+/// A thread of a process is given a CPU. `task` is its `task_struct`.
 #[inline(never)]
-pub fn come(task: *mut c_void, thread: u32) -> u32 {
+pub fn come(task: *mut c_void, tgid: u32, thread: u32) -> u32 {
     // SAFETY: the value is copied at once; nobody else changes it once the thread is about to run.
     let Some(off) = (unsafe { OFF_CPU.get(&thread).copied() }) else {
         return 0;
@@ -199,6 +201,9 @@ pub fn come(task: *mut c_void, thread: u32) -> u32 {
     let _ = OFF_CPU.remove(thread);
     if task::departures_of(task) != off.departures {
         count_unseen();
+        return 0;
+    }
+    if admission::admits(task, tgid) == 0 {
         return 0;
     }
     // One that goes on is not attempted yet.
@@ -309,8 +314,8 @@ pub fn look(output: *mut c_void, task: *mut c_void) {
     let Some(off) = (unsafe { OFF_CPU.get(&thread).copied() }) else {
         return;
     };
-    if task::departures_of(task) != off.departures {
-        // It runs, or has run: what it waited in is over.
+    if task::departures_of(task) != off.departures || admission::admits(task, off.tgid) == 0 {
+        // It may not be looked at. Or it runs, or has run: what it waited in is over.
         return;
     }
     let Some(scratch) = OFF_CPU_SCRATCH.get_ptr_mut(1) else {

@@ -25,7 +25,7 @@ use profiler_common::{
 };
 
 use crate::{
-    atomic, gate,
+    admission, atomic, gate,
     hit::{self, Reading},
     maps::{HITS, PLACE_READING, WATCHED_CALLS},
     plain::set,
@@ -50,7 +50,7 @@ const _: () = assert!(Watched::MAX == 7);
 /// A tracepoint is passed, whose record is the context.
 #[inline(always)]
 pub fn take(ctx: *mut c_void, cookie: Cookie) {
-    let Some((probe, slot)) = slots(cookie) else {
+    let Some((probe, slot)) = admitted_slots(cookie) else {
         return;
     };
     let mut parent = ptr::null_mut();
@@ -111,7 +111,7 @@ fn each_probe(registers: u64, number: u32, each: unsafe extern "C" fn(u32, *mut 
     let Some(watched) = WATCHED_CALLS.get_ptr_mut(Watched::key(task::process(), number)) else {
         return;
     };
-    if task::is_in_compat_call() {
+    if task::is_in_compat_call() || !admission::is_admitted() {
         return;
     }
     let mut call = Call {
@@ -226,6 +226,12 @@ pub fn slots(cookie: Cookie) -> Option<(*mut ProbeSlot, *mut HitSlot)> {
     // SAFETY: a live map value.
     let is_its = unsafe { (*slot).id == cookie.probe() && (*slot).tgid == task::process() };
     is_its.then_some((probe, slot))
+}
+
+/// The same, if the process may be looked at.
+#[inline(always)]
+pub fn admitted_slots(cookie: Cookie) -> Option<(*mut ProbeSlot, *mut HitSlot)> {
+    slots(cookie).filter(|_| admission::is_admitted())
 }
 
 /// Finds the span that a hit is inside of.

@@ -16,7 +16,7 @@ use profiler_common::{
 };
 
 use crate::{
-    atomic,
+    admission, atomic,
     emit::{self, Fill},
     limit,
     maps::{self, EVENTS, OPEN_REQUESTS, RING, SCRATCH, TARGETS, UNWIND_RECENT},
@@ -56,7 +56,7 @@ pub fn take(ctx: *mut c_void) {
     let Some(sampling) = (unsafe { TARGETS.get(&tgid).copied() }) else {
         return;
     };
-    if sampling.flags & Sampling::TICKS == 0 {
+    if sampling.flags & Sampling::TICKS == 0 || !admission::is_admitted() {
         return;
     }
     emit::count(Counter::SampleAttempted);
@@ -80,6 +80,9 @@ pub fn take(ctx: *mut c_void) {
 /// Takes a sample of the current thread at the event of this number, which is of targets' threads alone.
 #[inline(never)]
 pub fn take_at_event(ctx: *mut c_void, number: u32) -> u32 {
+    if !admission::is_admitted() {
+        return 0;
+    }
     let registers = Registers::new(ctx);
     let about = About {
         key: registers.sample_address(),
@@ -97,7 +100,7 @@ pub fn is_asked_for(flag: u64) -> bool {
     let tgid = task::process();
     // SAFETY: the value is copied at once.
     let flags = unsafe { TARGETS.get(&tgid).map(|sampling| sampling.flags) };
-    flags.unwrap_or(0) & flag != 0
+    flags.unwrap_or(0) & flag != 0 && admission::is_admitted()
 }
 
 /// Takes a sample of the current thread at a tracepoint that costs are told by.

@@ -19,7 +19,7 @@ use profiler_common::{
 };
 
 use crate::{
-    atomic, emit,
+    admission, atomic, emit,
     maps::{CALL_COUNTS, CALL_SCRATCH, CALL_WATCH, OPEN_CALLS, TARGETS},
     off_cpu,
     open_spans::{self, Mode},
@@ -161,7 +161,7 @@ fn watched(tgid: u32) -> Option<u64> {
     }
     // SAFETY: the value is read at once.
     let flags = unsafe { TARGETS.get(tgid)?.flags };
-    if flags & Sampling::SYSCALLS == 0 {
+    if flags & Sampling::SYSCALLS == 0 || !admission::is_admitted() {
         None
     } else {
         Some(flags)

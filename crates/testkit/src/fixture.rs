@@ -135,13 +135,16 @@ pub struct Ended {
 impl Fixture {
     /// Starts it and waits until it is ready.
     pub fn start(name: &str, args: &[String]) -> Self {
-        let path = directory().join(name);
-        let mut child = Command::new(&path)
-            .args(args)
+        Self::start_by(Command::new(directory().join(name)).args(args))
+    }
+
+    /// The same of a copy of one, or of one with other rights.
+    pub fn start_by(command: &mut Command) -> Self {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let mut fixture = Self {

@@ -132,6 +132,12 @@ impl Attachment {
         &self.probes
     }
 
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.at.0
+    }
+
     /// Whether a span begins at an offset of a process's file.
     #[must_use]
     pub fn begins_at(&self, pid: u32, file: &Path, offset: u64) -> bool {

@@ -18,7 +18,7 @@ use profiler_common::{
 };
 
 use super::{
-    KernelError, ProbeCounts, Record,
+    KernelError, ProbeCounts, Record, admission,
     allocations::{Allocations, WatchedAllocator},
     attach,
     counts::Counts,
@@ -254,8 +254,9 @@ impl Engine {
         let unwind = UnwindMaps::take(&mut ebpf)?;
         let call_views = CallViews::new(&ebpf)?;
         let allocations = Allocations::new(&ebpf)?;
+        Watch::load(&mut ebpf, &[admission::ITERATOR])?;
         let ring = RingBuf::try_from(ebpf.take_map("RING").ok_or(KernelError::Missing("RING"))?)?;
-        Ok(Self {
+        let mut engine = Self {
             ebpf,
             multi,
             event_programs: EventPrograms::default(),
@@ -288,7 +289,10 @@ impl Engine {
             free_sites: (0..MAX_SITES).rev().collect(),
             unwind: Some(unwind),
             logger,
-        })
+        };
+        // What programs cost is measured at this process's own functions.
+        engine.admit_any(&[std::process::id()])?;
+        Ok(engine)
     }
 
     /// The tables that stacks are walked by, to be filled by whoever asks first.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `engine` | the loaded object and what can be done with it |
 //! | `attach` | probes on functions |
+//! | `admission` | which processes may be looked at |
 //! | `object` | the compiled object, and its settings on this kernel |
 //! | `btf` | offsets of kernel structures |
 //! | `events` | programs on the kernel's own tracepoints |
@@ -30,6 +31,7 @@
 //! | `ring` | records, parsed once |
 //! | `capability` | what the process is allowed to do |
 
+mod admission;
 mod allocations;
 mod attach;
 mod btf;

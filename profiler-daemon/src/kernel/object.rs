@@ -130,6 +130,21 @@ fn settings(config: &Config) -> Result<Settings, KernelError> {
         inode_mode_offset: btf.offset("inode", "i_mode")?,
         inode_file_system_offset: btf.offset("inode", "i_sb")?,
         file_system_magic_offset: btf.offset("super_block", "s_magic")?,
+        leader_offset: btf.offset("task_struct", "group_leader")?,
+        start_offset: btf.offset("task_struct", "start_boottime")?,
+        execs_offset: btf.offset("task_struct", "self_exec_id")?,
+        credentials_offset: btf.offset("task_struct", "real_cred")?,
+        user_offset: btf.offset("cred", "uid")?,
+        effective_user_offset: btf.offset("cred", "euid")?,
+        saved_user_offset: btf.offset("cred", "suid")?,
+        group_offset: btf.offset("cred", "gid")?,
+        effective_group_offset: btf.offset("cred", "egid")?,
+        saved_group_offset: btf.offset("cred", "sgid")?,
+        permitted_offset: btf.offset("cred", "cap_permitted")?,
+        user_namespace_offset: btf.offset("cred", "user_ns")?,
+        namespace_owner_offset: btf.offset("user_namespace", "owner")?,
+        namespace_level_offset: btf.offset("user_namespace", "level")?,
+        memory_flags_offset: btf.offset("mm_struct", "flags")?,
     })
 }
 
@@ -179,6 +194,21 @@ fn words(settings: Settings) -> [u32; SETTINGS] {
         inode_mode_offset
         inode_file_system_offset
         file_system_magic_offset
+        leader_offset
+        start_offset
+        execs_offset
+        credentials_offset
+        user_offset
+        effective_user_offset
+        saved_user_offset
+        group_offset
+        effective_group_offset
+        saved_group_offset
+        permitted_offset
+        user_namespace_offset
+        namespace_owner_offset
+        namespace_level_offset
+        memory_flags_offset
     )
 }
 

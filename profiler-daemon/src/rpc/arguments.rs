@@ -31,6 +31,7 @@ pub fn caller<T>(request: &Request<T>) -> Result<Caller, SessionError> {
         .and_then(|info| info.peer_cred)
         .map(|credentials| Caller {
             uid: credentials.uid(),
+            gid: credentials.gid(),
         })
         .ok_or_else(|| {
             SessionError::new(

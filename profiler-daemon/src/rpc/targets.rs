@@ -97,7 +97,7 @@ fn processes(caller: Caller, pattern: &str) -> Result<Vec<v1::Process>, SessionE
         .map_err(|error| SessionError::new(Reason::Kernel, format!("reading /proc: {error}")))?;
     Ok(listed
         .into_iter()
-        .filter(|process| caller.uid == 0 || process.uid == caller.uid)
+        .filter(|process| session::may_look(caller, process.pid))
         .map(|process| v1::Process {
             pid: process.pid,
             uid: process.uid,

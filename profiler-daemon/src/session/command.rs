@@ -47,6 +47,16 @@ pub const MAX_QUEUED: usize = 256;
 pub struct Caller {
     /// Effective user id, from the socket.
     pub uid: u32,
+    /// Effective group id, from the socket.
+    pub gid: u32,
+}
+
+impl Caller {
+    /// Whether it may look at every process.
+    #[must_use]
+    pub fn is_root(self) -> bool {
+        self.uid == 0
+    }
 }
 
 /// What to look at.

@@ -82,6 +82,11 @@ pub fn attach(engine: &mut Engine, files: &[MeasuredFile]) -> Result<Vec<Attachm
 }
 
 impl Measuring {
+    /// Processes at whose places is counted.
+    pub fn pids(&self) -> impl Iterator<Item = u32> + '_ {
+        self.attachments.iter().map(Attachment::pid)
+    }
+
     /// Counts from now on.
     pub fn new(engine: &Engine, attachments: Vec<Attachment>, reply: Reply<Measured>, now_ns: u64) -> Self {
         let probes: Vec<ProbeId> = attachments

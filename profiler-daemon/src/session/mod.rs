@@ -30,6 +30,8 @@
 //! | `explain` | what slow calls do that others do not |
 //! | `by_value` | calls by the value of an expression where they begin |
 //! | `trace` | hits and ended calls on their way to those who watch them |
+//! | `authorize` | who may look at a process |
+//! | `admissions` | which processes the programs may look at, for whom |
 //! | `span_losses` | what became of spans and hits on their way |
 //! | `spans` | the slowest calls of the window |
 //! | `waits` | who threads wait for |
@@ -44,6 +46,8 @@
 //! | `picture` | what a view shows |
 //! | `cost` | what the daemon costs |
 
+mod admissions;
+mod authorize;
 mod by_value;
 mod calibrate;
 mod chains;
@@ -97,6 +101,7 @@ use std::{
 
 use crate::cache::Folder;
 
+pub use authorize::may_look;
 pub use by_value::{CallsByValue, ValueCalls};
 pub use command::{
     Caller, Capture, Estimated, Handle, MAX_QUEUED, NewSession, Purpose, ScopeEdit, TargetSpec,

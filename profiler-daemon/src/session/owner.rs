@@ -1,7 +1,7 @@
 //! The session task: the one owner of the engine and of every session.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc,
         mpsc::{Receiver, RecvTimeoutError},
@@ -11,12 +11,14 @@ use std::{
 
 use super::{
     Config,
+    admissions::{Admissions, Changed},
+    authorize::authorize,
     calibrate::HitCosts,
     command::{Caller, Command, Reply},
     cost::monotonic_ns,
     counted::Counted,
     error::{Reason, SessionError},
-    measure::{Measured, MeasuredFile},
+    measure::{Measured, MeasuredFile, Measuring},
     pace::{Pace, TICK_NS},
     picture::{ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
     prepare::Prepared,
@@ -39,6 +41,7 @@ use crate::{
     kernel::{Ability, Engine, OffCpu, Times},
     plan::scope::Step,
     symbolize::Grouping,
+    target::{Process, Standing},
 };
 
 /// Time between readings of the histograms: the finest a window or a threshold can move.
@@ -492,6 +495,7 @@ impl Owner {
             tracing::info!(ability = ?engine.ability(), "engine loaded");
             self.running = Some(Running {
                 engine,
+                admissions: Admissions::default(),
                 folder: self.folder.clone(),
                 following,
                 symbols,
@@ -537,7 +541,11 @@ impl Owner {
 
     fn measure(&mut self, caller: Caller, files: &[MeasuredFile], reply: Reply<Measured>) {
         let pids: Vec<u32> = files.iter().map(|file| file.pid).collect();
-        match self.running() {
+        let admitted = self.running().and_then(|running| {
+            running.admissions.admit(&mut running.engine, caller, &pids)?;
+            Ok(running)
+        });
+        match admitted {
             Ok(running) => {
                 running.keep_until_ns = monotonic_ns() + PREPARE_NS;
                 running.measure(files, reply);
@@ -623,6 +631,16 @@ impl Owner {
         running.has_names = true;
         // Before there is anything to be seen: it takes a while.
         running.calibrate(prepared.exit_methods());
+        let pids: Vec<u32> = prepared.processes.iter().map(Process::pid).collect();
+        if let Err(error) = running
+            .admissions
+            .admit(&mut running.engine, terms.owner, &pids)
+            .and_then(|()| still_the_same(&prepared.processes))
+        {
+            self.settle_admissions();
+            self.unload_if_idle();
+            return Err(error);
+        }
         let attached = Session::attach(
             &mut running.engine,
             name.clone(),
@@ -633,6 +651,7 @@ impl Owner {
         let mut session = match attached {
             Ok(session) => session,
             Err(error) => {
+                self.settle_admissions();
                 self.unload_if_idle();
                 return Err(kernel_refusal(&error));
             }
@@ -694,6 +713,9 @@ impl Owner {
             refuse_unknown(prepared.steps.iter().map(|step| &step.step), SYSCALLS)?;
         }
         running.calibrate(prepared.exit_methods());
+        running
+            .admissions
+            .admit(&mut running.engine, session.owner(), &session.pids())?;
         let now_ns = monotonic_ns();
         session.renew(now_ns);
         session
@@ -788,6 +810,7 @@ impl Owner {
             }
         }
         let read = now_ns >= running.next_read_ns;
+        self.look_at_changed();
         if new_tables && let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }
@@ -809,6 +832,86 @@ impl Owner {
                 now_ns,
                 None,
             );
+        }
+    }
+
+    /// Lets the programs look at no other processes than somebody does.
+    fn settle_admissions(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        let measured = running.measuring.iter().flat_map(Measuring::pids);
+        let wanted: HashSet<u32> = self
+            .sessions
+            .values()
+            .flat_map(Session::pids)
+            .chain(measured)
+            .collect();
+        running
+            .admissions
+            .keep(&mut running.engine, |pid| wanted.contains(&pid));
+    }
+
+    /// Looks at processes that became something else under the programs, which have looked at them no more since: those whom
+    /// sessions' owners may look at still are admitted anew, and taken from the other sessions.
+    fn look_at_changed(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        let changed = running.admissions.changed(&mut running.engine);
+        let changed = changed.unwrap_or_else(|error| {
+            tracing::warn!(%error, "processes that changed could not be looked at: nothing is seen of them");
+            Vec::new()
+        });
+        let mut over = Vec::new();
+        let mut is_lost = false;
+        for Changed {
+            pid,
+            now,
+            taken_over,
+            missed,
+        } in changed
+        {
+            let Some(running) = &mut self.running else { return };
+            let mut owners = Vec::new();
+            for (name, session) in &mut self.sessions {
+                if !session.pids().contains(&pid) {
+                    continue;
+                }
+                // One that has ended is its session's to notice.
+                let Some(state) = &now else { continue };
+                let reason = match authorize(session.owner(), pid, &Standing::from(state)) {
+                    Ok(()) if taken_over => Some(format!(
+                        "process {pid} runs another program now, started by another thread than its first: its probes are gone with \
+                         that"
+                    )),
+                    Ok(()) => None,
+                    Err(error) => Some(format!("{} since it changed", error.message)),
+                };
+                match reason {
+                    None => owners.push(session.owner()),
+                    Some(reason) => {
+                        tracing::info!(target: "audit", session = name, pid, reason, "lost");
+                        is_lost = true;
+                        if !session.lose(&mut running.engine, pid, &reason) {
+                            over.push((name.clone(), reason));
+                        }
+                    }
+                }
+            }
+            let Some(state) = now.filter(|_| !owners.is_empty()) else {
+                continue;
+            };
+            let any_rights = owners.iter().all(|owner| owner.is_root());
+            if let Err(error) = running.admissions.open(&mut running.engine, state, any_rights) {
+                tracing::warn!(%error, pid, "a process that changed could not be admitted anew: nothing is seen of it");
+                continue;
+            }
+            for session in self.sessions.values_mut() {
+                session.note_not_admitted(pid, missed);
+            }
+        }
+        for (name, reason) in &over {
+            self.end_session(name, reason);
+        }
+        if is_lost && let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
         }
     }
 
@@ -861,6 +964,8 @@ impl Owner {
         for (name, reason) in over {
             self.end_session(&name, &reason);
         }
+        // What was counted at for a moment is over by now.
+        self.settle_admissions();
         if watchers_left && let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }
@@ -937,6 +1042,7 @@ impl Owner {
         }
         session.detach(&mut running.engine);
         tracing::info!(target: "audit", session = name, reason, "detached");
+        self.settle_admissions();
         if let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }
@@ -963,6 +1069,17 @@ impl Owner {
         for name in self.sessions.keys().cloned().collect::<Vec<_>>() {
             self.end_session(&name, reason);
         }
+    }
+}
+
+/// Checks that processes were alive when they were admitted by their numbers.
+fn still_the_same(processes: &[Process]) -> Result<(), SessionError> {
+    match processes.iter().find(|process| !process.is_alive()) {
+        None => Ok(()),
+        Some(process) => Err(SessionError::new(
+            Reason::TargetGone,
+            format!("process {} ({}) ended", process.pid(), process.name()),
+        )),
     }
 }
 

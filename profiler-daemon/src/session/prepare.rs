@@ -22,6 +22,7 @@ use std::{
 
 pub use self::{allocators::PreparedAllocator, planner::Planner};
 use super::{
+    authorize::authorize,
     by_value,
     command::{Caller, Capture, TargetSpec},
     error::{Reason, SessionError},
@@ -176,7 +177,7 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
     }
     let shows_others =
         |step: &&Step| matches!(step.place, Place::Tracepoint { .. } | Place::KernelFunction(_));
-    if caller.uid != 0
+    if !caller.is_root()
         && let Some(step) = scope.steps.iter().find(shows_others)
     {
         let what = match step.place {
@@ -193,7 +194,8 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
     let mut processes = Vec::new();
     for pid in pids(target)? {
         let process = Process::open(pid).map_err(|error| target_refusal(&error))?;
-        authorise(caller, &process)?;
+        let standing = process.standing_now().map_err(|error| target_refusal(&error))?;
+        authorize(caller, process.pid(), &standing)?;
         if let Some(thread) = process.asked_for_thread() {
             warnings.push(format!(
                 "{thread} is a thread of process {}: all of the process is looked at",
@@ -234,24 +236,6 @@ fn pids(target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
         return Err(SessionError::new(Reason::LimitReached, message));
     }
     Ok(pids)
-}
-
-/// Checks that a caller may look at a process: root, or the one user that it runs as.
-///
-/// # Errors
-/// Where it may not, or the process is gone.
-pub fn authorise(caller: Caller, process: &Process) -> Result<(), SessionError> {
-    let uids = process.uids_now().map_err(|error| target_refusal(&error))?;
-    if caller.uid == 0 || uids.all_are(caller.uid) {
-        return Ok(());
-    }
-    let message = format!(
-        "process {} belongs to user {}, you are user {}: ask its owner or root",
-        process.pid(),
-        uids.real,
-        caller.uid
-    );
-    Err(SessionError::new(Reason::PermissionDenied, message).with("role", "owner"))
 }
 
 impl LookedUp {

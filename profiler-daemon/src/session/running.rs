@@ -5,6 +5,7 @@ use std::{collections::HashMap, iter, sync::Arc};
 use profiler_common::record::SampleHeader;
 
 use super::{
+    admissions::Admissions,
     calibrate::{self, HitCosts},
     command::Reply,
     cost::monotonic_ns,
@@ -41,6 +42,8 @@ const BATCH: usize = 1024;
 /// What exists only while there are sessions, unless it is to be kept loaded: nothing is attached while nobody watches.
 pub struct Running {
     pub engine: Engine,
+    /// Which processes its programs may look at.
+    pub admissions: Admissions,
     pub following: Following,
     /// Where what is made of large files is kept.
     pub folder: Option<Arc<Folder>>,

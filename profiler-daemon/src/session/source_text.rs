@@ -198,15 +198,16 @@ mod tests {
         let path = folder.path().join("a.c");
         std::fs::write(&path, "int a;\n").unwrap();
         let home = Home::new(Path::new(""), &["/"]);
-        let read =
-            |uid, path: &Path| SourceText::read(Caller { uid }, &home, path.to_str().unwrap(), MAX_BYTES);
+        let read = |uid, path: &Path| {
+            SourceText::read(Caller { uid, gid: uid }, &home, path.to_str().unwrap(), MAX_BYTES)
+        };
         let own = geteuid().as_raw();
         assert_eq!(read(own, &path).unwrap().line(1).as_deref(), Some("int a;"));
         assert!(read(own, folder.path()).is_err());
         assert!(read(own, Path::new("/dev/zero")).is_err());
         assert!(read(own, Path::new("a.c")).is_err());
         assert!(read(own, Path::new("/proc/self/maps")).is_err());
-        assert!(SourceText::read(Caller { uid: own }, &home, path.to_str().unwrap(), 3).is_err());
+        assert!(SourceText::read(Caller { uid: own, gid: own }, &home, path.to_str().unwrap(), 3).is_err());
         if own == 0 {
             let nobody = 65_534;
             assert!(read(nobody, &path).is_ok());

@@ -7,6 +7,9 @@ use crate::{
     plan::scope::{Place, Scope},
 };
 
+/// Why what happens in a process is not seen between an exec and when its session's owner has been asked about anew.
+pub const NOT_ADMITTED: &str = "not_admitted";
+
 /// Counters, as they stand or since an earlier reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SpanLosses {

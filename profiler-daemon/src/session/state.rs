@@ -87,6 +87,8 @@ pub struct Session {
     dropped: path::Dropped,
     /// What all sessions had lost before it began.
     lost_before: SpanLosses,
+    /// What programs were at while a process of it was not admitted.
+    not_admitted: u64,
     capture: Option<Capture>,
     trace: Trace,
     timelines: Vec<Timeline>,
@@ -199,6 +201,7 @@ impl Session {
             flames: BTreeMap::new(),
             events: SampledEvents::default(),
             lost_before: SpanLosses::now(engine),
+            not_admitted: 0,
             before_explain: Sampling::default(),
             explain: None,
             explain_watchers: Watchers::default(),
@@ -228,7 +231,7 @@ impl Session {
 
     /// Takes its probes off the target; what they have counted stays, for the last pictures.
     pub fn quiesce(&mut self, engine: &mut Engine) {
-        self.steps.quiesce(engine);
+        self.steps.quiesce(engine, None);
     }
 
     /// Detaches everything.
@@ -279,7 +282,7 @@ impl Session {
 
     /// Whether a caller may use it: root, and whoever made it.
     pub fn may_use(&self, caller: Caller) -> bool {
-        caller.uid == 0 || caller == self.owner
+        caller.is_root() || caller == self.owner
     }
 
     /// What clients know of it.
@@ -327,6 +330,30 @@ impl Session {
     /// Whether its scope is a line that no span is known to lie around.
     pub fn is_of_line(&self) -> bool {
         !self.scope.steps.is_empty() && self.spans().next().is_none()
+    }
+
+    /// For whom it looks at its processes.
+    pub fn owner(&self) -> Caller {
+        self.owner
+    }
+
+    /// Looks no more at a process, for a reason that is shown; `false` where then nothing is left to look at, or what is left cannot
+    /// be told from it.
+    pub fn lose(&mut self, engine: &mut Engine, pid: u32, reason: &str) -> bool {
+        if self.processes.len() < 2 || self.explains() || !self.allocations.is_empty() {
+            return false;
+        }
+        self.steps.quiesce(engine, Some(pid));
+        self.processes.retain(|process| process.pid() != pid);
+        self.warnings.push(reason.to_owned());
+        true
+    }
+
+    /// Counts what programs were at and did not look at, as a process of it was not admitted for a while.
+    pub fn note_not_admitted(&mut self, pid: u32, missed: u64) {
+        if self.pids().contains(&pid) {
+            self.not_admitted += missed;
+        }
     }
 
     /// Extends its lease.

@@ -390,14 +390,14 @@ impl Steps {
         }
     }
 
-    /// Takes all probes off the target; what they have counted stays.
-    pub fn quiesce(&mut self, engine: &mut Engine) {
+    /// Takes all probes off the target, or those of one process off that; what they have counted stays.
+    pub fn quiesce(&mut self, engine: &mut Engine, of: Option<u32>) {
+        let is_of = |attachment: &Attachment| of.is_none_or(|pid| attachment.pid() == pid);
         for step in &mut self.list {
-            for attached in &mut step.spans {
-                engine.quiesce(&mut attached.attachment);
-            }
-            for attached in &mut step.lines {
-                engine.quiesce(&mut attached.attachment);
+            let spans = step.spans.iter_mut().map(|spans| &mut spans.attachment);
+            let lines = step.lines.iter_mut().map(|lines| &mut lines.attachment);
+            for attachment in spans.chain(lines).filter(|attachment| is_of(attachment)) {
+                engine.quiesce(attachment);
             }
         }
     }

@@ -6,6 +6,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `process` | one process, pinned by a descriptor |
+//! | `standing` | whose a process is, and what it may do |
 //! | `stat` | the fields of `/proc/PID/stat` and `/proc/PID/status` that matter here |
 //! | `maps` | what a process has mapped, and opening it |
 //! | `contents` | the bytes of a file, of which others may not take any away |
@@ -19,10 +20,12 @@ mod error;
 mod list;
 mod maps;
 mod process;
+mod standing;
 mod stat;
 
 pub use error::TargetError;
 pub use list::{Listed, find_executable, list};
 pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules};
-pub use process::{Process, Uids};
+pub use process::Process;
+pub use standing::{Ids, Standing};
 pub(crate) use stat::{Stat, Status};

@@ -17,6 +17,7 @@ use rustix::{
 
 use super::{
     TargetError,
+    standing::Standing,
     stat::{Stat, Status},
 };
 
@@ -24,30 +25,6 @@ use super::{
 const MACHINE_X86_64: u16 = 62;
 /// `ELFCLASS64` of the ELF header.
 const CLASS_64: u8 = 2;
-
-/// The users that a process runs as, in the host's numbering as the caller sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Uids {
-    /// Who started it.
-    pub real: u32,
-    /// Whose rights it has.
-    pub effective: u32,
-    /// Whose rights it can take back.
-    pub saved: u32,
-}
-
-impl Uids {
-    /// Whether all three are this user: only then is the process wholly theirs.
-    #[must_use]
-    pub fn all_are(&self, user: u32) -> bool {
-        let Self {
-            real,
-            effective,
-            saved,
-        } = *self;
-        real == user && effective == user && saved == user
-    }
-}
 
 /// What an exec replaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +42,6 @@ pub struct Process {
     asked: u32,
     descriptor: OwnedFd,
     start_time_ticks: u64,
-    uids: Uids,
     name: String,
     executable: PathBuf,
     image: Image,
@@ -101,17 +77,11 @@ impl Process {
         check_machine(pid)?;
         let executable = fs::read_link(proc(pid, "exe"))
             .map_err(|error| TargetError::of(pid, "read the executable's path", error))?;
-        let [real, effective, saved, _] = read_status(pid)?.users;
         let process = Self {
             pid,
             asked,
             descriptor,
             start_time_ticks: stat.start_time_ticks,
-            uids: Uids {
-                real,
-                effective,
-                saved,
-            },
             name,
             executable,
             image,
@@ -141,24 +111,14 @@ impl Process {
         self.start_time_ticks
     }
 
-    /// Whom it ran as when it was opened.
-    #[must_use]
-    pub fn uids(&self) -> Uids {
-        self.uids
-    }
-
-    /// Whom it runs as now: what an attach is to be checked against.
+    /// Whose it is and what it may do now: what an attach is to be checked against.
     ///
     /// # Errors
     /// [`TargetError::Ended`] where it is gone.
-    pub fn uids_now(&self) -> Result<Uids, TargetError> {
-        let [real, effective, saved, _] = read_status(self.pid)?.users;
+    pub fn standing_now(&self) -> Result<Standing, TargetError> {
+        let standing = Standing::of(self.pid);
         if self.is_alive() {
-            Ok(Uids {
-                real,
-                effective,
-                saved,
-            })
+            standing.map_err(|error| TargetError::of(self.pid, "read whose it is", error))
         } else {
             Err(TargetError::Ended(self.pid))
         }
@@ -293,7 +253,10 @@ mod tests {
         let process = Process::open(std::process::id()).unwrap();
         assert_eq!(process.executable(), std::env::current_exe().unwrap());
         assert!(process.is_alive() && !process.executable_changed());
-        assert!(process.uids().all_are(rustix::process::getuid().as_raw()));
+        let standing = process.standing_now().unwrap();
+        assert!(standing.users.all_are(rustix::process::getuid().as_raw()));
+        assert!(standing.groups.all_are(rustix::process::getgid().as_raw()));
+        assert!(standing.dumpable && standing.namespace_owner.is_none());
         assert_eq!(process.asked_for_thread(), None);
     }
 

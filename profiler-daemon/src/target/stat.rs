@@ -51,6 +51,10 @@ pub struct Status {
     pub leader: u32,
     /// Real, effective, saved and file system user.
     pub users: [u32; 4],
+    /// Real, effective, saved and file system group.
+    pub groups: [u32; 4],
+    /// Permitted capabilities, a bit each.
+    pub permitted: u64,
     /// Number of threads.
     pub threads: u32,
     /// The task's number in its own PID namespace.
@@ -67,9 +71,12 @@ impl Status {
             std::str::from_utf8(line.get(name.len()..)?).ok()
         };
         let number = |name: &[u8]| field(name)?.trim().parse::<u32>().ok();
-        let mut users = field(b"Uid:")?
-            .split_ascii_whitespace()
-            .map(|user| user.parse::<u32>().ok());
+        let four = |name: &[u8]| {
+            let mut ids = field(name)?
+                .split_ascii_whitespace()
+                .map(|id| id.parse::<u32>().ok());
+            Some([ids.next()??, ids.next()??, ids.next()??, ids.next()??])
+        };
         // The namespaces' numbers, the innermost last; kernels without such namespaces have no such line.
         let own_pid = match field(b"NSpid:") {
             Some(numbers) => numbers.split_ascii_whitespace().next_back()?.parse().ok()?,
@@ -78,7 +85,9 @@ impl Status {
         Some(Self {
             own_pid,
             leader: number(b"Tgid:")?,
-            users: [users.next()??, users.next()??, users.next()??, users.next()??],
+            users: four(b"Uid:")?,
+            groups: four(b"Gid:")?,
+            permitted: u64::from_str_radix(field(b"CapPrm:")?.trim(), 16).ok()?,
             threads: number(b"Threads:")?,
         })
     }
@@ -108,6 +117,7 @@ mod tests {
         assert_eq!(status.leader, std::process::id());
         assert!(status.own_pid > 0);
         assert_eq!(status.users[0], rustix::process::getuid().as_raw());
+        assert_eq!(status.groups[0], rustix::process::getgid().as_raw());
         assert!(status.threads >= 1);
     }
 

@@ -222,7 +222,13 @@ fn places_that_the_kernel_has_not() {
     );
     // Its records are not for everybody.
     let request = session_of(target.pid(), "idle_fn/tracepoint:sched:sched_switch");
-    let created = service.handle.create(Caller { uid: 12345 }, request);
+    let created = service.handle.create(
+        Caller {
+            uid: 12345,
+            gid: 12345,
+        },
+        request,
+    );
     let error = service.runtime.block_on(created).unwrap_err();
     Refusal::of(Code::PermissionDenied, "PERMISSION_DENIED", &["for root alone"]).is(error);
     target.run();

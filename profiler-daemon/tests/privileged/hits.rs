@@ -126,6 +126,7 @@ impl Target {
 
     /// Lets it run; gives what was recorded meanwhile, for all of which the ring buffer has room.
     fn run(&mut self, engine: &mut Engine, attachment: &Attachment) -> Vec<Hit> {
+        engine.admit_any(&[self.fixture.pid()]).unwrap();
         self.fixture.run();
         self.says_its_sum();
         let mut hits = Vec::new();
@@ -310,6 +311,7 @@ fn threads_that_come_at_once_do_not_take_each_others_turn() {
     let attachment = engine
         .attach_hits(target.fixture.pid(), &target.path, &[spec])
         .unwrap();
+    engine.admit_any(&[target.fixture.pid()]).unwrap();
     target.fixture.run();
     let counts = engine.hit_counts(attachment.probes()[0]);
     assert_eq!((counts.reached, counts.limited), (2 * hits, 0));

@@ -272,7 +272,10 @@ fn calls_are_measured_before_they_are_timed() {
 fn what_cannot_be_probed_is_refused_with_the_reason() {
     let service = Service::start();
     let target = start();
-    let caller = Caller { uid: 12345 };
+    let caller = Caller {
+        uid: 12345,
+        gid: 12345,
+    };
     let created = service.handle.create(caller, session_of(target.pid(), SEEK));
     let error = service.runtime.block_on(created).unwrap_err();
     assert_eq!(error.reason, Reason::PermissionDenied, "{error}");

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod admission;
 mod bad_input;
 mod bpftrace;
 mod by_value;

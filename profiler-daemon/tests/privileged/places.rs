@@ -6,7 +6,7 @@ use aya_obj::generated::{perf_event_attr, perf_type_id::PERF_TYPE_TRACEPOINT};
 use profiler_daemon::{
     kernel::Tracefs,
     plan::values::{self, Reading, Record},
-    session::{Capture, NewSession, Purpose, SessionInfo, TraceBatch, TracedHit},
+    session::{Caller, Capture, NewSession, Purpose, SessionInfo, TraceBatch, TracedHit},
 };
 use tokio::sync::mpsc;
 
@@ -48,6 +48,17 @@ pub struct Traced {
 
 impl Traced {
     pub fn start(service: &Service, target: &Fixture, scope: &str, print: &[&str]) -> Self {
+        Self::start_for(service, ROOT, target, scope, print)
+    }
+
+    /// The same for somebody else than root.
+    pub fn start_for(
+        service: &Service,
+        owner: Caller,
+        target: &Fixture,
+        scope: &str,
+        print: &[&str],
+    ) -> Self {
         let request = NewSession {
             capture: Some(Capture {
                 print: print.iter().map(|text| values::parse(text).unwrap()).collect(),
@@ -58,7 +69,7 @@ impl Traced {
             }),
             ..session_of(target.pid(), scope)
         };
-        let created = service.handle.create(ROOT, request);
+        let created = service.handle.create(owner, request);
         let session = service.runtime.block_on(created).unwrap();
         let watching = service.handle.watch_trace(ROOT, session.name.clone());
         let batches = service.runtime.block_on(watching).unwrap();
@@ -66,8 +77,13 @@ impl Traced {
     }
 
     /// Everything that was recorded; the last batch agrees with it.
-    pub fn end(mut self, service: &Service) -> (Vec<TracedHit>, TraceBatch) {
+    pub fn end(self, service: &Service) -> (Vec<TracedHit>, TraceBatch) {
         service.end(&self.session);
+        self.ended()
+    }
+
+    /// The same where it ends by itself.
+    pub fn ended(mut self) -> (Vec<TracedHit>, TraceBatch) {
         let mut hits = Vec::new();
         let last = loop {
             let batch = self.batches.blocking_recv().unwrap();

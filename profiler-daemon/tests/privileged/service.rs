@@ -22,7 +22,7 @@ use tokio::{
 };
 
 /// The caller of every test.
-pub const ROOT: Caller = Caller { uid: 0 };
+pub const ROOT: Caller = Caller { uid: 0, gid: 0 };
 
 /// Longest wait for anything.
 pub const PATIENCE: Duration = Duration::from_mins(2);

@@ -9,7 +9,7 @@ use super::{
         picture::{ExplainPicture, LatencyPicture, Losses},
         population::Population,
         sampling::Sampling,
-        span_losses::SpanLosses,
+        span_losses::{NOT_ADMITTED, SpanLosses},
         symbols::Dropped,
         trace::Around,
         waits::WaitsPicture,
@@ -182,7 +182,10 @@ impl Session {
     /// What was lost of spans on the way since it began, by reason.
     pub(super) fn span_losses(&self, engine: &Engine) -> impl Iterator<Item = (&'static str, u64)> {
         let lost = SpanLosses::now(engine).since(self.lost_before);
-        lost.of_records().chain(lost.unseen(&self.scope))
+        let not_admitted = (self.not_admitted > 0).then_some((NOT_ADMITTED, self.not_admitted));
+        lost.of_records()
+            .chain(lost.unseen(&self.scope))
+            .chain(not_admitted)
     }
 
     pub(super) fn drop_joined(&mut self, dropped: path::Dropped) {

@@ -1,0 +1,223 @@
+//! Which processes the programs may look at, and what those are now.
+
+use std::io::{self, Read as _};
+
+use aya::{
+    Ebpf,
+    maps::{HashMap, MapData, MapError},
+    programs::Iter,
+};
+use profiler_common::admission::{Admission, Image, ProcessState, Rights};
+
+use super::{Engine, KernelError, ring::Reader, tracepoints::Place};
+
+/// The iterator over all threads that tells what processes are.
+pub(super) const ITERATOR: Place = ("admission_look", "task");
+
+/// An [`Admission`] as the map has it, whose layout is asserted.
+type Words = [u64; size_of::<Admission>() / 8];
+
+/// Where [`Admission::refused`] is in it.
+const REFUSED: usize = size_of::<Words>() / 8 - 1;
+
+impl Engine {
+    /// What processes are now: one that has ended is left out. Each is closed from here on, unless it is admitted.
+    ///
+    /// # Errors
+    /// Where the kernel refuses, or there are too many.
+    pub fn look_at(&mut self, pids: &[u32]) -> Result<Vec<ProcessState>, KernelError> {
+        const BPF_NOEXIST: u64 = 1;
+        let closed = words(&Admission::default());
+        let mut admissions = admissions(&mut self.ebpf)?;
+        for pid in pids {
+            match admissions.insert(pid, closed, BPF_NOEXIST) {
+                Ok(()) => {}
+                // It is admitted already, or is asked about.
+                Err(MapError::SyscallError(error))
+                    if error.io_error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let (name, _) = ITERATOR;
+        let program: &mut Iter = self
+            .ebpf
+            .program_mut(name)
+            .ok_or(KernelError::Missing(name))?
+            .try_into()?;
+        let link = program.attach()?;
+        let failed = |error| KernelError::system("going over all processes".to_owned(), error);
+        let rows = program.take_link(link)?.into_file();
+        let mut rows = rows.map_err(|error| failed(io::Error::other(error)))?;
+        let mut bytes = Vec::new();
+        // A row of each process in the map, whose size is bounded.
+        rows.read_to_end(&mut bytes).map_err(failed)?;
+        let mut states = parse(&bytes);
+        states.retain(|state| pids.contains(&state.tgid));
+        Ok(states)
+    }
+
+    /// Lets the programs look at a process while it is what it was when [`Engine::look_at`] said this. With `any_rights`
+    /// whatever users and capabilities it has by then.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn admit(&mut self, state: &ProcessState, any_rights: bool) -> Result<(), KernelError> {
+        let any_rights = if any_rights { Admission::ANY_RIGHTS } else { 0 };
+        let admission = Admission {
+            image: state.image,
+            rights: state.rights,
+            flags: Admission::OPEN | any_rights,
+            refused: 0,
+        };
+        Ok(admissions(&mut self.ebpf)?.insert(state.tgid, words(&admission), 0)?)
+    }
+
+    /// Lets the programs look at processes whatever rights those have, as root may.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn admit_any(&mut self, pids: &[u32]) -> Result<(), KernelError> {
+        for state in self.look_at(pids)? {
+            self.admit(&state, true)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the programs look at a process no more.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn dismiss(&mut self, pid: u32) -> Result<(), KernelError> {
+        match admissions(&mut self.ebpf)?.remove(&pid) {
+            Err(MapError::KeyNotFound) => Ok(()),
+            removed => Ok(removed?),
+        }
+    }
+
+    /// Times that a program was at a thread of a process which was not as it was admitted, since that was; 0 of a process that is
+    /// not known.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn refusals(&mut self, pid: u32) -> Result<u64, KernelError> {
+        match admissions(&mut self.ebpf)?.get(&pid, 0) {
+            Ok(words) => Ok(words[REFUSED]),
+            Err(MapError::KeyNotFound) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn admissions(ebpf: &mut Ebpf) -> Result<HashMap<&mut MapData, u32, Words>, KernelError> {
+    const MAP: &str = "ADMISSIONS";
+    let map = ebpf.map_mut(MAP).ok_or(KernelError::Missing(MAP))?;
+    Ok(map.try_into()?)
+}
+
+/// Field by field, in the order of [`Admission`], whose offsets are asserted.
+fn words(admission: &Admission) -> Words {
+    let Admission {
+        image,
+        rights,
+        flags,
+        refused,
+    } = admission;
+    let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+    [
+        image.start_ns,
+        image.execs,
+        image.memory,
+        rights.user_namespace,
+        rights.permitted,
+        pair(rights.user, rights.effective_user),
+        pair(rights.saved_user, rights.group),
+        pair(rights.effective_group, rights.saved_group),
+        pair(rights.dumpable, rights.zero),
+        *flags,
+        *refused,
+    ]
+}
+
+/// The rows that the iterator writes.
+fn parse(bytes: &[u8]) -> Vec<ProcessState> {
+    let mut reader = Reader(bytes);
+    // Field by field, in the order of `ProcessState`, whose offsets are asserted.
+    let mut row = || {
+        Some(ProcessState {
+            tgid: reader.u32()?,
+            namespace_owner: reader.u32()?,
+            namespace_level: reader.u32()?,
+            zero: reader.u32()?,
+            first_thread: reader.u64()?,
+            image: Image {
+                start_ns: reader.u64()?,
+                execs: reader.u64()?,
+                memory: reader.u64()?,
+            },
+            rights: Rights {
+                user_namespace: reader.u64()?,
+                permitted: reader.u64()?,
+                user: reader.u32()?,
+                effective_user: reader.u32()?,
+                saved_user: reader.u32()?,
+                group: reader.u32()?,
+                effective_group: reader.u32()?,
+                saved_group: reader.u32()?,
+                dumpable: reader.u32()?,
+                zero: reader.u32()?,
+            },
+        })
+    };
+    std::iter::from_fn(&mut row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_is_cut_off_is_left_out() {
+        let row: Vec<u8> = (0..size_of::<ProcessState>())
+            .map(|byte| byte.to_le_bytes()[0])
+            .collect();
+        let rows = [row.as_slice(), &row[..row.len() - 1]].concat();
+        let states = parse(&rows);
+        let [state] = states.as_slice() else {
+            panic!("{states:?}")
+        };
+        assert_eq!(state.tgid, 0x0302_0100);
+        assert_eq!(state.image.start_ns, 0x1f1e_1d1c_1b1a_1918);
+        assert_eq!(state.rights.dumpable, 0x5b5a_5958);
+    }
+
+    #[test]
+    fn an_admission_has_its_fields_where_the_programs_read_them() {
+        let admission = Admission {
+            image: Image {
+                start_ns: 1,
+                execs: 2,
+                memory: 3,
+            },
+            rights: Rights {
+                user_namespace: 4,
+                permitted: 5,
+                user: 6,
+                effective_user: 7,
+                saved_user: 8,
+                group: 9,
+                effective_group: 10,
+                saved_group: 11,
+                dumpable: 12,
+                zero: 0,
+            },
+            flags: 13,
+            refused: 14,
+        };
+        let two = |low: u64, high: u64| high << 32 | low;
+        assert_eq!(
+            words(&admission),
+            [1, 2, 3, 4, 5, two(6, 7), two(8, 9), two(10, 11), 12, 13, 14]
+        );
+        assert_eq!(words(&admission)[REFUSED], 14);
+    }
+}

@@ -1,0 +1,168 @@
+//! Which processes the programs may look at, for whom, and what becomes of that when a process is not what it was.
+//!
+//! A process is looked at by all who may, or by nobody: the programs know one answer for each. It closes by itself, as they
+//! compare before they read anything, and opens again once everybody who looks at it has been asked about anew.
+
+use std::collections::BTreeMap;
+
+use profiler_common::{admission::ProcessState, counter::Counter};
+
+use super::{
+    authorize::authorize,
+    command::Caller,
+    error::{Reason, SessionError},
+    refusal::kernel_refusal,
+};
+use crate::{
+    kernel::{Engine, KernelError},
+    target::Standing,
+};
+
+/// Processes that the programs may look at.
+#[derive(Default)]
+pub struct Admissions {
+    known: BTreeMap<u32, Known>,
+    /// [`Counter::AdmissionRefused`] when it was last looked at.
+    refused: u64,
+}
+
+/// One of them.
+struct Known {
+    state: ProcessState,
+    /// All who look at it may look at every process.
+    any_rights: bool,
+}
+
+/// A process that is not what it was when it was admitted.
+pub struct Changed {
+    /// Its number, which may be another's by now.
+    pub pid: u32,
+    /// What it is now, if it is the same process.
+    pub now: Option<ProcessState>,
+    /// Another of its threads has taken the place of the first one, by an exec: its probes are dead.
+    pub taken_over: bool,
+    /// Times that a program was at one of its threads meanwhile.
+    pub missed: u64,
+}
+
+impl Admissions {
+    /// Lets the programs look at processes for a caller, too.
+    ///
+    /// # Errors
+    /// Where the caller may not, or one of them is gone.
+    pub fn admit(&mut self, engine: &mut Engine, caller: Caller, pids: &[u32]) -> Result<(), SessionError> {
+        let states = engine.look_at(pids).map_err(|error| kernel_refusal(&error))?;
+        let admitted = self.admit_all(engine, caller, pids, &states);
+        if admitted.is_err() {
+            self.close(engine, pids);
+        }
+        admitted
+    }
+
+    fn admit_all(
+        &mut self,
+        engine: &mut Engine,
+        caller: Caller,
+        pids: &[u32],
+        states: &[ProcessState],
+    ) -> Result<(), SessionError> {
+        for pid in pids {
+            let Some(state) = states.iter().find(|state| state.tgid == *pid) else {
+                return Err(SessionError::new(
+                    Reason::TargetGone,
+                    format!("process {pid} has ended"),
+                ));
+            };
+            authorize(caller, *pid, &Standing::from(state))?;
+            let others = self.known.get(pid);
+            // Those who look at it already are asked about first: see `changed`.
+            if others.is_some_and(|known| known.state != *state && !known.any_rights) {
+                let message = format!("process {pid} is becoming another program: try again");
+                return Err(SessionError::new(Reason::TargetGone, message));
+            }
+            let any_rights = caller.is_root() && others.is_none_or(|known| known.any_rights);
+            if others.is_some_and(|known| known.any_rights == any_rights) {
+                continue;
+            }
+            self.open(engine, *state, any_rights)
+                .map_err(|error| kernel_refusal(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the programs look at a process as it is now.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn open(
+        &mut self,
+        engine: &mut Engine,
+        state: ProcessState,
+        any_rights: bool,
+    ) -> Result<(), KernelError> {
+        engine.admit(&state, any_rights)?;
+        self.known.insert(state.tgid, Known { state, any_rights });
+        Ok(())
+    }
+
+    /// Processes that programs were at, and that were not what they were admitted as.
+    pub fn changed(&mut self, engine: &mut Engine) -> Result<Vec<Changed>, KernelError> {
+        let refused = engine.counter(Counter::AdmissionRefused);
+        if refused == self.refused {
+            return Ok(Vec::new());
+        }
+        let mut changed = Vec::new();
+        for (pid, known) in &self.known {
+            let missed = engine.refusals(*pid)?;
+            if missed > 0 {
+                changed.push((*pid, known.state, missed));
+            }
+        }
+        let pids: Vec<u32> = changed.iter().map(|(pid, ..)| *pid).collect();
+        let states = if pids.is_empty() {
+            Vec::new()
+        } else {
+            engine.look_at(&pids)?
+        };
+        // Where something fails above, it is looked at again.
+        self.refused = refused;
+        let changed = changed.into_iter().map(|(pid, before, missed)| {
+            let now = states
+                .iter()
+                .find(|now| now.tgid == pid && now.image.start_ns == before.image.start_ns);
+            Changed {
+                pid,
+                now: now.copied(),
+                taken_over: now.is_some_and(|now| now.first_thread != before.first_thread),
+                missed,
+            }
+        });
+        Ok(changed.collect())
+    }
+
+    /// Lets the programs look at no other processes than these.
+    pub fn keep(&mut self, engine: &mut Engine, is_wanted: impl Fn(u32) -> bool) {
+        let over: Vec<u32> = self
+            .known
+            .keys()
+            .copied()
+            .filter(|pid| !is_wanted(*pid))
+            .collect();
+        for pid in &over {
+            self.known.remove(pid);
+        }
+        self.close(engine, &over);
+    }
+
+    /// Closes processes that are not known.
+    fn close(&self, engine: &mut Engine, pids: &[u32]) {
+        for pid in pids.iter().filter(|pid| !self.known.contains_key(pid)) {
+            if *pid == std::process::id() {
+                continue;
+            }
+            if let Err(error) = engine.dismiss(*pid) {
+                tracing::error!(%error, pid, "a process that nobody looks at stays admitted");
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Who may look at a process: the one place that decides it.
+
+use super::{
+    command::Caller,
+    error::{Reason, SessionError},
+};
+use crate::target::Standing;
+
+/// Checks that a caller may look at a process: root may, and others where the kernel would let them trace it
+/// (`ptrace(2)`, "Ptrace access mode checking"). What security modules forbid beyond that is not asked.
+///
+/// # Errors
+/// Says why it may not, and who may.
+pub fn authorize(caller: Caller, pid: u32, standing: &Standing) -> Result<(), SessionError> {
+    if caller.is_root() {
+        return Ok(());
+    }
+    let refuse = |why: String, role: &'static str| {
+        let message = format!("process {pid} {why}");
+        Err(SessionError::new(Reason::PermissionDenied, message).with("role", role))
+    };
+    let Caller { uid, gid } = caller;
+    if !standing.users.all_are(uid) {
+        let owner = standing.users.real;
+        if owner != uid {
+            let why = format!("belongs to user {owner}, you are user {uid}: ask its owner or root");
+            return refuse(why, "owner");
+        }
+        let why = format!(
+            "was started by you and runs as user {}, or can: ask root",
+            if standing.users.effective == uid {
+                standing.users.saved
+            } else {
+                standing.users.effective
+            }
+        );
+        return refuse(why, "root");
+    }
+    if !standing.groups.all_are(gid) {
+        let other = [
+            standing.groups.effective,
+            standing.groups.saved,
+            standing.groups.real,
+        ];
+        let other = other.into_iter().find(|group| *group != gid).unwrap_or(gid);
+        let why = format!("has the rights of group {other}, you are of group {gid}: ask root");
+        return refuse(why, "root");
+    }
+    // In a namespace that the caller made, its capabilities are worth what the caller's own are.
+    if standing.permitted != 0 && standing.namespace_owner != Some(uid) {
+        return refuse(
+            "has capabilities that you do not have: ask root".to_owned(),
+            "root",
+        );
+    }
+    if !standing.dumpable {
+        let why = "does not let its memory be read: its file has rights of its own or cannot be read, or it gave rights up (PR_SET_DUMPABLE in prctl(2)): ask root";
+        return refuse(why.to_owned(), "root");
+    }
+    Ok(())
+}
+
+/// Whether a caller may look at the process of this number as it is now.
+pub fn may_look(caller: Caller, pid: u32) -> bool {
+    caller.is_root() || Standing::of(pid).is_ok_and(|standing| authorize(caller, pid, &standing).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Ids;
+
+    const CALLER: Caller = Caller { uid: 1000, gid: 100 };
+
+    fn same(id: u32) -> Ids {
+        Ids {
+            real: id,
+            effective: id,
+            saved: id,
+        }
+    }
+
+    fn own() -> Standing {
+        Standing {
+            users: same(1000),
+            groups: same(100),
+            permitted: 0,
+            dumpable: true,
+            namespace_owner: None,
+        }
+    }
+
+    fn refusal(standing: &Standing) -> String {
+        authorize(CALLER, 7, standing).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_user_may_look_at_own_processes_and_root_at_all() {
+        authorize(CALLER, 7, &own()).unwrap();
+        let in_own_namespace = Standing {
+            permitted: u64::MAX,
+            namespace_owner: Some(1000),
+            ..own()
+        };
+        authorize(CALLER, 7, &in_own_namespace).unwrap();
+        let root = Caller { uid: 0, gid: 0 };
+        let closed = Standing {
+            dumpable: false,
+            users: same(5),
+            ..own()
+        };
+        authorize(root, 7, &closed).unwrap();
+    }
+
+    #[test]
+    fn any_right_beyond_the_callers_own_is_refused_and_named() {
+        let with_user = |real, effective, saved| Standing {
+            users: Ids {
+                real,
+                effective,
+                saved,
+            },
+            ..own()
+        };
+        for (standing, says) in [
+            (with_user(0, 0, 0), "belongs to user 0"),
+            (with_user(1001, 1000, 1000), "belongs to user 1001"),
+            (with_user(1000, 0, 0), "runs as user 0"),
+            (with_user(1000, 1000, 0), "runs as user 0"),
+            (
+                Standing {
+                    groups: Ids {
+                        effective: 42,
+                        ..same(100)
+                    },
+                    ..own()
+                },
+                "rights of group 42, you are of group 100",
+            ),
+            (
+                Standing {
+                    groups: same(7),
+                    ..own()
+                },
+                "rights of group 7",
+            ),
+            (
+                Standing {
+                    permitted: 1,
+                    ..own()
+                },
+                "has capabilities",
+            ),
+            (
+                Standing {
+                    permitted: 1,
+                    namespace_owner: Some(1001),
+                    ..own()
+                },
+                "has capabilities",
+            ),
+            (
+                Standing {
+                    dumpable: false,
+                    ..own()
+                },
+                "does not let its memory be read",
+            ),
+        ] {
+            let message = refusal(&standing);
+            assert!(message.contains(says) && message.contains("ask"), "{message}");
+        }
+    }
+}

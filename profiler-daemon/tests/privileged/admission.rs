@@ -1,0 +1,307 @@
+//! Processes that become something else while a user looks at them: what they are then is seen where that user may see it,
+//! and not at all elsewhere.
+
+use std::{
+    ffi::CString,
+    fs, io,
+    os::unix::{
+        ffi::OsStrExt as _,
+        fs::{PermissionsExt as _, chown},
+        process::CommandExt as _,
+    },
+    path::{Path, PathBuf},
+    process::Command,
+    sync::Arc,
+};
+
+use profiler_daemon::{
+    session::{Caller, FlamePicture, FlameTimes, Reason, SyscallsPicture},
+    symbolize::Grouping,
+};
+
+use super::{
+    fixture::{Fixture, directory},
+    places::Traced,
+    service::{ROOT, Service, Side, function, session_of, time_under},
+    skipped,
+};
+
+/// A user who is nobody else on the machine.
+const USER: Caller = Caller {
+    uid: 61_234,
+    gid: 61_234,
+};
+
+/// Calls that a target makes before it becomes something else.
+const OWN_CALLS: usize = 100;
+
+/// `getppid`, which nothing calls before.
+const OTHER_CALL: u32 = 110;
+
+/// A folder of programs that are removed with it.
+struct Programs(PathBuf);
+
+impl Programs {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("profiler-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+        Self(folder)
+    }
+
+    /// A copy of the target with an owner, a group and a mode.
+    fn copy(&self, name: &str, [owner, group]: [u32; 2], mode: u32) -> PathBuf {
+        let path = self.0.join(name);
+        fs::copy(directory().join("becomes"), &path).unwrap();
+        chown(&path, Some(owner), Some(group)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    /// A copy that gives who runs it a capability.
+    fn copy_with_capability(&self) -> io::Result<PathBuf> {
+        let path = self.copy("capable", [0, 0], 0o755);
+        // `struct vfs_cap_data` of `linux/capability.h`: version 2, effective, with CAP_NET_RAW.
+        let words = [0x0200_0001_u32, 1 << 13, 0, 0, 0];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let file = CString::new(path.as_os_str().as_bytes()).unwrap();
+        let size = bytes.len();
+        // SAFETY: both strings end in 0, and the value is as long as is said.
+        let set = unsafe {
+            libc::setxattr(
+                file.as_ptr(),
+                c"security.capability".as_ptr(),
+                bytes.as_ptr().cast(),
+                size,
+                0,
+            )
+        };
+        if set == 0 {
+            Ok(path)
+        } else {
+            Err(io::Error::last_os_error())
+        }
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        // What is left lies in a folder for what is left.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A target of the user, which becomes what it is told to.
+fn start(program: &Path, how: &str, becomes: &Path) -> Fixture {
+    let mut command = Command::new(program);
+    command.arg(how).arg(becomes).uid(USER.uid).gid(USER.gid);
+    Fixture::start_by(&mut command)
+}
+
+/// All that a user can look at of a target.
+struct Looking {
+    service: Service,
+    traced: Traced,
+    flame: tokio::sync::watch::Receiver<Option<Arc<FlamePicture>>>,
+    calls: tokio::sync::watch::Receiver<Option<Arc<SyscallsPicture>>>,
+    counted: profiler_daemon::session::SessionInfo,
+    sampled: profiler_daemon::session::SessionInfo,
+}
+
+/// What was seen of it.
+struct Seen {
+    /// Calls of the function.
+    hits: usize,
+    /// Time on and off the CPU in what it became, in nanoseconds.
+    became_ns: u64,
+    /// System calls that only that makes.
+    other_calls: u64,
+    /// Why it was looked at no more.
+    reason: String,
+}
+
+impl Looking {
+    fn at(target: &Fixture) -> Self {
+        Self::of(USER, target)
+    }
+
+    fn of(owner: Caller, target: &Fixture) -> Self {
+        let service = Service::start();
+        let create = |scope: &str| {
+            let created = service.handle.create(owner, session_of(target.pid(), scope));
+            service.runtime.block_on(created).unwrap()
+        };
+        let traced = Traced::start_for(&service, owner, target, "a64l", &["$rdi"]);
+        let (counted, sampled) = (create("a64l"), create(""));
+        let flame = service.watch_flame_of(&sampled, Grouping::Function, FlameTimes::Both);
+        let calls = service.watch_syscalls(&sampled, Grouping::Function);
+        Self {
+            service,
+            traced,
+            flame,
+            calls,
+            counted,
+            sampled,
+        }
+    }
+
+    /// All that was seen, when the sessions have ended by themselves.
+    fn ended(mut self) -> Seen {
+        let (hits, _) = self.traced.ended();
+        let flame = self
+            .service
+            .until(&mut self.flame, |picture| picture.ended.is_some());
+        let calls = self
+            .service
+            .until(&mut self.calls, |picture| picture.ended.is_some());
+        let names = [&self.counted, &self.sampled].map(|session| session.name.clone());
+        for name in names {
+            let renewed = self.service.handle.renew(ROOT, name);
+            let error = self.service.runtime.block_on(renewed).unwrap_err();
+            assert_eq!(error.reason, Reason::SessionNotFound);
+        }
+        seen(hits.len(), &flame, &calls)
+    }
+
+    /// The same, ended here: with what was not seen of the function.
+    fn end(mut self) -> (Seen, u64) {
+        let (hits, _) = self.traced.end(&self.service);
+        let latency = self.service.last_latency(&self.counted);
+        assert_eq!(
+            function(&latency, "a64l")
+                .since_start
+                .iter()
+                .map(|(_, calls)| calls)
+                .sum::<u64>(),
+            hits.len() as u64
+        );
+        self.service.end(&self.sampled);
+        let flame = self
+            .service
+            .until(&mut self.flame, |picture| picture.ended.is_some());
+        let calls = self
+            .service
+            .until(&mut self.calls, |picture| picture.ended.is_some());
+        let missed = latency.lost.get("not_admitted").copied().unwrap_or(0);
+        (seen(hits.len(), &flame, &calls), missed)
+    }
+}
+
+fn seen(hits: usize, flame: &FlamePicture, calls: &SyscallsPicture) -> Seen {
+    let became = [Side::Inside, Side::Outside].map(|side| time_under(flame, side, "became_fn").0);
+    let others = calls.calls.iter().filter(|call| call.call.number == OTHER_CALL);
+    Seen {
+        hits,
+        became_ns: became.iter().sum(),
+        other_calls: others.map(|call| call.all.calls).sum(),
+        reason: flame.ended.clone().unwrap(),
+    }
+}
+
+/// Lets a target become something else; says what it did then.
+fn become_it(target: &mut Fixture) -> u64 {
+    assert_eq!(target.line(), format!("own {OWN_CALLS}"));
+    target.say("become");
+    let line = target.line();
+    let calls = line.strip_prefix("became ").unwrap_or_else(|| panic!("{line}"));
+    calls.parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn nothing_is_seen_of_a_program_with_more_rights() {
+    let programs = Programs::new("becomes");
+    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let mut ways = vec![
+        ("exec", programs.copy("setuid", [0, 0], 0o4755)),
+        ("exec", programs.copy("setgid", [0, 42], 0o2755)),
+        ("exec", programs.copy("unreadable", [0, 0], 0o711)),
+        ("thread", programs.copy("setuid_by_thread", [0, 0], 0o4755)),
+        ("undumpable", own.clone()),
+    ];
+    match programs.copy_with_capability() {
+        Ok(capable) => ways.push(("exec", capable)),
+        Err(error) => println!("no file can have capabilities here: {error}"),
+    }
+    for (how, becomes) in ways {
+        let mut target = start(&own, how, &becomes);
+        let looking = Looking::at(&target);
+        target.say("go");
+        let calls = become_it(&mut target);
+        let seen = looking.ended();
+        println!("{how} {}: {calls} calls then; {}", becomes.display(), seen.reason);
+        assert!(calls > 0);
+        assert_eq!(seen.hits, OWN_CALLS, "{how} {}", becomes.display());
+        assert_eq!(
+            (seen.became_ns, seen.other_calls),
+            (0, 0),
+            "{how} {}",
+            becomes.display()
+        );
+        assert!(seen.reason.contains("since it changed"), "{}", seen.reason);
+        assert_eq!(target.finish().status, Some(0));
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_program_with_the_same_rights_is_seen_again() {
+    let programs = Programs::new("becomes-own");
+    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    for how in ["exec", "namespace"] {
+        let mut target = start(&own, how, &own);
+        let looking = Looking::at(&target);
+        target.say("go");
+        let calls = become_it(&mut target);
+        if calls == 0 {
+            skipped("no user namespaces for users here");
+            continue;
+        }
+        let (seen, missed) = looking.end();
+        println!(
+            "{how}: {calls} calls, {} of them seen, {missed} missed",
+            seen.hits - OWN_CALLS
+        );
+        assert!(seen.hits > OWN_CALLS && seen.became_ns > 0 && seen.other_calls > 0);
+        assert!(missed > 0, "nobody says what was not seen");
+        assert_eq!(target.finish().status, Some(0));
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_program_that_another_thread_runs_ends_the_sessions_as_its_probes_are_dead() {
+    let programs = Programs::new("becomes-by-thread");
+    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    for owner in [USER, ROOT] {
+        let mut target = start(&own, "thread", &own);
+        let looking = Looking::of(owner, &target);
+        target.say("go");
+        assert!(become_it(&mut target) > 0);
+        let seen = looking.ended();
+        assert_eq!(seen.hits, OWN_CALLS);
+        assert!(
+            seen.reason.contains("started by another thread"),
+            "{}",
+            seen.reason
+        );
+        assert_eq!(target.finish().status, Some(0));
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_child_that_borrows_the_memory_is_not_seen() {
+    let programs = Programs::new("becomes-child");
+    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let setuid = programs.copy("setuid", [0, 0], 0o4755);
+    let mut target = start(&own, "vfork", &setuid);
+    let looking = Looking::at(&target);
+    target.say("go");
+    assert!(become_it(&mut target) > 0);
+    let (seen, _) = looking.end();
+    assert_eq!((seen.hits, seen.became_ns, seen.other_calls), (OWN_CALLS, 0, 0));
+    // The child waits for a line, and its parent for it.
+    target.say("exit");
+    assert_eq!(target.finish().status, Some(0));
+}

@@ -1,0 +1,206 @@
+//! Whether a process may be looked at: each program asks before it reads anything of one.
+//!
+//! The comparison is with the process itself, and not with what events told of it: those come when a new program's memory
+//! and users are in force already, can be missed, and say little of a number that is used again.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_seq_write};
+use profiler_common::{
+    admission::{Admission, Image, ProcessState, Rights},
+    counter::Counter,
+};
+
+use crate::{
+    atomic, emit,
+    maps::{self, ADMISSIONS},
+    off_cpu::IterationMeta,
+    task,
+};
+
+/// Whether the current thread is of a process that may be looked at, and as it was when that was allowed.
+#[inline(always)]
+pub fn is_admitted() -> bool {
+    // SAFETY: the helper takes nothing, and gives the current task.
+    let task: *mut c_void = unsafe { bpf_get_current_task_btf() }.cast();
+    admits(task, task::process()) != 0
+}
+
+/// The same of a thread by its `task_struct`, which is of a process of this number: 1 or 0. A function of its own for its share
+/// of the stack.
+#[inline(never)]
+pub fn admits(task: *mut c_void, tgid: u32) -> u32 {
+    let Some(admission) = ADMISSIONS.get_ptr_mut(tgid) else {
+        return 0;
+    };
+    // SAFETY: a live map value; the task is the kernel's.
+    unsafe {
+        let flags = (&raw const (*admission).flags).read_volatile();
+        let is_as_it_was = flags & Admission::OPEN != 0
+            && start_of(task) == (*admission).image.start_ns
+            && (flags & Admission::ANY_RIGHTS != 0
+                || is_image(task, &raw const (*admission).image)
+                    && has_rights(task, &raw const (*admission).rights));
+        if is_as_it_was {
+            return 1;
+        }
+        // The daemon looks at what it is now.
+        atomic::add(&raw mut (*admission).refused, 1);
+        emit::count(Counter::AdmissionRefused);
+    }
+    0
+}
+
+/// A thread of the current process that is not its first one execs. The daemon looks at the process, as links that are of it are
+/// dead by now.
+#[inline(always)]
+pub fn note_taken_over() {
+    if let Some(admission) = ADMISSIONS.get_ptr_mut(task::process()) {
+        // SAFETY: a live map value.
+        unsafe { atomic::add(&raw mut (*admission).refused, 1) };
+        emit::count(Counter::AdmissionRefused);
+    }
+}
+
+/// Whether who looks at a process may look at every other one, too.
+#[inline(always)]
+pub fn is_of_anybody(tgid: u32) -> bool {
+    ADMISSIONS.get_ptr_mut(tgid).is_some_and(|admission| {
+        // SAFETY: a live map value.
+        let flags = unsafe { (&raw const (*admission).flags).read_volatile() };
+        flags & Admission::ANY_RIGHTS != 0
+    })
+}
+
+/// Whether a thread of a process runs the same program. One that ends has given up its memory already, and has nothing left to be read.
+#[inline(always)]
+unsafe fn is_image(task: *mut c_void, image: *const Image) -> bool {
+    // SAFETY: the caller's.
+    unsafe {
+        let memory = memory_of(task);
+        execs_of(task) == (*image).execs && (memory == (*image).memory || memory == 0)
+    }
+}
+
+/// Whether a thread has these rights and no others.
+#[inline(always)]
+unsafe fn has_rights(task: *mut c_void, rights: *const Rights) -> bool {
+    // SAFETY: the caller's; the credentials are the kernel's.
+    unsafe {
+        let credentials = credentials_of(task);
+        // One jump rather than six, whose ways the verifier would all follow.
+        let others = word(credentials, maps::user_offset()) ^ (*rights).user
+            | word(credentials, maps::effective_user_offset()) ^ (*rights).effective_user
+            | word(credentials, maps::saved_user_offset()) ^ (*rights).saved_user
+            | word(credentials, maps::group_offset()) ^ (*rights).group
+            | word(credentials, maps::effective_group_offset()) ^ (*rights).effective_group
+            | word(credentials, maps::saved_group_offset()) ^ (*rights).saved_group;
+        let permitted = permitted_of(credentials) ^ (*rights).permitted;
+        let is_dumpable = memory_of(task) == 0 || dumpable_of(task) == (*rights).dumpable;
+        u64::from(others) | permitted == 0
+            && is_dumpable
+            && long(credentials, maps::user_namespace_offset()) == (*rights).user_namespace
+    }
+}
+
+/// Writes what a process is that is asked about, once for its first thread.
+#[inline(always)]
+pub fn look(meta: *mut IterationMeta, task: *mut c_void) {
+    let tgid = task::process_of(task);
+    if task::id_of(task) != tgid || ADMISSIONS.get_ptr_mut(tgid).is_none() {
+        return;
+    }
+    // SAFETY: the kernel's task and what it leads to; the row is initialised, and as long as is said.
+    unsafe {
+        let credentials = credentials_of(task);
+        let namespace = pointer(credentials, maps::user_namespace_offset());
+        let row = ProcessState {
+            tgid,
+            namespace_owner: word(namespace, maps::namespace_owner_offset()),
+            namespace_level: word(namespace, maps::namespace_level_offset()),
+            zero: 0,
+            first_thread: task as u64,
+            image: Image {
+                start_ns: start_of(task),
+                execs: execs_of(task),
+                memory: memory_of(task),
+            },
+            rights: Rights {
+                user_namespace: namespace as u64,
+                permitted: permitted_of(credentials),
+                user: word(credentials, maps::user_offset()),
+                effective_user: word(credentials, maps::effective_user_offset()),
+                saved_user: word(credentials, maps::saved_user_offset()),
+                group: word(credentials, maps::group_offset()),
+                effective_group: word(credentials, maps::effective_group_offset()),
+                saved_group: word(credentials, maps::saved_group_offset()),
+                dumpable: dumpable_of(task),
+                zero: 0,
+            },
+        };
+        // Where there is no room, the kernel has the program run once more for this thread.
+        bpf_seq_write(
+            (*meta).output.cast(),
+            (&raw const row).cast(),
+            size_of::<ProcessState>() as u32,
+        );
+    }
+}
+
+#[inline(always)]
+unsafe fn start_of(task: *mut c_void) -> u64 {
+    // SAFETY: the caller's task, here and below.
+    unsafe { long(pointer(task, maps::leader_offset()), maps::start_offset()) }
+}
+
+#[inline(always)]
+unsafe fn execs_of(task: *mut c_void) -> u64 {
+    // SAFETY: as above.
+    unsafe { long(task, maps::execs_offset()) }
+}
+
+#[inline(always)]
+unsafe fn memory_of(task: *mut c_void) -> u64 {
+    // SAFETY: as above.
+    unsafe { long(task, maps::mm_offset()) }
+}
+
+#[inline(always)]
+unsafe fn dumpable_of(task: *mut c_void) -> u32 {
+    // SAFETY: as above.
+    let flags = unsafe { word(pointer(task, maps::mm_offset()), maps::memory_flags_offset()) };
+    flags & Rights::DUMPABLE_MASK
+}
+
+#[inline(always)]
+unsafe fn credentials_of(task: *mut c_void) -> *mut c_void {
+    // SAFETY: as above.
+    unsafe { pointer(task, maps::credentials_offset()) }
+}
+
+/// In halves: up to Linux 6.2 it is an array of them.
+#[inline(always)]
+unsafe fn permitted_of(credentials: *mut c_void) -> u64 {
+    let offset = maps::permitted_offset();
+    // SAFETY: as above.
+    unsafe { u64::from(word(credentials, offset + 4)) << 32 | u64::from(word(credentials, offset)) }
+}
+
+#[inline(always)]
+unsafe fn pointer(structure: *mut c_void, offset: u32) -> *mut c_void {
+    // SAFETY: the caller's structure; the offset is this kernel's, from its BTF. The verifier checks that a pointer is there, and a
+    // read through one that leads nowhere gives 0.
+    unsafe { *structure.cast::<u8>().add(offset as usize).cast::<*mut c_void>() }
+}
+
+#[inline(always)]
+unsafe fn long(structure: *mut c_void, offset: u32) -> u64 {
+    // SAFETY: as of `pointer`.
+    unsafe { *structure.cast::<u8>().add(offset as usize).cast::<u64>() }
+}
+
+#[inline(always)]
+unsafe fn word(structure: *mut c_void, offset: u32) -> u32 {
+    // SAFETY: as of `pointer`.
+    unsafe { *structure.cast::<u8>().add(offset as usize).cast::<u32>() }
+}
