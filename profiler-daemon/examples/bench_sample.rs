@@ -21,7 +21,7 @@ use profiler_daemon::{
     symbolize::Grouping,
 };
 
-const CALLER: Caller = Caller { uid: 0 };
+const CALLER: Caller = Caller { uid: 0, gid: 0 };
 const FREQUENCY_HZ: u32 = 999;
 
 /// What the kernel says of a program.

@@ -62,14 +62,32 @@ pub fn note_taken_over() {
     }
 }
 
-/// Whether who looks at a process may look at every other one, too.
+/// Whether all who look at a process may also look at the current thread's: at every one, or at this one because it is admitted with
+/// the same users and groups.
 #[inline(always)]
-pub fn is_of_anybody(tgid: u32) -> bool {
-    ADMISSIONS.get_ptr_mut(tgid).is_some_and(|admission| {
-        // SAFETY: a live map value.
-        let flags = unsafe { (&raw const (*admission).flags).read_volatile() };
-        flags & Admission::ANY_RIGHTS != 0
-    })
+pub fn is_shown_with(tgid: u32) -> bool {
+    let (Some(with), Some(own)) = (
+        ADMISSIONS.get_ptr_mut(tgid),
+        ADMISSIONS.get_ptr_mut(task::process()),
+    ) else {
+        return ADMISSIONS.get_ptr_mut(tgid).is_some_and(is_of_everybody);
+    };
+    if is_of_everybody(with) {
+        return true;
+    }
+    // SAFETY: live map values.
+    let is_same_user = unsafe {
+        let (with, own) = (&raw const (*with).rights, &raw const (*own).rights);
+        (*with).user == (*own).user && (*with).group == (*own).group
+    };
+    is_same_user && is_admitted()
+}
+
+#[inline(always)]
+fn is_of_everybody(admission: *mut Admission) -> bool {
+    // SAFETY: the caller's live map value.
+    let flags = unsafe { (&raw const (*admission).flags).read_volatile() };
+    flags & Admission::ANY_RIGHTS != 0
 }
 
 /// Whether a thread of a process runs the same program. One that ends has given up its memory already, and has nothing left to be read.

@@ -174,7 +174,7 @@ pub fn wake(ctx: *mut c_void, thread: u32) -> u32 {
         }
         let (ids, now_ns) = (bpf_get_current_pid_tgid(), bpf_ktime_get_ns());
         if (*off).asks_waker != 0
-            && (admission::is_of_anybody((*off).tgid) || admission::is_admitted())
+            && admission::is_shown_with((*off).tgid)
             && let Some(scratch) = OFF_CPU_SCRATCH.get_ptr_mut(0)
         {
             // Interrupts are off, and a thread that is off the CPU is not the current one: the scratch is free.

@@ -61,6 +61,7 @@ pub fn authorize(caller: Caller, pid: u32, standing: &Standing) -> Result<(), Se
 }
 
 /// Whether a caller may look at the process of this number as it is now.
+#[must_use]
 pub fn may_look(caller: Caller, pid: u32) -> bool {
     caller.is_root() || Standing::of(pid).is_ok_and(|standing| authorize(caller, pid, &standing).is_ok())
 }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use profiler_daemon::{
-    session::{Caller, FlamePicture, FlameTimes, Reason, SyscallsPicture},
+    session::{Caller, FlamePicture, FlameTimes, NewSession, Reason, SyscallsPicture, TargetSpec, may_look},
     symbolize::Grouping,
 };
 
@@ -122,16 +122,25 @@ struct Seen {
 
 impl Looking {
     fn at(target: &Fixture) -> Self {
-        Self::of(USER, target)
+        Self::of(USER, target, &[])
     }
 
-    fn of(owner: Caller, target: &Fixture) -> Self {
+    /// At a target and at others beside it, for somebody.
+    fn of(owner: Caller, target: &Fixture, others: &[&Fixture]) -> Self {
         let service = Service::start();
+        let targets = [target].into_iter().chain(others.iter().copied());
+        let pids: Vec<u32> = targets.map(Fixture::pid).collect();
         let create = |scope: &str| {
-            let created = service.handle.create(owner, session_of(target.pid(), scope));
-            service.runtime.block_on(created).unwrap()
+            let request = NewSession {
+                target: TargetSpec::Pids(pids.clone()),
+                ..session_of(target.pid(), scope)
+            };
+            service
+                .runtime
+                .block_on(service.handle.create(owner, request))
+                .unwrap()
         };
-        let traced = Traced::start_for(&service, owner, target, "a64l", &["$rdi"]);
+        let traced = Traced::start_for(&service, owner, pids.clone(), "a64l", &["$rdi"]);
         let (counted, sampled) = (create("a64l"), create(""));
         let flame = service.watch_flame_of(&sampled, Grouping::Function, FlameTimes::Both);
         let calls = service.watch_syscalls(&sampled, Grouping::Function);
@@ -196,6 +205,24 @@ fn seen(hits: usize, flame: &FlamePicture, calls: &SyscallsPicture) -> Seen {
         other_calls: others.map(|call| call.all.calls).sum(),
         reason: flame.ended.clone().unwrap(),
     }
+}
+
+/// Whatever is drawn inside a function, a text of all frames each.
+fn waits_in(picture: &FlamePicture, name: &str) -> Vec<String> {
+    let frames_of = |mut node: u32| {
+        let mut names = Vec::new();
+        while let Some((parent, frame, _)) = node.checked_sub(1).map(|at| picture.nodes[at as usize]) {
+            names.push(picture.frames[frame as usize].function.to_string());
+            node = parent;
+        }
+        names
+    };
+    let weights = picture.picture.weights.iter();
+    weights
+        .map(|weight| frames_of(weight.node.0))
+        .filter(|names| names.iter().any(|other| other == name))
+        .map(|names| names.join(" < "))
+        .collect()
 }
 
 /// Lets a target become something else; says what it did then.
@@ -275,7 +302,7 @@ fn a_program_that_another_thread_runs_ends_the_sessions_as_its_probes_are_dead()
     let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
     for owner in [USER, ROOT] {
         let mut target = start(&own, "thread", &own);
-        let looking = Looking::of(owner, &target);
+        let looking = Looking::of(owner, &target, &[]);
         target.say("go");
         assert!(become_it(&mut target) > 0);
         let seen = looking.ended();
@@ -304,4 +331,112 @@ fn a_child_that_borrows_the_memory_is_not_seen() {
     // The child waits for a line, and its parent for it.
     target.say("exit");
     assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn nothing_is_seen_of_another_process_that_has_the_number_of_one_that_ended() {
+    let programs = Programs::new("becomes-another");
+    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let (mut target, mut beside) = (start(&own, "exec", &own), start(&own, "exec", &own));
+    let pid = target.pid();
+    let looking = Looking::of(USER, &target, &[&beside]);
+    target.say("go");
+    assert_eq!(target.line(), format!("own {OWN_CALLS}"));
+    // Ends it.
+    drop(target);
+    let Some(mut another) = Fixture::start_as(pid, "becomes", &["undumpable", "x"].map(str::to_owned)) else {
+        return skipped("this kernel gives no process a number of choice");
+    };
+    another.say("go");
+    assert!(become_it(&mut another) > 0);
+    let (seen, _) = looking.end();
+    assert_eq!((seen.hits, seen.became_ns, seen.other_calls), (OWN_CALLS, 0, 0));
+    assert_eq!(another.finish().status, Some(0));
+    beside.say("go");
+    assert!(beside.finish().status.is_some());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_the_kernel_forbids_to_trace_is_refused() {
+    let service = Service::start();
+    let programs = Programs::new("becomes-refused");
+    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let attach = |target: &Fixture| {
+        let created = service.handle.create(USER, session_of(target.pid(), ""));
+        service.runtime.block_on(created)
+    };
+    let mut allowed = start(&own, "exec", &own);
+    service.end(&attach(&allowed).unwrap());
+    allowed.say("go");
+    assert!(allowed.finish().status.is_some());
+    let user = USER.uid.to_string();
+    let mut refused = vec![
+        (
+            start(&programs.copy("setuid", [0, 0], 0o4755), "exec", &own),
+            "runs as user 0",
+        ),
+        (
+            start(&programs.copy("setgid", [0, 42], 0o2755), "exec", &own),
+            "of group 42",
+        ),
+        (
+            start(&programs.copy("unreadable", [0, 0], 0o711), "exec", &own),
+            "memory be read",
+        ),
+        (
+            Fixture::start("becomes", &["dropped".to_owned(), user]),
+            "memory be read",
+        ),
+        (
+            Fixture::start("becomes", &["exec", "x"].map(str::to_owned)),
+            "belongs to user 0",
+        ),
+    ];
+    match programs.copy_with_capability() {
+        Ok(capable) => refused.push((start(&capable, "exec", &own), "has capabilities")),
+        Err(error) => println!("no file can have capabilities here: {error}"),
+    }
+    for (mut target, says) in refused {
+        let error = attach(&target).unwrap_err();
+        println!("{error}");
+        assert_eq!(error.reason, Reason::PermissionDenied);
+        assert!(error.message.contains(says), "{error}");
+        assert!(!may_look(USER, target.pid()), "listed, and refused");
+        target.say("go");
+        assert!(target.finish().status.is_some());
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_stack_of_somebody_elses_waker_is_not_shown() {
+    let programs = Programs::new("becomes-woken");
+    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    for owner in [USER, ROOT] {
+        let service = Service::start();
+        let mut target = start(&own, "namespace", &own);
+        let created = service.handle.create(owner, session_of(target.pid(), ""));
+        let session = service.runtime.block_on(created).unwrap();
+        let mut waits = service
+            .watch_flame_with_waits(&session, FlameTimes::OffCpu)
+            .unwrap();
+        // With the first picture everything is attached.
+        service.until(&mut waits, |_| true);
+        target.say("go");
+        assert_eq!(target.line(), format!("own {OWN_CALLS}"));
+        // It waits for a line by the next picture. Root's program makes it runnable, by a write: this very one.
+        service.until(&mut waits, |_| true);
+        target.say("become");
+        assert!(target.line().starts_with("became "));
+        service.end(&session);
+        let picture = service.until(&mut waits, |picture| picture.ended.is_some());
+        let waits = waits_in(&picture, "read_line");
+        println!("{owner:?}: {waits:?}");
+        assert!(!waits.is_empty(), "no wait was seen");
+        let is_told = waits.iter().any(|frames| frames.contains("vfs_write"));
+        assert_eq!(is_told, owner == ROOT, "for {owner:?}");
+        assert_eq!(target.finish().status, Some(0));
+    }
 }

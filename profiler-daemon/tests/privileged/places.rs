@@ -6,7 +6,7 @@ use aya_obj::generated::{perf_event_attr, perf_type_id::PERF_TYPE_TRACEPOINT};
 use profiler_daemon::{
     kernel::Tracefs,
     plan::values::{self, Reading, Record},
-    session::{Caller, Capture, NewSession, Purpose, SessionInfo, TraceBatch, TracedHit},
+    session::{Caller, Capture, NewSession, Purpose, SessionInfo, TargetSpec, TraceBatch, TracedHit},
 };
 use tokio::sync::mpsc;
 
@@ -48,17 +48,11 @@ pub struct Traced {
 
 impl Traced {
     pub fn start(service: &Service, target: &Fixture, scope: &str, print: &[&str]) -> Self {
-        Self::start_for(service, ROOT, target, scope, print)
+        Self::start_for(service, ROOT, vec![target.pid()], scope, print)
     }
 
-    /// The same for somebody else than root.
-    pub fn start_for(
-        service: &Service,
-        owner: Caller,
-        target: &Fixture,
-        scope: &str,
-        print: &[&str],
-    ) -> Self {
+    /// The same of several, for somebody else than root.
+    pub fn start_for(service: &Service, owner: Caller, pids: Vec<u32>, scope: &str, print: &[&str]) -> Self {
         let request = NewSession {
             capture: Some(Capture {
                 print: print.iter().map(|text| values::parse(text).unwrap()).collect(),
@@ -67,7 +61,8 @@ impl Traced {
                 stack: false,
                 purpose: Purpose::Shown,
             }),
-            ..session_of(target.pid(), scope)
+            target: TargetSpec::Pids(pids),
+            ..session_of(0, scope)
         };
         let created = service.handle.create(owner, request);
         let session = service.runtime.block_on(created).unwrap();
