@@ -40,15 +40,15 @@ pub struct Rights {
     pub effective_group: u32,
     /// Saved group.
     pub saved_group: u32,
-    /// Bits of [`Rights::DUMPABLE_MASK`] of its memory's flags.
+    /// Whether others than root may read its memory: [`Rights::DUMPABLE`] and others.
     pub dumpable: u32,
     /// 0.
     pub zero: u32,
 }
 
 impl Rights {
-    /// The bits that say whether others than root may read the memory (`MMF_DUMPABLE_MASK` in
-    /// `include/linux/sched/coredump.h`).
+    /// The bits that say it, in a word of the kernel's (`MMF_DUMPABLE_MASK` in `include/linux/sched/coredump.h`; since Linux 7.2
+    /// a number of its own, with the same values).
     pub const DUMPABLE_MASK: u32 = 3;
     /// Its owner may (`SUID_DUMP_USER`).
     pub const DUMPABLE: u32 = 1;

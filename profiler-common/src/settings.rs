@@ -109,11 +109,14 @@ pub struct Settings {
     pub namespace_owner_offset: u32,
     /// Offset of `level` in `user_namespace`: 0 of the initial one.
     pub namespace_level_offset: u32,
-    /// Offset of `flags` in `mm_struct`: whether others may read the memory.
-    pub memory_flags_offset: u32,
+    /// Offset of the pointer in `task_struct` to what says whether others may read the memory: `mm`, or `exec_state` where the
+    /// kernel has that.
+    pub dumpable_in_offset: u32,
+    /// Offset of the word in there of which the lowest bits say it: `flags`, or `dumpable`.
+    pub dumpable_offset: u32,
 }
 
-assert_layout!(Settings, size 204,
+assert_layout!(Settings, size 208,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
     xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
@@ -126,7 +129,7 @@ assert_layout!(Settings, size 204,
     leader_offset at 144, start_offset at 148, execs_offset at 152, credentials_offset at 156,
     user_offset at 160, effective_user_offset at 164, saved_user_offset at 168, group_offset at 172,
     effective_group_offset at 176, saved_group_offset at 180, permitted_offset at 184, user_namespace_offset at 188,
-    namespace_owner_offset at 192, namespace_level_offset at 196, memory_flags_offset at 200);
+    namespace_owner_offset at 192, namespace_level_offset at 196, dumpable_in_offset at 200, dumpable_offset at 204);
 
 /// Where the kernel keeps what it is at on each CPU; 0 where that is not known.
 #[repr(C)]

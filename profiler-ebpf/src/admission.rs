@@ -186,7 +186,7 @@ unsafe fn memory_of(task: *mut c_void) -> u64 {
 #[inline(always)]
 unsafe fn dumpable_of(task: *mut c_void) -> u32 {
     // SAFETY: as above.
-    let flags = unsafe { word(pointer(task, maps::mm_offset()), maps::memory_flags_offset()) };
+    let flags = unsafe { word(pointer(task, maps::dumpable_in_offset()), maps::dumpable_offset()) };
     flags & Rights::DUMPABLE_MASK
 }
 

@@ -264,7 +264,8 @@ pub static SETTINGS: Settings = Settings {
     user_namespace_offset: 0,
     namespace_owner_offset: 0,
     namespace_level_offset: 0,
-    memory_flags_offset: 0,
+    dumpable_in_offset: 0,
+    dumpable_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -330,7 +331,8 @@ setting!(permitted_offset);
 setting!(user_namespace_offset);
 setting!(namespace_owner_offset);
 setting!(namespace_level_offset);
-setting!(memory_flags_offset);
+setting!(dumpable_in_offset);
+setting!(dumpable_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

@@ -85,6 +85,14 @@ pub fn load(object: &[u8], config: &Config) -> Result<Ebpf, KernelError> {
 /// [`Settings`] of the running kernel.
 fn settings(config: &Config) -> Result<Settings, KernelError> {
     let btf = Btf::read()?;
+    // Since Linux 7.2 it is kept apart from the memory.
+    let (dumpable_in_offset, dumpable_offset) = match btf.offset("task_struct", "exec_state") {
+        Ok(state) => (state, btf.offset("task_exec_state", "dumpable")?),
+        Err(_) => (
+            btf.offset("task_struct", "mm")?,
+            btf.offset("mm_struct", "flags")?,
+        ),
+    };
     Ok(Settings {
         sas_ss_sp_offset: btf.offset("task_struct", "sas_ss_sp")?,
         sas_ss_size_offset: btf.offset("task_struct", "sas_ss_size")?,
@@ -144,7 +152,8 @@ fn settings(config: &Config) -> Result<Settings, KernelError> {
         user_namespace_offset: btf.offset("cred", "user_ns")?,
         namespace_owner_offset: btf.offset("user_namespace", "owner")?,
         namespace_level_offset: btf.offset("user_namespace", "level")?,
-        memory_flags_offset: btf.offset("mm_struct", "flags")?,
+        dumpable_in_offset,
+        dumpable_offset,
     })
 }
 
@@ -208,7 +217,8 @@ fn words(settings: Settings) -> [u32; SETTINGS] {
         user_namespace_offset
         namespace_owner_offset
         namespace_level_offset
-        memory_flags_offset
+        dumpable_in_offset
+        dumpable_offset
     )
 }
 

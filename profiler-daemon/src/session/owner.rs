@@ -878,7 +878,7 @@ impl Owner {
                 let Some(state) = &now else { continue };
                 let reason = match authorize(session.owner(), pid, &Standing::from(state)) {
                     Ok(()) if taken_over => Some(format!(
-                        "process {pid} runs another program now, started by another thread than its first: its probes are gone with \
+                        "process {pid} runs another program now: another thread than its first started it, and its probes are gone with \
                          that"
                     )),
                     Ok(()) => None,

@@ -15,14 +15,17 @@ use std::{
 };
 
 use profiler_daemon::{
-    session::{Caller, FlamePicture, FlameTimes, NewSession, Reason, SyscallsPicture, TargetSpec, may_look},
+    session::{
+        Caller, FlamePicture, FlameTimes, LatencyPicture, NewSession, Reason, SessionInfo, SyscallsPicture,
+        TargetSpec, may_look,
+    },
     symbolize::Grouping,
 };
 
 use super::{
     fixture::{Fixture, directory},
     places::Traced,
-    service::{ROOT, Service, Side, function, session_of, time_under},
+    service::{ROOT, Service, Side, ended, function, session_of, time_under},
     skipped,
 };
 
@@ -104,8 +107,9 @@ struct Looking {
     traced: Traced,
     flame: tokio::sync::watch::Receiver<Option<Arc<FlamePicture>>>,
     calls: tokio::sync::watch::Receiver<Option<Arc<SyscallsPicture>>>,
-    counted: profiler_daemon::session::SessionInfo,
-    sampled: profiler_daemon::session::SessionInfo,
+    latency: tokio::sync::watch::Receiver<Option<Arc<LatencyPicture>>>,
+    timed: SessionInfo,
+    sampled: SessionInfo,
 }
 
 /// What was seen of it.
@@ -114,8 +118,11 @@ struct Seen {
     hits: usize,
     /// Time on and off the CPU in what it became, in nanoseconds.
     became_ns: u64,
-    /// System calls that only that makes.
+    /// System calls that only that makes, where all are counted, and where they are timed.
     other_calls: u64,
+    timed_calls: u64,
+    /// Times that a program was at what it is and did not look.
+    missed: u64,
     /// Why it was looked at no more.
     reason: String,
 }
@@ -141,7 +148,8 @@ impl Looking {
                 .unwrap()
         };
         let traced = Traced::start_for(&service, owner, pids.clone(), "a64l", &["$rdi"]);
-        let (counted, sampled) = (create("a64l"), create(""));
+        let (timed, sampled) = (create("syscall:getppid"), create(""));
+        let latency = service.watch_latency(&timed);
         let flame = service.watch_flame_of(&sampled, Grouping::Function, FlameTimes::Both);
         let calls = service.watch_syscalls(&sampled, Grouping::Function);
         Self {
@@ -149,7 +157,8 @@ impl Looking {
             traced,
             flame,
             calls,
-            counted,
+            latency,
+            timed,
             sampled,
         }
     }
@@ -157,53 +166,34 @@ impl Looking {
     /// All that was seen, when the sessions have ended by themselves.
     fn ended(mut self) -> Seen {
         let (hits, _) = self.traced.ended();
+        let latency = self
+            .service
+            .until(&mut self.latency, |picture| picture.ended.is_some());
         let flame = self
             .service
             .until(&mut self.flame, |picture| picture.ended.is_some());
         let calls = self
             .service
             .until(&mut self.calls, |picture| picture.ended.is_some());
-        let names = [&self.counted, &self.sampled].map(|session| session.name.clone());
-        for name in names {
-            let renewed = self.service.handle.renew(ROOT, name);
-            let error = self.service.runtime.block_on(renewed).unwrap_err();
-            assert_eq!(error.reason, Reason::SessionNotFound);
+        let became = [Side::Inside, Side::Outside].map(|side| time_under(&flame, side, "became_fn").0);
+        let others = calls.calls.iter().filter(|call| call.call.number == OTHER_CALL);
+        Seen {
+            hits: hits.len(),
+            became_ns: became.iter().sum(),
+            other_calls: others.map(|call| call.all.calls).sum(),
+            timed_calls: ended(function(&latency, "syscall:getppid")),
+            missed: latency.lost.get("not_admitted").copied().unwrap_or(0),
+            reason: flame.ended.clone().unwrap(),
         }
-        seen(hits.len(), &flame, &calls)
     }
 
-    /// The same, ended here: with what was not seen of the function.
-    fn end(mut self) -> (Seen, u64) {
-        let (hits, _) = self.traced.end(&self.service);
-        let latency = self.service.last_latency(&self.counted);
-        assert_eq!(
-            function(&latency, "a64l")
-                .since_start
-                .iter()
-                .map(|(_, calls)| calls)
-                .sum::<u64>(),
-            hits.len() as u64
-        );
-        self.service.end(&self.sampled);
-        let flame = self
-            .service
-            .until(&mut self.flame, |picture| picture.ended.is_some());
-        let calls = self
-            .service
-            .until(&mut self.calls, |picture| picture.ended.is_some());
-        let missed = latency.lost.get("not_admitted").copied().unwrap_or(0);
-        (seen(hits.len(), &flame, &calls), missed)
-    }
-}
-
-fn seen(hits: usize, flame: &FlamePicture, calls: &SyscallsPicture) -> Seen {
-    let became = [Side::Inside, Side::Outside].map(|side| time_under(flame, side, "became_fn").0);
-    let others = calls.calls.iter().filter(|call| call.call.number == OTHER_CALL);
-    Seen {
-        hits,
-        became_ns: became.iter().sum(),
-        other_calls: others.map(|call| call.all.calls).sum(),
-        reason: flame.ended.clone().unwrap(),
+    /// The same, ended here.
+    fn end(self) -> Seen {
+        self.traced.ask_to_end(&self.service);
+        for session in [&self.timed, &self.sampled] {
+            self.service.end(session);
+        }
+        self.ended()
     }
 }
 
@@ -284,13 +274,14 @@ fn a_program_with_the_same_rights_is_seen_again() {
             skipped("no user namespaces for users here");
             continue;
         }
-        let (seen, missed) = looking.end();
+        let seen = looking.end();
         println!(
-            "{how}: {calls} calls, {} of them seen, {missed} missed",
-            seen.hits - OWN_CALLS
+            "{how}: {calls} calls, {} of them seen, {} missed",
+            seen.hits - OWN_CALLS,
+            seen.missed
         );
-        assert!(seen.hits > OWN_CALLS && seen.became_ns > 0 && seen.other_calls > 0);
-        assert!(missed > 0, "nobody says what was not seen");
+        assert!(seen.hits > OWN_CALLS && seen.became_ns > 0 && seen.other_calls > 0 && seen.timed_calls > 0);
+        assert!(seen.missed > 0, "nobody says what was not seen");
         assert_eq!(target.finish().status, Some(0));
     }
 }
@@ -308,7 +299,7 @@ fn a_program_that_another_thread_runs_ends_the_sessions_as_its_probes_are_dead()
         let seen = looking.ended();
         assert_eq!(seen.hits, OWN_CALLS);
         assert!(
-            seen.reason.contains("started by another thread"),
+            seen.reason.contains("another thread than its first"),
             "{}",
             seen.reason
         );
@@ -326,8 +317,9 @@ fn a_child_that_borrows_the_memory_is_not_seen() {
     let looking = Looking::at(&target);
     target.say("go");
     assert!(become_it(&mut target) > 0);
-    let (seen, _) = looking.end();
-    assert_eq!((seen.hits, seen.became_ns, seen.other_calls), (OWN_CALLS, 0, 0));
+    let seen = looking.end();
+    assert_eq!(seen.hits, OWN_CALLS);
+    assert_eq!((seen.became_ns, seen.other_calls, seen.timed_calls), (0, 0, 0));
     // The child waits for a line, and its parent for it.
     target.say("exit");
     assert_eq!(target.finish().status, Some(0));
@@ -350,8 +342,9 @@ fn nothing_is_seen_of_another_process_that_has_the_number_of_one_that_ended() {
     };
     another.say("go");
     assert!(become_it(&mut another) > 0);
-    let (seen, _) = looking.end();
-    assert_eq!((seen.hits, seen.became_ns, seen.other_calls), (OWN_CALLS, 0, 0));
+    let seen = looking.end();
+    assert_eq!(seen.hits, OWN_CALLS);
+    assert_eq!((seen.became_ns, seen.other_calls, seen.timed_calls), (0, 0, 0));
     assert_eq!(another.finish().status, Some(0));
     beside.say("go");
     assert!(beside.finish().status.is_some());

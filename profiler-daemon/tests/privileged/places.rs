@@ -73,8 +73,13 @@ impl Traced {
 
     /// Everything that was recorded; the last batch agrees with it.
     pub fn end(self, service: &Service) -> (Vec<TracedHit>, TraceBatch) {
-        service.end(&self.session);
+        self.ask_to_end(service);
         self.ended()
+    }
+
+    /// Ends its session, whose last batch is still to come.
+    pub fn ask_to_end(&self, service: &Service) {
+        service.end(&self.session);
     }
 
     /// The same where it ends by itself.
