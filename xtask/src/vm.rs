@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
     /// A machine's time limit
-    #[arg(long, value_name = "SECONDS", default_value = "1200")]
+    #[arg(long, value_name = "SECONDS", default_value = "1800")]
     timeout: u64,
 }
 
