@@ -263,7 +263,7 @@ impl Elf {
     pub fn bytes_owned(&self) -> usize {
         match &self.backing {
             Backing::File {
-                contents: Contents::Mapped(_),
+                contents: Contents::Mapped(_) | Contents::OnDisk(_),
                 ..
             }
             | Backing::Unfolded(_) => 0,

@@ -39,9 +39,12 @@ impl TargetService for Targets {
         let caller = arguments::caller(&request)?;
         let v1::ListFunctionsRequest { target, pattern } = request.into_inner();
         let target = arguments::target(target)?;
-        let library = self.0.library().clone();
-        let functions =
-            blocking(move || session::list_functions(&library, caller, &target, &pattern)).await?;
+        let functions = self
+            .0
+            .read(caller, move |library| {
+                session::list_functions(library, caller, &target, &pattern)
+            })
+            .await?;
         let messages: Vec<_> = functions
             .chunks(FUNCTIONS_PER_MESSAGE)
             .map(|chunk| {
@@ -62,8 +65,12 @@ impl TargetService for Targets {
         let caller = arguments::caller(&request)?;
         let v1::SourceRequest { target, place } = request.into_inner();
         let target = arguments::target(target)?;
-        let library = self.0.library().clone();
-        let sources = blocking(move || session::sources(&library, caller, &target, &place)).await?;
+        let sources = self
+            .0
+            .read(caller, move |library| {
+                session::sources(library, caller, &target, &place)
+            })
+            .await?;
         let counted = self.0.counted(caller, sources.pids.clone()).await?;
         let messages = messages(sources, &counted);
         Ok(Response::new(Box::pin(stream::iter(

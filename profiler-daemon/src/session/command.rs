@@ -19,6 +19,7 @@ use super::{
     system_calls::SyscallsPicture,
     timeline::{TimelineBucket, TimelineRequest},
     trace::TraceBatch,
+    turns::Turns,
     waits::WaitsPicture,
 };
 use super::{
@@ -339,13 +340,28 @@ pub(super) enum Command {
 pub struct Handle {
     pub(super) commands: SyncSender<Command>,
     pub(super) library: Library,
+    pub(super) turns: Turns,
 }
 
 impl Handle {
-    /// What is known of files.
-    #[must_use]
-    pub fn library(&self) -> &Library {
-        &self.library
+    /// Has a caller's request read files, when it is its turn: with what is known of them.
+    ///
+    /// # Errors
+    /// Those of the work, and where too many requests of the caller wait.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        caller: Caller,
+        work: impl FnOnce(&Library) -> Result<T, SessionError> + Send + 'static,
+    ) -> Result<T, SessionError> {
+        let turn = self.turns.take(caller).await?;
+        let library = self.library.clone();
+        blocking(move || {
+            let done = work(&library);
+            // Not before the work is done, be it that nobody waits for it any more.
+            drop(turn);
+            done
+        })
+        .await
     }
 
     pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, SessionError> {
@@ -442,17 +458,27 @@ impl Handle {
         how: How,
     ) -> Result<(Prepared, Ability), SessionError> {
         let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
-        let library = self.library.clone();
+        let turn = Arc::new(self.turns.take(caller).await?);
+        let (library, reading) = (self.library.clone(), Arc::clone(&turn));
         let captures = how.capture.as_ref().map(Capture::reads);
         let expected = looked_up.expected(captures.or(how.explain.then_some(true)));
         let allocations = how.allocations;
         // The programs load while the files are read.
         let (ability, read) = tokio::join!(
             self.ask(|reply| Command::Ability { expected, reply }),
-            blocking(move || looked_up.read(&library, allocations))
+            blocking(move || {
+                let read = looked_up.read(&library, allocations);
+                drop(reading);
+                read
+            })
         );
         let (ability, read) = (ability?, read?);
-        let prepared = blocking(move || read.plan(ability, &how));
+        let prepared = blocking(move || {
+            let prepared = read.plan(ability, &how);
+            // Not before that is done, be it that nobody waits for it any more.
+            drop(turn);
+            prepared
+        });
         Ok((prepared.await?, ability))
     }
 

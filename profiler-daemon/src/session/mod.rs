@@ -32,6 +32,7 @@
 //! | `trace` | hits and ended calls on their way to those who watch them |
 //! | `authorize` | who may look at a process |
 //! | `admissions` | which processes the programs may look at, for whom |
+//! | `turns` | whose request reads files now |
 //! | `span_losses` | what became of spans and hits on their way |
 //! | `spans` | the slowest calls of the window |
 //! | `waits` | who threads wait for |
@@ -90,6 +91,7 @@ mod system_calls;
 mod thread_tables;
 mod timeline;
 mod trace;
+mod turns;
 mod waits;
 mod watchers;
 
@@ -99,6 +101,7 @@ use std::{
     sync::{Arc, mpsc},
 };
 
+use self::turns::Turns;
 use crate::cache::Folder;
 
 pub use authorize::may_look;
@@ -171,5 +174,9 @@ pub fn start(config: Config) -> io::Result<Handle> {
     std::thread::Builder::new()
         .name("sessions".to_owned())
         .spawn(move || owner::Owner::new(config, folder, inbox).run())?;
-    Ok(Handle { commands, library })
+    Ok(Handle {
+        commands,
+        library,
+        turns: Turns::new(),
+    })
 }

@@ -22,7 +22,7 @@ use std::{
 
 pub use self::{allocators::PreparedAllocator, planner::Planner};
 use super::{
-    authorize::authorize,
+    authorize::{authorize, may_look},
     by_value,
     command::{Caller, Capture, TargetSpec},
     error::{Reason, SessionError},
@@ -163,12 +163,9 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
             .iter()
             .map(|missing| format!("{} ({})", missing.name, missing.purpose))
             .collect();
-        let program = std::env::current_exe().unwrap_or_else(|_| "PROGRAM".into());
         let message = format!(
-            "missing {}: run as root, or once as root `setcap {}+ep {}`",
+            "missing {}: run as root, or have root run the daemon (docs/service/setup.sh installs it)",
             wanted.join(", "),
-            names.join(",").to_lowercase(),
-            program.display(),
         );
         let error = SessionError::new(Reason::CapabilityMissing, message);
         return Err(names
@@ -192,10 +189,12 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
     }
     let mut warnings = Vec::new();
     let mut processes = Vec::new();
-    for pid in pids(target)? {
+    for pid in pids(caller, target)? {
         let process = Process::open(pid).map_err(|error| target_refusal(&error))?;
         let standing = process.standing_now().map_err(|error| target_refusal(&error))?;
-        authorize(caller, process.pid(), &standing)?;
+        authorize(caller, process.pid(), &standing).inspect_err(|error| {
+            tracing::info!(target: "audit", uid = caller.uid, pid, %error, "refused");
+        })?;
         if let Some(thread) = process.asked_for_thread() {
             warnings.push(format!(
                 "{thread} is a thread of process {}: all of the process is looked at",
@@ -211,7 +210,7 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
     })
 }
 
-fn pids(target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
+fn pids(caller: Caller, target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
     let pids = match target {
         TargetSpec::Pid(pid) => vec![*pid],
         TargetSpec::Pids(pids) => pids.clone(),
@@ -220,9 +219,13 @@ fn pids(target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
                 .map_err(|error| SessionError::new(Reason::Kernel, format!("reading /proc: {error}")))?;
             // Looking at itself, the daemon would wait for its own readings.
             pids.retain(|pid| *pid != std::process::id());
+            // Somebody else's of the same name are left aside.
+            pids.retain(|pid| may_look(caller, *pid));
             if pids.is_empty() {
-                let message =
-                    format!("no process runs `{name}`: `profiler ps` lists those that can be profiled");
+                let of_caller = if caller.is_root() { "" } else { " of yours" };
+                let message = format!(
+                    "no process{of_caller} runs `{name}`: `profiler ps` lists those that can be profiled"
+                );
                 return Err(SessionError::new(Reason::TargetNotFound, message));
             }
             pids

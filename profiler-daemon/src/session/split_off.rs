@@ -201,7 +201,7 @@ impl Unfold for Unfolder {
 fn size_of(contents: &Contents) -> Size {
     let length = contents.as_ref().len();
     match contents {
-        Contents::Mapped(_) => Size {
+        Contents::Mapped(_) | Contents::OnDisk(_) => Size {
             memory: 0,
             mapped: length,
         },

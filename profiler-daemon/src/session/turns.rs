@@ -1,0 +1,203 @@
+//! Turns of requests that read files and their debug information, which takes memory and time that a target's owner chooses:
+//! so many are served at once, one of each user, and root does not wait for others.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    command::Caller,
+    error::{Reason, SessionError},
+};
+
+/// Requests that are served at once: of root, and of all others.
+const AT_ONCE: usize = 2;
+
+/// Requests of one user that may wait.
+const MAX_WAITING: usize = 64;
+
+/// Who reads, and who waits for that. Cheap to clone.
+#[derive(Clone)]
+pub struct Turns(Arc<Inner>);
+
+struct Inner {
+    of_root: Arc<Semaphore>,
+    of_users: Arc<Semaphore>,
+    /// By user, while a request of it is there.
+    users: Mutex<HashMap<u32, User>>,
+    /// Turns that are taken.
+    taken: AtomicUsize,
+}
+
+struct User {
+    turn: Arc<Semaphore>,
+    /// Requests that wait or are served.
+    requests: usize,
+}
+
+/// Leave to read, until it is dropped: by what reads, even where nobody waits for that any more.
+pub struct Turn {
+    /// Given back before the user's requests are counted anew.
+    permits: Vec<OwnedSemaphorePermit>,
+    _request: Request,
+    turns: Turns,
+}
+
+/// A request of a user that waits or is served.
+struct Request {
+    turns: Turns,
+    uid: u32,
+}
+
+impl Turns {
+    /// Nobody reads.
+    pub fn new() -> Self {
+        Self(Arc::new(Inner {
+            of_root: Arc::new(Semaphore::new(AT_ONCE)),
+            of_users: Arc::new(Semaphore::new(AT_ONCE)),
+            users: Mutex::default(),
+            taken: AtomicUsize::new(0),
+        }))
+    }
+
+    /// Waits until the caller may read.
+    ///
+    /// # Errors
+    /// Where too many requests of the caller wait already.
+    pub async fn take(&self, caller: Caller) -> Result<Turn, SessionError> {
+        let (request, own) = self.announce(caller.uid)?;
+        let closed = |_| SessionError::new(Reason::Stopping, "the daemon is stopping");
+        let mut permits = Vec::new();
+        let all = if caller.is_root() {
+            &self.0.of_root
+        } else {
+            // Before one of all users' turns: what waits for its own user holds up nobody else.
+            permits.push(own.acquire_owned().await.map_err(closed)?);
+            &self.0.of_users
+        };
+        permits.push(Arc::clone(all).acquire_owned().await.map_err(closed)?);
+        self.0.taken.fetch_add(1, Ordering::Relaxed);
+        Ok(Turn {
+            permits,
+            _request: request,
+            turns: self.clone(),
+        })
+    }
+
+    fn announce(&self, uid: u32) -> Result<(Request, Arc<Semaphore>), SessionError> {
+        let mut users = self.0.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let user = users.entry(uid).or_insert_with(|| User {
+            turn: Arc::new(Semaphore::new(1)),
+            requests: 0,
+        });
+        if user.requests > MAX_WAITING {
+            let message = format!("{MAX_WAITING} requests of yours wait to read files already: try again");
+            return Err(SessionError::new(Reason::LimitReached, message));
+        }
+        user.requests += 1;
+        let request = Request {
+            turns: self.clone(),
+            uid,
+        };
+        Ok((request, Arc::clone(&user.turn)))
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        let mut users = self.turns.0.users.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(user) = users.get_mut(&self.uid) {
+            user.requests -= 1;
+            if user.requests == 0 {
+                users.remove(&self.uid);
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.permits.clear();
+        if self.turns.0.taken.fetch_sub(1, Ordering::Relaxed) == 1 {
+            give_back_memory();
+        }
+    }
+}
+
+/// Gives memory back to the kernel that was freed: the allocator keeps it, each thread's own, for good.
+fn give_back_memory() {
+    // SAFETY: the call takes a number, and may be made at any time from any thread.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0)
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn caller(uid: u32) -> Caller {
+        Caller { uid, gid: uid }
+    }
+
+    async fn waits(turns: &Turns, uid: u32) -> bool {
+        tokio::time::timeout(Duration::from_millis(20), turns.take(caller(uid)))
+            .await
+            .is_err()
+    }
+
+    #[tokio::test]
+    async fn a_user_reads_once_at_a_time_and_root_does_not_wait_for_users() {
+        let turns = Turns::new();
+        let first = turns.take(caller(1)).await.unwrap();
+        assert!(waits(&turns, 1).await, "twice at once");
+        let second = turns.take(caller(2)).await.unwrap();
+        assert!(waits(&turns, 3).await, "more than may be at once");
+        let of_root = [
+            turns.take(caller(0)).await.unwrap(),
+            turns.take(caller(0)).await.unwrap(),
+        ];
+        assert!(waits(&turns, 0).await);
+        drop(first);
+        drop(turns.take(caller(3)).await.unwrap());
+        drop((second, of_root));
+        assert_eq!(turns.0.taken.load(Ordering::Relaxed), 0);
+        assert!(turns.0.users.lock().unwrap().is_empty(), "users are forgotten");
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_are_bounded_and_those_that_gave_up_are_not_counted() {
+        let turns = Turns::new();
+        let served = turns.take(caller(1)).await.unwrap();
+        for _ in 0..2 * MAX_WAITING {
+            assert!(waits(&turns, 1).await);
+        }
+        let waiting: Vec<_> = (0..MAX_WAITING)
+            .map(|_| {
+                tokio::spawn({
+                    let turns = turns.clone();
+                    async move { turns.take(caller(1)).await.map(drop) }
+                })
+            })
+            .collect();
+        while turns.0.users.lock().unwrap()[&1].requests <= MAX_WAITING {
+            tokio::task::yield_now().await;
+        }
+        let refused = turns.take(caller(1)).await.err().unwrap();
+        assert_eq!(refused.reason, Reason::LimitReached);
+        drop(turns.take(caller(2)).await.unwrap());
+        drop(served);
+        for one in waiting {
+            one.await.unwrap().unwrap();
+        }
+    }
+}
