@@ -7,6 +7,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,6 +19,9 @@ use super::{
 
 /// Requests that are served at once: of root, and of all others.
 const AT_ONCE: usize = 2;
+
+/// Time from the end of the last request that reads until memory is given back.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// Requests of one user that may wait.
 const MAX_WAITING: usize = 64;
@@ -125,9 +129,23 @@ impl Drop for Turn {
     fn drop(&mut self) {
         self.permits.clear();
         if self.turns.0.taken.fetch_sub(1, Ordering::Relaxed) == 1 {
-            give_back_memory();
+            give_back_memory_soon(self.turns.clone());
         }
     }
+}
+
+/// Gives memory back when what was read has been answered with, unless somebody reads again by then.
+fn give_back_memory_soon(turns: Turns) {
+    // Where there is no event loop any more, the daemon ends.
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+        return;
+    };
+    runtime.spawn(async move {
+        tokio::time::sleep(GIVE_BACK_AFTER).await;
+        if turns.0.taken.load(Ordering::Relaxed) == 0 {
+            give_back_memory();
+        }
+    });
 }
 
 /// Gives memory back to the kernel that was freed: the allocator keeps it, each thread's own, for good.
@@ -141,8 +159,6 @@ fn give_back_memory() {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn caller(uid: u32) -> Caller {
