@@ -68,6 +68,11 @@ impl Daemon {
         daemon
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it tells its service manager next.
     pub fn told(&self) -> String {
         let mut message = [0; 256];

@@ -3,7 +3,11 @@
 use std::{
     fs,
     io::{ErrorKind, Read as _},
-    os::unix::{fs::PermissionsExt as _, net::UnixStream, process::CommandExt as _},
+    os::unix::{
+        fs::{PermissionsExt as _, chown},
+        net::UnixStream,
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -53,7 +57,13 @@ struct OfNobody(Child);
 impl OfNobody {
     /// Starts it, and lets it begin.
     fn start(open: &Open) -> Self {
+        Self::start_with(open, "")
+    }
+
+    /// The same with libraries, whose paths are separated by spaces.
+    fn start_with(open: &Open, libraries: &str) -> Self {
         let child = Command::new(open.copy(&fixture::directory().join("slowpath")))
+            .env("LD_PRELOAD", libraries)
             .uid(NOBODY)
             .gid(NOBODY)
             .stdin(Stdio::piped())
@@ -90,7 +100,7 @@ fn without_capabilities_nothing_is_attached() {
         let refused = refused
             .says("CAP_BPF")
             .says("run as root, or")
-            .says("setcap cap_");
+            .says("docs/service/setup.sh");
         println!("{}", refused.stderr().trim_end());
     }
     // What is malformed is said first, and help needs no rights.
@@ -182,6 +192,67 @@ fn through_a_daemon_of_root_everybody_has_their_own() {
     assert!(flame.stdout().contains("fast_path"), "{}", flame.stdout());
     drop(own);
     unharmed(target);
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// A library of nobody's that is as long as can be copied, and of which nearly all is a hole.
+fn sparse_library(open: &Open, number: u64) -> String {
+    const LENGTH: u64 = 1 << 30;
+    let path = open.0.path().join(format!("sparse-{number}.so"));
+    fs::copy(fixture::directory().join("system_calls_library"), &path).unwrap();
+    // None is as long as another: the same contents are read once.
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(LENGTH - 4096 * number).unwrap();
+    chown(&path, Some(NOBODY), Some(NOBODY)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A line of `/proc/PID/status`, in KiB.
+fn memory_of(pid: u32, name: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let number = line.trim_start_matches(':').trim().trim_end_matches(" kB");
+    number.parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_a_user_has_read_takes_little_memory_and_gives_it_back() {
+    const AT_ONCE: usize = 12;
+    /// Of the daemon's memory at any time, and of what may be left, in KiB.
+    const PEAK: u64 = 512 << 10;
+    const LEFT: u64 = 64 << 10;
+    let open = Open::new();
+    let program = open.copy(&program("profiler"));
+    let libraries: Vec<String> = (0..8).map(|number| sparse_library(&open, number)).collect();
+    let own = OfNobody::start_with(&open, &libraries.join(" "));
+    let pid = own.0.id().to_string();
+    let daemon = Daemon::start();
+    let before = memory_of(daemon.pid(), "RssAnon");
+    let functions = ["functions", "-p", &pid, "f*"];
+    let listed = as_nobody(&program, &daemon.socket, &functions).status(0);
+    assert!(listed.stdout().contains("fast_path"), "{}", listed.stdout());
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| as_nobody(&program, &daemon.socket, &functions).status(0));
+        }
+        // Root is answered meanwhile.
+        daemon
+            .profiler(&["functions", "-p", &std::process::id().to_string(), "main"])
+            .status(0);
+    });
+    let peak = memory_of(daemon.pid(), "VmHWM");
+    let left = || memory_of(daemon.pid(), "RssAnon");
+    // It is given back a moment later.
+    for _ in 0..100 {
+        if left() <= before + LEFT {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    println!("before {before} KiB, at most {peak}, left {}", left());
+    assert!(peak <= PEAK && left() <= before + LEFT);
+    drop(own);
     assert_eq!(daemon.stop(), Some(0));
 }
 
