@@ -25,10 +25,6 @@ const MAX_CONCURRENT_STREAMS: u32 = 64;
 /// Time between keepalive probes of a connection, and how long an answer may take.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
-/// Age from which a connection takes no new requests: one that nobody uses closes then, and streams go on. Clients connect
-/// anew by themselves.
-const CONNECTION_AGE: Duration = Duration::from_mins(1);
-
 /// The service could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
@@ -54,8 +50,7 @@ pub enum ServerError {
     Start(#[from] io::Error),
 }
 
-/// The service; with an age, connections that have it take no new requests, and close behind those that they have.
-async fn router(handle: &Handle, age: Option<Duration>) -> Result<Router, ServerError> {
+async fn router(handle: &Handle) -> Result<Router, ServerError> {
     let (reporter, health) = tonic_health::server::health_reporter();
     reporter.set_serving::<SessionServiceServer<Sessions>>().await;
     reporter.set_serving::<ViewServiceServer<Views>>().await;
@@ -64,11 +59,7 @@ async fn router(handle: &Handle, age: Option<Duration>) -> Result<Router, Server
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let mut server = Server::builder();
-    if let Some(age) = age {
-        server = server.max_connection_age(age);
-    }
-    Ok(server
+    Ok(Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
@@ -94,7 +85,7 @@ pub async fn serve(
 ) -> Result<(), ServerError> {
     let listener = listen(socket, mode).await?;
     listening();
-    let served = router(handle, Some(CONNECTION_AGE))
+    let served = router(handle)
         .await?
         .serve_with_incoming_shutdown(connections::incoming(listener), stop)
         .await;
@@ -158,7 +149,7 @@ impl InProcess {
 pub async fn in_process(config: session::Config) -> Result<InProcess, ServerError> {
     let handle = session::start(config)?;
     let (ours, theirs) = UnixStream::pair()?;
-    let router = router(&handle, None).await?;
+    let router = router(&handle).await?;
     tokio::spawn(async move {
         // The stream of connections must not end: the server would end with it.
         let connections = stream::iter([Ok::<_, io::Error>(theirs)]).chain(stream::pending());
