@@ -37,9 +37,7 @@ fn of_language(name: &str, truth: &Truth, leaves: &[&str]) {
     let mut target = Target::start(name, &[], &[], ExitMethod::Ret);
     let judged = target.judge(truth, enough(), name);
     target.finish();
-    assert_eq!(judged.wrong(), 0, "samples are wrong");
-    let share = judged.complete_share();
-    assert!(share >= COMPLETE, "{share} are complete");
+    judged.assert(COMPLETE);
     for leaf in leaves {
         assert!(judged.under(leaf) > 0, "{leaf} was not met");
     }
