@@ -23,7 +23,7 @@ const AT_ONCE: usize = 2;
 /// Time from the end of the last request that reads until memory is given back.
 const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 
-/// Requests of one user that may wait.
+/// Requests of one user other than root that may wait.
 const MAX_WAITING: usize = 64;
 
 /// Who reads, and who waits for that. Cheap to clone.
@@ -75,7 +75,7 @@ impl Turns {
     /// # Errors
     /// Where too many requests of the caller wait already.
     pub async fn take(&self, caller: Caller) -> Result<Turn, SessionError> {
-        let (request, own) = self.announce(caller.uid)?;
+        let (request, own) = self.announce(caller)?;
         let closed = |_| SessionError::new(Reason::Stopping, "the daemon is stopping");
         let mut permits = Vec::new();
         let all = if caller.is_root() {
@@ -94,20 +94,20 @@ impl Turns {
         })
     }
 
-    fn announce(&self, uid: u32) -> Result<(Request, Arc<Semaphore>), SessionError> {
+    fn announce(&self, caller: Caller) -> Result<(Request, Arc<Semaphore>), SessionError> {
         let mut users = self.0.users.lock().unwrap_or_else(PoisonError::into_inner);
-        let user = users.entry(uid).or_insert_with(|| User {
+        let user = users.entry(caller.uid).or_insert_with(|| User {
             turn: Arc::new(Semaphore::new(1)),
             requests: 0,
         });
-        if user.requests > MAX_WAITING {
+        if !caller.is_root() && user.requests > MAX_WAITING {
             let message = format!("{MAX_WAITING} requests of yours wait to read files already: try again");
             return Err(SessionError::new(Reason::LimitReached, message));
         }
         user.requests += 1;
         let request = Request {
             turns: self.clone(),
-            uid,
+            uid: caller.uid,
         };
         Ok((request, Arc::clone(&user.turn)))
     }
