@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A machine emulates every instruction of the suite; this is several times what it takes.
-const VM_LIMIT: Duration = Duration::from_mins(20);
+const VM_LIMIT: Duration = Duration::from_mins(30);
 
 /// Tests that are run again where no more of a step failed.
 const AGAIN_MAX: usize = 3;
