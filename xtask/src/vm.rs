@@ -26,6 +26,9 @@ pub use initramfs::Program;
 pub use kernel::DEFAULT;
 pub use part::part;
 
+/// How long a machine may take: it emulates every instruction of the suite.
+pub const LIMIT: Duration = Duration::from_mins(30);
+
 /// What `cargo xtask vm` can do.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
@@ -45,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     with: Vec<PathBuf>,
     /// A machine's time limit
-    #[arg(long, value_name = "SECONDS", default_value = "1800")]
+    #[arg(long, value_name = "SECONDS", default_value_t = LIMIT.as_secs())]
     timeout: u64,
 }
 

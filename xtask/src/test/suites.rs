@@ -1,9 +1,6 @@
 //! The steps that run test programs: here, and in virtual machines.
 
-use std::{
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{path::Path, time::Instant};
 
 use super::{
     changed::Choice,
@@ -18,9 +15,6 @@ use crate::{
     programs, sh,
     vm::{self, Machines, Tests},
 };
-
-/// A machine emulates every instruction of the suite; this is several times what it takes.
-const VM_LIMIT: Duration = Duration::from_mins(30);
 
 /// Tests that are run again where no more of a step failed.
 const AGAIN_MAX: usize = 3;
@@ -113,7 +107,7 @@ pub fn machine(kernel: &str, machines: &Result<Machines>) -> Outcome {
         Err(error) => return Outcome::of_check(Err(Error::told(error.to_string()))),
     };
     twice(Place::Machines, vm::part(kernel), |tests| {
-        let report = machines.run(kernel, &tests, VM_LIMIT)?;
+        let report = machines.run(kernel, &tests, vm::LIMIT)?;
         let complains = report.complains();
         let mut log = report.log;
         if complains {
