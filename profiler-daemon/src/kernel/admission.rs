@@ -1,15 +1,18 @@
 //! Which processes the programs may look at, and what those are now.
 
-use std::io::{self, Read as _};
+use std::io;
 
 use aya::{
     Ebpf,
     maps::{HashMap, MapData, MapError},
-    programs::Iter,
 };
 use profiler_common::admission::{Admission, Image, ProcessState, Rights};
 
-use super::{Engine, KernelError, ring::Reader, tracepoints::Place};
+use super::{
+    Engine, KernelError,
+    ring::Reader,
+    tracepoints::{self, Place},
+};
 
 /// The iterator over all threads that tells what processes are.
 pub(super) const ITERATOR: Place = ("admission_look", "task");
@@ -27,6 +30,9 @@ impl Engine {
     /// Where the kernel refuses, or there are too many.
     pub fn look_at(&mut self, pids: &[u32]) -> Result<Vec<ProcessState>, KernelError> {
         const BPF_NOEXIST: u64 = 1;
+        if pids.is_empty() {
+            return Ok(Vec::new());
+        }
         let closed = words(&Admission::default());
         let mut admissions = admissions(&mut self.ebpf)?;
         for pid in pids {
@@ -38,20 +44,8 @@ impl Engine {
                 Err(error) => return Err(error.into()),
             }
         }
-        let (name, _) = ITERATOR;
-        let program: &mut Iter = self
-            .ebpf
-            .program_mut(name)
-            .ok_or(KernelError::Missing(name))?
-            .try_into()?;
-        let link = program.attach()?;
-        let failed = |error| KernelError::system("going over all processes".to_owned(), error);
-        let rows = program.take_link(link)?.into_file();
-        let mut rows = rows.map_err(|error| failed(io::Error::other(error)))?;
-        let mut bytes = Vec::new();
         // A row of each process in the map, whose size is bounded.
-        rows.read_to_end(&mut bytes).map_err(failed)?;
-        let mut states = parse(&bytes);
+        let mut states = parse(&tracepoints::go_over(&mut self.ebpf, ITERATOR)?);
         states.retain(|state| pids.contains(&state.tgid));
         Ok(states)
     }

@@ -1,14 +1,8 @@
 //! Intervals off the CPU: the scheduler's programs, and what they have to tell.
 
-use std::{
-    collections::HashMap,
-    io::{self, Read as _},
-    num::NonZeroU64,
-    ops::BitOr as _,
-    sync::Arc,
-};
+use std::{collections::HashMap, num::NonZeroU64, ops::BitOr as _, sync::Arc};
 
-use aya::{Ebpf, maps::MapData, programs::Iter};
+use aya::{Ebpf, maps::MapData};
 use profiler_common::{
     limits::{TARGET_WORDS, target_bit},
     record::{OFF_CPU, OffCpuHeader, SpanRef, WaitingStack, state},
@@ -19,7 +13,7 @@ use super::{
     KernelError,
     ring::Reader,
     shared_stacks::{SharedStack, SharedStacks},
-    tracepoints::Place,
+    tracepoints::{self, Place},
 };
 
 /// What a thread does while time passes.
@@ -189,19 +183,8 @@ pub(super) const PROGRAMS: [Place; 3] = [PLACES[0], PLACES[1], ITERATOR];
 /// Takes the kernel's part of the stacks of all threads that are off the CPU, while the scheduler is still watched: of a
 /// thread that comes back meanwhile, or has done so unseen, nothing is told.
 pub(super) fn waiting_stacks(ebpf: &mut Ebpf) -> Result<WaitingStacks, KernelError> {
-    let (name, _) = ITERATOR;
-    let program: &mut Iter = ebpf
-        .program_mut(name)
-        .ok_or(KernelError::Missing(name))?
-        .try_into()?;
-    let link = program.attach()?;
-    let failed = |error| KernelError::system("going over all threads".to_owned(), error);
-    let threads = program.take_link(link)?.into_file();
-    let mut threads = threads.map_err(|error| failed(io::Error::other(error)))?;
-    let mut bytes = Vec::new();
     // A row of each thread that is off the CPU: `MAX_OFF_CPU` at most.
-    threads.read_to_end(&mut bytes).map_err(failed)?;
-    Ok(parse_waiting(&bytes))
+    Ok(parse_waiting(&tracepoints::go_over(ebpf, ITERATOR)?))
 }
 
 fn parse_waiting(bytes: &[u8]) -> WaitingStacks {

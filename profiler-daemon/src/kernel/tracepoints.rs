@@ -1,10 +1,12 @@
 //! Programs at tracepoints of the kernel that are attached only while somebody looks at what they see.
 
+use std::io::{self, Read as _};
+
 use aya::{
     Btf, Ebpf,
     maps::{HashMap, MapData},
     programs::{
-        Program,
+        Iter, Program,
         tp_btf::{BtfTracePoint, BtfTracePointLinkId},
     },
 };
@@ -67,6 +69,24 @@ impl Watch {
             }
         }
     }
+}
+
+/// All that a program writes that goes over something of the kernel's, such as its threads, from its beginning to its end.
+///
+/// # Errors
+/// Where the kernel refuses.
+pub(super) fn go_over(ebpf: &mut Ebpf, (name, what): Place) -> Result<Vec<u8>, KernelError> {
+    let program: &mut Iter = ebpf
+        .program_mut(name)
+        .ok_or(KernelError::Missing(name))?
+        .try_into()?;
+    let link = program.attach()?;
+    let failed = |error| KernelError::system(format!("going over each {what}"), error);
+    let rows = program.take_link(link)?.into_file();
+    let mut rows = rows.map_err(|error| failed(io::Error::other(error)))?;
+    let mut bytes = Vec::new();
+    rows.read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
 }
 
 /// Empties a hash map of keys and values of so many words.
