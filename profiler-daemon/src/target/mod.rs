@@ -10,6 +10,7 @@
 //! | `stat` | the fields of `/proc/PID/stat` and `/proc/PID/status` that matter here |
 //! | `maps` | what a process has mapped, and opening it |
 //! | `contents` | the bytes of a file, of which others may not take any away |
+//! | `on_disk` | copies of large files that others may write to |
 //! | `compressed` | its compressed sections |
 //! | `list` | the processes that the caller may see |
 //! | `error` | why a process cannot be a target |
@@ -19,6 +20,7 @@ pub mod contents;
 mod error;
 mod list;
 mod maps;
+mod on_disk;
 mod process;
 mod standing;
 mod stat;
