@@ -11,11 +11,11 @@ use super::{
     authorize::authorize,
     command::Caller,
     error::{Reason, SessionError},
-    refusal::kernel_refusal,
+    refusal::{kernel_refusal, target_refusal},
 };
 use crate::{
     kernel::{Engine, KernelError},
-    target::Standing,
+    target::{Standing, TargetError},
 };
 
 /// Processes that the programs may look at.
@@ -45,6 +45,21 @@ pub struct Changed {
     pub missed: u64,
 }
 
+impl Changed {
+    /// Why whoever may look at it as it was may do so no more, if so; of one that has ended that is left to others to notice.
+    pub fn reason_to_leave(&self, owner: Caller) -> Option<String> {
+        let pid = self.pid;
+        match authorize(owner, pid, &Standing::from(self.now.as_ref()?)) {
+            Ok(()) if self.taken_over => Some(format!(
+                "process {pid} runs another program now: another thread than its first started it, and its probes are gone with \
+                 that"
+            )),
+            Ok(()) => None,
+            Err(error) => Some(format!("{} since it changed", error.message)),
+        }
+    }
+}
+
 impl Admissions {
     /// Lets the programs look at processes for a caller, too.
     ///
@@ -68,10 +83,7 @@ impl Admissions {
     ) -> Result<(), SessionError> {
         for pid in pids {
             let Some(state) = states.iter().find(|state| state.tgid == *pid) else {
-                return Err(SessionError::new(
-                    Reason::TargetGone,
-                    format!("process {pid} has ended"),
-                ));
+                return Err(target_refusal(&TargetError::Ended(*pid)));
             };
             authorize(caller, *pid, &Standing::from(state))?;
             let others = self.known.get(pid);
@@ -119,11 +131,7 @@ impl Admissions {
             }
         }
         let pids: Vec<u32> = changed.iter().map(|(pid, ..)| *pid).collect();
-        let states = if pids.is_empty() {
-            Vec::new()
-        } else {
-            engine.look_at(&pids)?
-        };
+        let states = engine.look_at(&pids)?;
         // Where something fails above, it is looked at again.
         self.refused = refused;
         let changed = changed.into_iter().map(|(pid, before, missed)| {

@@ -20,29 +20,16 @@ pub fn authorize(caller: Caller, pid: u32, standing: &Standing) -> Result<(), Se
         Err(SessionError::new(Reason::PermissionDenied, message).with("role", role))
     };
     let Caller { uid, gid } = caller;
-    if !standing.users.all_are(uid) {
+    if let Some(other) = standing.users.other_than(uid) {
         let owner = standing.users.real;
         if owner != uid {
             let why = format!("belongs to user {owner}, you are user {uid}: ask its owner or root");
             return refuse(why, "owner");
         }
-        let why = format!(
-            "was started by you and runs as user {}, or can: ask root",
-            if standing.users.effective == uid {
-                standing.users.saved
-            } else {
-                standing.users.effective
-            }
-        );
+        let why = format!("was started by you and runs as user {other}, or can: ask root");
         return refuse(why, "root");
     }
-    if !standing.groups.all_are(gid) {
-        let other = [
-            standing.groups.effective,
-            standing.groups.saved,
-            standing.groups.real,
-        ];
-        let other = other.into_iter().find(|group| *group != gid).unwrap_or(gid);
+    if let Some(other) = standing.groups.other_than(gid) {
         let why = format!("has the rights of group {other}, you are of group {gid}: ask root");
         return refuse(why, "root");
     }

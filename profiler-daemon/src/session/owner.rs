@@ -11,8 +11,7 @@ use std::{
 
 use super::{
     Config,
-    admissions::{Admissions, Changed},
-    authorize::authorize,
+    admissions::Admissions,
     calibrate::HitCosts,
     command::{Caller, Command, Reply},
     cost::monotonic_ns,
@@ -22,7 +21,7 @@ use super::{
     pace::{Pace, TICK_NS},
     picture::{ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
     prepare::Prepared,
-    refusal::kernel_refusal,
+    refusal::{kernel_refusal, target_refusal},
     running::{MAX_RECORDS, OPENING_NS, Opening, Running, answer},
     sampled_events::refuse_missing,
     spans::SpansPicture,
@@ -41,7 +40,7 @@ use crate::{
     kernel::{Ability, Engine, OffCpu, Times},
     plan::scope::Step,
     symbolize::Grouping,
-    target::{Process, Standing},
+    target::{Process, TargetError},
 };
 
 /// Time between readings of the histograms: the finest a window or a threshold can move.
@@ -861,41 +860,24 @@ impl Owner {
         });
         let mut over = Vec::new();
         let mut is_lost = false;
-        for Changed {
-            pid,
-            now,
-            taken_over,
-            missed,
-        } in changed
-        {
+        for change in changed {
             let Some(running) = &mut self.running else { return };
+            let pid = change.pid;
             let mut owners = Vec::new();
-            for (name, session) in &mut self.sessions {
-                if !session.pids().contains(&pid) {
+            let looking = |session: &Session| session.pids().contains(&pid);
+            for (name, session) in self.sessions.iter_mut().filter(|(_, session)| looking(session)) {
+                let Some(reason) = change.reason_to_leave(session.owner()) else {
+                    owners.push(session.owner());
                     continue;
-                }
-                // One that has ended is its session's to notice.
-                let Some(state) = &now else { continue };
-                let reason = match authorize(session.owner(), pid, &Standing::from(state)) {
-                    Ok(()) if taken_over => Some(format!(
-                        "process {pid} runs another program now: another thread than its first started it, and its probes are gone with \
-                         that"
-                    )),
-                    Ok(()) => None,
-                    Err(error) => Some(format!("{} since it changed", error.message)),
                 };
-                match reason {
-                    None => owners.push(session.owner()),
-                    Some(reason) => {
-                        tracing::info!(target: "audit", session = name, pid, reason, "lost");
-                        is_lost = true;
-                        if !session.lose(&mut running.engine, pid, &reason) {
-                            over.push((name.clone(), reason));
-                        }
-                    }
+                tracing::info!(target: "audit", session = name, pid, reason, "lost");
+                is_lost = true;
+                if !session.lose(&mut running.engine, pid, &reason) {
+                    over.push((name.clone(), reason));
                 }
             }
-            let Some(state) = now.filter(|_| !owners.is_empty()) else {
+            // One that has ended is its sessions' to notice.
+            let Some(state) = change.now.filter(|_| !owners.is_empty()) else {
                 continue;
             };
             let any_rights = owners.iter().all(|owner| owner.is_root());
@@ -904,7 +886,7 @@ impl Owner {
                 continue;
             }
             for session in self.sessions.values_mut() {
-                session.note_not_admitted(pid, missed);
+                session.note_not_admitted(pid, change.missed);
             }
         }
         for (name, reason) in &over {
@@ -1076,10 +1058,7 @@ impl Owner {
 fn still_the_same(processes: &[Process]) -> Result<(), SessionError> {
     match processes.iter().find(|process| !process.is_alive()) {
         None => Ok(()),
-        Some(process) => Err(SessionError::new(
-            Reason::TargetGone,
-            format!("process {} ({}) ended", process.pid(), process.name()),
-        )),
+        Some(process) => Err(target_refusal(&TargetError::Ended(process.pid()))),
     }
 }
 

@@ -254,8 +254,14 @@ mod tests {
         assert_eq!(process.executable(), std::env::current_exe().unwrap());
         assert!(process.is_alive() && !process.executable_changed());
         let standing = process.standing_now().unwrap();
-        assert!(standing.users.all_are(rustix::process::getuid().as_raw()));
-        assert!(standing.groups.all_are(rustix::process::getgid().as_raw()));
+        assert_eq!(
+            standing.users.other_than(rustix::process::getuid().as_raw()),
+            None
+        );
+        assert_eq!(
+            standing.groups.other_than(rustix::process::getgid().as_raw()),
+            None
+        );
         assert!(standing.dumpable && standing.namespace_owner.is_none());
         assert_eq!(process.asked_for_thread(), None);
     }

@@ -23,15 +23,12 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Whether all three are this one.
+    /// One of them that is not this one; `None` where all three are.
     #[must_use]
-    pub fn all_are(&self, id: u32) -> bool {
-        let Self {
-            real,
-            effective,
-            saved,
-        } = *self;
-        real == id && effective == id && saved == id
+    pub fn other_than(&self, id: u32) -> Option<u32> {
+        [self.effective, self.saved, self.real]
+            .into_iter()
+            .find(|other| *other != id)
     }
 }
 

@@ -61,6 +61,11 @@ impl Programs {
         path
     }
 
+    /// A copy of the user's own.
+    fn own(&self) -> PathBuf {
+        self.copy("own", [USER.uid, USER.gid], 0o755)
+    }
+
     /// A copy that gives who runs it a capability.
     fn copy_with_capability(&self) -> io::Result<PathBuf> {
         let path = self.copy("capable", [0, 0], 0o755);
@@ -228,7 +233,7 @@ fn become_it(target: &mut Fixture) -> u64 {
 #[ignore = "needs root"]
 fn nothing_is_seen_of_a_program_with_more_rights() {
     let programs = Programs::new("becomes");
-    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let own = programs.own();
     let mut ways = vec![
         ("exec", programs.copy("setuid", [0, 0], 0o4755)),
         ("exec", programs.copy("setgid", [0, 42], 0o2755)),
@@ -267,7 +272,7 @@ fn nothing_is_seen_of_a_program_with_more_rights() {
 #[ignore = "needs root"]
 fn a_program_with_the_same_rights_is_seen_again() {
     let programs = Programs::new("becomes-own");
-    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let own = programs.own();
     for how in ["exec", "namespace"] {
         let mut target = start(&own, how, &own);
         let looking = Looking::at(&target);
@@ -293,7 +298,7 @@ fn a_program_with_the_same_rights_is_seen_again() {
 #[ignore = "needs root"]
 fn a_program_that_another_thread_runs_ends_the_sessions_as_its_probes_are_dead() {
     let programs = Programs::new("becomes-by-thread");
-    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let own = programs.own();
     for owner in [USER, ROOT] {
         let mut target = start(&own, "thread", &own);
         let looking = Looking::of(owner, &target, &[]);
@@ -314,7 +319,7 @@ fn a_program_that_another_thread_runs_ends_the_sessions_as_its_probes_are_dead()
 #[ignore = "needs root"]
 fn a_child_that_borrows_the_memory_is_not_seen() {
     let programs = Programs::new("becomes-child");
-    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let own = programs.own();
     let setuid = programs.copy("setuid", [0, 0], 0o4755);
     let mut target = start(&own, "vfork", &setuid);
     let looking = Looking::at(&target);
@@ -332,7 +337,7 @@ fn a_child_that_borrows_the_memory_is_not_seen() {
 #[ignore = "needs root"]
 fn nothing_is_seen_of_another_process_that_has_the_number_of_one_that_ended() {
     let programs = Programs::new("becomes-another");
-    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let own = programs.own();
     let (mut target, mut beside) = (start(&own, "exec", &own), start(&own, "exec", &own));
     let pid = target.pid();
     let looking = Looking::of(USER, &target, &[&beside]);
@@ -358,7 +363,7 @@ fn nothing_is_seen_of_another_process_that_has_the_number_of_one_that_ended() {
 fn what_the_kernel_forbids_to_trace_is_refused() {
     let service = Service::start();
     let programs = Programs::new("becomes-refused");
-    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let own = programs.own();
     let attach = |target: &Fixture| {
         let created = service.handle.create(USER, session_of(target.pid(), ""));
         service.runtime.block_on(created)
@@ -409,7 +414,7 @@ fn what_the_kernel_forbids_to_trace_is_refused() {
 #[ignore = "needs root"]
 fn the_stack_of_somebody_elses_waker_is_not_shown() {
     let programs = Programs::new("becomes-woken");
-    let own = programs.copy("own", [USER.uid, USER.gid], 0o755);
+    let own = programs.own();
     for owner in [USER, ROOT] {
         let service = Service::start();
         let mut target = start(&own, "namespace", &own);
