@@ -286,7 +286,7 @@ fn calls_that_are_jumped_over_are_not_divided() {
 #[ignore = "needs root"]
 fn an_edit_and_its_undoing_keep_what_was_divided() {
     let service = Service::start();
-    let mut target = Fixture::start("paths", &["5000".to_owned()]);
+    let mut target = Fixture::start("paths", &["until-told".to_owned()]);
     let session = attach(&service, target.pid(), "outer", "n").unwrap();
     let mut pictures = service.watch_latency(&session);
     let edit = |edit: ScopeEdit| {
@@ -307,6 +307,7 @@ fn an_edit_and_its_undoing_keep_what_was_divided() {
         "{refused}"
     );
     edit(ScopeEdit::Undo(1)).unwrap();
+    target.say("enough");
     let truth = target.truth()["outer"];
     let picture = service.last_latency(&session);
     let (_, by) = accounted(&picture);
@@ -324,7 +325,7 @@ fn an_edit_and_its_undoing_keep_what_was_divided() {
 /// the last picture, and the number of calls of `outer`.
 fn edited(scope: &str, edit: ScopeEdit) -> (Arc<LatencyPicture>, u64) {
     let service = Service::start();
-    let mut target = Fixture::start("paths", &["5000".to_owned()]);
+    let mut target = Fixture::start("paths", &["until-told".to_owned()]);
     let session = attach(&service, target.pid(), scope, "marked").unwrap();
     let mut pictures = service.watch_latency(&session);
     target.say("go");
@@ -335,6 +336,7 @@ fn edited(scope: &str, edit: ScopeEdit) -> (Arc<LatencyPicture>, u64) {
     service.until(&mut pictures, |picture| {
         *picture.scope == *scope && calls(picture) > 20
     });
+    target.say("enough");
     let outer = target.truth()["outer"].calls;
     let picture = service.last_latency(&session);
     assert_eq!(target.finish().status, Some(0));

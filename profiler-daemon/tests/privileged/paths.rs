@@ -424,7 +424,7 @@ fn samples_are_drawn_inside_all_steps() {
 #[ignore = "needs root"]
 fn hits_of_a_scope_that_is_edited_are_accounted_for() {
     let service = Service::start();
-    let mut target = Fixture::start("paths", &["5000".to_owned()]);
+    let mut target = Fixture::start("paths", &["until-told".to_owned()]);
     let request = NewSession {
         capture: Some(Capture {
             print: Vec::new(),
@@ -456,6 +456,7 @@ fn hits_of_a_scope_that_is_edited_are_accounted_for() {
             .set_scope(ROOT, session.name.clone(), scope.to_owned());
         service.runtime.block_on(edited).unwrap();
     }
+    target.say("enough");
     let (_, target) = finish(target);
     service.end(&session);
     let (last, shown) = loop {
