@@ -63,7 +63,7 @@ pub fn note_taken_over() {
 }
 
 /// Whether all who look at a process may also look at the current thread's: at every one, or at this one because it is admitted with
-/// the same users and groups.
+/// the same users and groups. One that is admitted with any rights is so for those alone who may look at every one.
 #[inline(always)]
 pub fn is_shown_with(tgid: u32) -> bool {
     let (Some(with), Some(own)) = (
@@ -74,6 +74,9 @@ pub fn is_shown_with(tgid: u32) -> bool {
     };
     if is_of_everybody(with) {
         return true;
+    }
+    if is_of_everybody(own) {
+        return false;
     }
     // SAFETY: live map values.
     let is_same_user = unsafe {

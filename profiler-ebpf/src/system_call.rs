@@ -161,7 +161,12 @@ fn watched(tgid: u32) -> Option<u64> {
     }
     // SAFETY: the value is read at once.
     let flags = unsafe { TARGETS.get(tgid)?.flags };
-    if flags & Sampling::SYSCALLS == 0 || !admission::is_admitted() {
+    if flags & Sampling::SYSCALLS == 0 {
+        return None;
+    }
+    if !admission::is_admitted() {
+        // A call that was seen to begin will not be seen to return: left there, the next one would be taken for it.
+        forget();
         None
     } else {
         Some(flags)

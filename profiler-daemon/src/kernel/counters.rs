@@ -262,6 +262,15 @@ pub fn threads(pid: u32) -> Vec<u32> {
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
+/// A thread that is counted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ThreadId {
+    /// Its process.
+    pub pid: u32,
+    /// Its own number.
+    pub tid: u32,
+}
+
 /// What an event has counted since it was made.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Reading {
@@ -299,7 +308,14 @@ pub enum CountersError {
 /// Counters of some threads that are counting.
 pub struct Counting {
     /// By counter, then by thread.
-    events: Vec<Vec<perf_event::Counter>>,
+    events: Vec<Vec<OfThread>>,
+}
+
+/// A counter of one thread, and of those that it has begun.
+struct OfThread {
+    pid: u32,
+    /// Gone where nothing may be counted of its process any more.
+    event: Option<perf_event::Counter>,
 }
 
 impl Counting {
@@ -307,11 +323,15 @@ impl Counting {
     ///
     /// # Errors
     /// Where the kernel refuses an event, or there would be too many.
-    pub fn start(counters: &[Counter], tids: &[u32], with_new_threads: bool) -> Result<Self, CountersError> {
-        if counters.len() * tids.len() > MAX_EVENTS {
+    pub fn start(
+        counters: &[Counter],
+        ids: &[ThreadId],
+        with_new_threads: bool,
+    ) -> Result<Self, CountersError> {
+        if counters.len() * ids.len() > MAX_EVENTS {
             return Err(CountersError::TooMany {
                 events: counters.len(),
-                threads: tids.len(),
+                threads: ids.len(),
             });
         }
         let mut events = Vec::with_capacity(counters.len());
@@ -324,11 +344,16 @@ impl Counting {
             let mut builder = counter.builder().map_err(|source| refused(0, source))?;
             // Of children that are processes nothing is counted.
             builder.inherit(with_new_threads).inherit_thread(with_new_threads);
-            let mut of_threads = Vec::with_capacity(tids.len());
-            for tid in tids {
-                let Ok(pid) = i32::try_from(*tid) else { continue };
-                match builder.observe_pid(pid).build() {
-                    Ok(event) => of_threads.push(event),
+            let mut of_threads = Vec::with_capacity(ids.len());
+            for ThreadId { pid, tid } in ids {
+                let Ok(observed) = i32::try_from(*tid) else {
+                    continue;
+                };
+                match builder.observe_pid(observed).build() {
+                    Ok(event) => of_threads.push(OfThread {
+                        pid: *pid,
+                        event: Some(event),
+                    }),
                     Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
                     Err(error) => return Err(refused(*tid, error)),
                 }
@@ -338,10 +363,22 @@ impl Counting {
         Ok(Self { events })
     }
 
-    /// What each has counted, by counter, then by thread. One that cannot be read has counted nothing.
+    /// Counts no more for the threads of a process.
+    pub fn lose(&mut self, pid: u32) {
+        for thread in self
+            .events
+            .iter_mut()
+            .flatten()
+            .filter(|thread| thread.pid == pid)
+        {
+            thread.event = None;
+        }
+    }
+
+    /// What each has counted, by counter, then by thread. One that cannot be read, or that ended, has counted nothing.
     pub fn read(&mut self) -> Vec<Vec<Reading>> {
-        let reading = |event: &mut perf_event::Counter| {
-            let data = event.read_full().ok()?;
+        let reading = |thread: &mut OfThread| {
+            let data = thread.event.as_mut()?.read_full().ok()?;
             let ns = |time: Option<std::time::Duration>| {
                 time.map_or(0, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
             };
@@ -356,7 +393,7 @@ impl Counting {
             .map(|threads| {
                 threads
                     .iter_mut()
-                    .map(|event| reading(event).unwrap_or_default())
+                    .map(|thread| reading(thread).unwrap_or_default())
                     .collect()
             })
             .collect()

@@ -4,7 +4,7 @@
 //! clock's ticks are of CPUs ([`super::sampler`]): of those no thread's first may be missed, which these inherit.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fmt, io,
     mem::offset_of,
     os::fd::{AsFd as _, AsRawFd as _, RawFd},
@@ -304,9 +304,8 @@ impl Drop for Number {
 /// An event of some processes, while stacks are taken at it. Dropped, that ends.
 pub struct SampledEvent {
     event: Event,
-    pids: BTreeSet<u32>,
-    /// Before the number: no program runs any more when that is another's.
-    threads: Vec<perf_event::Counter>,
+    /// By process, an event for each thread. Before the number: no program runs any more when that is another's.
+    threads: BTreeMap<u32, Vec<perf_event::Counter>>,
     program: RawFd,
     number: Number,
 }
@@ -383,14 +382,13 @@ impl SampledEvent {
     /// Where the kernel refuses, or there are too many threads; then nothing has changed.
     pub fn add(&mut self, pids: &[u32]) -> Result<(), EventError> {
         for pid in pids {
-            if !self.pids.contains(pid) {
+            if !self.threads.contains_key(pid) {
                 let mut opened = self.open(*pid)?;
                 for thread in &mut opened {
                     // Its thread may have ended.
                     let _ = thread.enable();
                 }
-                self.threads.append(&mut opened);
-                self.pids.insert(*pid);
+                self.threads.insert(*pid, opened);
             }
         }
         Ok(())
@@ -412,7 +410,7 @@ impl SampledEvent {
     }
 
     fn open_threads(&self, tids: &[u32]) -> Result<Vec<perf_event::Counter>, EventError> {
-        let all = self.threads.len() + tids.len();
+        let all = self.threads.values().map(Vec::len).sum::<usize>() + tids.len();
         if all > MAX_THREADS {
             return Err(EventError::TooManyThreads(all));
         }
@@ -438,17 +436,24 @@ impl SampledEvent {
 
     /// Takes no stacks any more; what was counted stays.
     pub fn stop(&mut self) {
-        for thread in &mut self.threads {
-            if let Err(error) = thread.disable() {
-                tracing::debug!(%error, "an event was gone");
-            }
-        }
+        self.threads.values_mut().flatten().for_each(disable);
+    }
+
+    /// Takes no stacks of this process any more; what was counted stays.
+    pub fn lose(&mut self, pid: u32) {
+        self.threads.get_mut(&pid).into_iter().flatten().for_each(disable);
     }
 
     /// What the kernel has counted for its threads, ended ones too.
     fn counted(&self) -> u64 {
         let count = |thread: &perf_event::Counter| read_count(thread).unwrap_or(0);
-        self.threads.iter().map(count).sum()
+        self.threads.values().flatten().map(count).sum()
+    }
+}
+
+fn disable(event: &mut perf_event::Counter) {
+    if let Err(error) = event.disable() {
+        tracing::debug!(%error, "an event was gone");
     }
 }
 
@@ -473,8 +478,7 @@ impl Engine {
         let name = PROGRAMS[number.number as usize];
         Ok(SampledEvent {
             event,
-            pids: BTreeSet::new(),
-            threads: Vec::new(),
+            threads: BTreeMap::new(),
             program: program(&mut self.ebpf, name)?,
             number,
         })

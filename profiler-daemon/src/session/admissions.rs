@@ -39,6 +39,8 @@ pub struct Changed {
     pub pid: u32,
     /// What it is now, if it is the same process.
     pub now: Option<ProcessState>,
+    /// Its number is another process's now.
+    pub is_another: bool,
     /// Another of its threads has taken the place of the first one, by an exec: its probes are dead.
     pub taken_over: bool,
     /// Times that a program was at one of its threads meanwhile.
@@ -46,9 +48,13 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Why whoever may look at it as it was may do so no more, if so; of one that has ended that is left to others to notice.
+    /// Why whoever may look at it as it was may do so no more, if so; of one that has ended, and whose number nobody else has, that is
+    /// left to others to notice.
     pub fn reason_to_leave(&self, owner: Caller) -> Option<String> {
         let pid = self.pid;
+        if self.is_another {
+            return Some(format!("process {pid} ended"));
+        }
         match authorize(owner, pid, &Standing::from(self.now.as_ref()?)) {
             Ok(()) if self.taken_over => Some(format!(
                 "process {pid} runs another program now: another thread than its first started it, and its probes are gone with \
@@ -87,7 +93,7 @@ impl Admissions {
             };
             authorize(caller, *pid, &Standing::from(state))?;
             let others = self.known.get(pid);
-            // Those who look at it already are asked about first: see `changed`.
+            // Those who look at it already are asked about first (see `changed`): it has changed since.
             if others.is_some_and(|known| known.state != *state && !known.any_rights) {
                 let message = format!("process {pid} is becoming another program: try again");
                 return Err(SessionError::new(Reason::TargetGone, message));
@@ -117,16 +123,18 @@ impl Admissions {
         Ok(())
     }
 
-    /// Processes that programs were at, and that were not what they were admitted as.
-    pub fn changed(&mut self, engine: &mut Engine) -> Result<Vec<Changed>, KernelError> {
+    /// Processes that programs were at, and that were not what they were admitted as; of those in `asked` also where no program was at
+    /// them since.
+    pub fn changed(&mut self, engine: &mut Engine, asked: &[u32]) -> Result<Vec<Changed>, KernelError> {
         let refused = engine.counter(Counter::AdmissionRefused);
-        if refused == self.refused {
+        let is_asked = |pid: &u32| asked.contains(pid);
+        if refused == self.refused && !self.known.keys().any(is_asked) {
             return Ok(Vec::new());
         }
         let mut changed = Vec::new();
         for (pid, known) in &self.known {
             let missed = engine.refusals(*pid)?;
-            if missed > 0 {
+            if missed > 0 || is_asked(pid) {
                 changed.push((*pid, known.state, missed));
             }
         }
@@ -134,16 +142,17 @@ impl Admissions {
         let states = engine.look_at(&pids)?;
         // Where something fails above, it is looked at again.
         self.refused = refused;
-        let changed = changed.into_iter().map(|(pid, before, missed)| {
-            let now = states
-                .iter()
-                .find(|now| now.tgid == pid && now.image.start_ns == before.image.start_ns);
-            Changed {
+        let changed = changed.into_iter().filter_map(|(pid, before, missed)| {
+            let state = states.iter().find(|now| now.tgid == pid);
+            let now = state.filter(|now| now.image.start_ns == before.image.start_ns);
+            let changed = Changed {
                 pid,
                 now: now.copied(),
+                is_another: state.is_some() && now.is_none(),
                 taken_over: now.is_some_and(|now| now.first_thread != before.first_thread),
                 missed,
-            }
+            };
+            (missed > 0 || state != Some(&before)).then_some(changed)
         });
         Ok(changed.collect())
     }

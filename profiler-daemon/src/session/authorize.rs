@@ -3,8 +3,12 @@
 use super::{
     command::Caller,
     error::{Reason, SessionError},
+    refusal::target_refusal,
 };
-use crate::target::Standing;
+use crate::{
+    plan::scope::{Place, Step},
+    target::{Namespace, Standing, TargetError},
+};
 
 /// Checks that a caller may look at a process: root may, and others where the kernel would let them trace it
 /// (`ptrace(2)`, "Ptrace access mode checking"). What security modules forbid beyond that is not asked.
@@ -33,8 +37,20 @@ pub fn authorize(caller: Caller, pid: u32, standing: &Standing) -> Result<(), Se
         let why = format!("has the rights of group {other}, you are of group {gid}: ask root");
         return refuse(why, "root");
     }
-    // In a namespace that the caller made, its capabilities are worth what the caller's own are.
-    if standing.permitted != 0 && standing.namespace_owner != Some(uid) {
+    // To processes of another user namespace the owner of that has all capabilities, and nobody else of this one any.
+    match standing.namespace {
+        Namespace::Own => {}
+        Namespace::MadeBy(owner) if owner == uid => {}
+        Namespace::MadeBy(owner) => {
+            let why = format!("is in a user namespace of user {owner}, you are user {uid}: ask root");
+            return refuse(why, "root");
+        }
+        Namespace::Nested => {
+            let why = "is in a user namespace within another, whose owner is not known: ask root";
+            return refuse(why.to_owned(), "root");
+        }
+    }
+    if standing.permitted != 0 && standing.namespace == Namespace::Own {
         return refuse(
             "has capabilities that you do not have: ask root".to_owned(),
             "root",
@@ -47,10 +63,49 @@ pub fn authorize(caller: Caller, pid: u32, standing: &Standing) -> Result<(), Se
     Ok(())
 }
 
+/// Checks that a caller may look at the process of this number as it is now.
+///
+/// # Errors
+/// Says why it may not, or that the process is gone.
+pub fn authorize_now(caller: Caller, pid: u32) -> Result<(), SessionError> {
+    if caller.is_root() {
+        return Ok(());
+    }
+    let standing = Standing::of(pid).map_err(|_| target_refusal(&TargetError::Ended(pid)))?;
+    authorize(caller, pid, &standing)
+}
+
 /// Whether a caller may look at the process of this number as it is now.
 #[must_use]
 pub fn may_look(caller: Caller, pid: u32) -> bool {
-    caller.is_root() || Standing::of(pid).is_ok_and(|standing| authorize(caller, pid, &standing).is_ok())
+    authorize_now(caller, pid).is_ok()
+}
+
+/// Checks that a caller may be shown what these steps show, whatever process reaches them.
+///
+/// # Errors
+/// Says which may not, and who may.
+pub fn authorize_steps<'a>(
+    caller: Caller,
+    steps: impl IntoIterator<Item = &'a Step>,
+) -> Result<(), SessionError> {
+    let shows_others =
+        |step: &&Step| matches!(step.place, Place::Tracepoint { .. } | Place::KernelFunction(_));
+    if caller.is_root() {
+        return Ok(());
+    }
+    let Some(step) = steps.into_iter().find(shows_others) else {
+        return Ok(());
+    };
+    let what = match step.place {
+        Place::Tracepoint { .. } => "the records of tracepoints hold",
+        _ => "the parameters of the kernel's functions hold",
+    };
+    let message = format!(
+        "{}: {what} what is the kernel's and others', and are for root alone",
+        step.place
+    );
+    Err(SessionError::new(Reason::PermissionDenied, message).with("role", "root"))
 }
 
 #[cfg(test)]
@@ -74,7 +129,7 @@ mod tests {
             groups: same(100),
             permitted: 0,
             dumpable: true,
-            namespace_owner: None,
+            namespace: Namespace::Own,
         }
     }
 
@@ -87,7 +142,7 @@ mod tests {
         authorize(CALLER, 7, &own()).unwrap();
         let in_own_namespace = Standing {
             permitted: u64::MAX,
-            namespace_owner: Some(1000),
+            namespace: Namespace::MadeBy(1000),
             ..own()
         };
         authorize(CALLER, 7, &in_own_namespace).unwrap();
@@ -141,11 +196,17 @@ mod tests {
             ),
             (
                 Standing {
-                    permitted: 1,
-                    namespace_owner: Some(1001),
+                    namespace: Namespace::MadeBy(1001),
                     ..own()
                 },
-                "has capabilities",
+                "is in a user namespace of user 1001",
+            ),
+            (
+                Standing {
+                    namespace: Namespace::Nested,
+                    ..own()
+                },
+                "is in a user namespace within another",
             ),
             (
                 Standing {

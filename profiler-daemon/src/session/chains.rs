@@ -52,6 +52,11 @@ impl Chains {
         }
     }
 
+    /// Takes no more waits of a process.
+    pub fn lose(&mut self, pid: u32) {
+        self.pids.remove(&pid);
+    }
+
     /// Takes a wait, before the samples of it.
     pub fn take(&mut self, named: &NamedWait) {
         self.last = None;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use profiler_common::probe::ProbeId;
 
 use super::{
-    command::Reply,
+    command::{Caller, Reply},
     error::{Reason, SessionError},
     refusal::kernel_refusal,
     running::answer,
@@ -42,6 +42,8 @@ pub struct Measured {
 
 /// Places that are being counted at.
 pub struct Measuring {
+    /// Who asked.
+    caller: Caller,
     attachments: Vec<Attachment>,
     probes: Vec<ProbeId>,
     /// What they had counted when all were attached.
@@ -87,14 +89,26 @@ impl Measuring {
         self.attachments.iter().map(Attachment::pid)
     }
 
+    /// Who asked.
+    pub fn caller(&self) -> Caller {
+        self.caller
+    }
+
     /// Counts from now on.
-    pub fn new(engine: &Engine, attachments: Vec<Attachment>, reply: Reply<Measured>, now_ns: u64) -> Self {
+    pub fn new(
+        engine: &Engine,
+        caller: Caller,
+        attachments: Vec<Attachment>,
+        reply: Reply<Measured>,
+        now_ns: u64,
+    ) -> Self {
         let probes: Vec<ProbeId> = attachments
             .iter()
             .flat_map(|attachment| attachment.probes().iter().copied())
             .collect();
         let before = probes.iter().map(|probe| reached(engine, *probe)).collect();
         Self {
+            caller,
             attachments,
             probes,
             before,
@@ -115,6 +129,14 @@ impl Measuring {
         now_ns.saturating_sub(self.since_ns) >= COUNTED_NS
             || self.reply.is_closed()
             || self.hits(engine).iter().sum::<u64>() >= MAX_HITS
+    }
+
+    /// Takes the probes off the target and answers that it may not be counted there any more.
+    pub fn refuse(self, engine: &mut Engine, error: SessionError) {
+        for attachment in self.attachments {
+            engine.detach(attachment);
+        }
+        answer(self.reply, Err(error));
     }
 
     /// Takes the probes off the target and answers.

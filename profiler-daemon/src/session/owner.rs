@@ -11,7 +11,8 @@ use std::{
 
 use super::{
     Config,
-    admissions::Admissions,
+    admissions::{Admissions, Changed},
+    authorize::authorize_steps,
     calibrate::HitCosts,
     command::{Caller, Command, Reply},
     cost::monotonic_ns,
@@ -26,7 +27,7 @@ use super::{
     sampled_events::refuse_missing,
     spans::SpansPicture,
     split_off,
-    state::{Session, Terms},
+    state::{Closed, Session, Terms},
     symbols::{Symbols, Wanted},
     system_calls::SyscallsPicture,
     timeline::{TimelineBucket, TimelineRequest},
@@ -540,14 +541,11 @@ impl Owner {
 
     fn measure(&mut self, caller: Caller, files: &[MeasuredFile], reply: Reply<Measured>) {
         let pids: Vec<u32> = files.iter().map(|file| file.pid).collect();
-        let admitted = self.running().and_then(|running| {
-            running.admissions.admit(&mut running.engine, caller, &pids)?;
-            Ok(running)
-        });
+        let admitted = self.admit(caller, &pids).and_then(|()| self.running());
         match admitted {
             Ok(running) => {
                 running.keep_until_ns = monotonic_ns() + PREPARE_NS;
-                running.measure(files, reply);
+                running.measure(caller, files, reply);
                 tracing::info!(target: "audit", uid = caller.uid, ?pids, "counted at");
             }
             Err(error) => answer(reply, Err(error)),
@@ -631,15 +629,14 @@ impl Owner {
         // Before there is anything to be seen: it takes a while.
         running.calibrate(prepared.exit_methods());
         let pids: Vec<u32> = prepared.processes.iter().map(Process::pid).collect();
-        if let Err(error) = running
-            .admissions
-            .admit(&mut running.engine, terms.owner, &pids)
-            .and_then(|()| still_the_same(&prepared.processes))
-        {
+        let admitted = self.admit(terms.owner, &pids);
+        if let Err(error) = admitted.and_then(|()| still_the_same(&prepared.processes)) {
+            tracing::info!(target: "audit", uid = caller.uid, ?pids, %error, "refused");
             self.settle_admissions();
             self.unload_if_idle();
             return Err(error);
         }
+        let running = self.running()?;
         let attached = Session::attach(
             &mut running.engine,
             name.clone(),
@@ -690,10 +687,15 @@ impl Owner {
         edits_undone: usize,
         prepared: Prepared,
     ) -> Result<SessionInfo, SessionError> {
-        if self.session(caller, name)?.revision() != revision {
+        let session = self.session(caller, name)?;
+        if session.revision() != revision {
             let message = "the scope is being changed by others too: try again";
             return Err(SessionError::new(Reason::ScopeChanged, message));
         }
+        let owner = session.owner();
+        authorize_steps(owner, prepared.steps.iter().map(|step| &step.step))?;
+        let pids = session.pids();
+        self.admit(owner, &pids)?;
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
             return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
         };
@@ -712,9 +714,6 @@ impl Owner {
             refuse_unknown(prepared.steps.iter().map(|step| &step.step), SYSCALLS)?;
         }
         running.calibrate(prepared.exit_methods());
-        running
-            .admissions
-            .admit(&mut running.engine, session.owner(), &session.pids())?;
         let now_ns = monotonic_ns();
         session.renew(now_ns);
         session
@@ -785,6 +784,8 @@ impl Owner {
     fn tick(&mut self, now_ns: u64) {
         let Some(running) = &mut self.running else { return };
         running.next_tick_ns = running.tick_after(self.sessions.values(), now_ns);
+        self.ask_about_counted(now_ns);
+        let Some(running) = &mut self.running else { return };
         // First: what a bucket holds is what was counted when it was over.
         for session in self.sessions.values_mut() {
             if let Some(next_ns) = session.end_buckets(&running.engine, now_ns, None) {
@@ -809,7 +810,7 @@ impl Owner {
             }
         }
         let read = now_ns >= running.next_read_ns;
-        self.look_at_changed();
+        self.look_at_changed(&[]);
         if new_tables && let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }
@@ -849,52 +850,108 @@ impl Owner {
             .keep(&mut running.engine, |pid| wanted.contains(&pid));
     }
 
-    /// Looks at processes that became something else under the programs, which have looked at them no more since: those whom
-    /// sessions' owners may look at still are admitted anew, and taken from the other sessions.
-    fn look_at_changed(&mut self) {
+    /// Lets the programs look at processes for a caller, too.
+    ///
+    /// Processes that have changed since others began to look at them are taken from those who may look at them no more.
+    fn admit(&mut self, caller: Caller, pids: &[u32]) -> Result<(), SessionError> {
+        self.look_at_changed(pids);
+        let running = self.running()?;
+        running.admissions.admit(&mut running.engine, caller, pids)
+    }
+
+    /// Looks at processes that became something else under the programs, which have looked at them no more since: they are taken from
+    /// the sessions whose owners may look at them no more, and then admitted anew for the others. Those in `asked` are looked at also
+    /// where no program has noticed.
+    fn look_at_changed(&mut self, asked: &[u32]) {
         let Some(running) = &mut self.running else { return };
-        let changed = running.admissions.changed(&mut running.engine);
+        let changed = running.admissions.changed(&mut running.engine, asked);
         let changed = changed.unwrap_or_else(|error| {
             tracing::warn!(%error, "processes that changed could not be looked at: nothing is seen of them");
             Vec::new()
         });
-        let mut over = Vec::new();
-        let mut is_lost = false;
-        for change in changed {
-            let Some(running) = &mut self.running else { return };
+        let mut closed = Vec::new();
+        for change in &changed {
             let pid = change.pid;
-            let mut owners = Vec::new();
-            let looking = |session: &Session| session.pids().contains(&pid);
-            for (name, session) in self.sessions.iter_mut().filter(|(_, session)| looking(session)) {
-                let Some(reason) = change.reason_to_leave(session.owner()) else {
-                    owners.push(session.owner());
-                    continue;
-                };
-                tracing::info!(target: "audit", session = name, pid, reason, "lost");
-                is_lost = true;
-                if !session.lose(&mut running.engine, pid, &reason) {
-                    over.push((name.clone(), reason));
-                }
-            }
-            // One that has ended is its sessions' to notice.
-            let Some(state) = change.now.filter(|_| !owners.is_empty()) else {
+            let looking = self
+                .sessions
+                .iter()
+                .filter(|(_, session)| session.pids().contains(&pid));
+            let reasons = looking.filter_map(|(name, session)| {
+                let reason = change.reason_to_leave(session.owner())?;
+                Some((name.clone(), Closed { pid, reason }))
+            });
+            closed.extend(reasons);
+            running.refuse_measuring(change);
+        }
+        self.take_from(closed);
+        for change in &changed {
+            self.admit_anew(change);
+        }
+        if !asked.is_empty() {
+            self.settle_admissions();
+        }
+    }
+
+    /// Takes processes from sessions, by their names.
+    fn take_from(&mut self, closed: Vec<(String, Closed)>) {
+        let is_any = !closed.is_empty();
+        let mut over = Vec::new();
+        for (name, Closed { pid, reason }) in closed {
+            let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(&name)) else {
                 continue;
             };
-            let any_rights = owners.iter().all(|owner| owner.is_root());
-            if let Err(error) = running.admissions.open(&mut running.engine, state, any_rights) {
-                tracing::warn!(%error, pid, "a process that changed could not be admitted anew: nothing is seen of it");
-                continue;
-            }
-            for session in self.sessions.values_mut() {
-                session.note_not_admitted(pid, change.missed);
+            tracing::info!(target: "audit", session = name, pid, reason, "lost");
+            if !session.lose(&mut running.engine, pid, &reason) {
+                over.push((name, reason));
             }
         }
         for (name, reason) in &over {
             self.end_session(name, reason);
         }
-        if is_lost && let Err(error) = self.settle_sampler() {
+        if is_any && let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }
+    }
+
+    /// Admits a process that changed, once nobody looks at it who may not.
+    fn admit_anew(&mut self, change: &Changed) {
+        let Some(running) = &mut self.running else { return };
+        let pid = change.pid;
+        let looking = self
+            .sessions
+            .values()
+            .filter(|session| session.pids().contains(&pid));
+        let owners: Vec<Caller> = looking
+            .map(Session::owner)
+            .chain(running.measuring_callers(pid))
+            .collect();
+        // One that has ended is its sessions' to notice.
+        let Some(state) = change.now.filter(|_| !owners.is_empty()) else {
+            return;
+        };
+        let any_rights = owners.iter().all(|owner| owner.is_root());
+        if let Err(error) = running.admissions.open(&mut running.engine, state, any_rights) {
+            tracing::warn!(%error, pid, "a process that changed could not be admitted anew: nothing is seen of it");
+            return;
+        }
+        for session in self.sessions.values_mut() {
+            session.note_not_admitted(pid, change.missed);
+        }
+    }
+
+    /// Takes processes from sessions whose counters are about to be read, where their owners may look at them no more: the kernel
+    /// counts on whatever becomes of a thread, and asks nobody.
+    fn ask_about_counted(&mut self, now_ns: u64) {
+        let due = self
+            .sessions
+            .iter_mut()
+            .filter(|(_, session)| session.has_due_bucket(now_ns));
+        let closed = due.flat_map(|(name, session)| {
+            let closed = session.closed_to_owner();
+            closed.into_iter().map(|closed| (name.clone(), closed))
+        });
+        let closed = closed.collect();
+        self.take_from(closed);
     }
 
     /// Takes what was counted of system calls up to the reading before, which no program adds to any more.

@@ -22,7 +22,7 @@ use std::{
 
 pub use self::{allocators::PreparedAllocator, planner::Planner};
 use super::{
-    authorize::{authorize, may_look},
+    authorize::{authorize, authorize_steps, may_look},
     by_value,
     command::{Caller, Capture, TargetSpec},
     error::{Reason, SessionError},
@@ -36,7 +36,7 @@ use super::{
 use crate::{
     kernel::{Ability, Expected, ProbeSpec, missing_capabilities},
     plan::{
-        scope::{self, Place, Scope, Step},
+        scope::{self, Scope, Step},
         values::Refusal,
     },
     target::{self, Process},
@@ -172,21 +172,7 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
             .into_iter()
             .fold(error, |error, name| error.with("capability", name)));
     }
-    let shows_others =
-        |step: &&Step| matches!(step.place, Place::Tracepoint { .. } | Place::KernelFunction(_));
-    if !caller.is_root()
-        && let Some(step) = scope.steps.iter().find(shows_others)
-    {
-        let what = match step.place {
-            Place::Tracepoint { .. } => "the records of tracepoints hold",
-            _ => "the parameters of the kernel's functions hold",
-        };
-        let message = format!(
-            "{}: {what} what is the kernel's and others', and are for root alone",
-            step.place
-        );
-        return Err(SessionError::new(Reason::PermissionDenied, message).with("role", "root"));
-    }
+    authorize_steps(caller, &scope.steps)?;
     let mut warnings = Vec::new();
     let mut processes = Vec::new();
     for pid in pids(caller, target)? {

@@ -5,11 +5,11 @@ use std::{collections::HashMap, iter, sync::Arc};
 use profiler_common::record::SampleHeader;
 
 use super::{
-    admissions::Admissions,
+    admissions::{Admissions, Changed},
     calibrate::{self, HitCosts},
-    command::Reply,
+    command::{Caller, Reply},
     cost::monotonic_ns,
-    error::SessionError,
+    error::{Reason, SessionError},
     measure::{self, Measured, MeasuredFile, Measuring},
     pace::{Pace, TICK_NS},
     picture::ExitMethod,
@@ -110,16 +110,36 @@ impl Running {
     }
 
     /// Counts how often places are reached, for a moment.
-    pub fn measure(&mut self, files: &[MeasuredFile], reply: Reply<Measured>) {
+    pub fn measure(&mut self, caller: Caller, files: &[MeasuredFile], reply: Reply<Measured>) {
         match measure::attach(&mut self.engine, files) {
             Ok(attachments) => {
                 let now_ns = monotonic_ns();
-                let measuring = Measuring::new(&self.engine, attachments, reply, now_ns);
+                let measuring = Measuring::new(&self.engine, caller, attachments, reply, now_ns);
                 self.measuring.push(measuring);
                 self.end_measuring(now_ns);
             }
             Err(error) => answer(reply, Err(error)),
         }
+    }
+
+    /// Ends what is counted of a process that changed, for those who may look at it no more.
+    pub fn refuse_measuring(&mut self, change: &Changed) {
+        let closed = self.measuring.extract_if(.., |measuring| {
+            measuring.pids().any(|pid| pid == change.pid)
+                && change.reason_to_leave(measuring.caller()).is_some()
+        });
+        for measuring in closed.collect::<Vec<_>>() {
+            let reason = change.reason_to_leave(measuring.caller()).unwrap_or_default();
+            measuring.refuse(&mut self.engine, SessionError::new(Reason::TargetGone, reason));
+        }
+    }
+
+    /// Those for whom is counted at places of a process.
+    pub fn measuring_callers(&self, pid: u32) -> impl Iterator<Item = Caller> + '_ {
+        let counted = self.measuring.iter();
+        counted
+            .filter(move |measuring| measuring.pids().any(|other| other == pid))
+            .map(Measuring::caller)
     }
 
     /// Ends what was counted for long enough.

@@ -59,6 +59,11 @@ impl SampledEvents {
         self.sampled.iter_mut().for_each(SampledEvent::stop);
     }
 
+    /// Takes no more stacks of a process; what was counted stays.
+    pub fn lose(&mut self, pid: u32) {
+        self.sampled.iter_mut().for_each(|sampled| sampled.lose(pid));
+    }
+
     /// The event that samples name so.
     pub fn of(&self, id: u32) -> Option<Event> {
         let sampled = self.sampled.iter().find(|sampled| sampled.id() == id);

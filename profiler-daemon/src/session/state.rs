@@ -28,6 +28,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use profiler_common::probe::ProbeId;
 
 use self::take::Inside;
+pub use self::timelines::Closed;
 use super::{
     by_value::ByValues,
     calibrate::HitCosts,
@@ -340,11 +341,23 @@ impl Session {
     /// Looks no more at a process, for a reason that is shown; `false` where then nothing is left to look at, or what is left cannot
     /// be told from it.
     pub fn lose(&mut self, engine: &mut Engine, pid: u32, reason: &str) -> bool {
+        // In any case: the last picture is not of what it has become either.
+        self.lose_timelines(pid);
+        self.events.lose(pid);
         if self.processes.len() < 2 || self.explains() || !self.allocations.is_empty() {
             return false;
         }
         self.steps.quiesce(engine, Some(pid));
         self.processes.retain(|process| process.pid() != pid);
+        if let Some(chains) = &mut self.chains {
+            chains.lose(pid);
+        }
+        if let Some(waits) = &mut self.waits {
+            waits.lose(pid);
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.lose(pid);
+        }
         self.warnings.push(reason.to_owned());
         true
     }

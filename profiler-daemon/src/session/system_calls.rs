@@ -138,6 +138,11 @@ impl WatchedCalls {
         }
     }
 
+    /// Takes no more calls of a process.
+    pub fn lose(&mut self, pid: u32) {
+        self.pids.remove(&pid);
+    }
+
     fn is_own(&self, tgid: u32, views: u32) -> bool {
         views & self.gate.bits() != 0 && self.pids.contains(&tgid)
     }

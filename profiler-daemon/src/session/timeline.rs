@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     aggregate::timeline::{Counted, Series},
-    kernel::{Counter, CountersError, Counting, threads},
+    kernel::{Counter, CountersError, Counting, ThreadId, threads},
 };
 
 /// Buckets that may wait for a client; it misses those beyond, counted.
@@ -138,7 +138,7 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Begins to count for these processes.
+    /// Begins to count for these processes. Who asks is to be authorized afterwards: before, a process may become another.
     ///
     /// # Errors
     /// Where the machine does not have a counter, or refuses to count for these threads.
@@ -174,6 +174,19 @@ impl Timeline {
         Ok((timeline, receiver))
     }
 
+    /// Counts no more for a process, which has ended or may not be looked at any more. What it has counted since the last bucket is
+    /// not told.
+    pub fn lose(&mut self, pid: u32) {
+        self.pids.retain(|other| *other != pid);
+        self.all.counting.lose(pid);
+        self.threads.retain(|_, thread| thread.pid != pid);
+    }
+
+    /// Meets no more threads of a process that has ended, whose number may be another's.
+    pub fn let_go(&mut self, pid: u32) {
+        self.pids.retain(|other| *other != pid);
+    }
+
     /// Whether nobody reads it any more.
     pub fn is_closed(&self) -> bool {
         self.buckets.is_closed()
@@ -184,7 +197,7 @@ impl Timeline {
         self.next_ns
     }
 
-    /// Ends the bucket and hands it over.
+    /// Ends the bucket and hands it over, once who reads it has been authorized again to look at the processes.
     pub fn end_bucket(&mut self, moment: &Moment<'_>) {
         let now_ns = moment.now_ns;
         let counted = self.all.read();
@@ -242,7 +255,8 @@ impl Timeline {
                 left_out += 1;
                 continue;
             }
-            match Counting::start(&self.request.counters, &[*tid], false) {
+            let id = ThreadId { pid: *pid, tid: *tid };
+            match Counting::start(&self.request.counters, &[id], false) {
                 Ok(counting) => {
                     let thread = Thread {
                         pid: *pid,
@@ -272,17 +286,21 @@ impl Timeline {
 /// A thread that begins between the look at which there are and the counting for its parent is not counted; one that begins
 /// after it is counted with its parent, and must not be counted again. So it is begun anew until none has come meanwhile.
 fn start_all(pids: &[u32], counters: &[Counter]) -> Result<Counting, SessionError> {
-    let look = || -> BTreeSet<u32> { pids.iter().flat_map(|pid| threads(*pid)).collect() };
-    let mut tids = look();
+    let threads_of = |pid: &u32| {
+        let pid = *pid;
+        threads(pid).into_iter().map(move |tid| ThreadId { pid, tid })
+    };
+    let look = || -> BTreeSet<ThreadId> { pids.iter().flat_map(threads_of).collect() };
+    let mut ids = look();
     let mut looks = 1;
     loop {
-        let of_threads: Vec<u32> = tids.iter().copied().collect();
+        let of_threads: Vec<ThreadId> = ids.iter().copied().collect();
         let counting = Counting::start(counters, &of_threads, true).map_err(|error| refused(&error))?;
         let now = look();
-        if looks == MAX_LOOKS || now.is_subset(&tids) {
+        if looks == MAX_LOOKS || now.is_subset(&ids) {
             return Ok(counting);
         }
-        (tids, looks) = (now, looks + 1);
+        (ids, looks) = (now, looks + 1);
     }
 }
 

@@ -85,6 +85,11 @@ impl WatchedWaits {
         }
     }
 
+    /// Takes no more waits of a process.
+    pub fn lose(&mut self, pid: u32) {
+        self.pids.remove(&pid);
+    }
+
     /// Begins anew with another scope, if that makes a difference.
     pub fn renew(&mut self, inside: Option<Level>, before: Sampling) {
         if self.inside != inside {

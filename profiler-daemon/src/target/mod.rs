@@ -29,5 +29,5 @@ pub use error::TargetError;
 pub use list::{Listed, find_executable, list};
 pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules};
 pub use process::Process;
-pub use standing::{Ids, Standing};
+pub use standing::{Ids, Namespace, Standing};
 pub(crate) use stat::{Stat, Status};

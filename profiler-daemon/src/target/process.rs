@@ -262,7 +262,7 @@ mod tests {
             standing.groups.other_than(rustix::process::getgid().as_raw()),
             None
         );
-        assert!(standing.dumpable && standing.namespace_owner.is_none());
+        assert!(standing.dumpable && standing.namespace == crate::target::Namespace::Own);
         assert_eq!(process.asked_for_thread(), None);
     }
 

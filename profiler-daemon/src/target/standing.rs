@@ -4,7 +4,10 @@
 use std::{
     fs::{self, File},
     io,
-    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _},
+        unix::fs::MetadataExt as _,
+    },
 };
 
 use profiler_common::admission::{ProcessState, Rights};
@@ -32,6 +35,17 @@ impl Ids {
     }
 }
 
+/// The user namespace of a process, as the daemon sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespace {
+    /// The daemon's own.
+    Own,
+    /// One that was made in the daemon's own, by this user.
+    MadeBy(u32),
+    /// One within such a one.
+    Nested,
+}
+
 /// What a process is to the kernel that another wants to trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
@@ -44,8 +58,8 @@ pub struct Standing {
     /// Its owner may read its memory (`PR_SET_DUMPABLE`). Not so where its file cannot be read, or gave it rights, or where it gave up
     /// some.
     pub dumpable: bool,
-    /// Who owns its user namespace; `None` for that of the daemon.
-    pub namespace_owner: Option<u32>,
+    /// Its user namespace.
+    pub namespace: Namespace,
 }
 
 impl Standing {
@@ -71,7 +85,7 @@ impl Standing {
             groups: ids(status.groups),
             permitted: status.permitted,
             dumpable,
-            namespace_owner: namespace_owner(pid)?,
+            namespace: namespace(pid)?,
         })
     }
 }
@@ -92,30 +106,48 @@ impl From<&ProcessState> for Standing {
             },
             permitted: rights.permitted,
             dumpable: rights.dumpable == Rights::DUMPABLE,
-            namespace_owner: (state.namespace_level > 0).then_some(state.namespace_owner),
+            namespace: match state.namespace_level {
+                0 => Namespace::Own,
+                1 => Namespace::MadeBy(state.namespace_owner),
+                _ => Namespace::Nested,
+            },
         }
     }
 }
 
-/// Who owns the user namespace of a process, if that is not the daemon's own.
-fn namespace_owner(pid: u32) -> io::Result<Option<u32>> {
-    /// `NS_GET_OWNER_UID` of `linux/nsfs.h`.
+/// The user namespace of a process.
+fn namespace(pid: u32) -> io::Result<Namespace> {
+    /// `NS_GET_PARENT` of `linux/nsfs.h`.
+    const GET_PARENT: libc::Ioctl = 0xb702;
+    /// `NS_GET_OWNER_UID`.
     const GET_OWNER: libc::Ioctl = 0xb704;
+    let identity = |file: &fs::Metadata| (file.dev(), file.ino());
     let path = format!("/proc/{pid}/ns/user");
     let (of_process, own) = match (fs::metadata(&path), fs::metadata("/proc/self/ns/user")) {
-        (Ok(of_process), Ok(own)) => (of_process, own),
+        (Ok(of_process), Ok(own)) => (identity(&of_process), identity(&own)),
         // Kernels without such namespaces.
-        (_, Err(_)) => return Ok(None),
+        (_, Err(_)) => return Ok(Namespace::Own),
         (Err(error), Ok(_)) => return Err(error),
     };
-    if (of_process.dev(), of_process.ino()) == (own.dev(), own.ino()) {
-        return Ok(None);
+    if of_process == own {
+        return Ok(Namespace::Own);
     }
-    let namespace = File::open(path)?;
+    let file = File::open(path)?;
+    // SAFETY: the descriptor is open; the call gives another, which is nobody else's.
+    let parent = unsafe {
+        match libc::ioctl(file.as_raw_fd(), GET_PARENT) {
+            // The namespace it is in is not one of those below the daemon's.
+            ..0 => return Ok(Namespace::Nested),
+            parent => File::from_raw_fd(parent),
+        }
+    };
+    if identity(&parent.metadata()?) != own {
+        return Ok(Namespace::Nested);
+    }
     let mut owner: libc::uid_t = 0;
     // SAFETY: the descriptor is open, and the call writes one number.
-    if unsafe { libc::ioctl(namespace.as_raw_fd(), GET_OWNER, &raw mut owner) } != 0 {
+    if unsafe { libc::ioctl(file.as_raw_fd(), GET_OWNER, &raw mut owner) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Some(owner))
+    Ok(Namespace::MadeBy(owner))
 }

@@ -15,9 +15,10 @@ use std::{
 };
 
 use profiler_daemon::{
+    kernel::Counter,
     session::{
-        Caller, FlamePicture, FlameTimes, LatencyPicture, NewSession, Reason, SessionInfo, SyscallsPicture,
-        TargetSpec, may_look,
+        Caller, FlamePicture, FlameTimes, LatencyPicture, NewSession, Reason, SessionError, SessionInfo,
+        SyscallsPicture, TargetSpec, TimelineBucket, TimelineRequest, may_look,
     },
     symbolize::Grouping,
 };
@@ -25,7 +26,7 @@ use profiler_daemon::{
 use super::{
     fixture::{Fixture, directory, long_scale},
     places::Traced,
-    service::{ROOT, Service, Side, ended, function, session_of, time_under},
+    service::{PATIENCE, ROOT, Service, Side, ended, function, session_of, time_under},
     skipped,
 };
 
@@ -200,6 +201,17 @@ impl Looking {
         }
         self.ended()
     }
+}
+
+/// A session of all of these, for somebody.
+fn all_of(service: &Service, owner: Caller, targets: &[&Fixture]) -> Result<SessionInfo, SessionError> {
+    let pids: Vec<u32> = targets.iter().map(|target| target.pid()).collect();
+    let request = NewSession {
+        target: TargetSpec::Pids(pids.clone()),
+        ..session_of(pids[0], "")
+    };
+    let created = service.handle.create(owner, request);
+    service.runtime.block_on(created)
 }
 
 /// Whatever is drawn inside a function, a text of all frames each.
@@ -440,4 +452,104 @@ fn the_stack_of_somebody_elses_waker_is_not_shown() {
         assert_eq!(is_told, owner == ROOT, "for {owner:?}");
         assert_eq!(target.finish().status, Some(0));
     }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn counters_tell_nothing_of_what_a_process_becomes() {
+    let programs = Programs::new("becomes-counted");
+    let own = programs.own();
+    for is_alone in [true, false] {
+        let service = Service::start();
+        let (mut target, mut beside) = (start(&own, "undumpable", &own), start(&own, "undumpable", &own));
+        let targets = if is_alone {
+            &[&target][..]
+        } else {
+            &[&target, &beside]
+        };
+        let session = all_of(&service, USER, targets).unwrap();
+        let asked = TimelineRequest {
+            counters: vec![Counter::parse("task-clock").unwrap()],
+            step_ns: 50_000_000,
+            threads: true,
+        };
+        let mut stream = service.watch_timeline(&session, asked).unwrap();
+        let mut next = || -> TimelineBucket {
+            let next = async { tokio::time::timeout(PATIENCE, stream.recv()).await };
+            service.runtime.block_on(next).expect("no bucket came").unwrap()
+        };
+        target.say("go");
+        assert!(become_it(&mut target) > 0);
+        if !is_alone {
+            // What has been counted until here is handed over by then.
+            for _ in 0..2 {
+                assert_eq!(next().ended, None);
+            }
+            service.end(&session);
+        }
+        let (mut counted_ns, mut of_threads_ns) = (0, 0);
+        let mut buckets = 0;
+        let reason = loop {
+            let bucket = next();
+            buckets += 1;
+            assert!(buckets < 200, "it is counted on, {counted_ns} ns so far");
+            let count = |bucket: &profiler_daemon::aggregate::timeline::Counted| bucket.count.unwrap();
+            counted_ns += count(&bucket.counted[0]);
+            let threads = bucket.threads.iter().filter(|thread| thread.tid == target.pid());
+            of_threads_ns += threads.map(|thread| count(&thread.counted[0])).sum::<u64>();
+            if let Some(reason) = bucket.ended {
+                break reason;
+            }
+        };
+        println!("alone: {is_alone}: {counted_ns} ns, of its threads {of_threads_ns} ns; {reason}");
+        assert_eq!(reason.contains("since it changed"), is_alone, "{reason}");
+        // It computes for most of 600 ms then, and does next to nothing before.
+        assert!(counted_ns < 30_000_000 && of_threads_ns < 30_000_000);
+        assert_eq!(target.finish().status, Some(0));
+        beside.say("go");
+        assert!(beside.finish().status.is_some());
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_process_that_changed_unnoticed_is_open_to_others_and_a_number_that_is_used_again_is_nobodys() {
+    let programs = Programs::new("becomes-unnoticed");
+    let own = programs.own();
+    let service = Service::start();
+    // Nothing looks at them: no program notices.
+    let mut target = start(&own, "exec", &own);
+    let first = all_of(&service, USER, &[&target]).unwrap();
+    target.say("go");
+    assert!(become_it(&mut target) > 0);
+    let second = all_of(&service, ROOT, &[&target]).unwrap();
+    service.end(&second);
+    // It may have been noticed that it runs another program.
+    let _ = service.runtime.block_on(service.handle.end(ROOT, first.name));
+    assert_eq!(target.finish().status, Some(0));
+
+    let (target, mut beside) = (start(&own, "exec", &own), start(&own, "exec", &own));
+    let pid = target.pid();
+    let of_both = all_of(&service, USER, &[&target, &beside]).unwrap();
+    // Ends it.
+    drop(target);
+    let Some(mut another) = Fixture::start_as(pid, "becomes", &["undumpable", "x"].map(str::to_owned)) else {
+        return skipped("this kernel gives no process a number of choice");
+    };
+    let of_another = all_of(&service, ROOT, &[&another]).unwrap();
+    let listed = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
+    let of_both = listed
+        .iter()
+        .find(|session| session.name == of_both.name)
+        .unwrap();
+    assert_eq!(
+        of_both.pids,
+        [beside.pid()],
+        "a number that is another's now is looked at"
+    );
+    service.end(&of_another);
+    for target in [&mut another, &mut beside] {
+        target.say("go");
+    }
+    assert!(another.finish().status.is_some() && beside.finish().status.is_some());
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use profiler_daemon::{
-    kernel::{Counter, Counting, Event, Pace},
+    kernel::{Counter, Counting, Event, Pace, ThreadId},
     session::{FlamePicture, FlameTimes, Reason, SessionInfo},
     symbolize::Grouping,
 };
@@ -72,7 +72,8 @@ fn faults_are_those_of_the_pages_that_each_function_touched() {
     let session = service.attach(target.pid(), "").unwrap();
     let pictures = service.watch_flame_of(&session, Grouping::Function, of("page-faults", None));
     let counters = [Counter::parse("page-faults").unwrap()];
-    let mut counting = Counting::start(&counters, &[target.pid()], true).unwrap();
+    let (pid, tid) = (target.pid(), target.pid());
+    let mut counting = Counting::start(&counters, &[ThreadId { pid, tid }], true).unwrap();
     bystander.say("go");
     target.say("go");
     let truth = account(&mut target);

@@ -4,18 +4,31 @@ use tokio::sync::mpsc;
 
 use super::{
     super::{
+        authorize::authorize_now,
         error::SessionError,
+        refusal::target_refusal,
         timeline::{Moment, Timeline, TimelineBucket, TimelineRequest},
     },
     Session,
 };
-use crate::kernel::Engine;
+use crate::{
+    kernel::Engine,
+    target::{Process, TargetError},
+};
+
+/// A process that the session's owner may look at no more.
+pub struct Closed {
+    /// Its number.
+    pub pid: u32,
+    /// Why.
+    pub reason: String,
+}
 
 impl Session {
     /// Begins to count for its processes.
     ///
     /// # Errors
-    /// Where the machine does not have a counter, or refuses to count.
+    /// Where the machine does not have a counter, or refuses to count, or the session's owner may not look at a process any more.
     pub fn watch_timeline(
         &mut self,
         engine: &Engine,
@@ -23,9 +36,55 @@ impl Session {
         now_ns: u64,
     ) -> Result<mpsc::Receiver<TimelineBucket>, SessionError> {
         let calls = self.calls_so_far(engine);
-        let (timeline, buckets) = Timeline::start(self.pids(), request, calls, now_ns)?;
+        let living = self.processes.iter().filter(|process| process.is_alive());
+        let pids: Vec<u32> = living.map(Process::pid).collect();
+        let (timeline, buckets) = Timeline::start(pids.clone(), request, calls, now_ns)?;
+        // What was opened above may be of what a process has become since it was looked at last.
+        for process in self
+            .processes
+            .iter()
+            .filter(|process| pids.contains(&process.pid()))
+        {
+            authorize_now(self.owner, process.pid())?;
+            if !process.is_alive() {
+                return Err(target_refusal(&TargetError::Ended(process.pid())));
+            }
+        }
         self.timelines.push(timeline);
         Ok(buckets)
+    }
+
+    /// Whether a bucket is over.
+    pub fn has_due_bucket(&self, now_ns: u64) -> bool {
+        self.timelines.iter().any(|timeline| timeline.next_ns() <= now_ns)
+    }
+
+    /// Living processes that the session's owner may look at no more, as the kernel's own counters ask nobody; those that have ended
+    /// are let go of.
+    pub fn closed_to_owner(&mut self) -> Vec<Closed> {
+        let mut closed = Vec::new();
+        for process in &self.processes {
+            let pid = process.pid();
+            let asked = authorize_now(self.owner, pid);
+            // In this order: of a process that lives, the answer is.
+            match asked {
+                _ if !process.is_alive() => self
+                    .timelines
+                    .iter_mut()
+                    .for_each(|timeline| timeline.let_go(pid)),
+                Ok(()) => {}
+                Err(error) => closed.push(Closed {
+                    pid,
+                    reason: format!("{} since it changed", error.message),
+                }),
+            }
+        }
+        closed
+    }
+
+    /// Counts no more for a process.
+    pub(super) fn lose_timelines(&mut self, pid: u32) {
+        self.timelines.iter_mut().for_each(|timeline| timeline.lose(pid));
     }
 
     /// Forgets streams that nobody reads any more; their counters end.
