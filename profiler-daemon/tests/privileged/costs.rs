@@ -429,7 +429,8 @@ fn requests_take_what_their_function_waited_for_the_disk() {
                     wall_ns(scope)
                 );
                 // What is asked for lies together, or in a few pieces; a file system may have to look up where.
-                assert!(requests >= disk.rounds && requests <= 2 * disk.rounds);
+                // Beside one that the disk is busy with for others, the end of a request can be missed, and is counted then.
+                assert!(requests + unfinished >= disk.rounds && requests <= 2 * disk.rounds);
                 assert!(all_ns <= wall_ns(scope));
             }
             _ => assert_eq!((summary.inside, all_ns), (0, 0)),
