@@ -31,6 +31,8 @@ struct Known {
     state: ProcessState,
     /// All who look at it may look at every process.
     any_rights: bool,
+    /// Times that a program was at it and did not look, as they have been told.
+    missed: u64,
 }
 
 /// A process that is not what it was when it was admitted.
@@ -43,7 +45,7 @@ pub struct Changed {
     pub is_another: bool,
     /// Another of its threads has taken the place of the first one, by an exec: its probes are dead.
     pub taken_over: bool,
-    /// Times that a program was at one of its threads meanwhile.
+    /// Times that a program was at one of its threads since that was last asked.
     pub missed: u64,
 }
 
@@ -72,8 +74,8 @@ impl Admissions {
     /// # Errors
     /// Where the caller may not, or one of them is gone.
     pub fn admit(&mut self, engine: &mut Engine, caller: Caller, pids: &[u32]) -> Result<(), SessionError> {
-        let states = engine.look_at(pids).map_err(|error| kernel_refusal(&error))?;
-        let admitted = self.admit_all(engine, caller, pids, &states);
+        let states = engine.look_at(pids).map_err(|error| kernel_refusal(&error));
+        let admitted = states.and_then(|states| self.admit_all(engine, caller, pids, &states));
         if admitted.is_err() {
             self.close(engine, pids);
         }
@@ -119,7 +121,12 @@ impl Admissions {
         any_rights: bool,
     ) -> Result<(), KernelError> {
         engine.admit(&state, any_rights)?;
-        self.known.insert(state.tgid, Known { state, any_rights });
+        let known = Known {
+            state,
+            any_rights,
+            missed: 0,
+        };
+        self.known.insert(state.tgid, known);
         Ok(())
     }
 
@@ -134,7 +141,7 @@ impl Admissions {
         let mut changed = Vec::new();
         for (pid, known) in &self.known {
             let missed = engine.refusals(*pid)?;
-            if missed > 0 || is_asked(pid) {
+            if missed > known.missed || is_asked(pid) {
                 changed.push((*pid, known.state, missed));
             }
         }
@@ -142,7 +149,10 @@ impl Admissions {
         let states = engine.look_at(&pids)?;
         // Where something fails above, it is looked at again.
         self.refused = refused;
-        let changed = changed.into_iter().filter_map(|(pid, before, missed)| {
+        let changed = changed.into_iter().filter_map(|(pid, before, all_missed)| {
+            let known = self.known.get_mut(&pid)?;
+            let missed = all_missed.saturating_sub(known.missed);
+            known.missed = all_missed;
             let state = states.iter().find(|now| now.tgid == pid);
             let now = state.filter(|now| now.image.start_ns == before.image.start_ns);
             let changed = Changed {

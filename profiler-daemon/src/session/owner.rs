@@ -548,7 +548,10 @@ impl Owner {
                 running.measure(caller, files, reply);
                 tracing::info!(target: "audit", uid = caller.uid, ?pids, "counted at");
             }
-            Err(error) => answer(reply, Err(error)),
+            Err(error) => {
+                tracing::info!(target: "audit", uid = caller.uid, ?pids, %error, "refused");
+                answer(reply, Err(error));
+            }
         }
     }
 
@@ -872,15 +875,14 @@ impl Owner {
         let mut closed = Vec::new();
         for change in &changed {
             let pid = change.pid;
-            let looking = self
-                .sessions
-                .iter()
-                .filter(|(_, session)| session.pids().contains(&pid));
-            let reasons = looking.filter_map(|(name, session)| {
-                let reason = change.reason_to_leave(session.owner())?;
-                Some((name.clone(), Closed { pid, reason }))
-            });
-            closed.extend(reasons);
+            let looking = self.sessions.iter_mut();
+            for (name, session) in looking.filter(|(_, session)| session.pids().contains(&pid)) {
+                match change.reason_to_leave(session.owner()) {
+                    Some(reason) => closed.push((name.clone(), Closed { pid, reason })),
+                    // How often a program with more rights was met is nobody's to know.
+                    None => session.note_not_admitted(change.missed),
+                }
+            }
             running.refuse_measuring(change);
         }
         self.take_from(closed);
@@ -932,10 +934,6 @@ impl Owner {
         let any_rights = owners.iter().all(|owner| owner.is_root());
         if let Err(error) = running.admissions.open(&mut running.engine, state, any_rights) {
             tracing::warn!(%error, pid, "a process that changed could not be admitted anew: nothing is seen of it");
-            return;
-        }
-        for session in self.sessions.values_mut() {
-            session.note_not_admitted(pid, change.missed);
         }
     }
 

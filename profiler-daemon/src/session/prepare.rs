@@ -137,6 +137,8 @@ pub struct PreparedLines {
 
 /// A request whose scope parses and whose target may be looked at.
 pub struct LookedUp {
+    /// Who asks.
+    caller: Caller,
     pub scope: Scope,
     pub processes: Vec<Process>,
     warnings: Vec<String>,
@@ -177,10 +179,7 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
     let mut processes = Vec::new();
     for pid in pids(caller, target)? {
         let process = Process::open(pid).map_err(|error| target_refusal(&error))?;
-        let standing = process.standing_now().map_err(|error| target_refusal(&error))?;
-        authorize(caller, process.pid(), &standing).inspect_err(|error| {
-            tracing::info!(target: "audit", uid = caller.uid, pid, %error, "refused");
-        })?;
+        authorize_process(caller, &process)?;
         if let Some(thread) = process.asked_for_thread() {
             warnings.push(format!(
                 "{thread} is a thread of process {}: all of the process is looked at",
@@ -190,9 +189,19 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
         processes.push(process);
     }
     Ok(LookedUp {
+        caller,
         scope,
         processes,
         warnings,
+    })
+}
+
+/// Checks that a caller may look at a process now, and has it in the audit log where not.
+fn authorize_process(caller: Caller, process: &Process) -> Result<(), SessionError> {
+    let standing = process.standing_now().map_err(|error| target_refusal(&error))?;
+    let pid = process.pid();
+    authorize(caller, pid, &standing).inspect_err(|error| {
+        tracing::info!(target: "audit", uid = caller.uid, pid, %error, "refused");
     })
 }
 
@@ -252,6 +261,8 @@ impl LookedUp {
         if allocations || !self.scope.steps.is_empty() {
             for process in &self.processes {
                 files.push(read_process(process, library)?);
+                // It takes a while: what was read may be of a program that it has begun meanwhile.
+                authorize_process(self.caller, process)?;
             }
         }
         Ok(Read {
@@ -274,6 +285,7 @@ impl Read {
         let Self {
             looked_up:
                 LookedUp {
+                    caller: _,
                     scope,
                     processes,
                     mut warnings,

@@ -2,19 +2,20 @@
 //! holes.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io,
     ops::Range,
-    os::unix::fs::FileExt as _,
-    sync::atomic::{AtomicU64, Ordering},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use memmap2::Mmap;
 use rustix::fs::{Mode, OFlags};
 
-/// Bytes of copies that may be on disk at once.
+/// Bytes of copies of one user's files that may be on disk at once: who fills them up holds up nobody else.
 const DISK_MAX: u64 = 4 << 30;
-/// Part of a file system's free room that a copy may take.
+/// Part of a file system's free room that all copies may take.
 const FREE_PART: u64 = 4;
 /// Folders for copies; the first that can be written to has them. `/tmp` may be memory.
 const FOLDERS: [&str; 2] = ["/var/tmp", "/tmp"];
@@ -29,26 +30,57 @@ pub struct OnDisk {
 }
 
 /// Bytes on disk that are taken until this is dropped.
-struct Room(u64);
+struct Room {
+    of: &'static Taken,
+    /// Whose files they are copies of.
+    owner: u32,
+    bytes: u64,
+}
 
-/// Bytes of copies that are on disk.
-static TAKEN: AtomicU64 = AtomicU64::new(0);
+/// Bytes of copies that are on disk, by the owners of the files.
+struct Taken(Mutex<BTreeMap<u32, u64>>);
+
+static TAKEN: Taken = Taken(Mutex::new(BTreeMap::new()));
+
+impl Taken {
+    fn by_owner(&self) -> MutexGuard<'_, BTreeMap<u32, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Room {
-    fn grow(&mut self, bytes: u64) -> io::Result<()> {
-        let taken = TAKEN.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        self.0 += bytes;
-        if taken <= DISK_MAX {
-            return Ok(());
+    /// Takes more of the room that is free there.
+    fn grow(&mut self, bytes: u64, free: u64) -> io::Result<()> {
+        let mut taken = self.of.by_owner();
+        let of_all = taken.values().sum::<u64>() + bytes;
+        let of_owner = taken.entry(self.owner).or_default();
+        if *of_owner + bytes > DISK_MAX {
+            let text = format!(
+                "copies of files of user {} take more than {DISK_MAX} bytes: end a session of a target that has them",
+                self.owner
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
-        let text = format!("copies of files that others may write to take more than {DISK_MAX} bytes");
-        Err(io::Error::new(io::ErrorKind::FileTooLarge, text))
+        // What is taken is not free any more.
+        if of_all > (free + of_all) / FREE_PART {
+            let text = "no room on disk for a copy of a file that others may write to";
+            return Err(io::Error::new(io::ErrorKind::StorageFull, text));
+        }
+        *of_owner += bytes;
+        self.bytes += bytes;
+        Ok(())
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        TAKEN.fetch_sub(self.0, Ordering::Relaxed);
+        let mut taken = self.of.by_owner();
+        if let Some(of_owner) = taken.get_mut(&self.owner) {
+            *of_owner -= self.bytes;
+            if *of_owner == 0 {
+                taken.remove(&self.owner);
+            }
+        }
     }
 }
 
@@ -63,7 +95,11 @@ impl OnDisk {
             .find_map(|folder| nameless(folder).ok())
             .ok_or_else(|| io::Error::new(io::ErrorKind::StorageFull, "no folder for copies"))?;
         copy.set_len(length)?;
-        let mut room = Room(0);
+        let mut room = Room {
+            of: &TAKEN,
+            owner: file.metadata()?.uid(),
+            bytes: 0,
+        };
         let mut piece = vec![0; PIECE];
         let mut at = 0;
         while let Some(data) = next_data(file, at, length)? {
@@ -75,8 +111,7 @@ impl OnDisk {
                     // It was cut short meanwhile: the rest is zeroes.
                     break;
                 }
-                room.grow(read as u64)?;
-                refuse_full(&copy, read as u64)?;
+                room.grow(read as u64, free(&copy)?)?;
                 copy.write_all_at(&piece[..read], at)?;
                 at += read as u64;
             }
@@ -110,16 +145,10 @@ fn next_data(file: &File, at: u64, length: u64) -> io::Result<Option<Range<u64>>
     Ok(Some(start..end.max(start + 1)))
 }
 
-/// Refuses to take more than a part of the room that is left.
-fn refuse_full(copy: &File, bytes: u64) -> io::Result<()> {
-    let left = rustix::fs::fstatvfs(copy)?;
-    if bytes <= left.f_bavail.saturating_mul(left.f_frsize) / FREE_PART {
-        return Ok(());
-    }
-    Err(io::Error::new(
-        io::ErrorKind::StorageFull,
-        "no room on disk for a copy of a file that others may write to",
-    ))
+/// Bytes that are free on the file system of a file.
+fn free(file: &File) -> io::Result<u64> {
+    let left = rustix::fs::fstatvfs(file)?;
+    Ok(left.f_bavail.saturating_mul(left.f_frsize))
 }
 
 impl AsRef<[u8]> for OnDisk {
@@ -154,12 +183,37 @@ mod tests {
             let Contents::OnDisk(on_disk) = copy else {
                 panic!("copied into memory")
             };
-            assert!(on_disk.room.0 < 1 << 20, "{}", on_disk.room.0);
+            assert!(on_disk.room.bytes < 1 << 20, "{}", on_disk.room.bytes);
             let bytes = copy.as_ref();
             assert_eq!(bytes.len() as u64, length);
             assert!(bytes.starts_with(&whole));
             let at = usize::try_from(far).unwrap();
             assert_eq!(&bytes[at - 3..at + 6], b"\0\0\0far\0\0\0");
         }
+    }
+
+    #[test]
+    fn one_users_copies_leave_room_for_others() {
+        static TAKEN: Taken = Taken(Mutex::new(BTreeMap::new()));
+        let room = |owner| Room {
+            of: &TAKEN,
+            owner,
+            bytes: 0,
+        };
+        let (mut full, mut other) = (room(1), room(2));
+        let free = 1 << 60;
+        full.grow(DISK_MAX, free).unwrap();
+        let refused = full.grow(1, free).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
+        other.grow(DISK_MAX, free).unwrap();
+        let refused = other.grow(1, 0).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
+        drop(full);
+        let mut again = room(1);
+        let refused = again.grow(DISK_MAX, DISK_MAX).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        again.grow(DISK_MAX, free).unwrap();
+        drop((other, again));
+        assert!(TAKEN.by_owner().is_empty());
     }
 }
