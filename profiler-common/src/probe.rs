@@ -51,6 +51,9 @@ impl Cookie {
     /// The site is a conditional jump that ends the span where it goes one way: the site's number is the condition's.
     pub const BRANCH: u8 = 64;
 
+    /// The site is an entry that the function's own jumps lead back to: at the stack pointer of an open call, that goes on.
+    pub const LOOPS: u8 = 128;
+
     /// Packs a cookie. `site` is below [`crate::limits::MAX_SITES`].
     #[must_use]
     pub const fn new(probe: ProbeId, site: u32, flags: u8) -> Self {

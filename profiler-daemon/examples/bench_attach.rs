@@ -28,7 +28,7 @@ use std::{
 };
 
 use profiler_daemon::{
-    kernel::{Attachment, Config, Engine, ExitSite, ProbeSpec, SpanKind, Times},
+    kernel::{Attachment, Config, Ends, Engine, ExitSite, ProbeSpec, SpanKind, Times},
     plan::{
         self, Limits, ModuleIndex,
         elf::Bytes,
@@ -133,8 +133,10 @@ impl Bench {
         for spec in &mut specs {
             spec.done_by_program &= may_do;
             spec.entry_action.address = address(spec.entry_offset);
-            for exit in &mut spec.exits {
-                exit.action.address = address(exit.offset);
+            if let Ends::At(exits) = &mut spec.ends {
+                for exit in exits {
+                    exit.action.address = address(exit.offset);
+                }
             }
         }
         let start = Instant::now();
@@ -183,15 +185,21 @@ impl Bench {
 }
 
 fn spec(decision: &Decision, function: &plan::PlannedFunction) -> ProbeSpec {
-    let exits = function.exits.iter().map(|exit| ExitSite {
+    let placed = |exit: &plan::ExitSite| ExitSite {
         may_stay_inside: exit.may_stay_inside,
         is_jump: exit.is_jump,
         ..ExitSite::new(exit.file_offset, exit.action)
-    });
+    };
+    let ends = match &function.ends {
+        plan::Ends::ReturnProbe => Ends::ReturnProbe,
+        plan::Ends::At(exits) => Ends::At(exits.iter().map(placed).collect()),
+        plan::Ends::Never => Ends::Never,
+    };
     ProbeSpec {
         entry_offset: function.entry_offset,
         entry_action: function.entry.action,
-        exits: exits.collect(),
+        loops: function.loops,
+        ends,
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
         gates: profiler_daemon::kernel::Gates::default(),

@@ -7,7 +7,7 @@ mod plan_support;
 use plan_support::{Fixture, Line, compile, disassemble, run};
 use profiler_common::instruction::Operation;
 use profiler_daemon::plan::{
-    Limits, Plan, PlanError, PlannedFunction,
+    Ends, ExitSite, Limits, Plan, PlanError, PlannedFunction,
     hazards::{Decision, KernelAbility, Method},
     plan,
     scope::{self, Name, Place},
@@ -18,6 +18,7 @@ use std::{
 };
 
 const RET: Decision = decision(Method::Ret);
+const RETURN: Decision = decision(Method::Return);
 
 const fn decision(method: Method) -> Decision {
     Decision {
@@ -30,13 +31,17 @@ const fn decision(method: Method) -> Decision {
 }
 
 fn planned(fixture: &Fixture, text: &str) -> Result<Plan, PlanError> {
+    plan_by(fixture, text, &RET)
+}
+
+fn plan_by(fixture: &Fixture, text: &str, decision: &Decision) -> Result<Plan, PlanError> {
     let Place::Function(name) = scope::parse(text).unwrap().steps.swap_remove(0).place else {
         panic!("{text} is no function");
     };
     plan(
         &name,
         &[&fixture.index],
-        &RET,
+        decision,
         KernelAbility::default(),
         Limits::default(),
     )
@@ -171,7 +176,8 @@ fn check(
     }
     // Every return is an exit, and every exit a return or a jump that leaves.
     let exits: BTreeMap<u64, _> = function
-        .exits
+        .ends
+        .sites()
         .iter()
         .map(|exit| (exit.file_offset, exit))
         .collect();
@@ -195,7 +201,7 @@ fn check(
             ),
         }
     }
-    for exit in &function.exits {
+    for exit in function.ends.sites() {
         assert!(boundaries.contains(&exit.file_offset), "{context}");
     }
 }
@@ -238,16 +244,18 @@ fn tail_calls_tables_and_cold_parts() {
     let fixture = compile("gcc", "shapes.c", &["-O2", "-g", "-fcf-protection=none"]);
     let one = |name: &str| planned(&fixture, name).unwrap().functions.remove(0);
     let tail = one("tail");
-    assert_eq!(tail.exits.len(), 1);
-    assert_eq!(tail.exits[0].action.operation, Operation::Leave as u8);
+    assert_eq!(tail.ends.sites().len(), 1);
+    assert_eq!(tail.ends.sites()[0].action.operation, Operation::Leave as u8);
+    let to_library = one("hand_over");
+    assert!(matches!(to_library.ends.sites(), [exit] if exit.is_jump));
     let indirect = one("indirect");
-    assert!(indirect.exits.iter().any(|exit| exit.may_stay_inside));
+    assert!(indirect.ends.sites().iter().any(|exit| exit.may_stay_inside));
     // The switch jumps with a frame on the stack, so it needs no probe.
     let table = one("table");
     assert!(
-        table.exits.iter().all(|exit| !exit.may_stay_inside),
+        table.ends.sites().iter().all(|exit| !exit.may_stay_inside),
         "{:?}",
-        table.exits
+        table.ends.sites()
     );
     // The jump to the cold part is no exit.
     let lines = disassemble(&fixture.path);
@@ -255,10 +263,79 @@ fn tail_calls_tables_and_cold_parts() {
     let (boundaries, targets) = landmarks(&lines, &fixture);
     check(&cold, &lines, &fixture, &boundaries, &targets);
     assert!(
-        cold.exits
+        cold.ends
+            .sites()
             .iter()
             .all(|exit| exit.action.operation == Operation::Return as u8)
     );
+}
+
+#[test]
+fn what_never_returns_has_no_end() {
+    for compiler in ["gcc", "clang-14"] {
+        let fixture = compile(compiler, "shapes.c", &["-O2", "-g"]);
+        assert_eq!(
+            planned(&fixture, "give_up").unwrap().functions[0].ends,
+            Ends::Never
+        );
+        let by_return = plan_by(&fixture, "give_up", &RETURN).unwrap();
+        assert_eq!(by_return.functions[0].ends, Ends::Never);
+    }
+}
+
+#[test]
+fn a_function_that_reads_its_return_address_gets_no_return_probe() {
+    for (compiler, flags) in [
+        ("gcc", &["-O2"][..]),
+        ("gcc", &["-O0"]),
+        ("gcc", &["-O1", "-fno-omit-frame-pointer"]),
+        ("clang-14", &["-O2"]),
+        ("clang-14", &["-O0"]),
+    ] {
+        let fixture = compile(compiler, "shapes.c", flags);
+        let ends = |name: &str| plan_by(&fixture, name, &RETURN).unwrap().functions.remove(0).ends;
+        assert!(matches!(ends("returns_to"), Ends::At(_)), "{compiler} {flags:?}");
+        for name in ["framed", "late_cold", "leaf", "recursive"] {
+            assert_eq!(ends(name), Ends::ReturnProbe, "{compiler} {flags:?} {name}");
+        }
+    }
+}
+
+#[test]
+fn jumps_with_a_frame_on_the_stack_are_no_exits() {
+    for (compiler, flags) in [
+        ("gcc", &["-O2", "-fcf-protection=none"][..]),
+        ("gcc", &["-O2", "-fcf-protection=none", "-fno-omit-frame-pointer"]),
+        ("gcc", &["-O0", "-fcf-protection=none"]),
+        ("clang-14", &["-O2"]),
+    ] {
+        let fixture = compile(compiler, "shapes.c", flags);
+        let computed = planned(&fixture, "computed").unwrap().functions.remove(0);
+        let exits = computed.ends.sites();
+        assert!(
+            !exits.is_empty() && exits.iter().all(|exit| !exit.is_jump),
+            "{compiler} {flags:?}: {exits:?}"
+        );
+    }
+}
+
+#[test]
+fn a_cold_part_that_has_lost_its_symbol_is_found_by_its_unwind_rows() {
+    let fixture = compile("gcc", "shapes.c", &["-O2", "-rdynamic"]);
+    let with_symbols = planned(&fixture, "late_cold").unwrap().functions.remove(0);
+    run(Command::new("strip").arg(&fixture.path));
+    let stripped = Fixture {
+        index: plan_support::index(&fixture.path),
+        ..fixture
+    };
+    let without = planned(&stripped, "late_cold").unwrap().functions.remove(0);
+    assert_eq!(without.ends, with_symbols.ends);
+    let range = without.address..without.address + without.size;
+    let in_hot =
+        |exit: &&ExitSite| (range.clone()).any(|at| stripped.index.offset_of(at) == Some(exit.file_offset));
+    let sites = without.ends.sites();
+    let hot = sites.iter().filter(in_hot).count();
+    assert!(hot > 0 && hot < sites.len(), "no exit in a cold part: {sites:?}");
 }
 
 #[test]

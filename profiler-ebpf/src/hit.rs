@@ -308,7 +308,7 @@ pub fn enter<const PAGES_IN: bool>(ctx: *mut c_void, cookie: Cookie) {
     };
     // SAFETY: `probe` and `slot` are live map values.
     unsafe {
-        if (*slot).id != cookie.probe() {
+        if (*slot).id != cookie.probe() || span::goes_on(cookie, registers.stack_pointer()) {
             return;
         }
         if (*probe).requires != 0 && look_inside(probe, registers.stack_pointer()).is_null() {

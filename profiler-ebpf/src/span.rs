@@ -44,6 +44,9 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
     let Some(slot) = slot_of(cookie.probe()) else {
         return;
     };
+    if goes_on(cookie, stack_pointer) {
+        return;
+    }
     // SAFETY: `slot` is a live map value, here and below.
     let requires = unsafe { (*slot).requires };
     if requires == 0 {
@@ -119,6 +122,12 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
         compiler_fence(Ordering::SeqCst);
         set_busy(state, false);
     }
+}
+
+/// Whether an entry is a turn of a loop within an open call, and no call.
+#[inline(always)]
+pub fn goes_on(cookie: Cookie, stack_pointer: u64) -> bool {
+    cookie.flags() & Cookie::LOOPS != 0 && innermost(cookie.probe(), stack_pointer) == Some(stack_pointer)
 }
 
 /// Says that the thread's spans are being changed, or no more.

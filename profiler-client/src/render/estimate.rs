@@ -82,6 +82,7 @@ fn row(
     let end = match place.exit_method() {
         v1::ExitMethod::Return => "return probe".to_owned(),
         v1::ExitMethod::Ret => format!("{} × ret{}", place.exits, stepped(place.exit_single_stepped)),
+        v1::ExitMethod::Never => "never returns".to_owned(),
         v1::ExitMethod::SystemCall => "tracepoint".to_owned(),
         v1::ExitMethod::KernelFunction => "kernel probe".to_owned(),
         v1::ExitMethod::Unspecified | v1::ExitMethod::Auto => "-".to_owned(),

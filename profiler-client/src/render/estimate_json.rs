@@ -29,6 +29,7 @@ fn place(
     let end = match place.exit_method() {
         v1::ExitMethod::Return => "return".into(),
         v1::ExitMethod::Ret => "ret".into(),
+        v1::ExitMethod::Never => "never".into(),
         v1::ExitMethod::SystemCall => "syscall".into(),
         v1::ExitMethod::KernelFunction => "kernel".into(),
         v1::ExitMethod::Unspecified | v1::ExitMethod::Auto => Value::Null,

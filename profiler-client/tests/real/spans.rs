@@ -144,7 +144,7 @@ fn what_has_no_duration_is_refused_with_the_reason() {
     let target = Fixture::start("slowpath", &["1".to_owned()]);
     let pid = target.pid().to_string();
     let refused = |scope: &str| run(profiler(&["spans", "-p", &pid, scope]));
-    refused("slowpath.c:35")
+    refused("slowpath.c:34")
         .status(2)
         .says("is a line, which has no duration");
     refused("nosuch").status(3).says("nosuch");

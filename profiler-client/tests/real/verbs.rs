@@ -77,8 +77,14 @@ fn processes_and_functions_are_listed() {
     let listed = run(profiler(&["functions", "-p", &pid, "slow_*"]))
         .status(0)
         .quietly();
+    let source = include_str!("../../../profiler-daemon/tests/fixtures/engine/slowpath.c");
+    let declared = source
+        .lines()
+        .position(|line| line.contains(" slow_inner("))
+        .unwrap()
+        + 1;
     assert!(
-        listed.stdout().contains("/slowpath.c:18\n"),
+        listed.stdout().contains(&format!("/slowpath.c:{declared}\n")),
         "{}",
         listed.stdout()
     );

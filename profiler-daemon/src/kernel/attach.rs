@@ -57,6 +57,17 @@ impl ExitSite {
     }
 }
 
+/// Where a span ends.
+#[derive(Clone, Debug)]
+pub enum Ends {
+    /// At a return probe of the kernel.
+    ReturnProbe,
+    /// At each of these.
+    At(Vec<ExitSite>),
+    /// At no place in a file: it is given up once the thread is certainly outside of it.
+    Never,
+}
+
 /// What is timed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SpanKind {
@@ -83,6 +94,17 @@ pub enum SpanKind {
     },
 }
 
+impl SpanKind {
+    /// What its cookies say of it.
+    fn flag(self) -> u8 {
+        match self {
+            Self::Function => 0,
+            Self::Call { .. } => Cookie::CALL_SITE,
+            Self::Inlined | Self::SystemCall { .. } | Self::KernelFunction { .. } => Cookie::INLINED,
+        }
+    }
+}
+
 /// A function to be probed.
 #[derive(Clone, Debug)]
 pub struct ProbeSpec {
@@ -90,8 +112,10 @@ pub struct ProbeSpec {
     pub entry_offset: u64,
     /// What the instruction there means.
     pub entry_action: Action,
-    /// Where the span ends; empty for a return probe of the kernel.
-    pub exits: Vec<ExitSite>,
+    /// The entry is reached again within a span, at the same stack pointer.
+    pub loops: bool,
+    /// Where the span ends.
+    pub ends: Ends,
     /// Programs do the probed instructions themselves.
     pub done_by_program: bool,
     /// The target may switch stacks.
@@ -327,18 +351,9 @@ impl Engine {
             } else {
                 0
             };
-            let by_return = if spec.exits.is_empty() {
-                Cookie::RETURN_PROBE
-            } else {
-                0
-            };
-            let kind = match spec.kind {
-                SpanKind::Function => 0,
-                SpanKind::Call { .. } => Cookie::CALL_SITE,
-                SpanKind::Inlined | SpanKind::SystemCall { .. } | SpanKind::KernelFunction { .. } => {
-                    Cookie::INLINED
-                }
-            };
+            let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+            let by_return = flag(matches!(spec.ends, Ends::ReturnProbe), Cookie::RETURN_PROBE);
+            let kind = spec.kind.flag();
             if let SpanKind::KernelFunction { address } = spec.kind {
                 let look = spec.look.clone().unwrap_or_default();
                 self.open_look(probe, 0, None, &look, &mut attachment.plans)?;
@@ -374,17 +389,23 @@ impl Engine {
             } else {
                 call_length.map_or(0, u32::from)
             };
-            let entry = (spec.entry_offset, Cookie::new(probe, site, flags).0);
+            let loops = flag(spec.loops, Cookie::LOOPS);
+            let entry = (spec.entry_offset, Cookie::new(probe, site, flags | loops).0);
             match (looks, entry_step) {
                 (true, _) => &mut entries_look,
                 (false, true) => &mut entries_step,
                 (false, false) => &mut entries,
             }
             .push(entry);
-            if spec.exits.is_empty() {
-                returns.push((spec.entry_offset, Cookie::new(probe, 0, flags).0));
-            }
-            for exit in &spec.exits {
+            let exits = match &spec.ends {
+                Ends::ReturnProbe => {
+                    returns.push((spec.entry_offset, Cookie::new(probe, 0, flags).0));
+                    continue;
+                }
+                Ends::At(exits) => exits,
+                Ends::Never => continue,
+            };
+            for exit in exits {
                 let exit_step = step && exit.condition.is_none() && can_be_done(&exit.action);
                 let site = match exit.condition {
                     Some(condition) => u32::from(condition.number()),
@@ -393,7 +414,6 @@ impl Engine {
                     }
                     None => 0,
                 };
-                let flag = |is: bool, flag: u8| if is { flag } else { 0 };
                 let flags = flags
                     | flag(exit.may_stay_inside, Cookie::MAY_STAY_INSIDE)
                     | flag(exit.is_jump, Cookie::JUMP)

@@ -64,7 +64,7 @@ mod unwind_maps;
 mod watched_calls;
 
 pub use allocations::{Allocated, AllocationWatch, Allocations, AllocatorSpec};
-pub use attach::{Attachment, ExitSite, ProbeSpec, SpanKind, can_be_done};
+pub use attach::{Attachment, Ends, ExitSite, ProbeSpec, SpanKind, can_be_done};
 pub use btf::{Btf, Parameter};
 pub use capability::{Missing, missing_capabilities};
 pub(crate) use counters::threads;

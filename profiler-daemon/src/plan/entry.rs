@@ -25,19 +25,20 @@ pub struct EntryPoint {
     pub action: Action,
 }
 
-/// Chooses the entry site of a function with cold parts: the first instruction that is emulated, else
-/// the first that may be probed. `long_nops` says whether the kernel emulates `nop`s of several bytes;
+/// Chooses the entry site of a function: the first instruction that is emulated, else
+/// the first that may be probed. `jumps_to` says which addresses its own jumps lead to, those of its other
+/// parts as well; `long_nops` whether the kernel emulates `nop`s of several bytes;
 /// `taken` which addresses are probed for another purpose, as two probes on one instruction run in no
 /// certain order. `None` where the entry block has no such instruction.
 #[must_use]
 pub fn entry_point(
     code: &Code,
-    cold: &[Code],
+    jumps_to: impl Fn(u64) -> bool,
     long_nops: bool,
     taken: impl Fn(u64) -> bool,
 ) -> Option<EntryPoint> {
     let mut fallback = None;
-    for (instruction, single_stepped) in probeable(code, cold, long_nops, taken) {
+    for (instruction, single_stepped) in probeable(code, jumps_to, long_nops, taken) {
         if !single_stepped {
             return Some(point(code, instruction, false));
         }
@@ -46,27 +47,37 @@ pub fn entry_point(
     fallback.map(|instruction| point(code, instruction, true))
 }
 
-/// The first instruction of a function that may be probed, whatever the kernel does with it. `long_nops` and `taken` as
-/// of [`entry_point`].
+/// The first instruction of a function that may be probed, whatever the kernel does with it. `jumps_to`, `long_nops` and `taken`
+/// as of [`entry_point`].
 #[must_use]
 pub fn first_point(
     code: &Code,
-    cold: &[Code],
+    jumps_to: impl Fn(u64) -> bool,
     long_nops: bool,
     taken: impl Fn(u64) -> bool,
 ) -> Option<EntryPoint> {
-    let (instruction, single_stepped) = probeable(code, cold, long_nops, taken).next()?;
+    let (instruction, single_stepped) = probeable(code, jumps_to, long_nops, taken).next()?;
     Some(point(code, instruction, single_stepped))
 }
 
 /// The instructions of the entry block that may be probed, and whether the kernel single-steps them.
-fn probeable<'c>(
-    code: &'c Code,
-    cold: &'c [Code],
+fn probeable(
+    code: &Code,
+    jumps_to: impl Fn(u64) -> bool,
     long_nops: bool,
     taken: impl Fn(u64) -> bool,
-) -> impl Iterator<Item = (&'c Instruction, bool)> {
-    entry_block(code, cold)
+) -> impl Iterator<Item = (&Instruction, bool)> {
+    let mut is_untouched = true;
+    entry_block(code, jumps_to)
+        .filter(move |instruction| {
+            // Where the kernel writes a call over such a nop, the call writes below the stack pointer: harmless at the
+            // function's beginning alone.
+            let is_nop = matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Endbr64);
+            let may_be_replaced = long_nops && is_nop && instruction.len() == 5;
+            let is_harmless = is_untouched || !may_be_replaced;
+            is_untouched &= is_nop;
+            is_harmless
+        })
         .filter(move |instruction| !taken(instruction.ip()))
         .map(|instruction| (instruction, handling(instruction)))
         .filter(|(_, handling)| *handling != Handling::Refused)
@@ -75,14 +86,13 @@ fn probeable<'c>(
 
 /// The instructions that a function begins with, up to where control can come from elsewhere, or the stack pointer is
 /// another.
-fn entry_block<'c>(code: &'c Code, cold: &'c [Code]) -> impl Iterator<Item = &'c Instruction> {
+fn entry_block(code: &Code, jumps_to: impl Fn(u64) -> bool) -> impl Iterator<Item = &Instruction> {
     let start = code.range().start;
     let mut info = InstructionInfoFactory::new();
     let mut goes_on = true;
     code.instructions().iter().take_while(move |instruction| {
         let address = instruction.ip();
-        let is_target = code.is_target(address) || cold.iter().any(|part| part.is_target(address));
-        let is_in = goes_on && (address == start || !is_target);
+        let is_in = goes_on && (address == start || !jumps_to(address));
         goes_on = can_be_passed(instruction, &mut info);
         is_in
     })
@@ -120,7 +130,8 @@ mod tests {
     use super::*;
 
     fn entry(bytes: &[u8], long_nops: bool) -> (u64, &'static str, bool) {
-        let point = entry_point(&Code::decode(bytes, 0x1000).unwrap(), &[], long_nops, |_| false).unwrap();
+        let code = Code::decode(bytes, 0x1000).unwrap();
+        let point = entry_point(&code, |address| code.is_target(address), long_nops, |_| false).unwrap();
         (point.delta, point.mnemonic.leak(), point.single_stepped)
     }
 
@@ -141,6 +152,17 @@ mod tests {
         assert_eq!(entry(&[0x85, 0xff, 0x74, 1, 0x90, 0xc3], false), (2, "je", false));
         // push r12
         assert_eq!(entry(&[0x41, 0x54, 0xc3], false), (0, "push", false));
+    }
+
+    #[test]
+    fn a_nop_that_the_kernel_would_replace_is_taken_at_the_beginning_alone() {
+        let nop = [0x0f, 0x1f, 0x44, 0, 0];
+        // endbr64; nop; ret
+        let code = [&[0xf3, 0x0f, 0x1e, 0xfa][..], &nop, &[0xc3]].concat();
+        assert_eq!(entry(&code, true), (4, "nop", false));
+        // mov [rsp-8], rdi; nop; push rax; ret
+        let code = [&[0x48, 0x89, 0x7c, 0x24, 0xf8][..], &nop, &[0x50, 0xc3]].concat();
+        assert_eq!(entry(&code, true), (10, "push", false));
     }
 
     #[test]
@@ -172,7 +194,10 @@ mod tests {
         );
         // lock add dword [rdi], 1; syscall
         let code = Code::decode(&[0xf0, 0x83, 0x07, 1, 0xc3], 0x1000).unwrap();
-        assert_eq!(entry_point(&code, &[], false, |address| address == 0x1004), None);
+        assert_eq!(
+            entry_point(&code, |_| false, false, |address| address == 0x1004),
+            None
+        );
     }
 
     #[test]
@@ -192,7 +217,7 @@ mod tests {
         // Also where it is the first that is wanted, whatever the kernel does with it.
         let first = |long_nops| {
             let code = Code::decode(&code, 0x1000).unwrap();
-            let point = first_point(&code, &[], long_nops, |_| false).unwrap();
+            let point = first_point(&code, |address| code.is_target(address), long_nops, |_| false).unwrap();
             (point.delta, point.single_stepped)
         };
         assert_eq!([first(true), first(false)], [(0, false), (0, true)]);

@@ -2,9 +2,9 @@
 
 use super::{
     action::exit_action,
-    code::{Code, CodeError, direct_target},
+    body::Body,
+    code::{CodeError, direct_target},
     handling::is_refused,
-    stack::certainly_moved,
 };
 use iced_x86::FlowControl;
 use profiler_common::instruction::Action;
@@ -22,39 +22,28 @@ pub struct ExitPoint {
     pub is_jump: bool,
 }
 
-/// Finds the exits of a function and its cold parts, in order of address.
+/// Finds the exits of a function, in order of address; none of one that does not return, as what ends in `abort` or in an
+/// exception.
 ///
 /// # Errors
 /// Where an exit would be missed or invented.
-pub fn exit_points(hot: &Code, cold: &[Code]) -> Result<Vec<ExitPoint>, CodeError> {
-    let inside = |address: u64| {
-        hot.range().contains(&address) || cold.iter().any(|part| part.range().contains(&address))
-    };
-    let start = hot.range().start;
+pub fn exit_points(body: &Body) -> Result<Vec<ExitPoint>, CodeError> {
     let mut exits = Vec::new();
-    for (number, part) in std::iter::once(hot).chain(cold).enumerate() {
-        let is_hot = number == 0;
-        // Where a cold part is entered the stack pointer is not known.
-        let moved = if is_hot {
-            certainly_moved(part)
-        } else {
-            vec![false; part.instructions().len()]
-        };
-        let range = part.range();
-        for (instruction, moved) in part.instructions().iter().zip(moved) {
+    for part in body.parts() {
+        let range = part.code.range();
+        for (number, instruction) in part.code.instructions().iter().enumerate() {
             let may_stay_inside = match instruction.flow_control() {
                 FlowControl::Return => false,
                 // With something left on the stack it is not the function's end.
-                _ if moved => continue,
+                _ if part.is_moved(number) => continue,
                 // A `notrack` jump goes through a switch's table, and the kernel refuses to probe it.
                 FlowControl::IndirectBranch if is_refused(instruction) => continue,
                 FlowControl::IndirectBranch => true,
-                _ if direct_target(instruction).is_none_or(inside) => continue,
+                _ if direct_target(instruction).is_none_or(|target| body.contains(target)) => continue,
                 FlowControl::UnconditionalBranch => false,
                 FlowControl::ConditionalBranch => {
-                    return Err(CodeError::ConditionalTailJump(
-                        instruction.ip().wrapping_sub(start),
-                    ));
+                    let offset = instruction.ip().wrapping_sub(body.start());
+                    return Err(CodeError::ConditionalTailJump(offset));
                 }
                 _ => continue,
             };

@@ -146,6 +146,7 @@ impl From<Obstacle> for Reason {
     fn from(obstacle: Obstacle) -> Self {
         match obstacle {
             Obstacle::Refused { mnemonic, .. } => Self::Refused(mnemonic),
+            Obstacle::Replaced { .. } => Self::Refused("a nop that it may write a call over".to_owned()),
             Obstacle::NotInFile(_) => Self::NoCode,
         }
     }
@@ -334,7 +335,12 @@ impl Search<'_> {
                 .position(|code| code.range().start == function.address())
         });
         let probed = hot.and_then(|hot| {
-            let point = entry_point(&codes[hot], &[], self.long_nops, |_| false)?;
+            let point = entry_point(
+                &codes[hot],
+                |address| codes.iter().any(|code| code.is_target(address)),
+                self.long_nops,
+                |_| false,
+            )?;
             Some(codes[hot].range().start + point.delta)
         });
         Ok(Holder {

@@ -14,6 +14,10 @@ use super::{
 /// The longest instruction, in bytes.
 const MAX_BYTES: u64 = 15;
 
+/// The `nop` that Linux from 6.18 on replaces by a call, where a uprobe is on it. The call writes below the stack pointer, where
+/// functions that call no others have variables (the red zone of the System V ABI).
+const REPLACED_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+
 /// An instruction, and what the kernel and programs can do with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InstructionSite {
@@ -67,6 +71,14 @@ pub enum Obstacle {
         /// Its name.
         mnemonic: String,
     },
+    /// The kernel would write a call over it.
+    #[error(
+        "the kernel may write a call over the nop at {address:#x}, which takes memory that the function may use: probe another line"
+    )]
+    Replaced {
+        /// In the file's address space.
+        address: u64,
+    },
     /// There is no such code.
     #[error("the instruction at {0:#x} is not in the file")]
     NotInFile(u64),
@@ -92,6 +104,9 @@ pub(super) fn instruction_at(
     let handling = handling(&instruction);
     if handling == Handling::Refused || is_16_bit_branch(&instruction, &bytes[..length.into()]) {
         return Err(Obstacle::Refused { address, mnemonic });
+    }
+    if bytes.starts_with(&REPLACED_NOP) {
+        return Err(Obstacle::Replaced { address });
     }
     let site = InstructionSite {
         address,

@@ -31,6 +31,8 @@ pub mod values;
 
 pub(crate) mod skip;
 
+mod body;
+mod frames;
 mod held;
 mod left;
 mod sections;
@@ -43,4 +45,4 @@ pub use functions::{Function, ModuleIndex};
 pub use hazards::KernelAbility;
 pub use held::lines_of;
 pub use outline::{Outline, Outlines, Part};
-pub use sites::{ExitSite, Limits, Plan, PlanError, PlannedFunction, Skipped, only_inlined, plan};
+pub use sites::{Ends, ExitSite, Limits, Plan, PlanError, PlannedFunction, Skipped, only_inlined, plan};

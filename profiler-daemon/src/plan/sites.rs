@@ -1,9 +1,10 @@
 //! The plan of one name: the functions that it means and the sites to probe in each.
 
 use super::{
-    code::{Code, CodeError},
+    body::Body,
     entry::{EntryPoint, entry_point, first_point},
     exits::exit_points,
+    frames::Frames,
     functions::{Function, ModuleIndex},
     hazards::{Decision, KernelAbility, Method},
     names::Match,
@@ -11,7 +12,7 @@ use super::{
     source,
 };
 use profiler_common::instruction::Action;
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 /// How much a plan may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +26,9 @@ impl Default for Limits {
         Self { functions: 2_500 }
     }
 }
+
+/// Functions that are looked at as others end in jumps to them.
+const MAX_TAIL_CALLS: usize = 64;
 
 /// Names offered where one matches nothing.
 const NEAREST: usize = 5;
@@ -55,10 +59,32 @@ pub struct PlannedFunction {
     pub entry_offset: u64,
     /// What is there.
     pub entry: EntryPoint,
-    /// Where its end is probed; empty where return probes see it.
-    pub exits: Vec<ExitSite>,
+    /// Its own jumps lead back to where its entry is probed: what is reached there at the stack pointer of a call goes on with it.
+    pub loops: bool,
     /// How its end is seen.
-    pub method: Method,
+    pub ends: Ends,
+}
+
+/// How a function's end is seen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ends {
+    /// By the kernel's return probe.
+    ReturnProbe,
+    /// At each of these.
+    At(Vec<ExitSite>),
+    /// It does not return, as what ends in `abort` or in an exception: its calls have no end.
+    Never,
+}
+
+impl Ends {
+    /// Where it is probed.
+    #[must_use]
+    pub fn sites(&self) -> &[ExitSite] {
+        match self {
+            Self::At(sites) => sites,
+            Self::ReturnProbe | Self::Never => &[],
+        }
+    }
 }
 
 /// Where a function's end is probed.
@@ -196,6 +222,7 @@ pub fn plan(
         skipped: Vec::new(),
     };
     let mut indirect = None;
+    let mut frames: Vec<Option<Frames<'_>>> = modules.iter().map(|_| None).collect();
     for (number, at, _) in found {
         let function = modules[number].function(at);
         let name = function.name().into_owned();
@@ -207,7 +234,8 @@ pub fn plan(
             });
             continue;
         }
-        match sites(modules[number], &function, number, decision, ability) {
+        let frames = frames[number].get_or_insert_with(|| Frames::of(modules[number].files().program()));
+        match sites((modules[number], frames), &function, number, decision, ability) {
             Ok(planned) => plan.functions.push(planned),
             Err(reason) => plan.skipped.push(Skipped { name, reason }),
         }
@@ -260,26 +288,43 @@ fn missing(name: &Name, modules: &[&ModuleIndex]) -> PlanError {
 }
 
 fn sites(
-    module: &ModuleIndex,
+    (module, frames): (&ModuleIndex, &Frames<'_>),
     function: &Function<'_>,
     number: usize,
     decision: &Decision,
     ability: KernelAbility,
 ) -> Result<PlannedFunction, String> {
-    let (hot, cold) = decode(module, function).map_err(|error| error.to_string())?;
-    let mut exits = Vec::new();
-    if decision.method == Method::Ret {
-        for exit in exit_points(&hot, &cold).map_err(|error| error.to_string())? {
-            exits.push((exit.address, exit));
-        }
-    }
-    let is_exit = |address| exits.iter().any(|(exit, _)| *exit == address);
-    let entry = entry_point(&hot, &cold, ability.long_nops, is_exit)
-        .ok_or("its entry has no instruction that can be probed")?;
+    let body = Body::decode(module, frames, function).map_err(|error| error.to_string())?;
+    let exits = exit_points(&body);
+    let never = exits.as_ref().is_ok_and(Vec::is_empty);
+    let entry_of = |taken: &[u64]| {
+        entry_point(
+            body.hot(),
+            |address| body.jumps_to(address),
+            ability.long_nops,
+            |address| taken.contains(&address),
+        )
+        .ok_or("its entry has no instruction that can be probed")
+    };
+    // A return probe replaces the address that it reads; and is set anew at each turn where it loops to its entry.
+    let by_return =
+        decision.method == Method::Return && !never && !keeps_return_address(module, frames, &body) && {
+            let entry = entry_of(&[])?;
+            !loops(&body, &entry)
+        };
+    let exits = if by_return {
+        Vec::new()
+    } else {
+        exits.map_err(|error| error.to_string())?
+    };
+    let taken: Vec<u64> = exits.iter().map(|exit| exit.address).collect();
+    let entry = entry_of(&taken)?;
     let exits = exits
         .into_iter()
-        .map(|(address, exit)| {
-            let file_offset = module.offset_of(address).ok_or("its code is not in the file")?;
+        .map(|exit| {
+            let file_offset = module
+                .offset_of(exit.address)
+                .ok_or("its code is not in the file")?;
             Ok(ExitSite {
                 file_offset,
                 action: exit.action,
@@ -298,54 +343,76 @@ fn sites(
         entry_offset: module
             .offset_of(entry_address)
             .ok_or("its code is not in the file")?,
+        loops: loops(&body, &entry),
         entry,
-        exits,
-        method: decision.method,
+        ends: match (by_return, never) {
+            (_, true) => Ends::Never,
+            (true, false) => Ends::ReturnProbe,
+            (false, false) => Ends::At(exits),
+        },
     })
+}
+
+/// Whether a function looks at the address that it returns to, or one does that it ends in a jump to. Where too many would have to
+/// be looked at, one may.
+fn keeps_return_address(module: &ModuleIndex, frames: &Frames<'_>, body: &Body) -> bool {
+    if body.reads_return_address() {
+        return true;
+    }
+    let mut seen = BTreeSet::from([body.start()]);
+    let mut next: Vec<u64> = body.tail_calls().collect();
+    while let Some(address) = next.pop() {
+        if !seen.insert(address) {
+            continue;
+        }
+        if seen.len() > MAX_TAIL_CALLS {
+            return true;
+        }
+        let callee = module
+            .function_at(address)
+            .filter(|function| function.address() == address)
+            .and_then(|function| Body::decode(module, frames, &function).ok());
+        if let Some(callee) = callee {
+            if callee.reads_return_address() {
+                return true;
+            }
+            next.extend(callee.tail_calls());
+        }
+    }
+    false
+}
+
+/// Whether a function's own jumps lead to where its entry is probed, or before it.
+fn loops(body: &Body, entry: &EntryPoint) -> bool {
+    (0..=entry.delta).any(|delta| body.jumps_to(body.start() + delta))
 }
 
 impl PlannedFunction {
     /// Moves its entry to the first instruction that can be probed, whatever that costs, because of what is inlined
     /// there. `module` is its own.
     pub fn enter_at_first(&mut self, module: &ModuleIndex, ability: KernelAbility) {
-        let Some(Ok((hot, cold))) = module
+        let frames = Frames::of(module.files().program());
+        let Some(Ok(body)) = module
             .function_at(self.address)
-            .map(|function| decode(module, &function))
+            .map(|function| Body::decode(module, &frames, &function))
         else {
             return;
         };
-        let exits: Vec<u64> = self.exits.iter().map(|exit| exit.file_offset).collect();
+        let exits: Vec<u64> = self.ends.sites().iter().map(|exit| exit.file_offset).collect();
         let is_exit = |address| {
             module
                 .offset_of(address)
                 .is_some_and(|offset| exits.contains(&offset))
         };
-        if let Some(entry) = first_point(&hot, &cold, ability.long_nops, is_exit)
-            && let Some(offset) = module.offset_of(self.address + entry.delta)
+        if let Some(entry) = first_point(
+            body.hot(),
+            |address| body.jumps_to(address),
+            ability.long_nops,
+            is_exit,
+        ) && let Some(offset) = module.offset_of(self.address + entry.delta)
         {
+            self.loops = loops(&body, &entry);
             (self.entry, self.entry_offset) = (entry, offset);
         }
     }
-}
-
-/// Decodes a function and the cold parts that are its own.
-fn decode(module: &ModuleIndex, function: &Function<'_>) -> Result<(Code, Vec<Code>), CodeError> {
-    if function.size() == 0 {
-        return Err(CodeError::NoSize);
-    }
-    let hot = Code::decode(function.code().ok_or(CodeError::NotInFile)?, function.address())?;
-    let mut cold = Vec::new();
-    let ranges = module.cold_parts(function);
-    let only = ranges.len() == 1;
-    for range in ranges {
-        let part = Code::decode(
-            module.code(range.clone()).ok_or(CodeError::NotInFile)?,
-            range.start,
-        )?;
-        // Functions of one name in several files have cold parts of one name.
-        if only || hot.branches_into(&part) || part.branches_into(&hot) {
-            cold.push(part);
-        }
-    }
-    Ok((hot, cold))
 }

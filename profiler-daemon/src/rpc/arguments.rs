@@ -154,7 +154,7 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         v1::ExitMethod::Return => Some(ExitMethod::Return),
         v1::ExitMethod::Ret => Some(ExitMethod::Ret),
         // Not of functions, which are what it is asked for.
-        v1::ExitMethod::SystemCall | v1::ExitMethod::KernelFunction => {
+        v1::ExitMethod::SystemCall | v1::ExitMethod::KernelFunction | v1::ExitMethod::Never => {
             return Err(invalid("the end of a function is seen by `return` or `ret`"));
         }
     };

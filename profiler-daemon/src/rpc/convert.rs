@@ -51,6 +51,7 @@ pub fn exit_method(method: ExitMethod) -> v1::ExitMethod {
     match method {
         ExitMethod::Return => v1::ExitMethod::Return,
         ExitMethod::Ret => v1::ExitMethod::Ret,
+        ExitMethod::Never => v1::ExitMethod::Never,
         ExitMethod::SystemCall => v1::ExitMethod::SystemCall,
         ExitMethod::KernelFunction => v1::ExitMethod::KernelFunction,
     }

@@ -8,7 +8,7 @@ use profiler_common::layout::midpoint_ns;
 use crate::{
     aggregate::histogram::Histogram,
     kernel::{
-        Attachment, Engine, ExitSite, Gates, HitSpec, KernelError, KernelSymbols, LookSpec, ProbeSpec,
+        Attachment, Ends, Engine, ExitSite, Gates, HitSpec, KernelError, KernelSymbols, LookSpec, ProbeSpec,
         SpanKind,
     },
 };
@@ -50,6 +50,8 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
     match method {
         ExitMethod::SystemCall => return system_call_ns(engine),
         ExitMethod::KernelFunction => return kernel_function_ns(engine),
+        // Nothing has a duration.
+        ExitMethod::Never => return Ok(0),
         ExitMethod::Return | ExitMethod::Ret => {}
     }
     let address = profiler_calibrate as *const () as u64;
@@ -60,14 +62,15 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
         address: address + RET_OFFSET,
         ..Action::LEAVE
     };
-    let exits = match method {
-        ExitMethod::Return | ExitMethod::SystemCall | ExitMethod::KernelFunction => Vec::new(),
-        ExitMethod::Ret => vec![ExitSite::new(offset + RET_OFFSET, ret)],
+    let ends = match method {
+        ExitMethod::Ret => Ends::At(vec![ExitSite::new(offset + RET_OFFSET, ret)]),
+        _ => Ends::ReturnProbe,
     };
     let spec = ProbeSpec {
         entry_offset: offset,
         entry_action: Action::LEAVE,
-        exits,
+        loops: false,
+        ends,
         done_by_program: engine.ability().write_context,
         stacks_switch: false,
         gates: Gates::default(),
@@ -105,7 +108,8 @@ fn least_call_ns(engine: &mut Engine, kind: SpanKind) -> Result<u64, KernelError
     let spec = ProbeSpec {
         entry_offset: 0,
         entry_action: Action::LEAVE,
-        exits: Vec::new(),
+        loops: false,
+        ends: Ends::Never,
         done_by_program: false,
         stacks_switch: false,
         gates: Gates::default(),

@@ -16,7 +16,7 @@ use super::{
     refusal::kernel_refusal,
 };
 use crate::{
-    kernel::{Btf, Gates, KernelSymbols, Parameter, ProbeSpec, SpanKind, Tracefs, has_function_probes},
+    kernel::{Btf, Ends, Gates, KernelSymbols, Parameter, ProbeSpec, SpanKind, Tracefs, has_function_probes},
     plan::{
         names::{Meant, means_symbol},
         scope::{Condition, Name, Place},
@@ -165,7 +165,8 @@ impl KernelFunction {
             spec: ProbeSpec {
                 entry_offset: 0,
                 entry_action: Action::LEAVE,
-                exits: Vec::new(),
+                loops: false,
+                ends: Ends::Never,
                 done_by_program: false,
                 stacks_switch: false,
                 gates: Gates::default(),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     abi,
-    kernel::{Gates, HitSpec, KernelPlace, ProbeSpec, SpanKind, Tracefs},
+    kernel::{Ends, Gates, HitSpec, KernelPlace, ProbeSpec, SpanKind, Tracefs},
     plan::{
         scope::{Condition, Constant, Place},
         values::{self, Expression, Record, Refusal, expression::Root},
@@ -116,7 +116,8 @@ pub fn system_call(
         spec: ProbeSpec {
             entry_offset: 0,
             entry_action: Action::LEAVE,
-            exits: Vec::new(),
+            loops: false,
+            ends: Ends::Never,
             done_by_program: false,
             stacks_switch,
             gates: Gates::default(),

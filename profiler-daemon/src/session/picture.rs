@@ -44,6 +44,8 @@ pub enum ExitMethod {
     Return,
     /// A probe on each return instruction.
     Ret,
+    /// The function does not return: its calls are counted where they begin, and have no duration.
+    Never,
     /// The kernel's tracepoint of the end of a system call.
     SystemCall,
     /// A probe at the return of a function of the kernel.

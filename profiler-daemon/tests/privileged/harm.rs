@@ -8,6 +8,11 @@ use super::{
 
 /// Runs a fixture unprobed and probed, and compares.
 fn unharmed(name: &str) {
+    unharmed_beside(name, None);
+}
+
+/// The same, with a function of a library probed as well.
+fn unharmed_beside(name: &str, library_function: Option<&str>) {
     let spec = spec(name);
     let mut plain = Fixture::start(name, &spec.args);
     plain.run();
@@ -25,8 +30,21 @@ fn unharmed(name: &str) {
             )
         })
         .collect();
+    let beside = library_function.map(|name| service.attach(target.pid(), name).unwrap());
     let truth = target.run();
     assert_eq!(truth, spec.truth, "the fixture's own counts");
+    if let Some(session) = beside {
+        let picture = service.last_latency(&session);
+        let seen = &picture.functions[0];
+        println!(
+            "{}: ended {}, abandoned {}, by {:?}",
+            seen.function.name,
+            ended(seen),
+            seen.abandoned,
+            session.sites[0].exit_method
+        );
+        assert!(ended(seen) + seen.abandoned + seen.open > 0, "it was not called");
+    }
     let mut shown = Vec::new();
     for (name, session) in &sessions {
         let picture = service.last_latency(session);
@@ -80,4 +98,37 @@ unharmed!(
     exec,
     churn,
     twice,
+    no_return,
+    loops,
+    return_address,
 );
+
+#[test]
+#[ignore = "needs root"]
+fn a_function_that_throws_is_counted_and_does_not_end_its_target() {
+    unharmed_beside("no_return", Some("__cxa_throw"));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_function_that_keeps_its_return_address_leads_back_there() {
+    unharmed_beside("return_address", Some("_setjmp"));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn turns_of_a_loop_are_no_calls_whoever_else_looks() {
+    let spec = spec("loops");
+    let service = Service::start();
+    let mut target = Fixture::start("loops", &spec.args);
+    let sessions: Vec<_> = (0..2)
+        .map(|_| service.attach(target.pid(), "walk").unwrap())
+        .collect();
+    let truth = target.run()["walk"];
+    for session in &sessions {
+        let picture = service.last_latency(session);
+        let seen = function(&picture, "walk");
+        assert_eq!((ended(seen), seen.abandoned), (truth.calls, 0), "{:?}", seen.lost);
+    }
+    assert_eq!(target.finish().status, Some(0));
+}

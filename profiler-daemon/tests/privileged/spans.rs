@@ -337,7 +337,7 @@ fn an_edit_of_the_scope_goes_on_with_what_it_shows() {
     assert!(others.spans.iter().all(|span| span.function.name == "slow_inner"));
     assert!(Duration::from_nanos(others.watched_ns) <= before.elapsed());
     assert!(others.watched_ns > 0 && others.calls > 0);
-    let line = "slowpath.c:35".to_owned();
+    let line = "slowpath.c:34".to_owned();
     assert!(
         service
             .runtime

@@ -245,7 +245,7 @@ impl Planner<'_> {
     fn decision(&self, process: &Process, files: &[TargetFile]) -> Decision {
         let chosen = self.exit.map(|method| match method {
             ExitMethod::Return => Method::Return,
-            ExitMethod::Ret | ExitMethod::SystemCall | ExitMethod::KernelFunction => Method::Ret,
+            _ => Method::Ret,
         });
         let hazards = Hazards::of(
             files

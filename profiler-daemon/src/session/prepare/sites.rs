@@ -13,12 +13,12 @@ use super::{
     PreparedCallee, PreparedFile, PreparedSpan, Returning,
 };
 use crate::{
-    kernel::{ExitSite, Gates, ProbeSpec, SpanKind, can_be_done},
+    kernel::{Ends, ExitSite, Gates, ProbeSpec, SpanKind, can_be_done},
     plan::{
-        KernelAbility, PlannedFunction,
+        self, KernelAbility, PlannedFunction,
         calls::CallSite,
         entry::EntryPoint,
-        hazards::{Decision, Method},
+        hazards::Decision,
         inlined::{InlinedInstance, When},
         scope::Place,
     },
@@ -54,7 +54,8 @@ pub(super) fn call_site(
     let spec = ProbeSpec {
         entry_offset: call.call.file_offset,
         entry_action: Action::LEAVE,
-        exits: vec![ExitSite::new(behind.file_offset, behind_action)],
+        loops: false,
+        ends: Ends::At(vec![ExitSite::new(behind.file_offset, behind_action)]),
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
         gates: Gates::default(),
@@ -138,7 +139,8 @@ pub(super) fn inlined_site(
     let spec = ProbeSpec {
         entry_offset: entry.file_offset,
         entry_action: if by_program { entry_action } else { Action::LEAVE },
-        exits,
+        loops: false,
+        ends: Ends::At(exits),
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
         gates: Gates::default(),
@@ -201,9 +203,10 @@ pub(super) fn by_file<'f>(
 }
 
 fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFunction) -> PreparedSpan {
-    let exit_method = match function.method {
-        Method::Return => ExitMethod::Return,
-        Method::Ret => ExitMethod::Ret,
+    let (exit_method, exits) = match &function.ends {
+        plan::Ends::ReturnProbe => (ExitMethod::Return, 1),
+        plan::Ends::At(exits) => (ExitMethod::Ret, exits.len()),
+        plan::Ends::Never => (ExitMethod::Never, 0),
     };
     let action = file.placed(function.entry_offset, function.entry.action);
     let entry = EntryDecision::of(&function.entry, action, decision.done_by_program, looks);
@@ -220,23 +223,25 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
         entry_offset: u32::try_from(function.entry.delta).unwrap_or(u32::MAX),
         entry_instruction: function.entry.mnemonic,
         exit_method,
-        exits: u32::try_from(function.exits.len().max(1)).unwrap_or(u32::MAX),
+        exits: u32::try_from(exits).unwrap_or(u32::MAX),
         entry_single_stepped: entry.single_stepped,
         exit_single_stepped: exit_method == ExitMethod::Ret && !decision.done_by_program,
     };
-    let exits = function
-        .exits
-        .iter()
-        .map(|exit| ExitSite {
-            may_stay_inside: exit.may_stay_inside,
-            is_jump: exit.is_jump,
-            ..ExitSite::new(exit.file_offset, file.placed(exit.file_offset, exit.action))
-        })
-        .collect();
+    let placed = |exit: &plan::ExitSite| ExitSite {
+        may_stay_inside: exit.may_stay_inside,
+        is_jump: exit.is_jump,
+        ..ExitSite::new(exit.file_offset, file.placed(exit.file_offset, exit.action))
+    };
+    let ends = match &function.ends {
+        plan::Ends::ReturnProbe => Ends::ReturnProbe,
+        plan::Ends::At(exits) => Ends::At(exits.iter().map(placed).collect()),
+        plan::Ends::Never => Ends::Never,
+    };
     let spec = ProbeSpec {
         entry_offset: function.entry_offset,
         entry_action: entry.action,
-        exits,
+        loops: function.loops,
+        ends,
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
         gates: Gates::default(),

@@ -1,7 +1,11 @@
 //! What is said of a plan before it is attached: what is not probed, and what costs much.
 
 use super::{super::functions::key, PreparedFile, PreparedLines, PreparedSpan};
-use crate::plan::{self, hazards::Decision, scope::Place};
+use crate::plan::{
+    self, Ends, PlannedFunction,
+    hazards::{Decision, Method},
+    scope::Place,
+};
 
 /// Warnings of one kind that are spelled out.
 const MAX_WARNINGS: usize = 5;
@@ -26,6 +30,35 @@ pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan:
             plan.skipped.len() - MAX_WARNINGS
         ));
     }
+    let never = |function: &PlannedFunction| function.ends == Ends::Never;
+    if let Some(names) = names_of(plan, never) {
+        add(format!(
+            "{names} never returns: calls are counted where they begin, and have no duration"
+        ));
+    }
+    let by_ret = |function: &PlannedFunction| {
+        decision.method == Method::Return && matches!(function.ends, Ends::At(_))
+    };
+    if let Some(names) = names_of(plan, by_ret) {
+        add(format!(
+            "a return probe would break {names}: each return is probed instead, and single-stepped by the kernel"
+        ));
+    }
+    if let Some(names) = names_of(plan, |function| function.loops) {
+        add(format!(
+            "{names} jumps back to where its calls begin: each turn of that loop costs what a call costs, and is not counted"
+        ));
+    }
+}
+
+/// The functions of a plan that something is said of, in words; `None` where there are none.
+fn names_of(plan: &plan::Plan, is_meant: impl Fn(&PlannedFunction) -> bool) -> Option<String> {
+    let mut meant = plan.functions.iter().filter(|function| is_meant(function));
+    let first = &meant.next()?.name;
+    Some(match meant.count() {
+        0 => first.clone(),
+        count => format!("{first} (and {count} more)"),
+    })
 }
 
 /// Names the cost of entries that the kernel has to single-step, for what is attached at them.

@@ -1,0 +1,205 @@
+//! All code of one function: what its symbol spans, its cold parts, and pieces of it that no symbol names.
+
+use std::{collections::VecDeque, ops::Range};
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
+
+use super::{
+    code::{Code, CodeError, direct_target},
+    frames::{Base, Frames, Rows},
+    functions::{Function, ModuleIndex},
+    stack::certainly_moved,
+};
+
+/// Parts of one function that are decoded.
+const MAX_PARTS: usize = 64;
+
+/// All code of a function.
+pub struct Body {
+    parts: Vec<Part>,
+}
+
+/// A contiguous part of it.
+pub struct Part {
+    /// What it does.
+    pub code: Code,
+    /// Where its frame begins.
+    rows: Rows,
+    /// By instruction, whether the stack pointer certainly differs from that at the function's entry.
+    moved: Vec<bool>,
+}
+
+/// Where a jump leads.
+struct LeftFor {
+    target: u64,
+    /// There is more on the stack than the return address.
+    with_frame: bool,
+}
+
+impl Part {
+    fn new(code: Code, frames: &Frames<'_>, is_first: bool) -> Self {
+        let rows = frames.rows(code.range());
+        // Where another part is entered the stack pointer is not known but by the rows.
+        let mut moved = if is_first {
+            certainly_moved(&code)
+        } else {
+            vec![false; code.instructions().len()]
+        };
+        for (moved, instruction) in moved.iter_mut().zip(code.instructions()) {
+            *moved |= rows.is_moved(instruction.ip());
+        }
+        Self { code, rows, moved }
+    }
+
+    /// Whether the stack pointer certainly differs from that at the function's entry, before an instruction by its number.
+    pub fn is_moved(&self, number: usize) -> bool {
+        self.moved.get(number).copied().unwrap_or(false)
+    }
+
+    /// Where its jumps lead that leave it, with a frame on the stack or without.
+    fn left_for(&self) -> impl Iterator<Item = LeftFor> + '_ {
+        let range = self.code.range();
+        let jumps = self.code.instructions().iter().zip(&self.moved);
+        jumps.filter_map(move |(instruction, moved)| {
+            let is_jump = matches!(
+                instruction.flow_control(),
+                FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+            );
+            let target = direct_target(instruction).filter(|target| is_jump && !range.contains(target))?;
+            Some(LeftFor {
+                target,
+                with_frame: *moved,
+            })
+        })
+    }
+
+    /// Whether an instruction reads or takes the address of the word that the function returns to.
+    fn reads_return_address(&self, instruction: &Instruction) -> bool {
+        let Some(base) = self.rows.base(instruction.ip()) else {
+            return false;
+        };
+        if instruction.mnemonic() == Mnemonic::Pop {
+            return base == Base::AT_ENTRY;
+        }
+        let displacement = instruction.memory_displacement64().cast_signed();
+        let is_there = |register, offset: i64| {
+            instruction.memory_base() == register
+                && instruction.memory_index() == Register::None
+                && displacement == offset.wrapping_sub(8)
+        };
+        match base {
+            Base::StackPointer(offset) => is_there(Register::RSP, offset),
+            Base::FramePointer(offset) => is_there(Register::RBP, offset),
+            Base::Elsewhere => false,
+        }
+    }
+}
+
+impl Body {
+    /// Decodes a function of a module whose frames these are.
+    ///
+    /// # Errors
+    /// Where its code cannot be trusted.
+    pub fn decode(
+        module: &ModuleIndex,
+        frames: &Frames<'_>,
+        function: &Function<'_>,
+    ) -> Result<Self, CodeError> {
+        if function.size() == 0 {
+            return Err(CodeError::NoSize);
+        }
+        let hot = Code::decode(function.code().ok_or(CodeError::NotInFile)?, function.address())?;
+        let mut parts = vec![Part::new(hot, frames, true)];
+        let ranges = module.cold_parts(function);
+        let only = ranges.len() == 1;
+        for range in ranges {
+            let part = decode(module, range)?;
+            let hot = &parts[0].code;
+            // Functions of one name in several files have cold parts of one name.
+            if only || hot.branches_into(&part) || part.branches_into(hot) {
+                parts.push(Part::new(part, frames, false));
+            }
+        }
+        let mut body = Self { parts };
+        body.find_pieces(module, frames)?;
+        Ok(body)
+    }
+
+    /// Finds the pieces that jumps lead to and that no symbol names, as a file has them whose symbols are stripped: what is left for
+    /// with a frame on the stack, or goes on with one, is no other function.
+    fn find_pieces(&mut self, module: &ModuleIndex, frames: &Frames<'_>) -> Result<(), CodeError> {
+        let mut left_for: VecDeque<LeftFor> = self.parts.iter().flat_map(Part::left_for).collect();
+        while let Some(LeftFor { target, with_frame }) = left_for.pop_front() {
+            if self.contains(target) || module.function_at(target).is_some() {
+                continue;
+            }
+            let Some(range) = frames.piece(target) else {
+                continue;
+            };
+            // Of a stub that leads to another file's function an expression says where the frame begins.
+            let base = || frames.rows(range.clone()).base(target);
+            let goes_on = || matches!(base(), Some(Base::StackPointer(9..) | Base::FramePointer(_)));
+            if !with_frame && !goes_on() {
+                continue;
+            }
+            let overlaps = |part: &Part| {
+                let own = part.code.range();
+                range.start < own.end && own.start < range.end
+            };
+            if self.parts.len() >= MAX_PARTS || self.parts.iter().any(overlaps) {
+                continue;
+            }
+            let part = Part::new(decode(module, range)?, frames, false);
+            left_for.extend(part.left_for());
+            self.parts.push(part);
+        }
+        Ok(())
+    }
+
+    /// Its parts; the first begins with its entry.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The part that it begins in.
+    pub fn hot(&self) -> &Code {
+        &self.parts[0].code
+    }
+
+    /// The address of its entry.
+    pub fn start(&self) -> u64 {
+        self.hot().range().start
+    }
+
+    /// Whether an address is in its code.
+    pub fn contains(&self, address: u64) -> bool {
+        self.parts.iter().any(|part| part.code.range().contains(&address))
+    }
+
+    /// Whether one of its own jumps leads to an address.
+    pub fn jumps_to(&self, address: u64) -> bool {
+        self.parts.iter().any(|part| part.code.is_target(address))
+    }
+
+    /// Where its jumps lead that leave it for another function.
+    pub fn tail_calls(&self) -> impl Iterator<Item = u64> + '_ {
+        let left_for = self.parts.iter().flat_map(Part::left_for);
+        left_for
+            .filter(|jump| !jump.with_frame && !self.contains(jump.target))
+            .map(|jump| jump.target)
+    }
+
+    /// Whether it looks at the address that it returns to, which a return probe replaces.
+    pub fn reads_return_address(&self) -> bool {
+        let reads = |part: &Part| {
+            let mut instructions = part.code.instructions().iter();
+            instructions.any(|instruction| part.reads_return_address(instruction))
+        };
+        self.parts.iter().any(reads)
+    }
+}
+
+fn decode(module: &ModuleIndex, range: Range<u64>) -> Result<Code, CodeError> {
+    let bytes = module.code(range.clone()).ok_or(CodeError::NotInFile)?;
+    Code::decode(bytes, range.start)
+}
