@@ -284,6 +284,15 @@ fn what_never_returns_has_no_end() {
 }
 
 #[test]
+fn what_goes_on_in_the_next_function_is_not_said_to_have_no_end() {
+    let fixture = compile("gcc", "shapes.c", &["-O2", "-g"]);
+    let refused = planned(&fixture, "falls").unwrap_err().to_string();
+    assert!(refused.contains("goes on in the function behind it"), "{refused}");
+    let by_return = plan_by(&fixture, "falls", &RETURN).unwrap();
+    assert_eq!(by_return.functions[0].ends, Ends::ReturnProbe);
+}
+
+#[test]
 fn a_function_that_reads_its_return_address_gets_no_return_probe() {
     for (compiler, flags) in [
         ("gcc", &["-O2"][..]),

@@ -88,7 +88,8 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
             }
             atomic::add(&raw mut (*slot).entries, 1);
         }
-        let flags = cookie.flags();
+        // What is left says how the span is to be ended.
+        let flags = cookie.flags() & !Cookie::LOOPS;
         let by_return_probe = flags & Cookie::RETURN_PROBE != 0;
         if depth >= MAX_DEPTH as u32 || by_return_probe && (*state).pending_returns >= MAX_PENDING_RETURNS {
             atomic::add(&raw mut (*slot).too_deep, 1);
@@ -127,7 +128,12 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
 /// Whether an entry is a turn of a loop within an open call, and no call.
 #[inline(always)]
 pub fn goes_on(cookie: Cookie, stack_pointer: u64) -> bool {
-    cookie.flags() & Cookie::LOOPS != 0 && innermost(cookie.probe(), stack_pointer) == Some(stack_pointer)
+    if cookie.flags() & Cookie::LOOPS == 0 {
+        return false;
+    }
+    let Some(state) = task::state() else { return false };
+    // SAFETY: a live map value.
+    unsafe { find(state, cookie.probe(), stack_pointer) != 0 }
 }
 
 /// Says that the thread's spans are being changed, or no more.

@@ -51,6 +51,36 @@ fn as_nobody(program: &Path, socket: &Path, arguments: &[&str]) -> Ended {
     run(command)
 }
 
+#[test]
+#[ignore = "needs root"]
+fn who_watched_what_is_in_the_audit_log_and_who_was_refused_too() {
+    let daemon = Daemon::start();
+    let open = Open::new();
+    let program = open.copy(&program("profiler"));
+    let target = Fixture::start("slowpath", &[]);
+    let pid = target.pid().to_string();
+    let new = [
+        "session", "new", "-p", &pid, "f", "--name", "web", "--trace", "--print", "i",
+    ];
+    daemon.profiler(&new).status(0);
+    daemon
+        .profiler(&["latency", "--session", "web", "--duration", "1"])
+        .status(0);
+    as_nobody(&program, &daemon.socket, &["latency", "-p", &pid, "f"]).status(4);
+    let log = daemon.log();
+    let line = |words: &[&str]| {
+        log.lines()
+            .any(|line| words.iter().all(|word| line.contains(word)))
+    };
+    assert!(
+        line(&["attached", "session=\"web\"", "scope=\"f\"", "reads=\"i\""]),
+        "{log}"
+    );
+    assert!(line(&["watched", "uid=0", "view=\"latency\""]), "{log}");
+    assert!(line(&["refused", "uid=65534", "belongs to user 0"]), "{log}");
+    assert_eq!(daemon.stop(), Some(0));
+}
+
 /// A target of nobody's.
 struct OfNobody(Child);
 

@@ -1,18 +1,24 @@
 //! All code of one function: what its symbol spans, its cold parts, and pieces of it that no symbol names.
 
-use std::{collections::VecDeque, ops::Range};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    ops::Range,
+};
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
 use super::{
-    code::{Code, CodeError, direct_target},
+    code::{Code, CodeError, MAX_CODE_BYTES, direct_target},
     frames::{Base, Frames, Rows},
     functions::{Function, ModuleIndex},
-    stack::certainly_moved,
+    stack::moved,
 };
 
 /// Parts of one function that are decoded.
 const MAX_PARTS: usize = 64;
+
+/// Places without a symbol that its jumps lead to, each of which is looked at.
+const MAX_TARGETS: usize = 256;
 
 /// All code of a function.
 pub struct Body {
@@ -39,15 +45,19 @@ struct LeftFor {
 impl Part {
     fn new(code: Code, frames: &Frames<'_>, is_first: bool) -> Self {
         let rows = frames.rows(code.range());
-        // Where another part is entered the stack pointer is not known but by the rows.
-        let mut moved = if is_first {
-            certainly_moved(&code)
+        let instructions = code.instructions();
+        // Where another part is entered the stack pointer is not known but by the rows; where it is, rows may be imprecise.
+        let by_code = if is_first {
+            moved(&code)
         } else {
-            vec![false; code.instructions().len()]
+            vec![None; instructions.len()]
         };
-        for (moved, instruction) in moved.iter_mut().zip(code.instructions()) {
-            *moved |= rows.is_moved(instruction.ip());
-        }
+        let by_rows = |instruction: &Instruction| rows.is_moved(instruction.ip());
+        let moved = instructions
+            .iter()
+            .zip(by_code)
+            .map(|(instruction, moved)| moved.unwrap_or_else(|| by_rows(instruction)))
+            .collect();
         Self { code, rows, moved }
     }
 
@@ -109,18 +119,18 @@ impl Body {
             return Err(CodeError::NoSize);
         }
         let hot = Code::decode(function.code().ok_or(CodeError::NotInFile)?, function.address())?;
-        let mut parts = vec![Part::new(hot, frames, true)];
+        let mut body = Self {
+            parts: vec![Part::new(hot, frames, true)],
+        };
         let ranges = module.cold_parts(function);
         let only = ranges.len() == 1;
         for range in ranges {
             let part = decode(module, range)?;
-            let hot = &parts[0].code;
             // Functions of one name in several files have cold parts of one name.
-            if only || hot.branches_into(&part) || part.branches_into(hot) {
-                parts.push(Part::new(part, frames, false));
+            if only || body.hot().branches_into(&part) || part.branches_into(body.hot()) {
+                body.add(Part::new(part, frames, false))?;
             }
         }
-        let mut body = Self { parts };
         body.find_pieces(module, frames)?;
         Ok(body)
     }
@@ -129,9 +139,16 @@ impl Body {
     /// with a frame on the stack, or goes on with one, is no other function.
     fn find_pieces(&mut self, module: &ModuleIndex, frames: &Frames<'_>) -> Result<(), CodeError> {
         let mut left_for: VecDeque<LeftFor> = self.parts.iter().flat_map(Part::left_for).collect();
+        let mut judged = BTreeSet::new();
         while let Some(LeftFor { target, with_frame }) = left_for.pop_front() {
             if self.contains(target) || module.function_at(target).is_some() {
                 continue;
+            }
+            if !judged.insert((target, with_frame)) {
+                continue;
+            }
+            if judged.len() > MAX_TARGETS {
+                return Err(CodeError::TooManyParts(MAX_PARTS));
             }
             let Some(range) = frames.piece(target) else {
                 continue;
@@ -146,12 +163,25 @@ impl Body {
                 let own = part.code.range();
                 range.start < own.end && own.start < range.end
             };
-            if self.parts.len() >= MAX_PARTS || self.parts.iter().any(overlaps) {
+            if self.parts.iter().any(overlaps) {
                 continue;
             }
             let part = Part::new(decode(module, range)?, frames, false);
             left_for.extend(part.left_for());
-            self.parts.push(part);
+            self.add(part)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, part: Part) -> Result<(), CodeError> {
+        self.parts.push(part);
+        if self.parts.len() > MAX_PARTS {
+            return Err(CodeError::TooManyParts(MAX_PARTS));
+        }
+        let lengths = self.parts.iter().map(|part| part.code.range());
+        let length = lengths.fold(0, |sum: u64, range| sum.saturating_add(range.end - range.start));
+        if length > MAX_CODE_BYTES as u64 {
+            return Err(CodeError::TooLarge(length));
         }
         Ok(())
     }
@@ -187,6 +217,24 @@ impl Body {
         left_for
             .filter(|jump| !jump.with_frame && !self.contains(jump.target))
             .map(|jump| jump.target)
+    }
+
+    /// Whether its code ends in an instruction that leads into what follows.
+    pub fn falls_through(&self) -> bool {
+        self.parts.iter().any(|part| {
+            let padding =
+                |instruction: &&Instruction| matches!(instruction.mnemonic(), Mnemonic::Nop | Mnemonic::Int3);
+            let mut instructions = part.code.instructions().iter().rev();
+            let Some(last) = instructions.find(|instruction| !padding(instruction)) else {
+                return true;
+            };
+            // What is called last does not return.
+            let goes_on = matches!(
+                last.flow_control(),
+                FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend
+            );
+            goes_on && last.mnemonic() != Mnemonic::Hlt && !self.contains(part.code.range().end)
+        })
     }
 
     /// Whether it looks at the address that it returns to, which a return probe replaces.

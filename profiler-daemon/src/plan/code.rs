@@ -4,7 +4,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 use std::ops::Range;
 
 /// Largest function that is decoded.
-const MAX_CODE_BYTES: usize = 4 << 20;
+pub(super) const MAX_CODE_BYTES: usize = 4 << 20;
 
 /// Why a function's code cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -18,6 +18,12 @@ pub enum CodeError {
     /// More code than is decoded for one function.
     #[error("it is {0} bytes long, more than is decoded")]
     TooLarge(u64),
+    /// More parts than are looked at for one function.
+    #[error("it is in more than {0} parts")]
+    TooManyParts(usize),
+    /// Its last instruction leads into what follows.
+    #[error("it goes on in the function behind it, which no probe can follow")]
+    FallsThrough,
     /// Bytes that are no instruction.
     #[error("the bytes at +{0:#x} are no known instruction")]
     Undecodable(u64),

@@ -28,6 +28,9 @@ pub struct ExitPoint {
 /// # Errors
 /// Where an exit would be missed or invented.
 pub fn exit_points(body: &Body) -> Result<Vec<ExitPoint>, CodeError> {
+    if body.falls_through() {
+        return Err(CodeError::FallsThrough);
+    }
     let mut exits = Vec::new();
     for part in body.parts() {
         let range = part.code.range();

@@ -12,7 +12,7 @@ use gimli::{
 use object::{Object as _, ObjectSection as _, read::elf::ElfFile64};
 use profiler_common::unwind::register::{RBP, RSP};
 
-use super::elf::{Elf, MAX_UNCOMPRESSED_BYTES};
+use super::elf::Elf;
 
 /// Entries that one function's rows are read of.
 const MAX_ENTRIES: usize = 64;
@@ -24,8 +24,8 @@ type Slice<'a> = gimli::EndianSlice<'a, LittleEndian>;
 
 /// A file's unwind rows.
 pub struct Frames<'a> {
-    eh_frame: Cow<'a, [u8]>,
-    header: Cow<'a, [u8]>,
+    eh_frame: &'a [u8],
+    header: &'a [u8],
     bases: BaseAddresses,
 }
 
@@ -75,9 +75,13 @@ impl<'a> Frames<'a> {
     #[must_use]
     pub fn of(program: &'a [u8]) -> Self {
         let mut bases = BaseAddresses::default();
-        let mut left = MAX_UNCOMPRESSED_BYTES;
+        let mut left = 0;
         let elf = Elf::parse(program).ok();
-        let mut section = |name| elf.as_ref().and_then(|elf| elf.section(name, &mut left));
+        // What is loaded is not compressed.
+        let mut section = |name| match elf.as_ref().and_then(|elf| elf.section(name, &mut left)) {
+            Some(Cow::Borrowed(bytes)) => bytes,
+            _ => &[],
+        };
         let (eh_frame, header) = (section(".eh_frame"), section(".eh_frame_hdr"));
         if let Ok(file) = ElfFile64::<object::LittleEndian>::parse(program) {
             for section in file.sections() {
@@ -92,8 +96,8 @@ impl<'a> Frames<'a> {
             }
         }
         Self {
-            eh_frame: eh_frame.unwrap_or_default(),
-            header: header.unwrap_or_default(),
+            eh_frame,
+            header,
             bases,
         }
     }
@@ -123,8 +127,8 @@ impl<'a> Frames<'a> {
     }
 
     fn entry(&self, address: u64) -> Option<FrameDescriptionEntry<Slice<'_>>> {
-        let eh_frame = EhFrame::new(&self.eh_frame, LittleEndian);
-        let header = EhFrameHdr::new(&self.header, LittleEndian);
+        let eh_frame = EhFrame::new(self.eh_frame, LittleEndian);
+        let header = EhFrameHdr::new(self.header, LittleEndian);
         let header = header.parse(&self.bases, 8).ok()?;
         let table = header.table()?;
         table
@@ -135,7 +139,7 @@ impl<'a> Frames<'a> {
     }
 
     fn append(&self, entry: &FrameDescriptionEntry<Slice<'_>>, rows: &mut Vec<Row>) {
-        let eh_frame = EhFrame::new(&self.eh_frame, LittleEndian);
+        let eh_frame = EhFrame::new(self.eh_frame, LittleEndian);
         let mut context = UnwindContext::new();
         let Ok(mut table) = entry.rows(&eh_frame, &self.bases, &mut context) else {
             return;
@@ -192,7 +196,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), address: u64) {
-            let frames = Frames { eh_frame: bytes.clone().into(), header: bytes.clone().into(), bases: BaseAddresses::default() };
+            let frames = Frames { eh_frame: &bytes, header: &bytes, bases: BaseAddresses::default() };
             let _ = frames.piece(address);
             let _ = frames.rows(address..address.saturating_add(1000)).base(address);
             let _ = Frames::of(&bytes).piece(address);

@@ -302,7 +302,7 @@ fn sites(
             body.hot(),
             |address| body.jumps_to(address),
             ability.long_nops,
-            |address| taken.contains(&address),
+            |address| taken.binary_search(&address).is_ok(),
         )
         .ok_or("its entry has no instruction that can be probed")
     };
@@ -319,6 +319,12 @@ fn sites(
     };
     let taken: Vec<u64> = exits.iter().map(|exit| exit.address).collect();
     let entry = entry_of(&taken)?;
+    if never && loops(&body, &entry) {
+        return Err(
+            "it never returns, and its code leads back to its entry: a call could not be told from a turn"
+                .to_owned(),
+        );
+    }
     let exits = exits
         .into_iter()
         .map(|exit| {
@@ -368,15 +374,14 @@ fn keeps_return_address(module: &ModuleIndex, frames: &Frames<'_>, body: &Body) 
         if seen.len() > MAX_TAIL_CALLS {
             return true;
         }
-        let callee = module
-            .function_at(address)
-            .filter(|function| function.address() == address)
-            .and_then(|function| Body::decode(module, frames, &function).ok());
-        if let Some(callee) = callee {
-            if callee.reads_return_address() {
-                return true;
-            }
-            next.extend(callee.tail_calls());
+        let callee = module.function_at(address);
+        // What is in another file is not looked at.
+        let Some(callee) = callee.filter(|function| function.address() == address) else {
+            continue;
+        };
+        match Body::decode(module, frames, &callee) {
+            Ok(callee) if !callee.reads_return_address() => next.extend(callee.tail_calls()),
+            _ => return true,
         }
     }
     false

@@ -17,9 +17,9 @@ enum Depth {
     Unknown,
 }
 
-/// Says of each instruction whether the stack pointer certainly differs from that at entry.
+/// Says of each instruction whether the stack pointer differs from that at entry; `None` where that is not known.
 #[must_use]
-pub fn certainly_moved(code: &Code) -> Vec<bool> {
+pub fn moved(code: &Code) -> Vec<Option<bool>> {
     let instructions = code.instructions();
     let mut depths = vec![Depth::Unreached; instructions.len()];
     let mut info = InstructionInfoFactory::new();
@@ -59,7 +59,10 @@ pub fn certainly_moved(code: &Code) -> Vec<bool> {
     }
     depths
         .iter()
-        .map(|depth| matches!(depth, Depth::Known(bytes) if *bytes != 0))
+        .map(|depth| match depth {
+            Depth::Known(bytes) => Some(*bytes != 0),
+            Depth::Unreached | Depth::Unknown => None,
+        })
         .collect()
 }
 
@@ -100,8 +103,9 @@ fn step(instruction: &Instruction, bytes: i64, info: &mut InstructionInfoFactory
 mod tests {
     use super::*;
 
-    fn moved(bytes: &[u8]) -> Vec<bool> {
-        certainly_moved(&Code::decode(bytes, 0x1000).unwrap())
+    fn certainly_moved(bytes: &[u8]) -> Vec<bool> {
+        let moved = moved(&Code::decode(bytes, 0x1000).unwrap());
+        moved.into_iter().map(|moved| moved == Some(true)).collect()
     }
 
     #[test]
@@ -110,15 +114,18 @@ mod tests {
         let code = [
             0x53, 0x48, 0x83, 0xec, 16, 0xe8, 0, 0, 0, 0, 0x48, 0x83, 0xc4, 16, 0x5b, 0xc3,
         ];
-        assert_eq!(moved(&code), [false, true, true, true, true, false]);
+        assert_eq!(certainly_moved(&code), [false, true, true, true, true, false]);
         // je over (push rbx): paths disagree at the jmp
-        assert_eq!(moved(&[0x74, 1, 0x53, 0xff, 0xe0]), [false, false, false]);
+        assert_eq!(
+            certainly_moved(&[0x74, 1, 0x53, 0xff, 0xe0]),
+            [false, false, false]
+        );
         // push rbp; mov rbp, rsp; leave; ret: not understood, so not certain
         assert_eq!(
-            moved(&[0x55, 0x48, 0x89, 0xe5, 0xc9, 0xc3]),
+            certainly_moved(&[0x55, 0x48, 0x89, 0xe5, 0xc9, 0xc3]),
             [false, true, true, false]
         );
         // jmp rax; push rbx (reached by a table only)
-        assert_eq!(moved(&[0xff, 0xe0, 0x53, 0xc3]), [false, false, false]);
+        assert_eq!(certainly_moved(&[0xff, 0xe0, 0x53, 0xc3]), [false, false, false]);
     }
 }

@@ -162,7 +162,9 @@ impl Admissions {
                 taken_over: now.is_some_and(|now| now.first_thread != before.first_thread),
                 missed,
             };
-            (missed > 0 || state != Some(&before)).then_some(changed)
+            // A first thread that has ended before the others has no memory any more: nothing says that the process changed.
+            let is_told = state.is_none_or(|state| state.image.memory != 0);
+            (missed > 0 || is_told && state != Some(&before)).then_some(changed)
         });
         Ok(changed.collect())
     }

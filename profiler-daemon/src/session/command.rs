@@ -335,6 +335,35 @@ pub(super) enum Command {
     },
 }
 
+/// A view of a session that somebody asks for.
+pub struct Asked<'a> {
+    pub view: &'static str,
+    pub caller: Caller,
+    pub session: &'a str,
+}
+
+impl Command {
+    /// The view that it asks for, if it does.
+    pub fn asked(&self) -> Option<Asked<'_>> {
+        let (view, caller, session) = match self {
+            Self::WatchLatency { caller, name, .. } => ("latency", caller, name),
+            Self::WatchFlame { caller, name, .. } => ("flame graph", caller, name),
+            Self::WatchExplain { caller, name, .. } => ("explanation", caller, name),
+            Self::WatchTrace { caller, name, .. } => ("trace", caller, name),
+            Self::WatchSpans { caller, name, .. } => ("slowest calls", caller, name),
+            Self::WatchTimeline { caller, name, .. } => ("timeline", caller, name),
+            Self::WatchWaits { caller, name, .. } => ("waits", caller, name),
+            Self::WatchSyscalls { caller, name, .. } => ("system calls", caller, name),
+            _ => return None,
+        };
+        Some(Asked {
+            view,
+            caller: *caller,
+            session,
+        })
+    }
+}
+
 /// Asks the session task. Cheap to clone.
 #[derive(Clone)]
 pub struct Handle {

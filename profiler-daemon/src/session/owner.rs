@@ -14,7 +14,7 @@ use super::{
     admissions::{Admissions, Changed},
     authorize::authorize_steps,
     calibrate::HitCosts,
-    command::{Caller, Command, Reply},
+    command::{Asked, Caller, Command, Reply},
     cost::monotonic_ns,
     counted::Counted,
     error::{Reason, SessionError},
@@ -117,6 +117,16 @@ impl Owner {
 
     #[expect(clippy::too_many_lines, reason = "an arm for each command")]
     fn serve(&mut self, command: Command) {
+        if let Some(Asked {
+            view,
+            caller,
+            session,
+        }) = command.asked()
+        {
+            let is_allowed = self.session(caller, session).is_ok();
+            let done = if is_allowed { "watched" } else { "refused" };
+            tracing::info!(target: "audit", uid = caller.uid, session, view, "{done}");
+        }
         match command {
             Command::Ability { expected, reply } => {
                 answer(reply, self.ability());
@@ -628,9 +638,6 @@ impl Owner {
             Some(_) => running.hit_costs(),
             None => None,
         };
-        running.has_names = true;
-        // Before there is anything to be seen: it takes a while.
-        running.calibrate(prepared.exit_methods());
         let pids: Vec<u32> = prepared.processes.iter().map(Process::pid).collect();
         let admitted = self.admit(terms.owner, &pids);
         if let Err(error) = admitted.and_then(|()| still_the_same(&prepared.processes)) {
@@ -640,6 +647,9 @@ impl Owner {
             return Err(error);
         }
         let running = self.running()?;
+        running.has_names = true;
+        // Before there is anything to be seen: it takes a while.
+        running.calibrate(prepared.exit_methods());
         let attached = Session::attach(
             &mut running.engine,
             name.clone(),
@@ -658,7 +668,8 @@ impl Owner {
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
         session.note_losses_before(&running.engine, running.symbols.dropped());
         let info = session.info();
-        tracing::info!(target: "audit", uid = caller.uid, session = name, pids = ?info.pids, scope = info.scope, "attached");
+        let reads = session.reads();
+        tracing::info!(target: "audit", uid = caller.uid, session = name, pids = ?info.pids, scope = info.scope, reads, "attached");
         let takes_stacks = session.takes_stacks() || session.samples();
         if !session.is_of_ticks() {
             running.expect_records(monotonic_ns());
@@ -1073,6 +1084,9 @@ impl Owner {
             now_ns,
             Some(reason),
         );
+        for Closed { pid, .. } in session.closed_to_owner() {
+            session.lose_timelines(pid);
+        }
         session.end_buckets(&running.engine, monotonic_ns(), Some(reason));
         for pid in session.pids() {
             running.symbols.forget(pid);

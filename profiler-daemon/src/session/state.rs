@@ -347,6 +347,8 @@ impl Session {
         if self.processes.len() < 2 || self.explains() || !self.allocations.is_empty() {
             return false;
         }
+        // An edit that is under way is of what it was.
+        self.revision += 1;
         self.steps.quiesce(engine, Some(pid));
         self.processes.retain(|process| process.pid() != pid);
         if let Some(chains) = &mut self.chains {
@@ -365,6 +367,12 @@ impl Session {
     /// Counts what programs were at and did not look at, as a process of it was not admitted for a while.
     pub fn note_not_admitted(&mut self, missed: u64) {
         self.not_admitted += missed;
+    }
+
+    /// The expressions whose values it reads, in words.
+    pub fn reads(&self) -> String {
+        let read = self.capture.iter().flat_map(|capture| &capture.print);
+        read.map(ToString::to_string).collect::<Vec<_>>().join(", ")
     }
 
     /// Extends its lease.

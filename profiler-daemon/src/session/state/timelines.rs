@@ -83,7 +83,7 @@ impl Session {
     }
 
     /// Counts no more for a process.
-    pub(super) fn lose_timelines(&mut self, pid: u32) {
+    pub fn lose_timelines(&mut self, pid: u32) {
         self.timelines.iter_mut().for_each(|timeline| timeline.lose(pid));
     }
 
