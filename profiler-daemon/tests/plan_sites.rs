@@ -52,6 +52,7 @@ fn fixtures() -> Vec<Fixture> {
     for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
         for compiler in ["gcc", "clang-14"] {
             all.push(compile(compiler, "shapes.c", &[level, "-g"]));
+            all.push(compile(compiler, "ends.c", &[level, "-g"]));
         }
         all.push(compile("g++", "shapes.cc", &[level, "-g"]));
     }
@@ -246,8 +247,6 @@ fn tail_calls_tables_and_cold_parts() {
     let tail = one("tail");
     assert_eq!(tail.ends.sites().len(), 1);
     assert_eq!(tail.ends.sites()[0].action.operation, Operation::Leave as u8);
-    let to_library = one("hand_over");
-    assert!(matches!(to_library.ends.sites(), [exit] if exit.is_jump));
     let indirect = one("indirect");
     assert!(indirect.ends.sites().iter().any(|exit| exit.may_stay_inside));
     // The switch jumps with a frame on the stack, so it needs no probe.
@@ -273,7 +272,7 @@ fn tail_calls_tables_and_cold_parts() {
 #[test]
 fn what_never_returns_has_no_end() {
     for compiler in ["gcc", "clang-14"] {
-        let fixture = compile(compiler, "shapes.c", &["-O2", "-g"]);
+        let fixture = compile(compiler, "ends.c", &["-O2", "-g"]);
         assert_eq!(
             planned(&fixture, "give_up").unwrap().functions[0].ends,
             Ends::Never
@@ -285,7 +284,7 @@ fn what_never_returns_has_no_end() {
 
 #[test]
 fn what_goes_on_in_the_next_function_is_not_said_to_have_no_end() {
-    let fixture = compile("gcc", "shapes.c", &["-O2", "-g"]);
+    let fixture = compile("gcc", "ends.c", &["-O2", "-g"]);
     let refused = planned(&fixture, "falls").unwrap_err().to_string();
     assert!(refused.contains("goes on in the function behind it"), "{refused}");
     let by_return = plan_by(&fixture, "falls", &RETURN).unwrap();
@@ -301,7 +300,7 @@ fn a_function_that_reads_its_return_address_gets_no_return_probe() {
         ("clang-14", &["-O2"]),
         ("clang-14", &["-O0"]),
     ] {
-        let fixture = compile(compiler, "shapes.c", flags);
+        let fixture = compile(compiler, "ends.c", flags);
         let ends = |name: &str| plan_by(&fixture, name, &RETURN).unwrap().functions.remove(0).ends;
         assert!(matches!(ends("returns_to"), Ends::At(_)), "{compiler} {flags:?}");
         for name in ["framed", "late_cold", "leaf", "recursive"] {
@@ -318,7 +317,7 @@ fn jumps_with_a_frame_on_the_stack_are_no_exits() {
         ("gcc", &["-O0", "-fcf-protection=none"]),
         ("clang-14", &["-O2"]),
     ] {
-        let fixture = compile(compiler, "shapes.c", flags);
+        let fixture = compile(compiler, "ends.c", flags);
         let computed = planned(&fixture, "computed").unwrap().functions.remove(0);
         let exits = computed.ends.sites();
         assert!(
@@ -329,8 +328,15 @@ fn jumps_with_a_frame_on_the_stack_are_no_exits() {
 }
 
 #[test]
+fn a_jump_to_another_files_function_is_an_exit() {
+    let fixture = compile("gcc", "ends.c", &["-O2"]);
+    let planned = planned(&fixture, "hand_over").unwrap().functions.remove(0);
+    assert!(matches!(planned.ends.sites(), [exit] if exit.is_jump));
+}
+
+#[test]
 fn a_cold_part_that_has_lost_its_symbol_is_found_by_its_unwind_rows() {
-    let fixture = compile("gcc", "shapes.c", &["-O2", "-rdynamic"]);
+    let fixture = compile("gcc", "ends.c", &["-O2", "-rdynamic"]);
     let with_symbols = planned(&fixture, "late_cold").unwrap().functions.remove(0);
     run(Command::new("strip").arg(&fixture.path));
     let stripped = Fixture {
