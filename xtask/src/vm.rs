@@ -27,7 +27,7 @@ pub use kernel::DEFAULT;
 pub use part::part;
 
 /// How long a machine may take: it emulates every instruction of the suite.
-pub const LIMIT: Duration = Duration::from_mins(30);
+pub const LIMIT: Duration = Duration::from_mins(40);
 
 /// What `cargo xtask vm` can do.
 #[derive(Debug, clap::Args)]
