@@ -346,12 +346,8 @@ impl Engine {
             let probe = self.open_slot()?;
             attachment.probes.push(probe);
             self.counts.set_gates(probe, spec.gates);
-            let switch = if spec.stacks_switch {
-                Cookie::STACKS_SWITCH
-            } else {
-                0
-            };
             let flag = |is: bool, flag: u8| if is { flag } else { 0 };
+            let switch = flag(spec.stacks_switch, Cookie::STACKS_SWITCH);
             let by_return = flag(matches!(spec.ends, Ends::ReturnProbe), Cookie::RETURN_PROBE);
             let kind = spec.kind.flag();
             if let SpanKind::KernelFunction { address } = spec.kind {

@@ -211,6 +211,12 @@ impl Body {
         self.parts.iter().any(|part| part.code.is_target(address))
     }
 
+    /// Whether one of its own jumps leads back to where it is entered: what is probed as its entry is reached at each turn, as no
+    /// other jump leads in between.
+    pub fn loops_to_entry(&self) -> bool {
+        self.jumps_to(self.start())
+    }
+
     /// Where its jumps lead that leave it for another function.
     pub fn tail_calls(&self) -> impl Iterator<Item = u64> + '_ {
         let left_for = self.parts.iter().flat_map(Part::left_for);

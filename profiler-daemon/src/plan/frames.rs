@@ -46,7 +46,6 @@ impl Base {
 }
 
 /// The rows of some code, in order of address.
-#[derive(Default)]
 pub struct Rows(Vec<Row>);
 
 struct Row {
@@ -74,7 +73,6 @@ impl<'a> Frames<'a> {
     /// Those of a file; without such rows, or with damaged ones, nothing is known of any address.
     #[must_use]
     pub fn of(program: &'a [u8]) -> Self {
-        let mut bases = BaseAddresses::default();
         let mut left = 0;
         let elf = Elf::parse(program).ok();
         // What is loaded is not compressed.
@@ -83,18 +81,9 @@ impl<'a> Frames<'a> {
             _ => &[],
         };
         let (eh_frame, header) = (section(".eh_frame"), section(".eh_frame_hdr"));
-        if let Ok(file) = ElfFile64::<object::LittleEndian>::parse(program) {
-            for section in file.sections() {
-                let address = section.address();
-                match section.name_bytes() {
-                    Ok(b".eh_frame") => bases = bases.set_eh_frame(address),
-                    Ok(b".eh_frame_hdr") => bases = bases.set_eh_frame_hdr(address),
-                    Ok(b".text") => bases = bases.set_text(address),
-                    Ok(b".got") => bases = bases.set_got(address),
-                    _ => {}
-                }
-            }
-        }
+        let bases = ElfFile64::parse(program)
+            .map(|file| bases_of(&file))
+            .unwrap_or_default();
         Self {
             eh_frame,
             header,
@@ -127,15 +116,7 @@ impl<'a> Frames<'a> {
     }
 
     fn entry(&self, address: u64) -> Option<FrameDescriptionEntry<Slice<'_>>> {
-        let eh_frame = EhFrame::new(self.eh_frame, LittleEndian);
-        let header = EhFrameHdr::new(self.header, LittleEndian);
-        let header = header.parse(&self.bases, 8).ok()?;
-        let table = header.table()?;
-        table
-            .fde_for_address(&eh_frame, &self.bases, address, |section, bases, offset| {
-                section.cie_from_offset(bases, offset)
-            })
-            .ok()
+        entry_by_table(self.eh_frame, self.header, &self.bases, address)
     }
 
     fn append(&self, entry: &FrameDescriptionEntry<Slice<'_>>, rows: &mut Vec<Row>) {
@@ -161,6 +142,39 @@ impl<'a> Frames<'a> {
             rows.push(Row { range, base });
         }
     }
+}
+
+/// Where the sections lie that addresses in unwind rows are counted from.
+pub(super) fn bases_of(file: &ElfFile64<'_, object::LittleEndian>) -> BaseAddresses {
+    let mut bases = BaseAddresses::default();
+    for section in file.sections() {
+        let address = section.address();
+        match section.name_bytes() {
+            Ok(b".eh_frame") => bases = bases.set_eh_frame(address),
+            Ok(b".eh_frame_hdr") => bases = bases.set_eh_frame_hdr(address),
+            Ok(b".text") => bases = bases.set_text(address),
+            Ok(b".got") => bases = bases.set_got(address),
+            _ => {}
+        }
+    }
+    bases
+}
+
+/// The entry of `.eh_frame` that an address has, by the table in `.eh_frame_hdr`.
+pub(super) fn entry_by_table<'a>(
+    eh_frame: &'a [u8],
+    header: &'a [u8],
+    bases: &BaseAddresses,
+    address: u64,
+) -> Option<FrameDescriptionEntry<Slice<'a>>> {
+    let eh_frame = EhFrame::new(eh_frame, LittleEndian);
+    let header = EhFrameHdr::new(header, LittleEndian).parse(bases, 8).ok()?;
+    let table = header.table()?;
+    table
+        .fde_for_address(&eh_frame, bases, address, |section, bases, offset| {
+            section.cie_from_offset(bases, offset)
+        })
+        .ok()
 }
 
 #[cfg(test)]

@@ -297,29 +297,24 @@ fn sites(
     let body = Body::decode(module, frames, function).map_err(|error| error.to_string())?;
     let exits = exit_points(&body);
     let never = exits.as_ref().is_ok_and(Vec::is_empty);
-    let entry_of = |taken: &[u64]| {
-        entry_point(
-            body.hot(),
-            |address| body.jumps_to(address),
-            ability.long_nops,
-            |address| taken.binary_search(&address).is_ok(),
-        )
-        .ok_or("its entry has no instruction that can be probed")
-    };
     // A return probe replaces the address that it reads; and is set anew at each turn where it loops to its entry.
+    let loops = body.loops_to_entry();
     let by_return =
-        decision.method == Method::Return && !never && !keeps_return_address(module, frames, &body) && {
-            let entry = entry_of(&[])?;
-            !loops(&body, &entry)
-        };
+        decision.method == Method::Return && !never && !loops && !keeps_return_address(module, frames, &body);
     let exits = if by_return {
         Vec::new()
     } else {
         exits.map_err(|error| error.to_string())?
     };
     let taken: Vec<u64> = exits.iter().map(|exit| exit.address).collect();
-    let entry = entry_of(&taken)?;
-    if never && loops(&body, &entry) {
+    let entry = entry_point(
+        body.hot(),
+        |address| body.jumps_to(address),
+        ability.long_nops,
+        |address| taken.binary_search(&address).is_ok(),
+    )
+    .ok_or("its entry has no instruction that can be probed")?;
+    if never && loops {
         return Err(
             "it never returns, and its code leads back to its entry: a call could not be told from a turn"
                 .to_owned(),
@@ -349,7 +344,7 @@ fn sites(
         entry_offset: module
             .offset_of(entry_address)
             .ok_or("its code is not in the file")?,
-        loops: loops(&body, &entry),
+        loops,
         entry,
         ends: match (by_return, never) {
             (_, true) => Ends::Never,
@@ -387,11 +382,6 @@ fn keeps_return_address(module: &ModuleIndex, frames: &Frames<'_>, body: &Body) 
     false
 }
 
-/// Whether a function's own jumps lead to where its entry is probed, or before it.
-fn loops(body: &Body, entry: &EntryPoint) -> bool {
-    (0..=entry.delta).any(|delta| body.jumps_to(body.start() + delta))
-}
-
 impl PlannedFunction {
     /// Moves its entry to the first instruction that can be probed, whatever that costs, because of what is inlined
     /// there. `module` is its own.
@@ -416,7 +406,6 @@ impl PlannedFunction {
             is_exit,
         ) && let Some(offset) = module.offset_of(self.address + entry.delta)
         {
-            self.loops = loops(&body, &entry);
             (self.entry, self.entry_offset) = (entry, offset);
         }
     }

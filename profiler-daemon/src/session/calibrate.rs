@@ -64,7 +64,9 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
     };
     let ends = match method {
         ExitMethod::Ret => Ends::At(vec![ExitSite::new(offset + RET_OFFSET, ret)]),
-        _ => Ends::ReturnProbe,
+        ExitMethod::Return | ExitMethod::SystemCall | ExitMethod::KernelFunction | ExitMethod::Never => {
+            Ends::ReturnProbe
+        }
     };
     let spec = ProbeSpec {
         entry_offset: offset,

@@ -177,7 +177,7 @@ impl Timeline {
     /// Counts no more for a process, which has ended or may not be looked at any more. What it has counted since the last bucket is
     /// not told.
     pub fn lose(&mut self, pid: u32) {
-        self.pids.retain(|other| *other != pid);
+        self.let_go(pid);
         self.all.counting.lose(pid);
         self.threads.retain(|_, thread| thread.pid != pid);
     }

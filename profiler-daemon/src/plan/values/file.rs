@@ -3,6 +3,7 @@
 use super::{entry_value::Calls, refusal::Refusal, thread_local::ThreadStorage, thread_tables::ThreadModule};
 use crate::plan::{
     elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES},
+    frames::bases_of,
     functions::ModuleIndex,
     outline::{self, Outline, Part},
     sections::dwarf_sections,
@@ -11,7 +12,7 @@ use gimli::{
     BaseAddresses, Dwarf, DwarfSections, EndianSlice, LittleEndian, Section as _, Unit, UnitHeader,
     UnitOffset,
 };
-use object::{Object as _, ObjectSection as _, read::elf::ElfFile64};
+use object::read::elf::ElfFile64;
 use std::{
     borrow::Cow,
     cell::{OnceCell, RefCell},
@@ -54,24 +55,13 @@ impl<'a> DebugSections<'a> {
         let mut section = |name: &str| elf.section(name, &mut left).unwrap_or_default();
         let (eh_frame, eh_frame_hdr) = (section(".eh_frame"), section(".eh_frame_hdr"));
         let debug_frame = debug.section(".debug_frame", &mut left).unwrap_or_default();
-        let mut bases = BaseAddresses::default();
         let file = ElfFile64::<object::LittleEndian>::parse(program)?;
-        for section in file.sections() {
-            let address = section.address();
-            match section.name_bytes() {
-                Ok(b".eh_frame") => bases = bases.set_eh_frame(address),
-                Ok(b".eh_frame_hdr") => bases = bases.set_eh_frame_hdr(address),
-                Ok(b".text") => bases = bases.set_text(address),
-                Ok(b".got") => bases = bases.set_got(address),
-                _ => {}
-            }
-        }
         Ok(Self {
             dwarf,
             eh_frame,
             eh_frame_hdr,
             debug_frame,
-            bases,
+            bases: bases_of(&file),
             thread_storage: ThreadStorage::of(&file),
             program: elf,
             program_bytes: program,

@@ -7,9 +7,10 @@ use super::{
     file::{DebugFile, Slice},
     refusal::{Refusal, unsupported},
 };
+use crate::plan::frames::entry_by_table;
 use gimli::{
-    CfaRule, DebugFrame, EhFrame, EhFrameHdr, FrameDescriptionEntry, LittleEndian, Register, RegisterRule,
-    UnwindContext, UnwindOffset, UnwindSection, UnwindTableRow,
+    CfaRule, DebugFrame, EhFrame, FrameDescriptionEntry, LittleEndian, Register, RegisterRule, UnwindContext,
+    UnwindOffset, UnwindSection, UnwindTableRow,
 };
 use profiler_common::unwind::register::{RBP, RIP, RSP};
 use std::{collections::HashMap, ops::Range};
@@ -56,17 +57,13 @@ impl<'a> DebugFile<'a> {
     fn unwound(&self, address: u64) -> Option<(FrameDescriptionEntry<Slice<'a>>, Section)> {
         let sections = self.sections;
         let eh_frame = EhFrame::new(&sections.eh_frame, LittleEndian);
-        let by_table = || {
-            let header = EhFrameHdr::new(&sections.eh_frame_hdr, LittleEndian);
-            let header = header.parse(&sections.bases, 8).ok()?;
-            let table = header.table()?;
-            table
-                .fde_for_address(&eh_frame, &sections.bases, address, |section, bases, offset| {
-                    section.cie_from_offset(bases, offset)
-                })
-                .ok()
-        };
-        if let Some(entry) = by_table().or_else(|| find(&eh_frame, self, address)) {
+        let by_table = entry_by_table(
+            &sections.eh_frame,
+            &sections.eh_frame_hdr,
+            &sections.bases,
+            address,
+        );
+        if let Some(entry) = by_table.or_else(|| find(&eh_frame, self, address)) {
             return Some((entry, Section::EhFrame));
         }
         let debug_frame = DebugFrame::new(&sections.debug_frame, LittleEndian);

@@ -245,7 +245,9 @@ impl Planner<'_> {
     fn decision(&self, process: &Process, files: &[TargetFile]) -> Decision {
         let chosen = self.exit.map(|method| match method {
             ExitMethod::Return => Method::Return,
-            _ => Method::Ret,
+            ExitMethod::Ret | ExitMethod::Never | ExitMethod::SystemCall | ExitMethod::KernelFunction => {
+                Method::Ret
+            }
         });
         let hazards = Hazards::of(
             files
