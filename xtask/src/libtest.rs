@@ -48,6 +48,17 @@ pub struct Timed {
     pub duration: Duration,
 }
 
+/// A panic of a test's own thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Panic {
+    /// The test's name.
+    pub test: String,
+    /// Where in the source: `tests/a.rs:12:5`.
+    pub place: String,
+    /// The first line of what it says.
+    pub message: String,
+}
+
 /// What runs of test programs printed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Log {
@@ -59,11 +70,15 @@ pub struct Log {
     pub skipped: Vec<Skipped>,
     /// What each took, where the harness says so.
     pub times: Vec<Timed>,
+    /// Why tests failed, where a panic of the test's own thread says so.
+    pub panics: Vec<Panic>,
     /// How many of those skipped are of programs that have ended.
     skipped_before: usize,
     /// The test whose result is still to come: what it prints past the harness stands between its name and its result.
     running: Option<String>,
     is_list_of_failed: bool,
+    /// The last line began a panic, whose message is still to come.
+    is_panic_begun: bool,
 }
 
 impl Log {
@@ -90,6 +105,7 @@ impl Log {
             }
         }
         self.read_time(line);
+        self.read_panic(line);
         match line.strip_prefix("    ") {
             Some(name) if self.is_list_of_failed && is_name(name) => self.failed.push(name.to_owned()),
             // The details before the list have the same heading, and an empty line behind it.
@@ -106,6 +122,29 @@ impl Log {
             passed: self.harness.passed.saturating_sub(skipped),
             skipped,
             ..self.harness
+        }
+    }
+
+    /// Reads `thread 'NAME' (1234) panicked at tests/a.rs:12:5:`, and the message's first line after it.
+    fn read_panic(&mut self, line: &str) {
+        if std::mem::take(&mut self.is_panic_begun)
+            && let Some(panic) = self.panics.last_mut()
+        {
+            line.clone_into(&mut panic.message);
+            return;
+        }
+        let begun = line.split_once("thread '").and_then(|(_, rest)| {
+            let (test, rest) = rest.split_once('\'')?;
+            let (_, place) = rest.split_once(" panicked at ")?;
+            is_name(test).then(|| (test, place.trim_end_matches(':')))
+        });
+        if let Some((test, place)) = begun {
+            self.is_panic_begun = true;
+            self.panics.push(Panic {
+                test: test.to_owned(),
+                place: place.to_owned(),
+                message: String::new(),
+            });
         }
     }
 
@@ -208,6 +247,26 @@ mod tests {
             counts("test result: ok.\ntest result: ok. x passed; 1 failed\nskipped \nskipped a b: c\n"),
             Counts::default()
         );
+    }
+
+    #[test]
+    fn a_panic_is_told_with_its_place_and_the_first_line_of_its_message() {
+        let log = of(
+            "---- a::b stdout ----\n\nthread 'a::b' (77) panicked at tests/a.rs:3:5:\nleft is 3\nmore\n\n\
+             [    1.5] thread 'a::b' panicked at tests/a.rs:9:5:\nanother\n\
+             thread '<unnamed>' (78) panicked at tests/a.rs:1:1:\nof no test\n",
+        );
+        let first = Panic {
+            test: "a::b".to_owned(),
+            place: "tests/a.rs:3:5".to_owned(),
+            message: "left is 3".to_owned(),
+        };
+        let second = Panic {
+            place: "tests/a.rs:9:5".to_owned(),
+            message: "another".to_owned(),
+            ..first.clone()
+        };
+        assert_eq!(log.panics, [first, second]);
     }
 
     #[test]

@@ -288,9 +288,12 @@ fn the_one_reason_comes_first() {
                 "waits".to_owned(),
             ],
         };
-        // All ways to put it come before anything else. What goes along with it may come out as sure: who was woken waits for
-        // a CPU, and of few calls, a lock that was waited for is also given back to somebody who waits.
-        let follows = |text: &&str| reason == "lock" && *text == "waits for a CPU";
+        // All ways to put it come before anything else. What goes along with it may come out as sure: who waited for a lock
+        // and was woken waits for a CPU, and gives the lock back by a system call.
+        let follows = |text: &&str| {
+            let waits_for_a_cpu = text.starts_with("waits") && text.ends_with("for a CPU");
+            reason == "lock" && (waits_for_a_cpu || text.starts_with("pthread_mutex_unlock"))
+        };
         let first: Vec<&str> = picture
             .findings
             .iter()

@@ -9,11 +9,14 @@ use super::unsteady::{self, Unsteady};
 use crate::{
     at_once,
     error::{Error, Result},
-    libtest::{Counts, Log, Skipped, Timed},
+    libtest::{Counts, Log, Panic, Skipped, Timed},
 };
 
 /// Tests of a step that are named with what they took.
 const SLOWEST: usize = 20;
+
+/// Characters of a failed test's message that the report repeats.
+const MESSAGE_MAX: usize = 400;
 
 /// How a step ended.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub struct Outcome {
     skipped: Vec<Skipped>,
     times: Vec<Timed>,
     failure: Option<String>,
+    /// Why tests failed.
+    panics: Vec<Panic>,
     /// Tests that failed, and passed when they were run again; what is known of them, where they are listed.
     unsteady: Vec<(String, Option<Unsteady>)>,
 }
@@ -62,6 +67,7 @@ impl Outcome {
             failed: failed.max(u64::from(failure.is_some())),
             skipped: log.skipped,
             times: log.times,
+            panics: log.panics,
             failure,
             unsteady: Vec::new(),
         }
@@ -172,6 +178,10 @@ impl Report {
             }
         }
         for Step { name, outcome, .. } in &self.steps {
+            for Panic { test, place, message } in &outcome.panics {
+                let message = shortened(message, MESSAGE_MAX);
+                say(&mut text, format_args!("{name}: {test} at {place}: {message}"));
+            }
             for (test, known) in &outcome.unsteady {
                 let known = known.as_ref().map_or_else(
                     || "not known".to_owned(),
@@ -224,6 +234,13 @@ impl Report {
         let all = self.start.elapsed().as_secs_f64();
         say(text, format_args!("{:width$}  {all:8.1}", "all"));
     }
+}
+
+/// The beginning of a text.
+fn shortened(text: &str, characters: usize) -> &str {
+    text.char_indices()
+        .nth(characters)
+        .map_or(text, |(at, _)| &text[..at])
 }
 
 /// Writes the tests of a step that took longest.
