@@ -8,7 +8,7 @@ use plan_support::{Fixture, Line, compile, disassemble, run};
 use profiler_common::instruction::Operation;
 use profiler_daemon::plan::{
     Ends, ExitSite, Limits, Plan, PlanError, PlannedFunction,
-    hazards::{Decision, KernelAbility, Method},
+    hazards::{Decision, Hazards, KernelAbility, Method, ModuleHazards},
     plan,
     scope::{self, Name, Place},
 };
@@ -429,4 +429,38 @@ fn what_cannot_be_planned_says_why() {
         planned(&stripped, "recursive"),
         Err(PlanError::NoSuchFunction { stripped: true, .. })
     ));
+}
+
+#[test]
+fn a_go_program_is_told_however_it_is_linked_and_stripped() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/engine/goroutines.go");
+    let directory = tempfile::tempdir().unwrap();
+    let builds: [&[&str]; 4] = [
+        &[],
+        &["-ldflags=-s -w"],
+        &["-buildmode=pie", "-ldflags=-s -w"],
+        &["-buildmode=c-shared", "-ldflags=-s -w"],
+    ];
+    for flags in builds {
+        let path = directory.path().join("goroutines");
+        run(Command::new("go")
+            .args(["build", "-buildvcs=false"])
+            .args(flags)
+            .arg("-o")
+            .arg(&path)
+            .arg(source));
+        let mut bytes = std::fs::read(&path).unwrap();
+        let reasons = |bytes: &[u8]| {
+            let found = ModuleHazards::scan("goroutines", bytes).unwrap();
+            Hazards::of([("goroutines", &found)]).goroutines
+        };
+        assert!(reasons(&bytes).is_some(), "{flags:?}");
+        // e_shoff; e_shentsize, e_shnum and e_shstrndx.
+        bytes[0x28..0x30].fill(0);
+        bytes[0x3a..0x40].fill(0);
+        assert!(reasons(&bytes).is_some(), "{flags:?} without section headers");
+    }
+    let other = compile("gcc", "shapes.c", &["-O2"]);
+    let found = ModuleHazards::scan("shapes", &std::fs::read(&other.path).unwrap()).unwrap();
+    assert_eq!(Hazards::of([("shapes", &found)]).goroutines, None);
 }

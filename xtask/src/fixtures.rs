@@ -17,6 +17,9 @@ use crate::{
 /// The manifest's directory, from the repository's root.
 const SOURCES: &str = "profiler-daemon/tests/fixtures/engine";
 
+/// All take `-o EXECUTABLE SOURCE` behind their flags.
+const COMPILERS: [&str; 4] = ["cc", "c++", "rustc", "go"];
+
 /// One program of the manifest.
 #[derive(Debug, PartialEq, Eq)]
 struct Fixture {
@@ -76,9 +79,10 @@ fn parse_one(entry: &Value) -> std::result::Result<Fixture, String> {
         ));
     }
     let compiler = field("compiler")?;
-    if !["cc", "c++", "rustc"].contains(&&*compiler) {
+    if !COMPILERS.contains(&&*compiler) {
         return Err(format!(
-            "unknown compiler `{compiler}` for {name}: cc, c++ or rustc"
+            "unknown compiler `{compiler}` for {name}: {} are known",
+            COMPILERS.join(", ")
         ));
     }
     let flags = entry["flags"]

@@ -26,7 +26,7 @@ const PACKAGES: [(&str, &[&str]); 5] = [
     ("building bpf-linker", &["libzstd-dev", "zlib1g-dev"]),
     (
         "compiling and examining the tests' targets",
-        &["gcc", "g++", "clang", "gdb", "binutils", "dwz"],
+        &["gcc", "g++", "clang", "golang-go", "gdb", "binutils", "dwz"],
     ),
     (
         "virtual machines",

@@ -11,6 +11,7 @@ mod wanted;
 
 use super::{
     functions::ModuleIndex,
+    goroutines,
     instruction::{InstructionSite, Obstacle},
     lines::{self, LineError},
     scope::Name,
@@ -48,6 +49,9 @@ pub enum Reason {
     /// There is no call: the callee's code is in its place.
     #[error("{0} is inlined there: there is no call")]
     Inlined(String),
+    /// It may go on on another thread.
+    #[error("{}", goroutines::NO_SPANS)]
+    Goroutine,
     /// One of the two instructions cannot be probed.
     #[error(transparent)]
     Obstacle(#[from] Obstacle),

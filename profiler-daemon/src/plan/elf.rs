@@ -24,6 +24,11 @@ const MAX_RELOCATIONS: usize = 1 << 22;
 const MAX_RELOCATION_SECTIONS: usize = 64;
 /// Longest name of a symbol that is looked up, in bytes.
 const MAX_SYMBOL_BYTES: usize = 64 << 10;
+/// How the build information that Go's linker writes begins.
+const GO_BUILD_INFO: &[u8] = b"\xff Go buildinf:";
+/// Bytes of a writable segment in which it is looked for.
+const GO_BUILD_INFO_BYTES: usize = 16 << 20;
+
 /// Segments that are kept. Linkers write about a dozen.
 const MAX_SEGMENTS: usize = 256;
 
@@ -292,6 +297,32 @@ impl<'a> Elf<'a> {
             }
         }
         None
+    }
+
+    /// Whether any of its code was compiled by Go. That survives stripping, and without section headers too, as Go's runtime reads
+    /// these tables itself. The format of the build information: <https://pkg.go.dev/debug/buildinfo>.
+    #[must_use]
+    pub fn has_go(&self) -> bool {
+        let names: [&[u8]; 4] = [
+            b".gopclntab",
+            b".data.rel.ro.gopclntab",
+            b".go.buildinfo",
+            b".note.go.buildid",
+        ];
+        let has_section = |name: &&[u8]| self.sections.section_by_name(LittleEndian, name).is_some();
+        if names.iter().any(has_section) {
+            return true;
+        }
+        let data = self
+            .header
+            .program_headers(LittleEndian, self.data)
+            .unwrap_or_default()
+            .iter()
+            .filter(|header| header.p_type(LittleEndian) == elf::PT_LOAD)
+            .filter(|header| header.p_flags(LittleEndian).contains(elf::PF_W));
+        data.filter_map(|header| header.data(LittleEndian, self.data).ok())
+            .map(|bytes| &bytes[..bytes.len().min(GO_BUILD_INFO_BYTES)])
+            .any(|bytes| memchr::memmem::find(bytes, GO_BUILD_INFO).is_some())
     }
 
     /// A section's bytes, uncompressed; `None` where there is no such section, or it is damaged or

@@ -68,6 +68,7 @@ pub struct ModuleIndex {
     cold: Vec<ColdPiece>,
     stripped: bool,
     has_debug_info: bool,
+    has_go: bool,
     build_id: Option<Box<[u8]>>,
     outlines: outline::Lazy,
 }
@@ -125,6 +126,7 @@ impl ModuleIndex {
         let stripped = !program.has_symbol_table() && !split.is_some_and(|split| split.has_symbol_table());
         let has_debug_info = files.has_debug_info();
         let build_id = program.build_id().map(Box::from);
+        let has_go = program.has_go();
         let segments = program.segments;
         Ok(Self {
             files,
@@ -135,6 +137,7 @@ impl ModuleIndex {
             cold,
             stripped,
             has_debug_info,
+            has_go,
             build_id,
             outlines: outline::Lazy::default(),
         })
@@ -179,6 +182,12 @@ impl ModuleIndex {
     #[must_use]
     pub fn is_stripped(&self) -> bool {
         self.stripped
+    }
+
+    /// Whether some of its code was compiled by Go.
+    #[must_use]
+    pub fn has_go(&self) -> bool {
+        self.has_go
     }
 
     /// Whether there is DWARF to join by [`super::dwarf::DebugIndex`].

@@ -13,6 +13,7 @@ enum Trouble {
     ThreadExit,
     StackSwitch,
     AlternateStack,
+    Goroutines,
 }
 
 /// Symbols that tell.
@@ -51,6 +52,8 @@ pub struct Hazards {
     pub stack_switch: Option<Evidence>,
     /// Signal handlers may run on another stack.
     pub alternate_stack: Option<Evidence>,
+    /// Go's runtime walks and moves stacks.
+    pub goroutines: Option<Evidence>,
 }
 
 /// What was found in one file: independent of its path and process, so it can be kept.
@@ -80,6 +83,9 @@ impl ModuleHazards {
         let elf = Elf::parse(bytes)?;
         let c_library = is_c_library(path);
         let mut found: Vec<(&'static str, Trouble)> = Vec::new();
+        if elf.has_go() {
+            found.push(("Go's tables", Trouble::Goroutines));
+        }
         for raw in elf.symbols() {
             // Imports have a type in some files and none in others.
             if !matches!(raw.kind, elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE) {
@@ -138,6 +144,7 @@ impl Hazards {
                     Trouble::ThreadExit => &mut hazards.thread_exit,
                     Trouble::StackSwitch => &mut hazards.stack_switch,
                     Trouble::AlternateStack => &mut hazards.alternate_stack,
+                    Trouble::Goroutines => &mut hazards.goroutines,
                 };
                 slot.get_or_insert_with(|| Evidence {
                     module: path.to_owned(),
@@ -161,6 +168,7 @@ impl Hazards {
             say("threads may end inside a call", &self.thread_exit),
             say("stacks may be switched", &self.stack_switch),
             say("signal handlers may run on another stack", &self.alternate_stack),
+            say("Go's runtime walks and moves stacks", &self.goroutines),
         ]
         .into_iter()
         .flatten()

@@ -25,6 +25,7 @@ use super::{
     code::{Code, CodeError},
     entry::entry_point,
     functions::ModuleIndex,
+    goroutines,
     handling::Handling,
     instruction::{InstructionSite, Obstacle, instruction_at},
     names::{Match, Matcher},
@@ -128,6 +129,9 @@ pub enum Reason {
     /// Nothing leads into it, or it is not in the file.
     #[error("without code that can be reached")]
     NoCode,
+    /// It may go on on another thread.
+    #[error("Go code, which moves between threads")]
+    Goroutine,
     /// The function that it is in does not decode.
     #[error("in a function that cannot be read ({0})")]
     Undecodable(String),
@@ -307,6 +311,12 @@ impl Search<'_> {
         entry: Option<(usize, UnitOffset)>,
         described: &[Described],
     ) -> Result<Holder, Reason> {
+        if described
+            .iter()
+            .any(|one| goroutines::run(self.module, one.start()))
+        {
+            return Err(Reason::Goroutine);
+        }
         let mut ranges: Vec<Range<u64>> = described.iter().flat_map(|one| one.ranges.clone()).collect();
         if let Some((number, offset)) = entry
             && let Some(unit) = reader.unit(number)

@@ -33,6 +33,7 @@ pub(crate) mod skip;
 
 mod body;
 mod frames;
+mod goroutines;
 mod held;
 mod left;
 mod sections;

@@ -6,6 +6,7 @@ use super::{
     exits::exit_points,
     frames::Frames,
     functions::{Function, ModuleIndex},
+    goroutines,
     hazards::{Decision, KernelAbility, Method},
     names::Match,
     scope::Name,
@@ -294,6 +295,9 @@ fn sites(
     decision: &Decision,
     ability: KernelAbility,
 ) -> Result<PlannedFunction, String> {
+    if goroutines::run(module, function.address()) {
+        return Err(goroutines::NO_SPANS.to_owned());
+    }
     let body = Body::decode(module, frames, function).map_err(|error| error.to_string())?;
     let exits = exit_points(&body);
     let never = exits.as_ref().is_ok_and(Vec::is_empty);

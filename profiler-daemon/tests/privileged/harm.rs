@@ -101,6 +101,7 @@ unharmed!(
     no_return,
     loops,
     return_address,
+    goroutines,
 );
 
 #[test]

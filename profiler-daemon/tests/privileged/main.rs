@@ -19,6 +19,7 @@ mod explain;
 mod flame_waits;
 mod gate;
 mod gone;
+mod goroutines;
 mod harm;
 mod hit_stacks;
 mod hits;

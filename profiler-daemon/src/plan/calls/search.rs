@@ -8,6 +8,7 @@ use std::{
 use super::{
     super::{
         functions::ModuleIndex,
+        goroutines,
         held::{Holder, each_holder, nearest_lines},
         instruction::instruction_at,
         lines::{self, LineCode, LineError, MAX_SITES},
@@ -119,6 +120,9 @@ impl<'m> Search<'m> {
         let Some(return_address) = call.return_address else {
             return Err(Reason::TailCall(budget.text(&call.callee)));
         };
+        if goroutines::run(self.module, call.address) {
+            return Err(Reason::Goroutine);
+        }
         let end = holder.end_of(call.address).unwrap_or(return_address);
         let (_, instruction) = instruction_at(self.module, call.address, end)?;
         let behind = if return_address < end {
