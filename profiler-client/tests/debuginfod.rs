@@ -29,7 +29,7 @@ struct Program {
 fn program(source: &str, function: &str) -> Program {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("program");
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler-daemon/tests/fixtures/symbolize");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/symbolize/tests/fixtures");
     let is_c = Path::new(source).extension().is_some_and(|ending| ending == "c");
     let compiler = if is_c { "gcc" } else { "g++" };
     run(Command::new(compiler)

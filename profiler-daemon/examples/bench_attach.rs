@@ -27,16 +27,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_daemon::{
-    kernel::{Attachment, Config, Ends, Engine, ExitSite, ProbeSpec, SpanKind, Times},
-    plan::{
-        self, Limits, ModuleIndex,
-        elf::Bytes,
-        hazards::{Decision, Hazards, KernelAbility, ModuleHazards, exit_method},
-        scope::Name,
-    },
-    target::{executable_mappings, modules},
+use profiler_daemon::kernel::{Attachment, Config, Ends, Engine, ExitSite, ProbeSpec, SpanKind, Times};
+use profiler_elf::Bytes;
+use profiler_plan::{
+    self as plan, Limits, ModuleIndex,
+    hazards::{Decision, Hazards, KernelAbility, ModuleHazards, exit_method},
+    scope::Name,
 };
+use profiler_target::{executable_mappings, modules};
 use serde_json::{Value, json};
 
 /// How often records are taken away: the ring buffer must not fill, as it does not in the daemon.

@@ -15,11 +15,11 @@ use std::{
     time::Duration,
 };
 
-use profiler_daemon::{
-    aggregate::Over,
-    session::{self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, TargetSpec},
-    symbolize::Grouping,
+use profiler_aggregate::Over;
+use profiler_daemon::session::{
+    self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, TargetSpec,
 };
+use profiler_symbolize::Grouping;
 
 const CALLER: Caller = Caller { uid: 0, gid: 0 };
 const FREQUENCY_HZ: u32 = 999;

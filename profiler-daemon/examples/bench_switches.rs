@@ -20,11 +20,11 @@ use std::{
 };
 
 use aya::programs::loaded_programs;
-use profiler_daemon::{
-    aggregate::Over,
-    session::{self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, TargetSpec},
-    symbolize::Grouping,
+use profiler_aggregate::Over;
+use profiler_daemon::session::{
+    self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, TargetSpec,
 };
+use profiler_symbolize::Grouping;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 

@@ -4,7 +4,8 @@
 
 use std::{fs::File, time::Instant};
 
-use profiler_daemon::{target::contents::Contents, unwind};
+use profiler_target::contents::Contents;
+use profiler_unwind as unwind;
 
 /// Times that each table is made.
 const ROUNDS: usize = 5;

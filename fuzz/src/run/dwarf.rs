@@ -5,10 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    plan::{DebugIndex, ModuleIndex, scope::Name, source},
-    symbolize::FileSymbols,
-};
+use profiler_plan::{DebugIndex, ModuleIndex, scope::Name, source};
+use profiler_symbolize::FileSymbols;
 
 use super::{
     elf_file::{Section, elf_file},

@@ -2,18 +2,11 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::{
-    debug_files::Unfolded,
-    plan::{
-        DebugIndex, KernelAbility, Limits, ModuleFiles, ModuleIndex,
-        elf::Bytes,
-        hazards::{Hazards, ModuleHazards, exit_method},
-        plan,
-        scope::Name,
-    },
-    symbolize::FileSymbols,
-    unwind::{Segments, build},
-};
+use profiler_debug_files::Unfolded;
+use profiler_elf::Bytes;
+use profiler_plan::{DebugIndex, KernelAbility, Limits, ModuleFiles, ModuleIndex, hazards::{Hazards, ModuleHazards, exit_method}, plan, scope::Name};
+use profiler_symbolize::FileSymbols;
+use profiler_unwind::{Segments, build};
 
 use super::unwind;
 

@@ -5,7 +5,7 @@
 use profiler_common::unwind::Rule;
 
 use super::unwind::check;
-use crate::unwind::{Counts, Table};
+use profiler_unwind::{Counts, Table};
 
 /// The magic number, the checksum of what follows it, and what made the table.
 const COMPARED: usize = 8 + 4 + 8;

@@ -1,13 +1,8 @@
 //! Text that others write: perf maps, lists of mappings, scopes, mangled names.
 
-use crate::{
-    plan::{
-        demangle::{demangle, display_name, split_clone, with_hash, without_version},
-        scope::parse,
-    },
-    symbolize::CompiledSymbols,
-    target::{Mapping, modules},
-};
+use profiler_plan::{demangle::{demangle, display_name, split_clone, with_hash, without_version}, scope::parse};
+use profiler_symbolize::CompiledSymbols;
+use profiler_target::{Mapping, modules};
 
 use super::input::Input;
 

@@ -5,10 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::{
-    symbolize::FileSymbols,
-    unwind::{Image, Limits, MAX_MODULE_PAGES, Memory, Segments, Store, Table, Walk, build},
-};
+use profiler_symbolize::FileSymbols;
+use profiler_unwind::{Image, Limits, MAX_MODULE_PAGES, Memory, Segments, Store, Table, Walk, build};
 use profiler_common::unwind::{Frame, Mapping};
 
 use super::{

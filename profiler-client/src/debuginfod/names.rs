@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 
-use profiler_daemon::{
-    debug_files::SideLoaded,
-    symbolize::{DebugFile, Frame},
-};
+use profiler_debug_files::SideLoaded;
 use profiler_proto::v1;
+use profiler_symbolize::{DebugFile, Frame};
 
 use super::{BuildId, worker::Files};
 

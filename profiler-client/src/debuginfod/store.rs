@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use profiler_daemon::symbolize::DebugFile;
+use profiler_symbolize::DebugFile;
 use ureq::Agent;
 
 use super::{

@@ -9,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_daemon::symbolize::DebugFile;
 use profiler_proto::v1;
+use profiler_symbolize::DebugFile;
 use tokio::sync::oneshot;
 
 use super::{BuildId, names::Names, settings::Settings, store::Store};

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use profiler_daemon::plan::{
+use profiler_plan::{
     ModuleIndex,
     branches::{self, BranchError},
     lines::{self, LineError},

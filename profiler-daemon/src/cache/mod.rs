@@ -20,7 +20,7 @@ use std::{
 use memmap2::Mmap;
 use rustix::fs::OFlags;
 
-use crate::target::contents::{FileKey, others_may_write};
+use profiler_target::contents::{FileKey, others_may_write};
 
 /// Bytes that all that is kept in a folder may take; the least recently used goes first.
 const MAX_BYTES: u64 = 4 << 30;

@@ -4,7 +4,7 @@ use std::{
 };
 
 use super::*;
-use crate::plan::{Outline, Outlines as _, Part};
+use profiler_plan::{Outline, Outlines as _, Part};
 
 /// Of the file that something is kept of.
 const LENGTH: u64 = 4096;

@@ -15,9 +15,9 @@ use super::files::{Files, KnownFile, Made, Source};
 use crate::{
     cache::Folder,
     kernel::{UNWIND_LIMITS, UnwindMaps},
-    target::{self, contents::Contents, executable_mappings},
-    unwind::{Key, Refused, Runs, Store, Table},
 };
+use profiler_target::{self as target, contents::Contents, executable_mappings};
+use profiler_unwind::{Key, Refused, Runs, Store, Table};
 
 /// What was taken back from the programs is not used again before this: one may still be reading it. A walk takes
 /// microseconds.

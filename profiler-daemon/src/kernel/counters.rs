@@ -7,6 +7,8 @@ use perf_event::{
     events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software, Tracepoint},
 };
 
+use profiler_aggregate::timeline::Reading;
+
 use super::{Pace, Tracefs};
 
 /// Descriptors that counters may take at once.
@@ -269,17 +271,6 @@ pub struct ThreadId {
     pub pid: u32,
     /// Its own number.
     pub tid: u32,
-}
-
-/// What an event has counted since it was made.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Reading {
-    /// The count.
-    pub count: u64,
-    /// For how long its threads were on a CPU.
-    pub enabled_ns: u64,
-    /// For how long of that it counted: the rest of the time others had its place in the hardware.
-    pub running_ns: u64,
 }
 
 /// Why threads cannot be counted.

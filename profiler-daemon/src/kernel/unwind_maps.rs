@@ -16,7 +16,7 @@ use profiler_common::{
 };
 
 use super::{KernelError, syscall};
-use crate::unwind::{Limits, Placement};
+use profiler_unwind::{Limits, Placement};
 
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 

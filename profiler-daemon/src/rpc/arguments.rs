@@ -5,15 +5,15 @@ use profiler_proto::v1;
 use tonic::{Request, transport::server::UdsConnectInfo};
 
 use crate::{
-    aggregate::Over,
     kernel::{Event, Pace},
-    plan::values,
     session::{
         Caller, Capture, Estimated, ExitMethod, FlameTimes, NewSession, Purpose, Reason, ScopeEdit,
         SessionError, TargetSpec, unknown_event,
     },
-    symbolize::Grouping,
 };
+use profiler_aggregate::Over;
+use profiler_plan::values;
+use profiler_symbolize::Grouping;
 
 const DEFAULT_FREQUENCY_HZ: u32 = 99;
 const MAX_FREQUENCY_HZ: u32 = 10_000;

@@ -3,14 +3,12 @@
 use profiler_proto::v1;
 
 use super::convert;
-use crate::{
-    aggregate::{
-        explain::{Durations, Share},
-        interval::Estimate,
-    },
-    plan::scope::Place,
-    session::{ExplainPicture, Explained, What},
+use crate::session::{ExplainPicture, Explained, What};
+use profiler_aggregate::{
+    explain::{Durations, Share},
+    interval::Estimate,
 };
+use profiler_plan::scope::Place;
 
 pub fn picture(picture: &ExplainPicture) -> v1::WatchExplainResponse {
     v1::WatchExplainResponse {

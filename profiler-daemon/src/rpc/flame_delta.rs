@@ -6,11 +6,11 @@ use profiler_proto::v1;
 
 use super::convert;
 use crate::{
-    aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight},
     kernel::Event,
     session::{FlamePicture, FlameTimes},
-    symbolize::{Frame, Grouping},
 };
+use profiler_aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight};
+use profiler_symbolize::{Frame, Grouping};
 
 /// What a client of one stream knows.
 #[derive(Default)]

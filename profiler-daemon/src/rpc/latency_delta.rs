@@ -5,10 +5,8 @@ use std::collections::HashMap;
 use profiler_proto::v1;
 
 use super::{convert, trace};
-use crate::{
-    plan::values::Reading,
-    session::{CallsByValue, FunctionLatency, LatencyPicture, ValueCalls},
-};
+use crate::session::{CallsByValue, FunctionLatency, LatencyPicture, ValueCalls};
+use profiler_plan::values::Reading;
 
 /// What a client of one stream knows.
 #[derive(Default)]

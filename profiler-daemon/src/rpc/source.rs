@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, ops::Range};
 
 use profiler_proto::v1;
 
-use crate::{
-    plan::source::{Branch, Call, CallKind, FunctionSource, Instance, Line, MAX_LINES, Position, Variable},
-    session::{CountKind, Counted, SourceText, SourceView},
+use crate::session::{CountKind, Counted, SourceText, SourceView};
+use profiler_plan::source::{
+    Branch, Call, CallKind, FunctionSource, Instance, Line, MAX_LINES, Position, Variable,
 };
 
 /// Text of source files in the messages of one request, in bytes.

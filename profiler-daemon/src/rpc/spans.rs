@@ -6,11 +6,11 @@ use profiler_proto::v1;
 
 use super::{arguments, convert, flame_delta, trace, waits};
 use crate::{
-    aggregate::{calltree::FrameId, slowest::MAX_SHOWN},
     kernel::Activity,
     session::{SessionError, SlowSpan, SpanChild, SpanWait, SpansPicture},
-    symbolize::Frame,
 };
+use profiler_aggregate::{calltree::FrameId, slowest::MAX_SHOWN};
+use profiler_symbolize::Frame;
 
 /// Spans in a message, where nobody said how many.
 const DEFAULT_SPANS: usize = 10;

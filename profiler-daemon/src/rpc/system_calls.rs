@@ -5,13 +5,9 @@ use std::{cmp::Reverse, collections::BTreeSet};
 use profiler_proto::v1;
 
 use super::{convert, flame_delta};
-use crate::{
-    abi,
-    aggregate::system_calls::{CallTotal, Counted},
-    kernel::CallNumber,
-    session::SyscallsPicture,
-    symbolize::FrameId,
-};
+use crate::{abi, kernel::CallNumber, session::SyscallsPicture};
+use profiler_aggregate::system_calls::{CallTotal, Counted};
+use profiler_symbolize::FrameId;
 
 /// Makes the messages of one stream.
 #[derive(Default)]

@@ -6,10 +6,10 @@ use profiler_proto::v1;
 
 use super::{arguments, convert};
 use crate::{
-    aggregate::timeline::Counted,
     kernel::Counter,
     session::{Reason, SessionError, TimelineBucket, TimelineRequest, unknown_counter},
 };
+use profiler_aggregate::timeline::Counted;
 
 /// Counters that may be asked for at once.
 const MAX_COUNTERS: usize = 32;

@@ -5,14 +5,12 @@ use std::collections::BTreeSet;
 use profiler_proto::v1;
 
 use super::{convert, flame_delta};
-use crate::{
-    aggregate::{
-        calltree::FrameId,
-        waits::{Kind, Lock, Locks, Node, Waiting},
-    },
-    session::WaitsPicture,
-    symbolize::Frame,
+use crate::session::WaitsPicture;
+use profiler_aggregate::{
+    calltree::FrameId,
+    waits::{Kind, Lock, Locks, Node, Waiting},
 };
+use profiler_symbolize::Frame;
 
 /// Makes the messages of one stream.
 #[derive(Default)]

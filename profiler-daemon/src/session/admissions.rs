@@ -13,10 +13,8 @@ use super::{
     error::{Reason, SessionError},
     refusal::{kernel_refusal, target_refusal},
 };
-use crate::{
-    kernel::{Engine, KernelError},
-    target::{Standing, TargetError},
-};
+use crate::kernel::{Engine, KernelError};
+use profiler_target::{Standing, TargetError};
 
 /// Processes that the programs may look at.
 #[derive(Default)]

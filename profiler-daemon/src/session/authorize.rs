@@ -5,10 +5,8 @@ use super::{
     error::{Reason, SessionError},
     refusal::target_refusal,
 };
-use crate::{
-    plan::scope::{Place, Step},
-    target::{Namespace, Standing, TargetError},
-};
+use profiler_plan::scope::{Place, Step};
+use profiler_target::{Namespace, Standing, TargetError};
 
 /// Checks that a caller may look at a process: root may, and others where the kernel would let them trace it
 /// (`ptrace(2)`, "Ptrace access mode checking"). What security modules forbid beyond that is not asked.
@@ -111,7 +109,7 @@ pub fn authorize_steps<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Ids;
+    use profiler_target::Ids;
 
     const CALLER: Caller = Caller { uid: 1000, gid: 100 };
 

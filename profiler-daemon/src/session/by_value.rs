@@ -16,17 +16,15 @@ use super::{
     steps::RunningStep,
     trace::TracedValue,
 };
-use crate::{
-    aggregate::{
-        by_value::{ByValue, not_divided},
-        histogram::Histogram,
-        summary::Summary,
-    },
-    kernel::Engine,
-    plan::{
-        scope::Scope,
-        values::{Expression, Reading},
-    },
+use crate::kernel::Engine;
+use profiler_aggregate::{
+    by_value::{ByValue, not_divided},
+    histogram::Histogram,
+    summary::Summary,
+};
+use profiler_plan::{
+    scope::Scope,
+    values::{Expression, Reading},
 };
 
 /// Values of one session that have a histogram of their own, at most: a scope may have thousands of functions.
@@ -355,7 +353,7 @@ pub fn require_readable(last: Option<&PreparedStep>, expression: &Expression) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::values::Value;
+    use profiler_plan::values::Value;
 
     fn text(bytes: &[u8], pointer: u64) -> Reading {
         Reading::Ok(Value::Text {

@@ -5,13 +5,11 @@ use std::{arch::global_asm, path::Path};
 
 use profiler_common::layout::midpoint_ns;
 
-use crate::{
-    aggregate::histogram::Histogram,
-    kernel::{
-        Attachment, Ends, Engine, ExitSite, Gates, HitSpec, KernelError, KernelSymbols, LookSpec, ProbeSpec,
-        SpanKind,
-    },
+use crate::kernel::{
+    Attachment, Ends, Engine, ExitSite, Gates, HitSpec, KernelError, KernelSymbols, LookSpec, ProbeSpec,
+    SpanKind,
 };
+use profiler_aggregate::histogram::Histogram;
 use profiler_common::instruction::{Action, Operation};
 
 use super::{cost::monotonic_ns, kernel_places, picture::ExitMethod};

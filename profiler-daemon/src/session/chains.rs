@@ -6,11 +6,9 @@ use super::{
     symbols::NamedWait,
     waits::{Pids, off_the_cpu},
 };
-use crate::{
-    aggregate::waits::{Kind, Locks, Node, Thread, Waiting, Waits},
-    kernel::Activity,
-    symbolize::{FrameId, Word},
-};
+use crate::kernel::Activity;
+use profiler_aggregate::waits::{Kind, Locks, Node, Thread, Waiting, Waits};
+use profiler_symbolize::{FrameId, Word};
 
 /// Of one wait; what is left of it has nothing on it.
 const MAX_CHAINS: usize = 64;
@@ -180,7 +178,7 @@ mod tests {
     use profiler_common::record::SpanRef;
 
     use super::*;
-    use crate::aggregate::waits::{Lock, Place, Wait, Waker};
+    use profiler_aggregate::waits::{Lock, Place, Wait, Waker};
 
     const MAIN: u32 = 7;
 

@@ -29,13 +29,11 @@ use super::{
     prepare::{self, How, Prepared},
     state::Terms,
 };
-use crate::{
-    debug_files::SideLoaded,
-    kernel::{Ability, AttachKind, Expected},
-    plan::{scope::Scope, values::Expression},
-    symbolize::Grouping,
-    target::Process,
-};
+use crate::kernel::{Ability, AttachKind, Expected};
+use profiler_debug_files::SideLoaded;
+use profiler_plan::{scope::Scope, values::Expression};
+use profiler_symbolize::Grouping;
+use profiler_target::Process;
 
 /// Times that an edit is made again because the scope was changed meanwhile.
 const MAX_RETRIES: usize = 8;

@@ -16,13 +16,11 @@ use super::{
     picture::{ExitMethod, FlamePicture, FlameRequest, FlameTimes, SiteInfo},
     prepare::{Prepared, PreparedSpan, PreparedStep},
 };
-use crate::{
-    aggregate::Over,
-    kernel::{Gates, HitSpec, KernelPlace, LookSpec, SpanKind},
-    plan::scope::Place,
-    symbolize::{Grouping, demangle},
-    target::Process,
-};
+use crate::kernel::{Gates, HitSpec, KernelPlace, LookSpec, SpanKind};
+use profiler_aggregate::Over;
+use profiler_plan::scope::Place;
+use profiler_symbolize::{Grouping, demangle};
+use profiler_target::Process;
 
 /// How long the target is sampled.
 const SAMPLED_FOR: Duration = Duration::from_secs(1);

@@ -11,13 +11,11 @@ use super::{
     split_off::{Missing, Parts},
     thread_tables::ThreadTables,
 };
-use crate::{
-    debug_files::Home,
-    plan::{DebugIndex, ModuleIndex, hazards::ModuleHazards},
-    target::{
-        self, Module, Process,
-        contents::{Contents, FileKey},
-    },
+use profiler_debug_files::Home;
+use profiler_plan::{DebugIndex, ModuleIndex, hazards::ModuleHazards};
+use profiler_target::{
+    self as target, Module, Process,
+    contents::{Contents, FileKey},
 };
 
 /// A file that a process has mapped.

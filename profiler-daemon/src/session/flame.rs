@@ -18,20 +18,18 @@ use super::{
     symbols::{Dropped, Named},
     watchers::Watchers,
 };
-use crate::{
-    aggregate::{
-        Nesting, Over, ScopeAggregate,
-        calltree::{CallTree, NodeId},
-        join::Sample,
-        late::{Late, MAX_LATE_NS, Ready},
-        latency::AgeConfig,
-        predicate::Predicate,
-        threshold::Band,
-        unique::Touched,
-    },
-    kernel::{Engine, Event, EventCounts, Key},
-    symbolize::{Frame, Stacks, Word},
+use crate::kernel::{Engine, Event, EventCounts, Key};
+use profiler_aggregate::{
+    Nesting, Over, ScopeAggregate,
+    calltree::{CallTree, NodeId},
+    join::Sample,
+    late::{Late, MAX_LATE_NS, Ready},
+    latency::AgeConfig,
+    predicate::Predicate,
+    threshold::Band,
+    unique::Touched,
 };
+use profiler_symbolize::{Frame, Stacks, Word};
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
 pub const EXPIRE_AFTER_NS: u64 = 2_000_000_000;

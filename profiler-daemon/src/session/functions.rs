@@ -8,10 +8,8 @@ use super::{
     picture::{ExitMethod, FunctionInfo, FunctionLatency, Losses, SlowCall},
     population::Population,
 };
-use crate::{
-    aggregate::latency::{AgeConfig, Latency},
-    kernel::Engine,
-};
+use crate::kernel::Engine;
+use profiler_aggregate::latency::{AgeConfig, Latency};
 
 /// Slowest recent calls that are shown of a function.
 const SLOWEST: usize = 8;

@@ -15,13 +15,13 @@ use super::{
     prepare::{PreparedSpan, Returning},
     refusal::kernel_refusal,
 };
-use crate::{
-    kernel::{Btf, Ends, Gates, KernelSymbols, Parameter, ProbeSpec, SpanKind, Tracefs, has_function_probes},
-    plan::{
-        names::{Meant, means_symbol},
-        scope::{Condition, Name, Place},
-        values::Record,
-    },
+use crate::kernel::{
+    Btf, Ends, Gates, KernelSymbols, Parameter, ProbeSpec, SpanKind, Tracefs, has_function_probes,
+};
+use profiler_plan::{
+    names::{Meant, means_symbol},
+    scope::{Condition, Name, Place},
+    values::Record,
 };
 
 /// Functions that a glob may mean, where one link has them all.

@@ -15,10 +15,10 @@ use super::{
 use crate::{
     abi,
     kernel::{Ends, Gates, HitSpec, KernelPlace, ProbeSpec, SpanKind, Tracefs},
-    plan::{
-        scope::{Condition, Constant, Place},
-        values::{self, Expression, Record, Refusal, expression::Root},
-    },
+};
+use profiler_plan::{
+    scope::{Condition, Constant, Place},
+    values::{self, Expression, Record, Refusal, expression::Root},
 };
 
 /// What stands for the kernel where others have a file.

@@ -7,7 +7,8 @@ use std::{
 };
 
 use super::files::{KnownFile, Size};
-use crate::{cache::Folder, target::contents::FileKey};
+use crate::cache::Folder;
+use profiler_target::contents::FileKey;
 
 /// Files whose symbols are kept.
 const MAX_FILES: usize = 256;
@@ -130,7 +131,8 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
-    use crate::{plan::Part, session::files::know_path};
+    use crate::session::files::know_path;
+    use profiler_plan::Part;
 
     fn keep(library: &Library, path: &Path, shown: &str) -> Key {
         let key = (FileKey::of(&fs::metadata(path).unwrap()), shown.to_owned());

@@ -12,19 +12,16 @@ use super::{
     error::{Reason, SessionError},
     files::TargetFile,
 };
-use crate::{
-    kernel::{Gates, HitSpec, LookSpec, can_be_done},
-    plan::{
-        KernelAbility, addresses,
-        branches::{self, BranchError},
-        calls::{self, CallError, FoundCalls},
-        instruction::InstructionSite,
-        lines::{self, LineError, LineSite},
-        scope::{Condition, Constant, Name},
-        values::{
-            self, DebugFile, DebugSections, Lowered, Refusal, Returns, Shape, Site, expression::Root,
-            shape::Form,
-        },
+use crate::kernel::{Gates, HitSpec, LookSpec, can_be_done};
+use profiler_plan::{
+    KernelAbility, addresses,
+    branches::{self, BranchError},
+    calls::{self, CallError, FoundCalls},
+    instruction::InstructionSite,
+    lines::{self, LineError, LineSite},
+    scope::{Condition, Constant, Name},
+    values::{
+        self, DebugFile, DebugSections, Lowered, Refusal, Returns, Shape, Site, expression::Root, shape::Form,
     },
 };
 

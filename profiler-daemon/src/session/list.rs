@@ -10,8 +10,8 @@ use super::{
     prepare::look_up,
     refusal::plan_refusal,
 };
-use crate::plan::{
-    self, KernelAbility, Limits, ModuleIndex,
+use profiler_plan::{
+    self as plan, KernelAbility, Limits, ModuleIndex,
     hazards::{Hazards, exit_method},
     scope::{Place, Step},
     source,

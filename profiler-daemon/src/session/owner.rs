@@ -36,13 +36,13 @@ use super::{
 };
 use crate::{
     cache::Folder,
-    debug_files::SideLoaded,
     follow::Following,
     kernel::{Ability, Engine, OffCpu, Times},
-    plan::scope::Step,
-    symbolize::Grouping,
-    target::{Process, TargetError},
 };
+use profiler_debug_files::SideLoaded;
+use profiler_plan::scope::Step;
+use profiler_symbolize::Grouping;
+use profiler_target::{Process, TargetError};
 
 /// Time between readings of the histograms: the finest a window or a threshold can move.
 const READ_NS: u64 = 250_000_000;

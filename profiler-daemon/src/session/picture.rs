@@ -7,11 +7,9 @@ use super::{
     error::{Reason, SessionError},
     explain::Explained,
 };
-use crate::{
-    aggregate::{Over, explain::Durations, latency::Summaries, picture::Picture},
-    kernel::{Activity, Event, OffCpu, Times},
-    symbolize::{Frame, Grouping},
-};
+use crate::kernel::{Activity, Event, OffCpu, Times};
+use profiler_aggregate::{Over, explain::Durations, latency::Summaries, picture::Picture};
+use profiler_symbolize::{Frame, Grouping};
 
 /// Losses by reason.
 pub type Losses = BTreeMap<&'static str, u64>;

@@ -33,14 +33,12 @@ use super::{
     picture::{ExitMethod, SiteInfo},
     refusal::target_refusal,
 };
-use crate::{
-    kernel::{Ability, Expected, ProbeSpec, missing_capabilities},
-    plan::{
-        scope::{self, Scope, Step},
-        values::Refusal,
-    },
-    target::{self, Process},
+use crate::kernel::{Ability, Expected, ProbeSpec, missing_capabilities};
+use profiler_plan::{
+    scope::{self, Scope, Step},
+    values::Refusal,
 };
+use profiler_target::{self as target, Process};
 
 /// Processes that one session may look at.
 const MAX_PROCESSES: usize = 256;

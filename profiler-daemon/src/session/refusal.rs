@@ -4,11 +4,9 @@ use super::{
     error::{Reason, SessionError},
     files::TargetFile,
 };
-use crate::{
-    kernel::KernelError,
-    plan::{ModuleIndex, PlanError, only_inlined, scope::Name},
-    target::{Process, TargetError},
-};
+use crate::kernel::KernelError;
+use profiler_plan::{ModuleIndex, PlanError, only_inlined, scope::Name};
+use profiler_target::{Process, TargetError};
 
 /// Why a process cannot be a target.
 pub fn target_refusal(error: &TargetError) -> SessionError {

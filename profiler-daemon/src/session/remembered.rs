@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use crate::{
-    kernel::Activity,
-    symbolize::{Generation, Groupings, Stacks},
-};
+use crate::kernel::Activity;
+use profiler_symbolize::{Generation, Groupings, Stacks};
 
 /// Words of addresses that are kept; then all stacks are named anew. Their names take less than that again.
 const MAX_WORDS: usize = 1 << 19;
@@ -87,7 +85,7 @@ impl Remembered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::symbolize::{FrameId, Grouping, Symbolizer};
+    use profiler_symbolize::{FrameId, Grouping, Symbolizer};
 
     fn stacks(frame: u32) -> Stacks {
         let groupings = [Grouping::Function].into_iter().collect();

@@ -21,8 +21,8 @@ use crate::{
     cache::Folder,
     follow::Following,
     kernel::{Engine, KernelError, Record, StillOff},
-    symbolize::Frame,
 };
+use profiler_symbolize::Frame;
 
 /// Longest wait for unwind tables before stacks are taken.
 pub const OPENING_NS: u64 = 10_000_000_000;

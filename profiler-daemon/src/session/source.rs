@@ -12,17 +12,15 @@ use super::{
     refusal::plan_refusal,
     source_text::{self, SourceText},
 };
-use crate::{
-    debug_files::Home,
-    plan::{
-        self, KernelAbility, Limits, ModuleIndex,
-        hazards::{Hazards, exit_method},
-        names::Match,
-        scope::Name,
-        source::{self, FunctionSource, Place},
-    },
-    target::Process,
+use profiler_debug_files::Home;
+use profiler_plan::{
+    self as plan, KernelAbility, Limits, ModuleIndex,
+    hazards::{Hazards, exit_method},
+    names::Match,
+    scope::Name,
+    source::{self, FunctionSource, Place},
 };
+use profiler_target::Process;
 
 /// Functions that are shown of one request; of the others only the number is said.
 const MAX_FUNCTIONS: usize = 64;

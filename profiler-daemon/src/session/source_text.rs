@@ -19,7 +19,7 @@ use rustix::{
 };
 
 use super::command::Caller;
-use crate::debug_files::Home;
+use profiler_debug_files::Home;
 
 /// Largest source file that is read, in bytes.
 pub(super) const MAX_BYTES: u64 = 16 << 20;

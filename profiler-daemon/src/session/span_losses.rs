@@ -2,10 +2,8 @@
 
 use profiler_common::counter::Counter;
 
-use crate::{
-    kernel::{Engine, Missed},
-    plan::scope::{Place, Scope},
-};
+use crate::kernel::{Engine, Missed};
+use profiler_plan::scope::{Place, Scope};
 
 /// Why what happens in a process is not seen between an exec and when its session's owner has been asked about anew.
 pub const NOT_ADMITTED: &str = "not_admitted";

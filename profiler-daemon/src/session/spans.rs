@@ -22,18 +22,16 @@ pub use self::{
     picture::{SlowSpan, SpanChild, SpanWait, SpansPicture, Times},
 };
 use super::{flame::Moment, picture::Losses, symbols::Named, trace};
-use crate::{
-    aggregate::{
-        histogram::Histogram,
-        slots::WindowConfig,
-        slowest::{MAX_SHOWN, RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
-        slowest_open::{Child, Gathered, LeftOut, OffCpu, OpenSpans},
-        threshold::Band,
-        watched::Watched,
-    },
-    kernel::{Activity, Hit, ReadValue},
-    symbolize::Grouping,
+use crate::kernel::{Activity, Hit, ReadValue};
+use profiler_aggregate::{
+    histogram::Histogram,
+    slots::WindowConfig,
+    slowest::{MAX_SHOWN, RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
+    slowest_open::{Child, Gathered, LeftOut, OffCpu, OpenSpans},
+    threshold::Band,
+    watched::Watched,
 };
+use profiler_symbolize::Grouping;
 
 /// What the share of calls in which all lines were reached is remembered by, from one reading to the next.
 const REMEMBERED: f64 = 0.95;

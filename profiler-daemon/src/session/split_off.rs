@@ -4,12 +4,12 @@
 use std::sync::{Arc, OnceLock};
 
 use super::{files::Size, outlines};
-use crate::{
-    cache::{Folder, Kind, Place},
-    debug_files::{Finder, Home, Kept, Unfold, Unfolded, Wanted, debugdata},
-    plan::{self, ModuleFiles, elf::Bytes},
-    target::contents::{Contents, FileKey},
-};
+use crate::cache::{Folder, Kind, Place};
+use profiler_debug_files::{Finder, Home, Kept, Unfold, Unfolded, Wanted, debugdata};
+use profiler_elf::Bytes;
+use profiler_elf::Elf;
+use profiler_plan::ModuleFiles;
+use profiler_target::contents::{Contents, FileKey};
 
 /// A mapped file and what was split off from it.
 pub struct Parts {
@@ -49,7 +49,7 @@ impl Parts {
         };
         // What it is not, those who read it say.
         let files = parts.files.clone();
-        if let Ok(elf) = plan::elf::Elf::parse(files.program()) {
+        if let Ok(elf) = Elf::parse(files.program()) {
             parts.complete(&elf, files.program(), (key, home), cache);
         }
         parts
@@ -57,7 +57,7 @@ impl Parts {
 
     fn complete(
         &mut self,
-        elf: &plan::elf::Elf<'_>,
+        elf: &Elf<'_>,
         program: &[u8],
         (key, home): (&FileKey, &Home),
         cache: Option<&Arc<Folder>>,

@@ -54,18 +54,16 @@ use super::{
     waits::{WaitsPicture, WatchedWaits},
     watchers::Watchers,
 };
-use crate::{
-    aggregate::{
-        latency::AgeConfig,
-        path::{self, Path},
-        slots::WindowConfig,
-        threshold::Band,
-    },
-    kernel::{AllocationWatch, Engine, KernelError, Times},
-    plan::scope::Scope,
-    symbolize::Grouping,
-    target::Process,
+use crate::kernel::{AllocationWatch, Engine, KernelError, Times};
+use profiler_aggregate::{
+    latency::AgeConfig,
+    path::{self, Path},
+    slots::WindowConfig,
+    threshold::Band,
 };
+use profiler_plan::scope::Scope;
+use profiler_symbolize::Grouping;
+use profiler_target::Process;
 
 /// Slots of the sliding window.
 const WINDOW_SLOTS: u32 = 20;

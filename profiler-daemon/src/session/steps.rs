@@ -10,11 +10,9 @@ use super::{
     picture::SiteInfo,
     prepare::{PreparedFile, PreparedLines, PreparedSpan, PreparedStep},
 };
-use crate::{
-    aggregate::latency::AgeConfig,
-    kernel::{Attachment, Engine, Gate, Gates, KernelError, LookSpec},
-    plan::scope::{Place, Step},
-};
+use crate::kernel::{Attachment, Engine, Gate, Gates, KernelError, LookSpec};
+use profiler_aggregate::latency::AgeConfig;
+use profiler_plan::scope::{Place, Step};
 
 /// Live probes of spans, and the functions that they are for.
 struct AttachedSpans {

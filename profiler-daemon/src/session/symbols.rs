@@ -24,12 +24,10 @@ use profiler_common::{
 pub use self::wakers::NamedWait;
 use self::{allocated::AllocationSites, wakers::RememberedWakers};
 use super::{cost::monotonic_ns, remembered::Remembered, system_calls::UnnamedStacks};
-use crate::{
-    aggregate::waits::Lock,
-    debug_files::{Finder, SideLoaded},
-    kernel::{Activity, Allocations, Hit, Interval, Key, Record, SharedStack, UserStack},
-    symbolize::{Frame, FrameId, Grouping, Groupings, Stacks, Symbolizer, Word},
-};
+use crate::kernel::{Activity, Allocations, Hit, Interval, Key, Record, SharedStack, UserStack};
+use profiler_aggregate::waits::Lock;
+use profiler_debug_files::{Finder, SideLoaded};
+use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks, Symbolizer, Word};
 
 /// Batches that may wait to be named; records beyond are dropped, counted.
 const MAX_BATCHES: usize = 256;

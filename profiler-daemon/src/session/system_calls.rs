@@ -11,11 +11,9 @@ use super::{
     flame::Moment,
     picture::{Cost, Losses},
 };
-use crate::{
-    aggregate::system_calls::{CallTotal, Counted, NO_STACK, SystemCalls},
-    kernel::{CallNumber, CallResult, CountedCalls, Engine, Gate, OpenSystemCall, SharedStack},
-    symbolize::{Frame, FrameId, Grouping, Groupings, Stacks},
-};
+use crate::kernel::{CallNumber, CallResult, CountedCalls, Engine, Gate, OpenSystemCall, SharedStack};
+use profiler_aggregate::system_calls::{CallTotal, Counted, NO_STACK, SystemCalls};
+use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks};
 
 /// System calls at one moment, and who makes them.
 #[derive(Clone, Debug)]

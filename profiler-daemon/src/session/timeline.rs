@@ -13,10 +13,8 @@ use super::{
     outlet::Outlet,
     picture::Cost,
 };
-use crate::{
-    aggregate::timeline::{Counted, Series},
-    kernel::{Counter, CountersError, Counting, ThreadId, threads},
-};
+use crate::kernel::{Counter, CountersError, Counting, ThreadId, threads};
+use profiler_aggregate::timeline::{Counted, Series};
 
 /// Buckets that may wait for a client; it misses those beyond, counted.
 const MAX_WAITING: usize = 256;

@@ -20,12 +20,10 @@ use super::{
     picture::{Cost, Losses},
     symbols::{NamedHit, NamedStack},
 };
-use crate::{
-    aggregate::{gone::GoneThreads, path::Dropped},
-    kernel::{Engine, Hit, ReadValue},
-    plan::values::{self, Reading, Refusal},
-    symbolize::{Frame, FrameId},
-};
+use crate::kernel::{Engine, Hit, ReadValue};
+use profiler_aggregate::{gone::GoneThreads, path::Dropped};
+use profiler_plan::values::{self, Reading, Refusal};
+use profiler_symbolize::{Frame, FrameId};
 
 /// Calls that may be open with what was read where they began; those beyond are counted as `too_many_open`.
 const MAX_ENTERED: usize = 65_536;

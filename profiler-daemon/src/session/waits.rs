@@ -8,13 +8,11 @@ use super::{
     sampling::Sampling,
     symbols::NamedWait,
 };
-use crate::{
-    aggregate::{
-        join::Level,
-        waits::{Node, Thread, Total, Wait, Waits, Waker},
-    },
-    symbolize::Frame,
+use profiler_aggregate::{
+    join::Level,
+    waits::{Node, Thread, Total, Wait, Waits, Waker},
 };
+use profiler_symbolize::Frame;
 
 /// Who is waited for at one moment, and by whom.
 #[derive(Clone, Debug)]

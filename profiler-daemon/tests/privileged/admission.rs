@@ -20,8 +20,8 @@ use profiler_daemon::{
         Caller, FlamePicture, FlameTimes, LatencyPicture, NewSession, Reason, SessionError, SessionInfo,
         SyscallsPicture, TargetSpec, TimelineBucket, TimelineRequest, may_look,
     },
-    symbolize::Grouping,
 };
+use profiler_symbolize::Grouping;
 
 use super::{
     fixture::{Fixture, directory, long_scale},
@@ -493,7 +493,7 @@ fn counters_tell_nothing_of_what_a_process_becomes() {
             let bucket = next();
             buckets += 1;
             assert!(buckets < 200, "it is counted on, {counted_ns} ns so far");
-            let count = |bucket: &profiler_daemon::aggregate::timeline::Counted| bucket.count.unwrap();
+            let count = |bucket: &profiler_aggregate::timeline::Counted| bucket.count.unwrap();
             counted_ns += count(&bucket.counted[0]);
             let threads = bucket.threads.iter().filter(|thread| thread.tid == target.pid());
             of_threads_ns += threads.map(|thread| count(&thread.counted[0])).sum::<u64>();

@@ -2,13 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use profiler_daemon::{
-    plan::values::{self, Reading},
-    session::{
-        CallsByValue, Capture, LatencyPicture, NewSession, Purpose, Reason, ScopeEdit, SessionError,
-        SessionInfo, TargetSpec, ValueCalls,
-    },
+use profiler_daemon::session::{
+    CallsByValue, Capture, LatencyPicture, NewSession, Purpose, Reason, ScopeEdit, SessionError, SessionInfo,
+    TargetSpec, ValueCalls,
 };
+use profiler_plan::values::{self, Reading};
 use serde_json::Value;
 
 use super::{

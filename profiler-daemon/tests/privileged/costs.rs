@@ -5,8 +5,8 @@ use std::sync::Arc;
 use profiler_daemon::{
     kernel::{Counter, Counting, Event, Pace, ThreadId},
     session::{FlamePicture, FlameTimes, Reason, SessionInfo},
-    symbolize::Grouping,
 };
+use profiler_symbolize::Grouping;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -167,7 +167,7 @@ fn switches_are_where_threads_sleep() {
     assert!(at_rest <= truth("switches_at_rest") + around);
     assert!(all >= at_rest && all <= truth("switches") + 20);
     // They go on into the kernel.
-    let in_kernel = |weight: &&profiler_daemon::aggregate::picture::NodeWeight| {
+    let in_kernel = |weight: &&profiler_aggregate::picture::NodeWeight| {
         let (_, frame, _) = picture.nodes[weight.node.0 as usize - 1];
         picture.frames[frame as usize].kernel
     };
@@ -452,7 +452,7 @@ fn events_that_are_not_here_are_refused() {
             times: Some(FlameTimes::Event(event)),
             waits: false,
             unique: false,
-            over: profiler_daemon::aggregate::Over::Start,
+            over: profiler_aggregate::Over::Start,
             difference: false,
         };
         let watch =
@@ -482,7 +482,7 @@ fn so_many_events_at_once_and_no_more() {
             times: Some(of("faults", pace)),
             waits: false,
             unique: false,
-            over: profiler_daemon::aggregate::Over::Start,
+            over: profiler_aggregate::Over::Start,
             difference: false,
         };
         let name = session.name.clone();

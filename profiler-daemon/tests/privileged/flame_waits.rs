@@ -1,9 +1,7 @@
 //! What flame graphs draw on waits.
 
-use profiler_daemon::{
-    session::{FlamePicture, FlameTimes, Reason},
-    symbolize::Grouping,
-};
+use profiler_daemon::session::{FlamePicture, FlameTimes, Reason};
+use profiler_symbolize::Grouping;
 
 use super::{
     fixture::{Fixture, small_scale, spec},

@@ -3,10 +3,10 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use profiler_daemon::{
-    session::{Capture, ExitMethod, NewSession, Purpose, SessionInfo, TraceBatch, TracedHit},
-    symbolize::{Frame, FrameId},
+use profiler_daemon::session::{
+    Capture, ExitMethod, NewSession, Purpose, SessionInfo, TraceBatch, TracedHit,
 };
+use profiler_symbolize::{Frame, FrameId};
 use tokio::sync::mpsc;
 
 use super::{

@@ -5,11 +5,11 @@ use std::{path::PathBuf, sync::Arc, time::Instant};
 use profiler_common::{instruction::Action, values::Comparison};
 use profiler_daemon::{
     kernel::{Attachment, Config, Engine, Gates, Hit, HitSpec, LookSpec, Record},
-    plan::{
-        ModuleIndex, lines,
-        values::{self, DebugFile, DebugSections, Lowered, Returns, Site},
-    },
     session::SessionInfo,
+};
+use profiler_plan::{
+    ModuleIndex, lines,
+    values::{self, DebugFile, DebugSections, Lowered, Returns, Site},
 };
 
 use super::{

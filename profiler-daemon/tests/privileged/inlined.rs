@@ -299,7 +299,7 @@ fn beginnings_are_traced_with_their_values() {
         explain: false,
         allocations: false,
         capture: Some(Capture {
-            print: vec![profiler_daemon::plan::values::parse("x").unwrap()],
+            print: vec![profiler_plan::values::parse("x").unwrap()],
             hits_per_second: 1_000_000,
             stack: false,
             purpose: Purpose::Shown,
@@ -319,7 +319,7 @@ fn beginnings_are_traced_with_their_values() {
         for hit in batch.hits.iter() {
             assert!(hit.duration_ns.is_some());
             values.push(match &hit.values[0].reading {
-                profiler_daemon::plan::values::Reading::Ok(value) => value.to_string(),
+                profiler_plan::values::Reading::Ok(value) => value.to_string(),
                 other => panic!("x is {other}"),
             });
         }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use profiler_daemon::{
     kernel::{self, has_function_probes},
     session::{Caller, Estimated, ExitMethod, FlameTimes, Reason, SessionError},
-    symbolize::Grouping,
 };
+use profiler_symbolize::Grouping;
 
 use super::{
     counts::kernel_release,

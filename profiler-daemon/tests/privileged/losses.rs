@@ -4,17 +4,17 @@
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use profiler_aggregate::Over;
 use profiler_daemon::{
-    aggregate::Over,
     kernel, rpc,
     session::{FlameRequest, FlameTimes, Losses},
-    symbolize::Grouping,
 };
 use profiler_proto::v1::{
     CreateSessionRequest, EndSessionRequest, Target, WatchFlameRequest, WatchLatencyRequest,
     session_service_client::SessionServiceClient, target::Target as OneTarget,
     view_service_client::ViewServiceClient,
 };
+use profiler_symbolize::Grouping;
 use tokio::{net::UnixStream, sync::oneshot};
 use tonic::transport::{Channel, Endpoint, Uri};
 

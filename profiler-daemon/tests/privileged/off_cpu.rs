@@ -9,13 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use profiler_aggregate::waits::{self, Waiting};
 use profiler_common::thread::OffCpu;
 use profiler_daemon::{
-    aggregate::waits::{self, Waiting},
     kernel::Activity,
     session::{FlamePicture, FlameTimes, SessionInfo, SpansPicture},
-    symbolize::Grouping,
 };
+use profiler_symbolize::Grouping;
 use serde_json::Value;
 
 use super::{
@@ -522,7 +522,7 @@ fn a_thread_that_makes_way_where_a_function_begins_is_in_that() {
         .filter(|stack| made_way(stack) && !within(stack))
         .collect();
     let unknown =
-        |frame: &&profiler_daemon::symbolize::Frame| &*frame.module == "padded" && frame.unresolved.is_some();
+        |frame: &&profiler_symbolize::Frame| &*frame.module == "padded" && frame.unresolved.is_some();
     assert_eq!(picture.frames.iter().find(unknown), None, "{beside:#?}");
     let weights = picture.picture.weights.iter();
     let drawn = weights.map(|weight| picture.nodes[weight.node.0 as usize - 1].2);

@@ -2,13 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use profiler_daemon::{
-    plan::values::{self, Reading},
-    session::{
-        Capture, ExitMethod, FlamePicture, NewSession, Purpose, SessionError, SessionInfo, TimelineRequest,
-    },
-    symbolize::Grouping,
+use profiler_daemon::session::{
+    Capture, ExitMethod, FlamePicture, NewSession, Purpose, SessionError, SessionInfo, TimelineRequest,
 };
+use profiler_plan::values::{self, Reading};
+use profiler_symbolize::Grouping;
 use serde_json::Value;
 
 use super::{

@@ -5,7 +5,7 @@ use super::{
     places::{Traced, value},
     service::{Service, ended, function},
 };
-use profiler_daemon::plan::values::Reading;
+use profiler_plan::values::Reading;
 
 const PRINT: [&str; 2] = ["entry->number", "entry->text"];
 

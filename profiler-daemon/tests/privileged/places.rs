@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, fs::File, io::Read as _, os::fd::FromRawFd as _
 use aya_obj::generated::{perf_event_attr, perf_type_id::PERF_TYPE_TRACEPOINT};
 use profiler_daemon::{
     kernel::Tracefs,
-    plan::values::{self, Reading, Record},
     session::{Caller, Capture, NewSession, Purpose, SessionInfo, TargetSpec, TraceBatch, TracedHit},
 };
+use profiler_plan::values::{self, Reading, Record};
 use tokio::sync::mpsc;
 
 use super::{
@@ -272,7 +272,7 @@ fn time_inside_of_a_system_call_is_drawn() {
     let session = service.attach(target.pid(), "work/syscall:nanosleep").unwrap();
     let mut pictures = service.watch_flame_of(
         &session,
-        profiler_daemon::symbolize::Grouping::Function,
+        profiler_symbolize::Grouping::Function,
         profiler_daemon::session::FlameTimes::Both,
     );
     let made = finish(&mut target);

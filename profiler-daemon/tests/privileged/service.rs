@@ -6,16 +6,16 @@ use std::{
     time::Duration,
 };
 
+use profiler_aggregate::Over;
 use profiler_daemon::{
-    aggregate::Over,
     kernel,
     session::{
         self, Caller, Config, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionLatency, Handle,
         LatencyPicture, NewSession, SessionError, SessionInfo, SyscallsPicture, TargetSpec, TimelineBucket,
         TimelineRequest, WaitsPicture,
     },
-    symbolize::Grouping,
 };
+use profiler_symbolize::Grouping;
 use tokio::{
     runtime::Runtime,
     sync::{mpsc, watch},

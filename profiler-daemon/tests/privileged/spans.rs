@@ -6,10 +6,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_daemon::{
-    plan::values::{self, Reading},
-    session::{Capture, NewSession, Purpose, SessionInfo, SlowSpan, SpansPicture},
-};
+use profiler_daemon::session::{Capture, NewSession, Purpose, SessionInfo, SlowSpan, SpansPicture};
+use profiler_plan::values::{self, Reading};
 use serde_json::Value;
 use tokio::sync::watch;
 

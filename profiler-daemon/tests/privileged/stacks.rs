@@ -1,7 +1,8 @@
 //! Stacks of a program without frame pointers, held against those that it can have: as it is, and with
 //! return probes pending or instructions single-stepped all over it.
 
-use profiler_daemon::{session::ExitMethod, symbolize::Frame};
+use profiler_daemon::session::ExitMethod;
+use profiler_symbolize::Frame;
 
 use super::{
     fixture::small_scale,

@@ -1,6 +1,7 @@
 //! Stacks of programs in other languages than C, held against those that they can have.
 
-use profiler_daemon::{session::ExitMethod, symbolize::Frame};
+use profiler_daemon::session::ExitMethod;
+use profiler_symbolize::Frame;
 
 use super::{
     fixture::small_scale,

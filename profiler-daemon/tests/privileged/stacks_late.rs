@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use profiler_daemon::{session::FlamePicture, symbolize::Frame};
+use profiler_daemon::session::FlamePicture;
+use profiler_symbolize::Frame;
 use tokio::sync::watch;
 
 use super::{

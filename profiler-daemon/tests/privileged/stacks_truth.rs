@@ -9,7 +9,8 @@ use std::{
     fmt,
 };
 
-use profiler_daemon::{session::FlamePicture, symbolize::Frame};
+use profiler_daemon::session::FlamePicture;
+use profiler_symbolize::Frame;
 
 /// Frames of other files.
 const OTHERS: &str = "-";

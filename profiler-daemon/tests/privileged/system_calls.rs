@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use profiler_aggregate::system_calls::{CallTotal, Counted};
 use profiler_daemon::{
     abi,
-    aggregate::system_calls::{CallTotal, Counted},
     kernel::CallNumber,
     session::{Reason, SessionInfo, SyscallsPicture},
-    symbolize::{FrameId, Grouping},
 };
+use profiler_symbolize::{FrameId, Grouping};
 use serde_json::Value;
 use tokio::sync::watch;
 

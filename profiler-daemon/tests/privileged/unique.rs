@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use profiler_aggregate::Over;
 use profiler_daemon::{
-    aggregate::Over,
     kernel::{Event, Pace},
     session::{FlamePicture, FlameRequest, FlameTimes, Reason, ScopeEdit, SessionError, SessionInfo},
-    symbolize::Grouping,
 };
+use profiler_symbolize::Grouping;
 use serde_json::Value;
 use tokio::sync::watch;
 

@@ -5,11 +5,9 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use profiler_daemon::{
-    aggregate::waits::{Kind, Locks, MAX_LOCKS, Node, Waiting},
-    session::{NewSession, Reason, SessionInfo, WaitsPicture},
-    symbolize::FrameId,
-};
+use profiler_aggregate::waits::{Kind, Locks, MAX_LOCKS, Node, Waiting};
+use profiler_daemon::session::{NewSession, Reason, SessionInfo, WaitsPicture};
+use profiler_symbolize::FrameId;
 use serde_json::Value;
 
 use super::{
@@ -52,7 +50,7 @@ fn finish(target: &mut Fixture) -> BTreeMap<String, Truth> {
 struct Tree<'a>(&'a WaitsPicture);
 
 impl<'a> Tree<'a> {
-    fn name(&self, frame: profiler_daemon::symbolize::FrameId) -> &'a str {
+    fn name(&self, frame: profiler_symbolize::FrameId) -> &'a str {
         &self.0.frames[frame.0 as usize].function
     }
 
@@ -103,7 +101,7 @@ impl<'a> Tree<'a> {
             if node.parent != parent || node.time_ns * 200 < self.0.total.waited_ns {
                 continue;
             }
-            let of = |place: &profiler_daemon::aggregate::waits::Place| {
+            let of = |place: &profiler_aggregate::waits::Place| {
                 let stack: Vec<&str> = place.stack.iter().rev().map(|frame| self.name(*frame)).collect();
                 format!("{} {}", self.name(place.thread), stack.join(" < "))
             };

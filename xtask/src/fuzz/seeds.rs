@@ -12,8 +12,8 @@ use crate::{
 
 /// Largest input that is written, in bytes.
 const BYTES_MAX: usize = 10 << 10;
-/// Where the sources are, from the repository's root.
-const SOURCES: &str = "profiler-daemon/tests/fixtures";
+/// Where the crates are whose fixtures are compiled, from the repository's root.
+const CRATES: &str = "crates";
 /// All is linked without a library, its text where the targets' own files have it.
 const LINK: [&str; 4] = [
     "-fPIC",
@@ -24,30 +24,42 @@ const LINK: [&str; 4] = [
 
 /// Compilers, their flags, and what is compiled.
 const FILES: [(&str, &str, &str); 16] = [
-    ("gcc", "-O2 -g", "symbolize/inlined.c"),
+    ("gcc", "-O2 -g", "symbolize/tests/fixtures/inlined.c"),
     (
         "gcc",
         "-O2 -g -gdwarf-4 -ffunction-sections",
-        "symbolize/inlined.c",
+        "symbolize/tests/fixtures/inlined.c",
     ),
-    ("gcc", "-O2 -g -gz=zlib", "symbolize/inlined.c"),
-    ("gcc", "-O2 -g -gz=zlib-gnu", "symbolize/inlined.c"),
-    ("gcc", "-O0 -s", "symbolize/inlined.c"),
-    ("clang", "-O2 -g", "symbolize/inlined.c"),
+    ("gcc", "-O2 -g -gz=zlib", "symbolize/tests/fixtures/inlined.c"),
+    ("gcc", "-O2 -g -gz=zlib-gnu", "symbolize/tests/fixtures/inlined.c"),
+    ("gcc", "-O0 -s", "symbolize/tests/fixtures/inlined.c"),
+    ("clang", "-O2 -g", "symbolize/tests/fixtures/inlined.c"),
     (
         "clang",
         "-O2 -gdwarf-5 -ffunction-sections",
-        "symbolize/inlined.c",
+        "symbolize/tests/fixtures/inlined.c",
     ),
-    ("clang", "-O1 -gdwarf-3", "plan/shapes.c"),
-    ("gcc", "-O2 -g -gsplit-dwarf", "symbolize/inlined.c"),
-    ("g++", "-O2 -g", "symbolize/templates.cc"),
-    ("g++", "-O2 -s", "unwind/throws.cc"),
-    ("gcc", "-O2", "plan/shapes.c"),
-    ("g++", "-O2", "plan/shapes.cc"),
-    ("gcc", "-O2 -fno-asynchronous-unwind-tables -g", "plan/shapes.c"),
-    ("gcc", "-O0", "unwind/stacks.c"),
-    ("gcc", "-O2 -fomit-frame-pointer", "unwind/stacks.c"),
+    ("clang", "-O1 -gdwarf-3", "plan/tests/fixtures/shapes.c"),
+    (
+        "gcc",
+        "-O2 -g -gsplit-dwarf",
+        "symbolize/tests/fixtures/inlined.c",
+    ),
+    ("g++", "-O2 -g", "symbolize/tests/fixtures/templates.cc"),
+    ("g++", "-O2 -s", "unwind/tests/fixtures/throws.cc"),
+    ("gcc", "-O2", "plan/tests/fixtures/shapes.c"),
+    ("g++", "-O2", "plan/tests/fixtures/shapes.cc"),
+    (
+        "gcc",
+        "-O2 -fno-asynchronous-unwind-tables -g",
+        "plan/tests/fixtures/shapes.c",
+    ),
+    ("gcc", "-O0", "unwind/tests/fixtures/stacks.c"),
+    (
+        "gcc",
+        "-O2 -fomit-frame-pointer",
+        "unwind/tests/fixtures/stacks.c",
+    ),
 ];
 
 /// Inputs of text, by their target.
@@ -125,7 +137,7 @@ pub fn write(corpus: &Path) -> Result<()> {
             .arg(format!("-ffile-prefix-map={}=/build", work.display()));
         command
             .args(["-o", &name])
-            .arg(workspace::root().join(SOURCES).join(source));
+            .arg(workspace::root().join(CRATES).join(source));
         sh::run(&mut command)?;
         if number == 0 {
             stripped(corpus, &output)?;

@@ -145,14 +145,13 @@ impl Selection {
                 "tests",
                 name,
                 ..,
-            ] => {
+            ] => self.add_test(path, package, name),
+            ["crates", name, "tests", test, ..] => self.add_test(path, &package(name), test),
+            ["crates", _, "src", ..] => {
                 self.rust = true;
-                match name.strip_suffix(".rs").unwrap_or(name) {
-                    // Of more than one program, or gone.
-                    "fixtures" | "plan_support" => self.units.add(&format!("{package} ")),
-                    _ if !workspace::root().join(path).exists() => self.units.add(&format!("{package} ")),
-                    target => self.units.add(&format!("{package} {target}")),
-                }
+                self.units = Choice::All;
+                self.privileged = Choice::All;
+                self.fuzz = true;
             }
             ["xtask", ..] => {
                 self.rust = true;
@@ -168,15 +167,26 @@ impl Selection {
                 // The tests of the client's programs, whose modules are not those of the engine's.
                 self.privileged.add_all(&modules("profiler-client/tests/real"));
             }
-            ["profiler-daemon", "src", module, ..] => {
+            ["profiler-daemon", "src", ..] => {
                 self.rust = true;
-                self.units = Choice::All;
+                self.units.add("profiler-daemon ");
+                self.units.add("profiler-client ");
                 self.privileged = Choice::All;
-                self.fuzz |= FUZZED.contains(&module);
             }
             ["fuzz", ..] => self.fuzz = true,
             // The programs, what both sides share, the messages, and whatever is not known here.
             _ => *self = Self::without_machines(),
+        }
+    }
+
+    /// A test program's source, or what it is made of.
+    fn add_test(&mut self, path: &str, package: &str, name: &str) {
+        self.rust = true;
+        match name.strip_suffix(".rs").unwrap_or(name) {
+            // Of more than one program, or gone.
+            "fixtures" | "support" => self.units.add(&format!("{package} ")),
+            _ if !workspace::root().join(path).exists() => self.units.add(&format!("{package} ")),
+            target => self.units.add(&format!("{package} {target}")),
         }
     }
 
@@ -216,8 +226,10 @@ impl Selection {
     }
 }
 
-/// Modules of the daemon that are fuzzed: see `fuzz/src/lib.rs`.
-const FUZZED: [&str; 5] = ["debug_files", "plan", "symbolize", "target", "unwind"];
+/// The package of a folder in `crates`.
+fn package(folder: &str) -> String {
+    format!("profiler-{}", folder.replace('_', "-"))
+}
 
 /// Whether a source file has tests of its own.
 fn has_tests(path: &str) -> bool {
@@ -264,10 +276,10 @@ mod tests {
         let selection = of(&[
             "profiler-daemon/tests/privileged/waits.rs",
             "profiler-client/tests/real/node.rs",
-            "profiler-daemon/tests/values/compare.rs",
+            "crates/plan/tests/values/compare.rs",
         ]);
         assert_eq!(selection.privileged, parts(&["waits::", "node::"]));
-        assert_eq!(selection.units, parts(&["profiler-daemon values"]));
+        assert_eq!(selection.units, parts(&["profiler-plan values"]));
         assert!(selection.rust && !selection.fuzz && !selection.machines);
     }
 
@@ -281,7 +293,7 @@ mod tests {
 
     #[test]
     fn code_runs_what_depends_on_it() {
-        let selection = of(&["profiler-daemon/src/unwind/mod.rs"]);
+        let selection = of(&["crates/debug_files/src/lib.rs"]);
         assert_eq!(
             (
                 selection.privileged,
@@ -291,10 +303,14 @@ mod tests {
             ),
             (Choice::All, Choice::All, true, false)
         );
+        let selection = of(&["profiler-daemon/src/session/mod.rs"]);
+        assert!(selection.units.has("profiler-client cli") && !selection.units.has("profiler-plan values"));
+        assert!(selection.privileged == Choice::All && !selection.fuzz);
         let selection = of(&["profiler-client/src/main.rs"]);
         assert!(selection.privileged.has("verbs::flame_graphs_show_waits"));
         assert!(!selection.privileged.has("cycles::a"));
         assert!(selection.units.has("profiler-client cli") && !selection.units.has("profiler-daemon values"));
+        assert_eq!(package("debug_files"), "profiler-debug-files");
     }
 
     #[test]

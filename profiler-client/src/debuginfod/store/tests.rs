@@ -21,7 +21,7 @@ fn compile(flag: &str) -> (Vec<u8>, BuildId) {
     let path = folder.path().join("program");
     let source = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../profiler-daemon/tests/fixtures/symbolize/inlined.c"
+        "/../crates/symbolize/tests/fixtures/inlined.c"
     );
     let built = Command::new("gcc")
         .args(["-g", flag, "-o"])

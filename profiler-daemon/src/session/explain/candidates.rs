@@ -4,22 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Constants, Feature, FunctionKey, PreparedExplain, PreparedPlace, What};
-use crate::{
-    aggregate::explain::Kind,
-    plan::{
-        lines_of,
-        names::Match,
-        scope::{Comparison, Name, Place, Predicate, Scope, Step},
-        source::{self, FunctionSource},
-        values::{self, Expression, Shape, Site, shape::Form},
-    },
-    session::{
-        command::{Capture, Purpose},
-        error::{Reason, SessionError},
-        files::TargetFile,
-        lines,
-        prepare::{Planner, PreparedStep},
-    },
+use crate::session::{
+    command::{Capture, Purpose},
+    error::{Reason, SessionError},
+    files::TargetFile,
+    lines,
+    prepare::{Planner, PreparedStep},
+};
+use profiler_aggregate::explain::Kind;
+use profiler_plan::{
+    lines_of,
+    names::Match,
+    scope::{Comparison, Name, Place, Predicate, Scope, Step},
+    source::{self, FunctionSource},
+    values::{self, Expression, Shape, Site, shape::Form},
 };
 
 /// Calls that are looked at in a second, of each function.

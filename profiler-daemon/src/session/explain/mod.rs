@@ -32,18 +32,16 @@ use super::{
     calibrate::HitCosts, command::Capture, cost::monotonic_ns, prepare::PreparedStep, symbols::NamedWait,
     trace::TracedValue,
 };
-use crate::{
-    aggregate::{
-        explain::{About, Call, Durations, Finding, Kind, Round, Share, Study, Tree},
-        interval::Estimate,
-    },
-    kernel::{Attachment, Engine, Gate, Gates, HitSpec, KernelError, LookSpec, ProbeSpec},
-    plan::{
-        scope::{Place, Scope},
-        values::{Expression, Reading, Value},
-    },
-    symbolize::{Frame, FrameId},
+use crate::kernel::{Attachment, Engine, Gate, Gates, HitSpec, KernelError, LookSpec, ProbeSpec};
+use profiler_aggregate::{
+    explain::{About, Call, Durations, Finding, Kind, Round, Share, Study, Tree},
+    interval::Estimate,
 };
+use profiler_plan::{
+    scope::{Place, Scope},
+    values::{Expression, Reading, Value},
+};
+use profiler_symbolize::{Frame, FrameId};
 
 /// Branches that are looked at at a time: of the gates that all sessions share.
 const MAX_FLAGS: usize = 20;

@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use profiler_common::record::SpanRef;
 
-use crate::{
-    aggregate::calltree::{CallTree, NodeId},
-    symbolize::{Frame, FrameId},
-};
+use profiler_aggregate::calltree::{CallTree, NodeId};
+use profiler_symbolize::{Frame, FrameId};
 
 /// Calls that have been sampled, and not ended.
 const MAX_OPEN: usize = 16_384;

@@ -3,9 +3,9 @@
 use profiler_common::{limits::MAX_JOINED, values};
 
 use super::{Constants, What};
-use crate::{
-    aggregate::explain::Statement,
-    plan::scope::{Bound, Comparison, Condition, Constant, MAX_STEPS, Name, Place, Predicate, Scope, Step},
+use profiler_aggregate::explain::Statement;
+use profiler_plan::scope::{
+    Bound, Comparison, Condition, Constant, MAX_STEPS, Name, Place, Predicate, Scope, Step,
 };
 
 /// What is said of a feature, and the scope that it leads to; `None` where no scope says it.
@@ -138,7 +138,7 @@ fn is(one: f64, constants: &Constants) -> (values::Comparison, Constant) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{scope, values};
+    use profiler_plan::{scope, values};
 
     fn said(what: &What, statement: Statement) -> (String, Option<String>) {
         of(what, statement, &scope::parse("f[>= p95]").unwrap())

@@ -5,15 +5,13 @@ use std::collections::HashMap;
 use profiler_common::probe::ProbeId;
 
 use super::{FunctionKey, statement::duration};
-use crate::{
-    aggregate::{
-        explain::Statement,
-        waits::{Lock, Waiting, Waker},
-    },
-    plan::scope::Comparison,
-    session::symbols::NamedWait,
-    symbolize::{Frame, FrameId},
+use crate::session::symbols::NamedWait;
+use profiler_aggregate::{
+    explain::Statement,
+    waits::{Lock, Waiting, Waker},
 };
+use profiler_plan::scope::Comparison;
+use profiler_symbolize::{Frame, FrameId};
 
 /// Places of waits that are told apart.
 const MAX_PLACES: usize = 64;
@@ -248,7 +246,7 @@ mod tests {
     use profiler_common::record::SpanRef;
 
     use super::*;
-    use crate::aggregate::waits::{Place, Wait};
+    use profiler_aggregate::waits::{Place, Wait};
 
     const PROBE: ProbeId = ProbeId(3);
 

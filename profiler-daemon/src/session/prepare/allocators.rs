@@ -9,11 +9,9 @@ use super::{
     },
     planner::has_shadow_stack,
 };
-use crate::{
-    kernel::AllocatorSpec,
-    plan::allocators::{self, AllocatorFunction},
-    target::Process,
-};
+use crate::kernel::AllocatorSpec;
+use profiler_plan::allocators::{self, AllocatorFunction};
+use profiler_target::Process;
 
 /// The allocator of a process.
 pub struct PreparedAllocator {

@@ -9,7 +9,7 @@ use super::{
     },
     warnings::warn_once,
 };
-use crate::plan::{
+use profiler_plan::{
     ModuleIndex,
     inlined::{self, InlinedInstance, LeftOut},
     names::Match,

@@ -18,16 +18,14 @@ use super::{
     sites::{by_file, call_site, inlined_site},
     warnings::{warn, warn_of_entries, warn_of_lines, warn_once},
 };
-use crate::{
-    kernel::{Ability, AttachKind, LookSpec},
-    plan::{
-        self, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
-        hazards::{Decision, Hazards, Method, exit_method},
-        scope::{Condition, Name, Place, Step},
-        values::Returns,
-    },
-    target::Process,
+use crate::kernel::{Ability, AttachKind, LookSpec};
+use profiler_plan::{
+    self as plan, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
+    hazards::{Decision, Hazards, Method, exit_method},
+    scope::{Condition, Name, Place, Step},
+    values::Returns,
 };
+use profiler_target::Process;
 
 /// Hits recorded in a second at each place, where nobody said how many.
 const HITS_PER_SECOND: u32 = 1_000;

@@ -12,16 +12,14 @@ use super::{
     },
     PreparedCallee, PreparedFile, PreparedSpan, Returning,
 };
-use crate::{
-    kernel::{Ends, ExitSite, Gates, ProbeSpec, SpanKind, can_be_done},
-    plan::{
-        self, KernelAbility, PlannedFunction,
-        calls::CallSite,
-        entry::EntryPoint,
-        hazards::Decision,
-        inlined::{InlinedInstance, When},
-        scope::Place,
-    },
+use crate::kernel::{Ends, ExitSite, Gates, ProbeSpec, SpanKind, can_be_done};
+use profiler_plan::{
+    self as plan, KernelAbility, PlannedFunction,
+    calls::CallSite,
+    entry::EntryPoint,
+    hazards::Decision,
+    inlined::{InlinedInstance, When},
+    scope::Place,
 };
 
 /// One call, and how it is timed; `None` where it never returns.

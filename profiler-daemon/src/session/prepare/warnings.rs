@@ -1,8 +1,8 @@
 //! What is said of a plan before it is attached: what is not probed, and what costs much.
 
 use super::{super::functions::key, PreparedFile, PreparedLines, PreparedSpan};
-use crate::plan::{
-    self, Ends, PlannedFunction,
+use profiler_plan::{
+    self as plan, Ends, PlannedFunction,
     hazards::{Decision, Method},
     scope::Place,
 };

@@ -10,11 +10,9 @@ use super::{
     },
     SampledFrom,
 };
-use crate::{
-    aggregate::{calltree::FrameId, waits::Lock},
-    kernel::Activity,
-    symbolize::Frame,
-};
+use crate::kernel::Activity;
+use profiler_aggregate::{calltree::FrameId, waits::Lock};
+use profiler_symbolize::Frame;
 
 /// A call or hit inside a call.
 #[derive(Clone, PartialEq, Eq, Debug)]

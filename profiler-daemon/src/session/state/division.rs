@@ -3,16 +3,14 @@
 use profiler_common::probe::ProbeId;
 
 use super::{super::steps::RunningStep, Session};
-use crate::{
-    aggregate::{
-        Nesting,
-        histogram::Histogram,
-        join::Level,
-        predicate::{self, Limit},
-        threshold::{Band, Division, divide},
-    },
-    plan::scope::{self, Step},
+use profiler_aggregate::{
+    Nesting,
+    histogram::Histogram,
+    join::Level,
+    predicate::{self, Limit},
+    threshold::{Band, Division, divide},
 };
+use profiler_plan::scope::{self, Step};
 
 impl Session {
     /// The steps with spans, each with its number.

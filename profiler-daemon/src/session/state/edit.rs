@@ -16,10 +16,8 @@ use super::{
     Session,
     take::Inside,
 };
-use crate::{
-    aggregate::path::{self, Path},
-    kernel::{Engine, KernelError},
-};
+use crate::kernel::{Engine, KernelError};
+use profiler_aggregate::path::{self, Path};
 
 /// Edits of a scope that can be taken back.
 const MAX_HISTORY: usize = 64;

@@ -15,10 +15,8 @@ use super::{
     Session,
     division::divided,
 };
-use crate::{
-    kernel::{Engine, KernelError},
-    symbolize::{Frame, demangle},
-};
+use crate::kernel::{Engine, KernelError};
+use profiler_symbolize::{Frame, demangle};
 
 /// Time between two pictures of what slow calls do: it is worked out anew for each.
 const MIN_EXPLAIN_NS: u64 = 1_000_000_000;

@@ -14,10 +14,8 @@ use super::{
     },
     Session,
 };
-use crate::{
-    kernel::{Engine, Event},
-    symbolize::Grouping,
-};
+use crate::kernel::{Engine, Event};
+use profiler_symbolize::Grouping;
 
 impl Session {
     /// What is looked at of what is recorded.

@@ -17,11 +17,9 @@ use super::{
     Session,
     division::slow_from_ns,
 };
-use crate::{
-    aggregate::{path, threshold::Band},
-    kernel::Engine,
-    symbolize::Frame,
-};
+use crate::kernel::Engine;
+use profiler_aggregate::{path, threshold::Band};
+use profiler_symbolize::Frame;
 
 impl Session {
     /// Reads what the programs have counted, and keeps their threshold current.

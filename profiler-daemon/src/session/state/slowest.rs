@@ -12,7 +12,8 @@ use super::{
     Session,
     publish::join_losses,
 };
-use crate::{aggregate::histogram::Histogram, kernel::Engine};
+use crate::kernel::Engine;
+use profiler_aggregate::histogram::Histogram;
 
 impl Session {
     /// Whether there are calls whose slowest can be shown.

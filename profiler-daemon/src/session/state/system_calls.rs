@@ -11,10 +11,8 @@ use super::{
     },
     Session,
 };
-use crate::{
-    kernel::{CountedCalls, Engine, KernelError, SharedStack},
-    symbolize::Groupings,
-};
+use crate::kernel::{CountedCalls, Engine, KernelError, SharedStack};
+use profiler_symbolize::Groupings;
 
 impl Session {
     /// Whether somebody watches its system calls.

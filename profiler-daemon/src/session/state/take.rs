@@ -11,10 +11,8 @@ use super::{
     },
     Session,
 };
-use crate::{
-    kernel::{Activity, Event},
-    symbolize::Grouping,
-};
+use crate::kernel::{Activity, Event};
+use profiler_symbolize::Grouping;
 
 /// What waits for the spans around it.
 pub(super) enum Inside {

@@ -11,10 +11,8 @@ use super::{
     },
     Session,
 };
-use crate::{
-    kernel::Engine,
-    target::{Process, TargetError},
-};
+use crate::kernel::Engine;
+use profiler_target::{Process, TargetError};
 
 /// A process that the session's owner may look at no more.
 pub struct Closed {

@@ -4,7 +4,8 @@ use super::{
     super::{cost::monotonic_ns, sampling::Sampling, symbols::Dropped, waits::WatchedWaits},
     Session,
 };
-use crate::{aggregate::join::Level, kernel::Engine};
+use crate::kernel::Engine;
+use profiler_aggregate::join::Level;
 
 impl Session {
     /// Whether somebody watches its waits.

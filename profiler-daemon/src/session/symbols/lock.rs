@@ -3,11 +3,9 @@
 use std::{fs, os::unix::fs::FileExt as _, path::Path};
 
 use super::allocated::AllocationSites;
-use crate::{
-    aggregate::waits::Lock,
-    kernel::Interval,
-    symbolize::{FrameId, Symbolizer},
-};
+use crate::kernel::Interval;
+use profiler_aggregate::waits::Lock;
+use profiler_symbolize::{FrameId, Symbolizer};
 
 /// Functions from the innermost on among which the one is that locks.
 const MAX_IN_LOCKING: usize = 6;

@@ -5,11 +5,9 @@ use std::{collections::HashMap, sync::Arc};
 use profiler_common::{limits::MAX_SHARED_STACKS, record::SpanRef};
 
 use super::{Walked, call_site, lock, name_stack};
-use crate::{
-    aggregate::waits::{Lock, Place, Wait, Waiting, Waker},
-    kernel::{Activity, Interval, SharedStack},
-    symbolize::{Frame, FrameId, Generation, Groupings, Symbolizer},
-};
+use crate::kernel::{Activity, Interval, SharedStack};
+use profiler_aggregate::waits::{Lock, Place, Wait, Waiting, Waker};
+use profiler_symbolize::{Frame, FrameId, Generation, Groupings, Symbolizer};
 
 /// An interval off the CPU whose waker was asked for.
 pub struct NamedWait {

@@ -1,0 +1,176 @@
+//! The file with a module's debug information, where that was split off: by build-id, or by the name and
+//! checksum in `.gnu_debuglink` (GDB manual, "Debugging Information in Separate Files").
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use object::Object as _;
+
+use super::{
+    elf::{Elf, Parsed, plain_build_id},
+    home::Home,
+    supplement,
+};
+use profiler_target::contents::FileKey;
+
+/// Where distributions install debug information.
+pub const DEBUG_FOLDER: &str = "/usr/lib/debug";
+/// Longest file whose checksum is computed, in bytes: some seconds.
+const CHECKSUM_MAX: u64 = 2 << 30;
+/// Longest name of a file.
+const NAME_MAX: usize = 255;
+
+/// What tells whether a file is the one that was split off.
+pub struct Wanted {
+    build_id: Option<Vec<u8>>,
+    /// The file's name and the CRC-32 of its contents.
+    link: Option<(PathBuf, u32)>,
+    /// The module's owner.
+    owner: Option<u32>,
+}
+
+impl Wanted {
+    /// By a module.
+    #[must_use]
+    pub fn by(elf: &Elf) -> Self {
+        Self::by_bytes(elf.bytes(), elf.owner())
+    }
+
+    /// By the bytes of a module's file, and its owner.
+    pub fn by_bytes(bytes: &[u8], owner: Option<u32>) -> Self {
+        let parsed: Option<Parsed<'_>> = Parsed::parse(bytes).ok();
+        let link = parsed.as_ref().and_then(|parsed| {
+            let (name, checksum) = parsed.gnu_debuglink().ok().flatten()?;
+            let plain = !name.is_empty()
+                && name.len() <= NAME_MAX
+                && !name.contains(&b'/')
+                && !matches!(name, b"." | b"..");
+            plain.then(|| (PathBuf::from(OsStr::from_bytes(name)), checksum))
+        });
+        Self {
+            build_id: parsed.as_ref().and_then(plain_build_id),
+            link,
+            owner,
+        }
+    }
+
+    /// By a build-id alone; `owner` is that of the module.
+    #[must_use]
+    pub fn by_build_id(build_id: Vec<u8>, owner: Option<u32>) -> Self {
+        Self {
+            build_id: Some(build_id),
+            link: None,
+            owner,
+        }
+    }
+
+    /// Finds the file in the usual places, and where it was.
+    #[must_use]
+    pub fn find(&self, home: &Home) -> Option<(Elf, PathBuf)> {
+        self.find_at(&self.candidates(home), home)
+    }
+
+    /// The files that there are in the usual places, be they the one or not.
+    #[must_use]
+    pub fn present(&self, home: &Home) -> Vec<FileKey> {
+        let candidates = self.candidates(home);
+        let files = candidates.iter().flat_map(|path| home.open(path));
+        files
+            .filter_map(|file| Some(FileKey::of(&file.metadata().ok()?)))
+            .collect()
+    }
+
+    /// The usual places.
+    fn candidates(&self, home: &Home) -> Vec<PathBuf> {
+        let by_build = self
+            .build_id
+            .as_deref()
+            .map(|build_id| Path::new(DEBUG_FOLDER).join(build_id_path(build_id)));
+        let by_link = self.link.iter().zip(home.path().and_then(Path::parent));
+        let by_link = by_link.flat_map(|((name, _), folder)| {
+            let below = folder.strip_prefix("/").unwrap_or(folder);
+            [
+                folder.join(name),
+                folder.join(".debug").join(name),
+                Path::new(DEBUG_FOLDER).join(below).join(name),
+            ]
+        });
+        by_build.into_iter().chain(by_link).collect()
+    }
+
+    /// Finds the file in these places, and where it was.
+    #[must_use]
+    pub fn find_at(&self, candidates: &[PathBuf], home: &Home) -> Option<(Elf, PathBuf)> {
+        candidates
+            .iter()
+            .flat_map(|path| home.open(path).map(move |file| (file, path)))
+            .find_map(|(file, path)| Some((self.accept(file)?, path.clone())))
+    }
+
+    /// The file, if it is the one and holds something that the module lacks.
+    fn accept(&self, file: File) -> Option<Elf> {
+        if !self.may_own(&file) {
+            return None;
+        }
+        let elf = Elf::open(file).ok()?;
+        self.fits(&elf).then_some(elf)
+    }
+
+    /// Whether a file is of the module's owner, or of root. What others put there could have names of their
+    /// choice shown in place of the module's own.
+    #[must_use]
+    pub fn may_own(&self, file: &File) -> bool {
+        let owner = file.metadata().map(|file| file.uid());
+        owner.is_ok_and(|owner| owner == 0 || self.owner.is_none_or(|expected| expected == owner))
+    }
+
+    /// The module's build-id.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// Whether a file is the one, and holds something that the module may lack.
+    #[must_use]
+    pub fn fits(&self, elf: &Elf) -> bool {
+        (elf.has_section(".debug_info") || elf.has_section(".symtab")) && self.matches(elf)
+    }
+
+    /// Whether a file belongs to the module. The build-id says so at no cost where both have one.
+    fn matches(&self, elf: &Elf) -> bool {
+        match (&self.build_id, elf.build_id(), &self.link) {
+            (Some(wanted), Some(found), _) => wanted == found,
+            (_, _, Some((_, checksum))) => {
+                let bytes = elf.bytes();
+                bytes.len() as u64 <= CHECKSUM_MAX && crc32fast::hash(bytes) == *checksum
+            }
+            (Some(wanted), None, None) => supplement::checksum(elf).is_some_and(|found| found == *wanted),
+            _ => false,
+        }
+    }
+}
+
+/// `.build-id/xx/yyyy.debug`
+pub fn build_id_path(build_id: &[u8]) -> PathBuf {
+    let digits = build_id.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let hex: String = digits
+        .filter_map(|digit| char::from_digit(digit.into(), 16))
+        .collect();
+    let (first, rest) = hex.split_at(hex.len().min(2));
+    PathBuf::from(format!(".build-id/{first}/{rest}.debug"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_of_a_build_id() {
+        let path = build_id_path(&[0xab, 0x01, 0xff]);
+        assert_eq!(path, Path::new(".build-id/ab/01ff.debug"));
+    }
+}

@@ -1,0 +1,338 @@
+//! The bytes of one ELF file, and where in them everything is.
+
+use std::{fs::File, io, ops::Range, os::unix::fs::MetadataExt as _};
+
+use gimli::{EndianSlice, LittleEndian};
+use object::{
+    Endianness, Object as _, ObjectSection as _,
+    elf::{PF_X, PT_LOAD},
+    read::{
+        ReadCache,
+        elf::{ElfFile64, ProgramHeader as _},
+    },
+};
+
+use super::finder::Kept;
+use profiler_target::contents::{self, Contents, FileKey};
+
+/// Most loaded segments that are looked at.
+const SEGMENTS_MAX: usize = 256;
+/// What is mapped begins at a multiple of this.
+const PAGE: u64 = 0x1000;
+
+/// How DWARF is read: from borrowed bytes.
+pub type Bytes<'a> = EndianSlice<'a, LittleEndian>;
+/// The parsed headers of a file.
+pub type Parsed<'a> = ElfFile64<'a, Endianness>;
+
+/// Bytes of a file that stay.
+enum Backing {
+    File {
+        file: File,
+        contents: Contents,
+        length: u64,
+    },
+    /// Unpacked from another file.
+    Memory(Vec<u8>),
+    /// Unfolded, and kept by somebody.
+    Unfolded(Kept),
+}
+
+/// A loaded segment.
+struct Segment {
+    address: u64,
+    offset: u64,
+    file_size: u64,
+    memory_size: u64,
+    executable: bool,
+}
+
+/// An ELF file.
+pub struct Elf {
+    backing: Backing,
+    key: Option<FileKey>,
+    segments: Vec<Segment>,
+    build_id: Option<Vec<u8>>,
+}
+
+impl Elf {
+    /// Reads a file's headers.
+    ///
+    /// `is_intact` compares a mapped file's length before each use, and what is used most, the sorted symbols, is copied
+    /// when first needed. Nothing that borrows from the bytes outlives a call into this module, as no cache holds borrows.
+    ///
+    /// # Errors
+    /// As for [`Contents::of`], and where it is no x86-64 ELF file.
+    pub fn open(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let (length, key) = (metadata.size(), FileKey::of(&metadata));
+        let contents = Contents::of(&file)?;
+        Self::new(
+            Backing::File {
+                file,
+                contents,
+                length,
+            },
+            Some(key),
+        )
+    }
+
+    /// Reads the headers of a file that is in memory.
+    ///
+    /// # Errors
+    /// Where it is no x86-64 ELF file.
+    pub fn from_bytes(bytes: Vec<u8>) -> io::Result<Self> {
+        Self::new(Backing::Memory(bytes), None)
+    }
+
+    /// A file, by what it is unfolded.
+    ///
+    /// # Errors
+    /// Where that is no ELF file.
+    pub fn unfolded(bytes: Kept, file: &Self) -> io::Result<Self> {
+        let mut elf = Self::new(Backing::Unfolded(bytes), file.key)?;
+        elf.build_id.clone_from(&file.build_id);
+        Ok(elf)
+    }
+
+    fn new(backing: Backing, key: Option<FileKey>) -> io::Result<Self> {
+        let mut elf = Self {
+            backing,
+            key,
+            segments: Vec::new(),
+            build_id: None,
+        };
+        let parsed = elf.parse()?;
+        let endian = parsed.endian();
+        let segments = parsed
+            .elf_program_headers()
+            .iter()
+            .filter(|header| header.p_type(endian) == PT_LOAD)
+            .take(SEGMENTS_MAX)
+            .map(|header| Segment {
+                address: header.p_vaddr(endian),
+                offset: header.p_offset(endian),
+                file_size: header.p_filesz(endian),
+                memory_size: header.p_memsz(endian),
+                executable: header.p_flags(endian).0 & PF_X.0 != 0,
+            })
+            .collect();
+        let build_id = plain_build_id(&parsed);
+        elf.segments = segments;
+        elf.build_id = build_id;
+        Ok(elf)
+    }
+
+    /// Whose the file is, or was when it was copied; `None` for one that was unpacked.
+    #[must_use]
+    pub fn owner(&self) -> Option<u32> {
+        self.key.map(|key| key.owner)
+    }
+
+    /// Which file it is, and in which state; `None` for one that was unpacked.
+    #[must_use]
+    pub fn key(&self) -> Option<&FileKey> {
+        self.key.as_ref()
+    }
+
+    /// All of the file.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.backing {
+            Backing::File { contents, .. } => contents.as_ref(),
+            Backing::Memory(bytes) => bytes,
+            Backing::Unfolded(bytes) => (**bytes).as_ref(),
+        }
+    }
+
+    /// Whether the file is as long as it was: see [`Elf::open`].
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        match &self.backing {
+            Backing::File {
+                file,
+                contents: Contents::Mapped(_),
+                length,
+            } => file.metadata().is_ok_and(|now| now.size() >= *length),
+            _ => true,
+        }
+    }
+
+    /// The number that the linker gave the contents.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// Reads the headers anew: a few microseconds.
+    ///
+    /// # Errors
+    /// Where they are damaged.
+    pub fn parse(&self) -> io::Result<Parsed<'_>> {
+        ElfFile64::parse(self.bytes()).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    }
+
+    /// The bytes in a range of the file; empty where it is not in the file.
+    #[must_use]
+    pub fn slice(&self, range: &Range<usize>) -> &[u8] {
+        self.bytes().get(range.clone()).unwrap_or_default()
+    }
+
+    /// The address, in the file's own numbering, of code at an offset in the file.
+    #[must_use]
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let holds = |segment: &&Segment| {
+            offset
+                .checked_sub(segment.offset)
+                .is_some_and(|inside| inside < segment.file_size)
+        };
+        // A page can belong to two segments: the executable one is the one that runs.
+        let in_code = self
+            .segments
+            .iter()
+            .filter(|segment| segment.executable)
+            .find(holds);
+        let segment = in_code.or_else(|| self.segments.iter().find(holds))?;
+        (offset - segment.offset).checked_add(segment.address)
+    }
+
+    /// The address, in the file's own numbering, of what a process has at an address, where a part of the file with code
+    /// is mapped at `start`; `None` where that belongs to no segment of the file.
+    #[must_use]
+    pub fn address_in_process(&self, address: u64, (start, file_offset): (u64, u64)) -> Option<u64> {
+        // What is mapped begins with a page, and a segment anywhere in one.
+        let begins_in_page = |segment: &&Segment| {
+            segment.executable
+                && segment.offset < file_offset.saturating_add(PAGE)
+                && segment.offset.saturating_add(segment.file_size) > file_offset
+        };
+        let mapped = self.segments.iter().find(begins_in_page)?;
+        let mapped_at = mapped
+            .address
+            .wrapping_sub(mapped.offset)
+            .wrapping_add(file_offset);
+        let own = address.wrapping_sub(start).wrapping_add(mapped_at);
+        let holds = |segment: &Segment| {
+            own.checked_sub(segment.address)
+                .is_some_and(|inside| inside < segment.memory_size)
+        };
+        self.segments.iter().any(holds).then_some(own)
+    }
+
+    /// One past the last address of the segment that holds an address.
+    #[must_use]
+    pub fn segment_end(&self, address: u64) -> Option<u64> {
+        self.segments.iter().find_map(|segment| {
+            let inside = address.checked_sub(segment.address)?;
+            (inside < segment.file_size).then(|| segment.address.saturating_add(segment.file_size))
+        })
+    }
+
+    /// One past the last address of the section that holds an address, or of its segment where it is in no section.
+    #[must_use]
+    pub fn section_end(&self, address: u64) -> Option<u64> {
+        let end = self.parse().ok().and_then(|parsed| {
+            parsed.sections().find_map(|section| {
+                let inside = address.checked_sub(section.address())?;
+                let in_memory = section.address() != 0 && inside < section.size();
+                in_memory.then(|| section.address().saturating_add(section.size()))
+            })
+        });
+        end.or_else(|| self.segment_end(address))
+    }
+
+    /// Where in the file a slice of it lies.
+    #[must_use]
+    pub fn range_of(&self, part: &[u8]) -> Option<Range<usize>> {
+        let start = part.as_ptr().addr().checked_sub(self.bytes().as_ptr().addr())?;
+        let end = start.checked_add(part.len())?;
+        (end <= self.bytes().len()).then_some(start..end)
+    }
+
+    /// Whether it has a section of this name that is not empty in the file.
+    #[must_use]
+    pub fn has_section(&self, name: &str) -> bool {
+        self.parse().is_ok_and(|parsed| {
+            let section = parsed.section_by_name(name);
+            section.is_some_and(|section| section.file_range().is_some_and(|(_, size)| size > 0))
+        })
+    }
+
+    /// Bytes of memory that are held for it, apart from what is mapped.
+    #[must_use]
+    pub fn bytes_owned(&self) -> usize {
+        match &self.backing {
+            Backing::File {
+                contents: Contents::Mapped(_) | Contents::OnDisk(_),
+                ..
+            }
+            | Backing::Unfolded(_) => 0,
+            Backing::File {
+                contents: Contents::Copied(bytes),
+                ..
+            }
+            | Backing::Memory(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Elf {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+/// What a file says of itself, without reading all of it.
+pub struct Summary {
+    pub build_id: Option<Vec<u8>>,
+    pub has_debug: bool,
+}
+
+impl Summary {
+    /// Reads a file's headers and notes.
+    ///
+    /// # Errors
+    /// As for [`Elf::open`].
+    pub fn read(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        contents::check(&file, metadata.size(), contents::others_may_write(&metadata))?;
+        let pieces = ReadCache::new(file);
+        let parsed = ElfFile64::<Endianness, _>::parse(&pieces)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let debug = parsed.section_by_name(".debug_info");
+        let size = debug.and_then(|section| section.file_range());
+        Ok(Self {
+            build_id: plain_build_id(&parsed),
+            has_debug: size.is_some_and(|(_, size)| size > 0),
+        })
+    }
+}
+
+/// The build-id, if it is none that many files could have.
+pub(super) fn plain_build_id<'a>(parsed: &impl object::Object<'a>) -> Option<Vec<u8>> {
+    let build_id = parsed.build_id().ok().flatten();
+    build_id
+        .filter(|id| (8..=64).contains(&id.len()))
+        .map(<[u8]>::to_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_users_file_counts_as_memory() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("left out: only root can give files away");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("copy");
+        std::fs::copy("/bin/true", &path).unwrap();
+        std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+        let elf = Elf::open(File::open(&path).unwrap()).unwrap();
+        assert!(elf.bytes_owned() > 0);
+        assert!(elf.is_intact());
+        assert_eq!(elf.owner(), Some(65534));
+    }
+}

@@ -1,0 +1,317 @@
+//! What makes return probes unsafe in a process, and the exit method that follows.
+//!
+//! A return probe replaces the return address on the stack. Whatever walks, cuts or leaves the
+//! stack other than by returning then aborts, loops, or runs the wrong code.
+
+use object::elf;
+use profiler_elf::{Elf, ElfError, RawSymbol};
+
+/// What kind of trouble a symbol means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trouble {
+    Unwinding,
+    ThreadExit,
+    StackSwitch,
+    AlternateStack,
+    Goroutines,
+}
+
+/// Symbols that tell.
+const SYMBOLS: [(&str, Trouble); 12] = [
+    ("_Unwind_RaiseException", Trouble::Unwinding),
+    ("_Unwind_ForcedUnwind", Trouble::Unwinding),
+    ("__cxa_throw", Trouble::Unwinding),
+    ("pthread_exit", Trouble::ThreadExit),
+    ("pthread_cancel", Trouble::ThreadExit),
+    ("swapcontext", Trouble::StackSwitch),
+    ("makecontext", Trouble::StackSwitch),
+    ("setcontext", Trouble::StackSwitch),
+    ("make_fcontext", Trouble::StackSwitch),
+    ("jump_fcontext", Trouble::StackSwitch),
+    ("ontop_fcontext", Trouble::StackSwitch),
+    ("sigaltstack", Trouble::AlternateStack),
+];
+
+/// A symbol that was found, and where.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Evidence {
+    /// Path of the mapped file.
+    pub module: String,
+    /// Name of the symbol.
+    pub symbol: String,
+}
+
+/// What was found in a process.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Hazards {
+    /// Exceptions or panics may unwind the stack.
+    pub unwinding: Option<Evidence>,
+    /// Threads may end inside calls.
+    pub thread_exit: Option<Evidence>,
+    /// Code may go on on another stack.
+    pub stack_switch: Option<Evidence>,
+    /// Signal handlers may run on another stack.
+    pub alternate_stack: Option<Evidence>,
+    /// Go's runtime walks and moves stacks.
+    pub goroutines: Option<Evidence>,
+}
+
+/// What was found in one file: independent of its path and process, so it can be kept.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ModuleHazards {
+    found: Vec<(&'static str, Trouble)>,
+}
+
+impl ModuleHazards {
+    /// What was found in this file, or in another of the same module.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        for found in other.found {
+            if !self.found.contains(&found) {
+                self.found.push(found);
+            }
+        }
+        self
+    }
+
+    /// Looks through a file's symbols. `path` tells the C library apart, which defines what it
+    /// does not use.
+    ///
+    /// # Errors
+    /// What is not x86-64 ELF, and what is damaged.
+    pub fn scan(path: &str, bytes: &[u8]) -> Result<Self, ElfError> {
+        let elf = Elf::parse(bytes)?;
+        let c_library = is_c_library(path);
+        let mut found: Vec<(&'static str, Trouble)> = Vec::new();
+        if elf.has_go() {
+            found.push(("Go's tables", Trouble::Goroutines));
+        }
+        for raw in elf.symbols() {
+            // Imports have a type in some files and none in others.
+            if !matches!(raw.kind, elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE) {
+                continue;
+            }
+            if c_library && !raw.undefined {
+                continue;
+            }
+            if let Some(known) = known(bytes, &raw)
+                && !found.contains(&known)
+            {
+                found.push(known);
+            }
+        }
+        Ok(Self { found })
+    }
+}
+
+fn known(bytes: &[u8], raw: &RawSymbol) -> Option<(&'static str, Trouble)> {
+    let start = usize::try_from(raw.name).ok()?;
+    let limit = usize::try_from(raw.name_limit).ok()?;
+    let text = bytes.get(start..limit)?;
+    SYMBOLS.into_iter().find(|(name, _)| {
+        text.strip_prefix(name.as_bytes())
+            .is_some_and(|rest| matches!(rest.first(), Some(0 | b'@')))
+    })
+}
+
+/// The C library and what belongs to it.
+fn is_c_library(path: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    let file = file.strip_suffix(" (deleted)").unwrap_or(file);
+    [
+        "libc.so",
+        "libc-",
+        "libc.musl",
+        "libpthread.so",
+        "libpthread-",
+        "ld-linux",
+        "ld-musl",
+        "ld-2",
+        "ld.so",
+    ]
+    .iter()
+    .any(|name| file.starts_with(name))
+}
+
+impl Hazards {
+    /// Joins what was found in the mapped files of a process.
+    pub fn of<'a>(modules: impl IntoIterator<Item = (&'a str, &'a ModuleHazards)>) -> Self {
+        let mut hazards = Self::default();
+        for (path, module) in modules {
+            for &(symbol, trouble) in &module.found {
+                let slot = match trouble {
+                    Trouble::Unwinding => &mut hazards.unwinding,
+                    Trouble::ThreadExit => &mut hazards.thread_exit,
+                    Trouble::StackSwitch => &mut hazards.stack_switch,
+                    Trouble::AlternateStack => &mut hazards.alternate_stack,
+                    Trouble::Goroutines => &mut hazards.goroutines,
+                };
+                slot.get_or_insert_with(|| Evidence {
+                    module: path.to_owned(),
+                    symbol: symbol.to_owned(),
+                });
+            }
+        }
+        hazards
+    }
+
+    /// What was found, in words.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<String> {
+        let say = |what: &str, evidence: &Option<Evidence>| {
+            evidence
+                .as_ref()
+                .map(|e| format!("{what} ({} in {})", e.symbol, e.module))
+        };
+        [
+            say("exceptions or panics may unwind the stack", &self.unwinding),
+            say("threads may end inside a call", &self.thread_exit),
+            say("stacks may be switched", &self.stack_switch),
+            say("signal handlers may run on another stack", &self.alternate_stack),
+            say("Go's runtime walks and moves stacks", &self.goroutines),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+/// What the running kernel and its uprobes can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct KernelAbility {
+    /// A uprobe program may write registers, and so do an instruction itself.
+    pub write_context: bool,
+    /// `nop`s of several bytes are emulated under a uprobe (Linux 6.18).
+    pub long_nops: bool,
+}
+
+/// How a span's end is seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Method {
+    /// By the kernel's return probe.
+    Return,
+    /// By probes on each return and tail jump.
+    Ret,
+}
+
+/// The method, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Decision {
+    /// How ends are seen.
+    pub method: Method,
+    /// The programs do the probed instructions themselves.
+    pub done_by_program: bool,
+    /// Open spans need not nest.
+    pub stacks_switch: bool,
+    /// Why this method.
+    pub reasons: Vec<String>,
+    /// What the user should know before anything is attached.
+    pub warnings: Vec<String>,
+}
+
+/// Chooses how ends are seen. `shadow_stack` says that a thread has a user shadow stack, which a
+/// return done by a program would leave out of step; `chosen` is the user's own choice.
+#[must_use]
+pub fn exit_method(
+    hazards: &Hazards,
+    ability: KernelAbility,
+    shadow_stack: bool,
+    chosen: Option<Method>,
+) -> Decision {
+    let found = hazards.reasons();
+    let stacks_switch = hazards.stack_switch.is_some();
+    let decision = |method, reasons, warnings| Decision {
+        method,
+        done_by_program: method == Method::Ret && ability.write_context && !shadow_stack,
+        stacks_switch,
+        reasons,
+        warnings,
+    };
+    let stepped = "each return is single-stepped by the kernel: a call costs several times as much as with \
+                   a return probe";
+    match chosen {
+        Some(Method::Return) => {
+            let warnings = found
+                .iter()
+                .map(|hazard| format!("return probes may break the target: {hazard}"))
+                .collect();
+            return decision(
+                Method::Return,
+                vec!["return probes were asked for".to_owned()],
+                warnings,
+            );
+        }
+        Some(Method::Ret) => {
+            let warnings = if ability.write_context && !shadow_stack {
+                vec![]
+            } else {
+                vec![stepped.to_owned()]
+            };
+            return decision(
+                Method::Ret,
+                vec!["probes on each return were asked for".to_owned()],
+                warnings,
+            );
+        }
+        None => {}
+    }
+    if ability.write_context && !shadow_stack {
+        return decision(
+            Method::Ret,
+            vec!["this kernel lets programs do the return themselves".to_owned()],
+            vec![],
+        );
+    }
+    if found.is_empty() {
+        let reason = "nothing mapped unwinds, ends threads or switches stacks";
+        return decision(Method::Return, vec![reason.to_owned()], vec![]);
+    }
+    decision(Method::Ret, found, vec![stepped.to_owned()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unwinding() -> Hazards {
+        let evidence = Evidence {
+            module: "libstdc++.so.6".into(),
+            symbol: "__cxa_throw".into(),
+        };
+        Hazards {
+            unwinding: Some(evidence),
+            ..Hazards::default()
+        }
+    }
+
+    #[test]
+    fn methods() {
+        let plain = KernelAbility::default();
+        let writes = KernelAbility {
+            write_context: true,
+            ..plain
+        };
+        let method = |hazards: &Hazards, ability, shadow, chosen| {
+            let decision = exit_method(hazards, ability, shadow, chosen);
+            (decision.method, decision.done_by_program, decision.warnings.len())
+        };
+        let safe = Hazards::default();
+        assert_eq!(method(&safe, plain, false, None), (Method::Return, false, 0));
+        assert_eq!(method(&safe, writes, false, None), (Method::Ret, true, 0));
+        assert_eq!(method(&unwinding(), plain, false, None), (Method::Ret, false, 1));
+        assert_eq!(method(&unwinding(), writes, false, None), (Method::Ret, true, 0));
+        assert_eq!(method(&unwinding(), writes, true, None), (Method::Ret, false, 1));
+        assert_eq!(
+            method(&unwinding(), writes, false, Some(Method::Return)),
+            (Method::Return, false, 1)
+        );
+    }
+
+    #[test]
+    fn the_c_library_is_told_by_its_name() {
+        assert!(is_c_library("/usr/lib/x86_64-linux-gnu/libc.so.6"));
+        assert!(is_c_library("/lib64/ld-linux-x86-64.so.2"));
+        assert!(!is_c_library("/usr/lib/libcurl.so.4"));
+        assert!(!is_c_library("/opt/libc/app"));
+    }
+}

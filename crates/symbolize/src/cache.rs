@@ -1,0 +1,243 @@
+//! Modules by file and by build-id; the least recently used go first.
+
+use std::{collections::HashMap, fs::File, io};
+
+use super::{
+    frame::{Data, Frames},
+    module::{Module, Resolved},
+    vdso::Vdso,
+};
+use profiler_debug_files::{Elf, Finder, Home, SideLoaded};
+use profiler_target::{Mapping, contents::FileKey};
+
+/// Most modules that are kept.
+const MODULES_MAX: usize = 256;
+/// Most bytes that what has been read of them may take; the one in use may take more.
+const BYTES_MAX: usize = 512 << 20;
+
+/// The number of a module; never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ModuleId(u64);
+
+/// Contents that are taken to be equal: the same build-id and length, of files of one owner. Another owner
+/// could copy the build-id and have others' code shown under names of their choice.
+type Build = (Vec<u8>, u64, u32);
+
+struct Entry {
+    module: Module,
+    used: u64,
+    bytes: usize,
+}
+
+/// The modules that are open.
+#[derive(Default)]
+pub(super) struct Modules {
+    entries: HashMap<ModuleId, Entry>,
+    by_file: HashMap<FileKey, ModuleId>,
+    by_build: HashMap<Build, ModuleId>,
+    finder: Finder,
+    /// Read when first asked for.
+    vdso: Option<Vdso>,
+    uses: u64,
+    next: u64,
+}
+
+impl Modules {
+    /// Modules whose debug files are found so.
+    pub fn new(finder: Finder) -> Self {
+        Self {
+            finder,
+            ..Self::default()
+        }
+    }
+
+    /// The module of an open file, read in if it is new; what belongs to it is then looked for at home.
+    ///
+    /// # Errors
+    /// Where it cannot be mapped or is no ELF file.
+    pub fn open(&mut self, name: &str, file: File, home: impl FnOnce() -> Home) -> io::Result<ModuleId> {
+        let key = FileKey::of(&file.metadata()?);
+        if let Some(&id) = self.by_file.get(&key) {
+            return Ok(id);
+        }
+        let elf = Elf::open(file)?;
+        let build = elf
+            .build_id()
+            .map(|build| (build.to_vec(), key.length, key.owner));
+        if let Some(&id) = build.as_ref().and_then(|build| self.by_build.get(build)) {
+            self.by_file.insert(key, id);
+            return Ok(id);
+        }
+        let id = ModuleId(self.next);
+        self.next += 1;
+        self.uses += 1;
+        let module = Module::new(name, elf, home());
+        let entry = Entry {
+            bytes: module.bytes(),
+            used: self.uses,
+            module,
+        };
+        self.entries.insert(id, entry);
+        self.by_file.insert(key, id);
+        if let Some(build) = build {
+            self.by_build.insert(build, id);
+        }
+        self.make_room(id);
+        Ok(id)
+    }
+
+    /// The file behind a mapping that has none: the kernel's own code in every process.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or the mapping is of another.
+    pub fn vdso(&mut self, mapping: &Mapping) -> io::Result<File> {
+        let vdso = match self.vdso.take() {
+            Some(vdso) => vdso,
+            None => Vdso::read()?,
+        };
+        self.vdso.insert(vdso).open(mapping)
+    }
+
+    /// The frames at an offset in a module's file; `None` where the module has had to go.
+    pub fn resolve(&mut self, id: ModuleId, file_offset: u64, frames: &mut Frames) -> Option<Resolved> {
+        self.with(id, |module, finder| module.resolve(file_offset, finder, frames))
+    }
+
+    /// As [`Self::resolve`], with the lines that run there.
+    pub fn resolve_lines(&mut self, id: ModuleId, file_offset: u64, frames: &mut Frames) -> Option<Resolved> {
+        self.with(id, |module, finder| {
+            module.resolve_lines(file_offset, finder, frames)
+        })
+    }
+
+    /// As [`Module::variable`]; `None` where the module has had to go.
+    pub fn variable(
+        &mut self,
+        id: ModuleId,
+        address: u64,
+        mapped: (u64, u64),
+        frames: &mut Frames,
+    ) -> Option<Data> {
+        self.with(id, |module, finder| {
+            module.variable(address, mapped, finder, frames)
+        })
+    }
+
+    fn with<T>(&mut self, id: ModuleId, resolve: impl FnOnce(&mut Module, &Finder) -> T) -> Option<T> {
+        let entry = self.entries.get_mut(&id)?;
+        if !entry.module.is_intact() {
+            self.remove(id);
+            return None;
+        }
+        self.uses += 1;
+        entry.used = self.uses;
+        let resolved = resolve(&mut entry.module, &self.finder);
+        let bytes = entry.module.bytes();
+        if bytes != std::mem::replace(&mut entry.bytes, bytes) {
+            self.make_room(id);
+        }
+        Some(resolved)
+    }
+
+    /// Looks for what belongs to modules among these files first. All modules are read anew.
+    pub fn side_load(&mut self, files: SideLoaded) {
+        self.finder.side_load(files);
+        self.entries.clear();
+        self.by_file.clear();
+        self.by_build.clear();
+    }
+
+    fn make_room(&mut self, in_use: ModuleId) {
+        // A file that is rewritten again and again leaves keys behind, as do copies of one build.
+        if self.by_file.len() > 4 * MODULES_MAX {
+            self.by_file.clear();
+        }
+        while self.entries.len() > 1
+            && (self.entries.len() > MODULES_MAX
+                || self.entries.values().map(|entry| entry.bytes).sum::<usize>() > BYTES_MAX)
+        {
+            let others = self.entries.iter().filter(|(id, _)| **id != in_use);
+            let Some((&oldest, _)) = others.min_by_key(|(_, entry)| entry.used) else {
+                return;
+            };
+            self.remove(oldest);
+        }
+    }
+
+    fn remove(&mut self, id: ModuleId) {
+        self.entries.remove(&id);
+        self.by_file.retain(|_, other| *other != id);
+        self.by_build.retain(|_, other| *other != id);
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_builds_are_one_module_and_old_ones_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut modules = Modules::default();
+        let libc = std::fs::canonicalize("/lib/x86_64-linux-gnu/libc.so.6").unwrap();
+        let copy = folder.path().join("copy");
+        std::fs::copy(&libc, &copy).unwrap();
+        let first = modules
+            .open("libc", File::open(&libc).unwrap(), Home::default)
+            .unwrap();
+        assert_eq!(
+            modules
+                .open("libc", File::open(&libc).unwrap(), Home::default)
+                .unwrap(),
+            first
+        );
+        assert_eq!(
+            modules
+                .open("copy", File::open(&copy).unwrap(), Home::default)
+                .unwrap(),
+            first
+        );
+        assert_eq!(modules.len(), 1);
+        // Without the build-id, copies are told apart: make more than are kept.
+        for index in 0..MODULES_MAX + 5 {
+            let mut bytes = std::fs::read("/bin/true").unwrap();
+            let elf = Elf::from_bytes(bytes.clone()).unwrap();
+            let build = elf.build_id().unwrap();
+            let at = bytes.windows(build.len()).position(|part| part == build).unwrap();
+            bytes[at..at + 8].copy_from_slice(&(index as u64).to_le_bytes());
+            std::fs::write(&copy, bytes).unwrap();
+            modules
+                .open("true", File::open(&copy).unwrap(), Home::default)
+                .unwrap();
+            let renewed = folder.path().join(format!("{index}"));
+            std::fs::rename(&copy, renewed).unwrap();
+        }
+        assert_eq!(modules.len(), MODULES_MAX);
+        assert!(modules.resolve(first, 0, &mut Frames::default()).is_none());
+    }
+
+    #[test]
+    fn shortened_file_is_let_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        std::fs::copy("/bin/true", &copy).unwrap();
+        let mut modules = Modules::default();
+        let id = modules
+            .open("copy", File::open(&copy).unwrap(), Home::default)
+            .unwrap();
+        assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
+        File::options()
+            .write(true)
+            .open(&copy)
+            .unwrap()
+            .set_len(100)
+            .unwrap();
+        assert!(modules.resolve(id, 0x2010, &mut Frames::default()).is_none());
+        assert_eq!(modules.len(), 0);
+    }
+}

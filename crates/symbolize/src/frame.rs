@@ -1,0 +1,204 @@
+//! Functions, interned: equal functions have equal numbers.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{reason::Reason, word::Word};
+pub use profiler_aggregate::calltree::FrameId;
+
+/// Most frames that are told apart; further ones are all [`FrameId::OTHER`].
+pub const FRAMES_MAX: usize = 1 << 20;
+/// Most bytes of text that they may have, their modules' names apart; further frames are [`FrameId::OTHER`] as well.
+/// Names in C++ can be long: a million of them take this with 256 bytes each.
+const TEXT_MAX: usize = 256 << 20;
+
+/// What [`FrameId::OTHER`] is called, which also stands for stacks that were folded together.
+const OTHER: &str = "[other]";
+
+/// Where the outermost function of a thread in user space begins.
+const ROOTS_USER: [&str; 7] = [
+    "_start",
+    "clone",
+    "clone3",
+    "__clone",
+    "__clone3",
+    "thread_start",
+    "_dl_start_user",
+];
+/// The same for threads that never leave the kernel.
+const ROOTS_KERNEL: [&str; 2] = ["ret_from_fork", "ret_from_fork_asm"];
+
+/// A function as flame graphs show it. Two addresses in one function give equal frames.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// Its name: demangled, without parameters, with template arguments; without Rust's hash. Where it is
+    /// not known, the module and the address in it, with the reason (`libfoo.so+0x1234 (no symbols)`), or a
+    /// word in brackets.
+    pub function: Arc<str>,
+    /// The source file that declares it; empty where it is not known.
+    pub file: Arc<str>,
+    /// The line of its declaration; 0 where it is not known.
+    pub line: u32,
+    /// The file name of the module, or a word in brackets.
+    pub module: Arc<str>,
+    /// Whether its code is part of the next outer frame's.
+    pub inlined: bool,
+    /// Whether it runs in the kernel.
+    pub kernel: bool,
+    /// Why the function is not known; `None` where it is.
+    pub unresolved: Option<Reason>,
+    /// Where a debug file of the module would have the name; `None` where the name is known, or none is to be had.
+    pub nameable: Option<Nameable>,
+}
+
+/// What lies at an address of data.
+#[derive(Clone, Copy)]
+pub(super) enum Data {
+    /// Something of a module.
+    Named(FrameId),
+    /// Nothing of the module that was asked, or of any.
+    Elsewhere,
+}
+
+impl Data {
+    pub fn name(self) -> Option<FrameId> {
+        match self {
+            Self::Named(name) => Some(name),
+            Self::Elsewhere => None,
+        }
+    }
+}
+
+/// An address whose name is in a file that is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Nameable {
+    /// The module's build-id.
+    pub build_id: Arc<[u8]>,
+    /// In the numbering of the module's file.
+    pub address: u64,
+}
+
+impl Frame {
+    /// A frame of which only a name is known.
+    pub(super) fn named(function: &str, module: &Arc<str>, kernel: bool) -> Self {
+        Self {
+            function: function.into(),
+            file: "".into(),
+            line: 0,
+            module: Arc::clone(module),
+            inlined: false,
+            kernel,
+            unresolved: None,
+            nameable: None,
+        }
+    }
+
+    /// A frame of which it is only known where it lies; `build_id` is that of the module that it lies in.
+    pub(super) fn unresolved(
+        module: &Arc<str>,
+        build_id: Option<&Arc<[u8]>>,
+        address: u64,
+        reason: Reason,
+    ) -> Self {
+        let nameable = build_id.filter(|_| reason.is_of_missing_files());
+        Self {
+            unresolved: Some(reason),
+            nameable: nameable.map(|build_id| Nameable {
+                build_id: Arc::clone(build_id),
+                address,
+            }),
+            ..Self::named(&format!("{module}+{address:#x} ({reason})"), module, false)
+        }
+    }
+
+    fn is_root(&self) -> bool {
+        let roots: &[&str] = if self.kernel { &ROOTS_KERNEL } else { &ROOTS_USER };
+        !self.inlined && roots.contains(&&*self.function)
+    }
+}
+
+/// The table of frames: a frame's number is its index. The first is [`FrameId::OTHER`], the words are next.
+pub(super) struct Frames {
+    table: Vec<Frame>,
+    roots: Vec<bool>,
+    index: HashMap<Frame, FrameId>,
+    text_bytes: usize,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        let mut frames = Self {
+            table: Vec::new(),
+            roots: Vec::new(),
+            index: HashMap::new(),
+            text_bytes: 0,
+        };
+        frames.intern(Frame::named(OTHER, &"".into(), false));
+        for word in Word::ALL {
+            frames.intern(word.as_frame());
+        }
+        frames
+    }
+}
+
+impl Frames {
+    pub fn table(&self) -> &[Frame] {
+        &self.table
+    }
+
+    pub fn intern(&mut self, frame: Frame) -> FrameId {
+        if let Some(&id) = self.index.get(&frame) {
+            return id;
+        }
+        let text_bytes = self.text_bytes + frame.function.len() + frame.file.len();
+        if self.table.len() >= FRAMES_MAX || text_bytes > TEXT_MAX {
+            return FrameId::OTHER;
+        }
+        self.text_bytes = text_bytes;
+        let id = FrameId(u32::try_from(self.table.len()).unwrap_or(u32::MAX));
+        self.roots.push(frame.is_root());
+        self.table.push(frame.clone());
+        self.index.insert(frame, id);
+        id
+    }
+
+    /// Notes that nothing calls this function.
+    pub fn set_root(&mut self, id: FrameId) {
+        if let Some(root) = self.roots.get_mut(id.0 as usize) {
+            *root = true;
+        }
+    }
+
+    pub fn is_root(&self, id: FrameId) -> bool {
+        self.roots.get(id.0 as usize).copied().unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_the_numbers_that_they_say() {
+        let mut frames = Frames::default();
+        assert_eq!(frames.table().len(), 1 + Word::ALL.len());
+        for word in Word::ALL {
+            assert_eq!(frames.intern(word.as_frame()), word.frame());
+        }
+    }
+
+    #[test]
+    fn long_names_without_end_are_bounded() {
+        let mut frames = Frames::default();
+        let long = "x".repeat(1 << 20);
+        let module = "module".into();
+        let name = |number: usize| Frame::named(&format!("{number}{long}"), &module, false);
+        let ids: Vec<FrameId> = (0..300).map(|number| frames.intern(name(number))).collect();
+        assert!(ids[..200].iter().all(|id| *id != FrameId::OTHER));
+        assert_eq!(ids[299], FrameId::OTHER);
+        assert_eq!(frames.intern(name(7)), ids[7]);
+        assert_ne!(
+            frames.intern(Frame::named("main", &module, false)),
+            FrameId::OTHER
+        );
+    }
+}

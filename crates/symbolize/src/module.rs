@@ -1,0 +1,343 @@
+//! One ELF file: what is at an address of it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    declaration::Declaration,
+    frame::{Data, Frame, FrameId, Frames},
+    inlined,
+    lines::{self, Lines, Place},
+    name::{demangle, is_mangled},
+    reason::Reason,
+    references::References,
+    root,
+    sources::Sources,
+    symbols::{Kind, Symbols},
+    units::{Found, InSplit, Units},
+};
+use profiler_debug_files::{Elf, Finder, Home};
+
+/// Most addresses of one module whose frames are kept; then they are all resolved anew.
+const ADDRESSES_MAX: usize = 1 << 16;
+
+/// Frames at an address, innermost first.
+pub(super) type Resolved = Arc<[FrameId]>;
+
+/// A module and what has been read of it so far.
+pub(super) struct Module {
+    name: Arc<str>,
+    build_id: Option<Arc<[u8]>>,
+    sources: Sources,
+    symbols: Option<Symbols>,
+    variables: Option<Symbols>,
+    units: Option<Units>,
+    resolved: HashMap<u64, Resolved>,
+    lines: Lines,
+    /// As `resolved`, with the lines that run.
+    resolved_lines: HashMap<u64, Resolved>,
+}
+
+impl Module {
+    pub fn new(name: &str, elf: Elf, home: Home) -> Self {
+        Self {
+            name: name.into(),
+            build_id: elf.build_id().map(Into::into),
+            sources: Sources::new(elf, home),
+            symbols: None,
+            variables: None,
+            units: None,
+            resolved: HashMap::new(),
+            lines: Lines::default(),
+            resolved_lines: HashMap::new(),
+        }
+    }
+
+    /// Whether its files are as long as they were.
+    pub fn is_intact(&self) -> bool {
+        self.sources.is_intact()
+    }
+
+    /// The frames at an offset in the file.
+    pub fn resolve(&mut self, file_offset: u64, finder: &Finder, frames: &mut Frames) -> Resolved {
+        let Some(address) = self.sources.own().address_of(file_offset) else {
+            return Arc::new([self.unresolved(file_offset, Reason::Damaged, frames)]);
+        };
+        self.resolve_address(address, finder, frames)
+    }
+
+    /// As [`Self::resolve`], by an address of the file's own numbering.
+    pub fn resolve_address(&mut self, address: u64, finder: &Finder, frames: &mut Frames) -> Resolved {
+        if let Some(known) = self.resolved.get(&address) {
+            return Arc::clone(known);
+        }
+        if !self.sources.is_intact() {
+            return Arc::new([self.unresolved(address, Reason::Damaged, frames)]);
+        }
+        self.sources.find(finder);
+        let found = self.look_up(address, frames);
+        if let Some(&outermost) = found.last()
+            && root::is_root(self.sources.own(), address)
+        {
+            frames.set_root(outermost);
+        }
+        if self.resolved.len() >= ADDRESSES_MAX {
+            self.resolved.clear();
+        }
+        let found: Resolved = found.into();
+        self.resolved.insert(address, Arc::clone(&found));
+        found
+    }
+
+    /// As [`Self::resolve`], with the lines that run there in place of those of the declarations.
+    pub fn resolve_lines(&mut self, file_offset: u64, finder: &Finder, frames: &mut Frames) -> Resolved {
+        if let Some(known) = self.resolved_lines.get(&file_offset) {
+            return Arc::clone(known);
+        }
+        let resolved = match self.sources.own().address_of(file_offset) {
+            Some(address) => self.resolve_address_lines(address, finder, frames),
+            None => self.resolve(file_offset, finder, frames),
+        };
+        if self.resolved_lines.len() >= ADDRESSES_MAX {
+            self.resolved_lines.clear();
+        }
+        self.resolved_lines.insert(file_offset, Arc::clone(&resolved));
+        resolved
+    }
+
+    /// As [`Self::resolve_lines`], by an address of the file's own numbering.
+    pub fn resolve_address_lines(&mut self, address: u64, finder: &Finder, frames: &mut Frames) -> Resolved {
+        let functions = self.resolve_address(address, finder, frames);
+        let mut places = if self.sources.is_intact() {
+            self.places(address).into_iter()
+        } else {
+            Vec::new().into_iter()
+        };
+        let at_line = |&id: &FrameId| {
+            let place = places.next().flatten();
+            let Some(function) = frames.table().get(id.0 as usize).filter(|_| id != FrameId::OTHER) else {
+                return id;
+            };
+            let (file, line) = place.map_or_else(
+                || (Arc::clone(&function.file), 0),
+                |Place { file, line }| (file.into(), line),
+            );
+            let frame = Frame {
+                file,
+                line,
+                ..function.clone()
+            };
+            frames.intern(frame)
+        };
+        functions.iter().map(at_line).collect()
+    }
+
+    /// Where the functions at an address are in the source, innermost first; none where DWARF knows nothing.
+    fn places(&mut self, address: u64) -> Vec<Option<Place>> {
+        let Some(units) = self.units.as_mut().filter(|units| !units.is_empty()) else {
+            return Vec::new();
+        };
+        let dwarf = self.sources.dwarf();
+        let Some(Found { split, unit, entry }) = units.find(&dwarf, self.sources.split(), address) else {
+            return Vec::new();
+        };
+        let (in_unit, table) = match &split {
+            Some(InSplit { dwarf, skeleton }) => (dwarf, skeleton),
+            None => (&dwarf, &unit),
+        };
+        let chain = inlined::chain(in_unit, &unit, entry, address).unwrap_or_else(|_| vec![entry]);
+        let here = self.lines.at(&dwarf, table, address);
+        let calls = lines::calls(in_unit, &unit, &chain);
+        std::iter::once(here).chain(calls).collect()
+    }
+
+    fn look_up(&mut self, address: u64, frames: &mut Frames) -> Vec<FrameId> {
+        let declarations = self.declarations(address);
+        // Only where DWARF has no name for the linker: symbols of a large file cost time and memory.
+        let incomplete = declarations
+            .last()
+            .is_none_or(|outermost| outermost.linkage_name.is_none());
+        let symbol = if incomplete { self.symbol(address) } else { None };
+        if declarations.is_empty() {
+            return match symbol {
+                Some(name) => vec![frames.intern(Frame::named(&demangle(&name), &self.name, false))],
+                None => vec![self.unresolved(address, self.sources.lacking(), frames)],
+            };
+        }
+        let outermost = declarations.len() - 1;
+        let frame = |(index, declaration): (usize, Declaration)| {
+            let Declaration {
+                linkage_name,
+                name,
+                file,
+                line,
+            } = declaration;
+            let inlined = index != outermost;
+            let symbol = symbol.as_ref().filter(|_| !inlined);
+            let mangled = symbol.filter(|name| is_mangled(name));
+            let name = linkage_name.or_else(|| mangled.cloned()).or(name);
+            let named = match name.or_else(|| symbol.cloned()) {
+                Some(name) => Frame::named(&demangle(&name), &self.name, false),
+                None => Frame::unresolved(
+                    &self.name,
+                    self.build_id.as_ref(),
+                    address,
+                    self.sources.lacking(),
+                ),
+            };
+            Frame {
+                file: file.into(),
+                line,
+                inlined,
+                ..named
+            }
+        };
+        declarations
+            .into_iter()
+            .enumerate()
+            .map(frame)
+            .map(|frame| frames.intern(frame))
+            .collect()
+    }
+
+    /// What DWARF knows of the functions at an address, innermost first; none where it knows nothing.
+    fn declarations(&mut self, address: u64) -> Vec<Declaration> {
+        if self.units.is_none() {
+            self.units = Some(if self.sources.has_debug() {
+                Units::read(&mut self.sources.dwarf())
+            } else {
+                Units::none()
+            });
+        }
+        let Some(units) = self.units.as_mut().filter(|units| !units.is_empty()) else {
+            return Vec::new();
+        };
+        let skeletons = units.skeletons(&self.sources.dwarf(), address);
+        self.sources.load_split(&skeletons);
+        let dwarf = self.sources.dwarf();
+        let Some(Found { split, unit, entry }) = units.find(&dwarf, self.sources.split(), address) else {
+            return Vec::new();
+        };
+        let references = References {
+            // Nothing in a file of its own refers to other units.
+            own: split.is_none().then_some(units.offsets()),
+            supplement: self.sources.supplement_offsets(),
+            dwarf: split.as_ref().map_or(&dwarf, |split| &split.dwarf),
+        };
+        let dwarf = references.dwarf;
+        let chain = inlined::chain(dwarf, &unit, entry, address).unwrap_or_else(|error| {
+            tracing::debug!(%error, module = %self.name, address, "inlined functions left out");
+            vec![entry]
+        });
+        let declaration = |&entry| Declaration::read(references, &unit, entry);
+        chain.iter().rev().map(declaration).collect()
+    }
+
+    fn symbol(&mut self, address: u64) -> Option<Vec<u8>> {
+        let files = self.sources.with_symbols();
+        let symbols = self
+            .symbols
+            .get_or_insert_with(|| Symbols::read(&files, Kind::Functions));
+        symbols.find(&files, address).map(<[u8]>::to_vec)
+    }
+
+    /// The variable of the module that a process has at an address, or where in the module that is, where the module's
+    /// code is `mapped` from this part of its file.
+    pub fn variable(
+        &mut self,
+        address: u64,
+        mapped: (u64, u64),
+        finder: &Finder,
+        frames: &mut Frames,
+    ) -> Data {
+        let Some(address) = self.sources.own().address_in_process(address, mapped) else {
+            return Data::Elsewhere;
+        };
+        self.sources.find(finder);
+        let files = self.sources.with_symbols();
+        let variables = self
+            .variables
+            .get_or_insert_with(|| Symbols::read(&files, Kind::Variables));
+        let name = match variables.find_from(&files, address) {
+            Some((begins, name)) if begins == address => demangle(name),
+            Some((begins, name)) => format!("{}+{}", demangle(name), address - begins),
+            None => format!("{}+{address:#x}", self.name),
+        };
+        Data::Named(frames.intern(Frame::named(&name, &self.name, false)))
+    }
+
+    fn unresolved(&self, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {
+        let build_id = self.build_id.as_ref();
+        frames.intern(Frame::unresolved(&self.name, build_id, address, reason))
+    }
+
+    /// Bytes of memory that it takes, apart from the mapped file; about right.
+    pub fn bytes(&self) -> usize {
+        self.symbols.as_ref().map_or(0, Symbols::bytes)
+            + self.variables.as_ref().map_or(0, Symbols::bytes)
+            + self.units.as_ref().map_or(0, Units::bytes)
+            + self.sources.bytes()
+            + (self.resolved.len() + self.resolved_lines.len()) * 64
+            + self.lines.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A small object of the system's own compiler, with inlined functions.
+    static OBJECT: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/inlined.c");
+        let output = folder.path().join("object");
+        let built = std::process::Command::new("gcc")
+            .args(["-O2", "-g", "-shared", "-fPIC", "-nostdlib", "-o"])
+            .arg(&output)
+            .arg(source)
+            .status();
+        assert!(built.unwrap().success());
+        std::fs::read(output).unwrap()
+    });
+
+    fn resolve_all(bytes: Vec<u8>) -> usize {
+        let length = bytes.len() as u64;
+        let Ok(elf) = Elf::from_bytes(bytes) else { return 0 };
+        let mut module = Module::new("object", elf, Home::default());
+        let mut frames = Frames::default();
+        for offset in (0..length).step_by(16) {
+            module.resolve(offset, &Finder::default(), &mut frames);
+            module.resolve_lines(offset, &Finder::default(), &mut frames);
+        }
+        frames.table().iter().filter(|frame| frame.inlined).count()
+    }
+
+    #[test]
+    fn whole_object_resolves() {
+        assert!(resolve_all(OBJECT.clone()) > 0);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+
+        #[test]
+        fn damaged_objects_do_no_harm(damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40)) {
+            let mut bytes = OBJECT.clone();
+            for (at, byte) in damage {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            resolve_all(bytes);
+        }
+
+        #[test]
+        fn cut_objects_do_no_harm(length in any::<prop::sample::Index>()) {
+            let mut bytes = OBJECT.clone();
+            bytes.truncate(length.index(bytes.len()));
+            resolve_all(bytes);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! A process's perf map, read as it grows: `/tmp/perf-PID.map` in the process's own mount namespace, where PID is
+//! its number in its own PID namespace.
+
+use std::{
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::fs::{FileExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+
+use super::{
+    frame::{FrameId, Frames},
+    perf_map::PerfMap,
+};
+use profiler_target::{Stat, Status};
+
+/// How often it is looked whether there is more in the file, in ns: other code may lie where known code lay.
+const LOOK_EVERY_NS: u64 = 100_000_000;
+/// The same for an address that is not known.
+const LOOK_AGAIN_NS: u64 = 10_000_000;
+/// Most bytes that are read at a time; the rest comes at the next look.
+const READ_MAX: u64 = 16 << 20;
+/// Bytes before the place that was read to, by which a file is recognised that was written anew in its place.
+const TAIL_MAX: usize = 64;
+/// A file that was last written so long before the process began is an earlier process's of that number; by
+/// less, clocks may disagree.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(2);
+
+/// How far which file was read.
+struct Seen {
+    device: u64,
+    inode: u64,
+    read: u64,
+    tail: Vec<u8>,
+}
+
+/// The perf map of one process, as far as it has been read.
+#[derive(Default)]
+pub(super) struct PerfFile {
+    map: PerfMap,
+    seen: Option<Seen>,
+    looked_at_ns: Option<u64>,
+}
+
+/// Whose file is believed, and since when.
+struct Writer {
+    user: u32,
+    began: SystemTime,
+}
+
+impl PerfFile {
+    /// The function at an address, reading on in the file where that may help.
+    pub fn resolve(&mut self, pid: u32, address: u64, now_ns: u64, frames: &mut Frames) -> Option<FrameId> {
+        let age_ns = self.looked_at_ns.map(|at| now_ns.saturating_sub(at));
+        let mut looked = age_ns.is_none_or(|age| age >= LOOK_EVERY_NS);
+        if looked {
+            self.look(pid, now_ns);
+        }
+        let mut found = self.map.resolve(address, frames);
+        if found.is_none() && !looked && age_ns.is_none_or(|age| age >= LOOK_AGAIN_NS) {
+            looked = true;
+            self.look(pid, now_ns);
+            found = self.map.resolve(address, frames);
+        }
+        if looked {
+            let (skipped, forgotten) = self.map.left_out();
+            tracing::trace!(pid, skipped, forgotten, bytes = self.map.bytes(), "perf map read");
+        }
+        found
+    }
+
+    /// Bytes of memory that it takes, about.
+    pub fn bytes(&self) -> usize {
+        self.map.bytes()
+    }
+
+    /// Reads what is new. What was known stays where the file is gone: the code may still be there.
+    fn look(&mut self, pid: u32, now_ns: u64) {
+        self.looked_at_ns = Some(now_ns);
+        let result = place(pid).and_then(|(path, writer)| {
+            let root = PathBuf::from(format!("/proc/{pid}/root"));
+            self.read(&root, &path, &writer)
+        });
+        if let Err(error) = result
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::debug!(%error, pid, "perf map not read");
+        }
+    }
+
+    fn read(&mut self, root: &Path, path: &Path, writer: &Writer) -> io::Result<()> {
+        let file = open_inside(root, path, writer)?;
+        let (device, inode, length) = {
+            let metadata = file.metadata()?;
+            (metadata.dev(), metadata.ino(), metadata.len())
+        };
+        let goes_on = |seen: &Seen| {
+            let mut tail = vec![0; seen.tail.len()];
+            (seen.device, seen.inode) == (device, inode)
+                && length >= seen.read
+                && file
+                    .read_exact_at(&mut tail, seen.read - seen.tail.len() as u64)
+                    .is_ok()
+                && tail == seen.tail
+        };
+        if !self.seen.as_ref().is_some_and(goes_on) {
+            self.map = PerfMap::default();
+            self.seen = None;
+        }
+        let seen = self.seen.get_or_insert(Seen {
+            device,
+            inode,
+            read: 0,
+            tail: Vec::new(),
+        });
+        let mut buffer = vec![0; 1 << 16];
+        let stop = seen.read.saturating_add(READ_MAX);
+        while seen.read < stop {
+            let count = file.read_at(&mut buffer, seen.read)?;
+            if count == 0 {
+                break;
+            }
+            let piece = &buffer[..count];
+            self.map.append(piece);
+            seen.read += count as u64;
+            seen.tail
+                .extend_from_slice(&piece[count.saturating_sub(TAIL_MAX)..]);
+            let surplus = seen.tail.len().saturating_sub(TAIL_MAX);
+            seen.tail.drain(..surplus);
+        }
+        Ok(())
+    }
+}
+
+/// Where a process writes its map, from its root, and whose it has to be.
+fn place(pid: u32) -> io::Result<(PathBuf, Writer)> {
+    let unknown = || io::Error::new(io::ErrorKind::InvalidData, "unknown format of /proc");
+    let mut status = Vec::new();
+    File::open(format!("/proc/{pid}/status"))?.read_to_end(&mut status)?;
+    let status = Status::parse(&status).ok_or_else(unknown)?;
+    let stat = Stat::parse(&fs::read(format!("/proc/{pid}/stat"))?).ok_or_else(unknown)?;
+    let [_, user, ..] = status.users;
+    let path = PathBuf::from(format!("tmp/perf-{}.map", status.own_pid));
+    let began = began(stat.start_time_ticks);
+    Ok((path, Writer { user, began }))
+}
+
+/// The time of a number of clock ticks since boot.
+fn began(ticks: u64) -> SystemTime {
+    let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let up = Duration::new(
+        u64::try_from(boot.tv_sec).unwrap_or(0),
+        u32::try_from(boot.tv_nsec).unwrap_or(0),
+    );
+    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    let at = Duration::from_millis(ticks.saturating_mul(1000) / per_second);
+    let now = SystemTime::now();
+    now.checked_sub(up.saturating_sub(at)).unwrap_or(now)
+}
+
+/// Opens a file as it is seen from inside a root, if it is one that the process or root has written.
+///
+/// Everybody may write in `/tmp`: a file of another user's, a link to one, or a pipe, is not for the process to
+/// answer for.
+fn open_inside(root: &Path, path: &Path, writer: &Writer) -> io::Result<File> {
+    let refused = |why: &str| {
+        let text = format!("{}/{}: {why}", root.display(), path.display());
+        io::Error::new(io::ErrorKind::PermissionDenied, text)
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root_directory = open(root, flags, Mode::empty())?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let file = File::from(openat2(&root_directory, path, flags, Mode::empty(), resolve)?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(refused("not a regular file"));
+    }
+    if metadata.uid() != 0 && metadata.uid() != writer.user {
+        return Err(refused("belongs neither to the process's user nor to root"));
+    }
+    if metadata.modified()? + CLOCKS_DIFFER < writer.began {
+        return Err(refused("older than the process"));
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,71 @@
+//! Whether the unwind table says that nothing called the code: where a thread begins, the return address is
+//! marked undefined. This finds the beginnings that have no symbol left, such as a stripped libc's `clone3`.
+
+use gimli::{
+    BaseAddresses, EhFrame, EhFrameOffset, LittleEndian, RegisterRule, UnwindContext, UnwindSection as _,
+    X86_64,
+};
+use object::{Object as _, ObjectSection as _};
+
+use profiler_debug_files::Elf;
+
+/// How an index begins that all linkers write: version 1; a pointer; a 4-byte count; signed 4-byte pairs
+/// relative to the section (Linux Standard Base, "The `.eh_frame_hdr` section").
+const VERSION: u8 = 1;
+const COUNT_UDATA4: u8 = 0x03;
+const TABLE_DATAREL_SDATA4: u8 = 0x3b;
+/// The pointer, in the encodings that are four bytes long: `sdata4` and `udata4`, relative or not.
+const POINTER_FORMATS: [u8; 2] = [0x0b, 0x03];
+/// Where the pairs begin.
+const TABLE_AT: usize = 12;
+/// Bytes of a pair: where a function begins and where its entry is.
+const PAIR: usize = 8;
+
+/// Whether the return address is undefined at an address of the file's numbering.
+pub(super) fn is_root(elf: &Elf, address: u64) -> bool {
+    rule_says_root(elf, address).unwrap_or(false)
+}
+
+fn rule_says_root(elf: &Elf, address: u64) -> Option<bool> {
+    let parsed = elf.parse().ok()?;
+    let index = parsed.section_by_name(".eh_frame_hdr")?;
+    let frames = parsed.section_by_name(".eh_frame")?;
+    let entry_address = entry_address(index.data().ok()?, index.address(), address)?;
+    let offset = usize::try_from(entry_address.checked_sub(frames.address())?).ok()?;
+    let bases = BaseAddresses::default()
+        .set_eh_frame_hdr(index.address())
+        .set_eh_frame(frames.address());
+    let frames = EhFrame::new(frames.data().ok()?, LittleEndian);
+    let entry = frames
+        .fde_from_offset(&bases, EhFrameOffset(offset), EhFrame::cie_from_offset)
+        .ok()?;
+    if !entry.contains(address) {
+        return None;
+    }
+    let mut context = UnwindContext::new();
+    let row = entry
+        .unwind_info_for_address(&frames, &bases, &mut context, address)
+        .ok()?;
+    Some(row.register(X86_64::RA) == Some(RegisterRule::Undefined))
+}
+
+/// The address of the entry of the last function that begins at or before an address.
+///
+/// gimli's own search is not used: in 0.34 its arithmetic overflows on damaged tables.
+fn entry_address(index: &[u8], index_address: u64, address: u64) -> Option<u64> {
+    let [VERSION, pointer, COUNT_UDATA4, TABLE_DATAREL_SDATA4, ..] = *index else {
+        return None;
+    };
+    if !POINTER_FORMATS.contains(&(pointer & 0x0f)) {
+        return None;
+    }
+    let count = u32::from_le_bytes(index.get(8..TABLE_AT)?.try_into().ok()?);
+    let (pairs, _) = index.get(TABLE_AT..)?.as_chunks::<PAIR>();
+    let pairs = &pairs[..pairs.len().min(count as usize)];
+    let part = |pair: &[u8; PAIR], at: usize| {
+        let relative = i32::from_le_bytes([pair[at], pair[at + 1], pair[at + 2], pair[at + 3]]);
+        index_address.wrapping_add_signed(i64::from(relative))
+    };
+    let after = pairs.partition_point(|pair| part(pair, 0) <= address);
+    Some(part(&pairs[after.checked_sub(1)?], 4))
+}

@@ -1,0 +1,433 @@
+//! The verbs: resolve, forget.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{
+    cache::{ModuleId, Modules},
+    frame::{Data, Frame, FrameId, Frames},
+    kernel::KernelSymbols,
+    memory::{Memories, Memory, NamedMemory},
+    reason::Reason,
+    space::{Behind, Detail, Generation, Space},
+    tasks::Tasks,
+};
+use profiler_debug_files::{Finder, Home, SideLoaded};
+use profiler_target::Mapping;
+
+/// Most processes whose mappings are kept.
+const PROCESSES_MAX: usize = 1024;
+/// Most bytes of the perf maps of all processes; the one in use may take more.
+const PERF_MAPS_MAX: usize = 128 << 20;
+/// Where the kernel puts the page that pending return probes return to: the last of a process's addresses.
+const UPROBES_PAGE: u64 = 0x7fff_ffff_e000;
+/// The page's size.
+const PAGE: u64 = 0x1000;
+/// What that page is called, by the kernel and here.
+const UPROBES: &str = "[uprobes]";
+/// What code without a file is called.
+const ANONYMOUS: &str = "[anon]";
+/// How paths of files begin that are memory only, which some compilers run their code in.
+const MEMORY_FILES: [&str; 2] = ["/memfd:", "/dev/zero"];
+/// Code without a file that is the kernel's.
+const KERNELS_OWN: [&str; 3] = ["[vdso]", "[vsyscall]", UPROBES];
+/// The module of frames that name memory.
+const MEMORY: &str = "[memory]";
+/// What an address that nothing is mapped at is called.
+const UNKNOWN: &str = "[unknown]";
+
+/// Resolves addresses to functions. It reads files and belongs on a thread of its own.
+#[derive(Default)]
+pub struct Symbolizer {
+    frames: Frames,
+    modules: Modules,
+    spaces: HashMap<u32, Space>,
+    kernel: Option<KernelSymbols>,
+    tasks: Tasks,
+    memories: Memories,
+    /// The frames of modules, by frame.
+    modules_of: HashMap<FrameId, FrameId>,
+    uses: u64,
+    spaces_made: u64,
+    /// Addresses that may come out otherwise the next time: compiled code, and where nothing is mapped.
+    fleeting: u64,
+}
+
+impl Symbolizer {
+    /// One that has read nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One that finds debug files so.
+    #[must_use]
+    pub fn with(finder: Finder) -> Self {
+        Self {
+            modules: Modules::new(finder),
+            ..Self::default()
+        }
+    }
+
+    /// Appends the frames at an address of a process, innermost inlined one first; always at least one.
+    ///
+    /// For a return address, `address` is one byte before it. `now_ns` is any clock that does not go back:
+    /// it limits how often the mappings are read again.
+    pub fn resolve_user(&mut self, pid: u32, address: u64, now_ns: u64, out: &mut Vec<FrameId>) {
+        self.resolve(pid, address, Detail::Function, now_ns, out);
+    }
+
+    /// Reads what a process has mapped, and opens the files, while it is there: it may end before its first stack is named.
+    pub fn meet(&mut self, pid: u32, now_ns: u64) {
+        for address in self.space(pid).begins(now_ns) {
+            self.resolve_user_lines(pid, address, now_ns, &mut Vec::new());
+        }
+    }
+
+    /// As [`Self::resolve_user`], with the lines that run in place of those of the declarations: of a function that
+    /// others are inlined into, the line of the call. As many frames, and 0 where the line is not known.
+    pub fn resolve_user_lines(&mut self, pid: u32, address: u64, now_ns: u64, out: &mut Vec<FrameId>) {
+        self.resolve(pid, address, Detail::Line, now_ns, out);
+    }
+
+    fn resolve(&mut self, pid: u32, address: u64, detail: Detail, now_ns: u64, out: &mut Vec<FrameId>) {
+        self.space(pid);
+        let Self {
+            frames,
+            modules,
+            spaces,
+            fleeting,
+            ..
+        } = self;
+        let Some(space) = spaces.get_mut(&pid) else { return };
+        if let Some(known) = space.known(address, detail, now_ns) {
+            out.extend_from_slice(known);
+            return;
+        }
+        if address & !(PAGE - 1) == UPROBES_PAGE {
+            out.push(intern_word(frames, UPROBES));
+            return;
+        }
+        let Some((mapping, behind)) = space.mapping(address, now_ns) else {
+            *fleeting += 1;
+            let unknown = Frame::named(UNKNOWN, &UNKNOWN.into(), false);
+            out.push(frames.intern(Frame {
+                unresolved: Some(Reason::NotMapped),
+                ..unknown
+            }));
+            return;
+        };
+        let resolve = |modules: &mut Modules, id, offset, frames: &mut Frames| match detail {
+            Detail::Function => modules.resolve(id, offset, frames),
+            Detail::Line => modules.resolve_lines(id, offset, frames),
+        };
+        let reason = match in_file(mapping, behind, pid, address, modules, frames, resolve) {
+            Ok(resolved) => {
+                out.extend_from_slice(&resolved);
+                space.remember(address, detail, resolved);
+                return;
+            }
+            Err(reason) => reason,
+        };
+        if may_be_compiled(mapping) {
+            *fleeting += 1;
+            let bytes = space.perf_map_bytes();
+            let compiled = space.compiled(address, now_ns, frames);
+            let grown = space.perf_map_bytes() > bytes;
+            if let Some(compiled) = compiled {
+                out.push(compiled);
+            } else if let Some((mapping, _)) = space.mapping(address, now_ns) {
+                out.push(without_symbols(mapping, address, reason, frames));
+            }
+            if grown {
+                self.bound_perf_maps();
+            }
+            return;
+        }
+        let resolved: Arc<[_]> = Arc::new([without_symbols(mapping, address, reason, frames)]);
+        out.extend_from_slice(&resolved);
+        space.remember(address, detail, resolved);
+    }
+
+    /// What lies at an address of a process's data: a variable that all threads share, with how far in it, or a place in a
+    /// module; `None` where no module has it, as on a heap or a stack.
+    pub fn variable(&mut self, pid: u32, address: u64, now_ns: u64) -> Option<FrameId> {
+        self.space(pid);
+        let Self {
+            frames,
+            modules,
+            spaces,
+            ..
+        } = self;
+        let space = spaces.get_mut(&pid)?;
+        if let Some(known) = space.known_variable(address, now_ns) {
+            return known.name();
+        }
+        let look_up = |(mapping, behind): &mut (Mapping, Behind)| {
+            let mapped = (mapping.start, mapping.file_offset);
+            let in_module = |modules: &mut Modules, id, _, frames: &mut Frames| {
+                modules.variable(id, address, mapped, frames)
+            };
+            in_file(mapping, behind, pid, mapping.start, modules, frames, in_module)
+                .ok()
+                .and_then(Data::name)
+        };
+        let found = space.code_around(address).find_map(look_up);
+        space.remember_variable(address, found.map_or(Data::Elsewhere, Data::Named));
+        found
+    }
+
+    /// What memory an address lies in that is no variable's: `stack of` a thread, `[heap]`, or what is mapped there by name;
+    /// `None` where that is not known.
+    pub fn memory(&mut self, pid: u32, address: u64, now_ns: u64) -> Option<NamedMemory> {
+        let (name, is_stack) = match self.memories.around(pid, address, now_ns)? {
+            Memory::Named(name) => (name, false),
+            Memory::StackOf(tid) => {
+                let thread = self.thread(pid, tid, now_ns);
+                let thread = &self.frames().get(thread.0 as usize)?.function;
+                (format!("stack of {thread}"), true)
+            }
+        };
+        Some(NamedMemory {
+            name: self.memory_named(&name),
+            is_stack,
+        })
+    }
+
+    /// What stands for memory of this name.
+    pub fn memory_named(&mut self, name: &str) -> FrameId {
+        self.frames.intern(Frame::named(name, &MEMORY.into(), false))
+    }
+
+    /// What is known of a process, which is used now.
+    fn space(&mut self, pid: u32) -> &mut Space {
+        let Self {
+            spaces,
+            uses,
+            spaces_made,
+            ..
+        } = self;
+        *uses += 1;
+        if spaces.len() >= PROCESSES_MAX && !spaces.contains_key(&pid) {
+            let oldest = spaces
+                .iter()
+                .min_by_key(|(_, space)| space.used)
+                .map(|(&pid, _)| pid);
+            oldest.and_then(|oldest| spaces.remove(&oldest));
+        }
+        let space = spaces.entry(pid).or_insert_with(|| {
+            *spaces_made += 1;
+            Space::new(pid, *spaces_made)
+        });
+        space.used = *uses;
+        space
+    }
+
+    /// What is known of a process: an address that was resolved in the same generation, and was not
+    /// [fleeting](Self::fleeting), comes out the same.
+    pub fn generation(&mut self, pid: u32, now_ns: u64) -> Generation {
+        self.space(pid).generation(now_ns)
+    }
+
+    /// How many addresses were resolved so far that may come out otherwise the next time.
+    #[must_use]
+    pub fn fleeting(&self) -> u64 {
+        self.fleeting
+    }
+
+    /// Lets go of perf maps, those not used for longest first, until the others are within their bound.
+    fn bound_perf_maps(&mut self) {
+        let mut bytes: usize = self.spaces.values().map(Space::perf_map_bytes).sum();
+        while bytes > PERF_MAPS_MAX {
+            let others = self.spaces.values_mut();
+            let oldest = others
+                .filter(|space| space.perf_map_bytes() > 0 && space.used < self.uses)
+                .min_by_key(|space| space.used);
+            let Some(oldest) = oldest else { return };
+            bytes -= oldest.perf_map_bytes();
+            oldest.drop_perf_map();
+        }
+    }
+
+    /// Appends the frame at an address of the kernel.
+    pub fn resolve_kernel(&mut self, address: u64, out: &mut Vec<FrameId>) {
+        let symbols = self.kernel.get_or_insert_with(KernelSymbols::read);
+        out.push(symbols.resolve(address, &mut self.frames));
+    }
+
+    /// Folds a stack by module: consecutive frames of one become a frame of its name.
+    pub fn fold_by_module(&mut self, stack: &[FrameId]) -> Vec<FrameId> {
+        let mut folded: Vec<FrameId> = stack.iter().map(|frame| self.module_of(*frame)).collect();
+        folded.dedup();
+        folded
+    }
+
+    fn module_of(&mut self, frame: FrameId) -> FrameId {
+        let Self {
+            frames, modules_of, ..
+        } = self;
+        *modules_of.entry(frame).or_insert_with(|| {
+            let of = frames.table().get(frame.0 as usize);
+            let Some(of) = of.filter(|of| !of.module.is_empty()) else {
+                return FrameId::OTHER;
+            };
+            let (module, kernel) = (Arc::clone(&of.module), of.kernel);
+            frames.intern(Frame::named(&module, &module, kernel))
+        })
+    }
+
+    /// The frame that stands for a thread.
+    pub fn thread(&mut self, tgid: u32, tid: u32, now_ns: u64) -> FrameId {
+        self.tasks.thread(tgid, tid, now_ns, &mut self.frames)
+    }
+
+    /// The frame that stands for threads that are called like this one, but for a number.
+    pub fn threads_like(&mut self, tgid: u32, tid: u32, now_ns: u64) -> FrameId {
+        self.tasks.threads_like(tgid, tid, now_ns, &mut self.frames)
+    }
+
+    /// The frame that stands for a process's command line.
+    pub fn process(&mut self, tgid: u32, now_ns: u64) -> FrameId {
+        self.tasks.process(tgid, now_ns, &mut self.frames)
+    }
+
+    /// The table of frames: a [`FrameId`] is an index. It only grows, and entries never change.
+    #[must_use]
+    pub fn frames(&self) -> &[Frame] {
+        self.frames.table()
+    }
+
+    /// Whether this function is where threads begin: a stack that ends here is complete.
+    ///
+    /// Known roots by name, and functions whose unwind table marks the return address undefined.
+    #[must_use]
+    pub fn is_root(&self, frame: FrameId) -> bool {
+        self.frames.is_root(frame)
+    }
+
+    /// Whether nothing is mapped where this is: no program runs there.
+    #[must_use]
+    pub fn is_unmapped(&self, frame: FrameId) -> bool {
+        self.frames
+            .table()
+            .get(frame.0 as usize)
+            .is_some_and(|frame| &*frame.module == UNKNOWN)
+    }
+
+    /// Looks for symbols in these files before any others that do not come with the program itself.
+    pub fn side_load(&mut self, files: SideLoaded) {
+        self.modules.side_load(files);
+        self.spaces.clear();
+    }
+
+    /// Drops what is known of a process: it has ended or exec'd.
+    pub fn forget(&mut self, pid: u32) {
+        self.spaces.remove(&pid);
+    }
+}
+
+/// What is known of an address where a file is mapped.
+fn in_file<T>(
+    mapping: &Mapping,
+    behind: &mut Behind,
+    pid: u32,
+    address: u64,
+    modules: &mut Modules,
+    frames: &mut Frames,
+    resolve: impl Fn(&mut Modules, ModuleId, u64, &mut Frames) -> Option<T>,
+) -> Result<T, Reason> {
+    let is_vdso = mapping.is_vdso();
+    let offset = if is_vdso {
+        address.checked_sub(mapping.start)
+    } else if mapping.is_file() {
+        mapping.offset_of(address)
+    } else {
+        return Err(Reason::NoFile);
+    };
+    let offset = offset.ok_or(Reason::Damaged)?;
+    if let Behind::Module(id) = *behind {
+        if let Some(resolved) = resolve(modules, id, offset, frames) {
+            return Ok(resolved);
+        }
+        // It had to make room, or its file changed.
+        *behind = Behind::NotOpened;
+    }
+    if let Behind::Unreadable(reason) = *behind {
+        return Err(reason);
+    }
+    let file = if is_vdso {
+        modules.vdso(mapping)
+    } else {
+        mapping.open(pid).map(|(file, _)| file)
+    };
+    let opened = file.and_then(|file| modules.open(&module_name(mapping), file, || Home::of(pid, mapping)));
+    match opened {
+        Ok(id) => {
+            *behind = Behind::Module(id);
+            resolve(modules, id, offset, frames).ok_or(Reason::Damaged)
+        }
+        Err(error) => {
+            tracing::debug!(%error, pid, path = %mapping.path.display(), "module not readable");
+            let reason = match error.kind() {
+                std::io::ErrorKind::InvalidData => Reason::NotElf,
+                std::io::ErrorKind::FileTooLarge => Reason::TooLarge,
+                _ => Reason::NotReadable,
+            };
+            *behind = Behind::Unreadable(reason);
+            Err(reason)
+        }
+    }
+}
+
+/// Whether code of a just-in-time compiler may lie in a mapping that is not of an ELF file.
+fn may_be_compiled(mapping: &Mapping) -> bool {
+    let path = mapping.path.as_os_str().as_encoded_bytes();
+    if mapping.is_file() {
+        MEMORY_FILES
+            .iter()
+            .any(|memory| path.starts_with(memory.as_bytes()))
+    } else {
+        !KERNELS_OWN.iter().any(|own| path == own.as_bytes())
+    }
+}
+
+/// What a mapping is called: the file's name, or the word in brackets.
+fn module_name(mapping: &Mapping) -> String {
+    let path = mapping.path.as_os_str();
+    if path.is_empty() {
+        return ANONYMOUS.to_owned();
+    }
+    mapping
+        .path
+        .file_name()
+        .unwrap_or(path)
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// A frame that says where an address lies, as an offset in the file. Memory without a file is one frame: its addresses
+/// mean nothing to anybody, and each would make a stack of its own.
+fn without_symbols(mapping: &Mapping, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {
+    let name = module_name(mapping);
+    if name == UPROBES {
+        return intern_word(frames, UPROBES);
+    }
+    let module = name.as_str().into();
+    if !mapping.is_file() {
+        return frames.intern(Frame {
+            unresolved: Some(reason),
+            ..Frame::named(&format!("{module} ({reason})"), &module, false)
+        });
+    }
+    let offset = mapping.offset_of(address).unwrap_or(address);
+    frames.intern(Frame::unresolved(&module, None, offset, reason))
+}
+
+fn intern_word(frames: &mut Frames, word: &str) -> FrameId {
+    frames.intern(Frame::named(word, &word.into(), false))
+}
+
+/// It is handed to a thread of its own.
+const _: () = {
+    const fn assert_send<T: Send>() {}
+    assert_send::<Symbolizer>();
+};

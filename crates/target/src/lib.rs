@@ -1,0 +1,31 @@
+//! What is looked at: processes, what they have mapped, and how to find them.
+//!
+//! Everything here is read from `/proc`. What a process can choose itself (its name, its command line,
+//! the paths of its files) is taken as bytes and never trusted to be text.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `process` | one process, pinned by a descriptor |
+//! | `standing` | whose a process is, and what it may do |
+//! | `stat` | the fields of `/proc/PID/stat` and `/proc/PID/status` that matter here |
+//! | `maps` | what a process has mapped, and opening it |
+//! | `contents` | the bytes of a file, of which others may not take any away |
+//! | `on_disk` | copies of large files that others may write to |
+//! | `list` | the processes that the caller may see |
+//! | `error` | why a process cannot be a target |
+
+pub mod contents;
+mod error;
+mod list;
+mod maps;
+mod on_disk;
+mod process;
+mod standing;
+mod stat;
+
+pub use error::TargetError;
+pub use list::{Listed, find_executable, list};
+pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules};
+pub use process::Process;
+pub use standing::{Ids, Namespace, Standing};
+pub use stat::{Stat, Status};
