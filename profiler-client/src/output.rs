@@ -101,10 +101,11 @@ impl Output {
     ///
     /// A full disk and the like; a file that was there before is then unchanged. A reader that has
     /// gone is a failure without a message.
-    pub fn write(self, content: &str) -> Result<(), Failure> {
+    pub fn write(self, content: impl AsRef<[u8]>) -> Result<(), Failure> {
+        let content = content.as_ref();
         match self {
             Self::Stdout => stdout(content),
-            Self::Special { path, mut file } => write_patiently(&mut file, content.as_bytes())
+            Self::Special { path, mut file } => write_patiently(&mut file, content)
                 .map_err(|error| Failure::writing(&path.to_string_lossy(), &error)),
             Self::File(replacement) => {
                 let path = replacement.path.clone();
@@ -157,7 +158,7 @@ impl Replacement {
         })
     }
 
-    fn write(self, content: &str) -> io::Result<()> {
+    fn write(self, content: &[u8]) -> io::Result<()> {
         // What is bound last is dropped first: the temporary file is removed while its folder is pinned.
         let Self {
             path: _,
@@ -165,7 +166,7 @@ impl Replacement {
             name,
             mut temporary,
         } = self;
-        temporary.as_file_mut().write_all(content.as_bytes())?;
+        temporary.as_file_mut().write_all(content)?;
         temporary.as_file().sync_all()?;
         temporary
             .persist(pinned(&folder).join(name))

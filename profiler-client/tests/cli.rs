@@ -372,6 +372,12 @@ fn a_flame_graph_comes_in_all_formats() {
         ("a.svg", "inside: &gt;= 12.3 ms (p95 of 10,234 calls"),
         ("a.folded", "main;handle;slow:path;read "),
         ("a.json", "\"type\":\"summary\",\"schema\":1"),
+        (
+            "a.speedscope.json",
+            "\"name\":\"cpu, side inside\",\"unit\":\"nanoseconds\"",
+        ),
+        // A gzip file.
+        ("a.pb.gz", "\u{1f}\u{fffd}\u{8}"),
     ] {
         let path = directory.path().join(name);
         let output = run(
@@ -394,7 +400,8 @@ fn a_flame_graph_comes_in_all_formats() {
             "{}",
             stderr(&output)
         );
-        let content = fs::read_to_string(path).unwrap();
+        let content = fs::read(path).unwrap();
+        let content = String::from_utf8_lossy(&content);
         assert!(content.contains(words), "{content}");
     }
     let output = run(
@@ -425,7 +432,10 @@ fn a_flame_graph_comes_in_all_formats() {
     assert!(stdout(&output).contains("slow;path"), "{}", stdout(&output));
     let seen = fake.seen.lock().unwrap();
     let differences: Vec<_> = seen.flames.iter().map(|request| request.difference).collect();
-    assert_eq!(differences, [false, false, false, true, false, false]);
+    assert_eq!(
+        differences,
+        [false, false, false, false, false, true, false, false]
+    );
     drop(seen);
     assert_eq!(fake.left(), 0);
 }

@@ -59,7 +59,11 @@ fn the_table_of_a_switch_is_read() {
         }
         for level in ["-O1", "-O2"] {
             let flags = [level, "-g", "-fcf-protection=none", "-w", flag];
-            let fixture = compile(compiler, "../../../../profiler-daemon/tests/fixtures/engine/switched.c", &flags);
+            let fixture = compile(
+                compiler,
+                "../../../../profiler-daemon/tests/fixtures/engine/switched.c",
+                &flags,
+            );
             for (name, count) in [("chosen", 1), ("beside", 2)] {
                 let found = find(&fixture, name);
                 let by_table = found
@@ -80,7 +84,11 @@ fn the_table_of_a_switch_is_read() {
         }
         // A form that is not known.
         let flags = ["-O2", "-g", "-fcf-protection=none", "-w", "-fno-pie", "-no-pie"];
-        let fixture = compile(compiler, "../../../../profiler-daemon/tests/fixtures/engine/switched.c", &flags);
+        let fixture = compile(
+            compiler,
+            "../../../../profiler-daemon/tests/fixtures/engine/switched.c",
+            &flags,
+        );
         let found = find(&fixture, "chosen");
         assert_eq!(found.instances, [], "{compiler}");
         assert_eq!(found.left_out[0].reason, Reason::JumpsByTable, "{compiler}");
@@ -164,7 +172,10 @@ fn instances_begin_and_end_at_instructions() {
 #[test]
 fn instances_are_called_after_their_call() {
     let fixture = build("gcc", "-O1");
-    let text = std::fs::read_to_string(support::source("../../../../profiler-daemon/tests/fixtures/engine/inlines.c")).unwrap();
+    let text = std::fs::read_to_string(support::source(
+        "../../../../profiler-daemon/tests/fixtures/engine/inlines.c",
+    ))
+    .unwrap();
     let line = 1 + text.lines().position(|line| line.contains("= rare(x)")).unwrap();
     let found = find(&fixture, "rare");
     assert_eq!(

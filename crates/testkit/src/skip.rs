@@ -19,16 +19,16 @@ pub fn skipped(reason: impl Display) {
     let _ = stdout().lock().write_all(line.as_bytes());
 }
 
-/// Whether a program is installed that says its version. Where it is not, the calling test is skipped, or the part of
-/// it that needs the program.
+/// Whether a program is installed. Where it is not, the calling test is skipped, or the part of it that needs the program.
 pub fn has_program(name: &str) -> bool {
+    // It is enough that it starts: not all of them know the flag.
     let status = Command::new(name)
         .arg("--version")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    let is_there = status.is_ok_and(|status| status.success());
+    let is_there = status.is_ok();
     if !is_there {
         skipped(format_args!("{name} is not installed"));
     }

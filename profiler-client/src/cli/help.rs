@@ -32,6 +32,7 @@ pub const ROOT: &str = help!(
   profiler flame -p 4211 'handle_request[>= p95]' -o slow.svg
                                                   ... in the slowest 5% of its calls
   profiler flame -p 4211 'handle_request[>= p95]' --diff -o diff.svg
+  profiler flame -p 4211 'handle_request[>= p95]' --diff -o slow.pb.gz     for go tool pprof
                                                   ... compared with the other 95%"
 );
 
@@ -168,6 +169,7 @@ pub const FLAME: &str = help!(
   profiler flame -p 4211 'handle_request[>= p95]' -o slow.svg
   profiler flame -p 4211 'handle_request[> 5ms]' --outside -f > fast.folded
   profiler flame -p 4211 'handle_request[>= p95]' --diff -o diff.svg
+  profiler flame -p 4211 'handle_request[>= p95]' --diff -o slow.pb.gz     for go tool pprof
   profiler flame -p 4211 'handle_request[>= p95]' --waits -o waits.svg   whom slow calls wait for, and why
   profiler flame --session web --over window --duration 5 -o now.svg
   profiler flame -p 4211 'handle_request[>= p95]' --diff --by module

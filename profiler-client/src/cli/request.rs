@@ -262,6 +262,18 @@ pub enum FlameFormat {
     Svg,
     /// NDJSON.
     Json,
+    /// What Go's pprof reads.
+    Pprof,
+    /// What speedscope reads.
+    Speedscope,
+}
+
+impl FlameFormat {
+    /// Whether it is nothing that a terminal could show.
+    #[must_use]
+    pub const fn is_binary(self) -> bool {
+        matches!(self, Self::Pprof)
+    }
 }
 
 /// An event that stacks are taken at, and how often.

@@ -11,6 +11,7 @@ pub mod folded;
 pub mod json;
 #[cfg(test)]
 mod parsed;
+pub mod profile;
 pub mod source;
 pub mod source_json;
 pub mod source_names;

@@ -37,7 +37,8 @@ pub fn times(state: &FlameState) -> [(u64, u64); ACTIVITIES.len()] {
 }
 
 /// What a frame says that its thread did off the CPU, as an index into [`ACTIVITIES`].
-fn activity(frame: &v1::Frame) -> Option<usize> {
+#[must_use]
+pub fn activity(frame: &v1::Frame) -> Option<usize> {
     let word = frame
         .function
         .strip_prefix('[')

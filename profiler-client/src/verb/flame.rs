@@ -1,7 +1,8 @@
 //! `profiler flame`.
 
-use std::time::Duration;
+use std::{io::IsTerminal as _, time::Duration};
 
+use profiler_export::{pprof, speedscope};
 use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
 use tokio::time::Instant;
 
@@ -20,6 +21,7 @@ use crate::{
     render::{
         self, escape,
         escape::terminal,
+        profile,
         svg::{self, About},
         threshold, units,
     },
@@ -41,6 +43,11 @@ const AFTER_STOP: Duration = Duration::from_secs(3);
 
 /// Runs it.
 pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
+    if request.format.is_binary() && request.output.is_none() && std::io::stdout().is_terminal() {
+        return Err(Failure::usage(
+            "This format is binary, which a terminal cannot show: write it to a file with -o, or into a pipe.",
+        ));
+    }
     let output = Output::open(request.output.as_deref())?;
     let event = request.event.clone().unwrap_or_default();
     let (attached, target, stream, again) = interruptible(&mut stop, async {
@@ -111,7 +118,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             let names = wait_for(debuginfod, &mut interrupted).await;
             name(&mut state, names);
         }
-        output.write(&render(&state, &request, &about))?;
+        output.write(render(&state, &request, &about))?;
         let run = describe(&state, request.sides, about.elapsed, None) + &not_resolved(&state);
         match &request.output {
             Some(path) => note(&format!("{} written: {run}", terminal(&path.to_string_lossy()))),
@@ -152,13 +159,23 @@ fn name(state: &mut FlameState, mut names: Names) {
     }
 }
 
-fn render(state: &FlameState, request: &Flame, about: &About) -> String {
-    match request.format {
+fn render(state: &FlameState, request: &Flame, about: &About) -> Vec<u8> {
+    let stacks = || {
+        let about = profile::About {
+            target: &about.target,
+            elapsed: about.elapsed,
+        };
+        profile::of(state, request.sides, &about)
+    };
+    let text = match request.format {
+        FlameFormat::Pprof => return pprof::write(&stacks()),
+        FlameFormat::Speedscope => return speedscope::write(&stacks()),
         FlameFormat::Text => render::tree::render(state, request.sides),
         FlameFormat::Folded => render::folded::render(state, request.sides),
         FlameFormat::Json => escape::ndjson(&render::json::flame(state, request.sides)).into_owned(),
         FlameFormat::Svg => svg::render(state, request.sides, about),
-    }
+    };
+    text.into_bytes()
 }
 
 /// The run so far, in a line.

@@ -113,7 +113,7 @@ fn finish(
     if let Some(output) = output {
         live.clear()?;
         let notes = timeline::notes(state);
-        output.write(&timeline_svg::render(&drawn, &state.scope, &notes, about))?;
+        output.write(timeline_svg::render(&drawn, &state.scope, &notes, about))?;
     } else {
         let width = live.width();
         live.print(&timeline::table(&drawn, width))?;

@@ -45,7 +45,9 @@ fn a_file_that_cannot_be_written_is_noticed_before_the_run() {
         println!("{}", ended.stderr().trim_end());
     }
     let arguments = ["flame", "-p", &pid, "--duration", "50", "-o", "a.png"];
-    run(profiler(&arguments)).status(2).says(".svg, .folded or .json");
+    run(profiler(&arguments))
+        .status(2)
+        .says(".folded .ndjson .json .svg");
     assert!(since.elapsed() < Duration::from_secs(10), "only after the run");
     unharmed(target);
 }

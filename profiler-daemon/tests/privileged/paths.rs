@@ -92,7 +92,11 @@ fn calls_after(edits: u64, picture: &Arc<LatencyPicture>, name: &str) -> u64 {
     let others = lost(|reason| !["join_abandoned", "join_expired"].contains(&reason));
     assert_eq!(others, 0, "{:?}", picture.lost);
     // The end of a call that is open at an edit is told to no step that the edit takes away. Its one thread has one such call.
-    assert!(lost(|reason| reason == "join_expired") <= edits, "{:?}", picture.lost);
+    assert!(
+        lost(|reason| reason == "join_expired") <= edits,
+        "{:?}",
+        picture.lost
+    );
     let function = function(picture, name);
     assert_eq!(function.lost.values().sum::<u64>(), 0, "{:?}", function.lost);
     ended(function)

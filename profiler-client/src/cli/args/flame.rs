@@ -75,7 +75,7 @@ pub struct FlameArgs {
     /// or functions below a frame for each thread, or for each command line
     #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
     pub by: By,
-    /// Write to FILE; its ending says the format: .svg .folded .json
+    /// Write to FILE; its ending says the format: .svg .folded .json .pb.gz (pprof) .speedscope.json
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Format, on stdout or of FILE whatever its ending
@@ -142,4 +142,8 @@ pub enum Format {
     Svg,
     /// One JSON object a line.
     Json,
+    /// For `go tool pprof` and what reads its files.
+    Pprof,
+    /// For <https://www.speedscope.app>.
+    Speedscope,
 }

@@ -34,6 +34,8 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         Some(Format::Folded) => Some(FlameFormat::Folded),
         Some(Format::Svg) => Some(FlameFormat::Svg),
         Some(Format::Json) => Some(FlameFormat::Json),
+        Some(Format::Pprof) => Some(FlameFormat::Pprof),
+        Some(Format::Speedscope) => Some(FlameFormat::Speedscope),
         None if args.folded => Some(FlameFormat::Folded),
         None if args.json => Some(FlameFormat::Json),
         None => None,
@@ -97,16 +99,28 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
     })
 }
 
+/// What files of a format end in; the longer ones first.
+const ENDINGS: [(&str, FlameFormat); 7] = [
+    (".speedscope.json", FlameFormat::Speedscope),
+    (".pb.gz", FlameFormat::Pprof),
+    (".pprof", FlameFormat::Pprof),
+    (".folded", FlameFormat::Folded),
+    (".ndjson", FlameFormat::Json),
+    (".json", FlameFormat::Json),
+    (".svg", FlameFormat::Svg),
+];
+
 fn format_of(path: &Path) -> Result<FlameFormat, Failure> {
-    match path.extension().and_then(|ending| ending.to_str()) {
-        Some("svg") => Ok(FlameFormat::Svg),
-        Some("folded") => Ok(FlameFormat::Folded),
-        Some("json" | "ndjson") => Ok(FlameFormat::Json),
-        _ => Err(Failure::usage(format!(
-            "`{}` does not end in .svg, .folded or .json: say which with --format.",
-            path.display()
-        ))),
-    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let format = ENDINGS.iter().find(|(ending, _)| name.ends_with(ending));
+    format.map(|(_, format)| *format).ok_or_else(|| {
+        let endings: Vec<&str> = ENDINGS.iter().map(|(ending, _)| *ending).collect();
+        Failure::usage(format!(
+            "`{}` ends in none of {}: say which format with --format.",
+            path.display(),
+            endings.join(" ")
+        ))
+    })
 }
 
 /// Refuses two sides where the scope has but one.

@@ -214,7 +214,7 @@ fn flags_that_do_not_go_together_are_refused() {
             &["flame", "-p", "7", "f[>= p95]", "--diff", "--outside"],
             "cannot be used with",
         ),
-        (&["flame", "-p", "7", "-o", "x.png"], ".svg, .folded or .json"),
+        (&["flame", "-p", "7", "-o", "x.png"], ".folded .ndjson .json .svg"),
         (&["flame", "-p", "7", "-f", "-o", "x.svg"], "cannot be used with"),
         (&["flame", "-p", "7", "-F", "0"], "0 is not in"),
         (&["flame", "-p", "7", "--duration", "0"], "more than zero"),

@@ -1,0 +1,49 @@
+//! Writes a million stacks in each format, and says how long that took and how much memory: `large FORMAT`.
+
+use std::time::Instant;
+
+use profiler_export::{Frame, Measure, Profile, Stack, Unit, pprof, speedscope};
+
+fn main() {
+    let format = std::env::args().nth(1).unwrap_or_default();
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut next = |below: u32| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        u32::try_from(random % u64::from(below)).unwrap_or_default()
+    };
+    let frames = (0..5_000).map(|number| Frame {
+        name: format!("namespace::module::function_{number}"),
+        file: format!("/src/module_{}.rs", number / 50),
+        ..Frame::default()
+    });
+    let measure = |name: &str, unit| Measure {
+        name: name.to_owned(),
+        unit,
+    };
+    let profile = Profile {
+        measures: vec![measure("samples", Unit::Count), measure("cpu", Unit::Nanoseconds)],
+        frames: frames.collect(),
+        stacks: (0..1_000_000)
+            .map(|_| Stack {
+                frames: (0..8 + next(16)).map(|_| next(5_000)).collect(),
+                weights: vec![1, 10_101_010],
+                labels: Vec::new(),
+            })
+            .collect(),
+        ..Profile::default()
+    };
+    let began = Instant::now();
+    let bytes = match format.as_str() {
+        "pprof" => pprof::write(&profile),
+        "speedscope" => speedscope::write(&profile),
+        _ => Vec::new(),
+    };
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .unwrap_or_default();
+    println!("{} bytes in {:?}; {peak}", bytes.len(), began.elapsed());
+}
