@@ -376,6 +376,7 @@ fn a_flame_graph_comes_in_all_formats() {
             "a.speedscope.json",
             "\"name\":\"cpu, side inside\",\"unit\":\"nanoseconds\"",
         ),
+        ("a.firefox.json", "\"name\":\"cpu, side inside\",\"processName\":"),
         // A gzip file.
         ("a.pb.gz", "\u{1f}\u{fffd}\u{8}"),
     ] {
@@ -434,7 +435,7 @@ fn a_flame_graph_comes_in_all_formats() {
     let differences: Vec<_> = seen.flames.iter().map(|request| request.difference).collect();
     assert_eq!(
         differences,
-        [false, false, false, false, false, true, false, false]
+        [false, false, false, false, false, false, true, false, false]
     );
     drop(seen);
     assert_eq!(fake.left(), 0);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use profiler_export::{Frame, Measure, Profile, Stack, Unit, pprof, speedscope};
+use profiler_export::{Frame, Measure, Profile, Stack, Unit, firefox, pprof, speedscope};
 
 fn main() {
     let format = std::env::args().nth(1).unwrap_or_default();
@@ -26,10 +26,18 @@ fn main() {
         measures: vec![measure("samples", Unit::Count), measure("cpu", Unit::Nanoseconds)],
         frames: frames.collect(),
         stacks: (0..1_000_000)
-            .map(|_| Stack {
-                frames: (0..8 + next(16)).map(|_| next(5_000)).collect(),
-                weights: vec![1, 10_101_010],
-                labels: Vec::new(),
+            .map(|_| {
+                // Each function calls three others.
+                let mut function = 0;
+                let called = (0..8 + next(16)).map(|_| {
+                    function = (function * 3 + 1 + next(3)) % 5_000;
+                    function
+                });
+                Stack {
+                    frames: called.collect(),
+                    weights: vec![1, 10_101_010],
+                    labels: Vec::new(),
+                }
             })
             .collect(),
         ..Profile::default()
@@ -37,6 +45,7 @@ fn main() {
     let began = Instant::now();
     let bytes = match format.as_str() {
         "pprof" => pprof::write(&profile),
+        "firefox" => firefox::write(&profile),
         "speedscope" => speedscope::write(&profile),
         _ => Vec::new(),
     };

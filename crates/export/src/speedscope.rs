@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde_json::{Value, json};
 
-use crate::profile::{Frame, Label, Measure, Profile, Stack, Unit};
+use crate::{
+    list::list,
+    profile::{Frame, Label, Measure, Profile, Stack, Unit},
+};
 
 /// Writes a profile: one for each measure, and for each set of labels. The last measure is shown first.
 #[must_use]
@@ -15,7 +18,6 @@ pub fn write(profile: &Profile) -> Vec<u8> {
     for stack in &profile.stacks {
         sets.entry(&stack.labels).or_default().push(stack);
     }
-    // Written as text: values of all stacks would take many times their room.
     let mut text = String::from("{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",");
     let _ = write!(
         text,
@@ -69,17 +71,6 @@ fn one(
         let _ = write!(text, "{}", weight_of(stack));
     });
     text.push('}');
-}
-
-fn list<T>(text: &mut String, items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut String, T)) {
-    text.push('[');
-    for (number, item) in items.into_iter().enumerate() {
-        if number > 0 {
-            text.push(',');
-        }
-        write(text, item);
-    }
-    text.push(']');
 }
 
 fn frame_value(frame: &Frame) -> Value {

@@ -266,6 +266,8 @@ pub enum FlameFormat {
     Pprof,
     /// What speedscope reads.
     Speedscope,
+    /// What the Firefox Profiler reads.
+    Firefox,
 }
 
 impl FlameFormat {

@@ -75,7 +75,8 @@ pub struct FlameArgs {
     /// or functions below a frame for each thread, or for each command line
     #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
     pub by: By,
-    /// Write to FILE; its ending says the format: .svg .folded .json .pb.gz (pprof) .speedscope.json
+    /// Write to FILE; its ending says the format: .svg .folded .json .pb.gz (pprof)
+    /// .speedscope.json .firefox.json
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Format, on stdout or of FILE whatever its ending
@@ -146,4 +147,6 @@ pub enum Format {
     Pprof,
     /// For <https://www.speedscope.app>.
     Speedscope,
+    /// For <https://profiler.firefox.com>.
+    Firefox,
 }

@@ -35,6 +35,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         Some(Format::Svg) => Some(FlameFormat::Svg),
         Some(Format::Json) => Some(FlameFormat::Json),
         Some(Format::Pprof) => Some(FlameFormat::Pprof),
+        Some(Format::Firefox) => Some(FlameFormat::Firefox),
         Some(Format::Speedscope) => Some(FlameFormat::Speedscope),
         None if args.folded => Some(FlameFormat::Folded),
         None if args.json => Some(FlameFormat::Json),
@@ -100,7 +101,8 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
 }
 
 /// What files of a format end in; the longer ones first.
-const ENDINGS: [(&str, FlameFormat); 7] = [
+const ENDINGS: [(&str, FlameFormat); 8] = [
+    (".firefox.json", FlameFormat::Firefox),
     (".speedscope.json", FlameFormat::Speedscope),
     (".pb.gz", FlameFormat::Pprof),
     (".pprof", FlameFormat::Pprof),

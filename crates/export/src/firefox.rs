@@ -1,0 +1,304 @@
+//! The format of the Firefox Profiler: JSON, a thread for each of what is measured.
+//!
+//! The "processed profile format", in the version [`VERSION`], which later ones upgrade:
+//! <https://github.com/firefox-devtools/profiler/blob/main/docs-developer/processed-profile-format.md>. Times of samples there
+//! are moments; ours are sums, so that all samples stand one behind the other, each as long as it weighs.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use foldhash::HashMap;
+use serde_json::{Value, json};
+
+use crate::{
+    list::list,
+    profile::{Frame, Label, Measure, Profile, Stack, Unit},
+};
+
+/// The format's version: the last one in which each thread has its own tables.
+pub const VERSION: u32 = 48;
+
+/// Nanoseconds in the format's unit of time.
+const NS_PER_MS: u64 = 1_000_000;
+
+/// Categories by number: of code of programs, of the kernel, and of what a thread did off the CPU.
+const CATEGORIES: [(&str, &str); 3] = [("User", "yellow"), ("Kernel", "orange"), ("Off CPU", "grey")];
+
+/// Writes a profile: a thread for each measure, and for each set of labels. The last measure comes first.
+#[must_use]
+pub fn write(profile: &Profile) -> Vec<u8> {
+    let mut sets: BTreeMap<&[Label], Vec<&Stack>> = BTreeMap::new();
+    for stack in &profile.stacks {
+        sets.entry(&stack.labels).or_default().push(stack);
+    }
+    let began_ms = profile.ended_ns.saturating_sub(profile.duration_ns) / NS_PER_MS;
+    let categories: Vec<Value> = CATEGORIES
+        .iter()
+        .map(|(name, color)| json!({ "name": name, "color": color, "subcategories": ["Other"] }))
+        .collect();
+    let meta = json!({
+        "version": 24,
+        "preprocessedProfileVersion": VERSION,
+        "interval": 1,
+        "startTime": began_ms,
+        "processType": 0,
+        "product": profile.title,
+        "stackwalk": 1,
+        "symbolicated": true,
+        "categories": categories,
+        "markerSchema": [],
+    });
+    let mut text = format!("{{\"meta\":{meta},\"libs\":[],\"pages\":[],\"threads\":");
+    let measures = profile.measures.iter().enumerate().rev();
+    let threads: Vec<_> = measures
+        .flat_map(|measure| sets.iter().map(move |set| (measure, set)))
+        .enumerate()
+        .collect();
+    list(
+        &mut text,
+        threads,
+        |text, (number, ((at, measure), (labels, stacks)))| {
+            thread(text, profile, number, (at, measure), (labels, stacks));
+        },
+    );
+    text.push_str("}\n");
+    text.into_bytes()
+}
+
+/// Writes the thread of a measure and a set of labels.
+fn thread(
+    text: &mut String,
+    profile: &Profile,
+    number: usize,
+    (at, measure): (usize, &Measure),
+    (labels, stacks): (&[Label], &[&Stack]),
+) {
+    let mut tables = Tables::default();
+    let mut samples: Vec<(usize, u64)> = Vec::new();
+    for stack in stacks {
+        let weight = stack.weights.get(at).copied().unwrap_or(0);
+        if weight > 0
+            && let Some(node) = tables.stack(profile, stack)
+        {
+            samples.push((node, weight));
+        }
+    }
+    let mut name = measure.name.clone();
+    for Label { key, value } in labels {
+        let _ = write!(name, ", {key} {value}");
+    }
+    let is_time = measure.unit == Unit::Nanoseconds;
+    let all = samples
+        .iter()
+        .fold(0_u64, |sum, (_, weight)| sum.saturating_add(*weight));
+    let _ = write!(
+        text,
+        "{{\"name\":{},\"processName\":{},\"isMainThread\":{},\"processType\":\"default\",\"pid\":\"0\",\"tid\":{number},\
+         \"processStartupTime\":0,\"processShutdownTime\":null,\"registerTime\":0,\"unregisterTime\":null,\"pausedRanges\":[],\
+         \"markers\":{{\"data\":[],\"name\":[],\"startTime\":[],\"endTime\":[],\"phase\":[],\"category\":[],\"length\":0}},\
+         \"nativeSymbols\":{{\"libIndex\":[],\"address\":[],\"name\":[],\"functionSize\":[],\"length\":0}},\"samples\":{{",
+        Value::from(name),
+        Value::from(profile.title.as_str()),
+        number == 0,
+    );
+    let weight_type = match measure.unit {
+        Unit::Nanoseconds => "tracing-ms",
+        Unit::Bytes => "bytes",
+        Unit::Count => "samples",
+    };
+    let _ = write!(
+        text,
+        "\"weightType\":\"{weight_type}\",\"length\":{},\"stack\":",
+        samples.len()
+    );
+    list(text, &samples, |text, (node, _)| {
+        let _ = write!(text, "{node}");
+    });
+    text.push_str(",\"time\":");
+    let (mut before, scale) = (0_u64, if is_time { 1 } else { span_ns(profile) / all.max(1) });
+    list(text, &samples, |text, (_, weight)| {
+        milliseconds(text, before.saturating_mul(scale));
+        before = before.saturating_add(*weight);
+    });
+    text.push_str(",\"weight\":");
+    list(text, &samples, |text, (_, weight)| {
+        if is_time {
+            milliseconds(text, *weight);
+        } else {
+            let _ = write!(text, "{weight}");
+        }
+    });
+    text.push_str("},");
+    tables.write(text, profile);
+    text.push('}');
+}
+
+/// The length of the time line that counts are drawn on.
+const fn span_ns(profile: &Profile) -> u64 {
+    if profile.duration_ns == 0 {
+        NS_PER_MS
+    } else {
+        profile.duration_ns
+    }
+}
+
+/// Writes nanoseconds as milliseconds, exactly.
+fn milliseconds(text: &mut String, ns: u64) {
+    let _ = write!(text, "{}.{:06}", ns / NS_PER_MS, ns % NS_PER_MS);
+}
+
+/// The functions and stacks of a thread.
+#[derive(Default)]
+struct Tables {
+    /// Frames of the profile that are in use, in order.
+    frames: Vec<u32>,
+    frame_numbers: HashMap<u32, usize>,
+    /// Each with the one around it, and its frame.
+    stacks: Vec<(Option<usize>, usize)>,
+    stack_numbers: HashMap<(Option<usize>, usize), usize>,
+}
+
+impl Tables {
+    /// The number of a stack; `None` of one without a frame.
+    fn stack(&mut self, profile: &Profile, stack: &Stack) -> Option<usize> {
+        let mut prefix = None;
+        for (number, _) in profile.frames_of(stack) {
+            let next = self.frames.len();
+            let frame = *self.frame_numbers.entry(number).or_insert(next);
+            if frame == next {
+                self.frames.push(number);
+            }
+            let next = self.stacks.len();
+            let node = *self.stack_numbers.entry((prefix, frame)).or_insert(next);
+            if node == next {
+                self.stacks.push((prefix, frame));
+            }
+            prefix = Some(node);
+        }
+        prefix
+    }
+
+    fn write(&self, text: &mut String, profile: &Profile) {
+        let none = Frame::default();
+        let frames: Vec<&Frame> = self
+            .frames
+            .iter()
+            .map(|number| profile.frames.get(*number as usize).unwrap_or(&none))
+            .collect();
+        let mut strings = Strings::default();
+        let mut resources = Strings::default();
+        let names: Vec<usize> = frames.iter().map(|frame| strings.number(&frame.name)).collect();
+        let files: Vec<Option<usize>> = frames
+            .iter()
+            .map(|frame| strings.number_of(&frame.file))
+            .collect();
+        let modules: Vec<Option<usize>> = frames
+            .iter()
+            .map(|frame| resources.number_of(&frame.module))
+            .collect();
+        let resource_names: Vec<usize> = resources.all.iter().map(|name| strings.number(name)).collect();
+        let categories: Vec<usize> = frames.iter().map(|frame| category(frame)).collect();
+        let length = frames.len();
+        let column = |text: &mut String, name: &str, values: &[Value]| {
+            let _ = write!(text, ",\"{name}\":");
+            list(text, values, |text, value| {
+                let _ = write!(text, "{value}");
+            });
+        };
+        let of = |value: &dyn Fn(usize) -> Value| (0..length).map(value).collect::<Vec<Value>>();
+        let line = |line: u32| if line > 0 { Value::from(line) } else { Value::Null };
+
+        let _ = write!(text, "\"frameTable\":{{\"length\":{length}");
+        column(text, "address", &of(&|_| Value::from(-1)));
+        column(
+            text,
+            "inlineDepth",
+            &of(&|at| Value::from(u32::from(frames[at].inlined))),
+        );
+        column(text, "category", &of(&|at| Value::from(categories[at])));
+        column(text, "subcategory", &of(&|_| Value::from(0)));
+        column(text, "func", &of(&Value::from));
+        column(text, "line", &of(&|at| line(frames[at].line)));
+        for empty in ["nativeSymbol", "innerWindowID", "implementation", "column"] {
+            column(text, empty, &of(&|_| Value::Null));
+        }
+        let _ = write!(text, "}},\"funcTable\":{{\"length\":{length}");
+        column(text, "name", &of(&|at| Value::from(names[at])));
+        column(text, "isJS", &of(&|_| Value::from(false)));
+        column(text, "relevantForJS", &of(&|_| Value::from(false)));
+        column(
+            text,
+            "resource",
+            &of(&|at| modules[at].map_or_else(|| Value::from(-1), Value::from)),
+        );
+        column(text, "fileName", &of(&|at| Value::from(files[at])));
+        column(text, "lineNumber", &of(&|at| line(frames[at].declared_line)));
+        column(text, "columnNumber", &of(&|_| Value::Null));
+        let _ = write!(text, "}},\"resourceTable\":{{\"length\":{}", resource_names.len());
+        let of_resources = |value: &dyn Fn(usize) -> Value| {
+            resource_names.iter().map(|name| value(*name)).collect::<Vec<_>>()
+        };
+        column(text, "name", &of_resources(&Value::from));
+        column(text, "lib", &of_resources(&|_| Value::Null));
+        column(text, "host", &of_resources(&|_| Value::Null));
+        // A library.
+        column(text, "type", &of_resources(&|_| Value::from(1)));
+        let _ = write!(
+            text,
+            "}},\"stackTable\":{{\"length\":{},\"frame\":",
+            self.stacks.len()
+        );
+        list(text, &self.stacks, |text, (_, frame)| {
+            let _ = write!(text, "{frame}");
+        });
+        text.push_str(",\"prefix\":");
+        list(text, &self.stacks, |text, (prefix, _)| {
+            let _ = match prefix {
+                Some(prefix) => write!(text, "{prefix}"),
+                None => write!(text, "null"),
+            };
+        });
+        text.push_str(",\"category\":");
+        list(text, &self.stacks, |text, (_, frame)| {
+            let _ = write!(text, "{}", categories[*frame]);
+        });
+        text.push_str(",\"subcategory\":");
+        list(text, &self.stacks, |text, _| text.push('0'));
+        text.push_str("},\"stringArray\":");
+        list(text, &strings.all, |text, string| {
+            let _ = write!(text, "{}", Value::from(string.as_str()));
+        });
+    }
+}
+
+/// An index into [`CATEGORIES`].
+fn category(frame: &Frame) -> usize {
+    match frame.module.as_str() {
+        "[kernel]" => 1,
+        "[off-cpu]" => 2,
+        _ => 0,
+    }
+}
+
+/// Texts by number.
+#[derive(Default)]
+struct Strings {
+    all: Vec<String>,
+    numbers: HashMap<String, usize>,
+}
+
+impl Strings {
+    fn number(&mut self, text: &str) -> usize {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        let number = self.all.len();
+        self.all.push(text.to_owned());
+        self.numbers.insert(text.to_owned(), number);
+        number
+    }
+
+    /// `None` of an empty one.
+    fn number_of(&mut self, text: &str) -> Option<usize> {
+        (!text.is_empty()).then(|| self.number(text))
+    }
+}

@@ -1,0 +1,87 @@
+//! A profile with what may be in one, and its stacks.
+
+use std::collections::BTreeMap;
+
+use profiler_export::{Frame, Label, Measure, Profile, Stack, Unit};
+
+fn frame(name: &str, inlined: bool) -> Frame {
+    Frame {
+        name: name.to_owned(),
+        file: "/src/server.c".to_owned(),
+        declared_line: 7,
+        module: "/usr/bin/server".to_owned(),
+        inlined,
+        ..Frame::default()
+    }
+}
+
+fn stack(frames: &[u32], samples: u64, ns: u64, side: &str) -> Stack {
+    Stack {
+        frames: frames.to_vec(),
+        weights: vec![samples, ns],
+        labels: vec![Label {
+            key: "side".to_owned(),
+            value: side.to_owned(),
+        }],
+    }
+}
+
+/// Names of all kinds that a file may hold.
+fn names() -> Vec<String> {
+    let mut names: Vec<String> = [
+        "main",
+        "handle",
+        "fast;path",
+        "a \"quoted\"\nname",
+        "\u{1b}[31mred",
+        "\u{202e}bidi",
+        "nul\0inside",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    names.push("x".repeat(64 << 10));
+    names
+}
+
+pub fn profile() -> Profile {
+    let mut frames: Vec<Frame> = names().iter().map(|name| frame(name, false)).collect();
+    frames.push(frame("inlined_into_handle", true));
+    let inlined = u32::try_from(frames.len() - 1).unwrap();
+    let mut stacks = vec![
+        stack(&[0, 1], 3, 30_000_000, "outside"),
+        stack(&[0, 1, inlined], 5, 51_234_567, "inside"),
+        stack(&[0, 1, inlined, 2], 1, 10_000_001, "inside"),
+    ];
+    stacks.extend((2..inlined).map(|name| stack(&[0, name], 1, 1_000 + u64::from(name), "inside")));
+    Profile {
+        title: "server (7)".to_owned(),
+        comments: vec!["scope: handle[>= p95]".to_owned()],
+        measures: vec![
+            Measure {
+                name: "samples".to_owned(),
+                unit: Unit::Count,
+            },
+            Measure {
+                name: "cpu".to_owned(),
+                unit: Unit::Nanoseconds,
+            },
+        ],
+        frames,
+        stacks,
+        ended_ns: 1_700_000_010_000_000_000,
+        duration_ns: 10_000_000_000,
+    }
+}
+
+/// The weights of each stack, the outermost function first, and side.
+pub fn by_stack(profile: &Profile) -> BTreeMap<(Vec<String>, String), Vec<u64>> {
+    let mut stacks = BTreeMap::new();
+    for stack in &profile.stacks {
+        let names = profile
+            .frames_of(stack)
+            .map(|(_, frame)| frame.name.clone())
+            .collect();
+        stacks.insert((names, stack.labels[0].value.clone()), stack.weights.clone());
+    }
+    stacks
+}
