@@ -16,10 +16,11 @@ use std::{
     process::{Child, Command, Output, Stdio},
 };
 
-use fake::{Fake, Script};
 use profiler_proto::v1::edit_scope_request::Edit;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use fake::{Fake, Script};
 
 fn profiler(fake: &Fake, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_profiler"));

@@ -32,8 +32,8 @@ use profiler_elf::Bytes;
 use profiler_plan::{
     self as plan, Limits, ModuleIndex,
     hazards::{Decision, Hazards, KernelAbility, ModuleHazards, exit_method},
-    scope::Name,
 };
+use profiler_scope::Name;
 use profiler_target::{executable_mappings, modules};
 use serde_json::{Value, json};
 

@@ -1,8 +1,10 @@
 //! Calls divided by a value: a histogram for each, of a bounded number, and one for all others.
 
-use super::histogram::Histogram;
-use profiler_common::layout::midpoint_ns;
 use std::{collections::HashMap, hash::Hash};
+
+use profiler_common::layout::midpoint_ns;
+
+use super::histogram::Histogram;
 
 /// Values that have a histogram of their own, at most: those that came first. So each has all calls with its value; one
 /// that could be turned out by another would not.

@@ -1,7 +1,8 @@
 //! A latency histogram on the shared bucket layout, allocated by pages.
 
-use super::number::Number;
 use profiler_common::layout::{BUCKETS, PAGE_BUCKETS, PAGES, bucket_of, highest_ns, lowest_ns, midpoint_ns};
+
+use super::number::Number;
 
 /// One page of counts.
 pub type Page<C> = [C; PAGE_BUCKETS];

@@ -5,18 +5,20 @@
 //! whether that is slow is known only when it has ended. The ring buffer keeps order: a span's samples come before its
 //! end.
 
+use std::collections::{HashMap, HashSet};
+
+use profiler_common::{
+    layout::bucket_of,
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef},
+};
+
 use super::{
     calltree::NodeId,
     matrix::Cell,
     tally::Tally,
     threshold::{Band, Side},
 };
-use profiler_common::{
-    layout::bucket_of,
-    probe::ProbeId,
-    record::{SpanEnd, SpanRef},
-};
-use std::collections::{HashMap, HashSet};
 
 /// (Span, stack) pairs that may wait for the end of their span. Beyond it the spans that were not
 /// sampled for the longest time are given up, as `expired`.

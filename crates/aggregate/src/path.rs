@@ -6,9 +6,11 @@
 //!
 //! The band that a step asks for is the present one: what has been given out or dropped stays so when it moves.
 
-use super::{gone::GoneThreads, threshold::Band};
-use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
 use std::collections::HashMap;
+
+use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
+
+use super::{gone::GoneThreads, threshold::Band};
 
 /// What may wait of one scope, at most. Beyond it what has waited for longest is given up, counted: the end that it waits
 /// for may have been lost.

@@ -1,7 +1,8 @@
 //! From one reading of a kernel histogram to the next: the calls in between.
 
-use super::histogram::{Histogram, Page};
 use profiler_common::layout::PAGE_BUCKETS;
+
+use super::histogram::{Histogram, Page};
 
 /// The last reading of a probe's counters, which only ever grow.
 #[derive(Clone, Debug, Default)]

@@ -4,8 +4,9 @@
 //! slowest when those that ended earlier have left the window. All others never will, and are let go at once. So what
 //! is kept are the slowest of every window that is still to come, whatever the order that spans come in.
 
-use super::{histogram::Histogram, number::Number, threshold::Band};
 use profiler_common::layout::{BUCKETS, lowest_ns, width_ns};
+
+use super::{histogram::Histogram, number::Number, threshold::Band};
 
 /// Spans that are shown, at most.
 pub const MAX_SHOWN: usize = 100;

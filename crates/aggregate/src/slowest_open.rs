@@ -1,9 +1,11 @@
 //! What is gathered of spans that have not ended: their samples' stacks, what was read where they began, and what
 //! happened inside. Whether a span is slow is known when it ends; until then all of it has to be kept.
 
-use super::{calltree::FrameId, gone::GoneThreads, waits::Lock};
-use profiler_common::probe::ProbeId;
 use std::collections::HashMap;
+
+use profiler_common::probe::ProbeId;
+
+use super::{calltree::FrameId, gone::GoneThreads, waits::Lock};
 
 /// Open spans of one thread that something is gathered of, at most; those that were first noted go, counted.
 pub const MAX_OPEN_OF_THREAD: usize = 64;

@@ -1,7 +1,8 @@
 //! A histogram in numbers.
 
-use super::{histogram::Histogram, number::Number};
 use profiler_common::layout::{highest_ns, lowest_ns, midpoint_ns};
+
+use super::{histogram::Histogram, number::Number};
 
 /// What is shown of one kind of histogram.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]

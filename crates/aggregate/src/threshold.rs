@@ -8,12 +8,13 @@
 //! - A time divides at the edge of a bucket that is nearest to it (within 0.4%); below 256 ns,
 //!   where a bucket is a nanosecond wide, that is exact.
 
+use profiler_common::layout::{BUCKETS, bucket_of, lowest_ns};
+
 use super::{
     histogram::Histogram,
     number::Number,
     predicate::{Comparison, Limit, Predicate},
 };
-use profiler_common::layout::{BUCKETS, bucket_of, lowest_ns};
 
 /// Calls that a percentile needs beyond it until the view is no longer warming.
 const CALLS_BEYOND: f64 = 20.0;

@@ -1,5 +1,12 @@
 //! One scope's aggregate: samples and calls in, pictures out.
 
+use std::{collections::HashMap, sync::Arc};
+
+use profiler_common::{
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef},
+};
+
 use super::{
     age::{self, Age, Over},
     calltree::{CallTree, FrameId, NodeId},
@@ -16,11 +23,6 @@ use super::{
     threshold::{Band, Division, Side},
     unique::{Touched, Unique},
 };
-use profiler_common::{
-    probe::ProbeId,
-    record::{SpanEnd, SpanRef},
-};
-use std::{collections::HashMap, sync::Arc};
 
 /// The seed of the selection of spans: any will do, and the same input gives the same picture.
 const SEED: u64 = 0x70_726f_6669_6c65;

@@ -9,13 +9,13 @@ use std::{
 };
 
 use object::Object as _;
+use profiler_target::contents::FileKey;
 
 use super::{
     elf::{Elf, Parsed, plain_build_id},
     home::Home,
     supplement,
 };
-use profiler_target::contents::FileKey;
 
 /// Where distributions install debug information.
 pub const DEBUG_FOLDER: &str = "/usr/lib/debug";

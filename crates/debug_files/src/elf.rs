@@ -11,9 +11,9 @@ use object::{
         elf::{ElfFile64, ProgramHeader as _},
     },
 };
+use profiler_target::contents::{self, Contents, FileKey};
 
 use super::finder::Kept;
-use profiler_target::contents::{self, Contents, FileKey};
 
 /// Most loaded segments that are looked at.
 const SEGMENTS_MAX: usize = 256;

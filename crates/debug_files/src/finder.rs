@@ -6,8 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{companion::Wanted, elf::Elf, home::Home, sideload::SideLoaded, supplement};
 use profiler_target::contents::FileKey;
+
+use super::{companion::Wanted, elf::Elf, home::Home, sideload::SideLoaded, supplement};
 
 /// Bytes of a file that others keep.
 pub type Kept = Arc<dyn AsRef<[u8]> + Send + Sync>;

@@ -8,9 +8,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{CWD, FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
-
 use profiler_target::Mapping;
+use rustix::fs::{CWD, FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 
 /// File systems that hold no files of programs, by their numbers in `statfs(2)`. What they give depends on who asks: this
 /// process may read its own `/proc/self/maps` with whatever rights; or it waits for another process, or has effects.

@@ -21,7 +21,6 @@ use object::{
     pod,
     read::elf::{CompressionHeader as _, FileHeader as _, SectionHeader as _},
 };
-
 use profiler_elf::compressed::unfold_into;
 
 type Header = FileHeader64<LittleEndian>;

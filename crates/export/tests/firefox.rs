@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, process::Command};
 use profiler_export::firefox;
 use profiler_testkit::has_program;
 use serde_json::Value;
+
 use support::{by_stack, profile};
 
 fn number(value: &Value) -> Option<usize> {

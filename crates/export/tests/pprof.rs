@@ -15,6 +15,7 @@ use flate2::read::GzDecoder;
 use profiler_export::pprof::{self, ProfileMessage};
 use profiler_testkit::has_program;
 use prost::Message as _;
+
 use support::{by_stack, profile};
 
 fn read(bytes: &[u8]) -> ProfileMessage {

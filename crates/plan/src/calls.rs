@@ -14,10 +14,10 @@ use super::{
     goroutines,
     instruction::{InstructionSite, Obstacle},
     lines::{self, LineError},
-    scope::Name,
     source::{CallKind, find::with_dwarf},
 };
 pub use error::CallError;
+use profiler_scope::Name;
 use search::{Search, inlined_nearby};
 
 /// A call.

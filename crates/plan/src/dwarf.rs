@@ -2,12 +2,6 @@
 //!
 //! Read only when asked for, by all cores, a unit at a time.
 
-use super::{left::Left, sections::dwarf_sections};
-use gimli::{
-    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian,
-    Section as _, Unit, UnitHeader,
-};
-use profiler_elf::{Elf, ElfError};
 use std::{
     borrow::Cow,
     collections::{HashMap, VecDeque},
@@ -15,6 +9,14 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
+
+use gimli::{
+    AttributeValue, DebugInfoOffset, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian,
+    Section as _, Unit, UnitHeader,
+};
+use profiler_elf::{Elf, ElfError};
+
+use super::{left::Left, sections::dwarf_sections};
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 

@@ -4,13 +4,14 @@
 //! to twenty times as much. Any instruction of the entry block will do for a probe as long as the
 //! stack pointer is what it was at entry, so the first emulated one is taken.
 
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
+use profiler_common::instruction::Action;
+
 use super::{
     action::entry_action,
     code::{Code, mnemonic},
     handling::{Handling, handling},
 };
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
-use profiler_common::instruction::Action;
 
 /// Where to probe a function's entry.
 #[derive(Clone, PartialEq, Eq, Debug)]

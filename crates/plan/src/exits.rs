@@ -1,13 +1,14 @@
 //! Where a function is left: its returns and tail jumps.
 
+use iced_x86::FlowControl;
+use profiler_common::instruction::Action;
+
 use super::{
     action::exit_action,
     body::Body,
     code::{CodeError, direct_target},
     handling::is_refused,
 };
-use iced_x86::FlowControl;
-use profiler_common::instruction::Action;
 
 /// A place where a function is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

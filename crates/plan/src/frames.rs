@@ -11,7 +11,6 @@ use gimli::{
 };
 use object::{Object as _, ObjectSection as _, read::elf::ElfFile64};
 use profiler_common::unwind::register::{RBP, RSP};
-
 use profiler_elf::Elf;
 
 /// Entries that one function's rows are read of.

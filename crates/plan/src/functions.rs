@@ -2,14 +2,16 @@
 //!
 //! Building it touches symbols only: names stay in the file, mangled, until they are asked for.
 
+use std::{borrow::Cow, ops::Range, sync::Arc};
+
+use object::elf;
+use profiler_elf::{Bytes, Elf, ElfError, RawSymbol, Segment, offset_of};
+
 use super::{
     demangle::{self, CloneKind, display_name, split_clone, without_version},
     files::{ModuleFiles, NameFile},
     outline::{self, Outline, Outlines, Part},
 };
-use object::elf;
-use profiler_elf::{Bytes, Elf, ElfError, RawSymbol, Segment, offset_of};
-use std::{borrow::Cow, ops::Range, sync::Arc};
 
 /// Longest linkage name that is looked at.
 const MAX_LINKAGE_BYTES: usize = 64 * 1024;

@@ -29,7 +29,6 @@ use super::{
     handling::Handling,
     instruction::{InstructionSite, Obstacle, instruction_at},
     names::{Match, Matcher},
-    scope::Name,
     source::{
         MAX_INSTANCES,
         find::{abstracts_of, entries, instances, with_dwarf},
@@ -39,6 +38,7 @@ use super::{
         whole::Wholes,
     },
 };
+use profiler_scope::Name;
 
 /// Instances that are looked at: more than can be probed at once are too many anyway.
 const MAX_LOOKED_AT: usize = 2_500;

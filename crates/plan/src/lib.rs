@@ -23,7 +23,6 @@ pub mod lines;
 pub mod mangling;
 pub mod names;
 pub mod outline;
-pub mod scope;
 pub mod source;
 pub mod stack;
 pub mod values;

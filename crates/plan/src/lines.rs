@@ -14,8 +14,9 @@ mod search;
 
 use std::ops::Range;
 
-use super::functions::ModuleIndex;
 use profiler_elf::ElfError;
+
+use super::functions::ModuleIndex;
 
 pub(super) use self::rows::{Row, each_row, rows_left};
 use self::search::{Found, read};

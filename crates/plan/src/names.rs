@@ -6,16 +6,18 @@
 
 mod mentions;
 
+use std::{borrow::Cow, ops::Range, thread};
+
+use memchr::memmem::Finder;
+use profiler_elf::Elf;
+use profiler_scope::Name;
+
 use self::mentions::Mentions;
 use super::{
     demangle::{self, CloneKind},
     files::NameFile,
     functions::{Function, ModuleIndex, plain_linkage, unread_names},
-    scope::Name,
 };
-use memchr::memmem::Finder;
-use profiler_elf::Elf;
-use std::{borrow::Cow, ops::Range, thread};
 
 /// How well a name matches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -269,17 +271,15 @@ fn component_starts(path: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-impl Name {
-    /// The name that a function has for itself, of which debug information speaks; `None` where it can be written in
-    /// other ways as well.
-    pub(super) fn own(&self) -> Option<&str> {
-        let Self::Exact(name) = self else { return None };
-        let own = own_name(name);
-        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        // Rust's names may end in a hash.
-        let is_hash = own.len() == 17 && own.starts_with('h');
-        (!own.is_empty() && own.chars().all(word) && !is_hash && own != "operator").then_some(own)
-    }
+/// The name that a function has for itself, of which debug information speaks; `None` where it can be written in other ways
+/// as well.
+pub(super) fn own(name: &Name) -> Option<&str> {
+    let Name::Exact(name) = name else { return None };
+    let own = own_name(name);
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    // Rust's names may end in a hash.
+    let is_hash = own.len() == 17 && own.starts_with('h');
+    (!own.is_empty() && own.chars().all(word) && !is_hash && own != "operator").then_some(own)
 }
 
 /// The last component of a path.

@@ -17,10 +17,10 @@
 mod lazy;
 mod lines;
 
-use profiler_elf::skip::skip_attributes;
 use std::{borrow::Cow, collections::HashMap, ops::Range, sync::Arc};
 
 use gimli::{AttributeValue, Dwarf, EndianSlice, LittleEndian, Unit, UnitHeader, UnitOffset};
+use profiler_elf::{Bytes, Elf, skip::skip_attributes};
 
 use super::{
     dwarf::{Units, each, is_of_type, lines_left, may_be_inlined, reference, text},
@@ -28,7 +28,6 @@ use super::{
     lines::last_component,
     sections::dwarf_sections,
 };
-use profiler_elf::{Bytes, Elf};
 
 pub use self::lazy::Outlines;
 use self::lines::Lines;

@@ -3,7 +3,6 @@
 use std::{borrow::Cow, convert::Infallible};
 
 use gimli::DwarfSections;
-
 use profiler_elf::{Elf, MAX_UNCOMPRESSED_BYTES};
 
 /// The sections of a file's DWARF, unfolded where they are compressed; those that it does not have, or that are damaged or

@@ -1,5 +1,10 @@
 //! The plan of one name: the functions that it means and the sites to probe in each.
 
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use profiler_common::instruction::Action;
+use profiler_scope::Name;
+
 use super::{
     body::Body,
     entry::{EntryPoint, entry_point, first_point},
@@ -9,11 +14,8 @@ use super::{
     goroutines,
     hazards::{Decision, KernelAbility, Method},
     names::Match,
-    scope::Name,
     source,
 };
-use profiler_common::instruction::Action;
-use std::{collections::BTreeSet, fmt::Write as _};
 
 /// How much a plan may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,6 @@
 //! The functions of a unit that have code.
 
 use gimli::{Reader, Unit, UnitOffset};
-
 use profiler_elf::skip::skip_attributes;
 
 /// Where they are, in the order of the file, among so many entries; what comes behind something damaged is not found.

@@ -4,12 +4,14 @@
 
 mod support;
 
+use std::{ops::Range, path::Path, process::Command};
+
 use profiler_plan::{
     ModuleIndex,
     addresses::{self, AddressError},
     values::{DebugFile, DebugSections},
 };
-use std::{ops::Range, path::Path, process::Command};
+
 use support::{compile, disassemble, index, run};
 
 fn find(module: &ModuleIndex, address: u64) -> Result<u64, AddressError> {

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use profiler_common::condition::Condition;
 use profiler_plan::{
     KernelAbility,
@@ -12,7 +14,7 @@ use profiler_plan::{
     source::{self, Branch, FunctionSource},
 };
 use profiler_testkit::has_program;
-use std::collections::{BTreeMap, BTreeSet};
+
 use support::{
     Fixture, compile,
     listing::{drop_without_line, listing},

@@ -4,15 +4,17 @@
 
 mod support;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use profiler_plan::{
     KernelAbility,
     calls::{self, CallError, FoundCalls, Reason},
     lines::LineError,
-    scope::Name,
     source::CallKind,
 };
+use profiler_scope::Name;
 use profiler_testkit::has_program;
-use std::collections::{BTreeMap, BTreeSet};
+
 use support::{
     Fixture, compile,
     listing::{Listed, drop_without_line, listing, slots},

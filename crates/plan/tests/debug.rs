@@ -4,16 +4,18 @@
 
 mod support;
 
+use std::{process::Command, sync::Arc};
+
 use profiler_elf::ElfError;
 use profiler_plan::{
     ModuleIndex, PlanError, branches, calls,
     dwarf::DebugIndex,
     hazards::{Hazards, KernelAbility, ModuleHazards},
     only_inlined,
-    scope::Name,
 };
+use profiler_scope::Name;
 use proptest::prelude::*;
-use std::{process::Command, sync::Arc};
+
 use support::{compile, run};
 
 #[test]

@@ -6,11 +6,10 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use profiler_plan::{
-    inlined::{self, FoundInstances, Reason, When},
-    scope::Name,
-};
+use profiler_plan::inlined::{self, FoundInstances, Reason, When};
+use profiler_scope::Name;
 use profiler_testkit::has_program;
+
 use support::{Fixture, compile, disassemble};
 
 /// What is inlined in `inlines.c`, and into how many places.

@@ -1,8 +1,10 @@
 //! How long large programs take. Run by hand, in release mode:
 //! `PLAN_FILE=/path cargo test --release -p profiler-daemon --test plan_large -- --ignored --nocapture`
 
-use profiler_plan::{ModuleIndex, dwarf::DebugIndex, hazards::ModuleHazards, scope::Name};
 use std::{sync::Arc, time::Instant};
+
+use profiler_plan::{ModuleIndex, dwarf::DebugIndex, hazards::ModuleHazards};
+use profiler_scope::Name;
 
 #[test]
 #[ignore = "a measurement, of the file that PLAN_FILE names"]

@@ -4,12 +4,14 @@
 
 mod support;
 
-use profiler_plan::lines::{self, LineError};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     process::Command,
 };
+
+use profiler_plan::lines::{self, LineError};
+
 use support::{compile, run};
 
 /// What gdb takes each line of a file to be: the addresses at which it would put breakpoints.

@@ -4,14 +4,16 @@
 
 mod support;
 
+use std::{collections::BTreeMap, fmt::Write as _, path::Path, process::Command};
+
 use profiler_plan::{
     ModuleIndex,
     dwarf::DebugIndex,
     lines::{self, LineError},
-    scope::Name,
     source,
 };
-use std::{collections::BTreeMap, fmt::Write as _, path::Path, process::Command};
+use profiler_scope::Name;
+
 use support::{index, run};
 
 fn compile(compiler: &str, flags: &[&str], sources: &[(&str, &str)]) -> ModuleIndex {

@@ -6,9 +6,10 @@ mod support;
 
 use profiler_plan::{
     calls,
-    scope::Name,
     values::{self, DebugFile, DebugSections, Refusal, Returns, Site},
 };
+use profiler_scope::Name;
+
 use support::{Fixture, compile};
 
 /// Whether what a function returns can be read; why not.
@@ -22,7 +23,7 @@ fn returned(fixture: &Fixture, function: &str) -> Result<(), Refusal> {
         .find(|known| known.name().starts_with(function));
     let address = found.unwrap().address();
     let site = Site { address, bias: 0 };
-    let expression = values::parse("return").unwrap();
+    let expression = profiler_scope::expression::parse("return").unwrap();
     values::lower_with(&debug, site, Returns::OfFunction, &expression).map(|_| ())
 }
 
@@ -72,7 +73,7 @@ fn of_overloads_it_is_the_one_that_is_called() {
             address: site.call.address,
             bias: 0,
         };
-        let expression = values::parse("return").unwrap();
+        let expression = profiler_scope::expression::parse("return").unwrap();
         let returns = Returns::OfCallee {
             name: &site.callee,
             symbol: &site.symbol,

@@ -4,17 +4,19 @@
 
 mod support;
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
+
 use profiler_common::instruction::Operation;
 use profiler_plan::{
     Ends, ExitSite, Limits, Plan, PlanError, PlannedFunction,
     hazards::{Decision, Hazards, KernelAbility, Method, ModuleHazards},
     plan,
-    scope::{self, Name, Place},
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    process::Command,
-};
+use profiler_scope::{self as scope, Name, Place};
+
 use support::{Fixture, Line, compile, disassemble, run};
 
 const RET: Decision = decision(Method::Ret);

@@ -4,18 +4,20 @@
 
 mod support;
 
-use profiler_plan::{
-    lines,
-    scope::Name,
-    source::{self, CallKind, FunctionSource, Line},
-    values::{self, DebugFile, DebugSections, Refusal, Site},
-};
-use profiler_testkit::has_program;
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
     process::Command,
 };
+
+use profiler_plan::{
+    lines,
+    source::{self, CallKind, FunctionSource, Line},
+    values::{self, DebugFile, DebugSections, Refusal, Site},
+};
+use profiler_scope::Name;
+use profiler_testkit::has_program;
+
 use support::{Fixture, compile, disassemble, run, source as path_of};
 
 /// Compiler, source, flags.
@@ -370,7 +372,7 @@ fn what_is_said_to_be_readable_is_visible_there() {
                 .iter()
                 .filter(|variable| variable.inlined_from.is_none());
             for variable in own {
-                let Ok(expression) = values::parse(&variable.name) else {
+                let Ok(expression) = profiler_scope::expression::parse(&variable.name) else {
                     continue;
                 };
                 for address in variable
@@ -414,7 +416,7 @@ fn static_variables_of_an_instance_are_read_where_they_are() {
         bias: 0,
     };
     for name in ["total", "steps"] {
-        let lowered = values::lower(&debug, site, &values::parse(name).unwrap());
+        let lowered = values::lower(&debug, site, &profiler_scope::expression::parse(name).unwrap());
         let lowered = lowered.unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
         let address = address_of(name);
         let mut instructions = lowered.plan.instructions.iter();

@@ -11,7 +11,9 @@ use std::{
 };
 
 use profiler_elf::Bytes;
-use profiler_plan::{Function, ModuleFiles, ModuleIndex, lines, scope::Name, source};
+use profiler_plan::{Function, ModuleFiles, ModuleIndex, lines, source};
+use profiler_scope::Name;
+
 use support::{Fixture, bytes, compile, run};
 
 /// Compiler, source, flags.

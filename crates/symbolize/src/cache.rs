@@ -2,13 +2,14 @@
 
 use std::{collections::HashMap, fs::File, io};
 
+use profiler_debug_files::{Elf, Finder, Home, SideLoaded};
+use profiler_target::{Mapping, contents::FileKey};
+
 use super::{
     frame::{Data, Frames},
     module::{Module, Resolved},
     vdso::Vdso,
 };
-use profiler_debug_files::{Elf, Finder, Home, SideLoaded};
-use profiler_target::{Mapping, contents::FileKey};
 
 /// Most modules that are kept.
 const MODULES_MAX: usize = 256;

@@ -3,11 +3,12 @@
 
 use std::{fs::File, io, path::Path};
 
+use profiler_debug_files::{Elf, Finder, Home, SideLoaded, supplement};
+
 use super::{
     frame::{Frame, Frames},
     module::Module,
 };
-use profiler_debug_files::{Elf, Finder, Home, SideLoaded, supplement};
 
 /// A file with a module's debug information.
 pub struct DebugFile {

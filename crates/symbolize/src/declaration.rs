@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, Unit, UnitOffset};
+use profiler_debug_files::Bytes;
 
 use super::{name::NAME_MAX, references::References};
-use profiler_debug_files::Bytes;
 
 /// How many references are followed, from a call to its function to that one's declaration.
 const REFERENCES_MAX: usize = 16;

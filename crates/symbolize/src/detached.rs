@@ -2,12 +2,13 @@
 
 use std::io;
 
+use profiler_debug_files::{Elf, Finder, Home};
+
 use super::{
     frame::{Frame, FrameId, Frames},
     module::Module,
     perf_map::PerfMap,
 };
-use profiler_debug_files::{Elf, Finder, Home};
 
 /// An ELF file in memory. Nothing else is read: no companion, and no debug information beside the objects.
 pub struct FileSymbols {

@@ -1,10 +1,10 @@
 //! DWARF: the chain of inlined functions at an address.
 
 use gimli::{Dwarf, Unit, UnitOffset};
-
-use super::units::WORK_MAX;
 use profiler_debug_files::Bytes;
 use profiler_elf::skip::skip_attributes;
+
+use super::units::WORK_MAX;
 
 /// Deepest chain that is followed.
 pub(super) const INLINED_MAX: usize = 128;

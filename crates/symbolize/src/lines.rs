@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use gimli::{AttributeValue, DebugInfoOffset, Dwarf, Unit, UnitOffset};
+use profiler_debug_files::Bytes;
 
 use super::declaration::file_name;
-use profiler_debug_files::Bytes;
 
 /// Most rows of one unit's table.
 const ROWS_MAX: usize = 1 << 20;

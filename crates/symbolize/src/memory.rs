@@ -6,8 +6,9 @@ use std::{
     io::{self, BufRead as _, BufReader},
 };
 
-use super::frame::FrameId;
 use profiler_target::{MAPPINGS_MAX, Mapping};
+
+use super::frame::FrameId;
 
 /// Most processes whose regions are kept; then they are all read anew.
 const PROCESSES_MAX: usize = 64;

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use profiler_debug_files::{Elf, Finder, Home};
+
 use super::{
     declaration::Declaration,
     frame::{Data, Frame, FrameId, Frames},
@@ -15,7 +17,6 @@ use super::{
     symbols::{Kind, Symbols},
     units::{Found, InSplit, Units},
 };
-use profiler_debug_files::{Elf, Finder, Home};
 
 /// Most addresses of one module whose frames are kept; then they are all resolved anew.
 const ADDRESSES_MAX: usize = 1 << 16;

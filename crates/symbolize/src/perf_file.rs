@@ -9,13 +9,13 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use profiler_target::{Stat, Status};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
 use super::{
     frame::{FrameId, Frames},
     perf_map::PerfMap,
 };
-use profiler_target::{Stat, Status};
 
 /// How often it is looked whether there is more in the file, in ns: other code may lie where known code lay.
 const LOOK_EVERY_NS: u64 = 100_000_000;

@@ -1,7 +1,6 @@
 //! DWARF: entries that another unit, or another file, refers to.
 
 use gimli::{DebugInfoOffset, Dwarf, Unit, UnitOffset};
-
 use profiler_debug_files::Bytes;
 
 /// Most units of one file.

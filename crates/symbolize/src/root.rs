@@ -6,7 +6,6 @@ use gimli::{
     X86_64,
 };
 use object::{Object as _, ObjectSection as _};
-
 use profiler_debug_files::Elf;
 
 /// How an index begins that all linkers write: version 1; a pointer; a 4-byte count; signed 4-byte pairs

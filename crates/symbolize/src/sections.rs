@@ -4,7 +4,6 @@ use std::{borrow::Cow, io, ops::Range};
 
 use gimli::{EndianSlice, LittleEndian, SectionId};
 use object::{Object as _, ObjectSection as _};
-
 use profiler_debug_files::{Bytes, Elf};
 use profiler_elf::compressed;
 

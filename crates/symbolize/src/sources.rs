@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use profiler_debug_files::{Bytes, Elf, Finder, Home, Wanted, debugdata};
+
 use super::{
     reason::Reason,
     references::Offsets,
@@ -12,7 +14,6 @@ use super::{
     split::{Skeleton, Split},
     supplement::Supplement,
 };
-use profiler_debug_files::{Bytes, Elf, Finder, Home, Wanted, debugdata};
 
 /// A module's files.
 pub(super) struct Sources {

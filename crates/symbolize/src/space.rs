@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use profiler_target::{Mapping, executable_mappings};
+
 use super::{
     cache::ModuleId,
     frame::{Data, FrameId, Frames},
@@ -9,7 +11,6 @@ use super::{
     perf_file::PerfFile,
     reason::Reason,
 };
-use profiler_target::{Mapping, executable_mappings};
 
 /// Most addresses of one process whose frames are kept; then they are all resolved anew.
 const ADDRESSES_MAX: usize = 1 << 16;

@@ -9,9 +9,9 @@ use std::{
 };
 
 use gimli::{Dwarf, DwoId};
+use profiler_debug_files::{Bytes, Elf, Home, Wanted};
 
 use super::sections::Sections;
-use profiler_debug_files::{Bytes, Elf, Home, Wanted};
 
 /// Most files beside objects that are open for one module; then they are all opened anew.
 const OBJECTS_MAX: usize = 64;

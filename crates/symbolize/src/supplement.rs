@@ -2,8 +2,9 @@
 
 use std::{io, path::Path};
 
-use super::{references::Offsets, sections::Sections};
 use profiler_debug_files::{Bytes, Elf, Finder, Home};
+
+use super::{references::Offsets, sections::Sections};
 
 /// A supplementary file.
 pub(super) struct Supplement {

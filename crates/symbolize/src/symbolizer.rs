@@ -2,6 +2,9 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use profiler_debug_files::{Finder, Home, SideLoaded};
+use profiler_target::Mapping;
+
 use super::{
     cache::{ModuleId, Modules},
     frame::{Data, Frame, FrameId, Frames},
@@ -11,8 +14,6 @@ use super::{
     space::{Behind, Detail, Generation, Space},
     tasks::Tasks,
 };
-use profiler_debug_files::{Finder, Home, SideLoaded};
-use profiler_target::Mapping;
 
 /// Most processes whose mappings are kept.
 const PROCESSES_MAX: usize = 1024;

@@ -10,7 +10,6 @@ use object::{
     },
     read::elf::{SectionHeader as _, Sym as _, SymbolTable},
 };
-
 use profiler_debug_files::{Elf, Parsed};
 
 /// Most symbols of one file that are looked at.

@@ -7,13 +7,13 @@ use std::{
 };
 
 use gimli::{Dwarf, Section as _, Unit, UnitOffset};
+use profiler_debug_files::Bytes;
+use profiler_elf::skip::skip_attributes;
 
 use super::{
     references::Offsets,
     split::{Skeleton, Split},
 };
-use profiler_debug_files::Bytes;
-use profiler_elf::skip::skip_attributes;
 
 /// Most address ranges of the units of one file, or of the functions of one unit.
 const RANGES_MAX: usize = 1 << 20;

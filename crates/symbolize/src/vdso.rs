@@ -5,9 +5,8 @@ use std::{
     io::{self, Write as _},
 };
 
-use rustix::fs::{MemfdFlags, memfd_create};
-
 use profiler_target::{Mapping, executable_mappings};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 /// The image as a file. It is this process's: the kernel has one for all 64-bit processes.
 pub(super) struct Vdso {

@@ -1,5 +1,13 @@
 //! Every entry's rows, in work that is bounded by the section's size.
 
+use std::{collections::HashMap, ops::Range};
+
+use gimli::{
+    BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, FrameDescriptionEntry, LittleEndian,
+    PartialFrameDescriptionEntry, Register, UnwindContext, UnwindOffset, UnwindSection,
+};
+use profiler_common::unwind::{Rule, register::RIP};
+
 use super::{
     eh_return::{self, Saves},
     elf::Text,
@@ -7,12 +15,6 @@ use super::{
     table::BuildError,
     translate::translate,
 };
-use gimli::{
-    BaseAddresses, CieOrFde, CommonInformationEntry, EndianSlice, FrameDescriptionEntry, LittleEndian,
-    PartialFrameDescriptionEntry, Register, UnwindContext, UnwindOffset, UnwindSection,
-};
-use profiler_common::unwind::{Rule, register::RIP};
-use std::{collections::HashMap, ops::Range};
 
 /// How section bytes are read.
 pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;

@@ -12,11 +12,13 @@
 //! | a call that debuggers stop at (`_Unwind_DebugHook`), with the handler's address out of the second context | the same |
 //! | the handler's address is written over a return address further up, registers are loaded, `mov %rcx, %rsp; pop %rcx; jmp *%rcx` | nothing |
 
-use super::elf::Text;
+use std::{collections::HashMap, ops::Range};
+
 use gimli::{CfaRule, RegisterRule, UnwindTableRow};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use profiler_common::unwind::register::{R12, RAX, RBP, RBX, RDX, RSP};
-use std::{collections::HashMap, ops::Range};
+
+use super::elf::Text;
 
 /// How far the way out goes at most. libgcc's is 6 bytes long.
 const MAX_EXIT_BYTES: u64 = 64;

@@ -1,6 +1,7 @@
 //! The sections and the text that unwinding needs. Everything is read in place; nothing is believed.
 
-use super::table::BuildError;
+use std::borrow::Cow;
+
 use gimli::BaseAddresses;
 use object::{
     LittleEndian, Object as _, ObjectSection as _, ObjectSegment as _, SegmentFlags,
@@ -8,7 +9,8 @@ use object::{
     read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _},
 };
 use profiler_elf::compressed::{self, Folded};
-use std::borrow::Cow;
+
+use super::table::BuildError;
 
 /// Executable segments that are looked at. Linkers write one or two.
 const MAX_SEGMENTS: usize = 64;

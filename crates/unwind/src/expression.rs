@@ -1,8 +1,9 @@
 //! The shapes of DWARF expressions that compilers, linkers and assembly really use.
 
-use super::collect::Slice;
 use gimli::{Encoding, Format, Operation, UnwindExpression, UnwindSection};
 use profiler_common::unwind::register::{RIP, RSP};
+
+use super::collect::Slice;
 
 /// The longest recognised expression has this many operations; no more are read.
 const MAX_OPERATIONS: usize = 9;

@@ -1,7 +1,8 @@
 //! Entries put in order of address, with what lies between them.
 
-use super::collect::{Collected, Span};
 use profiler_common::unwind::Rule;
+
+use super::collect::{Collected, Span};
 
 /// The rows of a module: offset and rule, ascending, no two neighbours alike. Before the first, there is no
 /// rule.

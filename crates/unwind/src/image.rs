@@ -1,9 +1,10 @@
 //! The packed tables in plain memory, as the programs have them in maps.
 
-use super::store::{Placement, Store};
 use profiler_common::unwind::{
     CHUNK_ROWS, MAPPING_STEPS, Mapping, Module, Page, ROW_STEPS, Row, Rule, last_at_or_below,
 };
+
+use super::store::{Placement, Store};
 
 /// Rules, chunks, pages and modules, looked up as the programs look them up.
 #[derive(Clone, Default, Debug)]

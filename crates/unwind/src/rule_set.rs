@@ -1,7 +1,8 @@
 //! Rules interned: a few hundred serve a large file, and most are common to many.
 
-use profiler_common::unwind::Rule;
 use std::collections::HashMap;
+
+use profiler_common::unwind::Rule;
 
 /// Distinct rules, numbered from 0. The reserved indexes hold [`Rule::NONE`] and [`Rule::UNSUPPORTED`].
 ///

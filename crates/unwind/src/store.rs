@@ -4,13 +4,15 @@
 //! piece; small modules share chunks. Modules in use stay; those that nothing uses any more are kept for the next
 //! process until they are evicted, in the order in which they fell idle. Rules are never taken back.
 
-use super::{rule_set::RuleSet, runs::Runs, table::Table};
-use profiler_common::unwind::{CHUNK_ROWS, Module, Page, Row, Rule};
 use std::{
     collections::{HashMap, VecDeque},
     ops::Range,
     sync::Arc,
 };
+
+use profiler_common::unwind::{CHUNK_ROWS, Module, Page, Row, Rule};
+
+use super::{rule_set::RuleSet, runs::Runs, table::Table};
 
 /// What a file is known by: its build-id, or whatever else tells it from all others.
 pub type Key = Arc<[u8]>;

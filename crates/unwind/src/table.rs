@@ -1,5 +1,8 @@
 //! A module's rows, cut into pages.
 
+use gimli::{DebugFrame, EhFrame, LittleEndian};
+use profiler_common::unwind::{PAGE_BYTES, Row, Rule};
+
 use super::{
     collect::{self, Collected},
     elf::{self, Kind, Source},
@@ -8,8 +11,6 @@ use super::{
     padding::is_padding,
     rule_set::RuleSet,
 };
-use gimli::{DebugFrame, EhFrame, LittleEndian};
-use profiler_common::unwind::{PAGE_BYTES, Row, Rule};
 
 /// Pages of a module: 1 GiB of text, first to last byte.
 pub const MAX_MODULE_PAGES: u64 = 1 << 14;

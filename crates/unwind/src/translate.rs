@@ -1,13 +1,14 @@
 //! One row of `.eh_frame` as a [`Rule`].
 
-use super::{
-    collect::Slice,
-    expression::{Shape, shape},
-};
 use gimli::{CfaRule, Register, RegisterRule, UnwindSection, UnwindTableRow};
 use profiler_common::unwind::{
     Cfa, Rule, Saved,
     register::{self, CONTEXT_FROM_SP, CONTEXT_IP, RBP, RBX, RIP, RSP, context_offset},
+};
+
+use super::{
+    collect::Slice,
+    expression::{Shape, shape},
 };
 
 /// The rule that a row says; [`Rule::UNSUPPORTED`] where no rule can.

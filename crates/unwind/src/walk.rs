@@ -1,7 +1,8 @@
 //! A stack walked natively, by the tables and the step that the programs walk by.
 
-use super::image::Image;
 use profiler_common::unwind::{Frame, Mapping, Outcome, Rule, frame_pointer_step, step};
+
+use super::image::Image;
 
 /// An interrupted thread's memory and registers.
 pub trait Memory {

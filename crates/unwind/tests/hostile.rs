@@ -2,10 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 
+use std::{sync::Arc, sync::LazyLock};
+
 use object::{Object as _, ObjectSection as _};
 use profiler_unwind::{BuildError, Image, Limits, MAX_MODULE_PAGES, Store, Table, build};
 use proptest::prelude::*;
-use std::{sync::Arc, sync::LazyLock};
 
 /// A small program with a bit of everything; where its `.eh_frame` is.
 static PROGRAM: LazyLock<(Vec<u8>, usize, usize)> = LazyLock::new(|| {

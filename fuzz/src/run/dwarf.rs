@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use profiler_plan::{DebugIndex, ModuleIndex, scope::Name, source};
+use profiler_plan::{DebugIndex, ModuleIndex, source};
+use profiler_scope::Name;
 use profiler_symbolize::FileSymbols;
 
 use super::{

@@ -3,9 +3,9 @@
 //! An input is what lies behind the part that only says whether the rest is whole and whose it is.
 
 use profiler_common::unwind::Rule;
+use profiler_unwind::{Counts, Table};
 
 use super::unwind::check;
-use profiler_unwind::{Counts, Table};
 
 /// The magic number, the checksum of what follows it, and what made the table.
 const COMPARED: usize = 8 + 4 + 8;

@@ -1,6 +1,7 @@
 //! Text that others write: perf maps, lists of mappings, scopes, mangled names.
 
-use profiler_plan::{demangle::{demangle, display_name, split_clone, with_hash, without_version}, scope::parse};
+use profiler_plan::demangle::{demangle, display_name, split_clone, with_hash, without_version};
+use profiler_scope::parse;
 use profiler_symbolize::CompiledSymbols;
 use profiler_target::{Mapping, modules};
 

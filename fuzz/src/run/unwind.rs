@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
+use profiler_common::unwind::{Frame, Mapping};
 use profiler_symbolize::FileSymbols;
 use profiler_unwind::{Image, Limits, MAX_MODULE_PAGES, Memory, Segments, Store, Table, Walk, build};
-use profiler_common::unwind::{Frame, Mapping};
 
 use super::{
     elf_file::{Section, TEXT, elf_file},

@@ -18,9 +18,8 @@ use std::{
 };
 
 use memmap2::Mmap;
-use rustix::fs::OFlags;
-
 use profiler_target::contents::{FileKey, others_may_write};
+use rustix::fs::OFlags;
 
 /// Bytes that all that is kept in a folder may take; the least recently used goes first.
 const MAX_BYTES: u64 = 4 << 30;

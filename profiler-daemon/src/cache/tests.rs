@@ -3,8 +3,9 @@ use std::{
     os::unix::fs::{FileExt as _, PermissionsExt as _},
 };
 
-use super::*;
 use profiler_plan::{Outline, Outlines as _, Part};
+
+use super::*;
 
 /// Of the file that something is kept of.
 const LENGTH: u64 = 4096;

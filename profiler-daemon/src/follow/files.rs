@@ -13,13 +13,13 @@ use std::{
 };
 
 use object::Object as _;
-
-use crate::cache::{Folder, Kind, Place};
 use profiler_target::{
     Mapping, Module,
     contents::{Contents, FileKey},
 };
 use profiler_unwind::{self as unwind, BuildError, Key, Segments, Table};
+
+use crate::cache::{Folder, Kind, Place};
 
 /// Files that are remembered; then all are looked at anew.
 const MAX_FILES: usize = 4096;

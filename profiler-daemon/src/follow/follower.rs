@@ -10,14 +10,14 @@ use profiler_common::{
     limits::MAX_UNWIND_MAPPINGS,
     unwind::{CHUNK_ROWS, MAX_MAPPINGS, Mapping},
 };
+use profiler_target::{self as target, contents::Contents, executable_mappings};
+use profiler_unwind::{Key, Refused, Runs, Store, Table};
 
 use super::files::{Files, KnownFile, Made, Source};
 use crate::{
     cache::Folder,
     kernel::{UNWIND_LIMITS, UnwindMaps},
 };
-use profiler_target::{self as target, contents::Contents, executable_mappings};
-use profiler_unwind::{Key, Refused, Runs, Store, Table};
 
 /// What was taken back from the programs is not used again before this: one may still be reading it. A walk takes
 /// microseconds.

@@ -6,7 +6,6 @@ use perf_event::{
     Builder, ReadFormat,
     events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Software, Tracepoint},
 };
-
 use profiler_aggregate::timeline::Reading;
 
 use super::{Pace, Tracefs};

@@ -8,7 +8,6 @@ use std::{
 };
 
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
-
 use profiler_common::settings::Settings;
 
 use super::{KernelError, btf::Btf, engine::Config};

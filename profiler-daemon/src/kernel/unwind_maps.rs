@@ -14,9 +14,9 @@ use profiler_common::{
     limits::{MAX_UNWIND_CHUNKS, MAX_UNWIND_MAPPINGS, MAX_UNWIND_MODULES, MAX_UNWIND_PAGES},
     unwind::{CHUNK_ROWS, Mapping, Module, Page, Row, Rule},
 };
+use profiler_unwind::{Limits, Placement};
 
 use super::{KernelError, syscall};
-use profiler_unwind::{Limits, Placement};
 
 const BPF_F_MMAPABLE: u32 = 1 << 10;
 

@@ -1,7 +1,10 @@
 //! Requests, parsed once into values that cannot be wrong.
 
+use profiler_aggregate::Over;
 use profiler_common::values::MAX_VALUES;
 use profiler_proto::v1;
+use profiler_scope::expression::{self, Expression};
+use profiler_symbolize::Grouping;
 use tonic::{Request, transport::server::UdsConnectInfo};
 
 use crate::{
@@ -11,9 +14,6 @@ use crate::{
         SessionError, TargetSpec, unknown_event,
     },
 };
-use profiler_aggregate::Over;
-use profiler_plan::values;
-use profiler_symbolize::Grouping;
 
 const DEFAULT_FREQUENCY_HZ: u32 = 99;
 const MAX_FREQUENCY_HZ: u32 = 10_000;
@@ -216,8 +216,8 @@ fn recorded(wanted: Option<v1::Capture>, by: String) -> Result<Option<Capture>, 
     }))
 }
 
-fn expression(text: String) -> Result<values::Expression, SessionError> {
-    values::parse(&text).map_err(|error| {
+fn expression(text: String) -> Result<Expression, SessionError> {
+    expression::parse(&text).map_err(|error| {
         SessionError::new(Reason::ExpressionInvalid, error.message.clone())
             .with("expression", text)
             .with("offset", error.offset.to_string())

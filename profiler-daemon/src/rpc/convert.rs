@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use profiler_aggregate::summary::Summary;
 use profiler_proto::v1;
 
 use crate::session::{Cost, ExitMethod, FunctionInfo, Losses, SessionInfo, SiteInfo};
-use profiler_aggregate::summary::Summary;
 
 pub fn duration(ns: u64) -> prost_types::Duration {
     prost_types::Duration {

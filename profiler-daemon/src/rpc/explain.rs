@@ -1,14 +1,14 @@
 //! What slow calls do, on its way to the wire.
 
-use profiler_proto::v1;
-
-use super::convert;
-use crate::session::{ExplainPicture, Explained, What};
 use profiler_aggregate::{
     explain::{Durations, Share},
     interval::Estimate,
 };
-use profiler_plan::scope::Place;
+use profiler_proto::v1;
+use profiler_scope::Place;
+
+use super::convert;
+use crate::session::{ExplainPicture, Explained, What};
 
 pub fn picture(picture: &ExplainPicture) -> v1::WatchExplainResponse {
     v1::WatchExplainResponse {

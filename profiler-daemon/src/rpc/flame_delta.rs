@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
+use profiler_aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight};
 use profiler_proto::v1;
+use profiler_symbolize::{Frame, Grouping};
 
 use super::convert;
 use crate::{
     kernel::Event,
     session::{FlamePicture, FlameTimes},
 };
-use profiler_aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight};
-use profiler_symbolize::{Frame, Grouping};
 
 /// What a client of one stream knows.
 #[derive(Default)]

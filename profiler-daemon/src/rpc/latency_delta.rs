@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
+use profiler_plan::values::Reading;
 use profiler_proto::v1;
 
 use super::{convert, trace};
 use crate::session::{CallsByValue, FunctionLatency, LatencyPicture, ValueCalls};
-use profiler_plan::values::Reading;
 
 /// What a client of one stream knows.
 #[derive(Default)]

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use profiler_aggregate::{calltree::FrameId, slowest::MAX_SHOWN};
 use profiler_proto::v1;
+use profiler_symbolize::Frame;
 
 use super::{arguments, convert, flame_delta, trace, waits};
 use crate::{
     kernel::Activity,
     session::{SessionError, SlowSpan, SpanChild, SpanWait, SpansPicture},
 };
-use profiler_aggregate::{calltree::FrameId, slowest::MAX_SHOWN};
-use profiler_symbolize::Frame;
 
 /// Spans in a message, where nobody said how many.
 const DEFAULT_SPANS: usize = 10;

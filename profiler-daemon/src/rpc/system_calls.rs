@@ -2,12 +2,12 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
+use profiler_aggregate::system_calls::{CallTotal, Counted};
 use profiler_proto::v1;
+use profiler_symbolize::FrameId;
 
 use super::{convert, flame_delta};
 use crate::{abi, kernel::CallNumber, session::SyscallsPicture};
-use profiler_aggregate::system_calls::{CallTotal, Counted};
-use profiler_symbolize::FrameId;
 
 /// Makes the messages of one stream.
 #[derive(Default)]

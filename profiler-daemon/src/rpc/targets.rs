@@ -4,11 +4,11 @@ use std::pin::Pin;
 
 use futures_util::{Stream, stream};
 use profiler_proto::v1::{self, target_service_server::TargetService};
+use profiler_target as target;
 use tonic::{Request, Response, Status};
 
 use super::{arguments, convert, source};
 use crate::session::{self, Caller, Counted, FunctionInfo, Handle, Reason, SessionError, Sources};
-use profiler_target as target;
 
 /// Functions in one message.
 const FUNCTIONS_PER_MESSAGE: usize = 1000;

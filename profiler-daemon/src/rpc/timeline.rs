@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use profiler_aggregate::timeline::Counted;
 use profiler_proto::v1;
 
 use super::{arguments, convert};
@@ -9,7 +10,6 @@ use crate::{
     kernel::Counter,
     session::{Reason, SessionError, TimelineBucket, TimelineRequest, unknown_counter},
 };
-use profiler_aggregate::timeline::Counted;
 
 /// Counters that may be asked for at once.
 const MAX_COUNTERS: usize = 32;

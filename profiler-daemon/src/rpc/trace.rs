@@ -1,11 +1,11 @@
 //! A trace on its way to the wire.
 
+use profiler_plan::values::{Reading, Value};
 use profiler_proto::v1;
 use serde_json::{Value as Json, json};
 
 use super::{convert, flame_delta};
 use crate::session::{NamedStack, TraceBatch, TracedHit, TracedPlace, TracedValue};
-use profiler_plan::values::{Reading, Value};
 
 /// Integers beyond it are strings in JSON: not every reader has more than doubles.
 const EXACT: u128 = 1 << 53;

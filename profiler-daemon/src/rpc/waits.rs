@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use profiler_proto::v1;
-
-use super::{convert, flame_delta};
-use crate::session::WaitsPicture;
 use profiler_aggregate::{
     calltree::FrameId,
     waits::{Kind, Lock, Locks, Node, Waiting},
 };
+use profiler_proto::v1;
 use profiler_symbolize::Frame;
+
+use super::{convert, flame_delta};
+use crate::session::WaitsPicture;
 
 /// Makes the messages of one stream.
 #[derive(Default)]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use profiler_common::{admission::ProcessState, counter::Counter};
+use profiler_target::{Standing, TargetError};
 
 use super::{
     authorize::authorize,
@@ -14,7 +15,6 @@ use super::{
     refusal::{kernel_refusal, target_refusal},
 };
 use crate::kernel::{Engine, KernelError};
-use profiler_target::{Standing, TargetError};
 
 /// Processes that the programs may look at.
 #[derive(Default)]

@@ -1,12 +1,13 @@
 //! Who may look at a process: the one place that decides it.
 
+use profiler_scope::{Place, Step};
+use profiler_target::{Namespace, Standing, TargetError};
+
 use super::{
     command::Caller,
     error::{Reason, SessionError},
     refusal::target_refusal,
 };
-use profiler_plan::scope::{Place, Step};
-use profiler_target::{Namespace, Standing, TargetError};
 
 /// Checks that a caller may look at a process: root may, and others where the kernel would let them trace it
 /// (`ptrace(2)`, "Ptrace access mode checking"). What security modules forbid beyond that is not asked.

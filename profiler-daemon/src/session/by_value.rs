@@ -5,7 +5,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use profiler_aggregate::{
+    by_value::{ByValue, not_divided},
+    histogram::Histogram,
+    summary::Summary,
+};
 use profiler_common::{probe::ProbeId, record::SpanEnd};
+use profiler_plan::values::Reading;
+use profiler_scope::{Scope, expression::Expression};
 
 use super::{
     error::{Reason, SessionError},
@@ -17,15 +24,6 @@ use super::{
     trace::TracedValue,
 };
 use crate::kernel::Engine;
-use profiler_aggregate::{
-    by_value::{ByValue, not_divided},
-    histogram::Histogram,
-    summary::Summary,
-};
-use profiler_plan::{
-    scope::Scope,
-    values::{Expression, Reading},
-};
 
 /// Values of one session that have a histogram of their own, at most: a scope may have thousands of functions.
 const MAX_ROWS: usize = 1024;

@@ -3,16 +3,17 @@
 
 use std::{arch::global_asm, path::Path};
 
-use profiler_common::layout::midpoint_ns;
+use profiler_aggregate::histogram::Histogram;
+use profiler_common::{
+    instruction::{Action, Operation},
+    layout::midpoint_ns,
+};
 
+use super::{cost::monotonic_ns, kernel_places, picture::ExitMethod};
 use crate::kernel::{
     Attachment, Ends, Engine, ExitSite, Gates, HitSpec, KernelError, KernelSymbols, LookSpec, ProbeSpec,
     SpanKind,
 };
-use profiler_aggregate::histogram::Histogram;
-use profiler_common::instruction::{Action, Operation};
-
-use super::{cost::monotonic_ns, kernel_places, picture::ExitMethod};
 
 /// Calls that the median is taken of.
 const CALLS: u32 = 200;

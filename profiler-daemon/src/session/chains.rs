@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
+use profiler_aggregate::waits::{Kind, Locks, Node, Thread, Waiting, Waits};
+use profiler_symbolize::{FrameId, Word};
+
 use super::{
     symbols::NamedWait,
     waits::{Pids, off_the_cpu},
 };
 use crate::kernel::Activity;
-use profiler_aggregate::waits::{Kind, Locks, Node, Thread, Waiting, Waits};
-use profiler_symbolize::{FrameId, Word};
 
 /// Of one wait; what is left of it has nothing on it.
 const MAX_CHAINS: usize = 64;

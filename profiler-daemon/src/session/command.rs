@@ -8,6 +8,10 @@ use std::{
     },
 };
 
+use profiler_debug_files::SideLoaded;
+use profiler_scope::{Scope, expression::Expression};
+use profiler_symbolize::Grouping;
+use profiler_target::Process;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
@@ -30,10 +34,6 @@ use super::{
     state::Terms,
 };
 use crate::kernel::{Ability, AttachKind, Expected};
-use profiler_debug_files::SideLoaded;
-use profiler_plan::{scope::Scope, values::Expression};
-use profiler_symbolize::Grouping;
-use profiler_target::Process;
 
 /// Times that an edit is made again because the scope was changed meanwhile.
 const MAX_RETRIES: usize = 8;

@@ -1,8 +1,9 @@
 //! How often the probed places of running sessions were reached.
 
+use profiler_scope::Place;
+
 use super::{state::Session, steps::RunningStep};
 use crate::kernel::Engine;
-use profiler_plan::scope::Place;
 
 /// What a step has counted at one address.
 #[derive(Clone, PartialEq, Eq, Debug)]

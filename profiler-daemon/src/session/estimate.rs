@@ -6,6 +6,11 @@
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
+use profiler_aggregate::Over;
+use profiler_scope::Place;
+use profiler_symbolize::{Grouping, demangle};
+use profiler_target::Process;
+
 use super::{
     calibrate::HitCosts,
     command::{Caller, Command, Handle, NewSession, TargetSpec},
@@ -17,10 +22,6 @@ use super::{
     prepare::{Prepared, PreparedSpan, PreparedStep},
 };
 use crate::kernel::{Gates, HitSpec, KernelPlace, LookSpec, SpanKind};
-use profiler_aggregate::Over;
-use profiler_plan::scope::Place;
-use profiler_symbolize::{Grouping, demangle};
-use profiler_target::Process;
 
 /// How long the target is sampled.
 const SAMPLED_FOR: Duration = Duration::from_secs(1);

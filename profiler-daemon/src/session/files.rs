@@ -3,6 +3,12 @@
 use std::{fs::File, ops::Add, path::PathBuf, sync::Arc};
 
 use profiler_common::instruction::Action;
+use profiler_debug_files::Home;
+use profiler_plan::{DebugIndex, ModuleIndex, hazards::ModuleHazards};
+use profiler_target::{
+    self as target, Module, Process,
+    contents::{Contents, FileKey},
+};
 
 use super::{
     error::{Reason, SessionError},
@@ -10,12 +16,6 @@ use super::{
     refusal::gone_or,
     split_off::{Missing, Parts},
     thread_tables::ThreadTables,
-};
-use profiler_debug_files::Home;
-use profiler_plan::{DebugIndex, ModuleIndex, hazards::ModuleHazards};
-use profiler_target::{
-    self as target, Module, Process,
-    contents::{Contents, FileKey},
 };
 
 /// A file that a process has mapped.

@@ -3,10 +3,21 @@
 use std::{collections::HashMap, sync::Arc};
 
 use foldhash::fast::RandomState;
+use profiler_aggregate::{
+    Nesting, Over, ScopeAggregate,
+    calltree::{CallTree, NodeId},
+    join::Sample,
+    late::{Late, MAX_LATE_NS, Ready},
+    latency::AgeConfig,
+    predicate::Predicate,
+    threshold::Band,
+    unique::Touched,
+};
 use profiler_common::{
     probe::ProbeId,
     record::{SpanEnd, SpanRef, Weight},
 };
+use profiler_symbolize::{Frame, Stacks, Word};
 
 use super::{
     chains::Chain,
@@ -19,17 +30,6 @@ use super::{
     watchers::Watchers,
 };
 use crate::kernel::{Engine, Event, EventCounts, Key};
-use profiler_aggregate::{
-    Nesting, Over, ScopeAggregate,
-    calltree::{CallTree, NodeId},
-    join::Sample,
-    late::{Late, MAX_LATE_NS, Ready},
-    latency::AgeConfig,
-    predicate::Predicate,
-    threshold::Band,
-    unique::Touched,
-};
-use profiler_symbolize::{Frame, Stacks, Word};
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
 pub const EXPIRE_AFTER_NS: u64 = 2_000_000_000;

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use profiler_aggregate::latency::{AgeConfig, Latency};
 use profiler_common::probe::ProbeId;
 
 use super::{
@@ -9,7 +10,6 @@ use super::{
     population::Population,
 };
 use crate::kernel::Engine;
-use profiler_aggregate::latency::{AgeConfig, Latency};
 
 /// Slowest recent calls that are shown of a function.
 const SLOWEST: usize = 8;

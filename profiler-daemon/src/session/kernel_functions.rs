@@ -6,6 +6,11 @@ use std::{
 };
 
 use profiler_common::instruction::Action;
+use profiler_plan::{
+    names::{Meant, means_symbol},
+    values::Record,
+};
+use profiler_scope::{Condition, Name, Place};
 
 use super::{
     command::Capture,
@@ -17,11 +22,6 @@ use super::{
 };
 use crate::kernel::{
     Btf, Ends, Gates, KernelSymbols, Parameter, ProbeSpec, SpanKind, Tracefs, has_function_probes,
-};
-use profiler_plan::{
-    names::{Meant, means_symbol},
-    scope::{Condition, Name, Place},
-    values::Record,
 };
 
 /// Functions that a glob may mean, where one link has them all.

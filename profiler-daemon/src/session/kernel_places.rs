@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use profiler_common::instruction::Action;
+use profiler_plan::values::{self, Record, Refusal};
+use profiler_scope::{Condition, Constant, Place, expression::Expression, expression::Root};
 
 use super::{
     command::Capture,
@@ -15,10 +17,6 @@ use super::{
 use crate::{
     abi,
     kernel::{Ends, Gates, HitSpec, KernelPlace, ProbeSpec, SpanKind, Tracefs},
-};
-use profiler_plan::{
-    scope::{Condition, Constant, Place},
-    values::{self, Expression, Record, Refusal, expression::Root},
 };
 
 /// What stands for the kernel where others have a file.

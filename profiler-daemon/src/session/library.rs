@@ -6,9 +6,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use profiler_target::contents::FileKey;
+
 use super::files::{KnownFile, Size};
 use crate::cache::Folder;
-use profiler_target::contents::FileKey;
 
 /// Files whose symbols are kept.
 const MAX_FILES: usize = 256;

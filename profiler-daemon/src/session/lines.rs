@@ -6,6 +6,18 @@ use profiler_common::{
     instruction::{Action, register},
     values::{Comparison, Kind, ReadPlan},
 };
+use profiler_plan::{
+    KernelAbility, addresses,
+    branches::{self, BranchError},
+    calls::{self, CallError, FoundCalls},
+    instruction::InstructionSite,
+    lines::{self, LineError, LineSite},
+    values::{self, DebugFile, DebugSections, Lowered, Refusal, Returns, Shape, Site, shape::Form},
+};
+use profiler_scope::{
+    Condition, Constant, Name,
+    expression::{Expression, Root},
+};
 
 use super::{
     command::{Capture, Purpose},
@@ -13,17 +25,6 @@ use super::{
     files::TargetFile,
 };
 use crate::kernel::{Gates, HitSpec, LookSpec, can_be_done};
-use profiler_plan::{
-    KernelAbility, addresses,
-    branches::{self, BranchError},
-    calls::{self, CallError, FoundCalls},
-    instruction::InstructionSite,
-    lines::{self, LineError, LineSite},
-    scope::{Condition, Constant, Name},
-    values::{
-        self, DebugFile, DebugSections, Lowered, Refusal, Returns, Shape, Site, expression::Root, shape::Form,
-    },
-};
 
 /// A place whose hits are recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -152,8 +153,8 @@ pub fn look_at(
 pub fn compose(
     what: &str,
     (conditions, capture): (&[Condition], Option<&Capture>),
-    is_of_end: impl Fn(&values::Expression) -> bool,
-    lower: impl Fn(&values::Expression) -> Result<Lowered, Refusal>,
+    is_of_end: impl Fn(&Expression) -> bool,
+    lower: impl Fn(&Expression) -> Result<Lowered, Refusal>,
     require: impl Fn(&Condition) -> Result<ReadPlan, Refusal>,
 ) -> Result<Look, SessionError> {
     let printed: Arc<[Printed]> = capture
@@ -211,7 +212,7 @@ pub fn compose(
 }
 
 /// Whether an expression is of what a call returns, which is known when it ends.
-fn is_of_end(expression: &values::Expression, returns: Returns<'_>) -> bool {
+fn is_of_end(expression: &Expression, returns: Returns<'_>) -> bool {
     expression.root == Root::Return && returns != Returns::AtInstruction
 }
 

@@ -2,6 +2,13 @@
 
 use std::collections::HashMap;
 
+use profiler_plan::{
+    self as plan, KernelAbility, Limits, ModuleIndex,
+    hazards::{Hazards, exit_method},
+    source,
+};
+use profiler_scope::{Place, Step};
+
 use super::{
     command::{Caller, TargetSpec},
     error::{Reason, SessionError},
@@ -9,12 +16,6 @@ use super::{
     picture::FunctionInfo,
     prepare::look_up,
     refusal::plan_refusal,
-};
-use profiler_plan::{
-    self as plan, KernelAbility, Limits, ModuleIndex,
-    hazards::{Hazards, exit_method},
-    scope::{Place, Step},
-    source,
 };
 
 /// Functions that are looked up one by one in a file.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::cache::{Kind, Place};
 use profiler_plan::{Outline, Outlines, Part};
+
+use crate::cache::{Kind, Place};
 
 /// Length of the files of which outlines are kept, at least: others are read in less time than theirs would take.
 pub const MIN_LENGTH: u64 = 16 << 20;

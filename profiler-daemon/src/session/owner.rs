@@ -9,6 +9,11 @@ use std::{
     time::Duration,
 };
 
+use profiler_debug_files::SideLoaded;
+use profiler_scope::Step;
+use profiler_symbolize::Grouping;
+use profiler_target::{Process, TargetError};
+
 use super::{
     Config,
     admissions::{Admissions, Changed},
@@ -39,10 +44,6 @@ use crate::{
     follow::Following,
     kernel::{Ability, Engine, OffCpu, Times},
 };
-use profiler_debug_files::SideLoaded;
-use profiler_plan::scope::Step;
-use profiler_symbolize::Grouping;
-use profiler_target::{Process, TargetError};
 
 /// Time between readings of the histograms: the finest a window or a threshold can move.
 const READ_NS: u64 = 250_000_000;

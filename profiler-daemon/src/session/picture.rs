@@ -2,14 +2,15 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use profiler_aggregate::{Over, explain::Durations, latency::Summaries, picture::Picture};
+use profiler_symbolize::{Frame, Grouping};
+
 use super::by_value::CallsByValue;
 use super::{
     error::{Reason, SessionError},
     explain::Explained,
 };
 use crate::kernel::{Activity, Event, OffCpu, Times};
-use profiler_aggregate::{Over, explain::Durations, latency::Summaries, picture::Picture};
-use profiler_symbolize::{Frame, Grouping};
 
 /// Losses by reason.
 pub type Losses = BTreeMap<&'static str, u64>;

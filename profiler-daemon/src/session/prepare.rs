@@ -34,10 +34,8 @@ use super::{
     refusal::target_refusal,
 };
 use crate::kernel::{Ability, Expected, ProbeSpec, missing_capabilities};
-use profiler_plan::{
-    scope::{self, Scope, Step},
-    values::Refusal,
-};
+use profiler_plan::values::Refusal;
+use profiler_scope::{self as scope, Scope, Step};
 use profiler_target::{self as target, Process};
 
 /// Processes that one session may look at.

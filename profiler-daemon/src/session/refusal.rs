@@ -1,12 +1,14 @@
 //! What planning, target or kernel refuse, said to a client.
 
+use profiler_plan::{ModuleIndex, PlanError, only_inlined};
+use profiler_scope::Name;
+use profiler_target::{Process, TargetError};
+
 use super::{
     error::{Reason, SessionError},
     files::TargetFile,
 };
 use crate::kernel::KernelError;
-use profiler_plan::{ModuleIndex, PlanError, only_inlined, scope::Name};
-use profiler_target::{Process, TargetError};
 
 /// Why a process cannot be a target.
 pub fn target_refusal(error: &TargetError) -> SessionError {

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
+use profiler_symbolize::{Generation, Groupings, Stacks};
 
 use crate::kernel::Activity;
-use profiler_symbolize::{Generation, Groupings, Stacks};
 
 /// Words of addresses that are kept; then all stacks are named anew. Their names take less than that again.
 const MAX_WORDS: usize = 1 << 19;

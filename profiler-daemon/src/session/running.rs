@@ -3,6 +3,7 @@
 use std::{collections::HashMap, iter, sync::Arc};
 
 use profiler_common::record::SampleHeader;
+use profiler_symbolize::Frame;
 
 use super::{
     admissions::{Admissions, Changed},
@@ -22,7 +23,6 @@ use crate::{
     follow::Following,
     kernel::{Engine, KernelError, Record, StillOff},
 };
-use profiler_symbolize::Frame;
 
 /// Longest wait for unwind tables before stacks are taken.
 pub const OPENING_NS: u64 = 10_000_000_000;

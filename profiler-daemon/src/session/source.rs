@@ -2,6 +2,16 @@
 
 use std::{collections::HashMap, fs, io, path::Path, sync::Arc, time::SystemTime};
 
+use profiler_debug_files::Home;
+use profiler_plan::{
+    self as plan, KernelAbility, Limits, ModuleIndex,
+    hazards::{Hazards, exit_method},
+    names::Match,
+    source::{self, FunctionSource, Place},
+};
+use profiler_scope::Name;
+use profiler_target::Process;
+
 use super::{
     command::{Caller, TargetSpec},
     error::{Reason, SessionError},
@@ -12,15 +22,6 @@ use super::{
     refusal::plan_refusal,
     source_text::{self, SourceText},
 };
-use profiler_debug_files::Home;
-use profiler_plan::{
-    self as plan, KernelAbility, Limits, ModuleIndex,
-    hazards::{Hazards, exit_method},
-    names::Match,
-    scope::Name,
-    source::{self, FunctionSource, Place},
-};
-use profiler_target::Process;
 
 /// Functions that are shown of one request; of the others only the number is said.
 const MAX_FUNCTIONS: usize = 64;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use md5::{Digest as _, Md5};
+use profiler_debug_files::Home;
 use rustix::{
     process::{Gid, Uid, geteuid},
     thread::{
@@ -19,7 +20,6 @@ use rustix::{
 };
 
 use super::command::Caller;
-use profiler_debug_files::Home;
 
 /// Largest source file that is read, in bytes.
 pub(super) const MAX_BYTES: u64 = 16 << 20;

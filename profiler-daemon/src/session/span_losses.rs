@@ -1,9 +1,9 @@
 //! What became of spans and hits on their way from the kernel, of all sessions together.
 
 use profiler_common::counter::Counter;
+use profiler_scope::{Place, Scope};
 
 use crate::kernel::{Engine, Missed};
-use profiler_plan::scope::{Place, Scope};
 
 /// Why what happens in a process is not seen between an exec and when its session's owner has been asked about anew.
 pub const NOT_ADMITTED: &str = "not_admitted";

@@ -3,13 +3,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{files::Size, outlines};
-use crate::cache::{Folder, Kind, Place};
 use profiler_debug_files::{Finder, Home, Kept, Unfold, Unfolded, Wanted, debugdata};
-use profiler_elf::Bytes;
-use profiler_elf::Elf;
+use profiler_elf::{Bytes, Elf};
 use profiler_plan::ModuleFiles;
 use profiler_target::contents::{Contents, FileKey};
+
+use super::{files::Size, outlines};
+use crate::cache::{Folder, Kind, Place};
 
 /// A mapped file and what was split off from it.
 pub struct Parts {

@@ -61,7 +61,7 @@ use profiler_aggregate::{
     slots::WindowConfig,
     threshold::Band,
 };
-use profiler_plan::scope::Scope;
+use profiler_scope::Scope;
 use profiler_symbolize::Grouping;
 use profiler_target::Process;
 

@@ -2,7 +2,9 @@
 
 use std::{collections::HashSet, path::Path, sync::Arc};
 
+use profiler_aggregate::latency::AgeConfig;
 use profiler_common::{instruction::Action, probe::ProbeId};
+use profiler_scope::{Place, Step};
 
 use super::{
     functions::{Functions, Key, key},
@@ -11,8 +13,6 @@ use super::{
     prepare::{PreparedFile, PreparedLines, PreparedSpan, PreparedStep},
 };
 use crate::kernel::{Attachment, Engine, Gate, Gates, KernelError, LookSpec};
-use profiler_aggregate::latency::AgeConfig;
-use profiler_plan::scope::{Place, Step};
 
 /// Live probes of spans, and the functions that they are for.
 struct AttachedSpans {

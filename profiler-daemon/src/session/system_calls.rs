@@ -5,15 +5,15 @@ use std::{
     sync::Arc,
 };
 
+use profiler_aggregate::system_calls::{CallTotal, Counted, NO_STACK, SystemCalls};
 use profiler_common::counter::Counter;
+use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks};
 
 use super::{
     flame::Moment,
     picture::{Cost, Losses},
 };
 use crate::kernel::{CallNumber, CallResult, CountedCalls, Engine, Gate, OpenSystemCall, SharedStack};
-use profiler_aggregate::system_calls::{CallTotal, Counted, NO_STACK, SystemCalls};
-use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks};
 
 /// System calls at one moment, and who makes them.
 #[derive(Clone, Debug)]

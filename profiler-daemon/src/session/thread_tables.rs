@@ -3,10 +3,10 @@
 use std::{fs::File, os::unix::fs::FileExt as _, sync::Arc};
 
 use object::{LittleEndian, Object as _, ObjectSymbol as _, read::elf::ElfFile64};
-
-use super::files::KnownFile;
 use profiler_plan::values::{Refusal, ThreadModule};
 use profiler_target::Module;
+
+use super::files::KnownFile;
 
 /// The files of a process, which say it.
 pub struct ThreadTables {

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use profiler_aggregate::timeline::{Counted, Series};
 use tokio::sync::mpsc;
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
     picture::Cost,
 };
 use crate::kernel::{Counter, CountersError, Counting, ThreadId, threads};
-use profiler_aggregate::timeline::{Counted, Series};
 
 /// Buckets that may wait for a client; it misses those beyond, counted.
 const MAX_WAITING: usize = 256;

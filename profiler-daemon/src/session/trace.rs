@@ -7,11 +7,14 @@ use std::{
     sync::Arc,
 };
 
+use profiler_aggregate::{gone::GoneThreads, path::Dropped};
 use profiler_common::{
     probe::ProbeId,
     record::SpanEnd,
     values::{MAX_BYTES, OUTPUT_BYTES, State},
 };
+use profiler_plan::values::{self, Reading, Refusal};
+use profiler_symbolize::{Frame, FrameId};
 use tokio::sync::mpsc;
 
 use self::batches::{Batches, GROW_TO};
@@ -21,9 +24,6 @@ use super::{
     symbols::{NamedHit, NamedStack},
 };
 use crate::kernel::{Engine, Hit, ReadValue};
-use profiler_aggregate::{gone::GoneThreads, path::Dropped};
-use profiler_plan::values::{self, Reading, Refusal};
-use profiler_symbolize::{Frame, FrameId};
 
 /// Calls that may be open with what was read where they began; those beyond are counted as `too_many_open`.
 const MAX_ENTERED: usize = 65_536;

@@ -2,17 +2,18 @@
 
 use std::{collections::HashSet, fs, sync::Arc};
 
+use profiler_aggregate::{
+    join::Level,
+    waits::{Node, Thread, Total, Wait, Waits, Waker},
+};
+use profiler_symbolize::Frame;
+
 use super::{
     flame::Moment,
     picture::{Cost, FlameTimes, Losses},
     sampling::Sampling,
     symbols::NamedWait,
 };
-use profiler_aggregate::{
-    join::Level,
-    waits::{Node, Thread, Total, Wait, Waits, Waker},
-};
-use profiler_symbolize::Frame;
 
 /// Who is waited for at one moment, and by whom.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use profiler_daemon::session::{
     CallsByValue, Capture, LatencyPicture, NewSession, Purpose, Reason, ScopeEdit, SessionError, SessionInfo,
     TargetSpec, ValueCalls,
 };
-use profiler_plan::values::{self, Reading};
+use profiler_plan::values::Reading;
 use serde_json::Value;
 
 use super::{
@@ -41,7 +41,7 @@ fn attach_all(
 ) -> Result<SessionInfo, SessionError> {
     let request = NewSession {
         capture: Some(Capture {
-            print: vec![values::parse(by).unwrap()],
+            print: vec![profiler_scope::expression::parse(by).unwrap()],
             hits_per_second,
             stack: false,
             purpose: Purpose::Divided,

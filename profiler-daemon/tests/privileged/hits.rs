@@ -70,12 +70,12 @@ impl Target {
         };
         let lowered: Vec<Lowered> = expressions
             .iter()
-            .map(|text| values::lower(&file, at, &values::parse(text).unwrap()).unwrap())
+            .map(|text| values::lower(&file, at, &profiler_scope::expression::parse(text).unwrap()).unwrap())
             .collect();
         let required = required
             .iter()
             .map(|(text, comparison, constant)| {
-                let expression = values::parse(text).unwrap();
+                let expression = profiler_scope::expression::parse(text).unwrap();
                 match constant {
                     Constant::Number(number) => {
                         values::require(&file, at, &expression, *comparison, |_, _| Ok(*number)).unwrap()

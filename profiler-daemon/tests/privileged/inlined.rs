@@ -299,7 +299,7 @@ fn beginnings_are_traced_with_their_values() {
         explain: false,
         allocations: false,
         capture: Some(Capture {
-            print: vec![profiler_plan::values::parse("x").unwrap()],
+            print: vec![profiler_scope::expression::parse("x").unwrap()],
             hits_per_second: 1_000_000,
             stack: false,
             purpose: Purpose::Shown,

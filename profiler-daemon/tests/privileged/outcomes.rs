@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use profiler_daemon::session::{
     Capture, ExitMethod, FlamePicture, NewSession, Purpose, SessionError, SessionInfo, TimelineRequest,
 };
-use profiler_plan::values::{self, Reading};
+use profiler_plan::values::Reading;
 use profiler_symbolize::Grouping;
 use serde_json::Value;
 
@@ -211,7 +211,7 @@ fn create(service: &Service, pid: u32, scope: &str, print: &str) -> Result<Sessi
     let request = NewSession {
         window_ns: 600_000_000_000,
         capture: Some(Capture {
-            print: vec![values::parse(print).unwrap()],
+            print: vec![profiler_scope::expression::parse(print).unwrap()],
             hits_per_second: 100_000,
             stack: false,
             purpose: Purpose::Shown,

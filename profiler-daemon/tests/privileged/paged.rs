@@ -1,11 +1,12 @@
 //! Values in memory that is not there: it is brought in where the kernel lets programs wait for that.
 
+use profiler_plan::values::Reading;
+
 use super::{
     fixture::{Fixture, spec},
     places::{Traced, value},
     service::{Service, ended, function},
 };
-use profiler_plan::values::Reading;
 
 const PRINT: [&str; 2] = ["entry->number", "entry->text"];
 

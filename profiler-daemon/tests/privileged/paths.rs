@@ -319,7 +319,7 @@ fn a_line_at_the_entry_of_its_function_is_inside_of_it() {
             let capture = (!print.is_empty()).then(|| Capture {
                 print: print
                     .iter()
-                    .map(|text| profiler_plan::values::parse(text).unwrap())
+                    .map(|text| profiler_scope::expression::parse(text).unwrap())
                     .collect(),
                 hits_per_second: 1_000_000,
                 stack: false,
@@ -359,7 +359,7 @@ fn hits_in_slow_calls_are_traced_with_their_values() {
     target.prefer();
     let request = NewSession {
         capture: Some(Capture {
-            print: vec![profiler_plan::values::parse("n").unwrap()],
+            print: vec![profiler_scope::expression::parse("n").unwrap()],
             hits_per_second: 1_000_000,
             stack: false,
             purpose: Purpose::Shown,

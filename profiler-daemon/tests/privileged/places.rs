@@ -7,7 +7,7 @@ use profiler_daemon::{
     kernel::Tracefs,
     session::{Caller, Capture, NewSession, Purpose, SessionInfo, TargetSpec, TraceBatch, TracedHit},
 };
-use profiler_plan::values::{self, Reading, Record};
+use profiler_plan::values::{Reading, Record};
 use tokio::sync::mpsc;
 
 use super::{
@@ -55,7 +55,10 @@ impl Traced {
     pub fn start_for(service: &Service, owner: Caller, pids: Vec<u32>, scope: &str, print: &[&str]) -> Self {
         let request = NewSession {
             capture: Some(Capture {
-                print: print.iter().map(|text| values::parse(text).unwrap()).collect(),
+                print: print
+                    .iter()
+                    .map(|text| profiler_scope::expression::parse(text).unwrap())
+                    .collect(),
                 // None is too many.
                 hits_per_second: u32::MAX,
                 stack: false,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use profiler_daemon::session::{Capture, NewSession, Purpose, SessionInfo, SlowSpan, SpansPicture};
-use profiler_plan::values::{self, Reading};
+use profiler_plan::values::Reading;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -36,7 +36,7 @@ fn watch_at(
         frequency_hz,
         window_ns: 600_000_000_000,
         capture: Some(Capture {
-            print: vec![values::parse(print).unwrap()],
+            print: vec![profiler_scope::expression::parse(print).unwrap()],
             hits_per_second: 100_000,
             stack: false,
             purpose: Purpose::Shown,

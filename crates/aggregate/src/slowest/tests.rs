@@ -1,6 +1,7 @@
-use super::*;
 use profiler_common::layout::bucket_of;
 use proptest::prelude::*;
+
+use super::*;
 
 const WINDOW_NS: u64 = 1000;
 

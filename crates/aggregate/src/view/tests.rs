@@ -1,13 +1,15 @@
 #![expect(clippy::float_cmp, reason = "counts are whole numbers")]
 
-use super::super::predicate::{Comparison, Limit};
-use super::*;
+use std::collections::BTreeMap;
+
 use profiler_common::{
     layout::{bucket_of, lowest_ns},
     record::{SPAN_END, SpanRef},
 };
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+
+use super::super::predicate::{Comparison, Limit};
+use super::*;
 
 const PROBES: [ProbeId; 2] = [ProbeId(1), ProbeId(2)];
 const STRANGER: ProbeId = ProbeId(3);

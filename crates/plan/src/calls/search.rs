@@ -5,6 +5,8 @@ use std::{
     ops::Range,
 };
 
+use profiler_scope::Name;
+
 use super::{
     super::{
         functions::ModuleIndex,
@@ -13,7 +15,6 @@ use super::{
         instruction::instruction_at,
         lines::{self, LineCode, LineError, MAX_SITES},
         names::Match,
-        scope::Name,
         source::{Call, budget::Budget, find::entries, ranges::Ranges, scopes::Body, units::Reader},
     },
     CallError, CallSite, FoundCalls, LeftOut, Reason,

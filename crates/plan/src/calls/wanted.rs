@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use profiler_scope::Name;
+
 use super::super::{
     functions::{ModuleIndex, raw_names},
     names::{Match, Matcher},
-    scope::Name,
     source::{Call, budget::Budget, scopes::Inlined},
 };
 

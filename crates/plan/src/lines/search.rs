@@ -6,6 +6,7 @@ use std::{
 };
 
 use gimli::{Dwarf, EndianSlice, LittleEndian, Unit, UnitHeader};
+use profiler_elf::Elf;
 
 use super::{
     LISTED, LineError, LineSite, MAX_ROWS, MAX_SITES, each_row, ends_with, last_component, plain, rows_left,
@@ -17,7 +18,6 @@ use crate::{
     outline::{LineUnits, Near, Outline, Part},
     sections::dwarf_sections,
 };
-use profiler_elf::Elf;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 

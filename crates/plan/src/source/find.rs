@@ -1,21 +1,21 @@
 //! From names and lines to functions and their inlined instances.
 
-use profiler_elf::skip::skip_attributes;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     rc::Rc,
 };
 
 use gimli::{EndianSlice, LittleEndian, UnitOffset};
+use profiler_elf::{Elf, skip::skip_attributes};
+use profiler_scope::Name;
 
 use super::{
     super::{
         dwarf::{Debugged, Declared, Units, each, follow, global, may_be_inlined, origin, unit_of},
         functions::ModuleIndex,
         lines::{self, LineError},
-        names::Matcher,
+        names::{self, Matcher},
         outline::{Part, without_arguments},
-        scope::Name,
         sections::dwarf_sections,
     },
     budget::Budget,
@@ -26,7 +26,6 @@ use super::{
     types::Types,
     units::{Known, Reader, functions_holding, headers},
 };
-use profiler_elf::Elf;
 
 /// Inlined instances of one function that are described.
 pub const MAX_INSTANCES: usize = 1_000;
@@ -369,7 +368,7 @@ fn abstracts(
 /// Functions of a name that may be inlined.
 pub(crate) fn abstracts_of(reader: &Reader<'_, '_>, name: &Name, limit: usize) -> HashMap<usize, Declared> {
     let outline = reader.module.outline(Part::Names);
-    let numbers = name.own().and_then(|own| outline.with_inlined(own));
+    let numbers = names::own(name).and_then(|own| outline.with_inlined(own));
     let numbers = numbers.unwrap_or_else(|| (0..reader.headers.len()).collect());
     let matcher = Matcher::new(name);
     abstracts(reader, &numbers, limit, |declared| {

@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
+use profiler_elf::{Elf, Relocation};
 
 use super::super::{demangle::without_version, functions::ModuleIndex};
-use profiler_elf::{Elf, Relocation};
 
 /// Bytes of an entry of the table.
 const ENTRY_BYTES: u64 = 16;

@@ -1,6 +1,6 @@
 //! What to show, as it is written: a function's name, or a line of a file.
 
-use super::super::scope::{self, Name, ScopeError};
+use profiler_scope::{self as scope, Name, ScopeError};
 
 /// What to show.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -10,6 +10,7 @@ use std::{
 use gimli::{
     AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Unit, UnitHeader, UnitOffset,
 };
+use profiler_elf::{Elf, Relocation};
 
 use super::{
     super::{
@@ -23,7 +24,6 @@ use super::{
     rows::{Files, UnitRows},
     scopes::shown_name,
 };
-use profiler_elf::{Elf, Relocation};
 
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub(crate) type Entry<'a> = DebuggingInformationEntry<Slice<'a>>;

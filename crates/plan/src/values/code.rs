@@ -1,7 +1,8 @@
 //! Bytecode under construction.
 
-use super::refusal::{Refusal, unsupported};
 use profiler_common::values::{Instruction, MAX_INSTRUCTIONS, OTHER_VARIANT, Operation, STACK_SLOTS};
+
+use super::refusal::{Refusal, unsupported};
 
 /// Instructions of a computation that is built; the plan has room for fewer, but parts may be left out yet.
 const MAX_LENGTH: usize = 4 * MAX_INSTRUCTIONS;

@@ -3,6 +3,15 @@
 //! The compiler says so where a variable is no longer kept but was an argument. The register itself may have been
 //! overwritten; what the caller had put in is known from the caller's own debug information, by the return address.
 
+use std::{collections::HashSet, rc::Rc};
+
+use gimli::{AttributeValue, Expression, Operation as Dwarf, UnitOffset};
+use profiler_common::{
+    unwind::register::{R12, RBP, RBX, RSP},
+    values::{Instruction, Operation},
+};
+use profiler_elf::skip::skip_attributes;
+
 use super::{
     code::Code,
     context::{Context, Location, Source},
@@ -12,13 +21,6 @@ use super::{
     functions::Function,
     refusal::{Refusal, optimized_out},
 };
-use gimli::{AttributeValue, Expression, Operation as Dwarf, UnitOffset};
-use profiler_common::{
-    unwind::register::{R12, RBP, RBX, RSP},
-    values::{Instruction, Operation},
-};
-use profiler_elf::skip::skip_attributes;
-use std::{collections::HashSet, rc::Rc};
 
 /// Calls that a plan tells apart.
 const MAX_CALLS: usize = 4;

@@ -1,24 +1,26 @@
 //! A file's DWARF, a unit at a time, and what else of it is needed.
 
-use super::{entry_value::Calls, refusal::Refusal, thread_local::ThreadStorage, thread_tables::ThreadModule};
-use crate::{
-    frames::bases_of,
-    functions::ModuleIndex,
-    outline::{self, Outline, Part},
-    sections::dwarf_sections,
-};
-use gimli::{
-    BaseAddresses, Dwarf, DwarfSections, EndianSlice, LittleEndian, Section as _, Unit, UnitHeader,
-    UnitOffset,
-};
-use object::read::elf::ElfFile64;
-use profiler_elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES};
 use std::{
     borrow::Cow,
     cell::{OnceCell, RefCell},
     collections::HashMap,
     ops::Range,
     rc::Rc,
+};
+
+use gimli::{
+    BaseAddresses, Dwarf, DwarfSections, EndianSlice, LittleEndian, Section as _, Unit, UnitHeader,
+    UnitOffset,
+};
+use object::read::elf::ElfFile64;
+use profiler_elf::{Elf, ElfError, MAX_UNCOMPRESSED_BYTES};
+
+use super::{entry_value::Calls, refusal::Refusal, thread_local::ThreadStorage, thread_tables::ThreadModule};
+use crate::{
+    frames::bases_of,
+    functions::ModuleIndex,
+    outline::{self, Outline, Part},
+    sections::dwarf_sections,
 };
 
 pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;

@@ -1,5 +1,13 @@
 //! The frame's base and the canonical frame address.
 
+use std::{collections::HashMap, ops::Range};
+
+use gimli::{
+    CfaRule, DebugFrame, EhFrame, FrameDescriptionEntry, LittleEndian, Register, RegisterRule, UnwindContext,
+    UnwindOffset, UnwindSection, UnwindTableRow,
+};
+use profiler_common::unwind::register::{RBP, RIP, RSP};
+
 use super::{
     code::Code,
     context::{Context, Location, Source},
@@ -8,12 +16,6 @@ use super::{
     refusal::{Refusal, unsupported},
 };
 use crate::frames::entry_by_table;
-use gimli::{
-    CfaRule, DebugFrame, EhFrame, FrameDescriptionEntry, LittleEndian, Register, RegisterRule, UnwindContext,
-    UnwindOffset, UnwindSection, UnwindTableRow,
-};
-use profiler_common::unwind::register::{RBP, RIP, RSP};
-use std::{collections::HashMap, ops::Range};
 
 /// How the caller's registers are had at an address.
 pub(super) struct Unwinding {

@@ -1,15 +1,17 @@
 //! Variables outside of functions, by the names that their users know: in the function's own unit first, then in the
 //! others that have one of that name.
 
+use std::rc::Rc;
+
+use gimli::Unit;
+use profiler_elf::skip::skip_attributes;
+
 use super::{
     entry::Entry,
     file::{DebugFile, Slice, start_of},
     refusal::Refusal,
 };
 use crate::outline::Part;
-use gimli::Unit;
-use profiler_elf::skip::skip_attributes;
-use std::rc::Rc;
 
 /// Bytes of units that are searched for one name.
 const MAX_SEARCHED_BYTES: usize = 1 << 30;

@@ -1,13 +1,14 @@
 //! Where a variable is at an address.
 
+use gimli::{AttributeValue, DwAt, Expression, Operation};
+use profiler_common::unwind::register::{RBP, RSP};
+
 use super::{
     context::{Context, Location, Source},
     entry::Entry,
     file::{DebugFile, Slice},
     refusal::{Refusal, optimized_out, unsupported},
 };
-use gimli::{AttributeValue, DwAt, Expression, Operation};
-use profiler_common::unwind::register::{RBP, RSP};
 
 impl<'a> DebugFile<'a> {
     /// The expression that holds at an address, of an attribute that is one or a list of them.

@@ -1,8 +1,14 @@
 //! All of it together: an expression and an address to a plan and what its output means.
 
+use std::ops::Range;
+
+use profiler_common::values::{
+    Comparison, Instruction, Kind, MAX_BYTES, MAX_INSTRUCTIONS, Operation, ReadPlan,
+};
+use profiler_scope::expression::{Expression, Root, register_name};
+
 use super::{
     code::{Code, check_stack},
-    expression::{Expression, Root, register_name},
     file::DebugFile,
     path::{Lowering, Reached},
     refusal::{Refusal, unsupported},
@@ -10,10 +16,6 @@ use super::{
     structure::in_bits,
     text::{Content, Text, emit_counted, emit_terminated, emit_tried},
 };
-use profiler_common::values::{
-    Comparison, Instruction, Kind, MAX_BYTES, MAX_INSTRUCTIONS, Operation, ReadPlan,
-};
-use std::ops::Range;
 
 /// Where a value is to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,6 @@
 //!
 //! | file | has |
 //! |---|---|
-//! | `expression.rs` | what is asked for |
 //! | `file.rs` | a file's DWARF, a unit at a time, and what else of it is needed |
 //! | `entry.rs` | its entries, and what they refer to |
 //! | `functions.rs` | which function and blocks an address is in |
@@ -33,7 +32,6 @@
 //! | `render.rs` | bytes to a value |
 //! | `print.rs` | a value to text |
 
-pub mod expression;
 pub mod render;
 pub mod shape;
 
@@ -63,7 +61,6 @@ mod thread_local;
 mod thread_tables;
 mod types;
 
-pub use expression::{Expression, ExpressionError, parse};
 pub use file::{DebugFile, DebugSections};
 pub use lower::{Layout, Lowered, Returns, Site, lower, lower_with, require, require_text, require_with};
 pub use record::Record;

@@ -1,5 +1,8 @@
 //! DWARF expressions to bytecode.
 
+use gimli::{AttributeValue, DwAte, Expression, Operation as Dwarf, UnitOffset};
+use profiler_common::values::{Instruction, Operation};
+
 use super::{
     code::Code,
     context::{Context, Location, Piece, Source},
@@ -8,8 +11,6 @@ use super::{
     frame::general,
     refusal::{Refusal, optimized_out, unsupported},
 };
-use gimli::{AttributeValue, DwAte, Expression, Operation as Dwarf, UnitOffset};
-use profiler_common::values::{Instruction, Operation};
 
 /// Pieces of one variable.
 const MAX_PIECES: usize = 64;

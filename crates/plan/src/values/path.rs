@@ -1,18 +1,20 @@
 //! The way from a variable to what is meant of it, step by step.
 
+use std::rc::Rc;
+
+use profiler_scope::expression::{Expression, Root, Step};
+
+use super::scope::{THIS, nearest};
 use super::{
     context::Context,
     entry::Entry,
-    expression::{Expression, Root, Step},
     file::DebugFile,
     functions::Function,
     lower::{Returns, Site},
     place::Place,
     refusal::{Refusal, unsupported},
-    scope::{THIS, nearest},
     structure::{Choice, Field},
 };
-use std::rc::Rc;
 
 /// References and pointers that a member is looked for behind.
 const MAX_BEHIND: usize = 4;

@@ -1,12 +1,14 @@
 //! A part of a variable, in memory or in pieces.
 
+use std::ops::Range;
+
+use profiler_common::values::{Instruction, MAX_BYTES, Operation};
+
 use super::{
     code::Code,
     context::{Location, Source},
     refusal::{Refusal, optimized_out, unsupported},
 };
-use profiler_common::values::{Instruction, MAX_BYTES, Operation};
-use std::ops::Range;
 
 /// A piece of a variable, in bytes.
 #[derive(Clone, Debug)]

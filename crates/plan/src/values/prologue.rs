@@ -3,6 +3,13 @@
 //! Code that is not optimized has one place for a variable in all of its function, though nothing is there until the
 //! function's first instructions have stored it. These are followed to find what register they will store.
 
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register,
+};
+use profiler_common::values::Operation;
+use profiler_elf::offset_of;
+
 use super::{
     code::Code,
     context::{Context, Location, Piece, Source},
@@ -12,12 +19,6 @@ use super::{
     place::Place,
     refusal::{Refusal, unsupported},
 };
-use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-    Register,
-};
-use profiler_common::values::Operation;
-use profiler_elf::offset_of;
 
 /// Bytes of a function's beginning that are followed.
 const MAX_BYTES: u64 = 1024;

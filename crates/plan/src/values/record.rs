@@ -4,19 +4,20 @@
 //! what its plans call register 0. The first eight bytes are not what they are said to be, as the kernel keeps something
 //! of its own there: the fields that all records have in common cannot be read.
 
+use profiler_common::values::{Comparison, Instruction, Kind, MAX_BYTES, Operation, ReadPlan};
+use profiler_scope::expression::{Expression, Root};
+
+use super::scope::nearest;
 use super::{
     code::Code,
     context::{Location, Source},
-    expression::{Expression, Root},
     lower::{Layout, Lowered, finish, plan},
     place::Place,
     refusal::{Refusal, unsupported},
     same_text::{in_array, require_same, terminated},
-    scope::nearest,
     shape::{Form, Shape},
     text::emit_terminated,
 };
-use profiler_common::values::{Comparison, Instruction, Kind, MAX_BYTES, Operation, ReadPlan};
 
 /// Where a program finds the record.
 const RECORD: u8 = 0;

@@ -1,12 +1,14 @@
 //! Bytes to a value. What the bytes do not say for certain is not said.
 
+use std::ops::Range;
+
+use profiler_common::values::{MAX_BYTES, OTHER_VARIANT, Outcome, State};
+
 use super::{
     lower::{Layout, Lowered},
     refusal::Refusal,
     shape::{Form, Member, Shape, Variants, wrapped},
 };
-use profiler_common::values::{MAX_BYTES, OTHER_VARIANT, Outcome, State};
-use std::ops::Range;
 
 /// Elements of one array that are shown.
 const MAX_ELEMENTS: u64 = 256;

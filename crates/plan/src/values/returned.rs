@@ -1,5 +1,10 @@
 //! What functions return, and in which registers.
 
+use gimli::AttributeValue;
+use profiler_common::values::{
+    Comparison, Instruction, Kind, OUTPUT_BYTES, Operation, ReadPlan, State, Thread, run,
+};
+
 use super::{
     code::Code,
     context::{Location, Piece, Source},
@@ -13,10 +18,6 @@ use super::{
     shape::{Budget, Form, Shape},
 };
 use crate::functions::raw_names;
-use gimli::AttributeValue;
-use profiler_common::values::{
-    Comparison, Instruction, Kind, OUTPUT_BYTES, Operation, ReadPlan, State, Thread, run,
-};
 
 /// `rax` and `rdx` by their DWARF numbers.
 const RAX: u8 = 0;

@@ -1,5 +1,7 @@
 //! Whether a value is a certain text: as a whole, and decided by the programs.
 
+use profiler_common::values::{Comparison, Instruction, Kind, Operation};
+
 use super::{
     code::Code,
     path::{Lowering, Reached},
@@ -8,7 +10,6 @@ use super::{
     shape::{Budget, Form, Shape},
     text::{Content, Text},
 };
-use profiler_common::values::{Comparison, Instruction, Kind, Operation};
 
 /// Bytes of text that a value is compared with: eight an instruction.
 const MAX_COMPARED: usize = 96;

@@ -1,13 +1,15 @@
 //! Which variable a name means at an address.
 
+use std::{collections::HashSet, rc::Rc};
+
+use profiler_elf::skip::skip_attributes;
+
 use super::{
     entry::Entry,
     file::DebugFile,
     functions::Function,
     refusal::{Refusal, optimized_out, unsupported},
 };
-use profiler_elf::skip::skip_attributes;
-use std::{collections::HashSet, rc::Rc};
 
 const LEFT_OUT: &str = "the compiler left it out of this instance";
 /// What C++ calls the object of a method.

@@ -1,10 +1,10 @@
 //! The members of structures, and the variants of Rust's enums.
 
+use super::scope::moved;
 use super::{
     entry::Entry,
     file::{DebugFile, Slice},
     refusal::{Refusal, unsupported},
-    scope::moved,
     shape::{Budget, Form, Member, Shape, Variants},
 };
 use gimli::{AttributeValue, Operation};

@@ -1,12 +1,13 @@
 //! Strings and slices of the languages' libraries: a pointer, a length, and what the pointer leads to.
 
+use profiler_common::values::{Instruction, MAX_BYTES, Operation};
+
 use super::{
     entry::Entry,
     file::DebugFile,
     place::Place,
     refusal::{Refusal, unsupported},
 };
-use profiler_common::values::{Instruction, MAX_BYTES, Operation};
 
 /// Bytes of a pointer or a length.
 const WORD: u64 = 8;

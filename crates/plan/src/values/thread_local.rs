@@ -4,13 +4,14 @@
 //! Thread-Local Storage", variant II): their distance is fixed when it is linked. Those of libraries are found by
 //! tables of the C library, see `thread_tables.rs`.
 
-use super::{code::Code, thread_tables::ThreadModule};
 use object::{
     LittleEndian,
     elf::{DF_1_PIE, DT_FLAGS_1, ET_EXEC, PT_TLS},
     read::elf::{Dyn as _, ElfFile64, FileHeader as _, ProgramHeader as _},
 };
 use profiler_common::values::{Instruction, NO_STORAGE, Operation};
+
+use super::{code::Code, thread_tables::ThreadModule};
 
 /// Bytes of a pointer.
 const WORD: u8 = 8;

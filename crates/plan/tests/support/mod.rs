@@ -3,14 +3,15 @@
 
 pub mod listing;
 
-use profiler_elf::Bytes;
-use profiler_plan::ModuleIndex;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
 };
+
+use profiler_elf::Bytes;
+use profiler_plan::ModuleIndex;
 
 pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,11 +1,12 @@
 //! What two readers have read, value by value.
 
-use profiler_plan::values::{Reading, Value};
-use serde_json::Value as Json;
 use std::{
     collections::BTreeMap,
     fmt::{self, Display, Formatter},
 };
+
+use profiler_plan::values::{Reading, Value};
+use serde_json::Value as Json;
 
 /// Values that are counted by their numbers alone, or their first bytes.
 const MAX_LISTED: usize = 400;

@@ -1,12 +1,15 @@
 //! Damaged debug information: it gives refusals, and never anything else.
 
-use crate::build;
+use std::{borrow::Cow, ops::Range, sync::OnceLock};
+
 use gimli::{EndianSlice, LittleEndian};
 use object::{Object as _, ObjectSection as _};
 use profiler_common::values::{OUTPUT_BYTES, State, Thread, run};
-use profiler_plan::values::{DebugFile, DebugSections, Site, lower, parse, render};
+use profiler_plan::values::{DebugFile, DebugSections, Site, lower, render};
+use profiler_scope::expression::parse;
 use proptest::prelude::*;
-use std::{borrow::Cow, ops::Range, sync::OnceLock};
+
+use crate::build;
 
 /// A thread whose memory can be read anywhere.
 struct Anywhere;

@@ -1,14 +1,5 @@
 //! One program under gdb: stopped at its statements, read by both.
 
-use crate::{build::Program, compare::Tally, stopped::Stopped};
-use gimli::{EndianSlice, LittleEndian};
-use object::{Object as _, ObjectSection as _};
-use profiler_common::values::{Comparison, Kind, Outcome, State, run as interpret};
-use profiler_plan::values::{
-    DebugFile, DebugSections, Reading, Refusal, Returns, Site, Value, lower, parse, render, require,
-    require_text,
-};
-use serde_json::{Value as Json, json};
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
@@ -17,6 +8,17 @@ use std::{
     path::Path,
     process::{Child, Command, Stdio},
 };
+
+use gimli::{EndianSlice, LittleEndian};
+use object::{Object as _, ObjectSection as _};
+use profiler_common::values::{Comparison, Kind, Outcome, State, run as interpret};
+use profiler_plan::values::{
+    DebugFile, DebugSections, Reading, Refusal, Returns, Site, Value, lower, render, require, require_text,
+};
+use profiler_scope::expression::parse;
+use serde_json::{Value as Json, json};
+
+use crate::{build::Program, compare::Tally, stopped::Stopped};
 
 /// Conditions are tried on one in so many values.
 const CONDITIONS_EVERY: usize = 5;

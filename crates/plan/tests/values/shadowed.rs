@@ -1,11 +1,13 @@
 //! Which of several variables of one name is meant.
 
+use std::{path::Path, process::Command, sync::Arc};
+
 use profiler_plan::{
     ModuleIndex, lines,
-    values::{DebugFile, DebugSections, Lowered, Refusal, Site, lower, parse},
+    values::{DebugFile, DebugSections, Lowered, Refusal, Site, lower},
 };
+use profiler_scope::expression::parse;
 use profiler_testkit::has_program;
-use std::{path::Path, process::Command, sync::Arc};
 
 /// Compilers leave out the block of a variable that is optimized out where they inline it, but not the blocks within.
 #[test]

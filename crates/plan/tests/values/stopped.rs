@@ -1,7 +1,8 @@
 //! The registers and the memory of a process that stands.
 
-use profiler_common::values::{OUTPUT_BYTES, Thread};
 use std::{fs::File, os::unix::fs::FileExt as _};
+
+use profiler_common::values::{OUTPUT_BYTES, Thread};
 
 pub struct Stopped<'a> {
     pub registers: [u64; 17],

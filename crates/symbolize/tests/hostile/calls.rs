@@ -7,8 +7,8 @@ use profiler_plan::{
     branches::{self, BranchError},
     calls::{self, CallError},
     lines::LineError,
-    scope::Name,
 };
+use profiler_scope::Name;
 
 use super::{
     dwarf::{INSTANCE, Info, MAY_BE_INLINED, OUTER, Unit, two_lines},

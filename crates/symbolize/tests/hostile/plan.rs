@@ -7,8 +7,8 @@ use profiler_plan::{
     DebugIndex, KernelAbility, Limits, ModuleIndex,
     hazards::{Hazards, exit_method},
     outline::{Outline, Part},
-    scope::Name,
 };
+use profiler_scope::Name;
 
 use super::{
     dwarf::{Info, LOCATED, Unit, lines},

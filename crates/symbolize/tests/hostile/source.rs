@@ -4,9 +4,9 @@ use std::{sync::Arc, time::Instant};
 
 use profiler_plan::{
     ModuleIndex,
-    scope::Name,
     source::{self, FunctionSource},
 };
+use profiler_scope::Name;
 
 use super::{
     dwarf::{

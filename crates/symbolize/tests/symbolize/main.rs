@@ -18,6 +18,7 @@ use std::{
 use object::{Object as _, ObjectSegment as _, ObjectSymbol as _};
 use profiler_symbolize::Symbolizer;
 use profiler_target::{Module, executable_mappings, modules};
+
 use support::{Running, build, compare, ids, resolve, run};
 
 #[test]

@@ -1,7 +1,8 @@
-use super::*;
-use crate::{Counts, Image, Table};
 use profiler_common::unwind::Cfa;
 use proptest::prelude::*;
+
+use super::*;
+use crate::{Counts, Image, Table};
 
 /// A table whose page `n` has `rows[n]` rows. The rule of every row tells the table and the row.
 fn table(number: u16, rows: &[u32]) -> Table {

@@ -1,6 +1,12 @@
 //! A file's packed table against its rows.
 
-use crate::reference::{Caller, Evaluated, Machine, Slice, evaluate};
+use std::{
+    collections::HashSet,
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EhFrameHdr, FrameDescriptionEntry, LittleEndian,
     ParsedEhFrameHdr, Register, RegisterRule, UnwindContext, UnwindSection as _,
@@ -8,12 +14,8 @@ use gimli::{
 use object::{Object as _, ObjectSection as _};
 use profiler_common::unwind::{Frame, Outcome, Rule, step};
 use profiler_unwind::{Image, Limits, Store, build};
-use std::{
-    collections::HashSet,
-    fmt,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+
+use crate::reference::{Caller, Evaluated, Machine, Slice, evaluate};
 
 /// Of rows that the section's index leads to, one in so many is also found that way.
 const BY_INDEX: u64 = 97;

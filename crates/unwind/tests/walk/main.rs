@@ -12,14 +12,16 @@ mod shadow;
 mod tables;
 mod tracee;
 
-use profiler_common::unwind::Frame;
-use profiler_unwind::{End, Walk};
-use shadow::{Instruction, Shadow};
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::Command,
 };
+
+use profiler_common::unwind::Frame;
+use profiler_unwind::{End, Walk};
+
+use shadow::{Instruction, Shadow};
 use tables::Tables;
 use tracee::{Stop, Tracee};
 

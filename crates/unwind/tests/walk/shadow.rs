@@ -1,10 +1,12 @@
 //! The truth: which calls have not returned, and which signals.
 
-use crate::tracee::Tracee;
+use std::collections::HashMap;
+
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, Register};
 use libc::user_regs_struct;
 use profiler_unwind::Memory as _;
-use std::collections::HashMap;
+
+use crate::tracee::Tracee;
 
 /// The system call that ends a handler.
 const RT_SIGRETURN: u64 = 15;

@@ -1,9 +1,11 @@
 //! The tables of what a process has mapped.
 
-use crate::{process, tracee::Tracee};
+use std::{collections::HashMap, sync::Arc};
+
 use profiler_common::unwind::{Mapping, Rule};
 use profiler_unwind::{Image, Key, Limits, Store, build};
-use std::{collections::HashMap, sync::Arc};
+
+use crate::{process, tracee::Tracee};
 
 pub struct Tables {
     store: Store,

@@ -1,8 +1,5 @@
 //! A process that is single-stepped.
 
-use libc::{c_int, c_void, pid_t, user_regs_struct};
-use profiler_common::unwind::register::COUNT;
-use profiler_unwind::Memory;
 use std::{
     fs::File,
     io::Read as _,
@@ -12,6 +9,10 @@ use std::{
     process::{Child, Command, Stdio},
     ptr::null_mut,
 };
+
+use libc::{c_int, c_void, pid_t, user_regs_struct};
+use profiler_common::unwind::register::COUNT;
+use profiler_unwind::Memory;
 
 /// Why it stopped.
 pub enum Stop {

@@ -3,6 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use profiler_aggregate::explain::Kind;
+use profiler_plan::{
+    lines_of,
+    names::Match,
+    source::{self, FunctionSource},
+    values::{self, Shape, Site, shape::Form},
+};
+use profiler_scope::{Comparison, Name, Place, Predicate, Scope, Step, expression::Expression};
+
 use super::{Constants, Feature, FunctionKey, PreparedExplain, PreparedPlace, What};
 use crate::session::{
     command::{Capture, Purpose},
@@ -10,14 +19,6 @@ use crate::session::{
     files::TargetFile,
     lines,
     prepare::{Planner, PreparedStep},
-};
-use profiler_aggregate::explain::Kind;
-use profiler_plan::{
-    lines_of,
-    names::Match,
-    scope::{Comparison, Name, Place, Predicate, Scope, Step},
-    source::{self, FunctionSource},
-    values::{self, Expression, Shape, Site, shape::Form},
 };
 
 /// Calls that are looked at in a second, of each function.
@@ -103,7 +104,7 @@ pub fn subjects<'f>(
 pub fn capture(subjects: &[Subject<'_>]) -> Result<(Capture, Vec<Feature>), SessionError> {
     let mut features: Vec<Feature> = Vec::new();
     let mut add = |expression: &str, form: &Form| {
-        let (Some(kind), Ok(parsed)) = (kind_of(form), values::parse(expression)) else {
+        let (Some(kind), Ok(parsed)) = (kind_of(form), profiler_scope::expression::parse(expression)) else {
             return;
         };
         let what = What::Value(parsed, constants_of(form));
@@ -120,7 +121,7 @@ pub fn capture(subjects: &[Subject<'_>]) -> Result<(Capture, Vec<Feature>), Sess
             bias: 0,
         };
         let shape = |expression: &str| -> Option<Shape> {
-            let expression = values::parse(expression).ok()?;
+            let expression = profiler_scope::expression::parse(expression).ok()?;
             Some(values::lower(&debug, site, &expression).ok()?.shape)
         };
         let parameters = || {

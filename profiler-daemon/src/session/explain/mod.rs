@@ -37,10 +37,9 @@ use profiler_aggregate::{
     explain::{About, Call, Durations, Finding, Kind, Round, Share, Study, Tree},
     interval::Estimate,
 };
-use profiler_plan::{
-    scope::{Place, Scope},
-    values::{Expression, Reading, Value},
-};
+use profiler_plan::values::{Reading, Value};
+use profiler_scope::expression::Expression;
+use profiler_scope::{Place, Scope};
 use profiler_symbolize::{Frame, FrameId};
 
 /// Branches that are looked at at a time: of the gates that all sessions share.

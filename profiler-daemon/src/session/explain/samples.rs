@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 
-use profiler_common::record::SpanRef;
-
 use profiler_aggregate::calltree::{CallTree, NodeId};
+use profiler_common::record::SpanRef;
 use profiler_symbolize::{Frame, FrameId};
 
 /// Calls that have been sampled, and not ended.

@@ -1,12 +1,12 @@
 //! A finding in words of a scope, and the scope that looks only at such calls.
 
-use profiler_common::{limits::MAX_JOINED, values};
-
-use super::{Constants, What};
 use profiler_aggregate::explain::Statement;
-use profiler_plan::scope::{
+use profiler_common::{limits::MAX_JOINED, values};
+use profiler_scope::{
     Bound, Comparison, Condition, Constant, MAX_STEPS, Name, Place, Predicate, Scope, Step,
 };
+
+use super::{Constants, What};
 
 /// What is said of a feature, and the scope that it leads to; `None` where no scope says it.
 pub fn of(what: &What, statement: Statement, scope: &Scope) -> (String, Option<String>) {
@@ -138,7 +138,7 @@ fn is(one: f64, constants: &Constants) -> (values::Comparison, Constant) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use profiler_plan::{scope, values};
+    use profiler_scope as scope;
 
     fn said(what: &What, statement: Statement) -> (String, Option<String>) {
         of(what, statement, &scope::parse("f[>= p95]").unwrap())
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_is_said_can_be_looked_at() {
-        let value = |constants| What::Value(values::parse("req->n").unwrap(), constants);
+        let value = |constants| What::Value(profiler_scope::expression::parse("req->n").unwrap(), constants);
         let n = value(Constants::Numbers);
         let names = vec![(1, "RED".to_owned()), (2, "GREEN".to_owned())];
         for (what, statement, text, next) in [

@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use profiler_common::probe::ProbeId;
-
-use super::{FunctionKey, statement::duration};
-use crate::session::symbols::NamedWait;
 use profiler_aggregate::{
     explain::Statement,
     waits::{Lock, Waiting, Waker},
 };
-use profiler_plan::scope::Comparison;
+use profiler_common::probe::ProbeId;
+use profiler_scope::Comparison;
 use profiler_symbolize::{Frame, FrameId};
+
+use super::{FunctionKey, statement::duration};
+use crate::session::symbols::NamedWait;
 
 /// Places of waits that are told apart.
 const MAX_PLACES: usize = 64;

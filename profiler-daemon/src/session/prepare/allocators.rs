@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use profiler_plan::allocators::{self, AllocatorFunction};
+use profiler_target::Process;
+
 use super::{
     super::{
         error::{Reason, SessionError},
@@ -10,8 +13,6 @@ use super::{
     planner::has_shadow_stack,
 };
 use crate::kernel::AllocatorSpec;
-use profiler_plan::allocators::{self, AllocatorFunction};
-use profiler_target::Process;
 
 /// The allocator of a process.
 pub struct PreparedAllocator {

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use profiler_plan::{
+    ModuleIndex,
+    inlined::{self, InlinedInstance, LeftOut},
+    names::Match,
+};
+use profiler_scope::Name;
+
 use super::{
     super::{
         error::{Reason, SessionError},
         files::TargetFile,
     },
     warnings::warn_once,
-};
-use profiler_plan::{
-    ModuleIndex,
-    inlined::{self, InlinedInstance, LeftOut},
-    names::Match,
-    scope::Name,
 };
 
 /// What is inlined of a name.

@@ -2,6 +2,14 @@
 
 use std::sync::Arc;
 
+use profiler_plan::{
+    self as plan, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
+    hazards::{Decision, Hazards, Method, exit_method},
+    values::Returns,
+};
+use profiler_scope::{Condition, Name, Place, Step};
+use profiler_target::Process;
+
 use super::{
     super::{
         command::{Capture, Purpose},
@@ -19,13 +27,6 @@ use super::{
     warnings::{warn, warn_of_entries, warn_of_lines, warn_once},
 };
 use crate::kernel::{Ability, AttachKind, LookSpec};
-use profiler_plan::{
-    self as plan, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
-    hazards::{Decision, Hazards, Method, exit_method},
-    scope::{Condition, Name, Place, Step},
-    values::Returns,
-};
-use profiler_target::Process;
 
 /// Hits recorded in a second at each place, where nobody said how many.
 const HITS_PER_SECOND: u32 = 1_000;

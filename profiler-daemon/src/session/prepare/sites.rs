@@ -3,6 +3,14 @@
 use std::sync::Arc;
 
 use profiler_common::instruction::Action;
+use profiler_plan::{
+    self as plan, KernelAbility, PlannedFunction,
+    calls::CallSite,
+    entry::EntryPoint,
+    hazards::Decision,
+    inlined::{InlinedInstance, When},
+};
+use profiler_scope::Place;
 
 use super::{
     super::{
@@ -13,14 +21,6 @@ use super::{
     PreparedCallee, PreparedFile, PreparedSpan, Returning,
 };
 use crate::kernel::{Ends, ExitSite, Gates, ProbeSpec, SpanKind, can_be_done};
-use profiler_plan::{
-    self as plan, KernelAbility, PlannedFunction,
-    calls::CallSite,
-    entry::EntryPoint,
-    hazards::Decision,
-    inlined::{InlinedInstance, When},
-    scope::Place,
-};
 
 /// One call, and how it is timed; `None` where it never returns.
 pub(super) fn call_site(

@@ -1,11 +1,12 @@
 //! What is said of a plan before it is attached: what is not probed, and what costs much.
 
-use super::{super::functions::key, PreparedFile, PreparedLines, PreparedSpan};
 use profiler_plan::{
     self as plan, Ends, PlannedFunction,
     hazards::{Decision, Method},
-    scope::Place,
 };
+use profiler_scope::Place;
+
+use super::{super::functions::key, PreparedFile, PreparedLines, PreparedSpan};
 
 /// Warnings of one kind that are spelled out.
 const MAX_WARNINGS: usize = 5;

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use profiler_aggregate::{calltree::FrameId, waits::Lock};
+use profiler_symbolize::Frame;
+
 use super::{
     super::{
         flame::Moment,
@@ -11,8 +14,6 @@ use super::{
     SampledFrom,
 };
 use crate::kernel::Activity;
-use profiler_aggregate::{calltree::FrameId, waits::Lock};
-use profiler_symbolize::Frame;
 
 /// A call or hit inside a call.
 #[derive(Clone, PartialEq, Eq, Debug)]

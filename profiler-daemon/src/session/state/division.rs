@@ -1,8 +1,5 @@
 //! What the steps of a scope ask of durations: which of them divides the calls, and where, by the calls so far.
 
-use profiler_common::probe::ProbeId;
-
-use super::{super::steps::RunningStep, Session};
 use profiler_aggregate::{
     Nesting,
     histogram::Histogram,
@@ -10,7 +7,10 @@ use profiler_aggregate::{
     predicate::{self, Limit},
     threshold::{Band, Division, divide},
 };
-use profiler_plan::scope::{self, Step};
+use profiler_common::probe::ProbeId;
+use profiler_scope::{self as scope, Step};
+
+use super::{super::steps::RunningStep, Session};
 
 impl Session {
     /// The steps with spans, each with its number.

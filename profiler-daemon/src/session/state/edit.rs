@@ -2,6 +2,8 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use profiler_aggregate::path::{self, Path};
+
 use super::{
     super::{
         by_value::Counted,
@@ -17,7 +19,6 @@ use super::{
     take::Inside,
 };
 use crate::kernel::{Engine, KernelError};
-use profiler_aggregate::path::{self, Path};
 
 /// Edits of a scope that can be taken back.
 const MAX_HISTORY: usize = 64;

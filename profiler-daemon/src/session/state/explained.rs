@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use profiler_common::layout::bucket_of;
+use profiler_symbolize::{Frame, demangle};
 
 use super::{
     super::{
@@ -16,7 +17,6 @@ use super::{
     division::divided,
 };
 use crate::kernel::{Engine, KernelError};
-use profiler_symbolize::{Frame, demangle};
 
 /// Time between two pictures of what slow calls do: it is worked out anew for each.
 const MIN_EXPLAIN_NS: u64 = 1_000_000_000;

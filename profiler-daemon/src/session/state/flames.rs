@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use profiler_symbolize::Grouping;
+
 use super::{
     super::{
         chains::Chains,
@@ -15,7 +17,6 @@ use super::{
     Session,
 };
 use crate::kernel::{Engine, Event};
-use profiler_symbolize::Grouping;
 
 impl Session {
     /// What is looked at of what is recorded.

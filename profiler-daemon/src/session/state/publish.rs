@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use profiler_aggregate::{path, threshold::Band};
+use profiler_symbolize::Frame;
+
 use super::{
     super::{
         by_value::{CallsByValue, Counted},
@@ -18,8 +21,6 @@ use super::{
     division::slow_from_ns,
 };
 use crate::kernel::Engine;
-use profiler_aggregate::{path, threshold::Band};
-use profiler_symbolize::Frame;
 
 impl Session {
     /// Reads what the programs have counted, and keeps their threshold current.

@@ -1,5 +1,7 @@
 //! The slowest calls of a session: what begins and ends with those who watch them, and the programs' limits.
 
+use profiler_aggregate::histogram::Histogram;
+
 use super::{
     super::{
         cost::monotonic_ns,
@@ -13,7 +15,6 @@ use super::{
     publish::join_losses,
 };
 use crate::kernel::Engine;
-use profiler_aggregate::histogram::Histogram;
 
 impl Session {
     /// Whether there are calls whose slowest can be shown.

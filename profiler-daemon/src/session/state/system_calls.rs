@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use profiler_symbolize::Groupings;
+
 use super::{
     super::{
         cost::monotonic_ns,
@@ -12,7 +14,6 @@ use super::{
     Session,
 };
 use crate::kernel::{CountedCalls, Engine, KernelError, SharedStack};
-use profiler_symbolize::Groupings;
 
 impl Session {
     /// Whether somebody watches its system calls.

@@ -1,6 +1,7 @@
 //! What a session takes from records: hits, ends of calls, samples; and what waits for the spans around it.
 
 use profiler_common::{layout::bucket_of, record::SpanEnd};
+use profiler_symbolize::Grouping;
 
 use super::{
     super::{
@@ -12,7 +13,6 @@ use super::{
     Session,
 };
 use crate::kernel::{Activity, Event};
-use profiler_symbolize::Grouping;
 
 /// What waits for the spans around it.
 pub(super) enum Inside {

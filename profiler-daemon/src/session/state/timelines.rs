@@ -1,5 +1,6 @@
 //! A session's counters over time.
 
+use profiler_target::{Process, TargetError};
 use tokio::sync::mpsc;
 
 use super::{
@@ -12,7 +13,6 @@ use super::{
     Session,
 };
 use crate::kernel::Engine;
-use profiler_target::{Process, TargetError};
 
 /// A process that the session's owner may look at no more.
 pub struct Closed {

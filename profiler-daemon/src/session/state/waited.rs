@@ -1,11 +1,12 @@
 //! Who a session's threads wait for: what begins and ends with those who watch it.
 
+use profiler_aggregate::join::Level;
+
 use super::{
     super::{cost::monotonic_ns, sampling::Sampling, symbols::Dropped, waits::WatchedWaits},
     Session,
 };
 use crate::kernel::Engine;
-use profiler_aggregate::join::Level;
 
 impl Session {
     /// Whether somebody watches its waits.

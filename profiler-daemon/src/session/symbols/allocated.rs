@@ -5,8 +5,9 @@ use std::{
     fmt::Write as _,
 };
 
-use crate::kernel::{Allocated, Allocations};
 use profiler_symbolize::{FrameId, Symbolizer};
+
+use crate::kernel::{Allocated, Allocations};
 
 /// Addresses that are remembered; then all are looked up anew.
 const MAX_REMEMBERED: usize = 4096;

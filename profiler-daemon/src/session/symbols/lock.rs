@@ -2,10 +2,11 @@
 
 use std::{fs, os::unix::fs::FileExt as _, path::Path};
 
-use super::allocated::AllocationSites;
-use crate::kernel::Interval;
 use profiler_aggregate::waits::Lock;
 use profiler_symbolize::{FrameId, Symbolizer};
+
+use super::allocated::AllocationSites;
+use crate::kernel::Interval;
 
 /// Functions from the innermost on among which the one is that locks.
 const MAX_IN_LOCKING: usize = 6;

@@ -2,12 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use profiler_aggregate::waits::{Lock, Place, Wait, Waiting, Waker};
 use profiler_common::{limits::MAX_SHARED_STACKS, record::SpanRef};
+use profiler_symbolize::{Frame, FrameId, Generation, Groupings, Symbolizer};
 
 use super::{Walked, call_site, lock, name_stack};
 use crate::kernel::{Activity, Interval, SharedStack};
-use profiler_aggregate::waits::{Lock, Place, Wait, Waiting, Waker};
-use profiler_symbolize::{Frame, FrameId, Generation, Groupings, Symbolizer};
 
 /// An interval off the CPU whose waker was asked for.
 pub struct NamedWait {

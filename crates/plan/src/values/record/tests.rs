@@ -1,7 +1,9 @@
-use super::*;
-use crate::values::{parse, render};
 use profiler_common::values::{OUTPUT_BYTES, Outcome, State, Thread, run};
+use profiler_scope::expression::parse;
 use proptest::prelude::*;
+
+use super::*;
+use crate::values::render;
 
 const SWITCH: &str = "name: sched_switch
 ID: 276

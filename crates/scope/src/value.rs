@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter, Write as _};
 
 use profiler_common::values::Comparison;
 
-use crate::values::{self, Expression};
+use crate::expression::{self, Expression};
 
 /// A condition on a value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -68,7 +68,7 @@ impl Condition {
                 "this place has no duration: a condition here compares a value, as in [n > 100]",
             ));
         }
-        let expression = values::parse(left).map_err(|wrong| ConditionError {
+        let expression = expression::parse(left).map_err(|wrong| ConditionError {
             message: wrong.message.clone(),
             offset: wrong.offset,
         })?;

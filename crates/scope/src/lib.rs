@@ -5,6 +5,7 @@
 //! `Display` writes, is the shortest that parses to the same value.
 
 mod error;
+pub mod expression;
 mod parse;
 mod print;
 mod value;
@@ -13,7 +14,7 @@ pub use error::ScopeError;
 pub use parse::{MAX_TEXT_BYTES, parse};
 pub use value::{Condition, Constant};
 
-use super::values::expression::Root;
+use expression::Root;
 
 /// What to look inside of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
