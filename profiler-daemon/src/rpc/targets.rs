@@ -8,7 +8,7 @@ use profiler_target as target;
 use tonic::{Request, Response, Status};
 
 use super::{arguments, convert, source};
-use crate::session::{self, Caller, Counted, FunctionInfo, Handle, Reason, SessionError, Sources};
+use crate::session::{self, Caller, Counted, FunctionInfo, Handle, Reason, SessionError, Sources, blocking};
 
 /// Functions in one message.
 const FUNCTIONS_PER_MESSAGE: usize = 1000;
@@ -118,14 +118,4 @@ fn processes(caller: Caller, pattern: &str) -> Result<Vec<v1::Process>, SessionE
             },
         })
         .collect())
-}
-
-/// Runs what reads files away from the event loop.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
-) -> Result<T, Status> {
-    let result = tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| SessionError::new(Reason::Kernel, format!("reading the target failed: {error}")))?;
-    Ok(result?)
 }

@@ -817,12 +817,12 @@ impl Handle {
 }
 
 /// Runs what reads files away from the event loop.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
 ) -> Result<T, SessionError> {
     tokio::task::spawn_blocking(work)
         .await
-        .map_err(|error| SessionError::new(Reason::Kernel, format!("planning failed: {error}")))?
+        .map_err(|error| SessionError::new(Reason::Kernel, format!("reading the target failed: {error}")))?
 }
 
 fn stopping() -> SessionError {

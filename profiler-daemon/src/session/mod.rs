@@ -106,6 +106,7 @@ use crate::cache::Folder;
 
 pub use authorize::may_look;
 pub use by_value::{CallsByValue, ValueCalls};
+pub(crate) use command::blocking;
 pub use command::{
     Caller, Capture, Estimated, Handle, MAX_QUEUED, NewSession, Purpose, ScopeEdit, TargetSpec,
 };

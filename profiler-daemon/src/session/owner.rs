@@ -258,7 +258,7 @@ impl Owner {
         };
         let sessions = self.sessions.values();
         sessions
-            .filter(|session| session.may_use(caller) && session.pids().iter().any(|pid| pids.contains(pid)))
+            .filter(|session| session.may_use(caller) && pids.iter().any(|pid| session.looks_at(*pid)))
             .flat_map(|session| session.counted(&running.engine))
             .collect()
     }
@@ -779,7 +779,7 @@ impl Owner {
         }
         let frequency_hz = sampled().map(|session| session.frequency_hz).max().unwrap_or(0);
         let times_of = |pid: &u32| {
-            let wanted = sampled().filter(|session| session.pids().contains(pid));
+            let wanted = sampled().filter(|session| session.looks_at(*pid));
             wanted.map(Session::times).fold(Times::default(), Times::or)
         };
         let targets: Vec<(u32, Times)> = ready.iter().map(|pid| (*pid, times_of(pid))).collect();
@@ -888,7 +888,7 @@ impl Owner {
         for change in &changed {
             let pid = change.pid;
             let looking = self.sessions.iter_mut();
-            for (name, session) in looking.filter(|(_, session)| session.pids().contains(&pid)) {
+            for (name, session) in looking.filter(|(_, session)| session.looks_at(pid)) {
                 match change.reason_to_leave(session.owner()) {
                     Some(reason) => closed.push((name.clone(), Closed { pid, reason })),
                     // How often a program with more rights was met is nobody's to know.
@@ -931,10 +931,7 @@ impl Owner {
     fn admit_anew(&mut self, change: &Changed) {
         let Some(running) = &mut self.running else { return };
         let pid = change.pid;
-        let looking = self
-            .sessions
-            .values()
-            .filter(|session| session.pids().contains(&pid));
+        let looking = self.sessions.values().filter(|session| session.looks_at(pid));
         let owners: Vec<Caller> = looking
             .map(Session::owner)
             .chain(running.measuring_callers(pid))

@@ -321,6 +321,11 @@ impl Session {
         self.processes.iter().map(Process::pid).collect()
     }
 
+    /// Whether a process is one of its own.
+    pub fn looks_at(&self, pid: u32) -> bool {
+        self.processes.iter().any(|process| process.pid() == pid)
+    }
+
     /// Whether what is looked at has a duration.
     pub fn has_spans(&self) -> bool {
         self.scope.last().is_some_and(|step| step.place.has_spans())

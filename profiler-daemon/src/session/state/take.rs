@@ -85,7 +85,7 @@ impl Session {
                     complete,
                     ..
                 } => {
-                    if self.processes.iter().any(|process| process.pid() == *tgid) {
+                    if self.looks_at(*tgid) {
                         if let Some(explain) = &mut self.explain
                             && *activity == Activity::OnCpu
                             && let Some(stack) = stacks.of(Grouping::Function)
@@ -112,7 +112,7 @@ impl Session {
                 }
                 Named::Sample { event: id, tgid, .. } => {
                     if let Some(event) = self.event_of(*id)
-                        && self.processes.iter().any(|process| process.pid() == *tgid)
+                        && self.looks_at(*tgid)
                     {
                         self.flames
                             .values_mut()
