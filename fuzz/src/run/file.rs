@@ -4,7 +4,11 @@ use std::sync::{Arc, LazyLock};
 
 use profiler_debug_files::Unfolded;
 use profiler_elf::Bytes;
-use profiler_plan::{DebugIndex, KernelAbility, Limits, ModuleFiles, ModuleIndex, hazards::{Hazards, ModuleHazards, exit_method}, plan};
+use profiler_plan::{
+    DebugIndex, KernelAbility, Limits, ModuleFiles, ModuleIndex,
+    hazards::{Hazards, ModuleHazards, exit_method},
+    plan,
+};
 use profiler_scope::Name;
 use profiler_symbolize::FileSymbols;
 use profiler_unwind::{Segments, build};

@@ -256,6 +256,14 @@ fn lock_truths(target: &mut Fixture) -> Vec<LockTruth> {
 #[test]
 #[ignore = "needs root"]
 fn locks_are_told_apart_by_their_address() {
+    // Whose stack a lock lies on is not known where that thread ran whenever it was asked for.
+    assert!((0..3).any(|_| tell_locks_apart()) || small_scale());
+}
+
+/// Holds the locks of a target against what it says of them; returns whether that which lies on the stack of a thread other than
+/// the first was told to.
+fn tell_locks_apart() -> bool {
+    let mut is_kept_known = false;
     let service = Service::start();
     let mut target = Fixture::start("locks", &spec("locks").args);
     let session = service.attach(target.pid(), "").unwrap();
@@ -313,11 +321,10 @@ fn locks_are_told_apart_by_their_address() {
             match &*truth.name {
                 "heap" => assert_eq!(memory, Some("[heap]")),
                 "first" => assert_eq!(memory, Some(&*format!("stack of locks ({pid})"))),
-                // Not known if the thread ran whenever that was asked for.
-                "kept" => assert!(
-                    memory.is_none() && small_scale()
-                        || memory.is_some_and(|memory| memory.starts_with("stack of keeper ("))
-                ),
+                "kept" => {
+                    assert!(memory.is_none_or(|memory| memory.starts_with("stack of keeper (")));
+                    is_kept_known |= memory.is_some();
+                }
                 _ => assert_eq!(memory, None),
             }
         }
@@ -356,6 +363,7 @@ fn locks_are_told_apart_by_their_address() {
     println!("{others} other locks");
     assert!(others > 20 || small_scale(), "{others}");
     assert_eq!(target.finish().status, Some(0));
+    is_kept_known
 }
 
 /// A session of all waits, which remembers who allocates memory.
