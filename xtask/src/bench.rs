@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Calls in each of the nine batches that make one figure
     #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     calls: u32,
-    /// Print the tables only: leave the README as it is
+    /// Print the tables only: leave docs/measurements.md as it is
     #[arg(long)]
     print: bool,
     /// Measure what a sample's stack takes, in the kernel and after it
@@ -138,7 +138,7 @@ fn finish(arguments: &Arguments, place: table::Place, text: &str) -> Result<()> 
     if arguments.print {
         Ok(())
     } else {
-        table::write_into(&workspace::root().join("README.md"), place, text)
+        table::write_into(&workspace::root().join("docs/measurements.md"), place, text)
     }
 }
 

@@ -34,7 +34,7 @@ enum Task {
     Ebpf(ebpf::Arguments),
     /// Profile the demo server: live latency, slow.svg, diff.svg
     Demo(demo::Arguments),
-    /// Measure what probes cost, and write it into the README
+    /// Measure what probes cost, and write it into docs/measurements.md
     Bench(bench::Arguments),
     /// Compile the programs that the privileged suite uses as targets
     Fixtures,

@@ -1,4 +1,4 @@
-//! Medians, spread and ratios, as Markdown in the README.
+//! Medians, spread and ratios, as Markdown in docs/measurements.md.
 
 use std::{fmt::Write as _, fs, path::Path, process::Command};
 

@@ -10,7 +10,7 @@ use super::{
 /// Lines of text that a function has at most; what is beyond is shown without.
 pub const MAX_LINES: u32 = 5_000;
 
-/// A file's number in [`Files`] and a line.
+/// A file's number among those of the reader, and a line.
 pub(crate) type Key = (usize, u32);
 
 /// A body and what belongs to it.
