@@ -33,10 +33,6 @@ fn main() {
     if let Err(error) = keep_tracepoints_as_they_are() {
         println!("vm-init: could not keep tracepoints on: {error}");
     }
-    // A target that is given precedence would be held up for the rest of each second of which it has used 95%.
-    if let Err(error) = fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1") {
-        println!("vm-init: could not let real-time programs run on: {error}");
-    }
     match run() {
         Ok(status) => println!("vm-init: exit status {}", code(status)),
         Err(error) => println!("vm-init: could not run the program that /vm-run names: {error}"),
