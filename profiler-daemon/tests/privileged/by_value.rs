@@ -331,8 +331,13 @@ fn edited(scope: &str, edit: ScopeEdit) -> (Arc<LatencyPicture>, u64) {
     service.until(&mut pictures, |picture| calls(picture) > 20);
     let editing = service.handle.edit_scope(ROOT, session.name.clone(), edit);
     let scope = service.runtime.block_on(editing).unwrap().scope;
+    // Among the calls are those from before the edit.
+    let divided = |picture: &LatencyPicture| {
+        let values = picture.by.iter().flat_map(|by| &by.values);
+        values.map(|(_, calls)| total(calls)).sum::<u64>()
+    };
     service.until(&mut pictures, |picture| {
-        *picture.scope == *scope && calls(picture) > 20
+        *picture.scope == *scope && divided(picture) > 20
     });
     target.say("enough");
     let outer = target.truth()["outer"].calls;
