@@ -2,14 +2,21 @@
 //! to it is looked for, the target's first.
 
 use std::{
-    fs::File,
+    fs::{File, Metadata},
     io,
-    os::fd::{AsRawFd as _, OwnedFd},
+    os::{
+        fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt as _,
+    },
     path::{Path, PathBuf},
 };
 
-use profiler_target::Mapping;
 use rustix::fs::{CWD, FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
+
+use super::reader::Reader;
+
+/// The bit of a file's mode by which everybody may read it.
+const ALL_MAY_READ: u32 = 0o004;
 
 /// File systems that hold no files of programs, by their numbers in `statfs(2)`. What they give depends on who asks: this
 /// process may read its own `/proc/self/maps` with whatever rights; or it waits for another process, or has effects.
@@ -42,14 +49,30 @@ pub struct Home {
     /// The module's path in the target's file system.
     path: PathBuf,
     roots: Vec<OwnedFd>,
+    reader: Reader,
+    /// Only what everybody may read is opened.
+    only_public: bool,
 }
 
 impl Home {
-    /// That of a process's mapping. The target's root is held open, so that it stays what it is when the
-    /// process ends.
+    /// That of a module at a path that a process has mapped. The target's root is held open, so that it stays what it is
+    /// when the process ends.
+    ///
+    /// What is found is opened by [`Reader::of_module`]. It is kept for whoever looks at the module later: of one that
+    /// everybody may read, nothing is read that not everybody may.
     #[must_use]
-    pub fn of(pid: u32, mapping: &Mapping) -> Self {
-        Self::new(&mapping.path, &[&format!("/proc/{pid}/root"), "/"])
+    pub fn of(pid: u32, path: &Path, module: &Metadata) -> Self {
+        Self {
+            only_public: module.mode() & ALL_MAY_READ != 0,
+            ..Self::new(path, &[&format!("/proc/{pid}/root"), "/"])
+        }
+        .read_by(Reader::of_module(pid, module.uid()))
+    }
+
+    /// The same, with files opened by somebody's rights.
+    #[must_use]
+    pub fn read_by(self, reader: Reader) -> Self {
+        Self { reader, ..self }
     }
 
     /// That of a file as it is seen from each of these roots; those that cannot be opened are left out, as
@@ -72,7 +95,11 @@ impl Home {
             }
         }
         let path = path.to_path_buf();
-        Self { path, roots: opened }
+        Self {
+            path,
+            roots: opened,
+            ..Self::default()
+        }
     }
 
     /// The module's path, where it has one.
@@ -83,26 +110,53 @@ impl Home {
 
     /// The files that this path leads to: in the target's root, then in ours.
     pub fn open<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = File> + 'a {
-        self.roots.iter().filter_map(move |root| open(root, path).ok())
+        self.roots
+            .iter()
+            .filter_map(move |root| self.open_below(root, path).ok())
+    }
+
+    fn open_below(&self, root: &OwnedFd, path: &Path) -> io::Result<File> {
+        let file = open_regular(root.as_fd(), path, Links::Followed, &self.reader)?;
+        if self.only_public && file.metadata()?.mode() & ALL_MAY_READ == 0 {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(file)
     }
 }
 
-/// Opens a regular file below a root. What is there is the target's: its links stay within its root, and a
-/// pipe or a device is not opened, which could wait or have effects, nor is what only looks like a file.
-fn open(root: &OwnedFd, path: &Path) -> io::Result<File> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let found = File::from(openat2(root, path, flags, Mode::empty(), resolve)?);
-    if !found.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    if NO_FILES.contains(&fstatfs(&found)?.f_type) {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    // Of a file that somebody holds a lease of, opening would wait for them.
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let own = format!("/proc/self/fd/{}", found.as_raw_fd());
-    Ok(openat(CWD, own, flags, Mode::empty())?.into())
+/// What becomes of a path whose last part is a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Links {
+    /// It is followed, as far as it stays below the root.
+    Followed,
+    /// It is not opened.
+    Refused,
+}
+
+/// Opens a regular file below a root, by somebody's rights. What is there is the target's: its links stay within its root,
+/// and a pipe or a device is not opened, which could wait or have effects, nor is what only looks like a file.
+///
+/// # Errors
+/// Where there is no such file, or the reader may not read it.
+pub fn open_regular(root: BorrowedFd<'_>, path: &Path, links: Links, reader: &Reader) -> io::Result<File> {
+    reader.run(|| {
+        let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+        // The link itself is found then, which is no regular file.
+        flags.set(OFlags::NOFOLLOW, links == Links::Refused);
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let found = File::from(openat2(root, path, flags, Mode::empty(), resolve)?);
+        if !found.metadata()?.is_file() {
+            let text = format!("{}: not a regular file", path.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+        }
+        if NO_FILES.contains(&fstatfs(&found)?.f_type) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        // Of a file that somebody holds a lease of, opening would wait for them.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let own = format!("/proc/self/fd/{}", found.as_raw_fd());
+        Ok(openat(CWD, own, flags, Mode::empty())?.into())
+    })
 }
 
 #[cfg(test)]
@@ -165,8 +219,50 @@ mod tests {
         // It would wait 45 seconds, and end this process by the signal that asks for the lease.
         // SAFETY: the default action is replaced by none.
         unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
-        let error = open(&root, Path::new("leased")).unwrap_err();
+        let error =
+            open_regular(root.as_fd(), Path::new("leased"), Links::Followed, &Reader::OWN).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::WOULDBLOCK.raw_os_error()));
+    }
+
+    #[test]
+    fn only_what_the_reader_may_read_is_opened() {
+        use std::os::unix::fs::{PermissionsExt as _, chown};
+        if rustix::process::geteuid().as_raw() != 0 {
+            return;
+        }
+        let (user, group) = (1_234, 1_235);
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let set_mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let write = |name: &str, owner, mode| {
+            std::fs::write(at(name), "text").unwrap();
+            chown(at(name), Some(owner), Some(group)).unwrap();
+            set_mode(&at(name), mode);
+        };
+        set_mode(folder.path(), 0o755);
+        std::fs::create_dir(at("closed")).unwrap();
+        set_mode(&at("closed"), 0o700);
+        write("public", 0, 0o644);
+        write("secret", 0, 0o600);
+        write("closed/public", 0, 0o644);
+        write("groups", 0, 0o640);
+        write("own", user, 0o600);
+        std::os::unix::fs::symlink("secret", at("link")).unwrap();
+        let opened = |home: Home| {
+            let names = ["public", "secret", "closed/public", "groups", "own", "link"];
+            let opens = |name: &&str| home.open(Path::new(name)).next().is_some();
+            names.into_iter().filter(opens).collect::<Vec<_>>()
+        };
+        let home = || Home::new(Path::new("/x"), &[folder.path().to_str().unwrap()]);
+        assert_eq!(opened(home().read_by(Reader::user(user))), ["public", "own"]);
+        assert_eq!(opened(home()).len(), 6);
+        let public = Home {
+            only_public: true,
+            ..home()
+        };
+        assert_eq!(opened(public), ["public", "closed/public"]);
     }
 
     #[test]

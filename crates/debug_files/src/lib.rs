@@ -1,12 +1,14 @@
 //! The files that a module's symbols and debug information are in: the mapped one, and those that were split off from it.
 //!
-//! What is found was put there by others: only files of the module's owner or of root are taken, links stay within the
-//! target's root, and nothing is opened that could wait.
+//! What is found was put there by others: only files of the module's owner or of root are taken, with the rights of
+//! the module's owner or of the process that has mapped it; links stay within the target's root, and nothing is opened
+//! that could wait.
 //!
 //! | file | idea |
 //! |---|---|
 //! | `elf` | the bytes of a file, mapped or copied, and where in them everything is |
 //! | `home` | where files that belong to a module are looked for, and opening them |
+//! | `reader` | whose rights decide whether one is opened |
 //! | `finder` | how all of these are found |
 //! | `companion` | the file with a module's debug information, where that was split off |
 //! | `supplement` | the file with what the debug information of several files has in common |
@@ -19,6 +21,7 @@ pub mod debugdata;
 mod elf;
 mod finder;
 mod home;
+mod reader;
 mod sideload;
 pub mod supplement;
 mod unfolded;
@@ -26,6 +29,7 @@ mod unfolded;
 pub use companion::Wanted;
 pub use elf::{Bytes, Elf, Parsed};
 pub use finder::{Finder, Kept, Unfold};
-pub use home::Home;
+pub use home::{Home, Links, open_regular};
+pub use reader::Reader;
 pub use sideload::{SideLoadError, SideLoaded};
 pub use unfolded::Unfolded;

@@ -1,6 +1,10 @@
 //! Modules by file and by build-id; the least recently used go first.
 
-use std::{collections::HashMap, fs::File, io};
+use std::{
+    collections::HashMap,
+    fs::{File, Metadata},
+    io,
+};
 
 use profiler_debug_files::{Elf, Finder, Home, SideLoaded};
 use profiler_target::{Mapping, contents::FileKey};
@@ -56,8 +60,14 @@ impl Modules {
     ///
     /// # Errors
     /// Where it cannot be mapped or is no ELF file.
-    pub fn open(&mut self, name: &str, file: File, home: impl FnOnce() -> Home) -> io::Result<ModuleId> {
-        let key = FileKey::of(&file.metadata()?);
+    pub fn open(
+        &mut self,
+        name: &str,
+        file: File,
+        home: impl FnOnce(&Metadata) -> Home,
+    ) -> io::Result<ModuleId> {
+        let metadata = file.metadata()?;
+        let key = FileKey::of(&metadata);
         if let Some(&id) = self.by_file.get(&key) {
             return Ok(id);
         }
@@ -72,7 +82,7 @@ impl Modules {
         let id = ModuleId(self.next);
         self.next += 1;
         self.uses += 1;
-        let module = Module::new(name, elf, home());
+        let module = Module::new(name, elf, home(&metadata));
         let entry = Entry {
             bytes: module.bytes(),
             used: self.uses,
@@ -189,17 +199,17 @@ mod tests {
         let copy = folder.path().join("copy");
         std::fs::copy(&libc, &copy).unwrap();
         let first = modules
-            .open("libc", File::open(&libc).unwrap(), Home::default)
+            .open("libc", File::open(&libc).unwrap(), |_| Home::default())
             .unwrap();
         assert_eq!(
             modules
-                .open("libc", File::open(&libc).unwrap(), Home::default)
+                .open("libc", File::open(&libc).unwrap(), |_| Home::default())
                 .unwrap(),
             first
         );
         assert_eq!(
             modules
-                .open("copy", File::open(&copy).unwrap(), Home::default)
+                .open("copy", File::open(&copy).unwrap(), |_| Home::default())
                 .unwrap(),
             first
         );
@@ -213,7 +223,7 @@ mod tests {
             bytes[at..at + 8].copy_from_slice(&(index as u64).to_le_bytes());
             std::fs::write(&copy, bytes).unwrap();
             modules
-                .open("true", File::open(&copy).unwrap(), Home::default)
+                .open("true", File::open(&copy).unwrap(), |_| Home::default())
                 .unwrap();
             let renewed = folder.path().join(format!("{index}"));
             std::fs::rename(&copy, renewed).unwrap();
@@ -229,7 +239,7 @@ mod tests {
         std::fs::copy("/bin/true", &copy).unwrap();
         let mut modules = Modules::default();
         let id = modules
-            .open("copy", File::open(&copy).unwrap(), Home::default)
+            .open("copy", File::open(&copy).unwrap(), |_| Home::default())
             .unwrap();
         assert!(modules.resolve(id, 0x2000, &mut Frames::default()).is_some());
         File::options()

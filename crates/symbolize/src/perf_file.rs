@@ -4,13 +4,17 @@
 use std::{
     fs::{self, File},
     io::{self, Read as _},
-    os::unix::fs::{FileExt as _, MetadataExt as _},
+    os::{
+        fd::AsFd as _,
+        unix::fs::{FileExt as _, MetadataExt as _},
+    },
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
+use profiler_debug_files::{Links, Reader, open_regular};
 use profiler_target::{Stat, Status};
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::fs::{Mode, OFlags, open};
 
 use super::{
     frame::{FrameId, Frames},
@@ -48,6 +52,8 @@ pub(super) struct PerfFile {
 /// Whose file is believed, and since when.
 struct Writer {
     user: u32,
+    /// The writer's rights.
+    reader: Reader,
     began: SystemTime,
 }
 
@@ -145,7 +151,8 @@ fn place(pid: u32) -> io::Result<(PathBuf, Writer)> {
     let [_, user, ..] = status.users;
     let path = PathBuf::from(format!("tmp/perf-{}.map", status.own_pid));
     let began = began(stat.start_time_ticks);
-    Ok((path, Writer { user, began }))
+    let reader = Reader::process(pid);
+    Ok((path, Writer { user, reader, began }))
 }
 
 /// The time of a number of clock ticks since boot.
@@ -172,13 +179,8 @@ fn open_inside(root: &Path, path: &Path, writer: &Writer) -> io::Result<File> {
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root_directory = open(root, flags, Mode::empty())?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let file = File::from(openat2(&root_directory, path, flags, Mode::empty(), resolve)?);
+    let file = open_regular(root_directory.as_fd(), path, Links::Refused, &writer.reader)?;
     let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(refused("not a regular file"));
-    }
     if metadata.uid() != 0 && metadata.uid() != writer.user {
         return Err(refused("belongs neither to the process's user nor to root"));
     }

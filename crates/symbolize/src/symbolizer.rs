@@ -360,7 +360,8 @@ fn in_file<T>(
     } else {
         mapping.open(pid).map(|(file, _)| file)
     };
-    let opened = file.and_then(|file| modules.open(&module_name(mapping), file, || Home::of(pid, mapping)));
+    let home = |module: &_| Home::of(pid, &mapping.path, module);
+    let opened = file.and_then(|file| modules.open(&module_name(mapping), file, home));
     match opened {
         Ok(id) => {
             *behind = Behind::Module(id);

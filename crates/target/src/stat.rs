@@ -47,7 +47,7 @@ impl Stat {
 }
 
 /// `/proc/PID/status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The thread group's leader.
     pub leader: u32,
@@ -55,6 +55,8 @@ pub struct Status {
     pub users: [u32; 4],
     /// Real, effective, saved and file system group.
     pub groups: [u32; 4],
+    /// Supplementary groups.
+    pub supplementary: Vec<u32>,
     /// Permitted capabilities, a bit each.
     pub permitted: u64,
     /// Number of threads.
@@ -80,6 +82,10 @@ impl Status {
                 .map(|id| id.parse::<u32>().ok());
             Some([ids.next()??, ids.next()??, ids.next()??, ids.next()??])
         };
+        let numbers = |name: &[u8]| -> Option<Vec<u32>> {
+            let ids = field(name)?.split_ascii_whitespace();
+            ids.map(|id| id.parse::<u32>().ok()).collect()
+        };
         // The namespaces' numbers, the innermost last; kernels without such namespaces have no such line.
         let own_pid = match field(b"NSpid:") {
             Some(numbers) => numbers.split_ascii_whitespace().next_back()?.parse().ok()?,
@@ -90,6 +96,7 @@ impl Status {
             leader: number(b"Tgid:")?,
             users: four(b"Uid:")?,
             groups: four(b"Gid:")?,
+            supplementary: numbers(b"Groups:")?,
             permitted: u64::from_str_radix(field(b"CapPrm:")?.trim(), 16).ok()?,
             threads: number(b"Threads:")?,
         })

@@ -19,7 +19,7 @@ fn done(command: &mut Command) {
 }
 
 /// A fixture without symbols in a folder, and the name of the file that these are in.
-fn stripped(folder: &TempDir, name: &str) -> (String, String) {
+pub fn stripped(folder: &TempDir, name: &str) -> (String, String) {
     let whole = fixture::directory().join(name);
     let (program, debug) = (folder.path().join(name), format!("{name}.debug"));
     done(

@@ -20,6 +20,7 @@ use super::{
     command::{Ended, as_program, program, run},
     daemon::Daemon,
     fixture::{self, Fixture},
+    split_off,
     verbs::{busy, unharmed},
 };
 
@@ -92,8 +93,13 @@ impl OfNobody {
 
     /// The same with libraries, whose paths are separated by spaces.
     fn start_with(open: &Open, libraries: &str) -> Self {
-        let child = Command::new(open.copy(&fixture::directory().join("slowpath")))
-            .env("LD_PRELOAD", libraries)
+        let mut command = Command::new(open.copy(&fixture::directory().join("slowpath")));
+        command.env("LD_PRELOAD", libraries);
+        Self::run(command)
+    }
+
+    fn run(mut command: Command) -> Self {
+        let child = command
             .uid(NOBODY)
             .gid(NOBODY)
             .stdin(Stdio::piped())
@@ -243,6 +249,27 @@ fn memory_of(pid: u32, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     let number = line.trim_start_matches(':').trim().trim_end_matches(" kB");
     number.parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn names_of_a_file_that_the_user_may_not_read_are_not_shown() {
+    let daemon = Daemon::start();
+    let open = Open::new();
+    let profiler = open.copy(&program("profiler"));
+    let (target, debug) = split_off::stripped(&open.0, "slowpath");
+    chown(&target, Some(NOBODY), Some(NOBODY)).unwrap();
+    let debug = open.0.path().join(debug);
+    fs::set_permissions(&debug, fs::Permissions::from_mode(0o600)).unwrap();
+    let own = OfNobody::run(Command::new(&target));
+    let pid = own.0.id().to_string();
+    let functions = ["functions", "-p", &pid, "f", "--json"];
+    as_nobody(&profiler, &daemon.socket, &functions).status(3);
+    // What is read for root is kept for others.
+    daemon.profiler(&functions).status(3);
+    fs::set_permissions(&debug, fs::Permissions::from_mode(0o644)).unwrap();
+    let found = as_nobody(&profiler, &daemon.socket, &functions).status(0);
+    assert!(found.stdout().contains("slowpath.c"), "{}", found.stdout());
 }
 
 #[test]

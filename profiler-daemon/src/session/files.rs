@@ -80,9 +80,10 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
     for module in target::modules(&mappings) {
         let shown = module.path.display().to_string();
         let opened = module.open(pid).and_then(|(file, path)| {
-            let key = (FileKey::of(&file.metadata()?), shown.clone());
+            let metadata = file.metadata()?;
+            let key = (FileKey::of(&metadata), shown.clone());
             // Most files are known, and lack nothing that would have to be looked for.
-            let home = || Home::new(&module.path, &[&format!("/proc/{pid}/root"), "/"]);
+            let home = || Home::of(pid, &module.path, &metadata);
             if let Some(known) = library.get(&key).filter(|known| !known.is_outdated(home)) {
                 return Ok((Some(known), path));
             }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fs, io, path::Path, sync::Arc, time::SystemTime};
 
-use profiler_debug_files::Home;
+use profiler_debug_files::{Home, Reader};
 use profiler_plan::{
     self as plan, KernelAbility, Limits, ModuleIndex,
     hazards::{Hazards, exit_method},
@@ -95,9 +95,9 @@ pub fn sources(
         Place::Function(name) => by_name(&read, files, name)?,
         Place::Line { file, line } => by_line(files, file, *line)?,
     };
+    let home = read.looked_up.processes.first().map(|first| home(first, caller));
     let mut texts = Texts {
-        caller,
-        home: read.looked_up.processes.first().map(home).unwrap_or_default(),
+        home: home.unwrap_or_default(),
         bytes_left: MAX_TEXT_BYTES,
         read: HashMap::new(),
     };
@@ -111,9 +111,11 @@ pub fn sources(
 }
 
 /// The file systems that a process's source files are looked for in. Its root is opened with our rights; what is below
-/// it, with the caller's.
-fn home(process: &Process) -> Home {
-    let home = Home::new(Path::new(""), &[&format!("/proc/{}/root", process.pid()), "/"]);
+/// it, with the caller's. Of the caller's groups nothing is known: a file that only a group of theirs may read is not
+/// read, and one that everybody but a group of theirs may read is.
+fn home(process: &Process, caller: Caller) -> Home {
+    let home = Home::new(Path::new(""), &[&format!("/proc/{}/root", process.pid()), "/"])
+        .read_by(Reader::user(caller.uid));
     // Its number may have become another's before the root was opened.
     if process.is_alive() { home } else { Home::default() }
 }
@@ -209,7 +211,6 @@ fn by_line<'f>(files: &'f [TargetFile], path: &str, line: u32) -> Result<AllFoun
 
 /// Source files by path.
 struct Texts {
-    caller: Caller,
     home: Home,
     bytes_left: u64,
     read: HashMap<String, Result<Arc<SourceText>, String>>,
@@ -220,7 +221,7 @@ impl Texts {
         if let Some(known) = self.read.get(path) {
             return known.clone();
         }
-        let read = SourceText::read(self.caller, &self.home, path, self.bytes_left)
+        let read = SourceText::read(&self.home, path, self.bytes_left)
             .map(Arc::new)
             .map_err(|error| match error.kind() {
                 io::ErrorKind::NotFound => {

@@ -1,25 +1,15 @@
-//! Source files, read for who asks and with no more rights than theirs: which file is read, the target says.
+//! The text of source files. Which file is read, the target says: with whose rights, [`Home`] knows.
 
 use std::{
     fs::File,
     io::{self, Read as _},
     path::Path,
     sync::OnceLock,
-    thread,
     time::SystemTime,
 };
 
 use md5::{Digest as _, Md5};
 use profiler_debug_files::Home;
-use rustix::{
-    process::{Gid, Uid, geteuid},
-    thread::{
-        CapabilitySet, CapabilitySets, set_capabilities, set_thread_groups, set_thread_res_gid,
-        set_thread_res_uid,
-    },
-};
-
-use super::command::Caller;
 
 /// Largest source file that is read, in bytes.
 pub(super) const MAX_BYTES: u64 = 16 << 20;
@@ -27,8 +17,6 @@ pub(super) const MAX_BYTES: u64 = 16 << 20;
 const MAX_CHARS: usize = 1_000;
 /// As many of them as are looked at, in bytes: a character has up to four, and one more is looked for.
 const MAX_LINE_BYTES: usize = 4 * (MAX_CHARS + 1);
-/// The group of those who have none.
-const NO_GROUP: u32 = 65_534;
 
 /// A source file's text.
 #[derive(Clone, Debug)]
@@ -42,26 +30,22 @@ pub struct SourceText {
 }
 
 impl SourceText {
-    /// Reads a file as the target sees it, else as this process does: only what the caller could read too. Of the
-    /// caller's groups nothing is known: a file that only a group of theirs may read is not read, and one that
-    /// everybody but a group of theirs may read is.
+    /// Reads a file at home.
     ///
     /// # Errors
-    /// Where there is no such regular file, the caller may not read it, or it has more than `max_bytes`.
-    pub(crate) fn read(caller: Caller, home: &Home, path: &str, max_bytes: u64) -> io::Result<Self> {
+    /// Where there is no such regular file that may be read there, or it has more than `max_bytes`.
+    pub(crate) fn read(home: &Home, path: &str, max_bytes: u64) -> io::Result<Self> {
         if !path.starts_with('/') {
             return Err(io::Error::new(io::ErrorKind::NotFound, "its folder is not known"));
         }
-        as_user(caller.uid, || {
-            let mut failed = io::Error::from(io::ErrorKind::NotFound);
-            for file in home.open(Path::new(path)) {
-                match Self::of(&file, max_bytes.min(MAX_BYTES)) {
-                    Ok(text) => return Ok(text),
-                    Err(error) => failed = error,
-                }
+        let mut failed = io::Error::from(io::ErrorKind::NotFound);
+        for file in home.open(Path::new(path)) {
+            match Self::of(&file, max_bytes.min(MAX_BYTES)) {
+                Ok(text) => return Ok(text),
+                Err(error) => failed = error,
             }
-            Err(failed)
-        })
+        }
+        Err(failed)
     }
 
     fn of(file: &File, max_bytes: u64) -> io::Result<Self> {
@@ -134,46 +118,10 @@ impl SourceText {
     }
 }
 
-/// Runs something with a user's rights and no group's.
-fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    if uid == 0 || uid == geteuid().as_raw() {
-        return work();
-    }
-    // Rights are a thread's own; they go with it.
-    thread::scope(|scope| {
-        let thread = scope.spawn(move || {
-            become_user(uid)?;
-            work()
-        });
-        thread
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-/// Takes from this thread all rights but a user's. The groups first, as it takes rights to change them.
-///
-/// The thread stays its own user's: whoever is the real or the saved user of one thread may send signals to the whole
-/// process. So the rights are given up by what was permitted too, or they could be taken again.
-fn become_user(uid: u32) -> io::Result<()> {
-    let (own, user, group) = (geteuid(), Uid::from_raw(uid), Gid::from_raw(NO_GROUP));
-    set_thread_groups(&[])?;
-    set_thread_res_gid(group, group, group)?;
-    set_thread_res_uid(own, user, own)?;
-    let none = CapabilitySet::empty();
-    set_capabilities(
-        None,
-        CapabilitySets {
-            effective: none,
-            permitted: none,
-            inheritable: none,
-        },
-    )?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use profiler_debug_files::Reader;
+
     use super::*;
 
     #[test]
@@ -197,17 +145,15 @@ mod tests {
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let path = folder.path().join("a.c");
         std::fs::write(&path, "int a;\n").unwrap();
-        let home = Home::new(Path::new(""), &["/"]);
-        let read = |uid, path: &Path| {
-            SourceText::read(Caller { uid, gid: uid }, &home, path.to_str().unwrap(), MAX_BYTES)
-        };
-        let own = geteuid().as_raw();
+        let own = rustix::process::geteuid().as_raw();
+        let home = |uid| Home::new(Path::new(""), &["/"]).read_by(Reader::user(uid));
+        let read = |uid, path: &Path| SourceText::read(&home(uid), path.to_str().unwrap(), MAX_BYTES);
         assert_eq!(read(own, &path).unwrap().line(1).as_deref(), Some("int a;"));
         assert!(read(own, folder.path()).is_err());
         assert!(read(own, Path::new("/dev/zero")).is_err());
         assert!(read(own, Path::new("a.c")).is_err());
         assert!(read(own, Path::new("/proc/self/maps")).is_err());
-        assert!(SourceText::read(Caller { uid: own, gid: own }, &home, path.to_str().unwrap(), 3).is_err());
+        assert!(SourceText::read(&home(own), path.to_str().unwrap(), 3).is_err());
         if own == 0 {
             let nobody = 65_534;
             assert!(read(nobody, &path).is_ok());
@@ -215,27 +161,6 @@ mod tests {
             assert!(read(nobody, &path).is_err(), "not even through root's group");
             assert!(read(0, &path).is_ok(), "the thread's rights went with it");
         }
-    }
-
-    #[test]
-    fn the_reading_thread_is_nobody_elses() {
-        if geteuid().as_raw() != 0 {
-            return;
-        }
-        let status = as_user(65_534, || std::fs::read_to_string("/proc/thread-self/status")).unwrap();
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.unwrap_or_default()
-                .split_whitespace()
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        // Real, effective, saved, and that of files: signals go by the first and the third.
-        assert_eq!(field("Uid:"), ["0", "65534", "0", "65534"]);
-        for rights in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
-            assert_eq!(field(rights), ["0000000000000000"], "{rights}");
-        }
-        assert!(field("Groups:").is_empty());
     }
 
     #[test]

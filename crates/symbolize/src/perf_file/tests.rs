@@ -16,6 +16,7 @@ impl Root {
         fs::create_dir(directory.path().join("tmp")).unwrap();
         let writer = Writer {
             user: rustix::process::geteuid().as_raw(),
+            reader: Reader::OWN,
             began: SystemTime::now(),
         };
         let map = PerfFile::default();
