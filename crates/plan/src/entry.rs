@@ -1,10 +1,10 @@
 //! Where a function's entry is probed.
 //!
-//! The kernel emulates few instructions under a uprobe and single-steps the rest, which costs ten
-//! to twenty times as much. Any instruction of the entry block will do for a probe as long as the
-//! stack pointer is what it was at entry, so the first emulated one is taken.
+//! The kernel emulates few instructions under a uprobe and single-steps the rest, which costs ten to twenty times as much. So
+//! the first emulated instruction of the entry block is taken, as long as nothing is lost by it: neither time, which an access
+//! to memory may take, nor values, which the instructions before may have changed.
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register, UsedMemory};
 use profiler_common::instruction::Action;
 
 use super::{
@@ -12,6 +12,21 @@ use super::{
     code::{Code, mnemonic},
     handling::{Handling, handling},
 };
+
+/// Most instructions that run before the probe of an entry.
+const MAX_PASSED: usize = 8;
+
+/// Bytes above the stack pointer that are in memory for certain, as the caller has just written there.
+const JUST_WRITTEN: std::ops::Range<u64> = 0..64;
+
+/// What is taken at an entry, which tells what may run before its probe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// The time: nothing before may take any, as a fault of a page does.
+    Time,
+    /// The time and values: nothing before may change a register either.
+    Values,
+}
 
 /// Where to probe a function's entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,35 +44,70 @@ pub struct EntryPoint {
 /// Chooses the entry site of a function: the first instruction that is emulated, else
 /// the first that may be probed. `jumps_to` says which addresses its own jumps lead to, those of its other
 /// parts as well; `long_nops` whether the kernel emulates `nop`s of several bytes;
-/// `taken` which addresses are probed for another purpose, as two probes on one instruction run in no
-/// certain order. `None` where the entry block has no such instruction.
+/// `is_taken` which addresses are probed for another purpose, as two probes on one instruction run in no
+/// certain order. `None` where there is no such instruction: of [`Taken::Values`] none before which all is as the caller
+/// left it.
 #[must_use]
 pub fn entry_point(
     code: &Code,
+    taken: Taken,
     jumps_to: impl Fn(u64) -> bool,
     long_nops: bool,
-    taken: impl Fn(u64) -> bool,
+    is_taken: impl Fn(u64) -> bool,
 ) -> Option<EntryPoint> {
+    let unnoticed = passed_unnoticed(code, taken);
     let mut fallback = None;
-    for (instruction, single_stepped) in probeable(code, jumps_to, long_nops, taken) {
-        if !single_stepped {
+    for (instruction, single_stepped) in probeable(code, jumps_to, long_nops, is_taken) {
+        let is_late = instruction.ip() > unnoticed;
+        if !single_stepped && !is_late {
             return Some(point(code, instruction, false));
         }
-        fallback.get_or_insert(instruction);
+        // Where what comes first cannot be probed, its time is lost.
+        if !is_late || taken == Taken::Time {
+            fallback.get_or_insert((instruction, single_stepped));
+        }
     }
-    fallback.map(|instruction| point(code, instruction, true))
+    fallback.map(|(instruction, single_stepped)| point(code, instruction, single_stepped))
 }
 
-/// The first instruction of a function that may be probed, whatever the kernel does with it. `jumps_to`, `long_nops` and `taken`
+/// The last address that is reached from the function's first without anything being lost.
+fn passed_unnoticed(code: &Code, taken: Taken) -> u64 {
+    let mut info = InstructionInfoFactory::new();
+    let is_unnoticed = |instruction: &&Instruction| {
+        let info = info.info(instruction);
+        info.used_memory().iter().all(is_just_written)
+            && (taken == Taken::Time || info.used_registers().iter().all(|used| is_read(used.access())))
+    };
+    let passed = code
+        .instructions()
+        .iter()
+        .take(MAX_PASSED)
+        .take_while(is_unnoticed);
+    passed.last().map_or(code.range().start, Instruction::next_ip)
+}
+
+fn is_just_written(memory: &UsedMemory) -> bool {
+    memory.access() == OpAccess::NoMemAccess
+        || is_read(memory.access())
+            && memory.base() == Register::RSP
+            && memory.index() == Register::None
+            && JUST_WRITTEN.contains(&memory.displacement())
+}
+
+const fn is_read(access: OpAccess) -> bool {
+    matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead)
+}
+
+/// The first instruction of a function that may be probed, whatever the kernel does with it. `jumps_to`, `long_nops` and `is_taken`
 /// as of [`entry_point`].
 #[must_use]
 pub fn first_point(
     code: &Code,
     jumps_to: impl Fn(u64) -> bool,
     long_nops: bool,
-    taken: impl Fn(u64) -> bool,
+    is_taken: impl Fn(u64) -> bool,
 ) -> Option<EntryPoint> {
-    let (instruction, single_stepped) = probeable(code, jumps_to, long_nops, taken).next()?;
+    let (instruction, single_stepped) = probeable(code, jumps_to, long_nops, is_taken).next()?;
     Some(point(code, instruction, single_stepped))
 }
 
@@ -66,7 +116,7 @@ fn probeable(
     code: &Code,
     jumps_to: impl Fn(u64) -> bool,
     long_nops: bool,
-    taken: impl Fn(u64) -> bool,
+    is_taken: impl Fn(u64) -> bool,
 ) -> impl Iterator<Item = (&Instruction, bool)> {
     let mut is_untouched = true;
     entry_block(code, jumps_to)
@@ -79,7 +129,7 @@ fn probeable(
             is_untouched &= is_nop;
             is_harmless
         })
-        .filter(move |instruction| !taken(instruction.ip()))
+        .filter(move |instruction| !is_taken(instruction.ip()))
         .map(|instruction| (instruction, handling(instruction)))
         .filter(|(_, handling)| *handling != Handling::Refused)
         .map(move |(instruction, handling)| (instruction, handling.is_single_stepped(long_nops)))
@@ -117,13 +167,8 @@ fn can_be_passed(instruction: &Instruction, info: &mut InstructionInfoFactory) -
     {
         return false;
     }
-    !info.info(instruction).used_registers().iter().any(|used| {
-        let reads = matches!(
-            used.access(),
-            OpAccess::None | OpAccess::Read | OpAccess::CondRead
-        );
-        !reads && used.register().full_register() == Register::RSP
-    })
+    let mut used = info.info(instruction).used_registers().iter();
+    used.all(|used| is_read(used.access()) || used.register().full_register() != Register::RSP)
 }
 
 #[cfg(test)]
@@ -132,7 +177,14 @@ mod tests {
 
     fn entry(bytes: &[u8], long_nops: bool) -> (u64, &'static str, bool) {
         let code = Code::decode(bytes, 0x1000).unwrap();
-        let point = entry_point(&code, |address| code.is_target(address), long_nops, |_| false).unwrap();
+        let point = entry_point(
+            &code,
+            Taken::Time,
+            |address| code.is_target(address),
+            long_nops,
+            |_| false,
+        )
+        .unwrap();
         (point.delta, point.mnemonic.leak(), point.single_stepped)
     }
 
@@ -161,9 +213,68 @@ mod tests {
         // endbr64; nop; ret
         let code = [&[0xf3, 0x0f, 0x1e, 0xfa][..], &nop, &[0xc3]].concat();
         assert_eq!(entry(&code, true), (4, "nop", false));
-        // mov [rsp-8], rdi; nop; push rax; ret
-        let code = [&[0x48, 0x89, 0x7c, 0x24, 0xf8][..], &nop, &[0x50, 0xc3]].concat();
-        assert_eq!(entry(&code, true), (10, "push", false));
+        // mov eax, edi; nop; push rax; ret
+        let code = [&[0x89, 0xf8][..], &nop, &[0x50, 0xc3]].concat();
+        assert_eq!(entry(&code, true), (7, "push", false));
+    }
+
+    fn delta_of_values(bytes: &[u8]) -> Option<u64> {
+        let code = Code::decode(bytes, 0x1000).unwrap();
+        let point = entry_point(
+            &code,
+            Taken::Values,
+            |address| code.is_target(address),
+            false,
+            |_| false,
+        );
+        point.map(|point| point.delta)
+    }
+
+    #[test]
+    fn no_memory_is_touched_before_the_site() {
+        // mov rax, [rdi]; push rbx: a fault of the page would take its time unseen
+        assert_eq!(entry(&[0x48, 0x8b, 0x07, 0x53, 0xc3], false), (0, "mov", true));
+        // mov rax, [rip+0]; push rbx
+        assert_eq!(
+            entry(&[0x48, 0x8b, 0x05, 0, 0, 0, 0, 0x53, 0xc3], false),
+            (0, "mov", true)
+        );
+        // mov rax, [rsp+8]; push rbx: an argument that the caller has put there
+        assert_eq!(
+            entry(&[0x48, 0x8b, 0x44, 0x24, 0x08, 0x53, 0xc3], false),
+            (5, "push", false)
+        );
+        // mov [rsp-8], rdi; push rbx: the page below may be new
+        assert_eq!(
+            entry(&[0x48, 0x89, 0x7c, 0x24, 0xf8, 0x53, 0xc3], false),
+            (0, "mov", true)
+        );
+        // lea rax, [rdi+8]; push rbx
+        assert_eq!(
+            entry(&[0x48, 0x8d, 0x47, 0x08, 0x53, 0xc3], false),
+            (4, "push", false)
+        );
+    }
+
+    #[test]
+    fn few_instructions_run_before_the_site() {
+        let moves = |count: usize| [[0x89, 0xf8].repeat(count), vec![0x53, 0xc3]].concat();
+        assert_eq!(entry(&moves(MAX_PASSED), false), (16, "push", false));
+        assert_eq!(entry(&moves(MAX_PASSED + 1), false), (0, "mov", true));
+    }
+
+    #[test]
+    fn values_are_taken_before_any_register_changes() {
+        // lea edi, [rsi+rdi*2]; push rbx
+        let changes = [0x8d, 0x3c, 0x7e, 0x53, 0xc3];
+        assert_eq!(entry(&changes, false), (3, "push", false));
+        assert_eq!(delta_of_values(&changes), Some(0));
+        // endbr64; test edi, edi; je +1; nop; ret
+        let reads = [0xf3, 0x0f, 0x1e, 0xfa, 0x85, 0xff, 0x74, 1, 0x90, 0xc3];
+        assert_eq!(delta_of_values(&reads), Some(6));
+        // lock add dword [rdi], 1; xor edi, edi; push rbx: nothing can be probed before the change
+        let refused = [0xf0, 0x83, 0x07, 1, 0x31, 0xff, 0x53, 0xc3];
+        assert_eq!(delta_of_values(&refused), None);
     }
 
     #[test]
@@ -196,7 +307,7 @@ mod tests {
         // lock add dword [rdi], 1; syscall
         let code = Code::decode(&[0xf0, 0x83, 0x07, 1, 0xc3], 0x1000).unwrap();
         assert_eq!(
-            entry_point(&code, |_| false, false, |address| address == 0x1004),
+            entry_point(&code, Taken::Time, |_| false, false, |address| address == 0x1004),
             None
         );
     }

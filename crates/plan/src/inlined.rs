@@ -23,7 +23,7 @@ pub use self::region::When;
 use self::region::{Graph, Region};
 use super::{
     code::{Code, CodeError},
-    entry::entry_point,
+    entry::{Taken, entry_point},
     functions::ModuleIndex,
     goroutines,
     handling::Handling,
@@ -347,6 +347,7 @@ impl Search<'_> {
         let probed = hot.and_then(|hot| {
             let point = entry_point(
                 &codes[hot],
+                Taken::Time,
                 |address| codes.iter().any(|code| code.is_target(address)),
                 self.long_nops,
                 |_| false,

@@ -7,7 +7,7 @@ use profiler_scope::Name;
 
 use super::{
     body::Body,
-    entry::{EntryPoint, entry_point, first_point},
+    entry::{EntryPoint, Taken, entry_point, first_point},
     exits::exit_points,
     frames::Frames,
     functions::{Function, ModuleIndex},
@@ -315,6 +315,7 @@ fn sites(
     let taken: Vec<u64> = exits.iter().map(|exit| exit.address).collect();
     let entry = entry_point(
         body.hot(),
+        Taken::Time,
         |address| body.jumps_to(address),
         ability.long_nops,
         |address| taken.binary_search(&address).is_ok(),
@@ -392,12 +393,35 @@ impl PlannedFunction {
     /// Moves its entry to the first instruction that can be probed, whatever that costs, because of what is inlined
     /// there. `module` is its own.
     pub fn enter_at_first(&mut self, module: &ModuleIndex, ability: KernelAbility) {
+        self.enter_at(module, |body, is_exit| {
+            let jumps_to = |address| body.jumps_to(address);
+            first_point(body.hot(), jumps_to, ability.long_nops, is_exit)
+        });
+    }
+
+    /// Moves its entry to where all registers are as the caller left them, whatever that costs, so that arguments can be
+    /// read there; `false` where there is no such instruction that can be probed. `module` is its own.
+    #[must_use]
+    pub fn enter_with_values(&mut self, module: &ModuleIndex, ability: KernelAbility) -> bool {
+        self.enter_at(module, |body, is_exit| {
+            let jumps_to = |address| body.jumps_to(address);
+            entry_point(body.hot(), Taken::Values, jumps_to, ability.long_nops, is_exit)
+        })
+    }
+
+    /// Moves its entry to where `choose` puts it, by the function's body and by which addresses are exits; `false`
+    /// where that is nowhere.
+    fn enter_at(
+        &mut self,
+        module: &ModuleIndex,
+        choose: impl FnOnce(&Body, &dyn Fn(u64) -> bool) -> Option<EntryPoint>,
+    ) -> bool {
         let frames = Frames::of(module.files().program());
         let Some(Ok(body)) = module
             .function_at(self.address)
             .map(|function| Body::decode(module, &frames, &function))
         else {
-            return;
+            return false;
         };
         let exits: Vec<u64> = self.ends.sites().iter().map(|exit| exit.file_offset).collect();
         let is_exit = |address| {
@@ -405,14 +429,13 @@ impl PlannedFunction {
                 .offset_of(address)
                 .is_some_and(|offset| exits.contains(&offset))
         };
-        if let Some(entry) = first_point(
-            body.hot(),
-            |address| body.jumps_to(address),
-            ability.long_nops,
-            is_exit,
-        ) && let Some(offset) = module.offset_of(self.address + entry.delta)
-        {
-            (self.entry, self.entry_offset) = (entry, offset);
-        }
+        let Some(entry) = choose(&body, &is_exit) else {
+            return false;
+        };
+        let Some(offset) = module.offset_of(self.address + entry.delta) else {
+            return false;
+        };
+        (self.entry, self.entry_offset) = (entry, offset);
+        true
     }
 }

@@ -151,7 +151,9 @@ fn instances_begin_and_end_at_instructions() {
                     .get(&address)
                     .unwrap_or_else(|| panic!("{}: {address:#x}", one.name))
             };
-            assert_eq!(at(one.entry.address).mnemonic, one.entry.mnemonic);
+            // objdump has a word of its own for a `mov` of eight bytes.
+            let mnemonic = at(one.entry.address).mnemonic.replace("movabs", "mov");
+            assert_eq!(mnemonic, one.entry.mnemonic);
             assert!(!one.exits.is_empty());
             for exit in &one.exits {
                 let mnemonic = &at(exit.site.address).mnemonic;

@@ -12,6 +12,7 @@ mod costs;
 mod covered;
 mod daemon;
 mod ends;
+mod entries;
 mod estimate;
 mod explain;
 mod files;

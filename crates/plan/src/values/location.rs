@@ -64,7 +64,14 @@ impl<'a> DebugFile<'a> {
                 None => optimized_out("the debug information has no place for it"),
             };
         };
-        let expression = self.expression_at(&located, gimli::DW_AT_location, context.address)?;
+        let on_entry = match variable.tag() {
+            gimli::DW_TAG_formal_parameter => self.expression_on_entry(&located, context.address)?,
+            _ => None,
+        };
+        let expression = match on_entry {
+            Some(expression) => Some(expression),
+            None => self.expression_at(&located, gimli::DW_AT_location, context.address)?,
+        };
         let Some(expression) = expression else {
             return optimized_out("the debug information has no place for it at this instruction");
         };

@@ -12,6 +12,7 @@
 //! | `globals.rs` | variables outside of functions |
 //! | `location.rs` | where a variable is at an address |
 //! | `context.rs` | where an expression is evaluated, and what it comes to |
+//! | `on_entry.rs` | where arguments are when control reaches their function |
 //! | `operations.rs` | DWARF expressions to bytecode |
 //! | `code.rs` | bytecode under construction |
 //! | `frame.rs` | the frame's base and the canonical frame address |
@@ -45,6 +46,7 @@ mod functions;
 mod globals;
 mod location;
 mod lower;
+mod on_entry;
 mod operations;
 mod path;
 mod place;

@@ -268,6 +268,41 @@ impl Planner<'_> {
         self.capture.is_some() || !conditions.is_empty()
     }
 
+    /// Whether values are read where spans begin.
+    fn reads(&self, conditions: &[Condition]) -> bool {
+        !conditions.is_empty() || self.capture.is_some_and(|capture| !capture.print.is_empty())
+    }
+
+    /// Has functions begin where what is taken there can be: before what is inlined into them, where that is asked for
+    /// behind them, and before anything changes an argument, where values are read. Functions without such a place go.
+    fn enter(
+        &self,
+        next: Option<&Step>,
+        conditions: &[Condition],
+        modules: &[&ModuleIndex],
+        functions: &mut Vec<PlannedFunction>,
+        warnings: &mut Vec<String>,
+    ) {
+        let at_first = next.is_some_and(|next| matches!(next.place, Place::Inlined(_)));
+        let reads = self.reads(conditions);
+        functions.retain_mut(|function| {
+            let Some(module) = modules.get(function.module) else {
+                return false;
+            };
+            if at_first {
+                function.enter_at_first(module, self.kernel());
+            }
+            let has_values = !reads
+                || (at_first && function.entry.delta == 0)
+                || (!at_first && function.enter_with_values(module, self.kernel()));
+            if !has_values {
+                let name = &function.name;
+                warn_once(warnings, format!("{name} is not probed: {NO_ENTRY_WITH_VALUES}"));
+            }
+            has_values
+        });
+    }
+
     /// Says what is looked at where spans begin, if anything is.
     fn look(
         &self,
@@ -278,8 +313,7 @@ impl Planner<'_> {
         if !self.looks(conditions) {
             return Ok(());
         }
-        let prints = self.capture.is_some_and(|capture| !capture.print.is_empty());
-        if !prints && conditions.is_empty() {
+        if !self.reads(conditions) {
             for PreparedSpan { spec, .. } in sites {
                 spec.look = Some(LookSpec {
                     interval_ns: self.capture.map_or(0, lines::interval_ns),
@@ -298,7 +332,13 @@ impl Planner<'_> {
             returning,
         } in sites
         {
-            let address = site.function.address + u64::from(site.entry_offset);
+            // Before the probe of a function nothing has changed that is read there, while its variables may have moved.
+            let address = match returning {
+                Returning::Function => site.function.address,
+                Returning::Callee(_) | Returning::Unknown => {
+                    site.function.address + u64::from(site.entry_offset)
+                }
+            };
             let what = &site.function.name;
             let returns = match returning {
                 Returning::Callee(callee) => Returns::OfCallee {
@@ -359,7 +399,7 @@ impl Planner<'_> {
                 };
                 return Err(plan_refusal(process, files, name, error));
             }
-            enter_before(next, &modules, self.kernel(), &mut functions);
+            self.enter(next, conditions, &modules, &mut functions, warnings);
             inlined.warn(
                 warnings,
                 files,
@@ -415,7 +455,10 @@ impl Planner<'_> {
             let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
             let mut plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
                 .map_err(|error| plan_refusal(process, files, name, error))?;
-            enter_before(next, &modules, kernel, &mut plan.functions);
+            self.enter(next, conditions, &modules, &mut plan.functions, warnings);
+            if plan.functions.is_empty() {
+                return Err(no_entry_with_values(name));
+            }
             warn(warnings, &decision, &plan);
             let looks = self.looks(conditions);
             for (file, mut of_file) in by_file(process.pid(), files, &decision, looks, plan.functions) {
@@ -438,21 +481,15 @@ fn only_counted() -> Capture {
     }
 }
 
-/// Has functions begin before what is inlined into them, where that is asked for behind them.
-fn enter_before(
-    next: Option<&Step>,
-    modules: &[&ModuleIndex],
-    kernel: KernelAbility,
-    functions: &mut [PlannedFunction],
-) {
-    if !next.is_some_and(|next| matches!(next.place, Place::Inlined(_))) {
-        return;
-    }
-    for function in functions {
-        if let Some(module) = modules.get(function.module) {
-            function.enter_at_first(module, kernel);
-        }
-    }
+/// Why values of a function's calls cannot be read.
+const NO_ENTRY_WITH_VALUES: &str = "the kernel refuses a probe on its first instruction, and those behind it may have changed its \
+     arguments: leave conditions and values out, or ask for a line in it";
+
+fn no_entry_with_values(name: &Name) -> SessionError {
+    SessionError::new(
+        Reason::FunctionNotProbeable,
+        format!("{name} cannot be probed: {NO_ENTRY_WITH_VALUES}"),
+    )
 }
 
 /// Whether a thread of the process has a user shadow stack (`x86_Thread_features` of its status).
