@@ -70,8 +70,8 @@ assert_layout!(HitSlot, size 136,
     branch at 80, opens at 84, followed at 88, tgid at 92, decided at 96, zero at 100,
     test at 104, refused at 128);
 
-/// How far hits may run ahead of their limit: as many as come at it in a tenth of a second are recorded at once.
-pub const BURST_NS: u64 = 100_000_000;
+/// How far hits may run ahead of their limit: as many as it allows in a second are recorded at once.
+pub const BURST_NS: u64 = 1_000_000_000;
 
 /// Read plans of all probes together.
 pub const MAX_READ_PLANS: u32 = 4096;

@@ -618,7 +618,7 @@ impl Owner {
         caller: Caller,
         name: String,
         terms: Terms,
-        prepared: Prepared,
+        mut prepared: Prepared,
     ) -> Result<SessionInfo, SessionError> {
         if self.sessions.contains_key(&name) {
             return Err(SessionError::new(
@@ -639,9 +639,14 @@ impl Owner {
             Some(_) => running.hit_costs(),
             None => None,
         };
-        let pids: Vec<u32> = prepared.processes.iter().map(Process::pid).collect();
-        let admitted = self.admit(terms.owner, &pids);
-        if let Err(error) = admitted.and_then(|()| still_the_same(&prepared.processes)) {
+        prepared.leave_out_ended();
+        let mut admitted = self.admit_prepared(terms.owner, &prepared);
+        while admitted.is_err() && prepared.leave_out_ended() {
+            admitted = self.admit_prepared(terms.owner, &prepared);
+        }
+        prepared.warn_of_ended();
+        let pids = prepared.pids();
+        if let Err(error) = admitted {
             tracing::info!(target: "audit", uid = caller.uid, ?pids, %error, "refused");
             self.settle_admissions();
             self.unload_if_idle();
@@ -872,6 +877,12 @@ impl Owner {
         self.look_at_changed(pids);
         let running = self.running()?;
         running.admissions.admit(&mut running.engine, caller, pids)
+    }
+
+    /// Lets the programs look at the processes of a session that is to be.
+    fn admit_prepared(&mut self, caller: Caller, prepared: &Prepared) -> Result<(), SessionError> {
+        self.admit(caller, &prepared.pids())?;
+        still_the_same(&prepared.processes)
     }
 
     /// Looks at processes that became something else under the programs, which have looked at them no more since: they are taken from

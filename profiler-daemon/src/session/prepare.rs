@@ -46,6 +46,8 @@ pub struct Prepared {
     pub scope: Scope,
     /// Canonical text.
     pub text: String,
+    /// Processes that there were when the target was looked up.
+    pub found: usize,
     pub processes: Vec<Process>,
     pub steps: Vec<PreparedStep>,
     pub warnings: Vec<String>,
@@ -69,6 +71,39 @@ pub struct How {
 }
 
 impl Prepared {
+    /// Its processes, each once.
+    pub fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(Process::pid).collect()
+    }
+
+    /// Leaves out processes that have ended, where they are not the only ones; whether there were any.
+    pub fn leave_out_ended(&mut self) -> bool {
+        let ended = self.processes.iter().filter(|process| !process.is_alive());
+        let ended: HashSet<u32> = ended.map(Process::pid).collect();
+        if ended.is_empty() || ended.len() == self.processes.len() {
+            return false;
+        }
+        let lives = |pid: u32| !ended.contains(&pid);
+        self.processes.retain(|process| lives(process.pid()));
+        self.allocators.retain(|allocator| lives(allocator.pid));
+        let places = self.explain.iter_mut().flat_map(|explain| &mut explain.places);
+        for step in self.steps.iter_mut().chain(places.map(|place| &mut place.step)) {
+            step.files.retain(|file| lives(file.pid));
+            step.lines.retain(|lines| lives(lines.pid));
+        }
+        true
+    }
+
+    /// Says how many processes were left out.
+    pub fn warn_of_ended(&mut self) {
+        let ended = self.found.saturating_sub(self.processes.len());
+        if ended > 0 {
+            let found = self.found;
+            let warning = format!("{ended} of {found} processes ended before they were attached to");
+            self.warnings.push(warning);
+        }
+    }
+
     /// The methods by which the ends of its spans will be seen, each once.
     pub fn exit_methods(&self) -> HashSet<ExitMethod> {
         let files = self.steps.iter().flat_map(|step| &step.files);
@@ -84,6 +119,16 @@ pub struct PreparedStep {
     pub files: Vec<PreparedFile>,
     /// Of its lines.
     pub lines: Vec<PreparedLines>,
+}
+
+impl PreparedStep {
+    /// Whether all that is attached for it is in one process.
+    pub fn has_one_process(&self) -> bool {
+        let files = self.files.iter().map(|file| file.pid);
+        let mut pids = files.chain(self.lines.iter().map(|lines| lines.pid));
+        let first = pids.next();
+        pids.all(|pid| Some(pid) == first)
+    }
 }
 
 /// The sites in one file of one process.
@@ -136,6 +181,9 @@ pub struct LookedUp {
     /// Who asks.
     caller: Caller,
     pub scope: Scope,
+    /// Processes that there were.
+    found: usize,
+    /// Those of them that have not ended.
     pub processes: Vec<Process>,
     warnings: Vec<String>,
 }
@@ -173,9 +221,14 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
     authorize_steps(caller, &scope.steps)?;
     let mut warnings = Vec::new();
     let mut processes = Vec::new();
-    for pid in pids(caller, target)? {
-        let process = Process::open(pid).map_err(|error| target_refusal(&error))?;
-        authorize_process(caller, &process)?;
+    let pids = pids(caller, target)?;
+    let several = Several(pids.len());
+    for pid in pids {
+        let opened = Process::open(pid).map_err(|error| target_refusal(&error));
+        let opened = opened.and_then(|process| authorize_process(caller, &process).map(|()| process));
+        let Some(process) = several.unless_ended(opened)? else {
+            continue;
+        };
         if let Some(thread) = process.asked_for_thread() {
             warnings.push(format!(
                 "{thread} is a thread of process {}: all of the process is looked at",
@@ -184,12 +237,42 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
         }
         processes.push(process);
     }
+    several.require_one(&processes)?;
     Ok(LookedUp {
         caller,
         scope,
+        found: several.0,
         processes,
         warnings,
     })
+}
+
+/// How many processes a target had when it was looked up. Of several, one that ends before it is attached to is left out: those of
+/// a server come and go.
+#[derive(Clone, Copy)]
+struct Several(usize);
+
+impl Several {
+    /// What came of one of them; `None` where it has ended and is not the only one.
+    fn unless_ended<T>(self, result: Result<T, SessionError>) -> Result<Option<T>, SessionError> {
+        match result {
+            Err(error)
+                if self.0 > 1 && matches!(error.reason, Reason::TargetGone | Reason::TargetNotFound) =>
+            {
+                Ok(None)
+            }
+            result => result.map(Some),
+        }
+    }
+
+    /// Refuses where none is left.
+    fn require_one(self, processes: &[Process]) -> Result<(), SessionError> {
+        if processes.is_empty() {
+            let message = format!("all {} processes have ended", self.0);
+            return Err(SessionError::new(Reason::TargetGone, message));
+        }
+        Ok(())
+    }
 }
 
 /// Checks that a caller may look at a process now, and has it in the audit log where not.
@@ -252,14 +335,22 @@ impl LookedUp {
     }
 
     /// Reads the symbols of everything that the target has mapped, if any are asked for.
-    pub fn read(self, library: &Library, allocations: bool) -> Result<Read, SessionError> {
+    pub fn read(mut self, library: &Library, allocations: bool) -> Result<Read, SessionError> {
         let mut files = Vec::new();
         if allocations || !self.scope.steps.is_empty() {
-            for process in &self.processes {
-                files.push(read_process(process, library)?);
+            let several = Several(self.processes.len());
+            let mut processes = Vec::new();
+            for process in self.processes {
+                let read = read_process(&process, library);
                 // It takes a while: what was read may be of a program that it has begun meanwhile.
-                authorize_process(self.caller, process)?;
+                let read = read.and_then(|read| authorize_process(self.caller, &process).map(|()| read));
+                if let Some(read) = several.unless_ended(read)? {
+                    files.push(read);
+                    processes.push(process);
+                }
             }
+            several.require_one(&processes)?;
+            self.processes = processes;
         }
         Ok(Read {
             looked_up: self,
@@ -283,6 +374,7 @@ impl Read {
                 LookedUp {
                     caller: _,
                     scope,
+                    found,
                     processes,
                     mut warnings,
                 },
@@ -311,6 +403,7 @@ impl Read {
             return Ok(Prepared {
                 scope,
                 text: String::new(),
+                found,
                 processes,
                 steps: Vec::new(),
                 warnings,
@@ -363,6 +456,7 @@ impl Read {
         Ok(Prepared {
             scope,
             text,
+            found,
             processes,
             steps,
             warnings,

@@ -472,6 +472,7 @@ fn attach_ends(
     fresh: &mut Fresh,
 ) -> Result<(), KernelError> {
     let How { gates, records, read } = *how;
+    let is_only = prepared.has_one_process();
     for PreparedFile { pid, path, sites } in &prepared.files {
         let (mut infos, mut specs) = (Vec::new(), Vec::new());
         for PreparedSpan {
@@ -493,8 +494,9 @@ fn attach_ends(
             specs.push(spec);
         }
         if !specs.is_empty() {
-            let attachment = engine.attach_ends(*pid, path, &specs)?;
-            fresh.spans.push((attachment, infos));
+            if let Some(attachment) = unless_ended(engine.attach_ends(*pid, path, &specs), is_only)? {
+                fresh.spans.push((attachment, infos));
+            }
         }
     }
     Ok(())
@@ -508,8 +510,9 @@ fn attach_beginnings(
     how: &How<'_>,
     fresh: &mut Fresh,
 ) -> Result<(), KernelError> {
+    let is_only = prepared.has_one_process();
     for (attachment, _) in &mut fresh.spans {
-        engine.attach_entries(attachment)?;
+        unless_ended(engine.attach_entries(attachment), is_only)?;
     }
     if known.is_some_and(|known| !known.lines.is_empty()) {
         return Ok(());
@@ -524,7 +527,9 @@ fn attach_beginnings(
                 spec
             })
             .collect();
-        let attachment = engine.attach_hits(*pid, path, &specs)?;
+        let Some(attachment) = unless_ended(engine.attach_hits(*pid, path, &specs), is_only)? else {
+            continue;
+        };
         let lines = lines
             .iter()
             .map(|line| (Arc::clone(&line.place), Arc::clone(&line.printed)))
@@ -532,4 +537,12 @@ fn attach_beginnings(
         fresh.lines.push(AttachedLines { attachment, lines });
     }
     Ok(())
+}
+
+/// What was attached; `None` where the process has ended and is not the only one of its session, which goes on without it.
+fn unless_ended<T>(attached: Result<T, KernelError>, is_only: bool) -> Result<Option<T>, KernelError> {
+    match attached {
+        Err(error) if error.is_gone() && !is_only => Ok(None),
+        attached => attached.map(Some),
+    }
 }

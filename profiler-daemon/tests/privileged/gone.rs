@@ -1,17 +1,19 @@
 //! The target ends, or becomes something else, while it is looked at.
 
 use std::{
+    collections::VecDeque,
     io::{BufRead as _, BufReader, Write as _},
     os::unix::process::CommandExt as _,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use profiler_daemon::session::{Reason, SessionInfo};
+use profiler_daemon::session::{NewSession, Reason, SessionInfo, TargetSpec};
 
 use super::{
     bpf,
     fixture::{self, Fixture},
-    service::{ROOT, Service, ended, function},
+    service::{ROOT, Service, ended, function, session_of},
     skipped,
 };
 
@@ -74,6 +76,48 @@ fn a_target_that_ends_ends_its_session() {
     let last = service.until(&mut flame, |picture| picture.ended.is_some());
     assert_eq!(last.ended.as_deref(), Some(reason.as_str()));
     nothing_left(&service, &session, &held);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn processes_that_end_while_they_are_attached_to_are_left_out() {
+    let service = Service::start();
+    let arguments = ["run", "1", "1000", "fn_push"].map(str::to_owned);
+    let mut stays = Fixture::start("calls", &arguments);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // There are always some, and each ends before long.
+        scope.spawn(|| {
+            let mut few = VecDeque::new();
+            while !is_over.load(Relaxed) {
+                few.push_back(Fixture::start("calls", &arguments));
+                if few.len() > 4 {
+                    few.pop_front();
+                }
+            }
+        });
+        for _ in 0..5 {
+            let target = TargetSpec::Executable(fixture::directory().join("calls").display().to_string());
+            let new = NewSession {
+                target,
+                ..session_of(stays.pid(), "fn_push")
+            };
+            let session = service.runtime.block_on(service.handle.create(ROOT, new));
+            match session {
+                Ok(session) => {
+                    assert!(session.pids.contains(&stays.pid()));
+                    service.end(&session);
+                }
+                Err(error) => {
+                    is_over.store(true, Relaxed);
+                    panic!("{error}");
+                }
+            }
+        }
+        is_over.store(true, Relaxed);
+    });
+    stays.run();
+    assert_eq!(stays.finish().status, Some(0));
 }
 
 struct Becomes(Child, BufReader<std::process::ChildStdout>);

@@ -76,6 +76,7 @@ impl Session {
         let Prepared {
             scope,
             text,
+            found: _,
             processes,
             steps,
             warnings,
