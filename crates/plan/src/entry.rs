@@ -4,7 +4,10 @@
 //! the first emulated instruction of the entry block is taken, as long as nothing is lost by it: neither time, which an access
 //! to memory may take, nor values, which the instructions before may have changed.
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register, UsedMemory};
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, Register,
+    UsedMemory,
+};
 use profiler_common::instruction::Action;
 
 use super::{
@@ -24,7 +27,7 @@ const JUST_WRITTEN: std::ops::Range<u64> = 0..64;
 pub enum Taken {
     /// The time: nothing before may take any, as a fault of a page does.
     Time,
-    /// The time and values: nothing before may change a register either.
+    /// Values, and the time: nothing before may change a register.
     Values,
 }
 
@@ -55,35 +58,42 @@ pub fn entry_point(
     long_nops: bool,
     is_taken: impl Fn(u64) -> bool,
 ) -> Option<EntryPoint> {
-    let unnoticed = passed_unnoticed(code, taken);
+    let (timed, untouched) = (before_memory(code), before_registers(code));
+    let may_be_late = |address| taken == Taken::Time || address <= untouched;
     let mut fallback = None;
     for (instruction, single_stepped) in probeable(code, jumps_to, long_nops, is_taken) {
-        let is_late = instruction.ip() > unnoticed;
-        if !single_stepped && !is_late {
+        let address = instruction.ip();
+        if !single_stepped && address <= timed && may_be_late(address) {
             return Some(point(code, instruction, false));
         }
         // Where what comes first cannot be probed, its time is lost.
-        if !is_late || taken == Taken::Time {
+        if may_be_late(address) {
             fallback.get_or_insert((instruction, single_stepped));
         }
     }
     fallback.map(|(instruction, single_stepped)| point(code, instruction, single_stepped))
 }
 
-/// The last address that is reached from the function's first without anything being lost.
-fn passed_unnoticed(code: &Code, taken: Taken) -> u64 {
+/// The last address that is reached from a function's first without an access to memory, which could take its time.
+fn before_memory(code: &Code) -> u64 {
+    passed(code, |info| info.used_memory().iter().all(is_just_written))
+}
+
+/// The last address that is reached from a function's first with all registers as they were.
+fn before_registers(code: &Code) -> u64 {
+    passed(code, |info| {
+        info.used_registers().iter().all(|used| is_read(used.access()))
+    })
+}
+
+/// The address behind the first instructions that are of a kind, of few.
+fn passed(code: &Code, is_of_kind: impl Fn(&InstructionInfo) -> bool) -> u64 {
     let mut info = InstructionInfoFactory::new();
-    let is_unnoticed = |instruction: &&Instruction| {
-        let info = info.info(instruction);
-        info.used_memory().iter().all(is_just_written)
-            && (taken == Taken::Time || info.used_registers().iter().all(|used| is_read(used.access())))
-    };
-    let passed = code
-        .instructions()
-        .iter()
-        .take(MAX_PASSED)
-        .take_while(is_unnoticed);
-    passed.last().map_or(code.range().start, Instruction::next_ip)
+    let few = code.instructions().iter().take(MAX_PASSED);
+    let last = few
+        .take_while(|instruction| is_of_kind(info.info(instruction)))
+        .last();
+    last.map_or(code.range().start, Instruction::next_ip)
 }
 
 fn is_just_written(memory: &UsedMemory) -> bool {
@@ -272,9 +282,12 @@ mod tests {
         // endbr64; test edi, edi; je +1; nop; ret
         let reads = [0xf3, 0x0f, 0x1e, 0xfa, 0x85, 0xff, 0x74, 1, 0x90, 0xc3];
         assert_eq!(delta_of_values(&reads), Some(6));
-        // lock add dword [rdi], 1; xor edi, edi; push rbx: nothing can be probed before the change
+        // lock add dword [rdi], 1; xor edi, edi; push rbx: the first cannot be probed, and changes no register
         let refused = [0xf0, 0x83, 0x07, 1, 0x31, 0xff, 0x53, 0xc3];
-        assert_eq!(delta_of_values(&refused), None);
+        assert_eq!(delta_of_values(&refused), Some(4));
+        // lock xadd [rdi], esi; push rbx: nothing can be probed before the change
+        let changed = [0xf0, 0x0f, 0xc1, 0x37, 0x53, 0xc3];
+        assert_eq!(delta_of_values(&changed), None);
     }
 
     #[test]

@@ -352,7 +352,8 @@ impl Search<'_> {
                 self.long_nops,
                 |_| false,
             )?;
-            Some(codes[hot].range().start + point.delta)
+            // One that is probed at its first instruction is attached before what is inlined there.
+            (!point.single_stepped).then(|| codes[hot].range().start + point.delta)
         });
         Ok(Holder {
             name: named.map_or_else(String::new, |function| function.name().into_owned()),

@@ -58,9 +58,9 @@ fn declarations_agree_with_gdb() {
         }
         assert!(compared >= 5, "{compared} functions of {source} compared");
         // Functions that are looked up by themselves are described as among all.
-        for (at, function) in fixture.index.functions().enumerate() {
-            let alone = profiler_plan::source::debugged(&fixture.index, &[at]);
+        for function in fixture.index.functions() {
             let address = function.address();
+            let alone = profiler_plan::source::debugged(&fixture.index, &[address]);
             let among_all = debug.functions.get(&address).cloned();
             let name = function.name();
             assert_eq!(alone.get(&address).cloned(), among_all, "{name} of {source}");

@@ -121,9 +121,9 @@ fn what_is_inlined_is_found_by_name() {
             Some(("thrice".to_owned(), *instances)),
             "{compiler} {flags:?} {shrunk}"
         );
-        let all = index.functions().enumerate();
-        for (at, function) in all.filter(|(_, function)| debug.functions.contains_key(&function.address())) {
-            let alone = source::debugged(&index, &[at]);
+        let all = index.functions();
+        for function in all.filter(|function| debug.functions.contains_key(&function.address())) {
+            let alone = source::debugged(&index, &[function.address()]);
             let (alone, among) = (&alone[&function.address()], &debug.functions[&function.address()]);
             assert_eq!(alone, among, "{compiler} {flags:?} {shrunk} {}", function.name());
         }

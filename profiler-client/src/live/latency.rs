@@ -90,6 +90,7 @@ impl Latency {
             Style::Faint
         };
         below.push(Line::of(style, text::state_line(function, &lost)));
+        below.extend(text::partial(function).map(|line| Line::of(Style::Warning, line)));
         below.extend(
             text::slowest(function, 5)
                 .into_iter()

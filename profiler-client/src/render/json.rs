@@ -44,6 +44,7 @@ pub fn latency(state: &LatencyState, is_final: bool) -> String {
                 "abandoned": integer(function.abandoned),
                 "overhead_ns": integer(function.overhead_ns),
                 "lost": counts(&state.lost_of(function)),
+                "timed_share": number(function.timed_share()),
             }),
         );
     }
@@ -318,9 +319,11 @@ mod tests {
                 "open",
                 "abandoned",
                 "overhead_ns",
-                "lost"
+                "lost",
+                "timed_share"
             ]
         );
+        assert_eq!(objects[0]["timed_share"], 0.6);
         let histogram = &objects[0]["since_start"];
         assert_eq!(
             keys(histogram),

@@ -88,6 +88,10 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
         }
         text.push_str(&state_line(function, &state.lost_of(function)));
         text.push('\n');
+        if let Some(partial) = partial(function) {
+            text.push_str(&partial);
+            text.push('\n');
+        }
         for line in slowest(function, 5) {
             text.push_str(&line);
             text.push('\n');
@@ -219,7 +223,8 @@ fn summary_rows(function: &FunctionState) -> Vec<Vec<String>> {
                 .map(ns),
             );
         } else {
-            row.extend(std::iter::repeat_n("-".to_owned(), 9));
+            row.push(units::number(0.0));
+            row.extend(std::iter::repeat_n("-".to_owned(), 8));
         }
         rows.push(row);
     }
@@ -280,6 +285,20 @@ pub fn state_line(function: &FunctionState, lost: &BTreeMap<String, u64>) -> Str
         ns(function.overhead_ns),
         losses(lost),
     )
+}
+
+/// Least share of the calls that percentiles are of without its being said.
+const WHOLE: f64 = 0.99;
+
+/// Says of what part of the calls the percentiles are, where that is not nearly all.
+#[must_use]
+pub fn partial(function: &FunctionState) -> Option<String> {
+    let share = function.timed_share();
+    (share < WHOLE).then(|| {
+        // Not rounded up to all of them.
+        let percent = (share * 1000.0).floor() / 10.0;
+        format!("  these are {percent:.1}% of the calls: the others were not seen to end")
+    })
 }
 
 /// Losses by reason; those that did not happen are left out.
@@ -409,6 +428,21 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn of_what_part_of_the_calls_the_percentiles_are_is_said_below_99_percent() {
+        let mut state = sample();
+        let mut said = |abandoned| {
+            let function = state.functions.get_mut(&1).unwrap();
+            function.abandoned = abandoned;
+            partial(function)
+        };
+        assert_eq!(said(0), None);
+        assert_eq!(said(102), None);
+        assert!(said(150).unwrap().contains("98.5% of the calls"));
+        assert!(said(92_106).unwrap().contains("10.0% of the calls"));
+        assert!(result(&state, Duration::ZERO).contains("the others were not seen to end"));
+    }
+
+    #[test]
     fn the_result_is_a_table() {
         let text = result(&sample(), Duration::from_secs(10));
         assert!(text.contains("handle[>= p95]  after 10.0 s"), "{text}");
@@ -420,7 +454,7 @@ pub(crate) mod tests {
                 "           calls  per s     mean     min     p50      p90      p95      p99    p99.9      max",
                 "  start   10,234  1,234  1.20 ms  250 µs  900 µs  1.90 ms  12.3 ms  20.0 ms  30.0 ms  31.0 ms",
                 "  window   3,456  1,234  1.20 ms  250 µs  900 µs  1.90 ms  12.3 ms  20.0 ms  30.0 ms  31.0 ms",
-                "  ewma         0      -        -       -       -        -        -        -        -        -",
+                "  ewma         0      0        -       -       -        -        -        -        -        -",
                 "  open 3  abandoned 0  overhead 800 ns  lost none",
                 "  slowest  31.0 ms (thread 77)",
             ]

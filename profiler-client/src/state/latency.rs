@@ -114,6 +114,22 @@ impl LatencyState {
 }
 
 impl FunctionState {
+    /// The share of its calls since the start that its histograms hold, from 0 to 1: the others were abandoned, as those of
+    /// fibers that a switch of stacks left open, or could not be timed. Those that are open count for neither.
+    #[must_use]
+    pub fn timed_share(&self) -> f64 {
+        let lost = self
+            .lost
+            .values()
+            .fold(self.abandoned, |sum, &count| sum.saturating_add(count));
+        let all = self.since_start.count + lost as f64;
+        if all > 0.0 {
+            self.since_start.count / all
+        } else {
+            1.0
+        }
+    }
+
     fn apply(&mut self, message: v1::FunctionLatency) -> Result<(), Malformed> {
         let v1::FunctionLatency {
             id: _,

@@ -119,6 +119,9 @@ fn what_cannot_be_timed_is_said() {
     run(profiler(&["latency", "-p", &pid, "unrolled"]))
         .status(3)
         .says("or its inlined instances: unrolled@inlined");
+    run(profiler(&["latency", "-p", &pid, "plain", "--duration", "0.1"]))
+        .status(0)
+        .says("plain is also inlined in 4 places, not counted here: see plain@inlined");
     run(profiler(&["latency", "-p", &pid, "nowhere@inlined"]))
         .status(3)
         .says("no function is called nowhere");

@@ -56,8 +56,8 @@ pub fn list_functions(
         let debug = match matching.len() {
             0 => HashMap::new(),
             1..=MAX_LOOKED_UP if index.has_debug_info() => {
-                let numbers: Vec<usize> = matching.iter().map(|(at, _)| *at).collect();
-                source::debugged(index, &numbers)
+                let addresses = matching.iter().map(|(at, _)| index.function(*at).address());
+                source::debugged(index, &addresses.collect::<Vec<_>>())
             }
             _ => file.known.debug().functions,
         };

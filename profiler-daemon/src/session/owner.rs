@@ -42,7 +42,7 @@ use super::{
 use crate::{
     cache::Folder,
     follow::Following,
-    kernel::{Ability, Engine, OffCpu, Times},
+    kernel::{Ability, AttachKind, Engine, OffCpu, Times},
 };
 
 /// Time between readings of the histograms: the finest a window or a threshold can move.
@@ -1057,8 +1057,14 @@ impl Owner {
         }
         session.stop_events();
         // What is counted from here on would be shown nowhere.
+        let closing_ns = monotonic_ns();
         session.quiesce(&mut running.engine);
-        let now_ns = monotonic_ns();
+        let now_ns = match running.engine.ability().attach {
+            // A link counts nothing any more when it begins to close; that the kernel then waits is no part of the run.
+            AttachKind::Multi => closing_ns,
+            // Of many, each counts until its turn to be closed comes.
+            AttachKind::Perf => monotonic_ns(),
+        };
         session.read(&running.engine, now_ns);
         let sessions = self.sessions.values().chain([&session]);
         running.wanted = sessions.map(Session::wanted).collect();

@@ -475,12 +475,10 @@ pub fn inlined_count(module: &ModuleIndex, name: &Name) -> Option<(String, u64)>
 /// What debug information says of functions, by address: as [`super::super::DebugIndex`] has it, but of few functions and
 /// so of few units.
 #[must_use]
-pub fn debugged(module: &ModuleIndex, numbers: &[usize]) -> HashMap<u64, Debugged> {
+pub fn debugged(module: &ModuleIndex, addresses: &[u64]) -> HashMap<u64, Debugged> {
     let of_dwarf = |reader: &mut Reader<'_, '_>| {
-        let with_code = numbers.iter().filter(|&&at| at < module.len());
-        let addresses: Vec<u64> = with_code.map(|&at| module.function(at).address()).collect();
         let mut declared: HashMap<u64, Declared> = HashMap::new();
-        for (address, entry) in entries(reader, &addresses) {
+        for (address, entry) in entries(reader, addresses) {
             declared.insert(address, described(reader, entry).unwrap_or_default());
         }
         let wanted: HashSet<&Declared> = declared.values().collect();

@@ -24,7 +24,7 @@ use super::{
     PreparedFile, PreparedLines, PreparedSpan, PreparedStep, Returning,
     inlined::Inlined,
     sites::{by_file, call_site, inlined_site},
-    warnings::{warn, warn_of_entries, warn_of_lines, warn_once},
+    warnings::{warn, warn_of_entries, warn_of_inlined, warn_of_lines, warn_once},
 };
 use crate::kernel::{Ability, AttachKind, LookSpec};
 
@@ -455,6 +455,9 @@ impl Planner<'_> {
             let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
             let mut plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
                 .map_err(|error| plan_refusal(process, files, name, error))?;
+            if matches!(name, Name::Exact(_)) {
+                warn_of_inlined(warnings, files, &plan.functions);
+            }
             self.enter(next, conditions, &modules, &mut plan.functions, warnings);
             if plan.functions.is_empty() {
                 return Err(no_entry_with_values(name));

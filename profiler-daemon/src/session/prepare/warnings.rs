@@ -3,10 +3,14 @@
 use profiler_plan::{
     self as plan, Ends, PlannedFunction,
     hazards::{Decision, Method},
+    source,
 };
 use profiler_scope::Place;
 
-use super::{super::functions::key, PreparedFile, PreparedLines, PreparedSpan};
+use super::{
+    super::{files::TargetFile, functions::key},
+    PreparedFile, PreparedLines, PreparedSpan,
+};
 
 /// Warnings of one kind that are spelled out.
 const MAX_WARNINGS: usize = 5;
@@ -14,6 +18,38 @@ const MAX_WARNINGS: usize = 5;
 pub(super) fn warn_once(warnings: &mut Vec<String>, warning: String) {
     if !warnings.contains(&warning) {
         warnings.push(warning);
+    }
+}
+
+/// Says where calls of functions are inlined, which are not among those that are seen.
+pub(super) fn warn_of_inlined(
+    warnings: &mut Vec<String>,
+    files: &[TargetFile],
+    functions: &[PlannedFunction],
+) {
+    for (number, file) in files.iter().enumerate() {
+        let of_file = || functions.iter().filter(move |function| function.module == number);
+        let index = &file.known.index;
+        if of_file().next().is_none() || !index.has_debug_info() {
+            continue;
+        }
+        let addresses: Vec<u64> = of_file().map(|function| function.address).collect();
+        let debugged = source::debugged(index, &addresses);
+        for function in of_file() {
+            let name = &function.name;
+            let places = match debugged
+                .get(&function.address)
+                .map_or(0, |debugged| debugged.inlined)
+            {
+                0 => continue,
+                1 => "1 place".to_owned(),
+                count => format!("{count} places"),
+            };
+            warn_once(
+                warnings,
+                format!("{name} is also inlined in {places}, not counted here: see {name}@inlined"),
+            );
+        }
     }
 }
 
