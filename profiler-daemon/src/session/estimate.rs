@@ -113,12 +113,12 @@ impl EstimatedPlace {
         let PreparedSpan { site, .. } = span;
         let SiteInfo {
             function,
+            entry_offset,
             entry_instruction,
             exit_method,
             exits,
             entry_single_stepped,
             exit_single_stepped,
-            ..
         } = site;
         let (name, linkage_name) = match place {
             Place::Function(_) => (function.name.clone(), function.linkage_name.clone()),
@@ -132,7 +132,7 @@ impl EstimatedPlace {
                 file: String::new(),
                 line: 0,
                 module: function.module.clone(),
-                address: function.address,
+                address: function.address + u64::from(*entry_offset),
             }),
             instruction: entry_instruction.clone(),
             single_stepped: *entry_single_stepped,

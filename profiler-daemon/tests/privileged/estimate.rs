@@ -66,7 +66,7 @@ fn what_would_be_attached_is_what_is_attached() {
         let end = place.end.unwrap();
         assert_eq!(
             (
-                site.function.address,
+                site.function.address + u64::from(site.entry_offset),
                 &site.entry_instruction,
                 site.entry_single_stepped
             ),
