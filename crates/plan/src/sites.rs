@@ -320,7 +320,12 @@ fn sites(
         ability.long_nops,
         |address| taken.binary_search(&address).is_ok(),
     )
-    .ok_or("its entry has no instruction that can be probed")?;
+    .ok_or_else(|| match taken.first() {
+        Some(&exit) if exit == body.start() => {
+            "its first instruction is the one that it ends with: a call of it has no duration"
+        }
+        _ => "the kernel refuses a probe on each of its first instructions",
+    })?;
     if never && loops {
         return Err(
             "it never returns, and its code leads back to its entry: a call could not be told from a turn"
