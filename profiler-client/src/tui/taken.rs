@@ -74,7 +74,10 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
             Err(failure) => (data.source, data.source_failure) = (None, Some(failure.message)),
         },
         What::Completions(names) => data.completions = names,
-        What::Counts(counts) => count(data, counts),
+        What::Counts(counts) => {
+            count(data, counts);
+            return Some(Action::Counted);
+        }
     }
     None
 }

@@ -15,13 +15,13 @@ pub use self::{
     hits::{HitRow, Hits},
     processes::ProcessRow,
 };
-use super::lens::{FrameId, Item, Lens, Pane};
+use super::lens::{FrameId, Item, Lens, Pane, path};
 use crate::{
     cli::request::Sides,
     render::trace,
     state::{
         flame::FlameState,
-        functions::{FunctionRow, Sort, functions, order},
+        functions::{FunctionRow, functions, order},
         latency::LatencyState,
         tree::Tree,
     },
@@ -84,23 +84,13 @@ impl Data {
 
     /// The functions of the screen, in order.
     pub fn functions_shown(&self, lens: &Lens) -> impl Iterator<Item = &FunctionRow> {
-        let weight = |row: &FunctionRow| match lens.sort {
-            Sort::Own => row.own.inside_ns,
-            Sort::Total => row.total.inside_ns,
-        };
         let mut rows: Vec<&FunctionRow> = self
             .functions
             .iter()
-            .filter(|row| weight(row) > 0 && is_match(&row.frame.function, &lens.search))
+            .filter(|row| row.total.inside_ns > 0 && is_match(&row.frame.function, &lens.search))
             .collect();
         rows.sort_by(|a, b| order(lens.sort, a, b));
         rows.into_iter()
-    }
-
-    /// Whether a row is of a function.
-    #[must_use]
-    pub fn is_row(&self, row: &FunctionRow, frame: &FrameId) -> bool {
-        frame.is(&row.frame)
     }
 
     /// The processes of the screen.
@@ -209,7 +199,7 @@ impl Data {
                 let row = self.functions_shown(lens).next();
                 row.map(|row| Item::Function(FrameId::of(&row.frame)))
             }
-            Some(Pane::Graph | Pane::Difference) => Some(Item::Stack(Vec::new())),
+            Some(Pane::Graph | Pane::Difference) => self.outermost(lens).map(Item::Stack),
             Some(Pane::Source) => {
                 let source = self.source.as_deref()?;
                 let line = source::lines(source)
@@ -219,6 +209,41 @@ impl Data {
             }
             // The last one is, as long as no other is chosen.
             Some(Pane::Latency | Pane::Hits) => None,
+        }
+    }
+
+    /// The box that a graph is looked at from: the widest of the scope's innermost function, or all.
+    fn outermost(&self, lens: &Lens) -> Option<Vec<FrameId>> {
+        if self.graph.nodes.is_empty() {
+            return None;
+        }
+        let Some(name) = path::function(&lens.scope) else {
+            return Some(Vec::new());
+        };
+        let nodes = self.graph.nodes.iter().enumerate();
+        let of_function = nodes.filter(|(_, node)| {
+            let frame = self.flame.frames.get(&node.frame);
+            frame.is_some_and(|frame| is_called(&frame.function, &name))
+        });
+        let sides = Self::sides(lens.pane);
+        let share = |node: &GraphNode| self.graph.share(node.total, sides);
+        let widest = of_function.max_by(|(a, x), (b, y)| share(x).total_cmp(&share(y)).then(b.cmp(a)));
+        Some(widest.map_or_else(Vec::new, |(at, _)| self.graph.path(&self.flame, at)))
+    }
+
+    /// Whether an item is on the screen.
+    #[must_use]
+    pub fn has(&self, lens: &Lens, item: &Item) -> bool {
+        match item {
+            Item::Process(pid) => self.processes_shown(lens).any(|row| row.pid == *pid),
+            Item::Function(id) => self.functions_shown(lens).any(|row| id.is(&row.frame)),
+            // What is not there any more is found as far as it is.
+            Item::Stack(_) => true,
+            Item::Line(id) => {
+                let source = self.source.as_deref();
+                source.is_some_and(|source| source::lines(source).any(|line| source::id(source, line) == *id))
+            }
+            Item::Hit(id) => self.hits.rows.iter().any(|row| row.id() == *id),
         }
     }
 

@@ -40,8 +40,9 @@ pub fn places(source: &v1::SourceFunction, line: &v1::SourceLine) -> Vec<Place> 
     };
     let mut places = Vec::new();
     let divides = |branch: &v1::SourceBranch| branch.otherwise.is_some();
-    if line.branches.iter().any(divides) {
-        places.extend([true, false].map(|taken| Place::Branch {
+    if let Some(branch) = line.branches.iter().find(|branch| divides(branch)) {
+        let first = !goes_on_below(branch, number);
+        places.extend([first, !first].map(|taken| Place::Branch {
             file: file.clone(),
             line: number,
             taken,
@@ -64,6 +65,13 @@ pub fn places(source: &v1::SourceFunction, line: &v1::SourceLine) -> Vec<Place> 
         }
     }
     places
+}
+
+/// Whether the code goes on, where the branch is not taken, at the nearest line below: what the text has right there.
+fn goes_on_below(branch: &v1::SourceBranch, number: u32) -> bool {
+    let line = |to: &Option<v1::SourcePosition>| to.as_ref().map_or(0, |to| to.line);
+    let (taken, otherwise) = (line(&branch.taken), line(&branch.otherwise));
+    otherwise > number && (taken <= number || otherwise < taken)
 }
 
 /// What a step of a line means, in a few words: where a branch goes.

@@ -125,6 +125,25 @@ pub enum Action {
         /// In sentences.
         message: String,
     },
+    /// Steps were counted.
+    Counted,
     /// Something to tell.
     Notice(String),
+}
+
+impl Action {
+    /// Whether the user has pressed a key.
+    #[must_use]
+    pub const fn is_of_user(&self) -> bool {
+        !matches!(
+            self,
+            Self::Drawn
+                | Self::Counted
+                | Self::Attached { .. }
+                | Self::Edited { .. }
+                | Self::Refused { .. }
+                | Self::NotAttached { .. }
+                | Self::Notice(_)
+        )
+    }
 }

@@ -133,6 +133,11 @@ impl Lens {
         self.edits > 0
     }
 
+    /// Selects nothing on the screen.
+    fn unselect(&mut self) {
+        self.selected.remove(&self.screen());
+    }
+
     /// Selects something else on the screen.
     pub fn select(&mut self, item: Item) {
         self.selected.insert(self.screen(), item);

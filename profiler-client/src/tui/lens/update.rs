@@ -10,7 +10,7 @@ use crate::{state::functions::Sort, tui::data::Data};
 
 /// Says what an action changes, and what is to be done outside.
 pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
-    if !matches!(action, Action::Drawn) {
+    if action.is_of_user() {
         lens.notice = None;
     }
     let mut effects = act(lens, action, data);
@@ -21,10 +21,7 @@ pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
 fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
     // Whatever is drawn over the screen goes with the next key.
     let over = lens.overlay;
-    if !matches!(
-        action,
-        Action::Drawn | Action::Attached { .. } | Action::Edited { .. }
-    ) {
+    if action.is_of_user() {
         lens.overlay = Overlay::None;
     }
     match action {
@@ -68,6 +65,13 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         Action::Suspend => vec![Effect::Suspend],
         Action::Quit => vec![Effect::Quit],
         Action::Nothing => Vec::new(),
+        Action::Counted => {
+            // The lines of the source have counts too.
+            if !lens.frozen && lens.screen() == Some(Pane::Source) {
+                lens.asked.source = None;
+            }
+            Vec::new()
+        }
         Action::Drawn => {
             bind(lens, data);
             Vec::new()
@@ -75,7 +79,13 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         Action::Attached { scope } => {
             lens.attaching = false;
             lens.scope = scope;
-            Vec::new()
+            // The screen that the command line names has to be one that the scope has.
+            let pane = std::mem::take(&mut lens.pane);
+            if pane == Pane::Source && lens.source.is_some() {
+                lens.pane = pane;
+                return Vec::new();
+            }
+            show(lens, pane, data)
         }
         Action::NotAttached { message } => {
             *lens = Lens {
@@ -158,7 +168,7 @@ fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
             set_scope_and_show(lens, path::with_threshold(&of), pane)
         }
         Pane::Source => {
-            show_source(lens, data);
+            show_source(lens);
             Vec::new()
         }
         Pane::Hits if lens.scope.is_empty() => {
@@ -176,9 +186,9 @@ fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
     }
 }
 
-fn show_source(lens: &mut Lens, data: &Data) {
+fn show_source(lens: &mut Lens) {
     let selected = match lens.pane {
-        Pane::Top | Pane::Graph | Pane::Difference => selected_frame(lens, data),
+        Pane::Top | Pane::Graph | Pane::Difference => selected_frame(lens),
         Pane::Latency | Pane::Source | Pane::Hits => None,
     };
     let function = selected.map(|frame| frame.function);
@@ -198,7 +208,10 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     };
     match pane {
         Pane::Top => match scope_inside(lens, data) {
-            Some(scope) => set_scope_and_show(lens, scope, Pane::Latency),
+            Some(scope) => {
+                lens.search = String::new();
+                set_scope_and_show(lens, scope, Pane::Latency)
+            }
             None => no_function(lens),
         },
         Pane::Graph | Pane::Difference => {
@@ -290,7 +303,7 @@ fn no_place(lens: &mut Lens) -> Vec<Effect> {
 fn scope_inside(lens: &Lens, data: &Data) -> Option<Result<String, String>> {
     let place = selected_place(lens, data)?;
     let outer = path::function(&lens.scope);
-    let frame = selected_frame(lens, data);
+    let frame = selected_frame(lens);
     let is_inside = |outer: &str| frame.is_some_and(|frame| data.is_called_in(&frame, lens, outer));
     Some(match outer {
         Some(outer) if lens.pane == Pane::Source || is_inside(&outer) => path::append(&lens.scope, place),
@@ -299,12 +312,9 @@ fn scope_inside(lens: &Lens, data: &Data) -> Option<Result<String, String>> {
 }
 
 /// The function that is selected.
-fn selected_frame(lens: &Lens, data: &Data) -> Option<FrameId> {
+fn selected_frame(lens: &Lens) -> Option<FrameId> {
     match lens.selection()? {
-        Item::Function(frame) => data
-            .functions_shown(lens)
-            .find(|row| data.is_row(row, frame))
-            .map(|_| frame.clone()),
+        Item::Function(frame) => Some(frame.clone()),
         Item::Stack(stack) => stack.last().cloned(),
         Item::Process(_) | Item::Line(_) | Item::Hit(_) => None,
     }
@@ -314,9 +324,7 @@ fn selected_frame(lens: &Lens, data: &Data) -> Option<FrameId> {
 fn selected_place(lens: &Lens, data: &Data) -> Option<Place> {
     match lens.selection()? {
         Item::Line(_) => data.selected_place(lens),
-        _ => data
-            .frame_of(&selected_frame(lens, data)?)
-            .and_then(path::place_of),
+        _ => data.frame_of(&selected_frame(lens)?).and_then(path::place_of),
     }
 }
 
@@ -362,10 +370,12 @@ fn copy(lens: &mut Lens, over: Overlay) -> Vec<Effect> {
 
 /// Binds the selection to what is there, so that it stays with it.
 fn bind(lens: &mut Lens, data: &Data) {
-    if lens.selection().is_none()
-        && let Some(first) = data.first_item(lens)
-    {
-        lens.select(first);
+    if lens.selection().is_some_and(|item| data.has(lens, item)) {
+        return;
+    }
+    match data.first_item(lens) {
+        Some(first) => lens.select(first),
+        None => lens.unselect(),
     }
 }
 

@@ -95,17 +95,16 @@ fn paint(page: &mut Page<'_>, lens: &Lens, data: &Data, block: &Block, place: Re
     }
     // Without colours, and between boxes of one, edges are drawn.
     let text = format!("▏{}", terminal(label));
-    let text = cut(&text, place.width.into());
+    let width = usize::from(place.width);
+    let text: String = if width < 5 {
+        text.chars().take(width).collect()
+    } else {
+        cut(&text, width)
+    };
     page.buffer.set_style(place, Style::reset());
-    page.buffer.set_stringn(
-        place.x,
-        place.y,
-        " ".repeat(place.width.into()),
-        place.width.into(),
-        style,
-    );
     page.buffer
-        .set_stringn(place.x, place.y, text, place.width.into(), style);
+        .set_stringn(place.x, place.y, " ".repeat(width), width, style);
+    page.buffer.set_stringn(place.x, place.y, text, width, style);
 }
 
 /// What is selected, in two lines.
