@@ -9,6 +9,8 @@ pub mod keys;
 pub mod lens;
 mod moves;
 mod processes;
+#[cfg(test)]
+mod sample;
 mod service;
 mod taken;
 pub mod terminal;

@@ -17,8 +17,7 @@ pub(super) fn tui(args: TuiArgs) -> Result<Tui, Failure> {
     };
     let frames = args.zoom.unwrap_or_default();
     let frames = frames.split(BETWEEN_FRAMES).filter(|name| !name.is_empty());
-    let mut lens = Lens::default();
-    lens.target = target;
+    let mut lens = Lens::on(target);
     lens.scope = args.scope.unwrap_or_default();
     lens.pane = args.pane;
     lens.sort = args.sort;

@@ -6,7 +6,7 @@ use profiler_scope::{Name, Place};
 use super::super::lens::LineId;
 
 /// Values that are shown of a place, unless others are asked for.
-const SHOWN: usize = 6;
+const SHOWN: usize = 8;
 
 /// The lines that are shown, in order: the function's own, then those of other files.
 pub fn lines(source: &v1::SourceFunction) -> impl Iterator<Item = &v1::SourceLine> {

@@ -115,6 +115,15 @@ struct Hits {
 }
 
 impl Lens {
+    /// All of a target; without one, the choice of a process.
+    #[must_use]
+    pub fn on(target: Option<Target>) -> Self {
+        Self {
+            target,
+            ..Self::default()
+        }
+    }
+
     /// What is selected on the screen.
     #[must_use]
     pub fn selection(&self) -> Option<&Item> {

@@ -20,6 +20,8 @@ use crate::{
 
 /// Columns of a place.
 const PLACE: usize = 32;
+/// Columns of a value in the list; all of it stands below.
+const VALUE: usize = 24;
 
 /// Draws it.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
@@ -30,7 +32,17 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         }
         return;
     }
-    foot(&mut page.foot(1), data);
+    if let Some(row) = data.selected_hit(lens) {
+        // The list keeps half of the room.
+        let room = page.rows() / 2;
+        let rows = u16::try_from(row.hit.values.len().min(room)).unwrap_or(0);
+        let mut counts = page.foot(rows + 1);
+        foot(&mut counts.foot(1), data);
+        let chosen = data.selected_value(lens).map(|(expression, _)| expression);
+        selected_values(&mut counts, row, chosen.as_deref());
+    } else {
+        foot(&mut page.foot(1), data);
+    }
     if hits.rows.is_empty() {
         let words = if hits.starting {
             "attaching …"
@@ -78,7 +90,7 @@ fn line_of(row: &HitRow, origin_ns: u64, chosen: Option<&str>, theme: Theme) -> 
         let name = format!("{}=", terminal(&value.expression));
         spans.push(Span::raw("  "));
         let (text, style) = match trace::shown(value) {
-            Ok(text) => (text, line::Style::Plain),
+            Ok(text) => (cut(&text, VALUE), line::Style::Plain),
             Err(why_not) => (why_not, line::Style::Warning),
         };
         let mut styles = (theme.of(line::Style::Faint), theme.of(style));
@@ -89,6 +101,33 @@ fn line_of(row: &HitRow, origin_ns: u64, chosen: Option<&str>, theme: Theme) -> 
         spans.push(Span::styled(text, styles.1));
     }
     Line::from(spans)
+}
+
+/// All values of a hit, a line each.
+fn selected_values(page: &mut Page<'_>, row: &HitRow, chosen: Option<&str>) {
+    for value in &row.hit.values {
+        let style = if chosen == Some(value.expression.as_str()) {
+            Theme::selected()
+        } else {
+            Style::new()
+        };
+        let kind = match value.r#type.as_str() {
+            "" => String::new(),
+            name => format!("  {}", terminal(name)),
+        };
+        let (Ok(text) | Err(text)) = trace::shown(value);
+        page.styled(
+            &Line::from(vec![
+                Span::styled(
+                    format!("  {} = ", terminal(&value.expression)),
+                    page.theme.of(line::Style::Strong),
+                ),
+                Span::raw(text),
+                Span::styled(kind, page.theme.of(line::Style::Faint)),
+            ]),
+            style,
+        );
+    }
 }
 
 /// The counts.

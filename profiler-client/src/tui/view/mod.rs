@@ -112,35 +112,26 @@ fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
     }
 }
 
-/// What it costs, and what was lost.
+/// What was lost, and what it costs: the target in probes, the daemon in all.
 fn cost(data: &Data) -> Line {
-    let mut line = Line::default();
-    if let Some(cost) = data.cost() {
-        let calls = data.latency.functions.values();
-        let probes: f64 = calls
-            .map(|function| function.overhead_ns as f64 * function.window.rate_hz / 1e9)
-            .sum();
-        let target = if probes > 0.0 {
-            format!("target: {} of a core in probes  ", units::percent(probes))
-        } else {
-            String::new()
-        };
-        line = line.and(Style::Faint, format!("{target}{}", numbers::cost(cost)));
-    }
-    if data.flame.started {
-        line = line.and(
-            Style::Faint,
-            format!("  {} samples", units::count(data.flame.summary.samples)),
-        );
-    }
     let lost = data.losses();
-    let style = if lost.is_empty() {
-        Style::Faint
-    } else {
-        Style::Warning
-    };
-    if data.session.is_some() {
-        line = line.and(style, format!("  {}", numbers::losses(&lost)));
+    let mut line = Line::default();
+    if !lost.is_empty() {
+        line = line.and(Style::Warning, format!("{}  ", numbers::losses(&lost)));
+    }
+    let calls = data.latency.functions.values();
+    let probes: f64 = calls
+        .map(|function| function.overhead_ns as f64 * function.window.rate_hz / 1e9)
+        .sum();
+    if probes > 0.0 {
+        let words = format!("probes {} of a core  ", units::percent(probes));
+        line = line.and(Style::Faint, words);
+    }
+    if let Some(cost) = data.cost() {
+        line = line.and(Style::Faint, numbers::cost(cost));
+    }
+    if data.session.is_some() && lost.is_empty() {
+        line = line.and(Style::Faint, "  lost none");
     }
     line
 }

@@ -67,7 +67,7 @@ fn wrapped(text: &str, columns: usize) -> impl Iterator<Item = String> {
     })
 }
 
-/// The keys of the screen: one line each, those that move and those that show panes in a line.
+/// The keys of the screen: one line each, but those that move in one, and those of the panes that stand above.
 #[must_use]
 pub fn help(lens: &Lens) -> Vec<Line> {
     let here: Vec<&Binding> = match lens.input {
@@ -99,8 +99,8 @@ pub fn help(lens: &Lens) -> Vec<Line> {
     if !moves.is_empty() {
         lines.push(row("move", &names(&moves)));
     }
-    for binding in panes {
-        lines.push(row(&binding.names(), binding.words));
+    if !panes.is_empty() {
+        lines.push(row("panes", &names(&panes)));
     }
     lines
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     live::line,
-    render::{escape::terminal, units},
+    render::escape::terminal,
     tui::{
         data::{Data, ProcessRow},
         lens::{Item, Lens},
@@ -50,7 +50,9 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
 }
 
 fn text(row: &ProcessRow) -> String {
-    let cpus = row.cpus.map_or_else(|| "?".to_owned(), units::percent);
+    let cpus = row
+        .cpus
+        .map_or_else(|| "?".to_owned(), |cpus| format!("{:.0}%", cpus * 100.0));
     let user: String = terminal(&row.user).chars().take(12).collect();
     format!(
         "{:>8} {user:<12} {:>7} {cpus:>7}  {}",
