@@ -119,7 +119,7 @@ pub static KEYS: &[Binding] = &[
         On::These(&[Pane::Top]),
         Action::Enter,
         "time its calls",
-        "look inside of the selected function, and time its calls",
+        "look inside of the selected function: time its calls",
     ),
     bind(
         ENTER,
@@ -161,7 +161,7 @@ pub static KEYS: &[Binding] = &[
         On::Panes,
         Action::Values,
         "values",
-        "hits of the last step with values; in the source, of the selected line",
+        "hits with values: of the last step, or the selected line",
     ),
     bind(
         &[key('1'), key('t')],
@@ -189,14 +189,14 @@ pub static KEYS: &[Binding] = &[
         On::Panes,
         Action::Show(Pane::Difference),
         "difference",
-        "how slow calls differ from the others, from p95 on if there is no threshold yet",
+        "how slow calls differ from the others (p95, if none is set)",
     ),
     bind(
         &[key('5'), key('s')],
         On::Panes,
         Action::Show(Pane::Source),
         "source",
-        "the source of the selected function, or of the innermost of the scope",
+        "the source of the selected function, or of the scope's",
     ),
     bind(
         &[key('6')],
@@ -234,7 +234,7 @@ pub static KEYS: &[Binding] = &[
         "take the last edit of the scope back",
     ),
     bind(
-        &[of(KeyCode::Esc), of(KeyCode::Backspace)],
+        &[of(KeyCode::Esc)],
         On::Every,
         Action::Back,
         "",
@@ -363,7 +363,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Copy,
         "command",
-        "show and copy the command line of this screen; again, that of the verb for scripts",
+        "copy the command line of this screen; again: for scripts",
     ),
     bind(
         &[key('P')],
@@ -541,5 +541,34 @@ mod tests {
             "",
         ));
         assert_eq!(action(&q, &lens), Some(Action::Type(Typing::Insert('q'))));
+    }
+
+    /// The table of `docs/tui.md`.
+    fn table() -> String {
+        let cell = |text: &str| text.replace('|', "\\|");
+        let rows = KEYS.iter().map(|binding| {
+            let keys: Vec<String> = binding
+                .keys
+                .iter()
+                .map(|key| format!("`{}`", cell(&key.name())))
+                .collect();
+            format!(
+                "| {} | {} | {} |\n",
+                keys.join(" "),
+                binding.on.name(),
+                cell(binding.words)
+            )
+        });
+        "| keys | where | what they do |\n|---|---|---|\n".to_owned() + &rows.collect::<String>()
+    }
+
+    #[test]
+    fn the_page_has_the_same_keys() {
+        let page = include_str!("../../../docs/tui.md");
+        assert!(
+            page.contains(&table()),
+            "docs/tui.md is to have this table:\n{}",
+            table()
+        );
     }
 }

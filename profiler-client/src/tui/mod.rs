@@ -135,7 +135,7 @@ impl App {
                     None => {}
                     Some(Effect::Copy(text)) => screen.copy(&text).map_err(|error| failed(&error))?,
                     Some(Effect::Suspend) => {
-                        screen.suspend().map_err(|error| failed(&error))?;
+                        screen.suspend().await.map_err(|error| failed(&error))?;
                         self.dirty = true;
                     }
                     Some(_) => return Ok(()),

@@ -20,6 +20,7 @@ use crossterm::{
 };
 use ratatui::{Frame, Terminal, backend::CrosstermBackend};
 use rustix::process::{Signal, getpid, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Whether the terminal is ours at the moment.
 static ENTERED: AtomicBool = AtomicBool::new(false);
@@ -76,9 +77,12 @@ impl Screen {
     /// # Errors
     ///
     /// Where the terminal cannot be taken again.
-    pub fn suspend(&mut self) -> io::Result<()> {
+    pub async fn suspend(&mut self) -> io::Result<()> {
+        // This thread may run on for a moment before all of them stop, and must not take the terminal again then.
+        let mut go_on = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
         leave();
         kill_process(getpid(), Signal::STOP)?;
+        go_on.recv().await;
         take()?;
         self.terminal.clear()
     }

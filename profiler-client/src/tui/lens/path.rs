@@ -109,8 +109,8 @@ pub fn nudge(text: &str, towards: Towards) -> Result<String, String> {
         return with_threshold(text);
     }
     let mut scope = read(text)?;
-    let steps = scope.steps.iter_mut().rev();
-    let predicate = steps.filter_map(|step| step.predicates.first_mut()).next();
+    let mut steps = scope.steps.iter_mut().rev();
+    let predicate = steps.find_map(|step| step.predicates.first_mut());
     let Some(Predicate {
         bound: Bound::Percentile(bound),
         ..

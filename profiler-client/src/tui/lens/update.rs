@@ -232,17 +232,18 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
             }
             None => no_place(lens),
         },
-        Pane::Hits => match data.selected_value(lens) {
-            Some((expression, value)) => {
-                let scope = path::with_condition(&lens.scope, &expression, &value);
-                set_scope(lens, scope)
-            }
-            None => {
-                lens.notice = Some("Select a hit with a value: it becomes a condition.".to_owned());
-                Vec::new()
-            }
-        },
+        Pane::Hits => only_such(lens, data),
     }
+}
+
+/// The selected value becomes a condition.
+fn only_such(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some((expression, value)) = data.selected_value(lens) else {
+        lens.notice = Some("Select a hit with a value: it becomes a condition.".to_owned());
+        return Vec::new();
+    };
+    let scope = path::with_condition(&lens.scope, &expression, &value);
+    set_scope(lens, scope)
 }
 
 fn attach(lens: &mut Lens) -> Vec<Effect> {

@@ -81,7 +81,7 @@ impl Task {
         let edits = Edits {
             client: SessionServiceClient::new(self.connection.channel.clone()),
             reports: self.reports,
-            edits: self.edits,
+            wanted: self.edits,
             name: session.name,
             scope,
         };
@@ -94,7 +94,7 @@ impl Task {
 struct Edits {
     client: SessionServiceClient<Channel>,
     reports: Reports,
-    edits: mpsc::Receiver<Edit>,
+    wanted: mpsc::Receiver<Edit>,
     name: String,
     /// The scope as it is.
     scope: watch::Sender<String>,
@@ -107,7 +107,7 @@ impl Edits {
             let wants_difference = *differs.borrow_and_update();
             views.follow(&scope, wants_difference);
             tokio::select! {
-                edit = self.edits.recv() => match edit {
+                edit = self.wanted.recv() => match edit {
                     Some(edit) => self.edit(edit).await,
                     None => return,
                 },
@@ -126,7 +126,7 @@ impl Edits {
             }
             Err(failure) => {
                 // What was typed ahead was meant for another scope.
-                while self.edits.try_recv().is_ok() {}
+                while self.wanted.try_recv().is_ok() {}
                 let scope = self.scope.borrow().clone();
                 self.reports.send(What::Refused(failure, scope)).await;
             }

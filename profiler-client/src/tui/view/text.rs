@@ -43,7 +43,7 @@ impl<'a> Page<'a> {
             .0
             .iter()
             .map(|(style, text)| Span::styled(text.as_str(), self.theme.of(*style)));
-        self.styled(&Line::from_iter(spans), Style::new());
+        self.styled(&spans.collect::<Line<'_>>(), Style::new());
     }
 
     /// The next line, and what it lies on.
