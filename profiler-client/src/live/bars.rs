@@ -89,7 +89,7 @@ fn marks(row: &Row, summary: &v1::Summary) -> String {
 fn handle(row: &Row, threshold_ns: Option<u64>) -> &'static str {
     let lies_in = |ns: u64| (row.low_ns..row.high_ns).contains(&(ns as f64).max(1.0));
     if threshold_ns.is_some_and(lies_in) {
-        " ◀ threshold"
+        " ◀ slow"
     } else {
         ""
     }
@@ -152,11 +152,7 @@ mod tests {
         );
         assert!(lines.iter().all(|line| line.width() <= 80));
         let lines = histogram(&counts(&[(512, 9), (640, 1)]), &summary, Some(1100), 80, 10);
-        assert!(
-            lines[0].text().ends_with("p50 ◀ threshold"),
-            "{}",
-            lines[0].text()
-        );
+        assert!(lines[0].text().ends_with("p50 ◀ slow"), "{}", lines[0].text());
     }
 
     #[test]

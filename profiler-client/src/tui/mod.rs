@@ -5,6 +5,7 @@
 //! around them: it waits for a key, a message or a signal, and draws what they have changed. Nothing is drawn by a clock.
 
 pub mod data;
+mod keyboard;
 pub mod keys;
 pub mod lens;
 mod moves;
@@ -18,12 +19,12 @@ pub mod view;
 
 use std::io::{self, IsTerminal as _};
 
-use crossterm::event::{Event, EventStream, KeyEventKind};
-use futures_util::StreamExt as _;
+use crossterm::event::{Event, KeyEventKind};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::{
     data::Data,
+    keyboard::Keyboard,
     lens::{Action, Effect, Lens, update},
     service::{Inbox, Making, Service, What},
     terminal::Screen,
@@ -106,7 +107,8 @@ impl App {
         theme: Theme,
         stop: &mut Stop,
     ) -> Result<(), Failure> {
-        let mut events = EventStream::new();
+        let mut keyboard = Keyboard::listen().map_err(|error| failed(&error))?;
+        let mut sizes = signal(SignalKind::window_change()).map_err(|error| failed(&error))?;
         let mut stops = signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))
             .map_err(|error| failed(&error))?;
         loop {
@@ -115,7 +117,11 @@ impl App {
                 biased;
                 () = stop.requested() => return Ok(()),
                 _ = stops.recv() => vec![Effect::Suspend],
-                event = events.next() => match event {
+                _ = sizes.recv() => {
+                    self.dirty = true;
+                    Vec::new()
+                }
+                event = keyboard.next() => match event {
                     Some(Ok(event)) => self.event(&event),
                     Some(Err(error)) => return Err(failed(&error)),
                     // Nobody types any more.

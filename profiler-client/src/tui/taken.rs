@@ -58,6 +58,7 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
                 ..Hits::default()
             };
         }
+        What::HitsReady => data.hits.starting = false,
         What::Hits(Incoming::Broken(failure)) => {
             data.hits = Hits {
                 failure: Some(failure.message),

@@ -149,7 +149,7 @@ fn four_steps_by_keys_lead_from_everything_to_a_value() {
         screen.contains("▸ handle") && screen.contains("p50")
     });
     terminal.press(&["Enter"]);
-    terminal.wait_for("◀ threshold");
+    terminal.wait_for("◀ slow");
     terminal.press(&["d"]);
     terminal.wait("the difference", |screen| {
         screen.contains("▏compress") && screen.contains("handle[>= p95]") && screen.contains("inside 100%")
@@ -239,6 +239,26 @@ fn the_terminal_is_left_as_it_was_however_it_ends() {
         .unwrap();
     let pid = String::from_utf8(found.stdout).unwrap();
     Command::new("kill").args(["-TERM", pid.trim()]).status().unwrap();
+    terminal.wait("the prompt", |screen| screen.trim_end().ends_with("ready>"));
     terminal.wait_until_restored("ready>");
+    bpf::wait_until_unchanged(target.pid());
+
+    // And it ends with its terminal.
+    terminal.start(&format!("-p {}", target.pid()));
+    terminal.wait_for("FUNCTION");
+    drop(terminal);
+    let begin = Instant::now();
+    let is_there = || {
+        Command::new("pgrep")
+            .args(["-f", &pattern])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+    while is_there() {
+        assert!(begin.elapsed() < PATIENCE, "it goes on without a terminal");
+        sleep(BETWEEN);
+    }
     bpf::wait_until_unchanged(target.pid());
 }

@@ -105,7 +105,10 @@ impl Task {
             print
         };
         match self.record(scope, print, recording).await {
-            Ok(recording) => Some(recording),
+            Ok(recording) => {
+                self.reports.send(What::HitsReady).await;
+                Some(recording)
+            }
             Err(failure) => {
                 self.reports.send(What::Hits(Incoming::Broken(failure))).await;
                 None

@@ -66,6 +66,8 @@ pub enum What {
     Hits(Incoming<Box<v1::WatchTraceResponse>>),
     /// Hits are asked for anew.
     HitsBegin,
+    /// Their probes are there.
+    HitsReady,
     /// The source that was asked for.
     Source(Result<Box<v1::SourceFunction>, Failure>),
     /// Functions for what was typed.

@@ -158,7 +158,7 @@ fn weights(data: &Data, node: Option<&GraphNode>, sides: Sides) -> String {
     if let Some(difference) = node.and_then(|node| node.difference) {
         let points = |share: f64| format!("{:+.1}", share * 100.0);
         text.push_str(&format!(
-            ", difference {} (95%: {} to {}) points of a hundred, of {} and {} calls",
+            ", difference {} points (95%: {} to {}), {} and {} calls",
             points(difference.difference),
             points(difference.low),
             points(difference.high),

@@ -89,7 +89,7 @@ fn the_path_has_counts_and_the_threshold() {
         &[
             "▸ handle[>= p95]",
             "2,000 calls, 200/s, 2.00 ms: 100 inside",
-            "◀ threshold",
+            "◀ slow",
             "p50",
             "probes 0.01% of a core",
         ],
@@ -139,7 +139,7 @@ fn the_difference_says_how_sure_it_is() {
         &text,
         &[
             "inside 71.1%, outside 14.3%",
-            "difference +57.0 (95%: +50.0 to +64.0)",
+            "difference +57.0 points (95%: +50.0 to +64.0), 40",
         ],
     );
 }
