@@ -42,7 +42,7 @@ pub const TUI: &str = help!(
     "Examples:
   profiler tui                                       choose a process first
   profiler tui -p 4211                               where its time goes
-  profiler tui -p 4211 'handle_request[>= p95]' --pane difference
+  profiler tui -p 4211 'handle_request[>= p95]' --pane diff
   profiler tui --session web                         a daemon's session, which goes on afterwards
 
 Keys: ? shows them all. Enter goes one step further in, u takes it back, q ends. In short: select a

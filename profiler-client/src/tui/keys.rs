@@ -103,7 +103,7 @@ const LEFT: &[Key] = &[of(KeyCode::Left), key('h')];
 const RIGHT: &[Key] = &[of(KeyCode::Right), key('l')];
 const ENTER: &[Key] = &[of(KeyCode::Enter)];
 const GRAPHS: On = On::These(&[Pane::Graph, Pane::Difference]);
-const LISTS: On = On::These(&[Pane::Top, Pane::Source, Pane::Hits]);
+const LISTS: On = On::These(&[Pane::Top, Pane::Source, Pane::Hits, Pane::Explain]);
 
 /// All keys.
 pub static KEYS: &[Binding] = &[
@@ -148,6 +148,13 @@ pub static KEYS: &[Binding] = &[
         Action::Enter,
         "only such",
         "only hits with the selected value",
+    ),
+    bind(
+        ENTER,
+        On::These(&[Pane::Explain]),
+        Action::Enter,
+        "next step",
+        "look only at calls of which the selected finding is true",
     ),
     bind(
         &[key('f')],
@@ -204,6 +211,27 @@ pub static KEYS: &[Binding] = &[
         Action::Show(Pane::Hits),
         "",
         "hits of the last step",
+    ),
+    bind(
+        &[key('7'), key('x')],
+        On::Panes,
+        Action::Show(Pane::Explain),
+        "explain",
+        "what slow calls do that the others do not, in words",
+    ),
+    bind(
+        &[key('8'), key('w')],
+        On::Panes,
+        Action::Show(Pane::Waits),
+        "",
+        "who threads wait for, in all of it or inside of calls",
+    ),
+    bind(
+        &[key('9'), key('i')],
+        On::Panes,
+        Action::Show(Pane::Syscalls),
+        "",
+        "system calls, and who makes them",
     ),
     bind(
         &[key('>'), key('+')],

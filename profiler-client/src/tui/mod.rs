@@ -200,7 +200,14 @@ impl App {
         // What is drawn over a screen that stands still, and what it says of itself, goes on.
         let is_data = matches!(
             what,
-            What::Flame(_) | What::Latency(_) | What::NoLatency | What::Hits(_) | What::Counts(_)
+            What::Flame(_)
+                | What::Latency(_)
+                | What::NoLatency
+                | What::Hits(_)
+                | What::Waits(_)
+                | What::Syscalls(_)
+                | What::Explained(_)
+                | What::Counts(_)
         );
         if let What::Attached(attached, _) = &what {
             self.service.first_pid = attached.session.pids.first().copied();

@@ -24,7 +24,11 @@ pub(super) fn step(lens: &mut Lens, towards: Move, data: &Data) {
         Some(Pane::Source) => lines(lens, towards, data),
         Some(Pane::Hits) => hits(lens, towards, data),
         Some(Pane::Graph | Pane::Difference) => boxes(lens, towards, data),
-        Some(Pane::Latency) => {}
+        Some(Pane::Explain) => {
+            let findings = data.findings().map(|finding| Item::Finding(finding.text.clone()));
+            rows(lens, towards, findings.collect());
+        }
+        Some(Pane::Latency | Pane::Waits | Pane::Syscalls) => {}
     }
 }
 

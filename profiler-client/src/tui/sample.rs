@@ -229,6 +229,31 @@ fn trace(lost: u64) -> v1::WatchTraceResponse {
     }
 }
 
+fn explained() -> v1::WatchExplainResponse {
+    let calls = |calls, mean_ns| Some(v1::CallsOfSide { calls, mean_ns });
+    let share = |have, of| Some(v1::CallShare { have, of });
+    v1::WatchExplainResponse {
+        looked_at: 1000,
+        slow: calls(100, 3e6),
+        other: calls(900, 1e5),
+        features: 14,
+        findings: vec![v1::Finding {
+            kind: v1::finding::Kind::Branch.into(),
+            text: "server.cc:13!else".into(),
+            slow: share(99, 100),
+            other: share(9, 900),
+            difference: Some(v1::Interval {
+                value: 0.98,
+                low: 0.9,
+                high: 1.0,
+            }),
+            next: "handle[>= p95]/server.cc:13!else".into(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
 /// Nothing has come yet but the processes.
 pub fn empty() -> Data {
     Data {
@@ -265,6 +290,7 @@ pub fn busy() -> Data {
     data.flame.apply(flame(0)).unwrap();
     data.latency.apply(latency()).unwrap();
     data.hits.apply(trace(0)).unwrap();
+    data.aside.explained = Some(explained());
     let count = StepCount {
         count: 1234,
         rate_hz: Some(99.5),

@@ -3,11 +3,15 @@
 use std::{sync::Arc, time::Instant};
 
 use super::{
-    data::{Data, Hits, StepCount},
+    data::{Aside, Data, Hits, StepCount},
     lens::Action,
     service::{Incoming, What},
 };
-use crate::{render::escape::terminal, state::latency::LatencyState, watch::Message};
+use crate::{
+    render::escape::terminal,
+    state::{Malformed, latency::LatencyState},
+    watch::Message,
+};
 
 /// Takes a report; what the user is told of it.
 pub fn take(data: &mut Data, what: What) -> Option<Action> {
@@ -70,6 +74,17 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
                 data.hits.apply(*message).map_err(|error| error.to_string())
             });
         }
+        What::AsideBegin => data.aside = Aside::default(),
+        What::Waits(Incoming::Broken(failure))
+        | What::Syscalls(Incoming::Broken(failure))
+        | What::Explained(Incoming::Broken(failure)) => data.aside.failure = Some(failure.message),
+        What::Waits(Incoming::Message(message)) => {
+            return wrong(data.aside.waits.apply(message));
+        }
+        What::Syscalls(Incoming::Message(message)) => {
+            return wrong(data.aside.syscalls.apply(message));
+        }
+        What::Explained(Incoming::Message(message)) => data.aside.explained = Some(*message),
         What::Source(found) => match found {
             Ok(source) => (data.source, data.source_failure) = (Some(Arc::new(*source)), None),
             Err(failure) => (data.source, data.source_failure) = (None, Some(failure.message)),
@@ -114,6 +129,11 @@ fn view<M: Message>(
         }
         Incoming::Broken(failure) => Some(Action::Notice(terminal(&failure.message).into_owned())),
     }
+}
+
+/// What is told of a message that contradicts the protocol.
+fn wrong(applied: Result<(), Malformed>) -> Option<Action> {
+    applied.err().map(|error| Action::Notice(error.to_string()))
 }
 
 /// Counts of steps, and how fast they grow.

@@ -10,7 +10,7 @@ use super::{bpf, command::program, fixture::Fixture};
 use profiler_testkit::has_program;
 
 /// What has not come by then does not.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Time between looks at the screen.
 const BETWEEN: Duration = Duration::from_millis(50);

@@ -18,12 +18,14 @@ pub use self::{
 use super::lens::{FrameId, Item, Lens, Pane, path};
 use crate::{
     cli::request::Sides,
-    render::trace,
+    render::{explain, trace},
     state::{
         flame::FlameState,
         functions::{FunctionRow, functions, order},
         latency::LatencyState,
+        syscalls::SyscallsState,
         tree::Tree,
+        waits::WaitsState,
     },
 };
 
@@ -36,6 +38,19 @@ pub struct StepCount {
     pub rate_hz: Option<f64>,
     /// When it was counted.
     pub at: Instant,
+}
+
+/// What the pane shows that has a stream of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Aside {
+    /// Who waits for whom.
+    pub waits: WaitsState,
+    /// System calls.
+    pub syscalls: SyscallsState,
+    /// What slow calls do that the others do not.
+    pub explained: Option<v1::WatchExplainResponse>,
+    /// Why there is nothing.
+    pub failure: Option<String>,
 }
 
 /// All of it.
@@ -53,6 +68,8 @@ pub struct Data {
     pub latency: LatencyState,
     /// The hits.
     pub hits: Hits,
+    /// What a pane with a stream of its own shows.
+    pub aside: Aside,
     /// The source that was asked for last.
     pub source: Option<Arc<v1::SourceFunction>>,
     /// Why there is none.
@@ -187,6 +204,20 @@ impl Data {
         Some((value.expression.clone(), text))
     }
 
+    /// What slow calls do that the others do not, where that is certain enough.
+    pub fn findings(&self) -> impl Iterator<Item = &v1::Finding> {
+        self.aside.explained.iter().flat_map(explain::worth_saying)
+    }
+
+    /// The selected one of them.
+    #[must_use]
+    pub fn selected_finding(&self, lens: &Lens) -> Option<&v1::Finding> {
+        match lens.selection() {
+            Some(Item::Finding(text)) => self.findings().find(|finding| finding.text == *text),
+            _ => None,
+        }
+    }
+
     /// What is selected where nothing has been.
     #[must_use]
     pub fn first_item(&self, lens: &Lens) -> Option<Item> {
@@ -208,7 +239,11 @@ impl Data {
                 line.map(|line| Item::Line(source::id(source, line)))
             }
             // The last one is, as long as no other is chosen.
-            Some(Pane::Latency | Pane::Hits) => None,
+            Some(Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls) => None,
+            Some(Pane::Explain) => self
+                .findings()
+                .next()
+                .map(|finding| Item::Finding(finding.text.clone())),
         }
     }
 
@@ -244,6 +279,7 @@ impl Data {
                 source.is_some_and(|source| source::lines(source).any(|line| source::id(source, line) == *id))
             }
             Item::Hit(id) => self.hits.rows.iter().any(|row| row.id() == *id),
+            Item::Finding(text) => self.findings().any(|finding| finding.text == *text),
         }
     }
 
@@ -271,6 +307,8 @@ impl Data {
             .iter()
             .chain(of_functions)
             .chain(&self.hits.state.lost)
+            .chain(&self.aside.waits.lost)
+            .chain(&self.aside.syscalls.lost)
         {
             add(reason, count);
         }

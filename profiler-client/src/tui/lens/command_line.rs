@@ -51,6 +51,11 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
         Pane::Graph | Pane::Difference => words.push("flame".to_owned()),
         Pane::Latency => words.push("latency".to_owned()),
         Pane::Hits => words.push("trace".to_owned()),
+        // A session for reasons is made as such.
+        Pane::Explain if matches!(lens.target, Some(Target::Session(_))) => words.push("flame".to_owned()),
+        Pane::Explain => words.push("explain".to_owned()),
+        Pane::Waits => words.push("waits".to_owned()),
+        Pane::Syscalls => words.push("syscalls".to_owned()),
         Pane::Source => {
             words.push("source".to_owned());
             words.extend(target(lens, false));

@@ -1,5 +1,7 @@
 //! What a lens asks for: nothing else reaches the service or the terminal.
 
+use super::Pane;
+
 /// What to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -40,6 +42,15 @@ pub enum Effect {
     },
     /// No more hits.
     NoHits,
+    /// What a pane shows that has a stream of its own.
+    Aside {
+        /// The pane.
+        pane: Pane,
+        /// The scope.
+        scope: String,
+    },
+    /// No such pane is shown any more.
+    NoAside,
     /// Functions that have this in their names.
     Complete(String),
     /// Text for the terminal's clipboard.

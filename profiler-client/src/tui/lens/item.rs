@@ -78,4 +78,6 @@ pub enum Item {
     Line(LineId),
     /// A hit.
     Hit(HitId),
+    /// What slow calls do, in words of a scope.
+    Finding(String),
 }

@@ -105,6 +105,7 @@ struct Asked {
     difference: bool,
     source: Option<String>,
     hits: Option<Hits>,
+    aside: Option<(Pane, String)>,
 }
 
 /// Hits of a scope with values.

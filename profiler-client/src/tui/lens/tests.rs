@@ -269,6 +269,20 @@ fn a_screen_comes_back_from_its_command_line() {
 }
 
 #[test]
+fn a_reason_is_the_next_step() {
+    let (mut lens, mut service) = attached();
+    lens.scope = "handle".to_owned();
+    service.scopes = vec!["handle".to_owned()];
+    do_all(&mut lens, &mut service, Action::Show(Pane::Explain));
+    assert_eq!(
+        (lens.scope.as_str(), lens.pane),
+        ("handle[>= p95]", Pane::Explain)
+    );
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!(lens.scope, "handle[>= p95]/server.cc:13!else");
+}
+
+#[test]
 fn copying_again_copies_the_verb() {
     let (mut lens, _) = attached();
     lens.scope = "f[>= p95]".to_owned();
@@ -283,7 +297,7 @@ fn copying_again_copies_the_verb() {
     let screen = copied(update(&mut lens, Action::Copy, &data));
     assert_eq!(
         screen.as_deref(),
-        Some("profiler tui -p 4211 'f[>= p95]' --pane difference")
+        Some("profiler tui -p 4211 'f[>= p95]' --pane diff")
     );
     let verb = copied(update(&mut lens, Action::Copy, &data));
     assert_eq!(verb.as_deref(), Some("profiler flame -p 4211 'f[>= p95]' --diff"));

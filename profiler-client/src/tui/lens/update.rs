@@ -162,7 +162,7 @@ fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
         return Vec::new();
     }
     match pane {
-        Pane::Difference => {
+        Pane::Difference | Pane::Explain => {
             let selected = selected_place(lens, data).filter(|_| lens.scope.is_empty());
             let of = selected.map_or_else(|| lens.scope.clone(), path::only);
             set_scope_and_show(lens, path::with_threshold(&of), pane)
@@ -179,7 +179,7 @@ fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
             lens.notice = Some("Calls are timed of a function: select one and press Enter.".to_owned());
             Vec::new()
         }
-        Pane::Top | Pane::Graph | Pane::Latency | Pane::Hits => {
+        Pane::Top | Pane::Graph | Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls => {
             lens.pane = pane;
             Vec::new()
         }
@@ -189,7 +189,7 @@ fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
 fn show_source(lens: &mut Lens) {
     let selected = match lens.pane {
         Pane::Top | Pane::Graph | Pane::Difference => selected_frame(lens),
-        Pane::Latency | Pane::Source | Pane::Hits => None,
+        _ => None,
     };
     let function = selected.map(|frame| frame.function);
     match function.or_else(|| path::function(&lens.scope)) {
@@ -233,6 +233,20 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
             None => no_place(lens),
         },
         Pane::Hits => only_such(lens, data),
+        Pane::Explain => next_of_finding(lens, data),
+        Pane::Waits | Pane::Syscalls => Vec::new(),
+    }
+}
+
+/// The scope that the selected finding leads to.
+fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let next = data.selected_finding(lens).map(|finding| finding.next.clone());
+    match next.filter(|next| !next.is_empty()) {
+        Some(next) => set_scope(lens, path::read(&next).map(|scope| scope.to_string())),
+        None => {
+            lens.notice = Some("No scope looks only at such calls: choose another finding.".to_owned());
+            Vec::new()
+        }
     }
 }
 
@@ -317,7 +331,7 @@ fn selected_frame(lens: &Lens) -> Option<FrameId> {
     match lens.selection()? {
         Item::Function(frame) => Some(frame.clone()),
         Item::Stack(stack) => stack.last().cloned(),
-        Item::Process(_) | Item::Line(_) | Item::Hit(_) => None,
+        Item::Process(_) | Item::Line(_) | Item::Hit(_) | Item::Finding(_) => None,
     }
 }
 
@@ -403,6 +417,19 @@ fn follow(lens: &mut Lens) -> Vec<Effect> {
             Some(Hits { scope, print }) => Effect::Hits { scope, print },
             None => Effect::NoHits,
         });
+    }
+    // What is under way has its stream when it is done.
+    if lens.edits == 0 {
+        let aside = screen
+            .filter(|pane| pane.is_aside())
+            .map(|pane| (pane, lens.scope.clone()));
+        if aside != lens.asked.aside {
+            lens.asked.aside.clone_from(&aside);
+            effects.push(match aside {
+                Some((pane, scope)) => Effect::Aside { pane, scope },
+                None => Effect::NoAside,
+            });
+        }
     }
     effects
 }

@@ -1,5 +1,6 @@
 //! The only part that talks to the service. Effects go in, reports come out; each session is a task, and so are its hits.
 
+mod aside;
 mod counts;
 mod hits;
 mod lookup;
@@ -27,6 +28,9 @@ use crate::{
 
 /// Time between looks at the processes.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
+
+/// Functions are asked for once nothing has been typed for so long.
+const BETWEEN_KEYS: Duration = Duration::from_millis(120);
 
 /// Reports that wait to be taken. They are taken whatever is drawn.
 const REPORTS: usize = 256;
@@ -68,6 +72,14 @@ pub enum What {
     HitsBegin,
     /// Their probes are there.
     HitsReady,
+    /// Another pane with a stream of its own is shown.
+    AsideBegin,
+    /// Of who waits for whom.
+    Waits(Incoming<v1::WatchWaitsResponse>),
+    /// Of system calls.
+    Syscalls(Incoming<v1::WatchSyscallsResponse>),
+    /// Of what slow calls do.
+    Explained(Incoming<Box<v1::WatchExplainResponse>>),
     /// The source that was asked for.
     Source(Result<Box<v1::SourceFunction>, Failure>),
     /// Functions for what was typed.
@@ -138,6 +150,7 @@ pub struct Service {
     tasks: Vec<AbortHandle>,
     edits: Option<mpsc::Sender<Edit>>,
     hits: Option<mpsc::Sender<hits::Wanted>>,
+    aside: Option<mpsc::Sender<aside::Wanted>>,
     differs: Option<tokio::sync::watch::Sender<bool>>,
     looking_up: Option<JoinHandle<()>>,
     completing: Option<JoinHandle<()>>,
@@ -162,6 +175,7 @@ impl Service {
             tasks: Vec::new(),
             edits: None,
             hits: None,
+            aside: None,
             differs: None,
             looking_up: None,
             completing: None,
@@ -192,6 +206,8 @@ impl Service {
         self.leave();
         let (edits, wanted_edits) = mpsc::channel(EDITS);
         let (hits, wanted_hits) = mpsc::channel(EDITS);
+        let (aside, wanted_aside) = mpsc::channel(EDITS);
+        self.aside = Some(aside);
         let (differs, wants_difference) = tokio::sync::watch::channel(false);
         (self.edits, self.hits, self.differs) = (Some(edits), Some(hits), Some(differs));
         let session = session::Task {
@@ -204,6 +220,7 @@ impl Service {
             making: self.making.clone(),
             target: target.clone(),
             hits: wanted_hits,
+            aside: wanted_aside,
         };
         self.of = Some(target);
         self.run(session.run());
@@ -218,6 +235,7 @@ impl Service {
         tasks.for_each(|task| task.abort());
         lookups.for_each(|task| task.abort());
         (self.edits, self.hits, self.differs, self.of) = (None, None, None, None);
+        self.aside = None;
         self.reports.attachment += 1;
         let left = self.owned.take();
         tokio::spawn(async move { left.end().await });
@@ -242,6 +260,8 @@ impl Service {
             Effect::Complete(fragment) => self.complete(fragment),
             Effect::Hits { scope, print } => self.watch_hits(hits::Wanted::Hits { scope, print }),
             Effect::NoHits => self.watch_hits(hits::Wanted::Nothing),
+            Effect::Aside { pane, scope } => self.look_aside(aside::Wanted { pane, scope }),
+            Effect::NoAside => self.look_aside(aside::Wanted::default()),
             Effect::Copy(_) | Effect::Suspend | Effect::Quit => return Some(effect),
         }
         None
@@ -257,6 +277,12 @@ impl Service {
     fn watch_hits(&self, wanted: hits::Wanted) {
         if let Some(hits) = &self.hits {
             let _ = hits.try_send(wanted);
+        }
+    }
+
+    fn look_aside(&self, wanted: aside::Wanted) {
+        if let Some(aside) = &self.aside {
+            let _ = aside.try_send(wanted);
         }
     }
 
@@ -276,6 +302,8 @@ impl Service {
         let Some(target) = self.target() else { return };
         let (connection, reports) = (self.connection.clone(), self.reports.clone());
         let task = tokio::spawn(async move {
+            // Whoever types on wants other functions: this one ends here then.
+            tokio::time::sleep(BETWEEN_KEYS).await;
             let found = lookup::functions(&connection, target, &fragment).await;
             reports.send(What::Completions(found.unwrap_or_default())).await;
         });

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tonic::{Status, Streaming, transport::Channel};
 
-use super::{Edit, Incoming, Making, Reports, What, counts, hits};
+use super::{Edit, Incoming, Making, Reports, What, aside, counts, hits};
 use crate::{
     attached::{Attached, Owned},
     cli::{exit::Failure, request::SessionChoice},
@@ -30,6 +30,7 @@ pub struct Task {
     pub making: Making,
     pub target: Target,
     pub hits: mpsc::Receiver<hits::Wanted>,
+    pub aside: mpsc::Receiver<aside::Wanted>,
 }
 
 impl Task {
@@ -60,13 +61,22 @@ impl Task {
             scopes,
             self.reports.clone(),
         );
+        let template = v1::CreateSessionRequest {
+            target: Some(target),
+            ..self.making.template.clone()
+        };
+        let aside = aside::Task {
+            connection: self.connection.clone(),
+            owned: self.owned.clone(),
+            session: session.name.clone(),
+            template: template.clone(),
+            reports: self.reports.clone(),
+            wanted: self.aside,
+        };
         let hits = hits::Task {
             connection: self.connection.clone(),
             owned: self.owned.clone(),
-            template: v1::CreateSessionRequest {
-                target: Some(target),
-                ..self.making.template.clone()
-            },
+            template,
             reports: self.reports.clone(),
             wanted: self.hits,
         };
@@ -86,7 +96,7 @@ impl Task {
             scope,
         };
         // They end together, when the attachment is left.
-        tokio::join!(edits.run(self.differs, views), hits.run(), counts);
+        tokio::join!(edits.run(self.differs, views), hits.run(), aside.run(), counts);
     }
 }
 
@@ -160,7 +170,7 @@ struct Views {
 }
 
 /// A task that is ended when dropped.
-struct Opened(AbortHandle);
+pub(super) struct Opened(pub(super) AbortHandle);
 
 impl Drop for Opened {
     fn drop(&mut self) {
@@ -241,7 +251,7 @@ impl Views {
 }
 
 /// Passes messages on until there are none, or nobody wants them.
-async fn forward<M>(
+pub(super) async fn forward<M>(
     opened: Result<Streaming<M>, Status>,
     reports: &Reports,
     report: impl Fn(Incoming<M>) -> What,

@@ -1,5 +1,6 @@
 //! Draws a lens on what has come. Nothing here changes either.
 
+mod aside;
 mod bar;
 mod graph;
 mod hits;
@@ -29,6 +30,9 @@ use crate::{
     live::line::{Line, Style},
     render::{text as numbers, units},
 };
+
+/// Columns from which on there is room between the names of panes.
+const WIDE: usize = 100;
 
 /// Draws all of it.
 pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
@@ -63,6 +67,7 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
                 Pane::Latency => latency::draw(&mut page, lens, data),
                 Pane::Source => source::draw(&mut page, lens, data),
                 Pane::Hits => hits::draw(&mut page, lens, data),
+                Pane::Explain | Pane::Waits | Pane::Syscalls => aside::draw(&mut page, lens, data),
             }
         }
     }
@@ -91,8 +96,8 @@ fn tabs(page: &mut Page<'_>, shown: Pane) {
         } else {
             page.theme.of(Style::Faint)
         };
-        spans.push(Span::styled(format!(" {key} {} ", pane.name()), style));
-        spans.push(Span::raw(" "));
+        spans.push(Span::styled(format!("{key} {}", pane.name()), style));
+        spans.push(Span::raw(if page.width() < WIDE { " " } else { "   " }));
     }
     page.styled(&Spans::from(spans), ratatui::style::Style::new());
 }

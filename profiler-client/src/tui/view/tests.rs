@@ -177,6 +177,28 @@ fn hits_have_values_and_counts() {
 }
 
 #[test]
+fn reasons_lead_to_the_next_step() {
+    let text = text(&lens(Pane::Explain, SLOW), &sample::busy());
+    says(
+        &text,
+        &[
+            "100 slow calls of 3.00 ms on average",
+            "99.0%    1.0%    +90.0%   server.cc:13!else",
+            "Enter: handle[>= p95]/server.cc:13!else",
+        ],
+    );
+}
+
+#[test]
+fn what_a_pane_cannot_show_of_a_scope_is_said() {
+    let mut data = sample::busy();
+    data.aside.failure = Some("the scope would show the waits of calls by their duration".to_owned());
+    for pane in [Pane::Explain, Pane::Waits, Pane::Syscalls] {
+        says(&text(&lens(pane, SLOW), &data), &["by their duration"]);
+    }
+}
+
+#[test]
 fn nothing_is_said_to_be_nothing() {
     for pane in Pane::ALL {
         let mut lens = lens(pane, SLOW);
@@ -185,6 +207,7 @@ fn nothing_is_said_to_be_nothing() {
         let words = match pane {
             Pane::Source => "reading the source",
             Pane::Hits => "no hit yet",
+            Pane::Explain | Pane::Waits | Pane::Syscalls => "looking",
             _ => "no sample inside so far",
         };
         says(&text, &[words]);
