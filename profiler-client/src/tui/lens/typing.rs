@@ -59,11 +59,14 @@ fn choose(input: &mut Input, typing: &Typing, data: &Data) {
 fn suggestions(lens: &Lens) -> Vec<Effect> {
     let input = lens.input.as_ref();
     let scope = input.filter(|input| input.purpose == Purpose::Scope);
-    let fragment = scope.map(Input::fragment);
-    let asked = fragment.filter(|fragment| {
-        fragment.chars().count() >= LEAST && !fragment.contains(['[', ']', '*', '?', '@', '!'])
-    });
-    asked.map(Effect::Complete).into_iter().collect()
+    let Some(mut fragment) = scope.map(Input::fragment) else {
+        return Vec::new();
+    };
+    // What is no part of a name has none; those of before are nothing any more.
+    if fragment.chars().count() < LEAST || fragment.contains(['[', ']', '*', '?', '@', '!']) {
+        fragment.clear();
+    }
+    vec![Effect::Complete(fragment)]
 }
 
 fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
