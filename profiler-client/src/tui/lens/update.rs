@@ -241,13 +241,11 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
 /// The scope that the selected finding leads to.
 fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let next = data.selected_finding(lens).map(|finding| finding.next.clone());
-    match next.filter(|next| !next.is_empty()) {
-        Some(next) => set_scope(lens, path::read(&next).map(|scope| scope.to_string())),
-        None => {
-            lens.notice = Some("No scope looks only at such calls: choose another finding.".to_owned());
-            Vec::new()
-        }
-    }
+    let Some(next) = next.filter(|next| !next.is_empty()) else {
+        lens.notice = Some("No scope looks only at such calls: choose another finding.".to_owned());
+        return Vec::new();
+    };
+    set_scope(lens, path::read(&next).map(|scope| scope.to_string()))
 }
 
 /// The selected value becomes a condition.
