@@ -281,7 +281,10 @@ pub fn empty() -> Data {
 pub fn busy() -> Data {
     let mut data = Data {
         target: "pid 4211 (server)".into(),
-        session: Some(Arc::new(v1::Session::default())),
+        session: Some(Arc::new(v1::Session {
+            warnings: vec!["each return is single-stepped".into(), "another".into()],
+            ..Default::default()
+        })),
         source: Some(Arc::new(source())),
         completions: vec!["handle".into(), "a::<b>::handle".into()],
         stale: true,

@@ -106,7 +106,10 @@ impl Data {
             .iter()
             .filter(|row| row.total.inside_ns > 0 && is_match(&row.frame.function, &lens.search))
             .collect();
-        rows.sort_by(|a, b| order(lens.sort, a, b));
+        // Who types a name in full means that one.
+        let is_meant =
+            |row: &FunctionRow| !lens.search.is_empty() && is_called(&row.frame.function, &lens.search);
+        rows.sort_by(|a, b| is_meant(b).cmp(&is_meant(a)).then_with(|| order(lens.sort, a, b)));
         rows.into_iter()
     }
 

@@ -269,6 +269,18 @@ fn a_screen_comes_back_from_its_command_line() {
 }
 
 #[test]
+fn a_name_in_full_is_found_first() {
+    let (mut lens, mut service) = attached();
+    do_all(&mut lens, &mut service, Action::Search);
+    for c in "main".chars() {
+        do_all(&mut lens, &mut service, Action::Type(Typing::Insert(c)));
+    }
+    do_all(&mut lens, &mut service, Action::Type(Typing::Confirm));
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!((lens.scope.as_str(), lens.search.as_str()), ("main", ""));
+}
+
+#[test]
 fn a_reason_is_the_next_step() {
     let (mut lens, mut service) = attached();
     lens.scope = "handle".to_owned();

@@ -1,6 +1,6 @@
 //! Keys while text is typed.
 
-use super::{Action, Effect, Input, Lens, Purpose, Typing, path, update::set_scope};
+use super::{Action, Effect, Input, Lens, Pane, Purpose, Typing, path, update::set_scope};
 use crate::{cli::print_list, tui::data::Data};
 
 /// Suggestions are asked for from so many characters on.
@@ -36,8 +36,12 @@ pub(super) fn typed(lens: &mut Lens, typing: &Typing, data: &Data) -> Vec<Effect
         }
         _ => input.edit(typing),
     }
-    if input.purpose == Purpose::Search {
+    if input.purpose == Purpose::Search && lens.search != input.text() {
         lens.search = input.text();
+        // What is found first is selected.
+        if matches!(lens.screen(), None | Some(Pane::Top)) {
+            lens.unselect();
+        }
     }
     lens.input = Some(input);
     suggestions(lens)

@@ -63,6 +63,15 @@ fn heading(lens: &Lens, data: &Data) -> Line {
     if lens.frozen {
         line = line.and(Style::Warning, "  frozen (z goes on)");
     }
+    // What is costly or uncertain about the probes; `session list --json` has all of it.
+    let warnings = data.session.as_ref().map_or(&[][..], |session| &session.warnings);
+    if let Some(warning) = warnings.first() {
+        let more = match warnings.len() {
+            1 => String::new(),
+            count => format!(" (and {} more)", count - 1),
+        };
+        line = line.and(Style::Faint, format!("  ! {}{more}", terminal(warning)));
+    }
     line
 }
 

@@ -70,7 +70,7 @@ fn the_top_says_self_and_total() {
     says(
         &text,
         &[
-            "profiler pid 4211 (server)",
+            "profiler pid 4211 (server)  ! each return is single-stepped (and 1 more)",
             "▸ everything",
             "1,600 samples on the CPU",
             " 66.7%    600 ms   71.1%    640 ms  compress  server",
