@@ -266,7 +266,8 @@ impl Data {
         let sides = Self::sides(lens.pane);
         let share = |node: &GraphNode| self.graph.share(node.total, sides);
         let widest = of_function.max_by(|(a, x), (b, y)| share(x).total_cmp(&share(y)).then(b.cmp(a)));
-        Some(widest.map_or_else(Vec::new, |(at, _)| self.graph.path(&self.flame, at)))
+        // Samples of it may be still to come.
+        widest.map(|(at, _)| self.graph.path(&self.flame, at))
     }
 
     /// Whether an item is on the screen.
