@@ -1,7 +1,7 @@
 //! The session that a command looks through, and its end.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -33,7 +33,7 @@ type Made = (SessionServiceClient<Channel>, String);
 impl Owned {
     /// Ends them all; each is ended once, however often this is called.
     pub async fn end(&self) {
-        let sessions = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        let sessions = std::mem::take(&mut *self.lock());
         for (mut client, name) in sessions {
             let mut request = Request::new(v1::EndSessionRequest { name });
             request.set_timeout(END_DEADLINE);
@@ -42,11 +42,31 @@ impl Owned {
         }
     }
 
-    fn add(&self, client: SessionServiceClient<Channel>, name: String) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((client, name));
+    /// Those that there are now, which are no longer among these.
+    #[must_use]
+    pub fn take(&self) -> Self {
+        Self(Arc::new(Mutex::new(std::mem::take(&mut *self.lock()))))
+    }
+
+    /// Ends one of them.
+    pub async fn end_one(&self, name: &str) {
+        let one = {
+            let mut sessions = self.lock();
+            let at = sessions.iter().position(|(_, session)| session == name);
+            at.map(|at| sessions.swap_remove(at))
+        };
+        if let Some(one) = one {
+            Self(Arc::new(Mutex::new(vec![one]))).end().await;
+        }
+    }
+
+    /// Adds one that was made.
+    pub fn add(&self, client: SessionServiceClient<Channel>, name: String) {
+        self.lock().push((client, name));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Made>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

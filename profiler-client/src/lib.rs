@@ -19,5 +19,6 @@ pub mod render;
 pub mod run;
 pub mod state;
 pub mod stop;
+pub mod tui;
 pub mod verb;
 pub mod watch;

@@ -11,7 +11,7 @@ use crate::{
         request::{Host, Request},
     },
     stop::Stop,
-    verb,
+    tui, verb,
 };
 
 /// What an aborted command may still take to end its session.
@@ -28,6 +28,8 @@ pub fn run(host: Host, request: Request) -> ExitCode {
         Err(error) => return report(&Failure::failed(format!("Cannot start: {error}."))),
     };
     let result = runtime.block_on(execute(host, request));
+    // An aborted command may not have got to it.
+    tui::terminal::leave();
     let exit = match &result {
         Ok(()) => ExitStatus::Done.into(),
         Err(failure) => report(failure),

@@ -22,6 +22,15 @@ pub trait Message {
     fn final_reason(&self) -> &str;
 }
 
+impl<M: Message> Message for Box<M> {
+    fn is_final(&self) -> bool {
+        (**self).is_final()
+    }
+    fn final_reason(&self) -> &str {
+        (**self).final_reason()
+    }
+}
+
 impl Message for v1::WatchLatencyResponse {
     fn is_final(&self) -> bool {
         self.r#final

@@ -7,6 +7,7 @@ mod fake;
 mod spans;
 mod syscalls;
 mod timeline;
+mod top;
 mod trace;
 mod waits;
 

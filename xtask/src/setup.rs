@@ -11,7 +11,7 @@ const BPF_LINKER_VERSION: &str = "0.13.0";
 const CARGO_DENY_VERSION: &str = "0.20.2";
 
 /// Debian packages, by what they are for.
-const PACKAGES: [(&str, &[&str]); 5] = [
+const PACKAGES: [(&str, &[&str]); 6] = [
     (
         "building the eBPF object",
         &[
@@ -32,6 +32,7 @@ const PACKAGES: [(&str, &[&str]); 5] = [
         "virtual machines",
         &["qemu-system-x86", "cpio", "dpkg", "debian-archive-keyring"],
     ),
+    ("a terminal that tests press keys in", &["tmux", "procps"]),
     (
         "comparing with other tools",
         &["bpftrace", "bpftool", "linux-perf"],

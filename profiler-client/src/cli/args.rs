@@ -16,7 +16,9 @@ mod shared;
 mod spans;
 mod syscalls;
 mod timeline;
+mod top;
 mod trace;
+mod tui;
 mod waits;
 
 use clap::{Parser, Subcommand};
@@ -32,7 +34,9 @@ pub use self::{
     spans::SpansArgs,
     syscalls::{CallersBy, SyscallsArgs},
     timeline::TimelineArgs,
+    top::TopArgs,
     trace::TraceArgs,
+    tui::TuiArgs,
     waits::WaitsArgs,
 };
 use super::help;
@@ -49,6 +53,12 @@ pub struct Cli {
 /// The verbs.
 #[derive(Subcommand, Debug)]
 pub enum Verb {
+    /// Look at a process in a terminal, by keys: from all of it to its slow calls, to the line, to the value
+    #[command(after_help = help::TUI)]
+    Tui(TuiArgs),
+    /// List the functions that take the most time, live
+    #[command(after_help = help::TOP)]
+    Top(TopArgs),
     /// List processes that can be looked at
     #[command(after_help = help::PS)]
     Ps(PsArgs),

@@ -20,6 +20,7 @@ Exit status: 0 done; 1 failed; 2 usage; 3 no such target, function, line or sess
 pub const ROOT: &str = help!(
     "Examples:
   profiler ps server                              which PID is it
+  profiler tui -p 4211                            look around in it, by keys
   profiler functions -p 4211 'handle_*'           what can be looked at
   profiler source -p 4211 handle_request          ... and inside one function
   profiler latency -p 4211 handle_request         how long its calls take, live
@@ -34,6 +35,32 @@ pub const ROOT: &str = help!(
   profiler flame -p 4211 'handle_request[>= p95]' --diff -o diff.svg
   profiler flame -p 4211 'handle_request[>= p95]' --diff -o slow.pb.gz     for go tool pprof
                                                   ... compared with the other 95%"
+);
+
+/// `profiler tui --help`.
+pub const TUI: &str = help!(
+    "Examples:
+  profiler tui                                       choose a process first
+  profiler tui -p 4211                               where its time goes
+  profiler tui -p 4211 'handle_request[>= p95]' --pane diff
+  profiler tui --session web                         a daemon's session, which goes on afterwards
+
+Keys: ? shows them all. Enter goes one step further in, u takes it back, q ends. In short: select a
+function and press Enter to time its calls; Enter again for its slow ones; d for how those differ;
+s for its source, where Enter on a branch looks only at calls that go that way, and v shows values.
+Nothing is restarted on the way. y shows the command line of a screen."
+);
+
+/// `profiler top --help`.
+pub const TOP: &str = help!(
+    "Examples:
+  profiler top -p 4211                               where its time goes, by function
+  profiler top -p 4211 'handle_request[>= p95]'      ... inside of slow calls
+  profiler top -p 4211 --duration 10 --json | jq -r 'select(.type == \"function_time\").function'
+
+In a terminal the list is redrawn; piped, it is printed at the end. Self is the time while a function
+was the innermost, total that with all it called; shares are of all time that was sampled. Ctrl-C ends
+the run and prints the result; a second one aborts."
 );
 
 /// `profiler ps --help`.

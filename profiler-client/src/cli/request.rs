@@ -8,6 +8,7 @@ use super::{
     args::{BarsOver, Color},
     events::Event,
 };
+use crate::{state::functions::Sort, tui::lens::Lens};
 
 /// Which daemon to talk to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +58,10 @@ pub enum Request {
         /// When to colour.
         color: Color,
     },
+    /// `tui`.
+    Tui(Box<Tui>),
+    /// `top`.
+    Top(Top),
     /// `latency`.
     Latency(Latency),
     /// `trace`.
@@ -123,6 +128,34 @@ pub enum ScopeEdit {
     Drop(u32),
     /// So many edits taken back.
     Undo(u32),
+}
+
+/// A validated `tui`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tui {
+    /// What is looked at first.
+    pub lens: Lens,
+    /// How sessions are made: all but their target and scope.
+    pub template: v1::CreateSessionRequest,
+    /// When to colour.
+    pub color: Color,
+}
+
+/// A validated `top`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Top {
+    /// Where the session comes from.
+    pub session: SessionChoice,
+    /// Functions that are shown at the end.
+    pub number: usize,
+    /// Their order.
+    pub sort: Sort,
+    /// `None`: until stopped.
+    pub duration: Option<Duration>,
+    /// NDJSON.
+    pub json: bool,
+    /// When to colour.
+    pub color: Color,
 }
 
 /// A validated `latency`.

@@ -10,7 +10,9 @@ mod syscalls;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod top;
 mod trace;
+mod tui;
 mod waits;
 
 use std::path::PathBuf;
@@ -20,7 +22,7 @@ use profiler_proto::v1;
 pub use self::flame::require_predicate;
 use self::{
     explain::explain, flame::flame, latency::latency, session::session_new, spans::spans, syscalls::syscalls,
-    timeline::timeline, trace::trace, waits::waits,
+    timeline::timeline, top::top, trace::trace, tui::tui, waits::waits,
 };
 use super::{
     args::{Cli, HostArgs, ScopeVerb, SessionVerb, TargetArgs, Verb},
@@ -59,6 +61,11 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
                 color: args.color,
             },
         ),
+        Verb::Tui(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::Tui(Box::new(tui(args)?)),
+        ),
+        Verb::Top(mut args) => (host(std::mem::take(&mut args.host))?, Request::Top(top(args)?)),
         Verb::Latency(mut args) => (
             host(std::mem::take(&mut args.host))?,
             dry_run::or_estimate(args.dry_run, Request::Latency(latency(args)?))?,

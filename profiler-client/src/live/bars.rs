@@ -13,9 +13,15 @@ const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"]
 /// Eighths of a line, for histograms within a line of text.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A bar for each row of durations, the percentiles marked beside the row they fall in.
+/// A bar for each row of durations, the percentiles marked beside the row they fall in, and where calls begin to be slow.
 #[must_use]
-pub fn histogram(counts: &Counts, summary: &v1::Summary, width: usize, height: usize) -> Vec<Line> {
+pub fn histogram(
+    counts: &Counts,
+    summary: &v1::Summary,
+    threshold_ns: Option<u64>,
+    width: usize,
+    height: usize,
+) -> Vec<Line> {
     let rows = counts.rows(height);
     let total = counts.total().max(1);
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0).max(1);
@@ -41,6 +47,7 @@ pub fn histogram(counts: &Counts, summary: &v1::Summary, width: usize, height: u
                 format!(" {:>6}  ", units::percent(row.count as f64 / total as f64)),
             )
             .and(Style::Strong, marks(row, summary))
+            .and(Style::Warning, handle(row, threshold_ns))
         })
         .collect()
 }
@@ -76,6 +83,16 @@ fn marks(row: &Row, summary: &v1::Summary) -> String {
     .map(|(name, _)| name)
     .collect::<Vec<_>>()
     .join(" ")
+}
+
+/// Marks the row that a threshold lies in.
+fn handle(row: &Row, threshold_ns: Option<u64>) -> &'static str {
+    let lies_in = |ns: u64| (row.low_ns..row.high_ns).contains(&(ns as f64).max(1.0));
+    if threshold_ns.is_some_and(lies_in) {
+        " ◀ slow"
+    } else {
+        ""
+    }
 }
 
 /// A histogram in a few characters, fastest calls to the left.
@@ -126,7 +143,7 @@ mod tests {
             ..Default::default()
         };
         // Buckets of 1024 ns and 2048 ns.
-        let lines = histogram(&counts(&[(512, 9), (640, 1)]), &summary, 80, 10);
+        let lines = histogram(&counts(&[(512, 9), (640, 1)]), &summary, None, 80, 10);
         assert!(lines[0].text().trim_end().ends_with("p50"), "{}", lines[0].text());
         assert!(
             lines[2].text().trim_end().ends_with("p95 p99"),
@@ -134,6 +151,8 @@ mod tests {
             lines[2].text()
         );
         assert!(lines.iter().all(|line| line.width() <= 80));
+        let lines = histogram(&counts(&[(512, 9), (640, 1)]), &summary, Some(1100), 80, 10);
+        assert!(lines[0].text().ends_with("p50 ◀ slow"), "{}", lines[0].text());
     }
 
     #[test]

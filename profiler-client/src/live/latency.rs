@@ -62,19 +62,45 @@ impl Latency {
             Style::Faint,
             format!("  {}  {}:{:02}", self.target, seconds / 60, seconds % 60),
         )];
-        let mut functions = state.functions.values();
-        match (functions.next(), functions.next()) {
-            (Some(function), None) => lines.extend(self.one(state, function, columns, rows)),
-            (Some(_), Some(_)) => lines.extend(several(state, columns, rows)),
-            (None, _) => lines.push(Line::of(Style::Faint, "  no function yet")),
-        }
+        lines.extend(
+            View {
+                session: &self.session,
+                bars: self.bars,
+                threshold_ns: None,
+            }
+            .lines(state, columns, rows),
+        );
         if let Some(cost) = &state.cost {
             lines.push(Line::of(Style::Faint, format!("  {}", text::cost(cost))));
         }
         lines
     }
+}
 
-    fn one(&self, state: &LatencyState, function: &FunctionState, columns: usize, rows: usize) -> Vec<Line> {
+/// What is shown of the view besides its heading and the daemon's cost.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    /// The session.
+    pub session: &'a v1::Session,
+    /// Histogram that the bars show.
+    pub bars: BarsOver,
+    /// Duration from which on calls are slow, where there is one and it is to be marked, in nanoseconds.
+    pub threshold_ns: Option<u64>,
+}
+
+impl View<'_> {
+    /// Its lines: of one function the bars, of several a table.
+    #[must_use]
+    pub fn lines(self, state: &LatencyState, columns: usize, rows: usize) -> Vec<Line> {
+        let mut functions = state.functions.values();
+        match (functions.next(), functions.next()) {
+            (Some(function), None) => self.one(state, function, columns, rows),
+            (Some(_), Some(_)) => several(state, columns, rows),
+            (None, _) => vec![Line::of(Style::Faint, "  no function yet")],
+        }
+    }
+
+    fn one(self, state: &LatencyState, function: &FunctionState, columns: usize, rows: usize) -> Vec<Line> {
         let mut title = Line::of(Style::Plain, format!("  {}", text::title(&function.function)));
         if let Some(site) = self.site(&function.function) {
             title = title.and(Style::Faint, format!("  {}", method(site)));
@@ -116,7 +142,7 @@ impl Latency {
             ),
         };
         let mut lines = vec![title, Line::of(Style::Faint, format!("  calls {of}"))];
-        let histogram = bars::histogram(counts, summary, columns, room);
+        let histogram = bars::histogram(counts, summary, self.threshold_ns, columns, room);
         if histogram.is_empty() {
             lines.push(Line::of(Style::Faint, "  no call has ended yet"));
         }

@@ -6,5 +6,5 @@ pub mod line;
 mod redrawn;
 pub mod screen;
 
-pub use latency::Latency;
+pub use latency::{Latency, View as LatencyView};
 pub use redrawn::Redrawn;

@@ -102,7 +102,9 @@ fn cost(finding: &v1::Finding) -> Option<String> {
     })
 }
 
-fn line(finding: &v1::Finding) -> Line {
+/// A finding: its shares, what is certain, and what it is.
+#[must_use]
+pub fn line(finding: &v1::Finding) -> Line {
     let share = |share: Option<v1::CallShare>| {
         let share = share.unwrap_or_default();
         units::percent(units::ratio(share.have, share.of))

@@ -25,6 +25,7 @@ pub mod threshold;
 pub mod timeline;
 pub mod timeline_json;
 pub mod timeline_svg;
+pub mod top;
 pub mod trace;
 pub mod trace_json;
 pub mod tree;

@@ -47,7 +47,7 @@ pub fn function(source: &v1::SourceFunction, width: Option<usize>, marks: &mut M
         .iter()
         .partition(|line| line.file.is_empty() && line.line != 0);
     let digits = source.last_line.max(999).to_string().len();
-    let texts: Vec<String> = own.iter().map(|line| text(&line.text)).collect();
+    let texts: Vec<String> = own.iter().map(|line| text_of(&line.text)).collect();
     let longest = texts.iter().map(|text| text.chars().count()).max().unwrap_or(0);
     let mut before = None;
     for (line, text) in own.iter().zip(&texts) {
@@ -200,7 +200,7 @@ impl Row<'_> {
 }
 
 /// Four columns: where it begins, branches, calls, what is inlined.
-fn gutter(line: &v1::SourceLine, marks: &mut Marks) -> String {
+pub(crate) fn gutter(line: &v1::SourceLine, marks: &mut Marks) -> String {
     let site = match line.sites.len() {
         0 => ' ',
         1 => '●',
@@ -221,7 +221,7 @@ fn gutter(line: &v1::SourceLine, marks: &mut Marks) -> String {
 }
 
 /// What is there, a few words each; what is there several times once.
-fn notes(line: &v1::SourceLine, marks: &mut Marks) -> Vec<String> {
+pub(crate) fn notes(line: &v1::SourceLine, marks: &mut Marks) -> Vec<String> {
     let mut notes: Vec<(String, usize)> = Vec::new();
     let mut add = |note: String| match notes.iter_mut().find(|(known, _)| *known == note) {
         Some((_, times)) => *times += 1,
@@ -436,7 +436,7 @@ fn spans(lines: &[u32], all: &[u32]) -> String {
 }
 
 /// A line's text, harmless, its tabs as spaces.
-fn text(line: &str) -> String {
+pub(crate) fn text_of(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut column = 0;
     for c in line.chars() {

@@ -90,7 +90,7 @@ pub fn with_value(line: Line, value: &v1::HitValue, gap: &str) -> Line {
 }
 
 /// A value's text; why there is none, in angle brackets.
-pub(super) fn shown(value: &v1::HitValue) -> Result<String, String> {
+pub(crate) fn shown(value: &v1::HitValue) -> Result<String, String> {
     let why_not = |state: &str| match value.reason.as_str() {
         "" => format!("<{state}>"),
         reason => format!("<{state}: {}>", terminal(reason)),
@@ -106,7 +106,7 @@ pub(super) fn shown(value: &v1::HitValue) -> Result<String, String> {
 }
 
 /// A place by its function, and by its line or address where it is no call of that.
-fn place(place: &v1::TracedPlace) -> String {
+pub(crate) fn place(place: &v1::TracedPlace) -> String {
     let function = terminal(&place.function);
     let within = if place.file.is_empty() {
         format!("{}+{:#x}", terminal(last(&place.module)), place.address)

@@ -2,6 +2,7 @@
 
 pub mod by_value;
 pub mod flame;
+pub mod functions;
 pub mod histogram;
 pub mod latency;
 pub mod rename;

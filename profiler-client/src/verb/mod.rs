@@ -5,13 +5,14 @@ mod explain;
 mod flame;
 mod functions;
 mod latency;
-mod processes;
+pub(crate) mod processes;
 mod sessions;
 mod source;
 mod spans;
 mod syscalls;
-mod target;
+pub(crate) mod target;
 mod timeline;
+mod top;
 mod trace;
 mod waits;
 
@@ -24,6 +25,7 @@ use crate::{
         request::{Host, Request},
     },
     stop::Stop,
+    tui,
 };
 
 /// Runs a validated command.
@@ -35,6 +37,8 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
     let stop = &mut stop;
     match request {
         // These end by themselves when asked to stop, with a result.
+        Request::Tui(request) => tui::run(&host, *request, stop.clone(), owned).await,
+        Request::Top(request) => top::run(&host, request, stop.clone(), owned).await,
         Request::Latency(request) => latency::run(&host, request, stop.clone(), owned).await,
         Request::Trace(request) => trace::run(&host, request, stop.clone(), owned).await,
         Request::Explain(request) => explain::run(&host, request, stop.clone(), owned).await,

@@ -4,7 +4,7 @@
 //! fits any window and text is clipped to its box even where no script runs.
 
 mod blocks;
-mod colour;
+pub(crate) mod colour;
 mod details;
 mod header;
 

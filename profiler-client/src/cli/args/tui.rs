@@ -1,0 +1,49 @@
+//! The flags of `tui`.
+
+use clap::Args;
+
+use super::{super::print_list, Color, HostArgs, SessionMakingArgs, TargetArgs};
+use crate::{state::functions::Sort, tui::lens::Pane};
+
+/// `profiler tui`.
+#[derive(Args, Debug)]
+pub struct TuiArgs {
+    /// What to look inside of first, e.g. 'handle_request[>= p95]'; left out: everything; not with --session
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Look at a running session instead of making one; edits of its scope are seen by all who watch it
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency"])]
+    pub session: Option<String>,
+    /// Pane to begin with
+    #[arg(long, value_enum, default_value = "top", value_name = "PANE")]
+    pub pane: Pane,
+    /// Order of functions
+    #[arg(long, value_enum, default_value = "self", value_name = "BY")]
+    pub sort: Sort,
+    /// Search for this
+    #[arg(long, value_name = "TEXT")]
+    pub search: Option<String>,
+    /// Values that hits are shown with, such as n or req->len [default: those that are known there]
+    #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
+    pub print: Vec<print_list::PrintList>,
+    /// Zoom the flame graph: functions from the root to the box, separated by semicolons
+    #[arg(long, value_name = "FRAMES")]
+    pub zoom: Option<String>,
+    /// Function or FILE:LINE whose source is shown
+    #[arg(long, value_name = "PLACE")]
+    pub source: Option<String>,
+    /// Samples per second and CPU, in Hz [default: 99]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub frequency: Option<u32>,
+    /// How sessions are made.
+    #[command(flatten)]
+    pub making: SessionMakingArgs,
+    /// When to colour
+    #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}

@@ -1,0 +1,341 @@
+//! What has come from the service, and what is made of it once for each message.
+
+mod graph;
+mod hits;
+mod processes;
+pub mod source;
+
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
+
+use profiler_proto::v1;
+use profiler_scope::Place;
+
+pub use self::{
+    graph::{Block, Graph, GraphNode},
+    hits::{HitRow, Hits},
+    processes::ProcessRow,
+};
+use super::lens::{FrameId, Item, Lens, Pane, path};
+use crate::{
+    cli::request::Sides,
+    render::{explain, trace},
+    state::{
+        flame::FlameState,
+        functions::{FunctionRow, functions, order},
+        latency::LatencyState,
+        syscalls::SyscallsState,
+        tree::Tree,
+        waits::WaitsState,
+    },
+};
+
+/// How often a step was reached.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepCount {
+    /// Times, since the session looks at it.
+    pub count: u64,
+    /// Times a second, lately.
+    pub rate_hz: Option<f64>,
+    /// When it was counted.
+    pub at: Instant,
+}
+
+/// What the pane shows that has a stream of its own.
+#[derive(Clone, Debug, Default)]
+pub struct Aside {
+    /// Who waits for whom.
+    pub waits: WaitsState,
+    /// System calls.
+    pub syscalls: SyscallsState,
+    /// What slow calls do that the others do not.
+    pub explained: Option<v1::WatchExplainResponse>,
+    /// Why there is nothing.
+    pub failure: Option<String>,
+}
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub struct Data {
+    /// Processes, the busiest first.
+    pub processes: Vec<ProcessRow>,
+    /// The target's name.
+    pub target: String,
+    /// The session; `None` before there is one.
+    pub session: Option<Arc<v1::Session>>,
+    /// The flame view.
+    pub flame: FlameState,
+    /// The latency view.
+    pub latency: LatencyState,
+    /// The hits.
+    pub hits: Hits,
+    /// What a pane with a stream of its own shows.
+    pub aside: Aside,
+    /// The source that was asked for last.
+    pub source: Option<Arc<v1::SourceFunction>>,
+    /// Why there is none.
+    pub source_failure: Option<String>,
+    /// Steps by their text.
+    pub counts: BTreeMap<String, StepCount>,
+    /// Functions for what is typed.
+    pub completions: Vec<String>,
+    /// Why the session ended.
+    pub ended: Option<String>,
+    /// Made of the flame view.
+    pub graph: Arc<Graph>,
+    /// Made of the flame view.
+    pub functions: Arc<Vec<FunctionRow>>,
+    /// The flame view has changed since.
+    pub stale: bool,
+}
+
+impl Data {
+    /// Makes what is made of messages.
+    pub fn settle(&mut self) {
+        if !std::mem::take(&mut self.stale) {
+            return;
+        }
+        let tree = Tree::of(&self.flame);
+        self.functions = Arc::new(functions(&tree));
+        self.graph = Arc::new(Graph::of(&tree));
+    }
+
+    /// The functions of the screen, in order.
+    pub fn functions_shown(&self, lens: &Lens) -> impl Iterator<Item = &FunctionRow> {
+        let mut rows: Vec<&FunctionRow> = self
+            .functions
+            .iter()
+            .filter(|row| row.total.inside_ns > 0 && is_match(&row.frame.function, &lens.search))
+            .collect();
+        // Who types a name in full means that one.
+        let is_meant =
+            |row: &FunctionRow| !lens.search.is_empty() && is_called(&row.frame.function, &lens.search);
+        rows.sort_by(|a, b| is_meant(b).cmp(&is_meant(a)).then_with(|| order(lens.sort, a, b)));
+        rows.into_iter()
+    }
+
+    /// The processes of the screen.
+    pub fn processes_shown(&self, lens: &Lens) -> impl Iterator<Item = &ProcessRow> {
+        self.processes
+            .iter()
+            .filter(|row| is_match(&row.command, &lens.search) || row.pid.to_string() == lens.search)
+    }
+
+    /// A frame of a function.
+    #[must_use]
+    pub fn frame_of(&self, id: &FrameId) -> Option<&v1::Frame> {
+        self.flame.frames.values().find(|frame| id.is(frame))
+    }
+
+    /// Whether samples have a function below another, which a scope calls so; of a box of the graph, whether it is itself
+    /// below it.
+    #[must_use]
+    pub fn is_called_in(&self, frame: &FrameId, lens: &Lens, outer: &str) -> bool {
+        let is_outer = |at: usize| {
+            let frame = self.flame.frames.get(&self.graph.nodes[at].frame);
+            frame.is_some_and(|frame| is_called(&frame.function, outer))
+        };
+        let is_below = |at: usize| self.graph.upwards(at).skip(1).any(is_outer);
+        if let Some(Item::Stack(stack)) = lens.selection() {
+            return self.graph.find(&self.flame, stack).is_some_and(is_below);
+        }
+        let nodes = self.graph.nodes.iter().enumerate();
+        let mut of_frame = nodes.filter(|(_, node)| {
+            let node = self.flame.frames.get(&node.frame);
+            node.is_some_and(|node| frame.is(node))
+        });
+        of_frame.any(|(at, _)| is_below(at))
+    }
+
+    /// What a graph compares.
+    #[must_use]
+    pub const fn sides(pane: Pane) -> Sides {
+        match pane {
+            Pane::Difference => Sides::Difference,
+            _ => Sides::Inside,
+        }
+    }
+
+    /// The boxes of the graph.
+    #[must_use]
+    pub fn layout(&self, lens: &Lens) -> Vec<Block> {
+        let zoom = self.graph.find(&self.flame, &lens.zoom);
+        self.graph.layout(Self::sides(lens.pane), zoom)
+    }
+
+    /// The selected line, with the function that it is of.
+    #[must_use]
+    pub fn selected_line(&self, lens: &Lens) -> Option<(&v1::SourceFunction, &v1::SourceLine)> {
+        let source = self.source.as_deref()?;
+        let Some(Item::Line(id)) = lens.selection() else {
+            return None;
+        };
+        let line = source::lines(source).find(|line| source::id(source, line) == *id)?;
+        Some((source, line))
+    }
+
+    /// The step that the selected line is.
+    #[must_use]
+    pub fn selected_place(&self, lens: &Lens) -> Option<Place> {
+        let (source, line) = self.selected_line(lens)?;
+        let mut places = source::places(source, line);
+        let chosen = lens
+            .place
+            .as_ref()
+            .and_then(|place| places.iter().position(|other| other == place));
+        (!places.is_empty()).then(|| places.swap_remove(chosen.unwrap_or(0)))
+    }
+
+    /// The selected hit.
+    #[must_use]
+    pub fn selected_hit(&self, lens: &Lens) -> Option<&HitRow> {
+        match lens.selection() {
+            Some(Item::Hit(id)) => self.hits.rows.iter().find(|row| row.id() == *id),
+            _ => self.hits.rows.back(),
+        }
+    }
+
+    /// The selected expression of the selected hit and its value, as a condition has it.
+    #[must_use]
+    pub fn selected_value(&self, lens: &Lens) -> Option<(String, String)> {
+        let values = &self.selected_hit(lens)?.hit.values;
+        let chosen = lens.value.as_ref();
+        let value = values
+            .iter()
+            .find(|value| Some(&value.expression) == chosen)
+            .or_else(|| values.first())?;
+        let text = trace::shown(value).ok()?;
+        Some((value.expression.clone(), text))
+    }
+
+    /// What slow calls do that the others do not, where that is certain enough.
+    pub fn findings(&self) -> impl Iterator<Item = &v1::Finding> {
+        self.aside.explained.iter().flat_map(explain::worth_saying)
+    }
+
+    /// The selected one of them.
+    #[must_use]
+    pub fn selected_finding(&self, lens: &Lens) -> Option<&v1::Finding> {
+        match lens.selection() {
+            Some(Item::Finding(text)) => self.findings().find(|finding| finding.text == *text),
+            _ => None,
+        }
+    }
+
+    /// What is selected where nothing has been.
+    #[must_use]
+    pub fn first_item(&self, lens: &Lens) -> Option<Item> {
+        match lens.screen() {
+            None => self
+                .processes_shown(lens)
+                .next()
+                .map(|row| Item::Process(row.pid)),
+            Some(Pane::Top) => {
+                let row = self.functions_shown(lens).next();
+                row.map(|row| Item::Function(FrameId::of(&row.frame)))
+            }
+            Some(Pane::Graph | Pane::Difference) => self.outermost(lens).map(Item::Stack),
+            Some(Pane::Source) => {
+                let source = self.source.as_deref()?;
+                let line = source::lines(source)
+                    .find(|line| line.marked)
+                    .or_else(|| source::lines(source).next());
+                line.map(|line| Item::Line(source::id(source, line)))
+            }
+            // The last one is, as long as no other is chosen.
+            Some(Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls) => None,
+            Some(Pane::Explain) => self
+                .findings()
+                .next()
+                .map(|finding| Item::Finding(finding.text.clone())),
+        }
+    }
+
+    /// The box that a graph is looked at from: the widest of the scope's innermost function, or all.
+    fn outermost(&self, lens: &Lens) -> Option<Vec<FrameId>> {
+        if self.graph.nodes.is_empty() {
+            return None;
+        }
+        let Some(name) = path::function(&lens.scope) else {
+            return Some(Vec::new());
+        };
+        let nodes = self.graph.nodes.iter().enumerate();
+        let of_function = nodes.filter(|(_, node)| {
+            let frame = self.flame.frames.get(&node.frame);
+            frame.is_some_and(|frame| is_called(&frame.function, &name))
+        });
+        let sides = Self::sides(lens.pane);
+        let share = |node: &GraphNode| self.graph.share(node.total, sides);
+        let widest = of_function.max_by(|(a, x), (b, y)| share(x).total_cmp(&share(y)).then(b.cmp(a)));
+        // Samples of it may be still to come.
+        widest.map(|(at, _)| self.graph.path(&self.flame, at))
+    }
+
+    /// Whether an item is on the screen.
+    #[must_use]
+    pub fn has(&self, lens: &Lens, item: &Item) -> bool {
+        match item {
+            Item::Process(pid) => self.processes_shown(lens).any(|row| row.pid == *pid),
+            Item::Function(id) => self.functions_shown(lens).any(|row| id.is(&row.frame)),
+            // What is not there any more is found as far as it is.
+            Item::Stack(_) => true,
+            Item::Line(id) => {
+                let source = self.source.as_deref();
+                source.is_some_and(|source| source::lines(source).any(|line| source::id(source, line) == *id))
+            }
+            Item::Hit(id) => self.hits.rows.iter().any(|row| row.id() == *id),
+            Item::Finding(text) => self.findings().any(|finding| finding.text == *text),
+        }
+    }
+
+    /// Losses of all views by reason, those that happened.
+    #[must_use]
+    pub fn losses(&self) -> BTreeMap<String, u64> {
+        let mut lost: BTreeMap<String, u64> = BTreeMap::new();
+        let mut add = |reason: &str, count: u64| {
+            if count > 0 {
+                let sum = lost.entry(reason.to_owned()).or_default();
+                *sum = sum.saturating_add(count);
+            }
+        };
+        for (reason, count) in self.flame.lost() {
+            add(reason, count);
+        }
+        let of_functions = self
+            .latency
+            .functions
+            .values()
+            .flat_map(|function| &function.lost);
+        for (reason, &count) in self
+            .latency
+            .lost
+            .iter()
+            .chain(of_functions)
+            .chain(&self.hits.state.lost)
+            .chain(&self.aside.waits.lost)
+            .chain(&self.aside.syscalls.lost)
+        {
+            add(reason, count);
+        }
+        lost
+    }
+
+    /// What the daemon costs, by the view that said so last.
+    #[must_use]
+    pub fn cost(&self) -> Option<&v1::Cost> {
+        self.flame.cost.as_ref().or(self.latency.cost.as_ref())
+    }
+}
+
+/// Whether a name has what is searched for, whatever the case.
+#[must_use]
+pub fn is_match(text: &str, search: &str) -> bool {
+    search.is_empty() || text.to_lowercase().contains(&search.to_lowercase())
+}
+
+/// Whether a function has a name as a scope has it: as a whole, or as the last components of a path.
+fn is_called(function: &str, name: &str) -> bool {
+    function == name
+        || function
+            .strip_suffix(name)
+            .is_some_and(|path| path.ends_with("::"))
+}

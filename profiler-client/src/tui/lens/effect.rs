@@ -1,0 +1,62 @@
+//! What a lens asks for: nothing else reaches the service or the terminal.
+
+use super::Pane;
+
+/// What to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A process.
+    Pid(u32),
+    /// Every process that runs this executable.
+    Exe(String),
+    /// A running session of a daemon.
+    Session(String),
+}
+
+/// Something to be done outside of the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A session of a target.
+    Attach {
+        /// The target.
+        target: Target,
+        /// The scope to begin with; of a running session it is what it is.
+        scope: String,
+    },
+    /// The session is left, and processes are listed.
+    Detach,
+    /// The session's scope becomes another.
+    SetScope(String),
+    /// The session's last edit is taken back.
+    Undo,
+    /// Whether the sides of the flame graph are compared.
+    Difference(bool),
+    /// The source of a function or line.
+    Source(String),
+    /// Hits of a scope's last step, with these values; with those that are known there, if there are none.
+    Hits {
+        /// The scope.
+        scope: String,
+        /// Expressions.
+        print: Vec<String>,
+    },
+    /// No more hits.
+    NoHits,
+    /// What a pane shows that has a stream of its own.
+    Aside {
+        /// The pane.
+        pane: Pane,
+        /// The scope.
+        scope: String,
+    },
+    /// No such pane is shown any more.
+    NoAside,
+    /// Functions that have this in their names.
+    Complete(String),
+    /// Text for the terminal's clipboard.
+    Copy(String),
+    /// The process stops until it is told to go on.
+    Suspend,
+    /// The end.
+    Quit,
+}

@@ -1,0 +1,83 @@
+//! What can be selected, by what it is and not by where it stands: rows move as numbers do.
+
+use profiler_proto::v1;
+
+/// A function, as frames of it say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId {
+    /// Its name.
+    pub function: String,
+    /// The file that it is in.
+    pub module: String,
+    /// Inlined there.
+    pub inlined: bool,
+    /// Of the kernel.
+    pub kernel: bool,
+}
+
+impl FrameId {
+    /// That of a frame.
+    #[must_use]
+    pub fn of(frame: &v1::Frame) -> Self {
+        Self {
+            function: frame.function.clone(),
+            module: frame.module.clone(),
+            inlined: frame.inlined,
+            kernel: frame.kernel,
+        }
+    }
+
+    /// That of a name as it is typed, wherever it is.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self {
+            function: name.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a frame is of this function. One without a module, as it is typed, has any.
+    #[must_use]
+    pub fn is(&self, frame: &v1::Frame) -> bool {
+        self.function == frame.function && self.module.is_empty()
+            || self.function == frame.function
+                && self.module == frame.module
+                && self.inlined == frame.inlined
+                && self.kernel == frame.kernel
+    }
+}
+
+/// A line of the source that is shown.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LineId {
+    /// Path of its file.
+    pub file: String,
+    /// Counted from 1.
+    pub line: u32,
+}
+
+/// A hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HitId {
+    /// When it was, on the kernel's clock.
+    pub ts_ns: u64,
+    /// The thread that it was in.
+    pub tid: u32,
+}
+
+/// What is selected on a screen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A process, by its number.
+    Process(u32),
+    /// A function.
+    Function(FrameId),
+    /// A box of the flame graph: the frames from the root to it. None for all.
+    Stack(Vec<FrameId>),
+    /// A line.
+    Line(LineId),
+    /// A hit.
+    Hit(HitId),
+    /// What slow calls do, in words of a scope.
+    Finding(String),
+}

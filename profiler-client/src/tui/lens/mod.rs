@@ -1,0 +1,183 @@
+//! How the service is looked at: a value without a terminal, a clock or a connection. [`update`] is all that changes it.
+
+mod action;
+mod command_line;
+mod effect;
+mod input;
+mod item;
+mod pane;
+pub mod path;
+#[cfg(test)]
+mod tests;
+mod typing;
+mod update;
+
+use std::collections::HashMap;
+
+use profiler_scope::Place;
+
+pub use self::{
+    action::{Action, Move, Typing},
+    command_line::{BETWEEN_FRAMES, of_screen, of_verb, quoted},
+    effect::{Effect, Target},
+    input::{Input, Purpose},
+    item::{FrameId, HitId, Item, LineId},
+    pane::Pane,
+    update::update,
+};
+use crate::state::functions::Sort;
+
+/// Edits that can be taken back on the screen too.
+const MAX_TRAIL: usize = 256;
+
+/// What is drawn over the screen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overlay {
+    /// Nothing.
+    #[default]
+    None,
+    /// All keys.
+    Help,
+    /// The command line of the screen, which has been copied.
+    Screen,
+    /// That of the same without a screen, which has been copied.
+    Verb,
+}
+
+/// Where the user was before an edit of the scope.
+#[derive(Clone, Debug, PartialEq)]
+struct Before {
+    scope: String,
+    pane: Pane,
+    zoom: Vec<FrameId>,
+    source: Option<String>,
+    place: Option<Place>,
+    selected: HashMap<Option<Pane>, Item>,
+}
+
+/// The lens.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lens {
+    /// What is looked at; `None` while that is chosen.
+    pub target: Option<Target>,
+    /// A session was asked for, and has not come.
+    pub attaching: bool,
+    /// The scope, as it will be once the service has done what it was asked.
+    pub scope: String,
+    /// The screen.
+    pub pane: Pane,
+    /// By screen; `None` is that of the processes.
+    selected: HashMap<Option<Pane>, Item>,
+    /// The frames from the root to the box that fills the flame graph; none for all of it.
+    pub zoom: Vec<FrameId>,
+    /// What is searched for; empty for nothing.
+    pub search: String,
+    /// The order of functions.
+    pub sort: Sort,
+    /// The function or line whose source is shown.
+    pub source: Option<String>,
+    /// What of the selected line, where there is more than one thing.
+    pub place: Option<Place>,
+    /// The selected expression of hits.
+    pub value: Option<String>,
+    /// Expressions whose values are shown; none for those that are known at the place.
+    pub print: Vec<String>,
+    /// Nothing new is drawn.
+    pub frozen: bool,
+    /// Text that is being typed.
+    pub input: Option<Input>,
+    /// What is drawn over the screen.
+    pub overlay: Overlay,
+    /// What went wrong, until the next key.
+    pub notice: Option<String>,
+    /// Edits that the service has not answered.
+    edits: u32,
+    trail: Vec<Before>,
+    /// The trail when all edits were answered.
+    settled: Vec<Before>,
+    /// What was asked for last, of what follows from the screen.
+    asked: Asked,
+}
+
+/// What follows from the screen, and so is asked for when that changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Asked {
+    difference: bool,
+    source: Option<String>,
+    hits: Option<Hits>,
+    aside: Option<(Pane, String)>,
+}
+
+/// Hits of a scope with values.
+#[derive(Clone, Debug, PartialEq)]
+struct Hits {
+    scope: String,
+    print: Vec<String>,
+}
+
+impl Lens {
+    /// All of a target; without one, the choice of a process.
+    #[must_use]
+    pub fn on(target: Option<Target>) -> Self {
+        Self {
+            target,
+            ..Self::default()
+        }
+    }
+
+    /// What is selected on the screen.
+    #[must_use]
+    pub fn selection(&self) -> Option<&Item> {
+        self.selected.get(&self.screen())
+    }
+
+    /// The screen, or `None` while a process is chosen.
+    #[must_use]
+    pub fn screen(&self) -> Option<Pane> {
+        self.target.as_ref().map(|_| self.pane)
+    }
+
+    /// Whether edits of the scope are under way.
+    #[must_use]
+    pub const fn is_editing(&self) -> bool {
+        self.edits > 0
+    }
+
+    /// Selects nothing on the screen.
+    fn unselect(&mut self) {
+        self.selected.remove(&self.screen());
+    }
+
+    /// Selects something else on the screen.
+    pub fn select(&mut self, item: Item) {
+        self.selected.insert(self.screen(), item);
+    }
+
+    fn here(&self) -> Before {
+        Before {
+            scope: self.scope.clone(),
+            pane: self.pane,
+            zoom: self.zoom.clone(),
+            source: self.source.clone(),
+            place: self.place.clone(),
+            selected: self.selected.clone(),
+        }
+    }
+
+    fn go_back(&mut self, before: Before) {
+        let Before {
+            scope,
+            pane,
+            zoom,
+            source,
+            place,
+            selected,
+        } = before;
+        self.scope = scope;
+        self.pane = pane;
+        self.zoom = zoom;
+        self.source = source;
+        self.place = place;
+        self.selected = selected;
+    }
+}

@@ -1,0 +1,71 @@
+//! What there is to look at, a screen each.
+
+use clap::ValueEnum;
+
+/// A screen of one scope.
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pane {
+    /// Functions, those that take the most time first.
+    #[default]
+    Top,
+    /// The flame graph.
+    Graph,
+    /// How long calls take.
+    Latency,
+    /// What calls inside do differently from those outside, as a flame graph.
+    #[value(name = "diff")]
+    Difference,
+    /// The lines of a function, with what can be probed there.
+    Source,
+    /// Hits of the last step as they happen, with values.
+    Hits,
+    /// What slow calls do that the others do not, the surest first.
+    Explain,
+    /// Who threads wait for.
+    Waits,
+    /// System calls, and who makes them.
+    Syscalls,
+}
+
+impl Pane {
+    /// All of them, in the order of their keys.
+    pub const ALL: [Self; 9] = [
+        Self::Top,
+        Self::Graph,
+        Self::Latency,
+        Self::Difference,
+        Self::Source,
+        Self::Hits,
+        Self::Explain,
+        Self::Waits,
+        Self::Syscalls,
+    ];
+
+    /// What it is called, on the screen and as `--pane`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Top => "top",
+            Self::Graph => "graph",
+            Self::Latency => "latency",
+            Self::Difference => "diff",
+            Self::Source => "source",
+            Self::Hits => "hits",
+            Self::Explain => "explain",
+            Self::Waits => "waits",
+            Self::Syscalls => "syscalls",
+        }
+    }
+
+    /// Whether it has a stream of its own, which is open as long as it is shown.
+    #[must_use]
+    pub const fn is_aside(self) -> bool {
+        matches!(self, Self::Explain | Self::Waits | Self::Syscalls)
+    }
+
+    /// Whether it shows a flame graph.
+    #[must_use]
+    pub const fn is_graph(self) -> bool {
+        matches!(self, Self::Graph | Self::Difference)
+    }
+}

@@ -1,0 +1,275 @@
+//! Edits of a scope's text. All give its canonical text, or say why not.
+
+use profiler_proto::v1;
+use profiler_scope::{Bound, Comparison, Name, Percentile, Place, Predicate, Scope, Step, parse};
+
+use crate::{render::escape::terminal, state::times::OFF_CPU};
+
+/// Percentiles that a threshold is moved along, in percent.
+const LADDER: [f64; 5] = [50.0, 90.0, 95.0, 99.0, 99.9];
+
+/// The percentile that a threshold begins with.
+const FIRST: f64 = 95.0;
+
+/// Which way a threshold is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Towards {
+    /// Fewer calls.
+    Slower,
+    /// More calls.
+    Faster,
+}
+
+/// Reads a scope; what is wrong with it in a sentence.
+///
+/// # Errors
+///
+/// Where it does not parse.
+pub fn read(text: &str) -> Result<Scope, String> {
+    parse(text).map_err(|error| terminal(&error.to_string()).into_owned())
+}
+
+/// The texts of its steps, outermost first; none where it does not parse.
+#[must_use]
+pub fn steps(text: &str) -> Vec<String> {
+    let steps = parse(text).map(|scope| scope.steps).unwrap_or_default();
+    steps.iter().map(ToString::to_string).collect()
+}
+
+/// The scope with a step behind its last.
+///
+/// # Errors
+///
+/// Where a scope cannot have such a step there.
+pub fn append(text: &str, place: Place) -> Result<String, String> {
+    let mut scope = read(text)?;
+    if scope.last().is_some_and(|last| last.place == place) {
+        return Ok(scope.to_string());
+    }
+    scope.steps.push(step(place));
+    // The grammar has rules of its own.
+    read(&scope.to_string()).map(|scope| scope.to_string())
+}
+
+/// The scope of a single step.
+#[must_use]
+pub fn only(place: Place) -> String {
+    step(place).to_string()
+}
+
+fn step(place: Place) -> Step {
+    Step {
+        place,
+        predicates: Vec::new(),
+        conditions: Vec::new(),
+    }
+}
+
+/// The last step that asks for a duration, and its first such condition.
+#[must_use]
+pub fn threshold(text: &str) -> Option<Predicate> {
+    let scope = parse(text).ok()?;
+    let mut steps = scope.steps.into_iter().rev();
+    steps.find_map(|step| step.predicates.first().copied())
+}
+
+/// The scope with a threshold: its own, or the 95th percentile of the calls of its last step that has a duration.
+///
+/// # Errors
+///
+/// Where nothing of it has a duration.
+pub fn with_threshold(text: &str) -> Result<String, String> {
+    if threshold(text).is_some() {
+        return Ok(text.to_owned());
+    }
+    let mut scope = read(text)?;
+    let timed = scope.steps.iter_mut().rev().find(|step| step.place.has_spans());
+    let Some(step) = timed else {
+        return Err(
+            "Choose a function first: slow calls are those of a function (1 shows functions).".to_owned(),
+        );
+    };
+    step.predicates = percentile(FIRST)
+        .map(|bound| Predicate {
+            comparison: Comparison::GreaterOrEqual,
+            bound: Bound::Percentile(bound),
+        })
+        .into_iter()
+        .collect();
+    Ok(scope.to_string())
+}
+
+/// The scope with its threshold at the next percentile.
+///
+/// # Errors
+///
+/// Where nothing of it has a duration, or the threshold is a time.
+pub fn nudge(text: &str, towards: Towards) -> Result<String, String> {
+    if threshold(text).is_none() {
+        return with_threshold(text);
+    }
+    let mut scope = read(text)?;
+    let mut steps = scope.steps.iter_mut().rev();
+    let predicate = steps.find_map(|step| step.predicates.first_mut());
+    let Some(Predicate {
+        bound: Bound::Percentile(bound),
+        ..
+    }) = predicate
+    else {
+        return Err("The threshold is a time, not a percentile: edit it with e.".to_owned());
+    };
+    let now = bound.quantile() * 100.0;
+    let next = match towards {
+        Towards::Slower => LADDER.into_iter().find(|next| *next > now + 1e-6),
+        Towards::Faster => LADDER.into_iter().rev().find(|next| *next < now - 1e-6),
+    };
+    if let Some(next) = next.and_then(percentile) {
+        *bound = next;
+    }
+    Ok(scope.to_string())
+}
+
+fn percentile(percent: f64) -> Option<Percentile> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "below 100 million"
+    )]
+    Percentile::from_millionths((percent * 1e6).round() as u32)
+}
+
+/// The scope with a condition on a value of its last step: `[n == 7]`.
+///
+/// # Errors
+///
+/// Where there is no step, or no such condition.
+pub fn with_condition(text: &str, expression: &str, value: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("There is no step yet that a condition could stand at.".to_owned());
+    }
+    read(&format!("{text}[{expression} == {value}]")).map(|scope| scope.to_string())
+}
+
+/// The function whose source belongs to a scope: the innermost step that is one.
+#[must_use]
+pub fn function(text: &str) -> Option<String> {
+    let scope = parse(text).ok()?;
+    scope.steps.iter().rev().find_map(|step| match &step.place {
+        Place::Function(name) | Place::Inlined(name) | Place::Call { callee: name, .. } => {
+            Some(name.text().to_owned())
+        }
+        _ => None,
+    })
+}
+
+/// The step that looks inside of a frame; `None` where it is no function that is known by name.
+#[must_use]
+pub fn place_of(frame: &v1::Frame) -> Option<Place> {
+    let known = frame.unresolved.is_empty()
+        && !frame.function.is_empty()
+        && !frame.function.starts_with('[')
+        && frame.function != "other"
+        && !matches!(frame.module.as_str(), OFF_CPU | "[thread]" | "[process]");
+    let name = || Name::Exact(frame.function.clone());
+    known.then(|| {
+        if frame.kernel {
+            Place::KernelFunction(name())
+        } else if frame.inlined {
+            Place::Inlined(name())
+        } else {
+            Place::Function(name())
+        }
+    })
+}
+
+/// A function's name as the service takes it where a place is asked for.
+#[must_use]
+pub fn quoted(function: &str) -> String {
+    Place::Function(Name::Exact(function.to_owned())).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn function_named(name: &str) -> Place {
+        Place::Function(Name::Exact(name.into()))
+    }
+
+    #[test]
+    fn steps_come_behind_the_last() {
+        assert_eq!(append("", function_named("f")).unwrap(), "f");
+        assert_eq!(
+            append("f[>= p95]", function_named("a::<b>::c")).unwrap(),
+            "f[>= p95]/\"a::<b>::c\""
+        );
+        assert_eq!(append("f", function_named("f")).unwrap(), "f", "it is there");
+        let line = Place::Branch {
+            file: "main.cc".into(),
+            line: 13,
+            taken: true,
+        };
+        assert_eq!(
+            append("f[>= p95]", line.clone()).unwrap(),
+            "f[>= p95]/main.cc:13!taken"
+        );
+        assert!(append("main.cc:12", line).is_err(), "nothing ends a line");
+    }
+
+    #[test]
+    fn a_threshold_moves_along_percentiles() {
+        assert_eq!(nudge("f", Towards::Slower).unwrap(), "f[>= p95]");
+        assert_eq!(nudge("f[>= p95]", Towards::Slower).unwrap(), "f[>= p99]");
+        assert_eq!(nudge("f[>= p99.9]", Towards::Slower).unwrap(), "f[>= p99.9]");
+        assert_eq!(nudge("f[>= p95]/g", Towards::Faster).unwrap(), "f[>= p90]/g");
+        assert_eq!(nudge("f[>= p42]", Towards::Faster).unwrap(), "f[>= p42]");
+        assert!(nudge("f[> 5ms]", Towards::Faster).is_err());
+        assert!(nudge("", Towards::Slower).is_err());
+        assert_eq!(with_threshold("f/main.cc:3").unwrap(), "f[>= p95]/main.cc:3");
+    }
+
+    #[test]
+    fn a_value_becomes_a_condition() {
+        assert_eq!(
+            with_condition("f/main.cc:3", "n", "7").unwrap(),
+            "f/main.cc:3[n == 7]"
+        );
+        assert!(with_condition("", "n", "7").is_err());
+        assert!(with_condition("f", "n", "[]").is_err());
+    }
+
+    #[test]
+    fn frames_are_steps_where_they_have_a_name() {
+        let frame = |function: &str, kernel, inlined| v1::Frame {
+            function: function.into(),
+            kernel,
+            inlined,
+            ..Default::default()
+        };
+        assert_eq!(place_of(&frame("f", false, false)).unwrap().to_string(), "f");
+        assert_eq!(
+            place_of(&frame("f", false, true)).unwrap().to_string(),
+            "f@inlined"
+        );
+        assert_eq!(
+            place_of(&frame("vfs_read", true, false)).unwrap().to_string(),
+            "kernel:vfs_read"
+        );
+        for name in ["", "[sleeping]", "other"] {
+            assert_eq!(place_of(&frame(name, false, false)), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in ".*", name in ".*") {
+            let _ = (nudge(&text, Towards::Slower), with_threshold(&text), steps(&text), function(&text));
+            let _ = with_condition(&text, &name, &name);
+            if let Ok(scope) = append(&text, function_named(&name)) {
+                prop_assert_eq!(read(&scope).unwrap().to_string(), scope);
+            }
+        }
+    }
+}

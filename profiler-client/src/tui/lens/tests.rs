@@ -1,0 +1,318 @@
+//! The model under all actions, in any order.
+
+use clap::Parser as _;
+use proptest::prelude::*;
+
+use super::{
+    Action, Effect, Item, Lens, Move, Overlay, Pane, Target, Typing, of_screen, of_verb, path::Towards,
+    update,
+};
+use crate::{
+    cli::{args::Cli, request::Request, validate::validate},
+    tui::sample,
+};
+
+/// A service that does what it is asked, or refuses.
+#[derive(Default)]
+struct Service {
+    scopes: Vec<String>,
+}
+
+impl Service {
+    fn now(&self) -> String {
+        self.scopes.last().cloned().unwrap_or_default()
+    }
+
+    fn answer(&mut self, effect: &Effect) -> Option<Action> {
+        match effect {
+            Effect::Attach { scope, .. } => {
+                self.scopes = vec![scope.clone()];
+                Some(Action::Attached { scope: scope.clone() })
+            }
+            Effect::SetScope(scope) if scope.contains("refused") => Some(Action::Refused {
+                message: "No.".to_owned(),
+                scope: self.now(),
+            }),
+            Effect::SetScope(scope) => {
+                self.scopes.push(scope.clone());
+                Some(Action::Edited { scope: scope.clone() })
+            }
+            Effect::Undo if self.scopes.len() > 1 => {
+                self.scopes.pop();
+                Some(Action::Edited { scope: self.now() })
+            }
+            Effect::Undo => Some(Action::Refused {
+                message: "There is no edit.".to_owned(),
+                scope: self.now(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn do_all(lens: &mut Lens, service: &mut Service, action: Action) {
+    let data = sample::busy();
+    let mut waiting = update(lens, action, &data);
+    while let Some(effect) = waiting.pop() {
+        if let Some(answer) = service.answer(&effect) {
+            waiting.extend(update(lens, answer, &data));
+        }
+    }
+    update(lens, Action::Drawn, &data);
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let typing = prop_oneof![
+        any::<char>().prop_map(Typing::Insert),
+        prop::sample::select(vec!['f', '/', '[', ']', '>', 'p', '9', '"', 'r']).prop_map(Typing::Insert),
+        prop::sample::select(vec![
+            Typing::Erase,
+            Typing::EraseWord,
+            Typing::EraseAll,
+            Typing::Left,
+            Typing::Right,
+            Typing::Home,
+            Typing::End,
+            Typing::Up,
+            Typing::Down,
+            Typing::Complete,
+            Typing::Confirm,
+            Typing::Cancel,
+        ]),
+    ];
+    prop_oneof![
+        4 => prop::sample::select(Pane::ALL.to_vec()).prop_map(Action::Show),
+        8 => prop::sample::select(vec![
+            Move::Up, Move::Down, Move::Left, Move::Right, Move::PageUp, Move::PageDown, Move::First, Move::Last,
+            Move::Next, Move::Previous,
+        ]).prop_map(Action::Move),
+        2 => prop::sample::select(vec![Towards::Slower, Towards::Faster]).prop_map(Action::Nudge),
+        6 => typing.prop_map(Action::Type),
+        12 => prop::sample::select(vec![
+            Action::Enter, Action::Enter, Action::Inside, Action::Values, Action::Back, Action::Undo, Action::Sort,
+            Action::EditScope, Action::Search, Action::EditPrint, Action::Freeze, Action::Help, Action::Copy,
+            Action::Processes, Action::Nothing, Action::Counted, Action::Notice("x".to_owned()),
+            Action::Refused { message: "No.".to_owned(), scope: "handle".to_owned() },
+            Action::NotAttached { message: "No.".to_owned() },
+        ]),
+    ]
+}
+
+fn attached() -> (Lens, Service) {
+    let mut lens = Lens {
+        target: Some(Target::Pid(4211)),
+        ..Lens::default()
+    };
+    let mut service = Service::default();
+    let attach = Effect::Attach {
+        target: Target::Pid(4211),
+        scope: String::new(),
+    };
+    let answer = service.answer(&attach).unwrap();
+    do_all(&mut lens, &mut service, answer);
+    (lens, service)
+}
+
+proptest! {
+    #[test]
+    fn nothing_panics_and_each_screen_is_a_command(actions in prop::collection::vec(action(), 0..40)) {
+        let (mut lens, mut service) = attached();
+        for action in actions {
+            do_all(&mut lens, &mut service, action);
+            for words in [of_screen(&lens), of_verb(&lens)] {
+                let cli = Cli::try_parse_from(&words);
+                prop_assert!(cli.is_ok(), "{words:?}: {}", cli.unwrap_err());
+            }
+        }
+    }
+
+    #[test]
+    fn undo_brings_back_the_scope_and_the_screen(actions in prop::collection::vec(action(), 0..20), scope in "[a-z]{1,8}") {
+        let (mut lens, mut service) = attached();
+        for action in actions {
+            do_all(&mut lens, &mut service, action);
+        }
+        if lens.target.is_none() || lens.scope != service.now() {
+            return Ok(());
+        }
+        lens.input = None;
+        let before = (lens.scope.clone(), lens.pane);
+        do_all(&mut lens, &mut service, Action::EditScope);
+        do_all(&mut lens, &mut service, Action::Type(Typing::EraseAll));
+        for c in scope.chars() {
+            do_all(&mut lens, &mut service, Action::Type(Typing::Insert(c)));
+        }
+        do_all(&mut lens, &mut service, Action::Type(Typing::Confirm));
+        prop_assert_eq!(&lens.scope, &scope);
+        if before.0 != scope {
+            do_all(&mut lens, &mut service, Action::Undo);
+        }
+        prop_assert_eq!((lens.scope.clone(), lens.pane), before);
+        prop_assert_eq!(service.now(), lens.scope);
+    }
+}
+
+#[test]
+fn the_four_steps_take_a_key_each() {
+    let (mut lens, mut service) = attached();
+    let data = sample::busy();
+    let handle = data
+        .functions
+        .iter()
+        .find(|row| row.frame.function == "handle")
+        .unwrap();
+    lens.select(Item::Function(super::FrameId::of(&handle.frame)));
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!((lens.scope.as_str(), lens.pane), ("handle", Pane::Latency));
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!(lens.scope, "handle[>= p95]");
+    do_all(&mut lens, &mut service, Action::Show(Pane::Difference));
+    assert_eq!(
+        (lens.scope.as_str(), lens.pane),
+        ("handle[>= p95]", Pane::Difference)
+    );
+    do_all(&mut lens, &mut service, Action::Show(Pane::Latency));
+    do_all(&mut lens, &mut service, Action::Show(Pane::Source));
+    do_all(&mut lens, &mut service, Action::Move(Move::Next));
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!(lens.scope, "handle[>= p95]/server.cc:13!else");
+    do_all(&mut lens, &mut service, Action::Values);
+    assert_eq!(lens.pane, Pane::Hits);
+    assert_eq!(service.now(), lens.scope);
+    for scope in ["handle[>= p95]", "handle", ""] {
+        do_all(&mut lens, &mut service, Action::Undo);
+        assert_eq!(lens.scope, scope);
+    }
+    assert_eq!(lens.pane, Pane::Top, "where it began");
+}
+
+#[test]
+fn the_difference_is_one_key_away_from_a_function() {
+    let (mut lens, mut service) = attached();
+    do_all(&mut lens, &mut service, Action::Show(Pane::Difference));
+    assert_eq!(lens.pane, Pane::Difference);
+    assert!(lens.scope.ends_with("[>= p95]"), "{}", lens.scope);
+}
+
+#[test]
+fn what_is_refused_leaves_the_scope_as_it_was() {
+    let (mut lens, mut service) = attached();
+    for scope in ["handle", "refused"] {
+        do_all(&mut lens, &mut service, Action::EditScope);
+        do_all(&mut lens, &mut service, Action::Type(Typing::EraseAll));
+        for c in scope.chars() {
+            do_all(&mut lens, &mut service, Action::Type(Typing::Insert(c)));
+        }
+        do_all(&mut lens, &mut service, Action::Type(Typing::Confirm));
+    }
+    assert_eq!(
+        (lens.scope.as_str(), lens.notice.as_deref()),
+        ("handle", Some("No."))
+    );
+    do_all(&mut lens, &mut service, Action::Undo);
+    assert_eq!((lens.scope.as_str(), service.now().as_str()), ("", ""));
+}
+
+#[test]
+fn a_function_above_the_scope_takes_its_place_and_one_below_comes_behind_it() {
+    let (mut lens, mut service) = attached();
+    lens.scope = "handle".to_owned();
+    service.scopes = vec!["handle".to_owned()];
+    let data = sample::busy();
+    let of = |name: &str| {
+        let row = data
+            .functions
+            .iter()
+            .find(|row| row.frame.function == name)
+            .unwrap();
+        Item::Function(super::FrameId::of(&row.frame))
+    };
+    lens.select(of("parse"));
+    do_all(&mut lens, &mut service, Action::Inside);
+    assert_eq!(lens.scope, "handle/parse");
+    do_all(&mut lens, &mut service, Action::Undo);
+    lens.select(of("main"));
+    do_all(&mut lens, &mut service, Action::Inside);
+    assert_eq!(lens.scope, "main");
+}
+
+#[test]
+fn a_selection_stays_with_what_is_selected() {
+    let (mut lens, mut service) = attached();
+    do_all(&mut lens, &mut service, Action::Move(Move::Down));
+    let selected = lens.selection().cloned();
+    do_all(&mut lens, &mut service, Action::Sort);
+    assert_eq!(lens.selection().cloned(), selected, "in another order");
+    lens.search = "nothing has this".to_owned();
+    do_all(&mut lens, &mut service, Action::Nothing);
+    assert_eq!(lens.selection(), None);
+}
+
+#[test]
+fn a_screen_comes_back_from_its_command_line() {
+    let (mut lens, _) = attached();
+    lens.scope = "a::b[>= p95]/\"it's\"".to_owned();
+    lens.pane = Pane::Graph;
+    lens.search = "-x".to_owned();
+    lens.print = vec!["n".to_owned(), "a[0..4]".to_owned()];
+    lens.zoom = vec![super::FrameId::named("main"), super::FrameId::named("f<int>")];
+    let cli = Cli::try_parse_from(of_screen(&lens)).unwrap();
+    let (_, Request::Tui(request)) = validate(cli).unwrap() else {
+        panic!("another verb");
+    };
+    let again = request.lens;
+    assert_eq!(
+        (&again.scope, again.pane, &again.search, &again.print, &again.zoom),
+        (&lens.scope, lens.pane, &lens.search, &lens.print, &lens.zoom)
+    );
+    assert_eq!(again.target, lens.target);
+}
+
+#[test]
+fn a_name_in_full_is_found_first() {
+    let (mut lens, mut service) = attached();
+    do_all(&mut lens, &mut service, Action::Search);
+    for c in "main".chars() {
+        do_all(&mut lens, &mut service, Action::Type(Typing::Insert(c)));
+    }
+    do_all(&mut lens, &mut service, Action::Type(Typing::Confirm));
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!((lens.scope.as_str(), lens.search.as_str()), ("main", ""));
+}
+
+#[test]
+fn a_reason_is_the_next_step() {
+    let (mut lens, mut service) = attached();
+    lens.scope = "handle".to_owned();
+    service.scopes = vec!["handle".to_owned()];
+    do_all(&mut lens, &mut service, Action::Show(Pane::Explain));
+    assert_eq!(
+        (lens.scope.as_str(), lens.pane),
+        ("handle[>= p95]", Pane::Explain)
+    );
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!(lens.scope, "handle[>= p95]/server.cc:13!else");
+}
+
+#[test]
+fn copying_again_copies_the_verb() {
+    let (mut lens, _) = attached();
+    lens.scope = "f[>= p95]".to_owned();
+    lens.pane = Pane::Difference;
+    let data = sample::busy();
+    let copied = |effects: Vec<Effect>| {
+        effects.into_iter().find_map(|effect| match effect {
+            Effect::Copy(text) => Some(text),
+            _ => None,
+        })
+    };
+    let screen = copied(update(&mut lens, Action::Copy, &data));
+    assert_eq!(
+        screen.as_deref(),
+        Some("profiler tui -p 4211 'f[>= p95]' --pane diff")
+    );
+    let verb = copied(update(&mut lens, Action::Copy, &data));
+    assert_eq!(verb.as_deref(), Some("profiler flame -p 4211 'f[>= p95]' --diff"));
+    update(&mut lens, Action::Nothing, &data);
+    assert_eq!(lens.overlay, Overlay::None);
+}

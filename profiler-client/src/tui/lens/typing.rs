@@ -1,0 +1,114 @@
+//! Keys while text is typed.
+
+use super::{Action, Effect, Input, Lens, Pane, Purpose, Typing, path, update::set_scope};
+use crate::{cli::print_list, tui::data::Data};
+
+/// Suggestions are asked for from so many characters on.
+const LEAST: usize = 2;
+
+pub(super) fn begin(lens: &mut Lens, purpose: Purpose) -> Vec<Effect> {
+    let text = match purpose {
+        Purpose::Scope => lens.scope.clone(),
+        Purpose::Search => lens.search.clone(),
+        Purpose::Print => lens.print.join(","),
+    };
+    lens.input = Some(Input::new(purpose, &text));
+    suggestions(lens)
+}
+
+pub(super) fn typed(lens: &mut Lens, typing: &Typing, data: &Data) -> Vec<Effect> {
+    let Some(mut input) = lens.input.take() else {
+        return Vec::new();
+    };
+    match typing {
+        Typing::Cancel => {
+            if input.purpose == Purpose::Search {
+                lens.search = String::new();
+            }
+            return Vec::new();
+        }
+        Typing::Confirm => return confirm(lens, input, data),
+        Typing::Up | Typing::Down => choose(&mut input, typing, data),
+        Typing::Complete => {
+            if let Some(name) = data.completions.get(input.chosen.unwrap_or(0)) {
+                input.complete(&path::quoted(name));
+            }
+        }
+        _ => input.edit(typing),
+    }
+    if input.purpose == Purpose::Search && lens.search != input.text() {
+        lens.search = input.text();
+        // What is found first is selected.
+        if matches!(lens.screen(), None | Some(Pane::Top)) {
+            lens.unselect();
+        }
+    }
+    lens.input = Some(input);
+    suggestions(lens)
+}
+
+fn choose(input: &mut Input, typing: &Typing, data: &Data) {
+    let count = data.completions.len();
+    if input.purpose != Purpose::Scope || count == 0 {
+        return;
+    }
+    input.chosen = match (typing, input.chosen) {
+        (Typing::Up, Some(0) | None) => None,
+        (Typing::Up, Some(at)) => Some(at - 1),
+        (_, None) => Some(0),
+        (_, Some(at)) => Some((at + 1).min(count - 1)),
+    };
+}
+
+fn suggestions(lens: &Lens) -> Vec<Effect> {
+    let input = lens.input.as_ref();
+    let scope = input.filter(|input| input.purpose == Purpose::Scope);
+    let Some(mut fragment) = scope.map(Input::fragment) else {
+        return Vec::new();
+    };
+    // What is no part of a name has none; those of before are nothing any more.
+    if fragment.chars().count() < LEAST || fragment.contains(['[', ']', '*', '?', '@', '!']) {
+        fragment.clear();
+    }
+    vec![Effect::Complete(fragment)]
+}
+
+fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
+    match input.purpose {
+        Purpose::Search => {
+            lens.search = input.text();
+            super::update(lens, Action::Drawn, data)
+        }
+        Purpose::Print => match expressions(&input.text()) {
+            Ok(print) => {
+                lens.print = print;
+                Vec::new()
+            }
+            Err(message) => again(lens, input, message),
+        },
+        Purpose::Scope => {
+            if let Some(name) = input.chosen.and_then(|at| data.completions.get(at)) {
+                input.complete(&path::quoted(name));
+            }
+            match path::read(&input.text()) {
+                Ok(scope) => set_scope(lens, Ok(scope.to_string())),
+                Err(message) => again(lens, input, message),
+            }
+        }
+    }
+}
+
+fn expressions(text: &str) -> Result<Vec<String>, String> {
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let list = print_list::parse(text)?;
+    print_list::join(vec![list]).map_err(|failure| failure.message)
+}
+
+/// It goes on being typed.
+fn again(lens: &mut Lens, input: Input, message: String) -> Vec<Effect> {
+    lens.input = Some(input);
+    lens.notice = Some(message);
+    Vec::new()
+}

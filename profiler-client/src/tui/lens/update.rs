@@ -1,0 +1,433 @@
+//! What each action does.
+
+use profiler_scope::Place;
+
+use super::{
+    Action, Effect, FrameId, Hits, Item, Lens, MAX_TRAIL, Overlay, Pane, Purpose, Target, command_line, path,
+    typing,
+};
+use crate::{state::functions::Sort, tui::data::Data};
+
+/// Says what an action changes, and what is to be done outside.
+pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
+    if action.is_of_user() {
+        lens.notice = None;
+    }
+    let mut effects = act(lens, action, data);
+    effects.extend(follow(lens));
+    effects
+}
+
+fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
+    // Whatever is drawn over the screen goes with the next key.
+    let over = lens.overlay;
+    if action.is_of_user() {
+        lens.overlay = Overlay::None;
+    }
+    match action {
+        Action::Show(pane) => show(lens, pane, data),
+        Action::Move(towards) => {
+            crate::tui::moves::step(lens, towards, data);
+            Vec::new()
+        }
+        Action::Enter => enter(lens, data),
+        Action::Inside => inside(lens, data),
+        Action::Values => values(lens, data),
+        Action::Back => back(lens, over),
+        Action::Undo => undo(lens),
+        Action::Nudge(towards) => {
+            let scope = path::nudge(&lens.scope, towards);
+            set_scope(lens, scope)
+        }
+        Action::Sort => {
+            lens.sort = match lens.sort {
+                Sort::Own => Sort::Total,
+                Sort::Total => Sort::Own,
+            };
+            Vec::new()
+        }
+        Action::EditScope => typing::begin(lens, Purpose::Scope),
+        Action::Search => typing::begin(lens, Purpose::Search),
+        Action::EditPrint => typing::begin(lens, Purpose::Print),
+        Action::Type(typed) => typing::typed(lens, &typed, data),
+        Action::Freeze => {
+            lens.frozen = !lens.frozen;
+            Vec::new()
+        }
+        Action::Help => {
+            if over != Overlay::Help {
+                lens.overlay = Overlay::Help;
+            }
+            Vec::new()
+        }
+        Action::Copy => copy(lens, over),
+        Action::Processes => detach(lens),
+        Action::Suspend => vec![Effect::Suspend],
+        Action::Quit => vec![Effect::Quit],
+        Action::Nothing => Vec::new(),
+        Action::Counted => {
+            // The lines of the source have counts too.
+            if !lens.frozen && lens.screen() == Some(Pane::Source) {
+                lens.asked.source = None;
+            }
+            Vec::new()
+        }
+        Action::Drawn => {
+            bind(lens, data);
+            Vec::new()
+        }
+        Action::Attached { scope } => {
+            lens.attaching = false;
+            lens.scope = scope;
+            // The screen that the command line names has to be one that the scope has.
+            let pane = std::mem::take(&mut lens.pane);
+            if pane == Pane::Source && lens.source.is_some() {
+                lens.pane = pane;
+                return Vec::new();
+            }
+            show(lens, pane, data)
+        }
+        Action::NotAttached { message } => {
+            *lens = Lens {
+                notice: Some(message),
+                search: std::mem::take(&mut lens.search),
+                selected: std::mem::take(&mut lens.selected),
+                ..Lens::default()
+            };
+            Vec::new()
+        }
+        Action::Edited { scope } => {
+            lens.edits = lens.edits.saturating_sub(1);
+            if lens.edits == 0 {
+                lens.scope = scope;
+                lens.settled = lens.trail.clone();
+            }
+            Vec::new()
+        }
+        Action::Refused { message, scope } => {
+            lens.edits = 0;
+            refused(lens, message, scope);
+            Vec::new()
+        }
+        Action::Notice(message) => {
+            lens.notice = Some(message);
+            Vec::new()
+        }
+    }
+}
+
+/// The scope is as the service says, and the user back where that was edited from.
+fn refused(lens: &mut Lens, message: String, scope: String) {
+    if let Some(before) = lens.trail.iter().find(|before| before.scope == scope) {
+        lens.go_back(before.clone());
+    }
+    lens.trail = lens.settled.clone();
+    lens.scope = scope;
+    lens.notice = Some(message);
+}
+
+/// Gives the session another scope; says why not, where there is none.
+pub(super) fn set_scope(lens: &mut Lens, scope: Result<String, String>) -> Vec<Effect> {
+    match scope {
+        Err(why_not) => {
+            lens.notice = Some(why_not);
+            Vec::new()
+        }
+        Ok(scope) if scope == lens.scope => Vec::new(),
+        Ok(scope) => {
+            if lens.trail.len() == MAX_TRAIL {
+                lens.trail.remove(0);
+            }
+            lens.trail.push(lens.here());
+            lens.edits = lens.edits.saturating_add(1);
+            lens.scope.clone_from(&scope);
+            vec![Effect::SetScope(scope)]
+        }
+    }
+}
+
+/// As [`set_scope`], and to another screen if there is one.
+fn set_scope_and_show(lens: &mut Lens, scope: Result<String, String>, pane: Pane) -> Vec<Effect> {
+    let is_one = scope.is_ok();
+    let effects = set_scope(lens, scope);
+    if is_one {
+        lens.pane = pane;
+    }
+    effects
+}
+
+fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
+    if lens.target.is_none() {
+        lens.notice = Some("Choose a process first: Enter attaches to the one that is selected.".to_owned());
+        return Vec::new();
+    }
+    match pane {
+        Pane::Difference | Pane::Explain => {
+            let selected = selected_place(lens, data).filter(|_| lens.scope.is_empty());
+            let of = selected.map_or_else(|| lens.scope.clone(), path::only);
+            set_scope_and_show(lens, path::with_threshold(&of), pane)
+        }
+        Pane::Source => {
+            show_source(lens);
+            Vec::new()
+        }
+        Pane::Hits if lens.scope.is_empty() => {
+            lens.notice = Some("Hits are those of a step: choose a function or a line first.".to_owned());
+            Vec::new()
+        }
+        Pane::Latency if lens.scope.is_empty() => {
+            lens.notice = Some("Calls are timed of a function: select one and press Enter.".to_owned());
+            Vec::new()
+        }
+        Pane::Top | Pane::Graph | Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls => {
+            lens.pane = pane;
+            Vec::new()
+        }
+    }
+}
+
+fn show_source(lens: &mut Lens) {
+    let selected = match lens.pane {
+        Pane::Top | Pane::Graph | Pane::Difference => selected_frame(lens),
+        _ => None,
+    };
+    let function = selected.map(|frame| frame.function);
+    match function.or_else(|| path::function(&lens.scope)) {
+        Some(function) => {
+            lens.source = Some(path::quoted(&function));
+            lens.pane = Pane::Source;
+        }
+        None if lens.source.is_some() => lens.pane = Pane::Source,
+        None => lens.notice = Some("Select a function first: its source is shown.".to_owned()),
+    }
+}
+
+fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some(pane) = lens.screen() else {
+        return attach(lens);
+    };
+    match pane {
+        Pane::Top => match scope_inside(lens, data) {
+            Some(scope) => {
+                lens.search = String::new();
+                set_scope_and_show(lens, scope, Pane::Latency)
+            }
+            None => no_function(lens),
+        },
+        Pane::Graph | Pane::Difference => {
+            if let Some(Item::Stack(stack)) = lens.selection() {
+                lens.zoom = stack.clone();
+            }
+            Vec::new()
+        }
+        Pane::Latency if path::threshold(&lens.scope).is_some() => show(lens, Pane::Difference, data),
+        Pane::Latency => {
+            let scope = path::with_threshold(&lens.scope);
+            set_scope(lens, scope)
+        }
+        Pane::Source => match selected_place(lens, data) {
+            Some(place) => {
+                let scope = path::append(&lens.scope, place);
+                set_scope(lens, scope)
+            }
+            None => no_place(lens),
+        },
+        Pane::Hits => only_such(lens, data),
+        Pane::Explain => next_of_finding(lens, data),
+        Pane::Waits | Pane::Syscalls => Vec::new(),
+    }
+}
+
+/// The scope that the selected finding leads to.
+fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let next = data.selected_finding(lens).map(|finding| finding.next.clone());
+    let Some(next) = next.filter(|next| !next.is_empty()) else {
+        lens.notice = Some("No scope looks only at such calls: choose another finding.".to_owned());
+        return Vec::new();
+    };
+    set_scope(lens, path::read(&next).map(|scope| scope.to_string()))
+}
+
+/// The selected value becomes a condition.
+fn only_such(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some((expression, value)) = data.selected_value(lens) else {
+        lens.notice = Some("Select a hit with a value: it becomes a condition.".to_owned());
+        return Vec::new();
+    };
+    let scope = path::with_condition(&lens.scope, &expression, &value);
+    set_scope(lens, scope)
+}
+
+fn attach(lens: &mut Lens) -> Vec<Effect> {
+    let Some(Item::Process(pid)) = lens.selection() else {
+        lens.notice = Some("There is no process to attach to.".to_owned());
+        return Vec::new();
+    };
+    let target = Target::Pid(*pid);
+    lens.target = Some(target.clone());
+    lens.attaching = true;
+    lens.search = String::new();
+    vec![Effect::Attach {
+        target,
+        scope: lens.scope.clone(),
+    }]
+}
+
+fn detach(lens: &mut Lens) -> Vec<Effect> {
+    if lens.target.is_none() {
+        return Vec::new();
+    }
+    *lens = Lens::default();
+    vec![Effect::Detach]
+}
+
+fn inside(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    match scope_inside(lens, data) {
+        Some(scope) => set_scope(lens, scope),
+        None => no_function(lens),
+    }
+}
+
+fn values(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    if lens.screen() != Some(Pane::Source) {
+        return show(lens, Pane::Hits, data);
+    }
+    match selected_place(lens, data) {
+        Some(place) => {
+            let scope = path::append(&lens.scope, place);
+            set_scope_and_show(lens, scope, Pane::Hits)
+        }
+        None => no_place(lens),
+    }
+}
+
+fn no_function(lens: &mut Lens) -> Vec<Effect> {
+    lens.notice = Some("That is no function that is known by name.".to_owned());
+    Vec::new()
+}
+
+fn no_place(lens: &mut Lens) -> Vec<Effect> {
+    lens.notice = Some("Nothing begins at this line: choose one that is marked.".to_owned());
+    Vec::new()
+}
+
+/// The scope that looks inside of the selected function: a step behind the last if it is called in there, or else its
+/// own.
+fn scope_inside(lens: &Lens, data: &Data) -> Option<Result<String, String>> {
+    let place = selected_place(lens, data)?;
+    let outer = path::function(&lens.scope);
+    let frame = selected_frame(lens);
+    let is_inside = |outer: &str| frame.is_some_and(|frame| data.is_called_in(&frame, lens, outer));
+    Some(match outer {
+        Some(outer) if lens.pane == Pane::Source || is_inside(&outer) => path::append(&lens.scope, place),
+        _ => path::append("", place),
+    })
+}
+
+/// The function that is selected.
+fn selected_frame(lens: &Lens) -> Option<FrameId> {
+    match lens.selection()? {
+        Item::Function(frame) => Some(frame.clone()),
+        Item::Stack(stack) => stack.last().cloned(),
+        Item::Process(_) | Item::Line(_) | Item::Hit(_) | Item::Finding(_) => None,
+    }
+}
+
+/// The step that is selected.
+fn selected_place(lens: &Lens, data: &Data) -> Option<Place> {
+    match lens.selection()? {
+        Item::Line(_) => data.selected_place(lens),
+        _ => data.frame_of(&selected_frame(lens)?).and_then(path::place_of),
+    }
+}
+
+fn back(lens: &mut Lens, over: Overlay) -> Vec<Effect> {
+    if over != Overlay::None {
+        // It is gone already.
+    } else if !lens.search.is_empty() {
+        lens.search = String::new();
+    } else if lens.pane.is_graph() && !lens.zoom.is_empty() {
+        lens.zoom.pop();
+    } else if lens.target.is_some() && !lens.trail.is_empty() {
+        return undo(lens);
+    }
+    Vec::new()
+}
+
+fn undo(lens: &mut Lens) -> Vec<Effect> {
+    if lens.target.is_none() || lens.attaching {
+        return Vec::new();
+    }
+    match lens.trail.pop() {
+        Some(before) => lens.go_back(before),
+        // Somebody else's edits of a session that is shared can be taken back too.
+        None if matches!(lens.target, Some(Target::Session(_))) => {}
+        None => {
+            lens.notice = Some("There is no edit to take back.".to_owned());
+            return Vec::new();
+        }
+    }
+    lens.edits = lens.edits.saturating_add(1);
+    vec![Effect::Undo]
+}
+
+fn copy(lens: &mut Lens, over: Overlay) -> Vec<Effect> {
+    let (overlay, words) = if over == Overlay::Screen {
+        (Overlay::Verb, command_line::of_verb(lens))
+    } else {
+        (Overlay::Screen, command_line::of_screen(lens))
+    };
+    lens.overlay = overlay;
+    vec![Effect::Copy(command_line::quoted(&words))]
+}
+
+/// Binds the selection to what is there, so that it stays with it.
+fn bind(lens: &mut Lens, data: &Data) {
+    if lens.selection().is_some_and(|item| data.has(lens, item)) {
+        return;
+    }
+    match data.first_item(lens) {
+        Some(first) => lens.select(first),
+        None => lens.unselect(),
+    }
+}
+
+/// Asks for what the screen needs and has not asked for.
+fn follow(lens: &mut Lens) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    let screen = lens.screen().filter(|_| !lens.attaching);
+    if screen == Some(Pane::Source) && lens.source != lens.asked.source {
+        lens.asked.source.clone_from(&lens.source);
+        effects.extend(lens.source.clone().map(Effect::Source));
+    }
+    let difference = screen == Some(Pane::Difference);
+    if difference != lens.asked.difference {
+        lens.asked.difference = difference;
+        effects.push(Effect::Difference(difference));
+    }
+    let hits = (screen == Some(Pane::Hits) && !lens.scope.is_empty()).then(|| Hits {
+        scope: lens.scope.clone(),
+        print: lens.print.clone(),
+    });
+    if hits != lens.asked.hits {
+        lens.asked.hits.clone_from(&hits);
+        effects.push(match hits {
+            Some(Hits { scope, print }) => Effect::Hits { scope, print },
+            None => Effect::NoHits,
+        });
+    }
+    // What is under way has its stream when it is done.
+    if lens.edits == 0 {
+        let aside = screen
+            .filter(|pane| pane.is_aside())
+            .map(|pane| (pane, lens.scope.clone()));
+        if aside != lens.asked.aside {
+            lens.asked.aside.clone_from(&aside);
+            effects.push(match aside {
+                Some((pane, scope)) => Effect::Aside { pane, scope },
+                None => Effect::NoAside,
+            });
+        }
+    }
+    effects
+}

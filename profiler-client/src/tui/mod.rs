@@ -1,0 +1,230 @@
+//! `profiler tui`: the drill-down in a terminal.
+//!
+//! [`lens`] is the model: what is looked at, and how an action changes that. [`data`] is what has come. [`view`] draws the
+//! one on the other. `service` alone talks to the service, [`terminal`] alone to the terminal. This file is the loop
+//! around them: it waits for a key, a message or a signal, and draws what they have changed. Nothing is drawn by a clock.
+
+pub mod data;
+mod keyboard;
+pub mod keys;
+pub mod lens;
+mod moves;
+mod processes;
+#[cfg(test)]
+mod sample;
+mod service;
+mod taken;
+pub mod terminal;
+pub mod view;
+
+use std::io::{self, IsTerminal as _};
+
+use crossterm::event::{Event, KeyEventKind};
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::{
+    data::Data,
+    keyboard::Keyboard,
+    lens::{Action, Effect, Lens, update},
+    service::{Inbox, Making, Service, What},
+    terminal::Screen,
+    view::theme::Theme,
+};
+use crate::{
+    attached::Owned,
+    cli::{
+        exit::Failure,
+        request::{Host, Tui},
+    },
+    connect::connect,
+    stop::Stop,
+};
+
+/// Runs it.
+///
+/// # Errors
+///
+/// Where there is no terminal, or no service.
+pub async fn run(host: &Host, request: Tui, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
+    if !(io::stdout().is_terminal() && io::stdin().is_terminal()) {
+        return Err(Failure::usage(
+            "`profiler tui` needs a terminal for its keys and its screen: for scripts there are `profiler top`, `latency`, \
+             `flame` and `trace`.",
+        ));
+    }
+    let theme = Theme::of_environment(request.color);
+    // The decision was made; crossterm would look at NO_COLOR again.
+    crossterm::style::force_color_output(theme.depth != view::theme::Depth::None);
+    let connection = connect(host).await?;
+    let making = Making {
+        template: request.template,
+    };
+    let (service, inbox) = Service::new(connection, owned, making);
+    let mut app = App {
+        lens: request.lens,
+        live: Data::default(),
+        frozen: None,
+        service,
+        dirty: true,
+    };
+    app.begin();
+    let screen = Screen::enter().map_err(|error| failed(&error))?;
+    app.run(screen, inbox, theme, &mut stop).await
+}
+
+fn failed(error: &io::Error) -> Failure {
+    Failure::failed(format!("Cannot use the terminal: {error}."))
+}
+
+/// All of it.
+struct App {
+    lens: Lens,
+    /// What has come. It is taken whatever is shown.
+    live: Data,
+    /// What is shown while nothing new is.
+    frozen: Option<Box<Data>>,
+    service: Service,
+    dirty: bool,
+}
+
+impl App {
+    /// Asks for what the command line asks for.
+    fn begin(&mut self) {
+        match self.lens.target.clone() {
+            Some(target) => {
+                self.lens.attaching = true;
+                let scope = self.lens.scope.clone();
+                self.service.attach(target, scope);
+            }
+            None => self.service.list_processes(),
+        }
+    }
+
+    async fn run(
+        &mut self,
+        mut screen: Screen,
+        mut inbox: Inbox,
+        theme: Theme,
+        stop: &mut Stop,
+    ) -> Result<(), Failure> {
+        let mut keyboard = Keyboard::listen().map_err(|error| failed(&error))?;
+        let mut sizes = signal(SignalKind::window_change()).map_err(|error| failed(&error))?;
+        let mut stops = signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))
+            .map_err(|error| failed(&error))?;
+        loop {
+            self.draw(&mut screen, theme).map_err(|error| failed(&error))?;
+            let effects = tokio::select! {
+                biased;
+                () = stop.requested() => return Ok(()),
+                _ = stops.recv() => vec![Effect::Suspend],
+                _ = sizes.recv() => {
+                    self.dirty = true;
+                    Vec::new()
+                }
+                event = keyboard.next() => match event {
+                    Some(Ok(event)) => self.event(&event),
+                    Some(Err(error)) => return Err(failed(&error)),
+                    // Nobody types any more.
+                    None => return Ok(()),
+                },
+                what = inbox.next(&self.service) => {
+                    let mut effects = what.map(|what| self.take(what)).unwrap_or_default();
+                    // What has come meanwhile is drawn with it.
+                    while let Some(what) = inbox.ready(&self.service) {
+                        effects.extend(self.take(what));
+                    }
+                    effects
+                }
+            };
+            for effect in effects {
+                match self.service.perform(effect) {
+                    None => {}
+                    Some(Effect::Copy(text)) => screen.copy(&text).map_err(|error| failed(&error))?,
+                    Some(Effect::Suspend) => {
+                        screen.suspend().await.map_err(|error| failed(&error))?;
+                        self.dirty = true;
+                    }
+                    Some(_) => return Ok(()),
+                }
+            }
+        }
+    }
+
+    fn draw(&mut self, screen: &mut Screen, theme: Theme) -> io::Result<()> {
+        if !std::mem::take(&mut self.dirty) {
+            return Ok(());
+        }
+        self.act(Action::Drawn);
+        let (lens, data) = (&self.lens, self.frozen.as_deref().unwrap_or(&self.live));
+        screen.draw(|frame| view::draw(frame.buffer_mut(), lens, data, theme))
+    }
+
+    fn event(&mut self, event: &Event) -> Vec<Effect> {
+        match event {
+            Event::Key(key) if key.kind != KeyEventKind::Release => {
+                let action = keys::action(key, &self.lens);
+                self.dirty = true;
+                match action {
+                    Some(action) => self.act(action),
+                    // It takes away what is drawn over the screen.
+                    None => self.act(Action::Nothing),
+                }
+            }
+            Event::Paste(text) => {
+                self.dirty = true;
+                let typed = text.chars().map(|c| Action::Type(lens::Typing::Insert(c)));
+                typed.flat_map(|action| self.act(action)).collect()
+            }
+            Event::Resize(..) => {
+                self.dirty = true;
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn act(&mut self, action: Action) -> Vec<Effect> {
+        self.live.settle();
+        let data = self.frozen.as_deref().unwrap_or(&self.live);
+        let effects = update(&mut self.lens, action, data);
+        match (self.lens.frozen, self.frozen.is_some()) {
+            (true, false) => self.frozen = Some(Box::new(self.live.clone())),
+            (false, true) => self.frozen = None,
+            _ => {}
+        }
+        effects
+    }
+
+    /// Takes a report; what follows from it.
+    fn take(&mut self, what: What) -> Vec<Effect> {
+        // What is drawn over a screen that stands still, and what it says of itself, goes on.
+        let is_data = matches!(
+            what,
+            What::Flame(_)
+                | What::Latency(_)
+                | What::NoLatency
+                | What::Hits(_)
+                | What::Waits(_)
+                | What::Syscalls(_)
+                | What::Explained(_)
+                | What::Counts(_)
+        );
+        if let What::Attached(attached, _) = &what {
+            self.service.first_pid = attached.session.pids.first().copied();
+        }
+        let action = taken::take(&mut self.live, what);
+        if let Some(frozen) = self.frozen.as_deref_mut().filter(|_| !is_data) {
+            taken::follow(frozen, &self.live);
+        }
+        self.dirty |= !(is_data && self.frozen.is_some());
+        match action {
+            Some(Action::NotAttached { message }) => {
+                self.service.leave();
+                self.service.list_processes();
+                self.act(Action::NotAttached { message })
+            }
+            Some(action) => self.act(action),
+            None => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! What a service may send, for tests.
+
+use std::{sync::Arc, time::Instant};
+
+use profiler_common::layout;
+use profiler_proto::v1;
+
+use super::data::{Data, Hits, ProcessRow, StepCount};
+
+/// A name that would drive a terminal if it could.
+pub const HOSTILE: &str = "evil\x1b[2J\u{202e}name";
+
+fn frame(id: u32, function: &str) -> v1::Frame {
+    v1::Frame {
+        id,
+        function: function.into(),
+        file: "/src/server.cc".into(),
+        line: id,
+        module: "/usr/bin/server".into(),
+        ..Default::default()
+    }
+}
+
+fn flame(lost: u64) -> v1::WatchFlameResponse {
+    let node = |id, parent, frame| v1::FlameNode {
+        id,
+        parent,
+        frame,
+        complete: true,
+    };
+    let weight = |node, inside_ns: u64, outside_ns: u64| v1::NodeWeight {
+        node,
+        inside_ns,
+        inside_samples: inside_ns / 1_000_000,
+        outside_ns,
+        outside_samples: outside_ns / 1_000_000,
+    };
+    let kernel = v1::Frame {
+        kernel: true,
+        module: "[kernel]".into(),
+        ..frame(6, "vfs_read")
+    };
+    v1::WatchFlameResponse {
+        snapshot: true,
+        frames: vec![
+            frame(1, "main"),
+            frame(2, "handle"),
+            frame(3, "parse"),
+            frame(4, "compress"),
+            frame(5, HOSTILE),
+            kernel,
+        ],
+        nodes: vec![
+            node(1, 0, 1),
+            node(2, 1, 2),
+            node(3, 2, 3),
+            node(4, 2, 4),
+            node(5, 4, 5),
+            node(6, 3, 6),
+        ],
+        weights: vec![
+            weight(1, 10_000_000, 20_000_000),
+            weight(3, 200_000_000, 500_000_000),
+            weight(4, 600_000_000, 100_000_000),
+            weight(5, 40_000_000, 0),
+            weight(6, 50_000_000, 80_000_000),
+        ],
+        differences: vec![v1::NodeDifference {
+            node: 4,
+            difference: 0.57,
+            low: 0.5,
+            high: 0.64,
+            inside_spans: 40,
+            outside_spans: 900,
+        }],
+        summary: Some(v1::FlameSummary {
+            samples: 1600,
+            inside: 900,
+            outside: 700,
+            threshold_ns: 2_000_000,
+            calls: 2000.0,
+            calls_inside: 100.0,
+            lost: [("sample_ring_full".to_owned(), lost)].into(),
+            ..Default::default()
+        }),
+        cost: Some(v1::Cost {
+            cpu_share: 0.004,
+            rss_anon_bytes: 16 << 20,
+            kernel_share: 0.0,
+        }),
+        ..Default::default()
+    }
+}
+
+fn bucket(ns: u64) -> u32 {
+    u32::try_from(layout::bucket_of(ns)).unwrap()
+}
+
+fn latency() -> v1::WatchLatencyResponse {
+    let summary = v1::Summary {
+        count: 2000.0,
+        rate_hz: 200.0,
+        mean_ns: 300_000.0,
+        min_ns: 1000,
+        max_ns: 9_000_000,
+        p50_ns: 100_000,
+        p90_ns: 900_000,
+        p95_ns: 2_000_000,
+        p99_ns: 4_000_000,
+        p999_ns: 8_000_000,
+    };
+    v1::WatchLatencyResponse {
+        snapshot: true,
+        scope: "handle[>= p95]".into(),
+        functions: vec![v1::FunctionLatency {
+            id: 1,
+            function: Some(v1::Function {
+                name: "handle".into(),
+                file: "/src/server.cc".into(),
+                line: 12,
+                ..Default::default()
+            }),
+            since_start: Some(summary),
+            window: Some(summary),
+            ewma: Some(summary),
+            since_start_counts: Some(v1::Histogram {
+                bucket_deltas: vec![bucket(100_000), bucket(2_000_000) - bucket(100_000)],
+                counts: vec![1900, 100],
+            }),
+            overhead_ns: 700,
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+fn source() -> v1::SourceFunction {
+    let line = |number, text: &str| v1::SourceLine {
+        line: number,
+        text: text.into(),
+        sites: vec![u64::from(number)],
+        ..Default::default()
+    };
+    let at = |line| {
+        Some(v1::SourcePosition {
+            address: 1,
+            file: String::new(),
+            line,
+        })
+    };
+    v1::SourceFunction {
+        function: Some(v1::Function {
+            name: "handle".into(),
+            file: "/src/server.cc".into(),
+            line: 12,
+            ..Default::default()
+        }),
+        last_line: 16,
+        has_text: true,
+        lines: vec![
+            line(12, "int handle(int n) {"),
+            v1::SourceLine {
+                branches: vec![v1::SourceBranch {
+                    address: 2,
+                    mnemonic: "je".into(),
+                    taken: at(15),
+                    otherwise: at(14),
+                    is_loop: false,
+                }],
+                ..line(13, "  if (n > 100) // \x1b[31m")
+            },
+            v1::SourceLine {
+                calls: vec![v1::SourceCall {
+                    address: 3,
+                    return_address: 4,
+                    callee: "compress".into(),
+                    ..Default::default()
+                }],
+                variables: vec![0],
+                ..line(14, "    compress(n);")
+            },
+            line(15, "  return parse(n);"),
+            v1::SourceLine {
+                sites: Vec::new(),
+                ..line(16, "}")
+            },
+        ],
+        variables: vec![v1::SourceVariable {
+            name: "n".into(),
+            r#type: "int".into(),
+            parameter: true,
+            ranges: vec![v1::AddressRange { begin: 1, end: 9 }],
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+fn trace(lost: u64) -> v1::WatchTraceResponse {
+    let value = |expression: &str, text: &str| v1::HitValue {
+        expression: expression.into(),
+        state: v1::ValueState::Ok.into(),
+        json: text.into(),
+        text: text.into(),
+        r#type: "int".into(),
+        reason: String::new(),
+    };
+    v1::WatchTraceResponse {
+        places: vec![v1::TracedPlace {
+            function: "handle".into(),
+            file: "/src/server.cc".into(),
+            line: 14,
+            module: "/usr/bin/server".into(),
+            address: 3,
+            site: "/src/server.cc:14".into(),
+        }],
+        hits: (0..3)
+            .map(|at| v1::Hit {
+                ts_ns: 1_000_000_000 * at,
+                tid: 7,
+                values: vec![value("n", &(100 + at).to_string()), value("name", HOSTILE)],
+                ..Default::default()
+            })
+            .collect(),
+        reached: 9,
+        rejected: 4,
+        lost: [("rate_limit".to_owned(), lost)].into(),
+        ..Default::default()
+    }
+}
+
+fn explained() -> v1::WatchExplainResponse {
+    let calls = |calls, mean_ns| Some(v1::CallsOfSide { calls, mean_ns });
+    let share = |have, of| Some(v1::CallShare { have, of });
+    v1::WatchExplainResponse {
+        looked_at: 1000,
+        slow: calls(100, 3e6),
+        other: calls(900, 1e5),
+        features: 14,
+        findings: vec![v1::Finding {
+            kind: v1::finding::Kind::Branch.into(),
+            text: "server.cc:13!else".into(),
+            slow: share(99, 100),
+            other: share(9, 900),
+            difference: Some(v1::Interval {
+                value: 0.98,
+                low: 0.9,
+                high: 1.0,
+            }),
+            next: "handle[>= p95]/server.cc:13!else".into(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+/// Nothing has come yet but the processes.
+pub fn empty() -> Data {
+    Data {
+        processes: vec![
+            ProcessRow {
+                pid: 4211,
+                user: "www".into(),
+                threads: 6,
+                cpus: Some(1.25),
+                command: "server --listen \x1b[31m".into(),
+            },
+            ProcessRow {
+                pid: 4212,
+                user: "root".into(),
+                threads: 1,
+                cpus: None,
+                command: "other".into(),
+            },
+        ],
+        ..Data::default()
+    }
+}
+
+/// Every view has something.
+pub fn busy() -> Data {
+    let mut data = Data {
+        target: "pid 4211 (server)".into(),
+        session: Some(Arc::new(v1::Session {
+            warnings: vec!["each return is single-stepped".into(), "another".into()],
+            ..Default::default()
+        })),
+        source: Some(Arc::new(source())),
+        completions: vec!["handle".into(), "a::<b>::handle".into()],
+        stale: true,
+        ..empty()
+    };
+    data.flame.apply(flame(0)).unwrap();
+    data.latency.apply(latency()).unwrap();
+    data.hits.apply(trace(0)).unwrap();
+    data.aside.explained = Some(explained());
+    let count = StepCount {
+        count: 1234,
+        rate_hz: Some(99.5),
+        at: Instant::now(),
+    };
+    data.counts.insert("handle[>= p95]".into(), count);
+    data.settle();
+    data
+}
+
+/// As busy, and something was lost.
+pub fn lossy() -> Data {
+    let mut data = busy();
+    data.flame.apply(flame(1234)).unwrap();
+    data.hits = Hits::default();
+    data.hits.apply(trace(2)).unwrap();
+    data
+}

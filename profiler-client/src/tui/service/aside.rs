@@ -1,0 +1,136 @@
+//! Panes with a stream of their own: it is open as long as they are shown, and costs nothing otherwise.
+
+use profiler_proto::v1::{
+    self, session_service_client::SessionServiceClient, view_service_client::ViewServiceClient,
+};
+use tokio::sync::mpsc;
+use tonic::{Response, transport::Channel};
+
+use super::{
+    Incoming, Reports, What,
+    session::{Opened, forward},
+};
+use crate::{
+    attached::{self, Owned},
+    cli::exit::Failure,
+    connect::{Connection, MAX_MESSAGE_BYTES},
+    tui::lens::Pane,
+};
+
+/// The pane that is shown, and its scope. One without such a stream wants nothing.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    pub pane: Pane,
+    pub scope: String,
+}
+
+/// All that the task has.
+pub struct Task {
+    pub connection: Connection,
+    pub owned: Owned,
+    /// The session whose waits and system calls are shown.
+    pub session: String,
+    /// What a session for reasons is made with.
+    pub template: v1::CreateSessionRequest,
+    pub reports: Reports,
+    pub wanted: mpsc::Receiver<Wanted>,
+}
+
+impl Task {
+    /// Runs until nobody wants it any more.
+    pub async fn run(mut self) {
+        let mut opened: Option<Opened> = None;
+        // Reasons have a session of their own: its scope cannot be changed.
+        let mut explains: Option<String> = None;
+        while let Some(mut wanted) = self.wanted.recv().await {
+            while let Ok(newer) = self.wanted.try_recv() {
+                wanted = newer;
+            }
+            drop(opened.take());
+            if let Some(name) = explains.take() {
+                self.owned.end_one(&name).await;
+            }
+            if wanted.pane.is_aside() {
+                self.reports.send(What::AsideBegin).await;
+            }
+            opened = match wanted.pane {
+                Pane::Waits => Some(self.waits()),
+                Pane::Syscalls => Some(self.syscalls()),
+                Pane::Explain => match self.explaining(wanted.scope).await {
+                    Ok(name) => {
+                        explains = Some(name.clone());
+                        Some(self.explained(name))
+                    }
+                    Err(failure) => {
+                        self.reports
+                            .send(What::Explained(Incoming::Broken(failure)))
+                            .await;
+                        None
+                    }
+                },
+                _ => None,
+            };
+        }
+    }
+
+    fn client(&self) -> ViewServiceClient<Channel> {
+        ViewServiceClient::new(self.connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    fn waits(&self) -> Opened {
+        let (mut client, reports) = (self.client(), self.reports.clone());
+        let request = v1::WatchWaitsRequest {
+            session: self.session.clone(),
+            interval: None,
+        };
+        let task = async move {
+            let opened = client.watch_waits(request).await.map(Response::into_inner);
+            forward(opened, &reports, What::Waits).await;
+        };
+        Opened(tokio::spawn(task).abort_handle())
+    }
+
+    fn syscalls(&self) -> Opened {
+        let (mut client, reports) = (self.client(), self.reports.clone());
+        let request = v1::WatchSyscallsRequest {
+            session: self.session.clone(),
+            ..Default::default()
+        };
+        let task = async move {
+            let opened = client.watch_syscalls(request).await.map(Response::into_inner);
+            forward(opened, &reports, What::Syscalls).await;
+        };
+        Opened(tokio::spawn(task).abort_handle())
+    }
+
+    async fn explaining(&self, scope: String) -> Result<String, Failure> {
+        let mut sessions = SessionServiceClient::new(self.connection.channel.clone());
+        let create = v1::CreateSessionRequest {
+            scope,
+            explain: true,
+            ..self.template.clone()
+        };
+        let session = attached::create(&mut sessions, &create).await?;
+        self.owned.add(sessions, session.name.clone());
+        Ok(session.name)
+    }
+
+    fn explained(&self, session: String) -> Opened {
+        let (mut client, reports) = (self.client(), self.reports.clone());
+        let request = v1::WatchExplainRequest {
+            session,
+            interval: None,
+        };
+        let task = async move {
+            let opened = client.watch_explain(request).await.map(Response::into_inner);
+            let report = |incoming| {
+                What::Explained(match incoming {
+                    Incoming::Message(message) => Incoming::Message(Box::new(message)),
+                    Incoming::Broken(failure) => Incoming::Broken(failure),
+                })
+            };
+            forward(opened, &reports, report).await;
+        };
+        Opened(tokio::spawn(task).abort_handle())
+    }
+}

@@ -1,0 +1,361 @@
+//! The only part that talks to the service. Effects go in, reports come out; each session is a task, and so are its hits.
+
+mod aside;
+mod counts;
+mod hits;
+mod lookup;
+mod session;
+
+use std::time::Duration;
+
+use profiler_proto::v1;
+use tokio::{
+    sync::mpsc,
+    task::{AbortHandle, JoinHandle},
+};
+
+use super::{
+    data::ProcessRow,
+    lens::{Effect, Target},
+    processes::Usage,
+};
+use crate::{
+    attached::{Attached, Owned},
+    cli::{exit::Failure, request::SessionChoice},
+    connect::Connection,
+    verb::processes,
+};
+
+/// Time between looks at the processes.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
+
+/// Functions are asked for once nothing has been typed for so long.
+const BETWEEN_KEYS: Duration = Duration::from_millis(120);
+
+/// Reports that wait to be taken. They are taken whatever is drawn.
+const REPORTS: usize = 256;
+
+/// Edits that wait for the ones before.
+const EDITS: usize = 64;
+
+/// What comes of a stream.
+#[derive(Debug)]
+pub enum Incoming<M> {
+    /// A message.
+    Message(M),
+    /// It broke, or could not be opened.
+    Broken(Failure),
+}
+
+/// What has come.
+#[derive(Debug)]
+pub enum What {
+    /// Processes, the busiest first.
+    Processes(Vec<ProcessRow>),
+    /// The session, and the target's name.
+    Attached(Box<Attached>, String),
+    /// There is none.
+    NotAttached(Failure),
+    /// The scope was edited.
+    Edited(Box<v1::Session>),
+    /// It was not, and is still this.
+    Refused(Failure, String),
+    /// Of the flame view.
+    Flame(Incoming<Box<v1::WatchFlameResponse>>),
+    /// Of the latency view.
+    Latency(Incoming<v1::WatchLatencyResponse>),
+    /// The scope has no durations to show.
+    NoLatency,
+    /// Of the hits.
+    Hits(Incoming<Box<v1::WatchTraceResponse>>),
+    /// Hits are asked for anew.
+    HitsBegin,
+    /// Their probes are there.
+    HitsReady,
+    /// Another pane with a stream of its own is shown.
+    AsideBegin,
+    /// Of who waits for whom.
+    Waits(Incoming<v1::WatchWaitsResponse>),
+    /// Of system calls.
+    Syscalls(Incoming<v1::WatchSyscallsResponse>),
+    /// Of what slow calls do.
+    Explained(Incoming<Box<v1::WatchExplainResponse>>),
+    /// The source that was asked for.
+    Source(Result<Box<v1::SourceFunction>, Failure>),
+    /// Functions for what was typed.
+    Completions(Vec<String>),
+    /// How often steps were reached, by their text.
+    Counts(Vec<(String, u64)>),
+}
+
+/// A report, and the attachment that it belongs to: later ones have nothing to do with it.
+#[derive(Debug)]
+pub struct Report {
+    attachment: u64,
+    what: What,
+}
+
+/// Where reports are sent.
+#[derive(Clone, Debug)]
+pub struct Reports {
+    attachment: u64,
+    sender: mpsc::Sender<Report>,
+}
+
+impl Reports {
+    /// Sends one; whether anybody still wants them.
+    async fn send(&self, what: What) -> bool {
+        let attachment = self.attachment;
+        self.sender.send(Report { attachment, what }).await.is_ok()
+    }
+}
+
+/// What an effect does to the scope.
+#[derive(Debug)]
+enum Edit {
+    Set(String),
+    Undo,
+}
+
+/// What sessions are made with.
+#[derive(Clone, Debug)]
+pub struct Making {
+    /// All but the target and the scope.
+    pub template: v1::CreateSessionRequest,
+}
+
+impl Making {
+    fn of(&self, target: &Target, scope: String) -> SessionChoice {
+        let target = match target {
+            Target::Session(name) => return SessionChoice::Join(name.clone()),
+            Target::Pid(pid) => v1::target::Target::Pid(*pid),
+            Target::Exe(exe) => v1::target::Target::Executable(exe.clone()),
+        };
+        SessionChoice::Make(Box::new(v1::CreateSessionRequest {
+            target: Some(v1::Target { target: Some(target) }),
+            scope,
+            ..self.template.clone()
+        }))
+    }
+}
+
+/// The service.
+#[derive(Debug)]
+pub struct Service {
+    connection: Connection,
+    owned: Owned,
+    making: Making,
+    reports: Reports,
+    /// What runs for the attachment.
+    tasks: Vec<AbortHandle>,
+    edits: Option<mpsc::Sender<Edit>>,
+    hits: Option<mpsc::Sender<hits::Wanted>>,
+    aside: Option<mpsc::Sender<aside::Wanted>>,
+    differs: Option<tokio::sync::watch::Sender<bool>>,
+    looking_up: Option<JoinHandle<()>>,
+    completing: Option<JoinHandle<()>>,
+    of: Option<Target>,
+    /// A process of the session.
+    pub first_pid: Option<u32>,
+}
+
+impl Service {
+    /// Nothing asked for yet.
+    #[must_use]
+    pub fn new(connection: Connection, owned: Owned, making: Making) -> (Self, Inbox) {
+        let (sender, receiver) = mpsc::channel(REPORTS);
+        let service = Self {
+            connection,
+            owned,
+            making,
+            reports: Reports {
+                attachment: 0,
+                sender,
+            },
+            tasks: Vec::new(),
+            edits: None,
+            hits: None,
+            aside: None,
+            differs: None,
+            looking_up: None,
+            completing: None,
+            of: None,
+            first_pid: None,
+        };
+        (service, Inbox(receiver))
+    }
+
+    /// Looks at processes until something is attached.
+    pub fn list_processes(&mut self) {
+        let (connection, reports) = (self.connection.clone(), self.reports.clone());
+        self.run(async move {
+            let mut usage = Usage::default();
+            loop {
+                if let Ok(found) = processes::fetch(&connection, String::new()).await
+                    && !reports.send(What::Processes(usage.rows(found))).await
+                {
+                    return;
+                }
+                tokio::time::sleep(BETWEEN_LOOKS).await;
+            }
+        });
+    }
+
+    /// Attaches.
+    pub fn attach(&mut self, target: Target, scope: String) {
+        self.leave();
+        let (edits, wanted_edits) = mpsc::channel(EDITS);
+        let (hits, wanted_hits) = mpsc::channel(EDITS);
+        let (aside, wanted_aside) = mpsc::channel(EDITS);
+        self.aside = Some(aside);
+        let (differs, wants_difference) = tokio::sync::watch::channel(false);
+        (self.edits, self.hits, self.differs) = (Some(edits), Some(hits), Some(differs));
+        let session = session::Task {
+            connection: self.connection.clone(),
+            owned: self.owned.clone(),
+            choice: self.making.of(&target, scope),
+            reports: self.reports.clone(),
+            edits: wanted_edits,
+            differs: wants_difference,
+            making: self.making.clone(),
+            target: target.clone(),
+            hits: wanted_hits,
+            aside: wanted_aside,
+        };
+        self.of = Some(target);
+        self.run(session.run());
+    }
+
+    /// Leaves what was attached. Reports of it that are on their way are nothing any more.
+    pub fn leave(&mut self) {
+        let tasks = self.tasks.drain(..);
+        let lookups = [self.looking_up.take(), self.completing.take()]
+            .into_iter()
+            .flatten();
+        tasks.for_each(|task| task.abort());
+        lookups.for_each(|task| task.abort());
+        (self.edits, self.hits, self.differs, self.of) = (None, None, None, None);
+        self.aside = None;
+        self.reports.attachment += 1;
+        let left = self.owned.take();
+        tokio::spawn(async move { left.end().await });
+    }
+
+    /// Does what concerns the service; the rest is the terminal's, and comes back.
+    pub fn perform(&mut self, effect: Effect) -> Option<Effect> {
+        match effect {
+            Effect::Attach { target, scope } => self.attach(target, scope),
+            Effect::Detach => {
+                self.leave();
+                self.list_processes();
+            }
+            Effect::SetScope(scope) => self.edit(Edit::Set(scope)),
+            Effect::Undo => self.edit(Edit::Undo),
+            Effect::Difference(wanted) => {
+                if let Some(differs) = &self.differs {
+                    differs.send_replace(wanted);
+                }
+            }
+            Effect::Source(place) => self.source(place),
+            Effect::Complete(fragment) => self.complete(fragment),
+            Effect::Hits { scope, print } => self.watch_hits(hits::Wanted::Hits { scope, print }),
+            Effect::NoHits => self.watch_hits(hits::Wanted::Nothing),
+            Effect::Aside { pane, scope } => self.look_aside(aside::Wanted { pane, scope }),
+            Effect::NoAside => self.look_aside(aside::Wanted::default()),
+            Effect::Copy(_) | Effect::Suspend | Effect::Quit => return Some(effect),
+        }
+        None
+    }
+
+    fn edit(&self, edit: Edit) {
+        if let Some(edits) = &self.edits {
+            // It is as long as anyone types ahead.
+            let _ = edits.try_send(edit);
+        }
+    }
+
+    fn watch_hits(&self, wanted: hits::Wanted) {
+        if let Some(hits) = &self.hits {
+            let _ = hits.try_send(wanted);
+        }
+    }
+
+    fn look_aside(&self, wanted: aside::Wanted) {
+        if let Some(aside) = &self.aside {
+            let _ = aside.try_send(wanted);
+        }
+    }
+
+    fn source(&mut self, place: String) {
+        let Some(target) = self.target() else { return };
+        let (connection, reports) = (self.connection.clone(), self.reports.clone());
+        let task = tokio::spawn(async move {
+            let found = lookup::source(&connection, target, &place).await;
+            reports.send(What::Source(found.map(Box::new))).await;
+        });
+        if let Some(before) = self.looking_up.replace(task) {
+            before.abort();
+        }
+    }
+
+    fn complete(&mut self, fragment: String) {
+        let Some(target) = self.target() else { return };
+        let (connection, reports) = (self.connection.clone(), self.reports.clone());
+        let task = tokio::spawn(async move {
+            // Whoever types on wants other functions: this one ends here then.
+            tokio::time::sleep(BETWEEN_KEYS).await;
+            let found = lookup::functions(&connection, target, &fragment).await;
+            reports.send(What::Completions(found.unwrap_or_default())).await;
+        });
+        if let Some(before) = self.completing.replace(task) {
+            before.abort();
+        }
+    }
+
+    /// What functions and sources are asked of.
+    fn target(&self) -> Option<v1::Target> {
+        let target = match self.of.as_ref()? {
+            Target::Pid(pid) => v1::target::Target::Pid(*pid),
+            Target::Exe(exe) => v1::target::Target::Executable(exe.clone()),
+            // Of a shared session, its first process stands for the others.
+            Target::Session(_) => v1::target::Target::Pid(self.first_pid?),
+        };
+        Some(v1::Target { target: Some(target) })
+    }
+
+    fn run(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.push(tokio::spawn(task).abort_handle());
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.tasks.drain(..).for_each(|task| task.abort());
+    }
+}
+
+/// Where reports arrive.
+#[derive(Debug)]
+pub struct Inbox(mpsc::Receiver<Report>);
+
+impl Inbox {
+    /// The next report of the attachment.
+    pub async fn next(&mut self, service: &Service) -> Option<What> {
+        loop {
+            let report = self.0.recv().await?;
+            if report.attachment == service.reports.attachment {
+                return Some(report.what);
+            }
+        }
+    }
+
+    /// The next report, if it is there already.
+    pub fn ready(&mut self, service: &Service) -> Option<What> {
+        loop {
+            let report = self.0.try_recv().ok()?;
+            if report.attachment == service.reports.attachment {
+                return Some(report.what);
+            }
+        }
+    }
+}

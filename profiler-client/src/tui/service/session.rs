@@ -1,0 +1,279 @@
+//! The session of an attachment: its views stay open, edits of its scope come one after the other.
+
+use profiler_proto::v1::{
+    self, session_service_client::SessionServiceClient, view_service_client::ViewServiceClient,
+};
+use profiler_scope::parse;
+use tokio::{
+    sync::{mpsc, watch},
+    task::AbortHandle,
+};
+use tonic::{Status, Streaming, transport::Channel};
+
+use super::{Edit, Incoming, Making, Reports, What, aside, counts, hits};
+use crate::{
+    attached::{Attached, Owned},
+    cli::{exit::Failure, request::SessionChoice},
+    connect::{Connection, MAX_MESSAGE_BYTES},
+    tui::lens::Target,
+    verb::target,
+};
+
+/// All that the session's task has.
+pub struct Task {
+    pub connection: Connection,
+    pub owned: Owned,
+    pub choice: SessionChoice,
+    pub reports: Reports,
+    pub edits: mpsc::Receiver<Edit>,
+    pub differs: watch::Receiver<bool>,
+    pub making: Making,
+    pub target: Target,
+    pub hits: mpsc::Receiver<hits::Wanted>,
+    pub aside: mpsc::Receiver<aside::Wanted>,
+}
+
+impl Task {
+    /// Runs until nobody wants it any more.
+    pub async fn run(self) {
+        let attached = match Attached::open(&self.connection, &self.choice, &self.owned).await {
+            Ok(attached) => attached,
+            Err(failure) => {
+                self.reports.send(What::NotAttached(failure)).await;
+                return;
+            }
+        };
+        let name = target::label(&self.connection, &attached.session).await;
+        let session = attached.session.clone();
+        self.reports.send(What::Attached(Box::new(attached), name)).await;
+
+        let target = match (&self.target, session.pids.first()) {
+            (Target::Exe(exe), _) => v1::target::Target::Executable(exe.clone()),
+            (Target::Pid(pid), _) => v1::target::Target::Pid(*pid),
+            (Target::Session(_), pid) => v1::target::Target::Pid(pid.copied().unwrap_or(0)),
+        };
+        let target = v1::Target { target: Some(target) };
+        let (scope, scopes) = watch::channel(session.scope.clone());
+        let counts = counts::count(
+            self.connection.clone(),
+            target.clone(),
+            session.name.clone(),
+            scopes,
+            self.reports.clone(),
+        );
+        let template = v1::CreateSessionRequest {
+            target: Some(target),
+            ..self.making.template.clone()
+        };
+        let aside = aside::Task {
+            connection: self.connection.clone(),
+            owned: self.owned.clone(),
+            session: session.name.clone(),
+            template: template.clone(),
+            reports: self.reports.clone(),
+            wanted: self.aside,
+        };
+        let hits = hits::Task {
+            connection: self.connection.clone(),
+            owned: self.owned.clone(),
+            template,
+            reports: self.reports.clone(),
+            wanted: self.hits,
+        };
+        let views = Views {
+            client: ViewServiceClient::new(self.connection.channel.clone())
+                .max_decoding_message_size(MAX_MESSAGE_BYTES),
+            session: session.name.clone(),
+            reports: self.reports.clone(),
+            flame: None,
+            latency: None,
+        };
+        let edits = Edits {
+            client: SessionServiceClient::new(self.connection.channel.clone()),
+            reports: self.reports,
+            wanted: self.edits,
+            name: session.name,
+            scope,
+        };
+        // They end together, when the attachment is left.
+        tokio::join!(edits.run(self.differs, views), hits.run(), aside.run(), counts);
+    }
+}
+
+/// The edits of its scope.
+struct Edits {
+    client: SessionServiceClient<Channel>,
+    reports: Reports,
+    wanted: mpsc::Receiver<Edit>,
+    name: String,
+    /// The scope as it is.
+    scope: watch::Sender<String>,
+}
+
+impl Edits {
+    async fn run(mut self, mut differs: watch::Receiver<bool>, mut views: Views) {
+        loop {
+            let scope = self.scope.borrow().clone();
+            let wants_difference = *differs.borrow_and_update();
+            views.follow(&scope, wants_difference);
+            tokio::select! {
+                edit = self.wanted.recv() => match edit {
+                    Some(edit) => self.edit(edit).await,
+                    None => return,
+                },
+                changed = differs.changed() => if changed.is_err() {
+                    return;
+                },
+            }
+        }
+    }
+
+    async fn edit(&mut self, edit: Edit) {
+        match self.ask(edit).await {
+            Ok(session) => {
+                self.scope.send_replace(session.scope.clone());
+                self.reports.send(What::Edited(Box::new(session))).await;
+            }
+            Err(failure) => {
+                // What was typed ahead was meant for another scope.
+                while self.wanted.try_recv().is_ok() {}
+                let scope = self.scope.borrow().clone();
+                self.reports.send(What::Refused(failure, scope)).await;
+            }
+        }
+    }
+
+    async fn ask(&mut self, edit: Edit) -> Result<v1::Session, Failure> {
+        let name = self.name.clone();
+        let session = match edit {
+            Edit::Set(scope) => {
+                let request = v1::SetScopeRequest { name, scope };
+                self.client.set_scope(request).await?.into_inner().session
+            }
+            Edit::Undo => {
+                let edit = Some(v1::edit_scope_request::Edit::Undo(1));
+                let request = v1::EditScopeRequest { name, edit };
+                self.client.edit_scope(request).await?.into_inner().session
+            }
+        };
+        session.ok_or_else(|| Failure::failed("The daemon edited a session and did not describe it."))
+    }
+}
+
+/// The streams of a session, each a task that ends with the session's.
+struct Views {
+    client: ViewServiceClient<Channel>,
+    session: String,
+    reports: Reports,
+    flame: Option<Flame>,
+    latency: Option<Opened>,
+}
+
+/// A task that is ended when dropped.
+pub(super) struct Opened(pub(super) AbortHandle);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The flame view, which is another for another kind of scope.
+struct Flame {
+    difference: bool,
+    in_calls: bool,
+    _opened: Opened,
+}
+
+impl Views {
+    /// Opens what a scope can be seen by, and closes what it cannot.
+    fn follow(&mut self, scope: &str, difference: bool) {
+        let steps = parse(scope).map(|scope| scope.steps).unwrap_or_default();
+        let has_calls = steps.last().is_some_and(|last| last.place.has_spans());
+        if !has_calls {
+            if self.latency.take().is_some() {
+                let reports = self.reports.clone();
+                tokio::spawn(async move { reports.send(What::NoLatency).await });
+            }
+        } else if self.latency.is_none() {
+            self.latency = Some(self.open_latency());
+        }
+        let in_calls = !steps.is_empty();
+        let is_open = |flame: &Flame| flame.difference == difference && flame.in_calls == in_calls;
+        if !self.flame.as_ref().is_some_and(is_open) {
+            // The stream before stays open until this one is: without any, the daemon forgets what was sampled.
+            let before = self.flame.take();
+            self.flame = Some(Flame {
+                difference,
+                in_calls,
+                _opened: self.open_flame(difference, before),
+            });
+        }
+    }
+
+    fn open_latency(&self) -> Opened {
+        let (mut client, reports) = (self.client.clone(), self.reports.clone());
+        let request = v1::WatchLatencyRequest {
+            session: self.session.clone(),
+            interval: None,
+        };
+        Opened(
+            tokio::spawn(async move {
+                let opened = client.watch_latency(request).await;
+                forward(opened.map(tonic::Response::into_inner), &reports, What::Latency).await;
+            })
+            .abort_handle(),
+        )
+    }
+
+    fn open_flame(&self, difference: bool, before: Option<Flame>) -> Opened {
+        let (mut client, reports) = (self.client.clone(), self.reports.clone());
+        let request = v1::WatchFlameRequest {
+            session: self.session.clone(),
+            difference,
+            ..Default::default()
+        };
+        Opened(
+            tokio::spawn(async move {
+                let opened = client.watch_flame(request).await;
+                drop(before);
+                let report = |message| {
+                    What::Flame(match message {
+                        Incoming::Message(message) => Incoming::Message(Box::new(message)),
+                        Incoming::Broken(failure) => Incoming::Broken(failure),
+                    })
+                };
+                forward(opened.map(tonic::Response::into_inner), &reports, report).await;
+            })
+            .abort_handle(),
+        )
+    }
+}
+
+/// Passes messages on until there are none, or nobody wants them.
+pub(super) async fn forward<M>(
+    opened: Result<Streaming<M>, Status>,
+    reports: &Reports,
+    report: impl Fn(Incoming<M>) -> What,
+) {
+    let mut stream = match opened {
+        Ok(stream) => stream,
+        Err(status) => {
+            reports.send(report(Incoming::Broken(status.into()))).await;
+            return;
+        }
+    };
+    loop {
+        let what = match stream.message().await {
+            Ok(Some(message)) => Incoming::Message(message),
+            Ok(None) => return,
+            Err(status) => {
+                reports.send(report(Incoming::Broken(status.into()))).await;
+                return;
+            }
+        };
+        if !reports.send(report(what)).await {
+            return;
+        }
+    }
+}

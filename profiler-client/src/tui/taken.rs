@@ -1,0 +1,151 @@
+//! What reports change.
+
+use std::{sync::Arc, time::Instant};
+
+use super::{
+    data::{Aside, Data, Hits, StepCount},
+    lens::Action,
+    service::{Incoming, What},
+};
+use crate::{
+    render::escape::terminal,
+    state::{Malformed, latency::LatencyState},
+    watch::Message,
+};
+
+/// Takes a report; what the user is told of it.
+pub fn take(data: &mut Data, what: What) -> Option<Action> {
+    match what {
+        What::Processes(processes) => data.processes = processes,
+        What::Attached(attached, target) => {
+            let processes = std::mem::take(&mut data.processes);
+            let scope = attached.session.scope.clone();
+            *data = Data {
+                processes,
+                target,
+                session: Some(Arc::new(attached.session)),
+                ..Data::default()
+            };
+            return Some(Action::Attached { scope });
+        }
+        What::NotAttached(failure) => {
+            return Some(Action::NotAttached {
+                message: failure.message,
+            });
+        }
+        What::Edited(session) => {
+            let scope = session.scope.clone();
+            data.session = Some(Arc::new(*session));
+            return Some(Action::Edited { scope });
+        }
+        What::Refused(failure, scope) => {
+            return Some(Action::Refused {
+                message: failure.message,
+                scope,
+            });
+        }
+        What::Flame(incoming) => {
+            return view(data, incoming, |data, message| {
+                data.stale = true;
+                data.flame.apply(*message).map_err(|error| error.to_string())
+            });
+        }
+        What::Latency(incoming) => {
+            return view(data, incoming, |data, message| {
+                data.latency.apply(message).map_err(|error| error.to_string())
+            });
+        }
+        What::NoLatency => data.latency = LatencyState::default(),
+        What::HitsBegin => {
+            data.hits = Hits {
+                starting: true,
+                ..Hits::default()
+            };
+        }
+        What::HitsReady => data.hits.starting = false,
+        What::Hits(Incoming::Broken(failure)) => {
+            data.hits = Hits {
+                failure: Some(failure.message),
+                ..Hits::default()
+            };
+        }
+        What::Hits(incoming) => {
+            return view(data, incoming, |data, message| {
+                data.hits.apply(*message).map_err(|error| error.to_string())
+            });
+        }
+        What::AsideBegin => data.aside = Aside::default(),
+        What::Waits(Incoming::Broken(failure))
+        | What::Syscalls(Incoming::Broken(failure))
+        | What::Explained(Incoming::Broken(failure)) => data.aside.failure = Some(failure.message),
+        What::Waits(Incoming::Message(message)) => {
+            return wrong(data.aside.waits.apply(message));
+        }
+        What::Syscalls(Incoming::Message(message)) => {
+            return wrong(data.aside.syscalls.apply(message));
+        }
+        What::Explained(Incoming::Message(message)) => data.aside.explained = Some(*message),
+        What::Source(found) => match found {
+            Ok(source) => (data.source, data.source_failure) = (Some(Arc::new(*source)), None),
+            Err(failure) => (data.source, data.source_failure) = (None, Some(failure.message)),
+        },
+        What::Completions(names) => data.completions = names,
+        What::Counts(counts) => {
+            count(data, counts);
+            return Some(Action::Counted);
+        }
+    }
+    None
+}
+
+/// Lets a screen that stands still have what is no measurement.
+pub fn follow(frozen: &mut Data, live: &Data) {
+    frozen.processes.clone_from(&live.processes);
+    frozen.target.clone_from(&live.target);
+    frozen.session.clone_from(&live.session);
+    frozen.source.clone_from(&live.source);
+    frozen.source_failure.clone_from(&live.source_failure);
+    frozen.completions.clone_from(&live.completions);
+    frozen.hits.starting = live.hits.starting;
+    frozen.ended.clone_from(&live.ended);
+}
+
+fn view<M: Message>(
+    data: &mut Data,
+    incoming: Incoming<M>,
+    apply: impl FnOnce(&mut Data, M) -> Result<(), String>,
+) -> Option<Action> {
+    match incoming {
+        Incoming::Message(message) => {
+            if message.is_final() {
+                let why = message.final_reason().trim_end_matches('.');
+                data.ended = Some(if why.is_empty() {
+                    "the session".to_owned()
+                } else {
+                    why.to_owned()
+                });
+            }
+            apply(data, message).err().map(Action::Notice)
+        }
+        Incoming::Broken(failure) => Some(Action::Notice(terminal(&failure.message).into_owned())),
+    }
+}
+
+/// What is told of a message that contradicts the protocol.
+fn wrong(applied: Result<(), Malformed>) -> Option<Action> {
+    applied.err().map(|error| Action::Notice(error.to_string()))
+}
+
+/// Counts of steps, and how fast they grow.
+fn count(data: &mut Data, counts: Vec<(String, u64)>) {
+    let at = Instant::now();
+    let before = std::mem::take(&mut data.counts);
+    for (step, count) in counts {
+        let rate_hz = before.get(&step).and_then(|before| {
+            let passed = at.saturating_duration_since(before.at).as_secs_f64();
+            let more = count.checked_sub(before.count)?;
+            (passed > 0.1).then(|| more as f64 / passed)
+        });
+        data.counts.insert(step, StepCount { count, rate_hz, at });
+    }
+}

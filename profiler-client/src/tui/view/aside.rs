@@ -1,0 +1,107 @@
+//! Reasons, waits and system calls.
+
+use profiler_proto::v1;
+use ratatui::{style::Style as Look, text::Span};
+
+use super::{
+    text::{Page, first},
+    theme::Theme,
+};
+use crate::{
+    live::line::{Line, Style},
+    render::{escape::terminal, explain, syscalls, units, waits},
+    tui::{
+        data::Data,
+        lens::{Item, Lens, Pane},
+    },
+};
+
+/// Draws the pane that is shown.
+pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let aside = &data.aside;
+    if let Some(failure) = &aside.failure {
+        for words in failure.lines() {
+            page.line(&Line::of(Style::Warning, format!("  {words}")));
+        }
+        return;
+    }
+    let lines = match lens.pane {
+        Pane::Waits if aside.waits.started => waits::waits(&aside.waits),
+        Pane::Syscalls if aside.syscalls.started => {
+            syscalls::syscalls(&aside.syscalls, v1::Grouping::Function)
+        }
+        Pane::Explain => match &aside.explained {
+            Some(explained) => return reasons(page, lens, data, explained),
+            None => vec![Line::of(Style::Faint, "  looking at calls …")],
+        },
+        _ => vec![Line::of(Style::Faint, "  looking …")],
+    };
+    for line in lines.iter().take(page.rows()) {
+        page.line(line);
+    }
+}
+
+fn reasons(page: &mut Page<'_>, lens: &Lens, data: &Data, explained: &v1::WatchExplainResponse) {
+    let (slow, other) = (
+        explained.slow.unwrap_or_default(),
+        explained.other.unwrap_or_default(),
+    );
+    let heading = format!(
+        "{} slow calls of {} on average, {} others of {}; looked at {} branches, calls, values and waits",
+        units::count(slow.calls),
+        units::duration(slow.mean_ns),
+        units::count(other.calls),
+        units::duration(other.mean_ns),
+        units::count(explained.features.into()),
+    );
+    page.line(&Line::of(Style::Strong, heading));
+    let findings: Vec<&v1::Finding> = data.findings().collect();
+    if findings.is_empty() {
+        let words = if explained.warming {
+            "too few calls have ended so far to say which are slow"
+        } else {
+            "nothing tells slow calls from others so far"
+        };
+        page.line(&Line::of(Style::Faint, format!("  {words}")));
+        return;
+    }
+    foot(&mut page.foot(1), lens, data);
+    page.line(&Line::of(Style::Faint, "   slow  others  at least"));
+    let is_selected = |finding: &v1::Finding| match lens.selection() {
+        Some(Item::Finding(text)) => finding.text == *text,
+        _ => false,
+    };
+    let selected = findings
+        .iter()
+        .position(|finding| is_selected(finding))
+        .unwrap_or(0);
+    let room = page.rows();
+    let begin = first(selected, findings.len(), room);
+    for finding in findings.iter().skip(begin).take(room) {
+        let line = explain::line(finding);
+        let style = if is_selected(finding) {
+            Theme::selected()
+        } else {
+            Look::new()
+        };
+        let theme = page.theme;
+        let spans = line
+            .0
+            .iter()
+            .map(|(style, text)| Span::styled(text.as_str(), theme.of(*style)));
+        page.styled(&spans.collect(), style);
+    }
+}
+
+/// What Enter does.
+fn foot(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let next = data
+        .selected_finding(lens)
+        .map_or("", |finding| finding.next.as_str());
+    let line = if next.is_empty() {
+        Line::of(Style::Faint, "no scope looks only at such calls")
+    } else {
+        Line::of(Style::Plain, "Enter: ").and(Style::Strong, terminal(next).into_owned())
+    };
+    page.line(&line);
+}

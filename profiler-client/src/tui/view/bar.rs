@@ -1,0 +1,177 @@
+//! The scope as a path, above each screen: each step with how often it is reached, and how slow calls have to be.
+
+use profiler_proto::v1;
+
+use super::text::Page;
+use crate::{
+    live::line::{Line, Style},
+    render::{escape::terminal, source_names::cut, units},
+    tui::{
+        data::Data,
+        lens::{Input, Lens, Pane, Purpose, Target, path},
+    },
+};
+
+/// A step and what is known of it.
+struct Cell {
+    step: String,
+    counts: String,
+}
+
+/// Three lines: the target, the path, its counts.
+pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    page.line(&heading(lens, data));
+    match lens
+        .input
+        .as_ref()
+        .filter(|input| input.purpose == Purpose::Scope)
+    {
+        Some(input) => {
+            page.line(&typed("scope ", input));
+            page.skip(1);
+        }
+        None => path_lines(page, lens, data),
+    }
+}
+
+/// What is typed, with its cursor.
+pub fn typed(label: &str, input: &Input) -> Line {
+    let before = terminal(&input.before_cursor()).into_owned();
+    let behind = terminal(&input.behind_cursor()).into_owned();
+    Line::of(Style::Strong, format!("{label}▸ "))
+        .and(Style::Plain, before)
+        .and(Style::Strong, "▏")
+        .and(Style::Plain, behind)
+}
+
+fn heading(lens: &Lens, data: &Data) -> Line {
+    let target = match (&lens.target, data.target.as_str()) {
+        (Some(Target::Pid(pid)), "") => format!("pid {pid}"),
+        (Some(Target::Exe(exe)), "") => terminal(exe).into_owned(),
+        (Some(Target::Session(name)), _) => format!("session {}  {}", terminal(name), data.target),
+        (None, _) => String::new(),
+        (_, label) => label.to_owned(),
+    };
+    let mut line = Line::of(Style::Strong, "profiler ").and(Style::Plain, target);
+    if let Some(why) = &data.ended {
+        line = line.and(Style::Warning, format!("  ended: {}", terminal(why)));
+    } else if lens.attaching {
+        line = line.and(Style::Warning, "  attaching …");
+    } else if lens.is_editing() {
+        line = line.and(Style::Warning, "  editing …");
+    }
+    if lens.frozen {
+        line = line.and(Style::Warning, "  frozen (z goes on)");
+    }
+    // What is costly or uncertain about the probes; `session list --json` has all of it.
+    let warnings = data.session.as_ref().map_or(&[][..], |session| &session.warnings);
+    if let Some(warning) = warnings.first() {
+        let more = match warnings.len() {
+            1 => String::new(),
+            count => format!(" (and {} more)", count - 1),
+        };
+        line = line.and(Style::Faint, format!("  ! {}{more}", terminal(warning)));
+    }
+    line
+}
+
+fn path_lines(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let cells = cells(lens, data);
+    // What is too long is left out at the beginning: the last step is what is looked at.
+    let mut room = page.width();
+    let mut shown: Vec<(String, String)> = Vec::new();
+    for cell in cells.iter().rev() {
+        let step = cut(&cell.step, page.width().saturating_sub(4));
+        let columns = step.chars().count().max(cell.counts.chars().count());
+        if room < columns + 3 {
+            shown.push(("…".to_owned(), String::new()));
+            break;
+        }
+        room -= columns + 3;
+        shown.push((format!("{step:<columns$}"), format!("{:<columns$}", cell.counts)));
+    }
+    let (mut steps, mut counts) = (Line::default(), Line::default());
+    for (step, count) in shown.into_iter().rev() {
+        let gap = " ".repeat(step.chars().count().saturating_sub(count.chars().count()));
+        steps = steps.and(Style::Faint, " ▸ ").and(Style::Strong, step);
+        counts = counts.and(Style::Faint, format!("   {count}{gap}"));
+    }
+    page.line(&steps);
+    page.line(&counts);
+}
+
+fn cells(lens: &Lens, data: &Data) -> Vec<Cell> {
+    if lens.scope.is_empty() {
+        let samples = data.flame.summary.samples;
+        return vec![Cell {
+            step: "everything".to_owned(),
+            counts: if lens.target.is_some() {
+                format!("{} samples on the CPU", units::count(samples))
+            } else {
+                String::new()
+            },
+        }];
+    }
+    let steps = path::steps(&lens.scope);
+    if steps.is_empty() {
+        return vec![Cell {
+            step: terminal(&lens.scope).into_owned(),
+            counts: String::new(),
+        }];
+    }
+    let divides = |step: &str| path::threshold(step).is_some();
+    let divided = steps.iter().rposition(|step| divides(step));
+    let last = steps.len() - 1;
+    let cell = |(at, step): (usize, &String)| {
+        let mut words = Vec::new();
+        let calls = calls(lens, data, step, at == last);
+        words.extend(calls);
+        if Some(at) == divided {
+            words.extend(threshold(&data.flame.summary));
+        }
+        Cell {
+            step: terminal(step).into_owned(),
+            counts: words.join(", "),
+        }
+    };
+    steps.iter().enumerate().map(cell).collect()
+}
+
+/// How often a step is reached.
+fn calls(lens: &Lens, data: &Data, step: &str, is_last: bool) -> Option<String> {
+    let functions = || data.latency.functions.values();
+    if is_last && data.latency.started && functions().next().is_some() && data.latency.scope == lens.scope {
+        let calls: f64 = functions().map(|function| function.since_start.count).sum();
+        let rate: f64 = functions().map(|function| function.window.rate_hz).sum();
+        return Some(format!(
+            "{} calls, {}/s",
+            units::number(calls),
+            units::number(rate)
+        ));
+    }
+    if is_last && lens.pane == Pane::Hits && data.hits.state.started {
+        let state = &data.hits.state;
+        return Some(format!(
+            "{} hits",
+            units::count(state.reached.saturating_sub(state.rejected))
+        ));
+    }
+    let counted = data.counts.get(step)?;
+    let rate = counted.rate_hz.map(|rate| format!(", {}/s", units::number(rate)));
+    Some(format!(
+        "{}×{}",
+        units::count(counted.count),
+        rate.unwrap_or_default()
+    ))
+}
+
+/// How slow calls have to be, and how many are.
+fn threshold(summary: &v1::FlameSummary) -> Option<String> {
+    if summary.warming {
+        return Some(format!("{} calls needed", units::count(summary.calls_needed)));
+    }
+    (summary.threshold_ns > 0).then(|| {
+        let limit = units::duration(summary.threshold_ns as f64);
+        format!("{limit}: {} inside", units::number(summary.calls_inside))
+    })
+}

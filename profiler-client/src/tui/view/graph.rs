@@ -1,0 +1,187 @@
+//! The flame graph, roots at the top.
+
+use ratatui::{layout::Rect, style::Modifier, style::Style};
+
+use super::{
+    text::{Page, first},
+    theme::{Depth, Theme},
+};
+use crate::{
+    cli::request::Sides,
+    live::line::{self, Line},
+    render::{escape::terminal, source_names::cut, units},
+    state::tree,
+    tui::{
+        data::{Block, Data, GraphNode, is_match},
+        lens::{Item, Lens},
+    },
+};
+
+/// Draws it.
+pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let sides = Data::sides(lens.pane);
+    if data.graph.share(data.graph.total, sides) <= 0.0 {
+        let words = super::nothing_yet(lens, data);
+        page.line(&Line::of(line::Style::Faint, format!("  {words}")));
+        return;
+    }
+    let selected = match lens.selection() {
+        Some(Item::Stack(stack)) => data.graph.find(&data.flame, stack),
+        _ => None,
+    };
+    about(&mut page.foot(2), lens, data, selected, sides);
+    let mut blocks = data.layout(lens);
+    // What is drawn last is seen where boxes share a column.
+    blocks.sort_by_key(|block| block.node == selected);
+    let depth = blocks.last().map_or(0, |block| block.depth);
+    let deepest = blocks.iter().map(|block| block.depth).max().unwrap_or(0);
+    let begin = first(depth, deepest + 1, page.rows());
+    let area = page.area;
+    for block in &blocks {
+        let row = block
+            .depth
+            .checked_sub(begin)
+            .and_then(|row| u16::try_from(row).ok());
+        let Some(row) = row.filter(|row| *row < area.height) else {
+            continue;
+        };
+        let is_selected = block.node == selected;
+        let Some(place) = place(block, area, row, is_selected) else {
+            continue;
+        };
+        paint(page, lens, data, block, place, is_selected);
+    }
+}
+
+/// Where a box is on the screen; a box that has no column of its own has none, unless it is selected.
+fn place(block: &Block, area: Rect, row: u16, is_selected: bool) -> Option<Rect> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a width"
+    )]
+    let column = |share: f64| (share.clamp(0.0, 1.0) * f64::from(area.width)).round() as u16;
+    let (begin, end) = (column(block.x), column(block.x + block.width));
+    let begin = begin.min(area.width.saturating_sub(1));
+    let width = end.saturating_sub(begin).max(u16::from(is_selected));
+    (width > 0 && area.width > 0).then(|| Rect {
+        x: area.x + begin,
+        y: area.y + row,
+        width,
+        height: 1,
+    })
+}
+
+fn paint(page: &mut Page<'_>, lens: &Lens, data: &Data, block: &Block, place: Rect, is_selected: bool) {
+    let node = block.node.map(|node| &data.graph.nodes[node]);
+    let frame = node.and_then(|node| data.flame.frames.get(&node.frame));
+    let label = frame.map_or("all", tree::name);
+    let mut style = match (node, frame) {
+        (Some(node), _) if lens.pane == crate::tui::lens::Pane::Difference => {
+            page.theme.difference(node.difference.as_ref())
+        }
+        (Some(node), Some(frame)) if node.complete => page.theme.frame(frame),
+        _ => page.theme.plain_block(),
+    };
+    if !lens.search.is_empty() && is_match(label, &lens.search) && frame.is_some() {
+        style = style.patch(page.theme.matched());
+    }
+    if is_selected {
+        style = if page.theme.depth == Depth::None {
+            Theme::selected()
+        } else {
+            style.add_modifier(Modifier::REVERSED)
+        };
+    }
+    // Without colours, and between boxes of one, edges are drawn.
+    let text = format!("▏{}", terminal(label));
+    let width = usize::from(place.width);
+    let text: String = if width < 5 {
+        text.chars().take(width).collect()
+    } else {
+        cut(&text, width)
+    };
+    page.buffer.set_style(place, Style::reset());
+    page.buffer
+        .set_stringn(place.x, place.y, " ".repeat(width), width, style);
+    page.buffer.set_stringn(place.x, place.y, text, width, style);
+}
+
+/// What is selected, in two lines.
+fn about(page: &mut Page<'_>, lens: &Lens, data: &Data, selected: Option<usize>, sides: Sides) {
+    let node = selected.map(|node| &data.graph.nodes[node]);
+    let frame = node.and_then(|node| data.flame.frames.get(&node.frame));
+    let name = frame.map_or("all", tree::name);
+    let mut line = Line::of(line::Style::Strong, terminal(name).into_owned());
+    if let Some(frame) = frame {
+        let module = frame.module.rsplit('/').next().unwrap_or_default();
+        line = line.and(line::Style::Faint, format!("  {}", terminal(module)));
+        if !frame.file.is_empty() {
+            let file = frame.file.rsplit('/').next().unwrap_or_default();
+            line = line.and(line::Style::Faint, format!("  {}:{}", terminal(file), frame.line));
+        }
+        if !frame.unresolved.is_empty() {
+            line = line.and(line::Style::Warning, format!("  {}", terminal(&frame.unresolved)));
+        }
+    }
+    page.line(&line);
+    let mut words = Line::of(line::Style::Plain, weights(data, node, sides));
+    if !lens.search.is_empty() {
+        let share = matched(lens, data, sides);
+        words = words.and(
+            line::Style::Strong,
+            format!("  `{}` in {}", terminal(&lens.search), units::percent(share)),
+        );
+    }
+    page.line(&words);
+}
+
+fn weights(data: &Data, node: Option<&GraphNode>, sides: Sides) -> String {
+    let total = node.map_or(data.graph.total, |node| node.total);
+    let unit = &data.flame.unit;
+    if sides != Sides::Difference {
+        let own = node.map_or(0, |node| node.own.ns(sides));
+        return format!(
+            "{} {}, {} samples, self {}",
+            units::percent(data.graph.share(total, sides)),
+            units::weight(total.ns(sides), unit),
+            units::count(total.samples(sides)),
+            units::weight(own, unit),
+        );
+    }
+    let share = |sides| units::percent(data.graph.share(total, sides));
+    let mut text = format!(
+        "inside {}, outside {}",
+        share(Sides::Inside),
+        share(Sides::Outside)
+    );
+    if let Some(difference) = node.and_then(|node| node.difference) {
+        let points = |share: f64| format!("{:+.1}", share * 100.0);
+        text.push_str(&format!(
+            ", difference {} points (95%: {} to {}), {} and {} calls",
+            points(difference.difference),
+            points(difference.low),
+            points(difference.high),
+            difference.inside_spans,
+            difference.outside_spans,
+        ));
+    }
+    text
+}
+
+/// The share of the time that has what is searched for on its stack.
+fn matched(lens: &Lens, data: &Data, sides: Sides) -> f64 {
+    let graph = &data.graph;
+    let mut share = 0.0;
+    let mut ahead = graph.roots.clone();
+    while let Some(at) = ahead.pop() {
+        let node = &graph.nodes[at];
+        let frame = data.flame.frames.get(&node.frame);
+        if frame.is_some_and(|frame| is_match(&frame.function, &lens.search)) {
+            share += graph.share(node.total, sides);
+        } else {
+            ahead.extend(&node.children);
+        }
+    }
+    share
+}

@@ -1,0 +1,184 @@
+//! Draws a lens on what has come. Nothing here changes either.
+
+mod aside;
+mod bar;
+mod graph;
+mod hits;
+mod latency;
+mod overlay;
+mod processes;
+mod source;
+#[cfg(test)]
+mod tests;
+mod text;
+pub mod theme;
+mod top;
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line as Spans, Span},
+};
+
+use self::{text::Page, theme::Theme};
+use super::{
+    data::Data,
+    keys::{Binding, KEYS, TYPING},
+    lens::{Action, Input, Lens, Pane, Purpose},
+};
+use crate::{
+    live::line::{Line, Style},
+    render::{text as numbers, units},
+};
+
+/// Columns from which on there is room between the names of panes.
+const WIDE: usize = 100;
+
+/// Draws all of it.
+pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
+    let area = buffer.area;
+    let mut page = Page::new(buffer, theme, area);
+    let mut foot = page.foot(2);
+    foot.line(&cost(data));
+    footer(&mut foot, lens);
+    match lens.screen() {
+        None => {
+            page.line(&Line::of(Style::Strong, "profiler").and(
+                Style::Faint,
+                "  choose a process: type / to filter, Enter attaches",
+            ));
+            processes::draw(&mut page, lens, data);
+        }
+        Some(pane) => {
+            let mut top = Page::new(
+                page.buffer,
+                theme,
+                Rect {
+                    height: 3.min(page.area.height),
+                    ..page.area
+                },
+            );
+            bar::draw(&mut top, lens, data);
+            page.skip(3);
+            tabs(&mut page, pane);
+            match pane {
+                Pane::Top => top::draw(&mut page, lens, data),
+                Pane::Graph | Pane::Difference => graph::draw(&mut page, lens, data),
+                Pane::Latency => latency::draw(&mut page, lens, data),
+                Pane::Source => source::draw(&mut page, lens, data),
+                Pane::Hits => hits::draw(&mut page, lens, data),
+                Pane::Explain | Pane::Waits | Pane::Syscalls => aside::draw(&mut page, lens, data),
+            }
+        }
+    }
+    let mut all = Page::new(
+        buffer,
+        theme,
+        Rect {
+            height: area.height.saturating_sub(2),
+            ..area
+        },
+    );
+    overlay::draw(&mut all, lens, data);
+}
+
+/// The panes, with their keys.
+fn tabs(page: &mut Page<'_>, shown: Pane) {
+    let mut spans = Vec::new();
+    for pane in Pane::ALL {
+        let binding = KEYS.iter().find(|binding| binding.action == Action::Show(pane));
+        let key = binding
+            .and_then(|binding| binding.keys.first())
+            .map(|key| key.name())
+            .unwrap_or_default();
+        let style = if pane == shown {
+            Theme::selected()
+        } else {
+            page.theme.of(Style::Faint)
+        };
+        spans.push(Span::styled(format!("{key} {}", pane.name()), style));
+        spans.push(Span::raw(if page.width() < WIDE { " " } else { "   " }));
+    }
+    page.styled(&Spans::from(spans), ratatui::style::Style::new());
+}
+
+/// What is not there yet, and why.
+fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
+    if data.ended.is_some() {
+        "nothing was seen before it ended"
+    } else if lens.attaching {
+        "attaching …"
+    } else if data.flame.summary.warming {
+        "too few calls have ended so far to say which are slow"
+    } else if !lens.scope.is_empty() {
+        "no sample inside so far"
+    } else {
+        "no sample so far: is the process on a CPU at all?"
+    }
+}
+
+/// What was lost, and what it costs: the target in probes, the daemon in all.
+fn cost(data: &Data) -> Line {
+    let lost = data.losses();
+    let mut line = Line::default();
+    if !lost.is_empty() {
+        line = line.and(Style::Warning, format!("{}  ", numbers::losses(&lost)));
+    }
+    let calls = data.latency.functions.values();
+    let probes: f64 = calls
+        .map(|function| function.overhead_ns as f64 * function.window.rate_hz / 1e9)
+        .sum();
+    if probes > 0.0 {
+        let words = format!("probes {} of a core  ", units::percent(probes));
+        line = line.and(Style::Faint, words);
+    }
+    if let Some(cost) = data.cost() {
+        line = line.and(Style::Faint, numbers::cost(cost));
+    }
+    if data.session.is_some() && lost.is_empty() {
+        line = line.and(Style::Faint, "  lost none");
+    }
+    line
+}
+
+/// The keys that matter most here; what is typed, where it is no scope.
+fn footer(page: &mut Page<'_>, lens: &Lens) {
+    let table: Vec<&Binding> = match &lens.input {
+        Some(input) if input.purpose != Purpose::Scope => {
+            page.line(&bar::typed(label(input), input));
+            return;
+        }
+        Some(_) => TYPING.iter().collect(),
+        None => KEYS
+            .iter()
+            .filter(|binding| binding.on.is_for(lens.screen()))
+            .collect(),
+    };
+    let mut shown: Vec<&Binding> = table
+        .into_iter()
+        .filter(|binding| !binding.short.is_empty())
+        .collect();
+    let width = |binding: &&Binding| name(binding).chars().count() + binding.short.chars().count() + 3;
+    let room = page.width();
+    // Help and the end stay.
+    while shown.len() > 2 && shown.iter().map(width).sum::<usize>() > room {
+        shown.remove(shown.len() - 3);
+    }
+    let line = shown.iter().fold(Line::default(), |line, binding| {
+        line.and(Style::Strong, name(binding))
+            .and(Style::Faint, format!(" {}  ", binding.short))
+    });
+    page.line(&line);
+}
+
+fn label(input: &Input) -> &'static str {
+    match input.purpose {
+        Purpose::Scope => "scope ",
+        Purpose::Search => "search ",
+        Purpose::Print => "values (n,req->len) ",
+    }
+}
+
+fn name(binding: &Binding) -> String {
+    binding.keys.first().map(|key| key.name()).unwrap_or_default()
+}

@@ -1,0 +1,191 @@
+//! What is drawn over the screen: all keys, the command line, suggestions, what went wrong.
+
+use ratatui::{
+    layout::Rect,
+    widgets::{Block, Clear, Widget},
+};
+
+use super::text::Page;
+use crate::{
+    live::line::{Line, Style},
+    render::escape::terminal,
+    tui::{
+        data::Data,
+        keys::{Binding, KEYS, TYPING},
+        lens::{Action, Input, Lens, Overlay, Purpose, of_screen, of_verb, quoted},
+    },
+};
+
+/// Suggestions that are shown.
+const SUGGESTIONS: usize = 10;
+
+/// Draws what there is.
+pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    match lens.overlay {
+        Overlay::None => {}
+        Overlay::Help => boxed(page, " keys (any key goes on) ", &help(lens)),
+        Overlay::Screen => command(page, " this screen, copied (y: for scripts) ", &of_screen(lens)),
+        Overlay::Verb => command(page, " for scripts, copied ", &of_verb(lens)),
+    }
+    if let Some(input) = lens
+        .input
+        .as_ref()
+        .filter(|input| input.purpose == Purpose::Scope)
+    {
+        suggestions(page, input, data);
+    }
+    if let Some(notice) = &lens.notice {
+        let lines: Vec<Line> = wrapped(notice, page.width().saturating_sub(4))
+            .map(|text| Line::of(Style::Warning, text))
+            .collect();
+        boxed_at_end(page, &lines);
+    }
+}
+
+fn command(page: &mut Page<'_>, title: &str, words: &[String]) {
+    let text = terminal(&quoted(words)).into_owned();
+    let lines: Vec<Line> = wrapped(&text, page.width().saturating_sub(4))
+        .map(|text| Line::of(Style::Plain, text))
+        .collect();
+    boxed(page, title, &lines);
+}
+
+/// Lines of so many columns.
+fn wrapped(text: &str, columns: usize) -> impl Iterator<Item = String> {
+    let columns = columns.max(1);
+    text.lines().flat_map(move |line| {
+        let chars: Vec<char> = line.chars().collect();
+        let pieces: Vec<String> = chars
+            .chunks(columns)
+            .map(|piece| piece.iter().collect())
+            .collect();
+        if pieces.is_empty() {
+            vec![String::new()]
+        } else {
+            pieces
+        }
+    })
+}
+
+/// The keys of the screen: one line each, but those that move in one, and those of the panes that stand above.
+#[must_use]
+pub fn help(lens: &Lens) -> Vec<Line> {
+    let here: Vec<&Binding> = match lens.input {
+        Some(_) => TYPING.iter().collect(),
+        None => KEYS
+            .iter()
+            .filter(|binding| binding.on.is_for(lens.screen()))
+            .collect(),
+    };
+    let (moves, others): (Vec<&Binding>, Vec<&Binding>) = here
+        .into_iter()
+        .partition(|binding| matches!(binding.action, Action::Move(_)) && binding.short.is_empty());
+    let (panes, others): (Vec<&Binding>, Vec<&Binding>) = others
+        .into_iter()
+        .partition(|binding| matches!(binding.action, Action::Show(_)));
+    let names = |bindings: &[&Binding]| {
+        bindings
+            .iter()
+            .map(|binding| binding.names())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let row =
+        |keys: &str, words: &str| Line::of(Style::Strong, format!("{keys:>10}  ")).and(Style::Plain, words);
+    let mut lines: Vec<Line> = others
+        .iter()
+        .map(|binding| row(&binding.names(), binding.words))
+        .collect();
+    if !moves.is_empty() {
+        lines.push(row("move", &names(&moves)));
+    }
+    if !panes.is_empty() {
+        lines.push(row("panes", &names(&panes)));
+    }
+    lines
+}
+
+fn boxed(page: &mut Page<'_>, title: &str, lines: &[Line]) {
+    let widest = lines
+        .iter()
+        .map(Line::width)
+        .max()
+        .unwrap_or(0)
+        .max(title.chars().count());
+    let area = page.area;
+    let width = u16::try_from(widest + 4).unwrap_or(u16::MAX).min(area.width);
+    let height = u16::try_from(lines.len() + 2)
+        .unwrap_or(u16::MAX)
+        .min(area.height);
+    let place = Rect {
+        x: area.x + (area.width - width) / 2,
+        y: area.y + (area.height - height) / 2,
+        width,
+        height,
+    };
+    framed(page, title, lines, place);
+}
+
+fn boxed_at_end(page: &mut Page<'_>, lines: &[Line]) {
+    let area = page.area;
+    let height = u16::try_from(lines.len() + 2)
+        .unwrap_or(u16::MAX)
+        .min(area.height);
+    let place = Rect {
+        y: area.y + area.height - height,
+        height,
+        ..area
+    };
+    framed(page, "", lines, place);
+}
+
+fn framed(page: &mut Page<'_>, title: &str, lines: &[Line], place: Rect) {
+    Clear.render(place, page.buffer);
+    let block = Block::bordered().title(title);
+    let inner = block.inner(place);
+    block.render(place, page.buffer);
+    let mut inside = Page::new(
+        page.buffer,
+        page.theme,
+        Rect {
+            x: inner.x.saturating_add(1).min(inner.right()),
+            width: inner.width.saturating_sub(2),
+            ..inner
+        },
+    );
+    for line in lines {
+        inside.line(line);
+    }
+}
+
+fn suggestions(page: &mut Page<'_>, input: &Input, data: &Data) {
+    let chosen = input.chosen;
+    let lines: Vec<Line> = data
+        .completions
+        .iter()
+        .enumerate()
+        .take(SUGGESTIONS.max(chosen.map_or(0, |at| at + 1)))
+        .map(|(at, name)| {
+            let mark = if chosen == Some(at) { "▸ " } else { "  " };
+            let style = if chosen == Some(at) {
+                Style::Strong
+            } else {
+                Style::Plain
+            };
+            Line::of(style, format!("{mark}{}", terminal(name)))
+        })
+        .collect();
+    if lines.is_empty() {
+        return;
+    }
+    let area = page.area;
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX);
+    let place = Rect {
+        y: area.y.saturating_add(2).min(area.bottom()),
+        height: height.min(area.height.saturating_sub(2)),
+        ..area
+    };
+    if place.height >= 3 {
+        framed(page, " functions: Tab completes, ↑↓ choose ", &lines, place);
+    }
+}

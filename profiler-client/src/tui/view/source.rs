@@ -1,0 +1,134 @@
+//! The lines of a function, and what of them can become a step.
+
+use profiler_proto::v1;
+use ratatui::{
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{
+    text::{Page, first},
+    theme::Theme,
+};
+use crate::{
+    live::line,
+    render::{
+        escape::terminal,
+        source::{Marks, gutter, notes, text_of},
+        source_names::cut,
+    },
+    tui::{
+        data::{Data, source},
+        lens::{Item, Lens},
+    },
+};
+
+/// Draws it.
+pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let Some(shown) = data.source.as_deref() else {
+        let words = data
+            .source_failure
+            .clone()
+            .unwrap_or_else(|| "reading the source …".to_owned());
+        for words in words.lines() {
+            page.line(&line::Line::of(line::Style::Faint, format!("  {words}")));
+        }
+        return;
+    };
+    heading(page, shown);
+    foot(&mut page.foot(1), lens, data);
+    let lines: Vec<&v1::SourceLine> = source::lines(shown).collect();
+    if lines.is_empty() {
+        for missing in &shown.missing {
+            page.line(&line::Line::of(
+                line::Style::Warning,
+                format!("  {}", terminal(missing)),
+            ));
+        }
+        return;
+    }
+    let is_selected = |line: &&v1::SourceLine| match lens.selection() {
+        Some(Item::Line(id)) => source::id(shown, line) == *id,
+        _ => false,
+    };
+    let room = page.rows();
+    let begin = first(lines.iter().position(is_selected).unwrap_or(0), lines.len(), room);
+    let digits = shown.last_line.max(999).to_string().len();
+    for line in lines.iter().skip(begin).take(room) {
+        let style = if is_selected(line) {
+            Theme::selected()
+        } else {
+            Style::new()
+        };
+        let row = row(line, digits, page.width(), page.theme);
+        page.styled(&row, style);
+    }
+}
+
+fn heading(page: &mut Page<'_>, shown: &v1::SourceFunction) {
+    let function = shown.function.clone().unwrap_or_default();
+    let place = format!(
+        "  {}:{}–{}",
+        terminal(&function.file),
+        function.line,
+        shown.last_line
+    );
+    let heading = line::Line::of(line::Style::Strong, terminal(&function.name).into_owned());
+    page.line(&heading.and(line::Style::Faint, place));
+    for warning in shown.warnings.iter().take(1) {
+        page.line(&line::Line::of(
+            line::Style::Warning,
+            terminal(warning).into_owned(),
+        ));
+    }
+}
+
+fn row(line: &v1::SourceLine, digits: usize, width: usize, theme: Theme) -> Line<'static> {
+    let mut marks = Marks::default();
+    let number = if line.file.is_empty() {
+        format!("{:>digits$} ", line.line)
+    } else {
+        let file = line.file.rsplit('/').next().unwrap_or_default();
+        format!("{}:{} ", terminal(file), line.line)
+    };
+    let gutter = gutter(line, &mut marks);
+    let notes = notes(line, &mut marks).join(" ");
+    let room = width.saturating_sub(number.chars().count() + gutter.chars().count() + 1);
+    let notes = cut(&notes, room / 2);
+    let taken = if notes.is_empty() {
+        0
+    } else {
+        notes.chars().count() + 2
+    };
+    let text = cut(&text_of(&line.text), room.saturating_sub(taken));
+    let padding = room.saturating_sub(text.chars().count() + notes.chars().count());
+    Line::from(vec![
+        Span::styled(number, theme.of(line::Style::Faint)),
+        Span::styled(format!("{gutter} "), theme.of(line::Style::Bar)),
+        Span::raw(text),
+        Span::raw(" ".repeat(padding)),
+        Span::styled(notes, theme.of(line::Style::SlowBar)),
+    ])
+}
+
+/// What Enter does at the selected line, and what else it can be.
+fn foot(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let (Some((shown, line)), Some(place)) = (data.selected_line(lens), data.selected_place(lens)) else {
+        page.line(&line::Line::of(
+            line::Style::Faint,
+            "nothing begins at this line; n goes to the next branch",
+        ));
+        return;
+    };
+    let places = source::places(shown, line);
+    let at = places.iter().position(|other| *other == place).unwrap_or(0);
+    let words = terminal(&source::words(line, &place)).into_owned();
+    let mut text = line::Line::of(line::Style::Plain, "Enter: ").and(line::Style::Strong, words);
+    if places.len() > 1 {
+        text = text.and(
+            line::Style::Faint,
+            format!("   ←/→ {} of {}", at + 1, places.len()),
+        );
+    }
+    page.line(&text);
+}

@@ -1,0 +1,309 @@
+//! Every screen, as text.
+
+use ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
+
+use super::{
+    overlay::help,
+    theme::{Depth, Theme},
+};
+use crate::tui::{
+    data::Data,
+    lens::{Action, Input, Lens, Overlay, Pane, Purpose, Target, update},
+    sample,
+};
+
+fn lens(pane: Pane, scope: &str) -> Lens {
+    let mut lens = Lens::on(Some(Target::Pid(4211)));
+    lens.pane = pane;
+    lens.scope = scope.to_owned();
+    lens
+}
+
+fn buffer(lens: &Lens, data: &Data, size: (u16, u16), depth: Depth) -> Buffer {
+    let mut lens = lens.clone();
+    update(&mut lens, Action::Drawn, data);
+    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
+    terminal
+        .draw(|frame| super::draw(frame.buffer_mut(), &lens, data, Theme { depth }))
+        .unwrap();
+    terminal.backend().buffer().clone()
+}
+
+fn rows(buffer: &Buffer) -> Vec<String> {
+    let width = usize::from(buffer.area.width);
+    let symbols: Vec<&str> = buffer.content.iter().map(ratatui::buffer::Cell::symbol).collect();
+    symbols
+        .chunks(width)
+        .map(|row| row.concat().trim_end().to_owned())
+        .collect()
+}
+
+fn text(lens: &Lens, data: &Data) -> String {
+    rows(&buffer(lens, data, (80, 24), Depth::None)).join("\n")
+}
+
+#[track_caller]
+fn says(text: &str, words: &[&str]) {
+    for words in words {
+        assert!(text.contains(words), "`{words}` is not in\n{text}");
+    }
+}
+
+const SLOW: &str = "handle[>= p95]";
+
+#[test]
+fn processes_are_listed_harmlessly() {
+    let text = text(&Lens::default(), &sample::empty());
+    says(
+        &text,
+        &[
+            "4211 www                6    125%  server --listen \\u{1b}[31m",
+            "4212 root               1       ?  other",
+            "Enter attach",
+        ],
+    );
+}
+
+#[test]
+fn the_top_says_self_and_total() {
+    let text = text(&lens(Pane::Top, ""), &sample::busy());
+    says(
+        &text,
+        &[
+            "profiler pid 4211 (server)  ! each return is single-stepped (and 1 more)",
+            "▸ everything",
+            "1,600 samples on the CPU",
+            " 66.7%    600 ms   71.1%    640 ms  compress  server",
+            "evil\\u{1b}[2J\\u{202e}name",
+            "daemon 0.4% of a core, 16.0 MiB",
+            "lost none",
+        ],
+    );
+}
+
+#[test]
+fn the_path_has_counts_and_the_threshold() {
+    let text = text(&lens(Pane::Latency, SLOW), &sample::busy());
+    says(
+        &text,
+        &[
+            "▸ handle[>= p95]",
+            "2,000 calls, 200/s, 2.00 ms: 100 inside",
+            "◀ slow",
+            "p50",
+            "probes 0.01% of a core",
+        ],
+    );
+    let text = self::text(
+        &lens(Pane::Source, "handle[>= p95]/server.cc:13!else"),
+        &sample::busy(),
+    );
+    says(
+        &text,
+        &[
+            "▸ handle[>= p95]",
+            "▸ server.cc:13!else",
+            "1,234×, 99.5/s, 2.00 ms: 100 inside",
+        ],
+    );
+}
+
+#[test]
+fn the_graph_has_boxes_by_share() {
+    let text = text(&lens(Pane::Graph, SLOW), &sample::busy());
+    says(
+        &text,
+        &[
+            "▏all",
+            "▏handle",
+            "▏compress",
+            "▏parse",
+            "98.9% 890 ms, 890 samples, self 0 ns",
+        ],
+    );
+}
+
+#[test]
+fn the_difference_says_how_sure_it_is() {
+    let data = sample::busy();
+    let mut lens = lens(Pane::Difference, SLOW);
+    let at = data
+        .graph
+        .nodes
+        .iter()
+        .position(|node| node.difference.is_some())
+        .unwrap();
+    lens.select(crate::tui::lens::Item::Stack(data.graph.path(&data.flame, at)));
+    let text = text(&lens, &data);
+    says(
+        &text,
+        &[
+            "inside 71.1%, outside 14.3%",
+            "difference +57.0 points (95%: +50.0 to +64.0), 40",
+        ],
+    );
+}
+
+#[test]
+fn the_source_says_what_enter_does() {
+    let mut lens = lens(Pane::Source, "handle");
+    lens.source = Some("handle".to_owned());
+    let data = sample::busy();
+    update(&mut lens, Action::Drawn, &data);
+    update(&mut lens, Action::Move(crate::tui::lens::Move::Next), &data);
+    let text = text(&lens, &data);
+    says(
+        &text,
+        &[
+            "handle  /src/server.cc:12–16",
+            "13 ●?     if (n > 100) // \\u{1b}[31m",
+            "Enter: server.cc:13!else (goes on at line 14)   ←/→ 1 of 3",
+        ],
+    );
+}
+
+#[test]
+fn hits_have_values_and_counts() {
+    let text = text(&lens(Pane::Hits, "handle/server.cc:14"), &sample::lossy());
+    says(
+        &text,
+        &[
+            "handle server.cc:14",
+            "n=102",
+            "n = 102  int",
+            "9 hits, 3 of them shown, 4 rejected by conditions; not shown: rate_limit 2",
+        ],
+    );
+}
+
+#[test]
+fn reasons_lead_to_the_next_step() {
+    let text = text(&lens(Pane::Explain, SLOW), &sample::busy());
+    says(
+        &text,
+        &[
+            "100 slow calls of 3.00 ms on average",
+            "99.0%    1.0%    +90.0%   server.cc:13!else",
+            "Enter: handle[>= p95]/server.cc:13!else",
+        ],
+    );
+}
+
+#[test]
+fn what_a_pane_cannot_show_of_a_scope_is_said() {
+    let mut data = sample::busy();
+    data.aside.failure = Some("the scope would show the waits of calls by their duration".to_owned());
+    for pane in [Pane::Explain, Pane::Waits, Pane::Syscalls] {
+        says(&text(&lens(pane, SLOW), &data), &["by their duration"]);
+    }
+}
+
+#[test]
+fn nothing_is_said_to_be_nothing() {
+    for pane in Pane::ALL {
+        let mut lens = lens(pane, SLOW);
+        lens.source = Some("handle".to_owned());
+        let text = text(&lens, &sample::empty());
+        let words = match pane {
+            Pane::Source => "reading the source",
+            Pane::Hits => "no hit yet",
+            Pane::Explain | Pane::Waits | Pane::Syscalls => "looking",
+            _ => "no sample inside so far",
+        };
+        says(&text, &[words]);
+    }
+}
+
+#[test]
+fn a_target_that_ended_losses_and_refusals_are_on_every_screen() {
+    let mut data = sample::lossy();
+    data.ended = Some("the target exited\x1b[2J".to_owned());
+    data.settle();
+    for pane in Pane::ALL {
+        let mut lens = lens(pane, SLOW);
+        lens.notice = Some("No function matches `handel`.\nNearest names:\n  handle".to_owned());
+        let text = text(&lens, &data);
+        says(
+            &text,
+            &[
+                "ended: the target exited\\u{1b}[2J",
+                "lost: ",
+                "sample_ring_full 1,234",
+                "Nearest names:",
+            ],
+        );
+    }
+}
+
+#[test]
+fn every_size_and_colour_is_drawn_without_control_characters() {
+    for pane in Pane::ALL {
+        for size in [
+            (80, 24),
+            (120, 36),
+            (300, 80),
+            (20, 4),
+            (1, 1),
+            (5, 100),
+            (300, 3),
+        ] {
+            for depth in [Depth::None, Depth::Sixteen, Depth::Indexed, Depth::True] {
+                for data in [sample::empty(), sample::busy()] {
+                    let mut lens = lens(pane, "handle[>= p95]/server.cc:13!else");
+                    lens.search = "a".to_owned();
+                    let drawn = buffer(&lens, &data, size, depth);
+                    let is_harmless = |c: char| !c.is_control() && c != '\u{202e}';
+                    assert!(
+                        drawn
+                            .content
+                            .iter()
+                            .all(|cell| cell.symbol().chars().all(is_harmless))
+                    );
+                    if depth == Depth::None {
+                        use ratatui::style::Color::Reset;
+                        assert!(
+                            drawn
+                                .content
+                                .iter()
+                                .all(|cell| cell.fg == Reset && cell.bg == Reset)
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn help_fits_on_the_smallest_screen() {
+    for screen in Pane::ALL.map(Some).into_iter().chain([None]) {
+        let mut lens = screen.map_or_else(Lens::default, |pane| lens(pane, SLOW));
+        // Without the frame and the two lines at the foot.
+        assert!(
+            help(&lens).len() <= 20,
+            "{} lines on {screen:?}",
+            help(&lens).len()
+        );
+        for line in help(&lens) {
+            assert!(line.width() <= 76, "{}", line.text());
+        }
+        lens.overlay = Overlay::Help;
+        says(&text(&lens, &sample::busy()), &["keys (any key goes on)"]);
+    }
+}
+
+#[test]
+fn the_scope_is_typed_with_suggestions() {
+    let mut lens = lens(Pane::Top, "");
+    lens.input = Some(Input::new(Purpose::Scope, "hand"));
+    let text = text(&lens, &sample::busy());
+    says(
+        &text,
+        &[
+            "scope ▸ hand▏",
+            "functions: Tab completes",
+            "a::<b>::handle",
+            "Enter done",
+        ],
+    );
+}

@@ -1,0 +1,110 @@
+//! Lines of a part of the screen.
+
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::theme::Theme;
+use crate::live::line;
+
+/// A part of the screen that is filled line by line.
+pub struct Page<'a> {
+    /// Where it is drawn.
+    pub buffer: &'a mut Buffer,
+    /// How.
+    pub theme: Theme,
+    /// What is left of it.
+    pub area: Rect,
+}
+
+impl<'a> Page<'a> {
+    /// A part that is empty.
+    pub fn new(buffer: &'a mut Buffer, theme: Theme, area: Rect) -> Self {
+        let area = area.intersection(buffer.area);
+        Self { buffer, theme, area }
+    }
+
+    /// Columns.
+    pub fn width(&self) -> usize {
+        self.area.width.into()
+    }
+
+    /// Lines that are left.
+    pub fn rows(&self) -> usize {
+        self.area.height.into()
+    }
+
+    /// The next line, if there is room.
+    pub fn line(&mut self, line: &line::Line) {
+        let spans = line
+            .0
+            .iter()
+            .map(|(style, text)| Span::styled(text.as_str(), self.theme.of(*style)));
+        self.styled(&spans.collect::<Line<'_>>(), Style::new());
+    }
+
+    /// The next line, and what it lies on.
+    pub fn styled(&mut self, line: &Line<'_>, style: Style) {
+        if self.area.height == 0 {
+            return;
+        }
+        self.buffer
+            .set_line(self.area.x, self.area.y, line, self.area.width);
+        let row = Rect {
+            height: 1,
+            ..self.area
+        };
+        self.buffer.set_style(row, style);
+        self.skip(1);
+    }
+
+    /// Leaves lines empty.
+    pub fn skip(&mut self, rows: u16) {
+        let rows = rows.min(self.area.height);
+        self.area.y += rows;
+        self.area.height -= rows;
+    }
+
+    /// Takes so many lines off its end.
+    pub fn foot(&mut self, rows: u16) -> Page<'_> {
+        let rows = rows.min(self.area.height);
+        self.area.height -= rows;
+        let area = Rect {
+            y: self.area.y + self.area.height,
+            height: rows,
+            ..self.area
+        };
+        Page {
+            buffer: self.buffer,
+            theme: self.theme,
+            area,
+        }
+    }
+}
+
+/// The first of so many rows that are drawn, if one of them is selected.
+#[must_use]
+pub fn first(selected: usize, count: usize, room: usize) -> usize {
+    selected.saturating_sub(room / 2).min(count.saturating_sub(room))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_selected_is_drawn() {
+        for (selected, count, room, expected) in [
+            (0, 5, 10, 0),
+            (4, 5, 10, 0),
+            (9, 100, 10, 4),
+            (99, 100, 10, 90),
+            (3, 4, 0, 3),
+        ] {
+            assert_eq!(first(selected, count, room), expected);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Functions, those that take the most time first.
+
+use ratatui::{
+    style::Style,
+    text::{Line, Span},
+};
+
+use super::{
+    text::{Page, first},
+    theme::Theme,
+};
+use crate::{
+    live::line,
+    render::{escape::terminal, units},
+    state::functions::{FunctionRow, Sort},
+    tui::{
+        data::Data,
+        lens::{FrameId, Item, Lens},
+    },
+};
+
+/// Draws it.
+pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let mark = |sort| if lens.sort == sort { "▼" } else { " " };
+    let heading = format!(
+        "{}{:>6} {:>9} {}{:>6} {:>9}  FUNCTION",
+        mark(Sort::Own),
+        "SELF",
+        "",
+        mark(Sort::Total),
+        "TOTAL",
+        ""
+    );
+    page.line(&line::Line::of(line::Style::Faint, heading));
+    let rows: Vec<&FunctionRow> = data.functions_shown(lens).collect();
+    if rows.is_empty() {
+        let words = match (data.functions.is_empty(), lens.search.is_empty()) {
+            (false, false) => "no function matches the search; Esc shows all",
+            _ => super::nothing_yet(lens, data),
+        };
+        page.line(&line::Line::of(line::Style::Faint, format!("  {words}")));
+        return;
+    }
+    let is_selected = |row: &&FunctionRow| match lens.selection() {
+        Some(Item::Function(id)) => id.is(&row.frame),
+        _ => false,
+    };
+    let room = page.rows();
+    let begin = first(rows.iter().position(is_selected).unwrap_or(0), rows.len(), room);
+    let total = data.graph.total.inside_ns;
+    for row in rows.iter().skip(begin).take(room) {
+        let style = if is_selected(row) {
+            Theme::selected()
+        } else {
+            Style::new()
+        };
+        page.styled(&line_of(row, total, &data.flame.unit, page.theme), style);
+    }
+}
+
+fn line_of(row: &FunctionRow, total: u64, unit: &str, theme: Theme) -> Line<'static> {
+    let share = |part: u64| units::percent(units::ratio(part, total));
+    let numbers = format!(
+        " {:>6} {:>9}  {:>6} {:>9}  ",
+        share(row.own.inside_ns),
+        units::weight(row.own.inside_ns, unit),
+        share(row.total.inside_ns),
+        units::weight(row.total.inside_ns, unit),
+    );
+    let module = row.frame.module.rsplit('/').next().unwrap_or_default();
+    Line::from(vec![
+        Span::raw(numbers),
+        Span::raw(name(&FrameId::of(&row.frame))),
+        Span::styled(format!("  {}", terminal(module)), theme.of(line::Style::Faint)),
+    ])
+}
+
+/// What a function is called, with what it is besides.
+pub fn name(frame: &FrameId) -> String {
+    let name = if frame.function.is_empty() {
+        "[unknown]"
+    } else {
+        &frame.function
+    };
+    let besides = if frame.inlined { " (inlined)" } else { "" };
+    format!("{}{besides}", terminal(name))
+}

@@ -1,0 +1,76 @@
+//! `profiler top`.
+
+use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use tokio::time::Instant;
+
+use super::{interruptible, target};
+use crate::{
+    attached::{Attached, Owned},
+    cli::{
+        exit::Failure,
+        request::{Host, Top},
+    },
+    connect::{MAX_MESSAGE_BYTES, connect},
+    live::Redrawn,
+    output::{self, note, warnings},
+    render::top,
+    state::{flame::FlameState, functions::FunctionTimes},
+    stop::Stop,
+    watch::{Message as _, Run},
+};
+
+/// Runs it.
+pub async fn run(host: &Host, request: Top, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
+    let (attached, stream, again, mut live) = interruptible(&mut stop, async {
+        let connection = connect(host).await?;
+        let attached = Attached::open(&connection, &request.session, &owned).await?;
+        let mut client =
+            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let watch = v1::WatchFlameRequest {
+            session: attached.session.name.clone(),
+            ..Default::default()
+        };
+        let stream = client.watch_flame(watch.clone()).await?.into_inner();
+        let again = async move || Ok(client.watch_flame(watch).await?.into_inner());
+        let target = target::label(&connection, &attached.session);
+        let live = Redrawn::open(request.color, request.json, target).await;
+        Ok((attached, stream, again, live))
+    })
+    .await?;
+    warnings(&attached.session.warnings);
+
+    let began = Instant::now();
+    let run = Run {
+        deadline: request.duration.map(|duration| began + duration),
+        stop,
+        owned,
+        own: attached.own,
+    };
+    let mut state = FlameState::default();
+    let ended = run
+        .watch(stream, again, |message: v1::WatchFlameResponse| {
+            let last = message.is_final();
+            state
+                .apply(message)
+                .map_err(|error| Failure::failed(error.to_string()))?;
+            if last {
+                return Ok(());
+            }
+            live.draw(|target, (columns, rows)| {
+                let times = FunctionTimes::of(&state, request.sort);
+                top::screen(&times, &state, target, began.elapsed(), (columns, rows))
+            })
+        })
+        .await?;
+
+    if state.started {
+        let times = FunctionTimes::of(&state, request.sort);
+        if request.json {
+            output::ndjson(top::json(&times, &state, request.number))?;
+        } else {
+            live.print(&top::lines(&times, &state, request.number, None))?;
+            note(&top::summary(&state, began.elapsed()));
+        }
+    }
+    ended.result(state.started)
+}

@@ -1,0 +1,264 @@
+//! `profiler tui` in a terminal, by keys.
+
+use std::{
+    process::Command,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use super::{bpf, command::program, fixture::Fixture};
+use profiler_testkit::has_program;
+
+/// What has not come by then does not.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Time between looks at the screen.
+const BETWEEN: Duration = Duration::from_millis(50);
+
+/// A terminal with a shell in it.
+struct Terminal {
+    folder: tempfile::TempDir,
+}
+
+impl Terminal {
+    fn open(columns: u32, rows: u32) -> Self {
+        let terminal = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        terminal.tmux(&[
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            &columns,
+            "-y",
+            &rows,
+            "-e",
+            "ENV=",
+            "-e",
+            "PROFILER_SOCKET=/nonexistent/profilerd.sock",
+            "sh",
+        ]);
+        // The shell has one of its own for root.
+        terminal.write("PS1='ready> '; clear\n");
+        terminal.wait("the prompt", |screen| screen.trim() == "ready>");
+        terminal
+    }
+
+    fn tmux(&self, arguments: &[&str]) -> String {
+        let socket = self.folder.path().join("tmux");
+        let output = Command::new("tmux")
+            .arg("-S")
+            .arg(socket)
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Presses keys, by tmux's names for them.
+    fn press(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    /// Types text.
+    fn write(&self, text: &str) {
+        self.tmux(&["send-keys", "-l", text]);
+    }
+
+    fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// Waits until the screen is such.
+    fn wait(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
+        let begin = Instant::now();
+        loop {
+            let screen = self.screen();
+            if is_so(&screen) {
+                return screen;
+            }
+            assert!(
+                begin.elapsed() < PATIENCE,
+                "{what} is not on the screen:\n{screen}"
+            );
+            sleep(BETWEEN);
+        }
+    }
+
+    fn wait_for(&self, text: &str) -> String {
+        self.wait(text, |screen| screen.contains(text))
+    }
+
+    /// Waits until the terminal is as the shell had it: its own screen, a cursor, lines and echo.
+    fn wait_until_restored(&self, said: &str) {
+        self.wait(said, |screen| screen.contains(said));
+        let flags = self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag}"]);
+        assert_eq!(flags.trim(), "0 1", "{}", self.screen());
+        self.write("clear; stty -a | tr ' ;' '\\n\\n' | grep -c -x -e icanon -e echo\n");
+        self.wait("icanon and echo", |screen| screen.lines().any(|line| line == "2"));
+        self.write("clear\n");
+        self.wait("a new line", |screen| screen.trim() == "ready>");
+    }
+
+    fn start(&self, arguments: &str) {
+        self.write(&format!(
+            "{} tui {arguments}; echo ended $?\n",
+            program("profiler").display()
+        ));
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let socket = self.folder.path().join("tmux");
+        let _ = Command::new("tmux")
+            .arg("-S")
+            .arg(socket)
+            .arg("kill-server")
+            .output();
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn four_steps_by_keys_lead_from_everything_to_a_value() {
+    if !has_program("tmux") {
+        return;
+    }
+    let mut target = Fixture::start("explain", &["100000000".to_owned()]);
+    let terminal = Terminal::open(110, 32);
+    target.say("go");
+    terminal.start(&format!("-p {}", target.pid()));
+
+    // Everything, by function. The keys from here on are counted.
+    terminal.wait_for("handle  explain");
+    terminal.press(&["/"]);
+    terminal.write("handle");
+    terminal.press(&["Enter"]);
+    terminal.wait("handle alone", |screen| {
+        !screen.contains("main  explain") && screen.contains("handle  explain")
+    });
+
+    // Its calls, then slow ones, and how they differ.
+    terminal.press(&["Enter"]);
+    terminal.wait("the histogram", |screen| {
+        screen.contains("▸ handle") && screen.contains("p50")
+    });
+    terminal.press(&["Enter"]);
+    terminal.wait_for("◀ slow");
+    terminal.press(&["d"]);
+    terminal.wait("the difference", |screen| {
+        screen.contains("▏compress") && screen.contains("handle[>= p95]") && screen.contains("inside 100%")
+    });
+
+    // Only where the branch was taken for large requests.
+    terminal.press(&["s"]);
+    terminal.wait_for("/* the branch */");
+    terminal.press(&["n", "n"]);
+    terminal.wait("the branch", |screen| {
+        let line = screen.lines().find(|line| line.starts_with("Enter: explain.c:"));
+        line.is_some_and(|line| line.contains('!'))
+    });
+    terminal.press(&["Enter"]);
+    terminal.wait("its count", |screen| {
+        let path = screen.lines().nth(1).unwrap_or_default();
+        path.contains("▸ handle[>= p95]") && path.contains("▸ explain.c:") && path.contains('!')
+    });
+
+    // What it was called with: 19 keys.
+    terminal.press(&["v"]);
+    let screen = terminal.wait("a value", |screen| {
+        screen
+            .lines()
+            .any(|line| line.trim_start().starts_with("retry = "))
+    });
+    println!("{screen}");
+
+    // An expression of one's own: they are all large.
+    terminal.press(&["p"]);
+    terminal.write("request->size");
+    terminal.press(&["Enter"]);
+    let screen = terminal.wait("the size", |screen| size(screen).is_some());
+    println!("{screen}");
+    let size = size(&screen).unwrap();
+    assert!((50_001..55_000).contains(&size), "{size}");
+
+    // Back, a key each.
+    for path in ["▸ handle[>= p95]", "▸ handle", "▸ everything"] {
+        terminal.press(&["u"]);
+        terminal.wait(path, |screen| {
+            screen.lines().nth(1).is_some_and(|line| line.trim() == path)
+        });
+    }
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
+    bpf::wait_until_unchanged(target.pid());
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
+    assert!(!maps.is_empty(), "the target goes on");
+}
+
+/// The value below the list of hits.
+fn size(screen: &str) -> Option<u64> {
+    let line = screen
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix("request->size = "))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_terminal_is_left_as_it_was_however_it_ends() {
+    if !has_program("tmux") {
+        return;
+    }
+    let mut target = Fixture::start("explain", &["100000000".to_owned()]);
+    target.say("go");
+    let terminal = Terminal::open(80, 24);
+    for (keys, said) in [(&["C-c"][..], "ended 0"), (&["q"], "ended 0")] {
+        terminal.start(&format!("-p {}", target.pid()));
+        terminal.wait_for("FUNCTION");
+        terminal.press(keys);
+        terminal.wait_until_restored(said);
+    }
+    // To the shell, and back.
+    terminal.start(&format!("-p {}", target.pid()));
+    terminal.wait_for("handle  explain");
+    terminal.press(&["C-z"]);
+    terminal.wait_until_restored("topped");
+    terminal.write("fg\n");
+    terminal.wait_for("handle  explain");
+    // Asked to by another.
+    let pattern = format!("tui -p {}", target.pid());
+    let found = Command::new("pgrep")
+        .args(["-f", "-n", &pattern])
+        .output()
+        .unwrap();
+    let pid = String::from_utf8(found.stdout).unwrap();
+    Command::new("kill").args(["-TERM", pid.trim()]).status().unwrap();
+    terminal.wait("the prompt", |screen| screen.trim_end().ends_with("ready>"));
+    terminal.wait_until_restored("ready>");
+    bpf::wait_until_unchanged(target.pid());
+
+    // And it ends with its terminal.
+    terminal.start(&format!("-p {}", target.pid()));
+    terminal.wait_for("FUNCTION");
+    drop(terminal);
+    let begin = Instant::now();
+    let is_there = || {
+        Command::new("pgrep")
+            .args(["-f", &pattern])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+    while is_there() {
+        assert!(begin.elapsed() < PATIENCE, "it goes on without a terminal");
+        sleep(BETWEEN);
+    }
+    bpf::wait_until_unchanged(target.pid());
+}
