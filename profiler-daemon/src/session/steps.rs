@@ -493,10 +493,11 @@ fn attach_ends(
             infos.push((site.clone(), shown.clone()));
             specs.push(spec);
         }
-        if !specs.is_empty() {
-            if let Some(attachment) = unless_ended(engine.attach_ends(*pid, path, &specs), is_only)? {
-                fresh.spans.push((attachment, infos));
-            }
+        if specs.is_empty() {
+            continue;
+        }
+        if let Some(attachment) = unless_ended(engine.attach_ends(*pid, path, &specs), is_only)? {
+            fresh.spans.push((attachment, infos));
         }
     }
     Ok(())
