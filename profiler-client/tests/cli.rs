@@ -378,6 +378,7 @@ fn a_flame_graph_comes_in_all_formats() {
             "\"name\":\"cpu, side inside\",\"unit\":\"nanoseconds\"",
         ),
         ("a.firefox.json", "\"name\":\"cpu, side inside\",\"processName\":"),
+        ("a.perf", "inside     1 0.000000000: "),
         // A gzip file.
         ("a.pb.gz", "\u{1f}\u{fffd}\u{8}"),
     ] {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use profiler_export::{Frame, Measure, Profile, Stack, Unit, firefox, pprof, speedscope};
+use profiler_export::{Frame, Measure, Profile, Stack, Unit, firefox, perf_script, pprof, speedscope};
 
 fn main() {
     let format = std::env::args().nth(1).unwrap_or_default();
@@ -46,6 +46,7 @@ fn main() {
     let bytes = match format.as_str() {
         "pprof" => pprof::write(&profile),
         "firefox" => firefox::write(&profile),
+        "perf-script" => perf_script::write(&profile),
         "speedscope" => speedscope::write(&profile),
         _ => Vec::new(),
     };

@@ -6,11 +6,15 @@
 //! | `pprof` | Go's pprof, and what reads its files |
 //! | `firefox` | <https://profiler.firefox.com> |
 //! | `speedscope` | <https://www.speedscope.app> |
+//! | `perf_script` | what reads the text that `perf script` prints |
+//! | `text` | names of targets in a line of text |
 
 pub mod firefox;
 mod list;
+pub mod perf_script;
 pub mod pprof;
 pub mod profile;
 pub mod speedscope;
+pub mod text;
 
 pub use profile::{Frame, Label, Measure, Profile, Stack, Unit};

@@ -268,6 +268,8 @@ pub enum FlameFormat {
     Speedscope,
     /// What the Firefox Profiler reads.
     Firefox,
+    /// What `perf script` prints.
+    PerfScript,
 }
 
 impl FlameFormat {

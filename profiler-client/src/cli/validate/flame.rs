@@ -37,6 +37,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         Some(Format::Pprof) => Some(FlameFormat::Pprof),
         Some(Format::Firefox) => Some(FlameFormat::Firefox),
         Some(Format::Speedscope) => Some(FlameFormat::Speedscope),
+        Some(Format::PerfScript) => Some(FlameFormat::PerfScript),
         None if args.folded => Some(FlameFormat::Folded),
         None if args.json => Some(FlameFormat::Json),
         None => None,
@@ -101,11 +102,12 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
 }
 
 /// What files of a format end in; the longer ones first.
-const ENDINGS: [(&str, FlameFormat); 8] = [
+const ENDINGS: [(&str, FlameFormat); 9] = [
     (".firefox.json", FlameFormat::Firefox),
     (".speedscope.json", FlameFormat::Speedscope),
     (".pb.gz", FlameFormat::Pprof),
     (".pprof", FlameFormat::Pprof),
+    (".perf", FlameFormat::PerfScript),
     (".folded", FlameFormat::Folded),
     (".ndjson", FlameFormat::Json),
     (".json", FlameFormat::Json),
