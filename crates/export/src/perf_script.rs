@@ -1,4 +1,4 @@
-//! What `perf script` prints of samples: text that FlameGraph's `stackcollapse-perf.pl`, speedscope, the Firefox Profiler and
+//! What `perf script` prints of samples: text that `stackcollapse-perf.pl`, speedscope, the Firefox Profiler and
 //! many others read.
 //!
 //! The format has no grammar; what is written here is what all of those readers take alike. A record is a line of the
@@ -9,7 +9,7 @@
 //!
 //! | reader | what weighs a stack | hence |
 //! |---|---|---|
-//! | FlameGraph | the periods of its records | they add up to the stack's weight, exactly |
+//! | `stackcollapse-perf.pl` | the periods of its records | they add up to the stack's weight, exactly |
 //! | Firefox Profiler | the number of its records | there is one for each [`SHARES`]th of what all stacks weigh |
 //! | speedscope | the time until halfway to the record before and behind | [`Clock`] sets times so that this is the period |
 

@@ -61,7 +61,7 @@ fn record(text: &str) -> Record {
     }
 }
 
-/// As FlameGraph weighs records.
+/// As `stackcollapse-perf.pl` weighs records.
 fn by_period(records: &[Record]) -> BTreeMap<(Vec<String>, String), u64> {
     let mut weights = BTreeMap::new();
     for record in records {

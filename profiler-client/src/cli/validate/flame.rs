@@ -1,7 +1,5 @@
 //! What `flame` is asked for: its format, and sides that are there to be drawn.
 
-use std::path::Path;
-
 use profiler_proto::v1;
 
 use super::{
@@ -10,6 +8,7 @@ use super::{
         exit::Failure,
         request::{Flame, FlameEvent, FlameFormat, SessionChoice, Sides},
     },
+    endings::format_of,
     session::{OWN_LEASE, absolute, create},
     target,
 };
@@ -44,7 +43,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
     };
     let format = match (explicit, &args.output) {
         (Some(format), _) => format,
-        (None, Some(path)) => format_of(path)?,
+        (None, Some(path)) => format_of(path, &ENDINGS)?,
         (None, None) => FlameFormat::Text,
     };
     let over = match args.over {
@@ -113,19 +112,6 @@ const ENDINGS: [(&str, FlameFormat); 9] = [
     (".json", FlameFormat::Json),
     (".svg", FlameFormat::Svg),
 ];
-
-fn format_of(path: &Path) -> Result<FlameFormat, Failure> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let format = ENDINGS.iter().find(|(ending, _)| name.ends_with(ending));
-    format.map(|(_, format)| *format).ok_or_else(|| {
-        let endings: Vec<&str> = ENDINGS.iter().map(|(ending, _)| *ending).collect();
-        Failure::usage(format!(
-            "`{}` ends in none of {}: say which format with --format.",
-            path.display(),
-            endings.join(" ")
-        ))
-    })
-}
 
 /// Refuses two sides where the scope has but one.
 ///
