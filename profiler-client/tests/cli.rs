@@ -437,7 +437,9 @@ fn a_flame_graph_comes_in_all_formats() {
     let differences: Vec<_> = seen.flames.iter().map(|request| request.difference).collect();
     assert_eq!(
         differences,
-        [false, false, false, false, false, false, true, false, false]
+        [
+            false, false, false, false, false, false, false, true, false, false
+        ]
     );
     drop(seen);
     assert_eq!(fake.left(), 0);

@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | `stackcollapse-perf.pl` | the periods of its records | they add up to the stack's weight, exactly |
 //! | Firefox Profiler | the number of its records | there is one for each [`SHARES`]th of what all stacks weigh |
-//! | speedscope | the time until halfway to the record before and behind | [`Clock`] sets times so that this is the period |
+//! | speedscope | the time until halfway to the record before and behind | times are set so that this is the period |
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
