@@ -379,6 +379,7 @@ fn a_flame_graph_comes_in_all_formats() {
             "\"name\":\"cpu, side inside\",\"unit\":\"nanoseconds\"",
         ),
         ("a.firefox.json", "\"name\":\"cpu, side inside\",\"processName\":"),
+        ("a.perf", "inside     1 0.000000000: "),
         // A gzip file.
         ("a.pb.gz", "\u{1f}\u{fffd}\u{8}"),
     ] {
@@ -437,7 +438,9 @@ fn a_flame_graph_comes_in_all_formats() {
     let differences: Vec<_> = seen.flames.iter().map(|request| request.difference).collect();
     assert_eq!(
         differences,
-        [false, false, false, false, false, false, true, false, false]
+        [
+            false, false, false, false, false, false, false, true, false, false
+        ]
     );
     drop(seen);
     assert_eq!(fake.left(), 0);

@@ -1,8 +1,13 @@
-//! Writes a million stacks in each format, and says how long that took and how much memory: `large FORMAT`.
+//! Writes a million stacks in each format, or of `hlog` a million calls in each of a thousand intervals, and says how long that
+//! took and how much memory: `large FORMAT`.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use profiler_export::{Frame, Measure, Profile, Stack, Unit, firefox, pprof, speedscope};
+use profiler_export::{
+    Frame, Measure, Profile, Stack, Unit, firefox,
+    interval_log::{Count, Interval, IntervalLog},
+    perf_script, pprof, speedscope,
+};
 
 fn main() {
     let format = std::env::args().nth(1).unwrap_or_default();
@@ -46,7 +51,9 @@ fn main() {
     let bytes = match format.as_str() {
         "pprof" => pprof::write(&profile),
         "firefox" => firefox::write(&profile),
+        "perf-script" => perf_script::write(&profile),
         "speedscope" => speedscope::write(&profile),
+        "hlog" => hlog(&mut next),
         _ => Vec::new(),
     };
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -55,4 +62,27 @@ fn main() {
         .find(|line| line.starts_with("VmHWM"))
         .unwrap_or_default();
     println!("{} bytes in {:?}; {peak}", bytes.len(), began.elapsed());
+}
+
+/// A thousand intervals of a second, in each a million calls in up to a thousand buckets.
+fn hlog(next: &mut impl FnMut(u32) -> u32) -> Vec<u8> {
+    let mut log = IntervalLog::new(Duration::ZERO, (1 << 42) - 1, &[]);
+    for second in 0..1_000 {
+        let counts: Vec<Count> = (0..1_000)
+            .map(|_| Count {
+                value_ns: u64::from(next(1 << 30)) >> next(20),
+                count: 1_000,
+            })
+            .collect();
+        let interval = Interval {
+            tag: "function",
+            began: Duration::from_secs(second),
+            length: Duration::from_secs(1),
+            counts: &counts,
+        };
+        if let Err(error) = log.add(&interval) {
+            println!("{}", error.reason);
+        }
+    }
+    log.into_bytes()
 }

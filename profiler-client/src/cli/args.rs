@@ -26,7 +26,7 @@ use clap::{Parser, Subcommand};
 pub use self::{
     explain::ExplainArgs,
     flame::{By, FlameArgs, Format, Over},
-    latency::{BarsOver, LatencyArgs},
+    latency::{BarsOver, LatencyArgs, LatencyFormat},
     listing::{FunctionsArgs, PsArgs, SourceArgs},
     scope::{ScopeAppendArgs, ScopeArgs, ScopeCountArgs, ScopeSetArgs, ScopeVerb},
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},

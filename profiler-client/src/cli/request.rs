@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use profiler_proto::v1;
 
 use super::{
-    args::{BarsOver, Color},
+    args::{BarsOver, Color, LatencyFormat},
     events::Event,
 };
 use crate::{state::functions::Sort, tui::lens::Lens};
@@ -169,10 +169,21 @@ pub struct Latency {
     pub interval: Duration,
     /// Histogram that the bars show.
     pub bars: BarsOver,
+    /// What is written when the run ends; `None`: the view alone is shown.
+    pub export: Option<LatencyExport>,
     /// NDJSON.
     pub json: bool,
     /// When to colour.
     pub color: Color,
+}
+
+/// What `latency` writes when it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencyExport {
+    /// `None`: stdout, in place of the view.
+    pub output: Option<PathBuf>,
+    /// How it is written.
+    pub format: LatencyFormat,
 }
 
 /// A validated `trace`.
@@ -301,6 +312,8 @@ pub enum FlameFormat {
     Speedscope,
     /// What the Firefox Profiler reads.
     Firefox,
+    /// What `perf script` prints.
+    PerfScript,
 }
 
 impl FlameFormat {

@@ -1,6 +1,7 @@
 //! The one place where typed flags become a request that makes sense; a file a verb where there is more to it.
 
 mod dry_run;
+mod endings;
 mod explain;
 mod flame;
 mod latency;

@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
+use profiler_export::text::is_unseen;
+
 /// Escapes what could move a terminal's cursor, hide or reorder text, or break a line.
 #[must_use]
 pub fn terminal(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_dangerous) {
+    if !text.contains(is_unseen) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 16);
@@ -18,7 +20,7 @@ pub fn terminal(text: &str) -> Cow<'_, str> {
 /// Escapes text for XML, content and attributes alike.
 #[must_use]
 pub fn xml(text: &str) -> Cow<'_, str> {
-    let special = |c| matches!(c, '&' | '<' | '>' | '"' | '\'') || is_dangerous(c) || not_in_xml(c);
+    let special = |c| matches!(c, '&' | '<' | '>' | '"' | '\'') || is_unseen(c) || not_in_xml(c);
     if !text.contains(special) {
         return Cow::Borrowed(text);
     }
@@ -42,7 +44,7 @@ pub fn xml(text: &str) -> Cow<'_, str> {
 #[must_use]
 pub fn ndjson(lines: &str) -> Cow<'_, str> {
     // Everything else that is not ASCII, and so everything dangerous, stands within strings.
-    let passes = |c: char| c.is_ascii() && c != '\u{7f}' || !is_dangerous(c);
+    let passes = |c: char| c.is_ascii() && c != '\u{7f}' || !is_unseen(c);
     if lines.chars().all(passes) {
         return Cow::Borrowed(lines);
     }
@@ -73,17 +75,9 @@ fn push(escaped: &mut String, c: char) {
         '\n' => escaped.push_str("\\n"),
         '\r' => escaped.push_str("\\r"),
         '\t' => escaped.push_str("\\t"),
-        c if is_dangerous(c) => escaped.extend(c.escape_unicode()),
+        c if is_unseen(c) => escaped.extend(c.escape_unicode()),
         c => escaped.push(c),
     }
-}
-
-/// Control characters, and those that reorder, hide or break text (Unicode TR 36 and UAX 9).
-fn is_dangerous(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{061c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}'
-            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }
 
 /// Characters that no XML 1.0 document may hold, even escaped (section 2.2).
@@ -118,7 +112,7 @@ mod tests {
         let text = "a\u{9b}31mb\u{202e}c\u{7f}\u{e0041}größe 大";
         let line = serde_json::json!({ "name": text }).to_string() + "\n";
         let escaped = ndjson(&line);
-        assert!(!escaped.trim_end().contains(is_dangerous), "{escaped}");
+        assert!(!escaped.trim_end().contains(is_unseen), "{escaped}");
         assert!(escaped.contains("größe 大"), "{escaped}");
         let read: serde_json::Value = serde_json::from_str(&escaped).unwrap();
         assert_eq!(read["name"], text);
@@ -134,13 +128,13 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_dangerous_remains(text in any::<String>()) {
-            prop_assert!(!terminal(&text).contains(is_dangerous));
+            prop_assert!(!terminal(&text).contains(is_unseen));
             let xml = xml(&text);
-            prop_assert!(!xml.contains(is_dangerous) && !xml.contains(['<', '>', '"', '\'']));
+            prop_assert!(!xml.contains(is_unseen) && !xml.contains(['<', '>', '"', '\'']));
             prop_assert!(!folded(&text).contains([';', '\n']));
             let line = serde_json::Value::from(text.as_str()).to_string();
             let json = ndjson(&line);
-            prop_assert!(!json.contains(is_dangerous));
+            prop_assert!(!json.contains(is_unseen));
             prop_assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
         }
     }

@@ -8,6 +8,7 @@ pub mod estimate_json;
 pub mod explain;
 pub mod explain_json;
 pub mod folded;
+pub mod intervals;
 pub mod json;
 #[cfg(test)]
 mod parsed;

@@ -55,6 +55,26 @@ impl Counts {
         }
     }
 
+    /// What has been counted since `before`; all of it where that was another count, as a bucket has less now.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let now = |bucket: &usize| self.0.get(bucket).copied().unwrap_or(0);
+        if before.0.iter().any(|(bucket, count)| now(bucket) < *count) {
+            return self.clone();
+        }
+        let more = |bucket: &usize, count: &u64| count - before.0.get(bucket).copied().unwrap_or(0);
+        let counts = self
+            .0
+            .iter()
+            .map(|(bucket, count)| (*bucket, more(bucket, count)));
+        Self(counts.filter(|(_, count)| *count > 0).collect())
+    }
+
+    /// The buckets that are not empty, in order, with their counts.
+    pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> {
+        self.0.iter().map(|(bucket, count)| (*bucket, *count))
+    }
+
     /// All calls.
     #[must_use]
     pub fn total(&self) -> u64 {
@@ -139,6 +159,14 @@ mod tests {
             Counts::read(&wire).unwrap(),
             Counts([(10, 1), (15, 2), (16, 3)].into())
         );
+    }
+
+    #[test]
+    fn what_came_since_is_the_difference_and_all_of_another_count() {
+        let (before, now) = (of(&[5, 5, 900]), of(&[5, 5, 5, 900, 70_000]));
+        assert_eq!(now.since(&before), of(&[5, 70_000]));
+        assert_eq!(now.since(&now), Counts::default());
+        assert_eq!(before.since(&now), before, "it began anew");
     }
 
     #[test]

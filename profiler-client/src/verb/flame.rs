@@ -2,7 +2,7 @@
 
 use std::{io::IsTerminal as _, time::Duration};
 
-use profiler_export::{firefox, pprof, speedscope};
+use profiler_export::{firefox, perf_script, pprof, speedscope};
 use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
 use tokio::time::Instant;
 
@@ -170,6 +170,7 @@ fn render(state: &FlameState, request: &Flame, about: &About) -> Vec<u8> {
     let text = match request.format {
         FlameFormat::Pprof => return pprof::write(&stacks()),
         FlameFormat::Firefox => return firefox::write(&stacks()),
+        FlameFormat::PerfScript => return perf_script::write(&stacks()),
         FlameFormat::Speedscope => return speedscope::write(&stacks()),
         FlameFormat::Text => render::tree::render(state, request.sides),
         FlameFormat::Folded => render::folded::render(state, request.sides),

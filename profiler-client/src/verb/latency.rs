@@ -1,7 +1,11 @@
 //! `profiler latency`.
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    io::{self, IsTerminal as _},
+    time::{SystemTime, UNIX_EPOCH},
+};
 
+use profiler_export::interval_log::NotCountable;
 use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
 use tokio::time::Instant;
 
@@ -11,12 +15,12 @@ use crate::{
     cli::{
         duration::to_proto,
         exit::Failure,
-        request::{Host, Latency},
+        request::{Host, Latency, LatencyExport},
     },
     connect::{MAX_MESSAGE_BYTES, connect},
     live,
-    output::{self, warnings},
-    render::{by_value_json, json, text},
+    output::{self, Output, note, warnings},
+    render::{by_value_json, escape::terminal, intervals::Intervals, json, text, units},
     state::latency::LatencyState,
     stop::Stop,
     watch::{Message as _, Run},
@@ -27,10 +31,17 @@ enum Show {
     Json,
     Lines,
     Live(Box<live::Latency>),
+    /// What is written at the end goes where it would be shown.
+    Nothing,
 }
 
 /// Runs it.
 pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
+    let output = request
+        .export
+        .as_ref()
+        .map(|export| Output::open(export.output.as_deref()))
+        .transpose()?;
     let (attached, stream, again, mut show) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
@@ -44,6 +55,12 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         let again = async move || Ok(client.watch_latency(watch).await?.into_inner());
         let show = if request.json {
             Show::Json
+        } else if request
+            .export
+            .as_ref()
+            .is_some_and(|export| export.output.is_none())
+        {
+            Show::Nothing
         } else if io::stdout().is_terminal() {
             let target = target::label(&connection, &attached.session).await;
             Show::Live(Box::new(live::Latency::new(
@@ -68,12 +85,24 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         own: attached.own,
     };
     let mut state = LatencyState::default();
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let mut intervals = request
+        .export
+        .as_ref()
+        .map(|_| Intervals::new(since_1970, !attached.own));
     let ended = run
         .watch(stream, again, |message: v1::WatchLatencyResponse| {
             let last = message.is_final();
             state
                 .apply(message)
                 .map_err(|error| Failure::failed(error.to_string()))?;
+            if let Some(intervals) = &mut intervals {
+                intervals
+                    .update(&state, began.elapsed())
+                    .map_err(|NotCountable { reason }| {
+                        Failure::failed(format!("Cannot put the calls into an interval log: {reason}."))
+                    })?;
+            }
             if last {
                 Ok(())
             } else {
@@ -83,6 +112,9 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         .await?;
 
     finish(&mut show, &state, began)?;
+    if let (Some(export), Some(output), Some(intervals)) = (&request.export, output, intervals) {
+        write(export, output, intervals)?;
+    }
     if state.dropped > 0 {
         output::note(&format!(
             "{} updates were skipped: they came faster than they were read.",
@@ -91,6 +123,27 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     }
     // A table without calls is a result as well.
     ended.result(true)
+}
+
+/// Writes the log, and says what is in it.
+fn write(export: &LatencyExport, output: Output, intervals: Intervals) -> Result<(), Failure> {
+    let log = intervals.finish();
+    let (kept, left_out) = (log.intervals(), log.left_out());
+    output.write(log.into_bytes())?;
+    if let Some(path) = &export.output {
+        note(&format!(
+            "{} written: {} intervals",
+            terminal(&path.to_string_lossy()),
+            units::count(kept)
+        ));
+    }
+    if left_out > 0 {
+        note(&format!(
+            "warning: {} intervals are not in the log, which has no room for more: a longer --interval takes less.",
+            units::count(left_out)
+        ));
+    }
+    Ok(())
 }
 
 /// The objects of an update.
@@ -103,6 +156,7 @@ fn update(show: &mut Show, state: &LatencyState, began: Instant) -> Result<(), F
         Show::Json => output::ndjson(objects(state, false)),
         Show::Lines => output::stdout(text::update(state, began.elapsed())),
         Show::Live(screen) => screen.draw(state, began.elapsed()),
+        Show::Nothing => Ok(()),
     }
 }
 
@@ -114,5 +168,6 @@ fn finish(show: &mut Show, state: &LatencyState, began: Instant) -> Result<(), F
         Show::Json => output::ndjson(objects(state, true)),
         Show::Lines => output::stdout(text::result(state, began.elapsed())),
         Show::Live(screen) => screen.draw(state, began.elapsed()),
+        Show::Nothing => Ok(()),
     }
 }

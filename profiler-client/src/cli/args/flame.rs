@@ -76,7 +76,7 @@ pub struct FlameArgs {
     #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
     pub by: By,
     /// Write to FILE; its ending says the format: .svg .folded .json .pb.gz (pprof)
-    /// .speedscope.json .firefox.json
+    /// .speedscope.json .firefox.json .perf (perf script)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Format, on stdout or of FILE whatever its ending
@@ -149,4 +149,6 @@ pub enum Format {
     Speedscope,
     /// For <https://profiler.firefox.com>.
     Firefox,
+    /// As `perf script` prints it, for what reads that.
+    PerfScript,
 }

@@ -1,5 +1,7 @@
 //! The flags of `latency`.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 
 use super::{
@@ -37,6 +39,12 @@ pub struct LatencyArgs {
     /// Histogram that the bars show [default: window]
     #[arg(long, value_enum, value_name = "HISTOGRAM")]
     pub over: Option<BarsOver>,
+    /// Write to FILE as well, when the run ends; its ending says the format: .hlog (HdrHistogram's interval log)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Format of FILE whatever its ending, or on stdout in place of the view
+    #[arg(long, value_enum)]
+    pub format: Option<LatencyFormat>,
     /// One JSON object a line, an update each; times in nanoseconds
     #[arg(long)]
     pub json: bool,
@@ -49,6 +57,13 @@ pub struct LatencyArgs {
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,
+}
+
+/// `--format` of `latency`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LatencyFormat {
+    /// `HdrHistogram`'s interval log: a histogram for each update and function.
+    Hlog,
 }
 
 /// `--over` of `latency`.

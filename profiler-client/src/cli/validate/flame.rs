@@ -1,7 +1,5 @@
 //! What `flame` is asked for: its format, and sides that are there to be drawn.
 
-use std::path::Path;
-
 use profiler_proto::v1;
 
 use super::{
@@ -10,6 +8,7 @@ use super::{
         exit::Failure,
         request::{Flame, FlameEvent, FlameFormat, SessionChoice, Sides},
     },
+    endings::format_of,
     session::{OWN_LEASE, absolute, create},
     target,
 };
@@ -37,13 +36,14 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         Some(Format::Pprof) => Some(FlameFormat::Pprof),
         Some(Format::Firefox) => Some(FlameFormat::Firefox),
         Some(Format::Speedscope) => Some(FlameFormat::Speedscope),
+        Some(Format::PerfScript) => Some(FlameFormat::PerfScript),
         None if args.folded => Some(FlameFormat::Folded),
         None if args.json => Some(FlameFormat::Json),
         None => None,
     };
     let format = match (explicit, &args.output) {
         (Some(format), _) => format,
-        (None, Some(path)) => format_of(path)?,
+        (None, Some(path)) => format_of(path, &ENDINGS)?,
         (None, None) => FlameFormat::Text,
     };
     let over = match args.over {
@@ -101,29 +101,17 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
 }
 
 /// What files of a format end in; the longer ones first.
-const ENDINGS: [(&str, FlameFormat); 8] = [
+const ENDINGS: [(&str, FlameFormat); 9] = [
     (".firefox.json", FlameFormat::Firefox),
     (".speedscope.json", FlameFormat::Speedscope),
     (".pb.gz", FlameFormat::Pprof),
     (".pprof", FlameFormat::Pprof),
+    (".perf", FlameFormat::PerfScript),
     (".folded", FlameFormat::Folded),
     (".ndjson", FlameFormat::Json),
     (".json", FlameFormat::Json),
     (".svg", FlameFormat::Svg),
 ];
-
-fn format_of(path: &Path) -> Result<FlameFormat, Failure> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let format = ENDINGS.iter().find(|(ending, _)| name.ends_with(ending));
-    format.map(|(_, format)| *format).ok_or_else(|| {
-        let endings: Vec<&str> = ENDINGS.iter().map(|(ending, _)| *ending).collect();
-        Failure::usage(format!(
-            "`{}` ends in none of {}: say which format with --format.",
-            path.display(),
-            endings.join(" ")
-        ))
-    })
-}
 
 /// Refuses two sides where the scope has but one.
 ///

@@ -236,3 +236,22 @@ fn a_host_is_a_socket() {
         Host::Socket("x.sock".into())
     );
 }
+
+#[test]
+fn latency_is_written_by_ending_or_format() {
+    let export = |line: &[&str]| {
+        let line = [&["latency", "-p", "7", "f"], line].concat();
+        let (_, Request::Latency(latency)) = parse(&line).unwrap() else {
+            panic!("not a latency")
+        };
+        latency.export.map(|export| export.output)
+    };
+    assert_eq!(export(&[]), None);
+    assert_eq!(export(&["-o", "a.hlog", "--json"]), Some(Some("a.hlog".into())));
+    assert_eq!(export(&["-o", "a", "--format", "hlog"]), Some(Some("a".into())));
+    assert_eq!(export(&["--format", "hlog"]), Some(None));
+    let message = refused(&["latency", "-p", "7", "f", "-o", "a.svg"]);
+    assert!(message.contains("`a.svg` ends in none of .hlog"), "{message}");
+    let message = refused(&["latency", "-p", "7", "f", "--format", "hlog", "--json"]);
+    assert!(message.contains("--format and --json"), "{message}");
+}
