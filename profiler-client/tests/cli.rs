@@ -178,7 +178,7 @@ fn latency_as_text_ends_with_a_table() {
         "{text}"
     );
     assert!(
-        text.contains("  start ") && text.contains("  ewma        0      -"),
+        text.contains("  start ") && text.contains("  ewma        0      0"),
         "{text}"
     );
     assert!(!text.contains('\x1b'), "nothing is drawn into a pipe");
