@@ -13,7 +13,7 @@ use std::{
 
 use rustix::fs::{CWD, FsWord, Mode, OFlags, ResolveFlags, fstatfs, openat, openat2};
 
-use super::reader::Reader;
+use super::reader::{Reader, Rights};
 
 /// The bit of a file's mode by which everybody may read it.
 const ALL_MAY_READ: u32 = 0o004;
@@ -55,18 +55,18 @@ pub struct Home {
 }
 
 impl Home {
-    /// That of a module at a path that a process has mapped. The target's root is held open, so that it stays what it is
+    /// That of a module at a path that a process of these rights has mapped. The target's root is held open, so that it stays what it is
     /// when the process ends.
     ///
     /// What is found is opened by [`Reader::of_module`]. It is kept for whoever looks at the module later: of one that
     /// everybody may read, nothing is read that not everybody may.
     #[must_use]
-    pub fn of(pid: u32, path: &Path, module: &Metadata) -> Self {
+    pub fn of(pid: u32, rights: &Rights, path: &Path, module: &Metadata) -> Self {
         Self {
             only_public: module.mode() & ALL_MAY_READ != 0,
             ..Self::new(path, &[&format!("/proc/{pid}/root"), "/"])
         }
-        .read_by(Reader::of_module(pid, module.uid()))
+        .read_by(Reader::of_module(rights, module.uid()))
     }
 
     /// The same, with files opened by somebody's rights.

@@ -30,6 +30,6 @@ pub use companion::Wanted;
 pub use elf::{Bytes, Elf, Parsed};
 pub use finder::{Finder, Kept, Unfold};
 pub use home::{Home, Links, open_regular};
-pub use reader::Reader;
+pub use reader::{Reader, Rights};
 pub use sideload::{SideLoadError, SideLoaded};
 pub use unfolded::Unfolded;

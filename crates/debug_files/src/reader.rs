@@ -15,18 +15,42 @@ use rustix::{
 /// The user and the group of those who have no rights.
 const NOBODY: u32 = 65_534;
 
-/// Whose rights decide whether a file is opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reader(Option<User>);
-
+/// The user and groups by which the kernel decides what files somebody may read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct User {
+pub struct Rights {
     uid: u32,
     gid: u32,
     supplementary: Vec<u32>,
 }
 
-impl User {
+impl Rights {
+    /// Those of a process, as it is now; nobody's where it is gone. To be asked for before what it has mapped is read: it may turn into
+    /// a process with more rights at any time, which must not be those that its old files are opened with.
+    #[must_use]
+    pub fn of_process(pid: u32) -> Self {
+        let status = fs::read(format!("/proc/{pid}/status"));
+        let status = status.ok().and_then(|status| Status::parse(&status));
+        status.map_or(Self::nobody(), |status| Self::of(&status))
+    }
+
+    /// Those of somebody who has none but everybody's.
+    #[must_use]
+    pub const fn nobody() -> Self {
+        Self::without_groups(NOBODY)
+    }
+
+    /// Those that a process's status tells.
+    #[must_use]
+    pub fn of(status: &Status) -> Self {
+        let [.., uid] = status.users;
+        let [.., gid] = status.groups;
+        Self {
+            uid,
+            gid,
+            supplementary: status.supplementary.clone(),
+        }
+    }
+
     const fn without_groups(uid: u32) -> Self {
         Self {
             uid,
@@ -36,6 +60,10 @@ impl User {
     }
 }
 
+/// Whose rights decide whether a file is opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reader(Option<Rights>);
+
 impl Reader {
     /// This process itself.
     pub const OWN: Self = Self(None);
@@ -43,33 +71,28 @@ impl Reader {
     /// A user, with the rights of none of their groups.
     #[must_use]
     pub fn user(uid: u32) -> Self {
-        Self((uid != geteuid().as_raw()).then_some(User::without_groups(uid)))
+        // Root may read what any daemon may.
+        let is_other = uid != 0 && uid != geteuid().as_raw();
+        Self(is_other.then_some(Rights::without_groups(uid)))
     }
 
-    /// A process, as it is now: its user and groups. Nobody, where it is gone.
+    /// A process of these rights.
     #[must_use]
-    pub fn process(pid: u32) -> Self {
-        user_of(pid).map_or(Self::user(NOBODY), Self::other)
-    }
-
-    /// Who reads what belongs to a module that a process has mapped: the module's owner, as nobody else answers for where
-    /// the module leads; and the process for modules of root's, which lead nowhere that root did not choose.
-    ///
-    /// So a process that turns into one with more rights while this looks at it adds nothing to what its old modules
-    /// lead to.
-    #[must_use]
-    pub fn of_module(pid: u32, owner: u32) -> Self {
-        match user_of(pid) {
-            Some(user) if owner == 0 || owner == user.uid => Self::other(user),
-            None if owner == 0 => Self::user(NOBODY),
-            _ => Self::other(User::without_groups(owner)),
-        }
-    }
-
-    fn other(user: User) -> Self {
-        let own = geteuid().as_raw();
+    pub fn process(rights: Rights) -> Self {
         // Without root's rights there are none to give up.
-        Self((own == 0 && user.uid != own).then_some(user))
+        let is_other = geteuid().is_root() && rights.uid != 0;
+        Self(is_other.then_some(rights))
+    }
+
+    /// Who reads what belongs to a module that a process of these rights has mapped: the module's owner, as nobody else answers
+    /// for where the module leads; and the process for modules of root's, which lead nowhere that root did not choose.
+    #[must_use]
+    pub fn of_module(rights: &Rights, owner: u32) -> Self {
+        if owner == 0 || owner == rights.uid {
+            Self::process(rights.clone())
+        } else {
+            Self::process(Rights::without_groups(owner))
+        }
     }
 
     /// Runs something with these rights.
@@ -77,13 +100,13 @@ impl Reader {
     /// # Errors
     /// Where the system has no thread for it, or does not let it take the rights.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        let Some(user) = &self.0 else {
+        let Some(rights) = &self.0 else {
             return work();
         };
         // Rights are a thread's own; they go with it.
         thread::scope(|scope| {
             let thread = thread::Builder::new().spawn_scoped(scope, || {
-                become_user(user)?;
+                take_rights(rights)?;
                 work()
             })?;
             thread
@@ -93,25 +116,17 @@ impl Reader {
     }
 }
 
-/// The user and groups by which a process's access to files is decided.
-fn user_of(pid: u32) -> Option<User> {
-    let status = Status::parse(&fs::read(format!("/proc/{pid}/status")).ok()?)?;
-    let [.., uid] = status.users;
-    let [.., gid] = status.groups;
-    Some(User {
-        uid,
-        gid,
-        supplementary: status.supplementary,
-    })
-}
-
-/// Takes from this thread all rights but a user's. The groups first, as it takes rights to change them.
+/// Leaves this thread these rights alone. The groups first, as it takes rights to change them.
 ///
 /// The thread stays its own user's: whoever is the real or the saved user of one thread may send signals to the whole
 /// process. So the rights are given up by what was permitted too, or they could be taken again.
-fn become_user(user: &User) -> io::Result<()> {
-    let (own, uid, gid) = (geteuid(), Uid::from_raw(user.uid), Gid::from_raw(user.gid));
-    let supplementary: Vec<Gid> = user.supplementary.iter().map(|&gid| Gid::from_raw(gid)).collect();
+fn take_rights(rights: &Rights) -> io::Result<()> {
+    let (own, uid, gid) = (geteuid(), Uid::from_raw(rights.uid), Gid::from_raw(rights.gid));
+    let supplementary: Vec<Gid> = rights
+        .supplementary
+        .iter()
+        .map(|&gid| Gid::from_raw(gid))
+        .collect();
     set_thread_groups(&supplementary)?;
     set_thread_res_gid(gid, gid, gid)?;
     set_thread_res_uid(own, uid, own)?;
@@ -137,13 +152,13 @@ mod tests {
             return;
         }
         let status = || fs::read_to_string("/proc/thread-self/status");
-        let user = User {
+        let rights = Rights {
             uid: 1_234,
             gid: 1_235,
             supplementary: vec![7, 9],
         };
         let before = status().unwrap();
-        let during = Reader::other(user).run(status).unwrap();
+        let during = Reader::process(rights).run(status).unwrap();
         let line = |name: &str| during.lines().find(|line| line.starts_with(name)).unwrap();
         assert_eq!(line("Uid:"), "Uid:\t0\t1234\t0\t1234");
         assert_eq!(line("Gid:"), "Gid:\t1235\t1235\t1235\t1235");
@@ -155,11 +170,11 @@ mod tests {
                 "{during}"
             );
         }
-        let rights = |status: &str| {
+        let told = |status: &str| {
             let of = |line: &&str| ["Uid:", "Gid:", "Cap"].iter().any(|name| line.starts_with(name));
             status.lines().filter(of).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(rights(&status().unwrap()), rights(&before));
+        assert_eq!(told(&status().unwrap()), told(&before));
     }
 
     #[test]
@@ -167,11 +182,19 @@ mod tests {
         if geteuid().as_raw() != 0 {
             return;
         }
-        let root = std::process::id();
-        assert_eq!(Reader::of_module(root, 0), Reader::OWN);
-        assert_eq!(Reader::of_module(root, 1_234), Reader::user(1_234));
-        let ended = i32::MAX.cast_unsigned();
-        assert_eq!(Reader::of_module(ended, 0), Reader::user(NOBODY));
-        assert_eq!(Reader::process(ended), Reader::user(NOBODY));
+        let root = Rights::of_process(std::process::id());
+        assert_eq!(Reader::of_module(&root, 0), Reader::OWN);
+        assert_eq!(Reader::of_module(&root, 1_234), Reader::user(1_234));
+        let ended = Rights::of_process(i32::MAX.cast_unsigned());
+        assert_eq!(Reader::of_module(&ended, 0), Reader::user(NOBODY));
+        let of_group = Rights {
+            gid: 7,
+            ..Rights::without_groups(1_234)
+        };
+        assert_eq!(
+            Reader::of_module(&of_group, 1_234),
+            Reader(Some(of_group.clone()))
+        );
+        assert_eq!(Reader::of_module(&of_group, 1_235), Reader::user(1_235));
     }
 }

@@ -27,7 +27,7 @@ const JUST_WRITTEN: std::ops::Range<u64> = 0..64;
 pub enum Taken {
     /// The time: nothing before may take any, as a fault of a page does.
     Time,
-    /// Values, and the time: nothing before may change a register.
+    /// Values, and the time: nothing before may change a register or memory.
     Values,
 }
 
@@ -58,7 +58,7 @@ pub fn entry_point(
     long_nops: bool,
     is_taken: impl Fn(u64) -> bool,
 ) -> Option<EntryPoint> {
-    let (timed, untouched) = (before_memory(code), before_registers(code));
+    let (timed, untouched) = (before_memory(code), before_changes(code));
     let may_be_late = |address| taken == Taken::Time || address <= untouched;
     let mut fallback = None;
     for (instruction, single_stepped) in probeable(code, jumps_to, long_nops, is_taken) {
@@ -79,10 +79,12 @@ fn before_memory(code: &Code) -> u64 {
     passed(code, |info| info.used_memory().iter().all(is_just_written))
 }
 
-/// The last address that is reached from a function's first with all registers as they were.
-fn before_registers(code: &Code) -> u64 {
+/// The last address that is reached from a function's first with all registers and memory as they were.
+fn before_changes(code: &Code) -> u64 {
+    let is_kept = |access| is_read(access) || access == OpAccess::NoMemAccess;
     passed(code, |info| {
         info.used_registers().iter().all(|used| is_read(used.access()))
+            && info.used_memory().iter().all(|used| is_kept(used.access()))
     })
 }
 
@@ -282,10 +284,10 @@ mod tests {
         // endbr64; test edi, edi; je +1; nop; ret
         let reads = [0xf3, 0x0f, 0x1e, 0xfa, 0x85, 0xff, 0x74, 1, 0x90, 0xc3];
         assert_eq!(delta_of_values(&reads), Some(6));
-        // lock add dword [rdi], 1; xor edi, edi; push rbx: the first cannot be probed, and changes no register
-        let refused = [0xf0, 0x83, 0x07, 1, 0x31, 0xff, 0x53, 0xc3];
-        assert_eq!(delta_of_values(&refused), Some(4));
-        // lock xadd [rdi], esi; push rbx: nothing can be probed before the change
+        // lock add dword [rdi], 1; push rbx: nothing can be probed before the change of what the argument points to
+        let changed = [0xf0, 0x83, 0x07, 1, 0x53, 0xc3];
+        assert_eq!(delta_of_values(&changed), None);
+        // lock xadd [rdi], esi; push rbx
         let changed = [0xf0, 0x0f, 0xc1, 0x37, 0x53, 0xc3];
         assert_eq!(delta_of_values(&changed), None);
     }

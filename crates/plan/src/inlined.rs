@@ -352,7 +352,7 @@ impl Search<'_> {
                 self.long_nops,
                 |_| false,
             )?;
-            // One that is probed at its first instruction is attached before what is inlined there.
+            // At a function's first instruction its probe runs before those of what is inlined there.
             (!point.single_stepped).then(|| codes[hot].range().start + point.delta)
         });
         Ok(Holder {

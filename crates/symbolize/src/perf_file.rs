@@ -12,7 +12,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use profiler_debug_files::{Links, Reader, open_regular};
+use profiler_debug_files::{Links, Reader, Rights, open_regular};
 use profiler_target::{Stat, Status};
 use rustix::fs::{Mode, OFlags, open};
 
@@ -151,7 +151,7 @@ fn place(pid: u32) -> io::Result<(PathBuf, Writer)> {
     let [_, user, ..] = status.users;
     let path = PathBuf::from(format!("tmp/perf-{}.map", status.own_pid));
     let began = began(stat.start_time_ticks);
-    let reader = Reader::process(pid);
+    let reader = Reader::process(Rights::of(&status));
     Ok((path, Writer { user, reader, began }))
 }
 

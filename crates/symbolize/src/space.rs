@@ -1,7 +1,8 @@
 //! One process: its mappings, and the addresses resolved so far.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
+use profiler_debug_files::Rights;
 use profiler_target::{Mapping, executable_mappings};
 
 use super::{
@@ -47,6 +48,8 @@ pub struct Generation {
 /// A process's executable mappings, as last read.
 pub(super) struct Space {
     pid: u32,
+    /// The process's, from before its mappings were read.
+    rights: Arc<Rights>,
     mappings: Vec<(Mapping, Behind)>,
     read_at_ns: Option<u64>,
     resolved: HashMap<(u64, Detail), Resolved>,
@@ -69,6 +72,7 @@ impl Space {
                 space: number,
                 read: 0,
             },
+            rights: Arc::new(Rights::nobody()),
             mappings: Vec::new(),
             read_at_ns: None,
             resolved: HashMap::new(),
@@ -82,6 +86,12 @@ impl Space {
     pub fn generation(&mut self, now_ns: u64) -> Generation {
         self.refresh(now_ns);
         self.generation
+    }
+
+    /// The rights of the process when its mappings were read, or before that.
+    pub fn rights(&mut self, now_ns: u64) -> Arc<Rights> {
+        self.refresh(now_ns);
+        Arc::clone(&self.rights)
     }
 
     fn refresh(&mut self, now_ns: u64) {
@@ -179,6 +189,7 @@ impl Space {
 
     fn read(&mut self, now_ns: u64) {
         self.read_at_ns = Some(now_ns);
+        let rights = Rights::of_process(self.pid);
         let mappings = match executable_mappings(self.pid) {
             // A process that has ended has none: the old ones serve its last samples.
             Ok(mappings) if mappings.is_empty() => return,
@@ -191,6 +202,7 @@ impl Space {
         let same = mappings
             .iter()
             .eq(self.mappings.iter().map(|(mapping, _)| mapping));
+        self.rights = Arc::new(rights);
         if !same {
             self.resolved.clear();
             self.variables.clear();

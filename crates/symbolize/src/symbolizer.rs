@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use profiler_debug_files::{Finder, Home, SideLoaded};
+use profiler_debug_files::{Finder, Home, Rights, SideLoaded};
 use profiler_target::Mapping;
 
 use super::{
@@ -108,6 +108,7 @@ impl Symbolizer {
             out.push(intern_word(frames, UPROBES));
             return;
         }
+        let rights = space.rights(now_ns);
         let Some((mapping, behind)) = space.mapping(address, now_ns) else {
             *fleeting += 1;
             let unknown = Frame::named(UNKNOWN, &UNKNOWN.into(), false);
@@ -121,7 +122,7 @@ impl Symbolizer {
             Detail::Function => modules.resolve(id, offset, frames),
             Detail::Line => modules.resolve_lines(id, offset, frames),
         };
-        let reason = match in_file(mapping, behind, pid, address, modules, frames, resolve) {
+        let reason = match in_file(mapping, behind, (pid, &rights), address, modules, frames, resolve) {
             Ok(resolved) => {
                 out.extend_from_slice(&resolved);
                 space.remember(address, detail, resolved);
@@ -163,14 +164,23 @@ impl Symbolizer {
         if let Some(known) = space.known_variable(address, now_ns) {
             return known.name();
         }
+        let rights = space.rights(now_ns);
         let look_up = |(mapping, behind): &mut (Mapping, Behind)| {
             let mapped = (mapping.start, mapping.file_offset);
             let in_module = |modules: &mut Modules, id, _, frames: &mut Frames| {
                 modules.variable(id, address, mapped, frames)
             };
-            in_file(mapping, behind, pid, mapping.start, modules, frames, in_module)
-                .ok()
-                .and_then(Data::name)
+            in_file(
+                mapping,
+                behind,
+                (pid, &rights),
+                mapping.start,
+                modules,
+                frames,
+                in_module,
+            )
+            .ok()
+            .and_then(Data::name)
         };
         let found = space.code_around(address).find_map(look_up);
         space.remember_variable(address, found.map_or(Data::Elsewhere, Data::Named));
@@ -330,7 +340,7 @@ impl Symbolizer {
 fn in_file<T>(
     mapping: &Mapping,
     behind: &mut Behind,
-    pid: u32,
+    (pid, rights): (u32, &Rights),
     address: u64,
     modules: &mut Modules,
     frames: &mut Frames,
@@ -360,7 +370,7 @@ fn in_file<T>(
     } else {
         mapping.open(pid).map(|(file, _)| file)
     };
-    let home = |module: &_| Home::of(pid, &mapping.path, module);
+    let home = |module: &_| Home::of(pid, rights, &mapping.path, module);
     let opened = file.and_then(|file| modules.open(&module_name(mapping), file, home));
     match opened {
         Ok(id) => {

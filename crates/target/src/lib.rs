@@ -9,6 +9,7 @@
 //! | `standing` | whose a process is, and what it may do |
 //! | `stat` | the fields of `/proc/PID/stat` and `/proc/PID/status` that matter here |
 //! | `maps` | what a process has mapped, and opening it |
+//! | `memory` | its memory, as far as reading it waits for nobody |
 //! | `contents` | the bytes of a file, of which others may not take any away |
 //! | `on_disk` | copies of large files that others may write to |
 //! | `list` | the processes that the caller may see |
@@ -18,6 +19,7 @@ pub mod contents;
 mod error;
 mod list;
 mod maps;
+mod memory;
 mod on_disk;
 mod process;
 mod standing;
@@ -26,6 +28,7 @@ mod stat;
 pub use error::TargetError;
 pub use list::{Listed, find_executable, list};
 pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules};
+pub use memory::Memory;
 pub use process::Process;
 pub use standing::{Ids, Namespace, Standing};
 pub use stat::{Stat, Status};

@@ -273,7 +273,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Search,
         "search",
-        "search; lists show what matches alone",
+        "search; lists show only what matches",
     ),
     bind(
         &[key('n')],
@@ -287,7 +287,7 @@ pub static KEYS: &[Binding] = &[
         On::These(&[Pane::Graph, Pane::Difference, Pane::Source]),
         Action::Move(Move::Previous),
         "",
-        "the match, or branch, before",
+        "the previous match or branch",
     ),
     bind(
         &[key('o')],
@@ -384,7 +384,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Freeze,
         "freeze",
-        "stand still; nothing is lost meanwhile",
+        "freeze the screen; data is still collected",
     ),
     bind(
         &[key('y')],
@@ -412,7 +412,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Suspend,
         "",
-        "to the shell; fg comes back",
+        "suspend to the shell; fg resumes",
     ),
     bind(
         &[key('q'), control('c')],
@@ -429,8 +429,8 @@ pub static TYPING: &[Binding] = &[
     typing(
         &[of(KeyCode::Esc), control('c')],
         Typing::Cancel,
-        "forget it",
-        "forget it",
+        "cancel",
+        "cancel",
     ),
     typing(
         &[of(KeyCode::Tab)],

@@ -137,6 +137,13 @@ impl App {
                 }
             };
             for effect in effects {
+                if matches!(effect, Effect::Attach { .. } | Effect::Detach) {
+                    // Nothing of one process is shown as another's.
+                    self.live = Data {
+                        processes: std::mem::take(&mut self.live.processes),
+                        ..Data::default()
+                    };
+                }
                 match self.service.perform(effect) {
                     None => {}
                     Some(Effect::Copy(text)) => screen.copy(&text).map_err(|error| failed(&error))?,

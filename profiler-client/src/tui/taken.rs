@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     render::escape::terminal,
-    state::{Malformed, latency::LatencyState},
+    state::{Malformed, flame::FlameState, latency::LatencyState},
     watch::Message,
 };
 
@@ -28,6 +28,7 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
             };
             return Some(Action::Attached { scope });
         }
+        What::Gone(message) => data.ended = Some(terminal(message.trim_end_matches('.')).into_owned()),
         What::NotAttached(failure) => {
             return Some(Action::NotAttached {
                 message: failure.message,
@@ -43,6 +44,12 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
                 message: failure.message,
                 scope,
             });
+        }
+        What::Flame(Incoming::Broken(failure)) => {
+            // What was drawn is of another scope.
+            data.flame = FlameState::default();
+            data.stale = true;
+            return Some(Action::Notice(terminal(&failure.message).into_owned()));
         }
         What::Flame(incoming) => {
             return view(data, incoming, |data, message| {

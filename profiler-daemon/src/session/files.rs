@@ -3,7 +3,7 @@
 use std::{fs::File, ops::Add, path::PathBuf, sync::Arc};
 
 use profiler_common::instruction::Action;
-use profiler_debug_files::Home;
+use profiler_debug_files::{Home, Rights};
 use profiler_plan::{DebugIndex, ModuleIndex, hazards::ModuleHazards};
 use profiler_target::{
     self as target, Module, Process,
@@ -73,6 +73,7 @@ impl Add for Size {
 /// Reads the symbols of everything that a process has mapped, as far as they are not known.
 pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFile>, SessionError> {
     let pid = process.pid();
+    let rights = Rights::of_process(pid);
     let mappings =
         target::executable_mappings(pid).map_err(|error| gone_or(process, "reading its maps", &error))?;
     library.trim();
@@ -83,7 +84,7 @@ pub fn read_process(process: &Process, library: &Library) -> Result<Vec<TargetFi
             let metadata = file.metadata()?;
             let key = (FileKey::of(&metadata), shown.clone());
             // Most files are known, and lack nothing that would have to be looked for.
-            let home = || Home::of(pid, &module.path, &metadata);
+            let home = || Home::of(pid, &rights, &module.path, &metadata);
             if let Some(known) = library.get(&key).filter(|known| !known.is_outdated(home)) {
                 return Ok((Some(known), path));
             }

@@ -1059,12 +1059,10 @@ impl Owner {
         // What is counted from here on would be shown nowhere.
         let closing_ns = monotonic_ns();
         session.quiesce(&mut running.engine);
-        let now_ns = match running.engine.ability().attach {
-            // A link counts nothing any more when it begins to close; that the kernel then waits is no part of the run.
-            AttachKind::Multi => closing_ns,
-            // Of many, each counts until its turn to be closed comes.
-            AttachKind::Perf => monotonic_ns(),
-        };
+        // A link counts nothing any more when it begins to close; that the kernel then waits is no part of the run. Of many, as perf
+        // events are, each counts until its turn to be closed comes.
+        let is_one = session.attachments() == 1 && running.engine.ability().attach == AttachKind::Multi;
+        let now_ns = if is_one { closing_ns } else { monotonic_ns() };
         session.read(&running.engine, now_ns);
         let sessions = self.sessions.values().chain([&session]);
         running.wanted = sessions.map(Session::wanted).collect();

@@ -233,6 +233,11 @@ impl Session {
         self.steps.quiesce(engine, None);
     }
 
+    /// How many times something is attached for it: each file of each process, in each step.
+    pub fn attachments(&self) -> usize {
+        self.steps.attachments()
+    }
+
     /// Detaches everything.
     pub fn detach(&mut self, engine: &mut Engine) {
         if let Some(mut explain) = self.explain.take() {

@@ -5,6 +5,7 @@ use std::{collections::HashSet, path::Path, sync::Arc};
 use profiler_aggregate::latency::AgeConfig;
 use profiler_common::{instruction::Action, probe::ProbeId};
 use profiler_scope::{Place, Step};
+use profiler_target::Process;
 
 use super::{
     functions::{Functions, Key, key},
@@ -400,6 +401,14 @@ impl Steps {
         }
     }
 
+    /// How many times something is attached.
+    pub fn attachments(&self) -> usize {
+        self.list
+            .iter()
+            .map(|step| step.spans.len() + step.lines.len())
+            .sum()
+    }
+
     /// Detaches everything.
     pub fn detach(&mut self, engine: &mut Engine) {
         for step in self.list.drain(..) {
@@ -496,7 +505,7 @@ fn attach_ends(
         if specs.is_empty() {
             continue;
         }
-        if let Some(attachment) = unless_ended(engine.attach_ends(*pid, path, &specs), is_only)? {
+        if let Some(attachment) = unless_ended(engine.attach_ends(*pid, path, &specs), *pid, is_only)? {
             fresh.spans.push((attachment, infos));
         }
     }
@@ -513,7 +522,8 @@ fn attach_beginnings(
 ) -> Result<(), KernelError> {
     let is_only = prepared.has_one_process();
     for (attachment, _) in &mut fresh.spans {
-        unless_ended(engine.attach_entries(attachment), is_only)?;
+        let pid = attachment.pid();
+        unless_ended(engine.attach_entries(attachment), pid, is_only)?;
     }
     if known.is_some_and(|known| !known.lines.is_empty()) {
         return Ok(());
@@ -528,7 +538,7 @@ fn attach_beginnings(
                 spec
             })
             .collect();
-        let Some(attachment) = unless_ended(engine.attach_hits(*pid, path, &specs), is_only)? else {
+        let Some(attachment) = unless_ended(engine.attach_hits(*pid, path, &specs), *pid, is_only)? else {
             continue;
         };
         let lines = lines
@@ -540,10 +550,15 @@ fn attach_beginnings(
     Ok(())
 }
 
-/// What was attached; `None` where the process has ended and is not the only one of its session, which goes on without it.
-fn unless_ended<T>(attached: Result<T, KernelError>, is_only: bool) -> Result<Option<T>, KernelError> {
+/// What was attached; `None` where the process has ended and is not the only one of its session, which goes on without it. Not so
+/// where it has merely unmapped the file.
+fn unless_ended<T>(
+    attached: Result<T, KernelError>,
+    pid: u32,
+    is_only: bool,
+) -> Result<Option<T>, KernelError> {
     match attached {
-        Err(error) if error.is_gone() && !is_only => Ok(None),
+        Err(error) if error.is_gone() && !is_only && Process::open(pid).is_err() => Ok(None),
         attached => attached.map(Some),
     }
 }

@@ -384,6 +384,9 @@ fn each_instance<S: Send>(
     state: impl Fn() -> S + Sync,
     visit: impl Fn(&mut S, (usize, usize, UnitOffset)) + Sync,
 ) -> Vec<S> {
+    if origins.is_empty() {
+        return Vec::new();
+    }
     let (dwarf, headers) = (reader.dwarf, reader.headers);
     // A function is inlined into its own unit, or into those that refer to others.
     let numbers = match reader.module.outline(Part::Names).with_foreign() {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use profiler_export::text::is_unseen;
+
 use super::{FrameId, Lens, Pane, Target};
 use crate::state::functions::Sort;
 
@@ -46,13 +48,14 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
         words.push("ps".to_owned());
         return words;
     }
+    let is_of_session = matches!(lens.target, Some(Target::Session(_)));
     match lens.pane {
         Pane::Top => words.push("top".to_owned()),
         Pane::Graph | Pane::Difference => words.push("flame".to_owned()),
         Pane::Latency => words.push("latency".to_owned()),
+        // Hits and reasons are recorded by sessions that are made for them, and source is a process's.
+        Pane::Explain | Pane::Hits | Pane::Source if is_of_session => words.push("flame".to_owned()),
         Pane::Hits => words.push("trace".to_owned()),
-        // A session for reasons is made as such.
-        Pane::Explain if matches!(lens.target, Some(Target::Session(_))) => words.push("flame".to_owned()),
         Pane::Explain => words.push("explain".to_owned()),
         Pane::Waits => words.push("waits".to_owned()),
         Pane::Syscalls => words.push("syscalls".to_owned()),
@@ -66,7 +69,9 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
     words.extend(target(lens, true));
     match lens.pane {
         Pane::Difference => words.push("--diff".to_owned()),
-        Pane::Hits if !lens.print.is_empty() => words.push(format!("--print={}", lens.print.join(","))),
+        Pane::Hits if !is_of_session && !lens.print.is_empty() => {
+            words.push(format!("--print={}", lens.print.join(",")))
+        }
         _ => {}
     }
     words
@@ -93,16 +98,40 @@ fn zoom(frames: &[FrameId]) -> String {
     names.join(&BETWEEN_FRAMES.to_string())
 }
 
-/// Words as a shell takes them, harmless where they are shown.
+/// Words as a shell takes them, harmless where they are shown and where they are pasted: characters that a terminal would act on,
+/// which names of a target may hold, are written as bash and zsh read them, `$'\u001b'`.
 #[must_use]
 pub fn quoted(words: &[String]) -> String {
     let quote = |word: &String| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,@%+".contains(c);
         if !word.is_empty() && word.chars().all(is_plain) {
             word.clone()
+        } else if word.chars().any(is_unseen) {
+            let escape = |c: char| match c {
+                '\'' | '\\' => format!("\\{c}"),
+                c if is_unseen(c) => format!("\\U{:08x}", u32::from(c)),
+                c => c.to_string(),
+            };
+            format!("$'{}'", word.chars().map(escape).collect::<String>())
         } else {
             format!("'{}'", word.replace('\'', "'\\''"))
         }
     };
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_do_nothing_but_mean_themselves_where_they_are_pasted() {
+        let quoted = |word: &str| quoted(&[word.to_owned()]);
+        assert_eq!(quoted("f"), "f");
+        assert_eq!(quoted("f[>= p95]"), "'f[>= p95]'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        // The end of a bracketed paste, and a line break.
+        assert_eq!(quoted("x\u{1b}[201~\n'"), "$'x\\U0000001b[201~\\U0000000a\\''");
+        assert_eq!(quoted("\u{202e}b"), "$'\\U0000202eb'");
+    }
 }

@@ -29,6 +29,8 @@ use crate::state::functions::Sort;
 
 /// Edits that can be taken back on the screen too.
 const MAX_TRAIL: usize = 256;
+/// Most edits that are under way: as many as the service keeps.
+const MAX_EDITS: u32 = 64;
 
 /// What is drawn over the screen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use profiler_scope::Place;
 
 use super::{
-    Action, Effect, FrameId, Hits, Item, Lens, MAX_TRAIL, Overlay, Pane, Purpose, Target, command_line, path,
-    typing,
+    Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Purpose, Target,
+    command_line, path, typing,
 };
 use crate::{state::functions::Sort, tui::data::Data};
 
@@ -118,7 +118,7 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
 
 /// The scope is as the service says, and the user back where that was edited from.
 fn refused(lens: &mut Lens, message: String, scope: String) {
-    if let Some(before) = lens.trail.iter().find(|before| before.scope == scope) {
+    if let Some(before) = lens.trail.iter().rev().find(|before| before.scope == scope) {
         lens.go_back(before.clone());
     }
     lens.trail = lens.settled.clone();
@@ -242,7 +242,7 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
 fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let next = data.selected_finding(lens).map(|finding| finding.next.clone());
     let Some(next) = next.filter(|next| !next.is_empty()) else {
-        lens.notice = Some("No scope looks only at such calls: choose another finding.".to_owned());
+        lens.notice = Some("This finding cannot be made a step: choose another.".to_owned());
         return Vec::new();
     };
     set_scope(lens, path::read(&next).map(|scope| scope.to_string()))
@@ -302,12 +302,12 @@ fn values(lens: &mut Lens, data: &Data) -> Vec<Effect> {
 }
 
 fn no_function(lens: &mut Lens) -> Vec<Effect> {
-    lens.notice = Some("That is no function that is known by name.".to_owned());
+    lens.notice = Some("The selected frame has no function name: it cannot be looked inside of.".to_owned());
     Vec::new()
 }
 
 fn no_place(lens: &mut Lens) -> Vec<Effect> {
-    lens.notice = Some("Nothing begins at this line: choose one that is marked.".to_owned());
+    lens.notice = Some("No probe can be placed at this line: choose one marked on its left.".to_owned());
     Vec::new()
 }
 
@@ -356,6 +356,9 @@ fn back(lens: &mut Lens, over: Overlay) -> Vec<Effect> {
 
 fn undo(lens: &mut Lens) -> Vec<Effect> {
     if lens.target.is_none() || lens.attaching {
+        return Vec::new();
+    }
+    if lens.edits >= MAX_EDITS {
         return Vec::new();
     }
     match lens.trail.pop() {

@@ -71,11 +71,11 @@ impl Task {
                     let incoming = match message {
                         Ok(Some(message)) => Incoming::Message(Box::new(message)),
                         Ok(None) => {
-                            recording = None;
+                            self.end(recording.take()).await;
                             continue;
                         }
                         Err(status) => {
-                            recording = None;
+                            self.end(recording.take()).await;
                             Incoming::Broken(status.into())
                         }
                     };
@@ -132,7 +132,8 @@ impl Task {
                     name: name.clone(),
                     scope,
                 };
-                sessions.set_scope(request).await?;
+                let set = sessions.set_scope(request).await;
+                self.or_end(&name, set).await?;
                 name
             }
             other => {
@@ -158,8 +159,20 @@ impl Task {
                 nanos: 250_000_000,
             }),
         };
-        let stream = views.watch_trace(request).await?.into_inner();
+        let watched = views.watch_trace(request).await;
+        let stream = self.or_end(&name, watched).await?.into_inner();
         Ok(Recording { name, print, stream })
+    }
+
+    /// An answer; where it is a refusal, nothing is recorded any more.
+    async fn or_end<T>(&self, session: &str, answer: Result<T, Status>) -> Result<T, Failure> {
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(status) => {
+                self.owned.end_one(session).await;
+                Err(status.into())
+            }
+        }
     }
 
     async fn end(&self, recording: Option<Recording>) {

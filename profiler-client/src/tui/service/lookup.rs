@@ -29,7 +29,7 @@ pub async fn source(
         .next()
         .ok_or_else(|| Failure {
             status: ExitStatus::NotFound,
-            message: format!("Nothing is known of `{}`.", terminal(place)),
+            message: format!("No function or line matches `{}`.", terminal(place)),
         })
 }
 

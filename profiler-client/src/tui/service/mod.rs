@@ -62,6 +62,8 @@ pub enum What {
     Refused(Failure, String),
     /// Of the flame view.
     Flame(Incoming<Box<v1::WatchFlameResponse>>),
+    /// The daemon is gone, with what was watched.
+    Gone(String),
     /// Of the latency view.
     Latency(Incoming<v1::WatchLatencyResponse>),
     /// The scope has no durations to show.

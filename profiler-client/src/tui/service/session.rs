@@ -8,7 +8,7 @@ use tokio::{
     sync::{mpsc, watch},
     task::AbortHandle,
 };
-use tonic::{Status, Streaming, transport::Channel};
+use tonic::{Code, Status, Streaming, transport::Channel};
 
 use super::{Edit, Incoming, Making, Reports, What, aside, counts, hits};
 use crate::{
@@ -172,6 +172,13 @@ struct Views {
 /// A task that is ended when dropped.
 pub(super) struct Opened(pub(super) AbortHandle);
 
+impl Opened {
+    /// Whether more may come: it was neither refused nor broken off.
+    fn is_open(&self) -> bool {
+        !self.0.is_finished()
+    }
+}
+
 impl Drop for Opened {
     fn drop(&mut self) {
         self.0.abort();
@@ -182,7 +189,7 @@ impl Drop for Opened {
 struct Flame {
     difference: bool,
     in_calls: bool,
-    _opened: Opened,
+    opened: Opened,
 }
 
 impl Views {
@@ -195,18 +202,20 @@ impl Views {
                 let reports = self.reports.clone();
                 tokio::spawn(async move { reports.send(What::NoLatency).await });
             }
-        } else if self.latency.is_none() {
+        } else if !self.latency.as_ref().is_some_and(Opened::is_open) {
             self.latency = Some(self.open_latency());
         }
         let in_calls = !steps.is_empty();
-        let is_open = |flame: &Flame| flame.difference == difference && flame.in_calls == in_calls;
+        let is_open = |flame: &Flame| {
+            flame.difference == difference && flame.in_calls == in_calls && flame.opened.is_open()
+        };
         if !self.flame.as_ref().is_some_and(is_open) {
             // The stream before stays open until this one is: without any, the daemon forgets what was sampled.
             let before = self.flame.take();
             self.flame = Some(Flame {
                 difference,
                 in_calls,
-                _opened: self.open_flame(difference, before),
+                opened: self.open_flame(difference, before),
             });
         }
     }
@@ -268,7 +277,12 @@ pub(super) async fn forward<M>(
             Ok(Some(message)) => Incoming::Message(message),
             Ok(None) => return,
             Err(status) => {
-                reports.send(report(Incoming::Broken(status.into()))).await;
+                let is_gone = matches!(status.code(), Code::Unavailable | Code::Unknown);
+                let failure = Failure::from(status);
+                if is_gone {
+                    reports.send(What::Gone(failure.message.clone())).await;
+                }
+                reports.send(report(Incoming::Broken(failure))).await;
                 return;
             }
         };

@@ -61,7 +61,7 @@ fn heading(lens: &Lens, data: &Data) -> Line {
         line = line.and(Style::Warning, "  editing …");
     }
     if lens.frozen {
-        line = line.and(Style::Warning, "  frozen (z goes on)");
+        line = line.and(Style::Warning, "  frozen (z resumes)");
     }
     // What is costly or uncertain about the probes; `session list --json` has all of it.
     let warnings = data.session.as_ref().map_or(&[][..], |session| &session.warnings);

@@ -23,8 +23,12 @@ const SUGGESTIONS: usize = 10;
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     match lens.overlay {
         Overlay::None => {}
-        Overlay::Help => boxed(page, " keys (any key goes on) ", &help(lens)),
-        Overlay::Screen => command(page, " this screen, copied (y: for scripts) ", &of_screen(lens)),
+        Overlay::Help => boxed(page, " keys (any key closes this) ", &help(lens)),
+        Overlay::Screen => command(
+            page,
+            " command line of this screen, copied (y again: the one for scripts) ",
+            &of_screen(lens),
+        ),
         Overlay::Verb => command(page, " for scripts, copied ", &of_verb(lens)),
     }
     if let Some(input) = lens

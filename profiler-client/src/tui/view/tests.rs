@@ -288,7 +288,7 @@ fn help_fits_on_the_smallest_screen() {
             assert!(line.width() <= 76, "{}", line.text());
         }
         lens.overlay = Overlay::Help;
-        says(&text(&lens, &sample::busy()), &["keys (any key goes on)"]);
+        says(&text(&lens, &sample::busy()), &["keys (any key closes this)"]);
     }
 }
 

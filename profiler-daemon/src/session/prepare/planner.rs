@@ -7,7 +7,7 @@ use profiler_plan::{
     hazards::{Decision, Hazards, Method, exit_method},
     values::Returns,
 };
-use profiler_scope::{Condition, Name, Place, Step};
+use profiler_scope::{Condition, Name, Place, Step, expression::Root};
 use profiler_target::Process;
 
 use super::{
@@ -268,9 +268,18 @@ impl Planner<'_> {
         self.capture.is_some() || !conditions.is_empty()
     }
 
-    /// Whether values are read where spans begin.
+    /// Whether expressions are read or decided on, where spans begin or where they end.
     fn reads(&self, conditions: &[Condition]) -> bool {
         !conditions.is_empty() || self.capture.is_some_and(|capture| !capture.print.is_empty())
+    }
+
+    /// Whether some are where spans begin.
+    fn reads_at_entry(&self, conditions: &[Condition]) -> bool {
+        let printed = self.capture.iter().flat_map(|capture| &capture.print);
+        let decided = conditions.iter().map(|condition| &condition.expression);
+        printed
+            .chain(decided)
+            .any(|expression| expression.root != Root::Return)
     }
 
     /// Has functions begin where what is taken there can be: before what is inlined into them, where that is asked for
@@ -284,7 +293,7 @@ impl Planner<'_> {
         warnings: &mut Vec<String>,
     ) {
         let at_first = next.is_some_and(|next| matches!(next.place, Place::Inlined(_)));
-        let reads = self.reads(conditions);
+        let reads = self.reads_at_entry(conditions);
         functions.retain_mut(|function| {
             let Some(module) = modules.get(function.module) else {
                 return false;
@@ -400,6 +409,9 @@ impl Planner<'_> {
                 return Err(plan_refusal(process, files, name, error));
             }
             self.enter(next, conditions, &modules, &mut functions, warnings);
+            if functions.is_empty() && instances == 0 {
+                return Err(no_entry_with_values(name));
+            }
             inlined.warn(
                 warnings,
                 files,
@@ -455,7 +467,8 @@ impl Planner<'_> {
             let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
             let mut plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
                 .map_err(|error| plan_refusal(process, files, name, error))?;
-            if matches!(name, Name::Exact(_)) {
+            // The others run the same files, but for few.
+            if matches!(name, Name::Exact(_)) && prepared.is_empty() {
                 warn_of_inlined(warnings, files, &plan.functions);
             }
             self.enter(next, conditions, &modules, &mut plan.functions, warnings);
@@ -485,8 +498,8 @@ fn only_counted() -> Capture {
 }
 
 /// Why values of a function's calls cannot be read.
-const NO_ENTRY_WITH_VALUES: &str = "the kernel refuses a probe on its first instruction, and those behind it may have changed its \
-     arguments: leave conditions and values out, or ask for a line in it";
+const NO_ENTRY_WITH_VALUES: &str = "the kernel refuses a probe on its first instruction, which changes its arguments or what they point \
+     to: leave conditions and values out, or ask for a line in it";
 
 fn no_entry_with_values(name: &Name) -> SessionError {
     SessionError::new(

@@ -21,6 +21,9 @@ pub(super) fn warn_once(warnings: &mut Vec<String>, warning: String) {
     }
 }
 
+/// Bytes of debug information beyond which none is read for a warning: it would make attaching slow.
+const MAX_DEBUG_BYTES: usize = 64 << 20;
+
 /// Says where calls of functions are inlined, which are not among those that are seen.
 pub(super) fn warn_of_inlined(
     warnings: &mut Vec<String>,
@@ -30,7 +33,8 @@ pub(super) fn warn_of_inlined(
     for (number, file) in files.iter().enumerate() {
         let of_file = || functions.iter().filter(move |function| function.module == number);
         let index = &file.known.index;
-        if of_file().next().is_none() || !index.has_debug_info() {
+        let is_asked = of_file().next().is_some() && index.has_debug_info();
+        if !is_asked || index.files().debug().len() > MAX_DEBUG_BYTES {
             continue;
         }
         let addresses: Vec<u64> = of_file().map(|function| function.address).collect();

@@ -1,9 +1,10 @@
 //! The lock that a thread waits for: what lies there, and who holds it.
 
-use std::{fs, os::unix::fs::FileExt as _, path::Path};
+use std::{fs, path::Path};
 
 use profiler_aggregate::waits::Lock;
 use profiler_symbolize::{FrameId, Symbolizer};
+use profiler_target::Memory;
 
 use super::allocated::AllocationSites;
 use crate::kernel::Interval;
@@ -82,8 +83,8 @@ pub(super) fn holder(
 
 /// The holder of a `pthread_mutex_t` of glibc, as it is kept behind the word that is waited for.
 fn read_holder(process: u32, address: u64) -> Option<u32> {
-    let memory = fs::File::open(format!("/proc/{process}/mem")).ok()?;
     let mut bytes = [0; 12];
+    let memory = Memory::open(process).ok()?;
     memory.read_exact_at(&mut bytes, address).ok()?;
     let [word, _, holder] = [0, 4, 8].map(|at| {
         let bytes = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
