@@ -62,10 +62,11 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
                 color: args.color,
             },
         ),
-        Verb::Tui(mut args) => (
-            host(std::mem::take(&mut args.host))?,
-            Request::Tui(Box::new(tui(args)?)),
-        ),
+        Verb::Tui(mut args) => {
+            let given = std::mem::take(&mut args.host);
+            let request = tui(args, given.host.clone())?;
+            (host(given)?, Request::Tui(Box::new(request)))
+        }
         Verb::Top(mut args) => (host(std::mem::take(&mut args.host))?, Request::Top(top(args)?)),
         Verb::Latency(mut args) => (
             host(std::mem::take(&mut args.host))?,

@@ -3,12 +3,19 @@
 use profiler_proto::v1;
 
 use super::{
-    super::{args::TuiArgs, exit::Failure, print_list, request::Tui},
+    super::{
+        args::{Exit, SessionMakingArgs, TuiArgs},
+        duration::Span,
+        exit::Failure,
+        print_list,
+        request::Tui,
+    },
     session::{OWN_LEASE, create},
 };
 use crate::tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Target};
 
-pub(super) fn tui(args: TuiArgs) -> Result<Tui, Failure> {
+/// `host` is the daemon that was given.
+pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
     let target = match (args.session, args.target.pid, args.target.exe) {
         (Some(name), ..) => Some(Target::Session(name)),
         (None, Some(pid), _) => Some(Target::Pid(pid)),
@@ -18,6 +25,8 @@ pub(super) fn tui(args: TuiArgs) -> Result<Tui, Failure> {
     let frames = args.zoom.unwrap_or_default();
     let frames = frames.split(BETWEEN_FRAMES).filter(|name| !name.is_empty());
     let mut lens = Lens::on(target);
+    lens.host = host;
+    lens.making = making(&args.making, args.frequency);
     lens.scope = args.scope.unwrap_or_default();
     lens.pane = args.pane;
     lens.sort = args.sort;
@@ -37,4 +46,22 @@ pub(super) fn tui(args: TuiArgs) -> Result<Tui, Failure> {
         template,
         color: args.color,
     })
+}
+
+/// The flags that sessions are made with, where they are not as if left out.
+fn making(making: &SessionMakingArgs, frequency: Option<u32>) -> Vec<String> {
+    let length =
+        |name: &str, span: Option<Span>| span.map(|span| format!("--{name}={}s", span.0.as_secs_f64()));
+    let exit = match making.exit {
+        Exit::Auto => None,
+        Exit::Return => Some("--exit=return".to_owned()),
+        Exit::Ret => Some("--exit=ret".to_owned()),
+    };
+    let flags = [
+        frequency.map(|hz| format!("--frequency={hz}")),
+        length("window", making.window),
+        length("half-life", making.half_life),
+        exit,
+    ];
+    flags.into_iter().flatten().collect()
 }

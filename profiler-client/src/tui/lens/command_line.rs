@@ -14,6 +14,8 @@ pub const BETWEEN_FRAMES: char = ';';
 #[must_use]
 pub fn of_screen(lens: &Lens) -> Vec<String> {
     let mut words = vec!["profiler".to_owned(), "tui".to_owned()];
+    words.extend(host(lens));
+    words.extend(lens.making.clone());
     words.extend(target(lens, true));
     if lens.target.is_none() {
         return words;
@@ -46,6 +48,7 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
     let mut words = vec!["profiler".to_owned()];
     if lens.target.is_none() {
         words.push("ps".to_owned());
+        words.extend(host(lens));
         return words;
     }
     let is_of_session = matches!(lens.target, Some(Target::Session(_)));
@@ -61,20 +64,26 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
         Pane::Syscalls => words.push("syscalls".to_owned()),
         Pane::Source => {
             words.push("source".to_owned());
+            words.extend(host(lens));
             words.extend(target(lens, false));
             words.extend(lens.source.clone());
             return words;
         }
     }
+    words.extend(host(lens));
     words.extend(target(lens, true));
     match lens.pane {
         Pane::Difference => words.push("--diff".to_owned()),
         Pane::Hits if !is_of_session && !lens.print.is_empty() => {
-            words.push(format!("--print={}", lens.print.join(",")))
+            words.push(format!("--print={}", lens.print.join(",")));
         }
         _ => {}
     }
     words
+}
+
+fn host(lens: &Lens) -> Option<String> {
+    lens.host.as_ref().map(|host| format!("--host={host}"))
 }
 
 fn target(lens: &Lens, with_scope: bool) -> Vec<String> {

@@ -62,6 +62,10 @@ struct Before {
 pub struct Lens {
     /// What is looked at; `None` while that is chosen.
     pub target: Option<Target>,
+    /// The daemon that was given; `None` for the usual one.
+    pub host: Option<String>,
+    /// Flags that sessions are made with, as they were given.
+    pub making: Vec<String>,
     /// A session was asked for, and has not come.
     pub attaching: bool,
     /// The scope, as it will be once the service has done what it was asked.

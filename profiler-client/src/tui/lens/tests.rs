@@ -119,9 +119,20 @@ proptest! {
         let (mut lens, mut service) = attached();
         for action in actions {
             do_all(&mut lens, &mut service, action);
-            for words in [of_screen(&lens), of_verb(&lens)] {
-                let cli = Cli::try_parse_from(&words);
-                prop_assert!(cli.is_ok(), "{words:?}: {}", cli.unwrap_err());
+            let targets = [
+                Target::Pid(4211),
+                Target::Exe("demo".to_owned()),
+                Target::Session("web".to_owned()),
+            ];
+            for target in targets {
+                let lens = Lens {
+                    target: lens.target.is_some().then_some(target),
+                    ..lens.clone()
+                };
+                for words in [of_screen(&lens), of_verb(&lens)] {
+                    let cli = Cli::try_parse_from(&words);
+                    prop_assert!(cli.is_ok(), "{words:?}: {}", cli.unwrap_err());
+                }
             }
         }
     }
@@ -251,6 +262,15 @@ fn a_selection_stays_with_what_is_selected() {
 #[test]
 fn a_screen_comes_back_from_its_command_line() {
     let (mut lens, _) = attached();
+    lens.host = Some("/run/other.sock".to_owned());
+    lens.making = [
+        "--frequency=499",
+        "--window=0.5s",
+        "--half-life=30s",
+        "--exit=ret",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     lens.scope = "a::b[>= p95]/\"it's\"".to_owned();
     lens.pane = Pane::Graph;
     lens.search = "-x".to_owned();
@@ -265,7 +285,10 @@ fn a_screen_comes_back_from_its_command_line() {
         (&again.scope, again.pane, &again.search, &again.print, &again.zoom),
         (&lens.scope, lens.pane, &lens.search, &lens.print, &lens.zoom)
     );
-    assert_eq!(again.target, lens.target);
+    assert_eq!(
+        (again.target, again.host, again.making),
+        (lens.target, lens.host, lens.making)
+    );
 }
 
 #[test]
