@@ -107,10 +107,11 @@ impl KernelError {
         }
     }
 
-    /// Whether the process that was meant is gone.
+    /// Whether the process that was meant is gone, or has unmapped the file that was.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::NotFound)
+            || os_error(self) == Some(libc::ESRCH)
     }
 }
 

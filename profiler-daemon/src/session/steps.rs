@@ -558,7 +558,7 @@ fn unless_ended<T>(
     is_only: bool,
 ) -> Result<Option<T>, KernelError> {
     match attached {
-        Err(error) if error.is_gone() && !is_only && Process::open(pid).is_err() => Ok(None),
+        Err(_) if !is_only && Process::open(pid).is_err() => Ok(None),
         attached => attached.map(Some),
     }
 }
