@@ -135,9 +135,9 @@ fn a_fault_in_the_first_instruction_is_part_of_a_calls_time() {
         function["mean_ns"].as_f64().unwrap(),
         told["mean_ns"].as_f64().unwrap(),
     );
-    // The caller's clock has the cost of the probes too: some microseconds.
+    // The caller's clock has the cost of the probes too, some microseconds; a bucket is up to 0.8% wide.
     assert!(
-        said > 0.97 * true_mean && said <= true_mean,
+        said > 0.97 * true_mean && said < 1.01 * true_mean,
         "{said} of {true_mean} ns"
     );
     assert_eq!(daemon.stop(), Some(0));

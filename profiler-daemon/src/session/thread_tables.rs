@@ -1,10 +1,10 @@
 //! Where a process keeps the thread-local storage of its libraries.
 
-use std::sync::Arc;
+use std::{fs::File, os::unix::fs::FileExt as _, sync::Arc};
 
 use object::{LittleEndian, Object as _, ObjectSymbol as _, read::elf::ElfFile64};
 use profiler_plan::values::{Refusal, ThreadModule};
-use profiler_target::{Memory, Module};
+use profiler_target::Module;
 
 use super::files::KnownFile;
 
@@ -26,7 +26,8 @@ impl ThreadTables {
                 "a thread-local variable of a library that is mapped twice".to_owned(),
             ));
         };
-        let memory = Memory::open(self.pid);
+        // Pages of files that nobody has touched are fetched: a library's tables may lie there.
+        let memory = File::open(format!("/proc/{}/mem", self.pid));
         let word = |address, size: u8| {
             let mut word = [0; 8];
             let into = word.get_mut(..usize::from(size))?;
