@@ -1,12 +1,18 @@
 //! What is redrawn in a terminal while a run goes on, and printed in full at its end.
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal as _},
+};
 
 use super::{
     line::Line,
     screen::{self, Screen},
 };
-use crate::cli::{args::Color, exit::Failure};
+use crate::{
+    cli::{args::Color, exit::Failure},
+    watch::Message,
+};
 
 /// Standard output of such a run.
 pub struct Redrawn {
@@ -47,6 +53,26 @@ impl Redrawn {
             Some((screen, target)) => screen.draw(lines(target, Screen::size())),
             None => Ok(()),
         }
+    }
+
+    /// Takes a message of a view into its state, and draws that; but for the last, as what came of it is printed then.
+    ///
+    /// # Errors
+    ///
+    /// Where the message contradicts the protocol, and as [`Self::draw`].
+    pub fn take<S, M: Message, E: Display>(
+        &mut self,
+        state: &mut S,
+        message: M,
+        apply: impl FnOnce(&mut S, M) -> Result<(), E>,
+        lines: impl FnOnce(&S, &str, (usize, usize)) -> Vec<Line>,
+    ) -> Result<(), Failure> {
+        let is_last = message.is_final();
+        apply(state, message).map_err(|error| Failure::failed(error.to_string()))?;
+        if is_last {
+            return Ok(());
+        }
+        self.draw(|target, size| lines(state, target, size))
     }
 
     /// Prints what there is in the end; what was drawn last gives way to it.

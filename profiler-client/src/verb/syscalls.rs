@@ -16,7 +16,7 @@ use crate::{
     render::{syscalls, syscalls_json},
     state::syscalls::SyscallsState,
     stop::Stop,
-    watch::{Message as _, Run},
+    watch::Run,
 };
 
 /// Runs it.
@@ -50,14 +50,12 @@ pub async fn run(host: &Host, request: Syscalls, mut stop: Stop, owned: Owned) -
     let mut state = SyscallsState::default();
     let ended = run
         .watch(stream, again, |message: v1::WatchSyscallsResponse| {
-            let last = message.is_final();
-            state
-                .apply(message)
-                .map_err(|error| Failure::failed(error.to_string()))?;
-            if last {
-                return Ok(());
-            }
-            live.draw(|target, (_, rows)| syscalls::screen(&state, request.by, target, began.elapsed(), rows))
+            live.take(
+                &mut state,
+                message,
+                SyscallsState::apply,
+                |state, target, (_, rows)| syscalls::screen(state, request.by, target, began.elapsed(), rows),
+            )
         })
         .await?;
 

@@ -16,7 +16,7 @@ use crate::{
     render::top,
     state::{flame::FlameState, functions::FunctionTimes},
     stop::Stop,
-    watch::{Message as _, Run},
+    watch::Run,
 };
 
 /// Runs it.
@@ -49,17 +49,15 @@ pub async fn run(host: &Host, request: Top, mut stop: Stop, owned: Owned) -> Res
     let mut state = FlameState::default();
     let ended = run
         .watch(stream, again, |message: v1::WatchFlameResponse| {
-            let last = message.is_final();
-            state
-                .apply(message)
-                .map_err(|error| Failure::failed(error.to_string()))?;
-            if last {
-                return Ok(());
-            }
-            live.draw(|target, (columns, rows)| {
-                let times = FunctionTimes::of(&state, request.sort);
-                top::screen(&times, &state, target, began.elapsed(), (columns, rows))
-            })
+            live.take(
+                &mut state,
+                message,
+                FlameState::apply,
+                |state, target, (columns, rows)| {
+                    let times = FunctionTimes::of(state, request.sort);
+                    top::screen(&times, state, target, began.elapsed(), (columns, rows))
+                },
+            )
         })
         .await?;
 

@@ -16,7 +16,7 @@ use crate::{
     render::{waits, waits_json},
     state::waits::WaitsState,
     stop::Stop,
-    watch::{Message as _, Run},
+    watch::Run,
 };
 
 /// Runs it.
@@ -49,14 +49,12 @@ pub async fn run(host: &Host, request: Waits, mut stop: Stop, owned: Owned) -> R
     let mut state = WaitsState::default();
     let ended = run
         .watch(stream, again, |message: v1::WatchWaitsResponse| {
-            let last = message.is_final();
-            state
-                .apply(message)
-                .map_err(|error| Failure::failed(error.to_string()))?;
-            if last {
-                return Ok(());
-            }
-            live.draw(|target, (_, rows)| waits::screen(&state, target, began.elapsed(), rows))
+            live.take(
+                &mut state,
+                message,
+                WaitsState::apply,
+                |state, target, (_, rows)| waits::screen(state, target, began.elapsed(), rows),
+            )
         })
         .await?;
 

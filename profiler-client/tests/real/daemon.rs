@@ -5,7 +5,7 @@ use std::{
     os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,6 +13,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::command::{Ended, Watchdog, program, run, through};
+
+/// Longest wait for a session to be watched.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A daemon that is ready, as it has told its service manager.
 pub struct Daemon {
@@ -95,6 +98,18 @@ impl Daemon {
             .status(0)
             .quietly()
             .objects()
+    }
+
+    /// Waits until somebody watches its first session: one that is watched is attached.
+    pub fn until_watched(&self) {
+        let begin = Instant::now();
+        while self
+            .sessions()
+            .first()
+            .is_none_or(|session| session["watchers"] != 1)
+        {
+            assert!(begin.elapsed() < PATIENCE, "nobody watches a session");
+        }
     }
 
     /// SIGTERM, and its exit status.

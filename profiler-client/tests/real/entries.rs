@@ -1,7 +1,5 @@
 //! What is taken where a function begins: arguments as the caller passed them, and the time from its first instruction on.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
 use super::{
@@ -9,9 +7,6 @@ use super::{
     daemon::Daemon,
     fixture::Fixture,
 };
-
-/// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Calls of each function.
 const CALLS: usize = 300;
@@ -64,15 +59,7 @@ fn watched(daemon: &Daemon, name: &str, verb: &str, arguments: &[&str]) -> (Ende
     let pid = target.pid().to_string();
     let arguments = [&[verb, "-p", &pid], arguments].concat();
     let command = Running::start(through(&daemon.socket, &arguments));
-    // A session that is watched is attached.
-    let begin = Instant::now();
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != 1)
-    {
-        assert!(begin.elapsed() < PATIENCE, "nothing is attached");
-    }
+    daemon.until_watched();
     target.run();
     let ended = target.finish();
     assert_eq!(ended.status, Some(0));

@@ -18,12 +18,7 @@ fn watched(arguments: &[&str]) -> (Ended, BTreeMap<String, Truth>) {
         &daemon.socket,
         &[&[*verb, "-p", &number], arguments].concat(),
     ));
-    // A session that is watched is attached.
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != 1)
-    {}
+    daemon.until_watched();
     let truth = target.run();
     command.interrupt();
     let ended = command.end().status(0);

@@ -18,12 +18,7 @@ fn watched(arguments: &[&str]) -> (Ended, Value) {
     let number = target.pid().to_string();
     let arguments = [&arguments[..1], &["-p", &number], &arguments[1..]].concat();
     let command = Running::start(through(&daemon.socket, &arguments));
-    // A session that is watched is attached.
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != 1)
-    {}
+    daemon.until_watched();
     assert_eq!(target.run()["work"].calls, 2 * CALLS);
     let ended = target.finish();
     assert_eq!(ended.status, Some(0));

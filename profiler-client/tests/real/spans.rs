@@ -22,12 +22,7 @@ fn watched(calls: u32, arguments: &[&str]) -> super::command::Ended {
         &daemon.socket,
         &[&["spans", "-p", &number], arguments].concat(),
     ));
-    // A session that is watched is attached.
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != 1)
-    {}
+    daemon.until_watched();
     let truth = target.run();
     assert_eq!(truth["f"].calls, u64::from(calls));
     // The target is there until the end: what it has mapped gives addresses their names.

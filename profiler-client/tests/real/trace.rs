@@ -38,12 +38,7 @@ pub fn traced(name: &str, hits: u32, tells: bool, arguments: &[&str]) -> Traced 
         &daemon.socket,
         &[&["trace", "-p", &number], arguments].concat(),
     ));
-    // A session that is watched is attached.
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != 1)
-    {}
+    daemon.until_watched();
     let truth = target.run();
     assert_eq!(truth["serve"].calls, u64::from(hits));
     // The end of the target ends the trace, once all has been read.
@@ -510,11 +505,7 @@ fn a_hit_has_the_stack_that_leads_to_it() {
             &["trace", "--session", "chain"]
         };
         let command = Running::start(through(&daemon.socket, arguments));
-        while daemon
-            .sessions()
-            .first()
-            .is_none_or(|session| session["watchers"] != 1)
-        {}
+        daemon.until_watched();
         target.run();
         assert_eq!(target.finish().status, Some(0));
         let command = command.end().status(0);
@@ -589,11 +580,7 @@ fn told(
     let number = target.pid().to_string();
     let trace = ["trace", "-p", &number, scope, "--json", "--limit", "100000"];
     let command = Running::start(through(&daemon.socket, &[&trace[..], arguments].concat()));
-    while daemon
-        .sessions()
-        .first()
-        .is_none_or(|session| session["watchers"] != 1)
-    {}
+    daemon.until_watched();
     target.run();
     let ended = target.finish();
     assert_eq!(ended.status, Some(0));

@@ -257,11 +257,7 @@ fn flame_graphs_show_waits() {
         let pid = target.pid().to_string();
         let arguments = [&["flame", "-p", &pid, "--json"], more].concat();
         let flame = Running::start(through(&daemon.socket, &arguments));
-        while daemon
-            .sessions()
-            .first()
-            .is_none_or(|session| session["watchers"] != 1)
-        {}
+        daemon.until_watched();
         target.say("go");
         target.truth();
         assert_eq!(target.finish().status, Some(0));
