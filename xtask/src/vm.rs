@@ -74,7 +74,14 @@ pub struct Report {
 impl Report {
     /// Whether the kernel complained of itself. It need not do so again.
     pub fn complains(&self) -> bool {
-        self.console.iter().any(|line| console::is_complaint(line))
+        self.complaint().is_some()
+    }
+
+    /// What the kernel said the first time that it complained of itself.
+    fn complaint(&self) -> Option<String> {
+        let first = self.console.iter().position(|line| console::is_complaint(line))?;
+        let said = console::complaint(&self.console[first..]);
+        Some(format!("the kernel complained of itself:\n{}", said.join("\n")))
     }
 
     /// The report in one line.
@@ -294,12 +301,12 @@ impl Machines {
         if report.failure.is_none() && report.log.counts().summaries == 0 {
             report.failure = Some("the program ended without a test summary".to_owned());
         }
-        if report.complains() {
+        if let Some(complaint) = report.complaint() {
             let failure = report
                 .failure
                 .take()
                 .map_or_else(String::new, |failure| failure + "; ");
-            report.failure = Some(failure + "the kernel complained of itself");
+            report.failure = Some(failure + &complaint);
         }
         println!("{}", report.line());
         Ok(report)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use profiler_daemon::{
     kernel::{self, has_function_probes},
-    session::{Caller, Estimated, ExitMethod, FlameTimes, Reason, SessionError},
+    session::{Caller, Estimated, ExitMethod, FlameTimes, Losses, Reason, SessionError},
 };
 use profiler_symbolize::Grouping;
 
@@ -20,6 +20,9 @@ use super::{
 const SEEK: &str = "kernel:shmem_file_llseek";
 /// What `nanosleep` leads to.
 const SLEEP: &str = "kernel:hrtimer_nanosleep";
+
+/// How often hits are counted for a moment, until there are some.
+const MOST_MEASURED: usize = 20;
 
 /// Whether the kernel can probe its functions; else that the refusal says so, and the calling test is skipped.
 fn can_be_probed(service: &Service, target: &Fixture) -> bool {
@@ -82,10 +85,12 @@ fn calls_are_counted_to_the_call() {
         let sessions = scopes.map(|(name, scope)| (name, service.attach(target.pid(), &scope).unwrap()));
         other.say("go");
         let made = finish(&mut target);
+        let mut unseen = 0;
         let seen: BTreeMap<&str, u64> = sessions
             .iter()
             .map(|(name, session)| {
                 let picture = service.last_latency(session);
+                unseen = unseen.max(missed(&picture.lost));
                 let called = if *name == "slept" { SLEEP } else { SEEK };
                 let function = function(&picture, called);
                 println!(
@@ -106,12 +111,12 @@ fn calls_are_counted_to_the_call() {
             .collect();
         println!("{seen:?}");
         for name in ["all", "twice", "call", "nested", "glob"] {
-            saw_all(seen[name], made["lseek"]);
+            saw_all(seen[name], made["lseek"], unseen);
         }
-        saw_all(seen["inside"], made["inside"]);
-        saw_all(seen["five"], made["five"]);
-        saw_all(seen["fifth"], made["five"]);
-        saw_all(seen["slept"], made["nanosleep"]);
+        saw_all(seen["inside"], made["inside"], unseen);
+        saw_all(seen["five"], made["five"], unseen);
+        saw_all(seen["fifth"], made["five"], unseen);
+        saw_all(seen["slept"], made["nanosleep"], unseen);
         assert_eq!(seen["other"], 0);
         let slow = seen["slow"];
         assert!(
@@ -123,11 +128,23 @@ fn calls_are_counted_to_the_call() {
     }
 }
 
-/// Whether all calls were seen. Where the kernel is preemptible, it leaves some out on a CPU on which it was stopped amid the
-/// writing of a map.
-fn saw_all(seen: u64, made: u64) {
-    let least = if small_scale() { made * 9 / 10 } else { made };
-    assert!((least..=made).contains(&seen), "{seen} of {made}");
+/// Whether all calls were seen. Where the kernel can be stopped amid the writing of a map, be it that it is preemptible or that its
+/// CPU is an emulated one, it leaves some out on that CPU: `missed` of all processes, as far as it says so.
+fn saw_all(seen: u64, made: u64, missed: u64) {
+    let least = if small_scale() {
+        (made * 9 / 10).saturating_sub(missed)
+    } else {
+        made
+    };
+    assert!(
+        (least..=made).contains(&seen),
+        "{seen} of {made}, {missed} missed"
+    );
+}
+
+/// What a view says that the kernel left out.
+fn missed(lost: &Losses) -> u64 {
+    lost.get("place_missed").copied().unwrap_or(0)
 }
 
 #[test]
@@ -150,7 +167,7 @@ fn calls_are_traced_with_parameters_duration_and_what_they_return() {
         let made = finish(&mut target);
         let (hits, last) = all.end(&service);
         assert_eq!(last.rejected, 0);
-        saw_all(hits.len() as u64, made["lseek"]);
+        saw_all(hits.len() as u64, made["lseek"], missed(&last.lost));
         for hit in &hits {
             let (offset, returned) = (value(hit, 0), value(hit, 4));
             let expected = if offset == "-1" { "-22" } else { offset.as_str() };
@@ -158,11 +175,11 @@ fn calls_are_traced_with_parameters_duration_and_what_they_return() {
             assert_eq!((value(hit, 1), value(hit, 2)), (offset, "0".to_owned()));
             assert!(value(hit, 3).starts_with("0xff"), "{}", value(hit, 3));
         }
-        let (hits, _) = failed.end(&service);
-        saw_all(hits.len() as u64, made["failed"]);
+        let (hits, last) = failed.end(&service);
+        saw_all(hits.len() as u64, made["failed"], missed(&last.lost));
         assert!(hits.iter().all(|hit| value(hit, 0) == "-22"));
-        let (hits, _) = slept.end(&service);
-        saw_all(hits.len() as u64, made["nanosleep"]);
+        let (hits, last) = slept.end(&service);
+        saw_all(hits.len() as u64, made["nanosleep"], missed(&last.lost));
         let durations: Vec<u64> = hits.iter().map(|hit| hit.duration_ns.unwrap()).collect();
         assert!(durations.iter().all(|ns| *ns >= 5_000_000), "{durations:?}");
         let sum: u64 = durations.iter().sum();
@@ -254,16 +271,20 @@ fn calls_are_measured_before_they_are_timed() {
             return;
         }
         target.say("go");
-        let of = Estimated::New(Box::new(session_of(target.pid(), SEEK)));
-        let estimate = service.handle.estimate(ROOT, of, true);
-        let said = service.runtime.block_on(estimate).unwrap();
-        let [place] = said.steps[0].places.as_slice() else {
-            panic!("{:?}", said.steps)
-        };
-        println!("{:?} hits in {:?} ns", place.hits, said.counted_ns);
-        assert_eq!(place.end.unwrap().method, ExitMethod::KernelFunction);
-        assert_eq!((place.place.site.as_str(), place.cost_ns), (SEEK, None));
-        assert!(place.hits.unwrap() > 0);
+        // The target may not come to run in so short a time, where its CPU is an emulated one.
+        let is_measured = (0..MOST_MEASURED).any(|_| {
+            let of = Estimated::New(Box::new(session_of(target.pid(), SEEK)));
+            let estimate = service.handle.estimate(ROOT, of, true);
+            let said = service.runtime.block_on(estimate).unwrap();
+            let [place] = said.steps[0].places.as_slice() else {
+                panic!("{:?}", said.steps)
+            };
+            println!("{:?} hits in {:?} ns", place.hits, said.counted_ns);
+            assert_eq!(place.end.unwrap().method, ExitMethod::KernelFunction);
+            assert_eq!((place.place.site.as_str(), place.cost_ns), (SEEK, None));
+            place.hits.unwrap() > 0
+        });
+        assert!(is_measured);
     }
 }
 

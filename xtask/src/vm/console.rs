@@ -57,8 +57,37 @@ pub fn is_stale(line: &str) -> bool {
 
 /// Whether the kernel complains of itself, with a warning or worse.
 pub fn is_complaint(line: &str) -> bool {
-    let is_worse = line.contains("Oops: ") || line.contains("BUG: ") && !line.contains("soft lockup");
+    // It tells of both after 20 or 30 seconds, for which an emulated CPU can stand still where the host is busy.
+    let is_of_host = line.contains("soft lockup") || line.contains("workqueue lockup");
+    let is_worse = line.contains("Oops: ") || line.contains("BUG: ") && !is_of_host;
     (line.contains("[ cut here ]") || is_worse) && !is_stale(line)
+}
+
+/// What the kernel says from a complaint on that helps to find its cause: where it was, and who called it.
+pub fn complaint(lines: &[String]) -> Vec<String> {
+    /// Lines looked through: one complaint.
+    const LOOKED_AT: usize = 64;
+    const KEPT: usize = 24;
+    const CHARACTERS_MAX: usize = 160;
+    /// Registers and the like: long, and of no help without the machine.
+    const LEFT_OUT: [&str; 6] = ["Modules linked in", "Code: ", "RSP: ", "R10: ", "CR2: ", "PKRU: "];
+    let is_kept = |line: &&String| {
+        let is_register = line.contains("] R") && line.contains(": 0") && !line.contains("RIP: ");
+        is_of_kernel(line) && !is_register && !LEFT_OUT.iter().any(|word| line.contains(word))
+    };
+    let kept = lines.iter().take(LOOKED_AT).filter(is_kept).take(KEPT);
+    kept.map(|line| line.chars().take(CHARACTERS_MAX).collect())
+        .collect()
+}
+
+/// Whether a line has something that the kernel says, which begins with the time: `[   12.345678]`.
+fn is_of_kernel(line: &str) -> bool {
+    line.split('[').skip(1).any(|part| {
+        part.split_once(']').is_some_and(|(time, _)| {
+            let time = time.trim_start();
+            time.contains('.') && time.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+        })
+    })
 }
 
 /// A console line without line ends, terminal sequences and other control characters.
@@ -124,10 +153,32 @@ mod tests {
             "test a ... ok",
             // Of a busy host, or of the emulator.
             "[   12.1] watchdog: BUG: soft lockup - CPU#1 stuck for 26s! [tests:2212]",
+            "[   12.1] BUG: workqueue lockup - pool cpus=1 node=0 flags=0x0 nice=0 stuck for 31s!",
             "[   12.1] Oops: int3: 0000 [#1] SMP NOPTI",
         ] {
             assert!(!is_complaint(line), "{line}");
         }
+    }
+
+    #[test]
+    fn a_complaint_is_told_without_registers_and_what_others_print() {
+        let lines = [
+            "test a ... [  184.960243] ------------[ cut here ]------------",
+            "[  184.960250] WARNING: CPU: 1 PID: 77 at kernel/trace/ftrace.c:2164 ftrace_bug+0x25/0x1f0",
+            "[  184.960251] Modules linked in:",
+            "[  184.960252] RIP: 0010:ftrace_bug+0x25/0x1f0",
+            "[  184.960253] Code: 00 00",
+            "[  184.960254] RAX: 00000000ffffffea RBX: ffffffffb0",
+            "ok <0.100s>",
+            "[  184.960255] Call Trace:",
+        ]
+        .map(str::to_owned);
+        let said = complaint(&lines);
+        let places: Vec<usize> = said
+            .iter()
+            .map(|line| lines.iter().position(|other| other == line).unwrap())
+            .collect();
+        assert_eq!(places, [0, 1, 3, 7]);
     }
 
     #[test]
