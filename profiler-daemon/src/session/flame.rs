@@ -24,12 +24,11 @@ use super::{
     functions::Functions,
     picture::{Cost, FlameKind, FlamePicture, FlameVariant},
     population::Population,
-    sampled_events::SampledEvents,
-    sampling::{Sampling, event_losses},
+    sampling::{SampleCounts, event_losses},
     symbols::{Dropped, Named},
     watchers::Watchers,
 };
-use crate::kernel::{Engine, Event, EventCounts, Key};
+use crate::kernel::{Event, Key};
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
 pub const EXPIRE_AFTER_NS: u64 = 2_000_000_000;
@@ -50,9 +49,7 @@ pub struct Flame {
     nodes: Arc<Vec<(u32, u32, bool)>>,
     /// When it began: samples that were on their way then are not its own.
     since_ns: u64,
-    before: Sampling,
-    /// Of an event.
-    events_before: EventCounts,
+    before: SampleCounts,
     /// Samples whose weight is not known yet, of an event of such.
     late: Option<Late<LateSample>>,
 }
@@ -71,7 +68,6 @@ pub struct Moment<'a> {
     pub now_ns: u64,
     pub scope: &'a Arc<str>,
     pub frames: &'a Arc<Vec<Frame>>,
-    pub events: &'a SampledEvents,
     pub cost: Cost,
     pub dropped: Dropped,
     /// Why these are the last ones.
@@ -110,12 +106,11 @@ pub fn is_gone(tgid: u32, tid: u32) -> bool {
 }
 
 impl Flame {
-    /// Begins now, without calls or samples. `spans` are the steps of the scope, and the functions and calls of the one
+    /// Begins now, without calls or samples; `before` is of those that are not its own. `spans` are the steps of the scope, and the functions and calls of the one
     /// that divides; `None` for all of the target's samples.
     pub fn new(
         kind: FlameKind,
-        (engine, events): (&Engine, &SampledEvents),
-        dropped: Dropped,
+        before: SampleCounts,
         spans: Option<&(Nesting, &Functions, Population<'_>)>,
         predicates: Vec<Predicate>,
         ages: AgeConfig,
@@ -140,14 +135,18 @@ impl Flame {
             generation: 0,
             nodes: Arc::default(),
             since_ns: now_ns,
-            before: Sampling::now(engine, dropped),
-            events_before: events.counts(kind.times, engine),
+            before,
             late: kind
                 .times
                 .event()
                 .is_some_and(Event::is_weighed_later)
                 .then(Late::default),
         }
+    }
+
+    /// What is collected.
+    pub fn kind(&self) -> FlameKind {
+        self.kind
     }
 
     /// Takes the place of another, whose watchers go on with it.
@@ -309,7 +308,13 @@ impl Flame {
     }
 
     /// Reads the calls that the samples are drawn of.
-    pub fn read(&mut self, population: Population<'_>, probes: impl Iterator<Item = ProbeId>, now_ns: u64) {
+    pub fn read(
+        &mut self,
+        population: Population<'_>,
+        probes: impl Iterator<Item = ProbeId>,
+        is_gone: impl Fn(u32, u32) -> bool,
+        now_ns: u64,
+    ) {
         self.expire_late(now_ns.saturating_sub(MAX_LATE_NS));
         for probe in probes {
             self.aggregate.calls(now_ns, probe, population.histogram(probe));
@@ -324,16 +329,14 @@ impl Flame {
     pub fn publish(
         &mut self,
         watchers: &mut Watchers<FlamePicture, FlameVariant>,
-        engine: &Engine,
+        counts: SampleCounts,
         moment: &Moment<'_>,
     ) {
         if moment.ended.is_some() {
             self.expire_late(u64::MAX);
         }
         self.extend_nodes();
-        let sampling = Sampling::now(engine, moment.dropped).since(self.before);
-        let events = moment.events.counts(self.kind.times, engine);
-        let events = events.since(self.events_before);
+        let SampleCounts { sampling, events } = counts.since(self.before);
         let mut lost = sampling.losses(self.kind.times);
         lost.extend(event_losses(events));
         let given_up = self.late.as_ref().map_or(0, Late::given_up);

@@ -8,8 +8,8 @@ use profiler_common::probe::ProbeId;
 use super::{
     picture::{ExitMethod, FunctionInfo, FunctionLatency, Losses, SlowCall},
     population::Population,
+    readings::Readings,
 };
-use crate::kernel::Engine;
 
 /// Slowest recent calls that are shown of a function.
 const SLOWEST: usize = 8;
@@ -140,10 +140,10 @@ impl Functions {
     }
 
     /// What is shown of each function.
-    pub fn pictures(&self, engine: &Engine, now_ns: u64) -> Vec<FunctionLatency> {
+    pub fn pictures(&self, readings: &dyn Readings, now_ns: u64) -> Vec<FunctionLatency> {
         self.list
             .iter()
-            .map(|function| function.picture(engine, now_ns))
+            .map(|function| function.picture(readings, now_ns))
             .collect()
     }
 }
@@ -159,14 +159,14 @@ impl Function {
         &self.latency
     }
 
-    fn picture(&self, engine: &Engine, now_ns: u64) -> FunctionLatency {
+    fn picture(&self, readings: &dyn Readings, now_ns: u64) -> FunctionLatency {
         let mut open = 0;
         let mut abandoned = 0;
         let mut lost = Losses::new();
         for probe in &self.probes {
-            let counts = engine.probe_counts(*probe);
+            let counts = readings.probe_counts(*probe);
             // Ends are read before entries would have been: a call in between counts as open.
-            let ended: u64 = engine.histogram(*probe).map(|(_, count)| count).sum();
+            let ended: u64 = readings.histogram(*probe).map(|(_, count)| count).sum();
             open += counts.entries.saturating_sub(ended + counts.uncounted());
             abandoned += counts.abandoned;
             for (reason, count) in [

@@ -23,6 +23,8 @@
 //! | `running` | what is loaded while there are sessions |
 //! | `state` | one session: its probes, aggregates, watchers |
 //! | `steps` | the steps of a running scope, and how one is replaced by another |
+//! | `division` | what the steps of a scope ask of durations |
+//! | `readings` | where what was counted is read |
 //! | `counted` | how often the places of running sessions were reached |
 //! | `population` | the calls of a step that count |
 //! | `functions` | the functions of a session and their latency |
@@ -55,6 +57,7 @@ mod chains;
 mod command;
 mod cost;
 mod counted;
+mod division;
 mod error;
 mod estimate;
 mod explain;
@@ -74,6 +77,7 @@ mod pace;
 mod picture;
 mod population;
 mod prepare;
+mod readings;
 mod refusal;
 mod remembered;
 mod running;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
 
-use crate::kernel::Engine;
+use super::readings::{Buckets, Readings};
 
 /// Calls that were found to count when the spans around them had ended, by probe and bucket.
 #[derive(Default)]
@@ -28,16 +28,16 @@ impl JoinedCalls {
 #[derive(Clone, Copy)]
 pub enum Population<'a> {
     /// By the programs.
-    Counted(&'a Engine),
+    Counted(&'a dyn Readings),
     /// At the ends of spans around them.
     Joined(&'a JoinedCalls),
 }
 
 impl<'a> Population<'a> {
     /// A probe's calls by the bucket of their duration, since it was attached.
-    pub fn histogram(self, probe: ProbeId) -> Box<dyn Iterator<Item = (usize, u64)> + 'a> {
+    pub fn histogram(self, probe: ProbeId) -> Buckets<'a> {
         match self {
-            Self::Counted(engine) => Box::new(engine.histogram(probe)),
+            Self::Counted(readings) => readings.histogram(probe),
             Self::Joined(calls) => {
                 let calls = calls.0.get(&probe).into_iter().flatten();
                 Box::new(calls.map(|(bucket, count)| (*bucket, *count)))

@@ -30,6 +30,24 @@ pub struct Sampling {
     dropped: Dropped,
 }
 
+/// What became of the samples that a flame graph is drawn of.
+#[derive(Clone, Copy, Default)]
+pub struct SampleCounts {
+    pub sampling: Sampling,
+    /// Of those of an event.
+    pub events: EventCounts,
+}
+
+impl SampleCounts {
+    /// What came since an earlier reading.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            sampling: self.sampling.since(before.sampling),
+            events: self.events.since(before.events),
+        }
+    }
+}
+
 /// Counters of one kind of samples.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Way {

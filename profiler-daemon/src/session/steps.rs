@@ -8,6 +8,7 @@ use profiler_scope::{Place, Step};
 use profiler_target::Process;
 
 use super::{
+    division::{self, CountedStep},
     functions::{Functions, Key, key},
     lines::{Printed, Shown, TracedPlace},
     picture::SiteInfo,
@@ -44,11 +45,6 @@ pub struct RunningStep {
 }
 
 impl RunningStep {
-    /// The bits of the gate that it opens.
-    pub fn gate_bits(&self) -> u32 {
-        self.gate.map_or(0, Gate::bits)
-    }
-
     /// What it opens.
     pub fn gate(&self) -> Option<Gate> {
         self.gate
@@ -85,10 +81,19 @@ impl RunningStep {
         let attached = self.spans.iter().flat_map(|spans| spans.attachment.probes());
         attached.copied().filter(|probe| !self.functions.has(*probe))
     }
+}
 
-    /// Whether it asks for what is known when its spans have ended.
-    pub fn asks(&self) -> bool {
-        self.step.asks_for_end()
+impl CountedStep for RunningStep {
+    fn step(&self) -> &Step {
+        &self.step
+    }
+
+    fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    fn gate_bits(&self) -> u32 {
+        self.gate.map_or(0, Gate::bits)
     }
 }
 
@@ -114,6 +119,11 @@ impl Steps {
         self.list.iter()
     }
 
+    /// All steps, in a row.
+    pub fn as_slice(&self) -> &[RunningStep] {
+        &self.list
+    }
+
     /// All steps, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RunningStep> {
         self.list.iter_mut()
@@ -136,7 +146,7 @@ impl Steps {
 
     /// Whether a step before this one asks for what is known at an end: what it sees waits for that.
     pub fn is_joined(&self, number: usize) -> bool {
-        self.list.iter().take(number).any(RunningStep::asks)
+        division::is_joined(&self.list, number)
     }
 
     /// Has the spans of the last step that begin from now on open a gate, or none.

@@ -8,6 +8,7 @@ use std::{
 use profiler_common::probe::ProbeId;
 
 use super::super::{
+    division::CountedStep as _,
     lines::Printed,
     picture::{FunctionInfo, Losses},
     steps::{RunningStep, Steps},

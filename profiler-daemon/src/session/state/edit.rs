@@ -9,9 +9,9 @@ use super::{
         by_value::Counted,
         command::{Editable, Purpose, TargetSpec},
         cost::monotonic_ns,
+        division::CountedStep,
         lines::{self, TracedPlace},
         prepare::Prepared,
-        steps::RunningStep,
         symbols::Dropped,
         trace::Around,
     },
@@ -184,7 +184,7 @@ impl Session {
 
     /// Whether it is known only when a call ends which hits of the last step are shown.
     fn is_told_late(&self) -> bool {
-        self.steps.last().is_some_and(RunningStep::asks) || self.is_joined()
+        self.steps.last().is_some_and(CountedStep::asks) || self.is_joined()
     }
 
     /// Whether that is another call, which the last step is inside of.

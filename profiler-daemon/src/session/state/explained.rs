@@ -8,13 +8,13 @@ use profiler_symbolize::{Frame, demangle};
 use super::{
     super::{
         calibrate::HitCosts,
+        division::divided,
         explain::{Explain, PreparedExplain},
         picture::{Cost, ExplainPicture, FlameTimes, Losses},
         sampling::Sampling,
         symbols::Dropped,
     },
     Session,
-    division::divided,
 };
 use crate::kernel::{Engine, KernelError};
 

@@ -11,6 +11,7 @@ use super::{
         flame::Flame,
         picture::{FlameKind, FlameVariant},
         population::Population,
+        sampling::{SampleCounts, Sampling},
         spans::Spans,
         symbols::{Dropped, Wanted},
     },
@@ -98,15 +99,11 @@ impl Session {
             let step = self.steps.get(number)?;
             Some((self.nesting()?, &step.functions, self.population(engine, number)))
         });
-        Flame::new(
-            kind,
-            (engine, &self.events),
-            dropped,
-            spans.as_ref(),
-            self.dividing(),
-            self.ages,
-            now_ns,
-        )
+        let before = SampleCounts {
+            sampling: Sampling::now(engine, dropped),
+            events: self.events.counts(kind.times, engine),
+        };
+        Flame::new(kind, before, spans.as_ref(), self.dividing(), self.ages, now_ns)
     }
 
     /// Where the calls of a step are counted.

@@ -8,17 +8,17 @@ use profiler_symbolize::Frame;
 use super::{
     super::{
         by_value::{CallsByValue, Counted},
+        division::{CountedStep as _, slow_from_ns},
         flame::{EXPIRE_AFTER_NS, Moment, is_gone},
         picture::{ExplainPicture, LatencyPicture, Losses},
         population::Population,
-        sampling::Sampling,
+        sampling::{SampleCounts, Sampling},
         span_losses::{NOT_ADMITTED, SpanLosses},
         symbols::Dropped,
         trace::Around,
         waits::WaitsPicture,
     },
     Session,
-    division::slow_from_ns,
 };
 use crate::kernel::Engine;
 
@@ -45,7 +45,7 @@ impl Session {
                 Population::Counted(engine)
             };
             for flame in self.flames.values_mut() {
-                flame.read(population, step.functions.probes(), now_ns);
+                flame.read(population, step.functions.probes(), is_gone, now_ns);
             }
         }
         self.path.expire(now_ns, EXPIRE_AFTER_NS, is_gone);
@@ -134,7 +134,6 @@ impl Session {
             now_ns,
             scope,
             frames,
-            events: &self.events,
             cost,
             dropped,
             ended,
@@ -158,7 +157,11 @@ impl Session {
         }
         if flame_due {
             for flame in self.flames.values_mut() {
-                flame.publish(&mut self.flame_watchers, engine, &moment);
+                let counts = SampleCounts {
+                    sampling: Sampling::now(engine, dropped),
+                    events: self.events.counts(flame.kind().times, engine),
+                };
+                flame.publish(&mut self.flame_watchers, counts, &moment);
             }
         }
     }

@@ -1,0 +1,26 @@
+//! Where what was counted of probes is read: the programs' maps, or a recording.
+
+use profiler_common::probe::ProbeId;
+
+use crate::kernel::{Engine, ProbeCounts};
+
+/// Calls by the bucket of their duration.
+pub type Buckets<'a> = Box<dyn Iterator<Item = (usize, u64)> + 'a>;
+
+/// What was counted of probes.
+pub trait Readings {
+    /// A probe's calls by the bucket of their duration, since it was attached.
+    fn histogram(&self, probe: ProbeId) -> Buckets<'_>;
+    /// What else was counted of it.
+    fn probe_counts(&self, probe: ProbeId) -> ProbeCounts;
+}
+
+impl Readings for Engine {
+    fn histogram(&self, probe: ProbeId) -> Buckets<'_> {
+        Box::new(Engine::histogram(self, probe))
+    }
+
+    fn probe_counts(&self, probe: ProbeId) -> ProbeCounts {
+        Engine::probe_counts(self, probe)
+    }
+}
