@@ -1,0 +1,139 @@
+//! What is written is read again, whatever becomes of the file's end.
+
+use std::io::Cursor;
+
+use profiler_recording::{Chunk, Kind, OpenError, ReadError, Reader, Writer};
+use proptest::prelude::*;
+
+fn chunk(number: u64) -> Chunk {
+    Chunk {
+        kind: if number == 0 { Kind::About } else { Kind::Records },
+        begins_anew: number % 3 == 1,
+        from_ns: number * 1_000,
+        to_ns: (number + 1) * 1_000,
+    }
+}
+
+fn written(contents: &[Vec<u8>]) -> Vec<u8> {
+    let mut writer = Writer::begin(Vec::new()).unwrap();
+    for (number, content) in (0..).zip(contents) {
+        writer.write(chunk(number), content).unwrap();
+    }
+    let bytes = writer.bytes();
+    let file = writer.into_inner();
+    assert_eq!(bytes, file.len() as u64);
+    file
+}
+
+fn contents() -> Vec<Vec<u8>> {
+    vec![
+        b"about".to_vec(),
+        Vec::new(),
+        vec![7; 400],
+        (0..60_u32)
+            .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+            .collect(),
+    ]
+}
+
+/// Reads all chunks that can be read; which are damaged.
+fn read(file: Vec<u8>) -> Result<(Vec<Option<Vec<u8>>>, bool), OpenError> {
+    let mut reader = Reader::open(Cursor::new(file))?;
+    let count = reader.chunks().len();
+    let all = (0..count).map(|number| match reader.read(number) {
+        Ok(content) => Some(content),
+        Err(ReadError::Damaged { .. }) => None,
+        Err(error) => panic!("{error}"),
+    });
+    let all = all.collect();
+    Ok((all, reader.cut().is_some()))
+}
+
+#[test]
+fn a_recording_is_read_as_it_was_written() {
+    let contents = contents();
+    let file = written(&contents);
+    let reader = Reader::open(Cursor::new(file.clone())).unwrap();
+    let chunks: Vec<Chunk> = reader.chunks().copied().collect();
+    assert_eq!(chunks, (0..4).map(chunk).collect::<Vec<_>>());
+    let (all, is_cut) = read(file).unwrap();
+    assert_eq!(all, contents.into_iter().map(Some).collect::<Vec<_>>());
+    assert!(!is_cut);
+}
+
+#[test]
+fn a_file_cut_off_at_any_byte_has_all_chunks_before_it() {
+    let contents = contents();
+    let file = written(&contents);
+    let mut whole_before = 0;
+    for length in 0..file.len() {
+        let cut = read(file[..length].to_vec());
+        if length == 0 {
+            assert!(matches!(cut, Err(OpenError::Empty)));
+            continue;
+        }
+        if length < 12 {
+            assert!(matches!(cut, Err(OpenError::NotARecording)), "{length}");
+            continue;
+        }
+        let (all, is_cut) = cut.unwrap();
+        let expected: Vec<_> = contents[..all.len()].iter().cloned().map(Some).collect();
+        assert_eq!(all, expected, "{length}");
+        assert!(all.len() >= whole_before, "{length}");
+        whole_before = all.len();
+        let ends_behind_a_chunk = written(&contents[..all.len()]).len() == length;
+        assert_eq!(is_cut, !ends_behind_a_chunk, "{length}");
+    }
+    assert_eq!(whole_before, contents.len() - 1);
+}
+
+#[test]
+fn a_flipped_bit_costs_no_chunk_before_it_and_is_never_read_as_content() {
+    let contents = contents();
+    let file = written(&contents);
+    let ends: Vec<usize> = (1..=contents.len())
+        .map(|count| written(&contents[..count]).len())
+        .collect();
+    for bit in 0..file.len() * 8 {
+        let mut file = file.clone();
+        file[bit / 8] ^= 1 << (bit % 8);
+        let Ok((all, _)) = read(file) else {
+            assert!(bit < 12 * 8, "{bit}");
+            continue;
+        };
+        let damaged = ends.partition_point(|end| *end <= bit / 8);
+        for (number, content) in contents.iter().enumerate() {
+            match all.get(number) {
+                Some(Some(read)) => assert_eq!(read, content, "bit {bit}, chunk {number}"),
+                _ => assert!(number >= damaged, "bit {bit}, chunk {number}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_recording_is_refused_with_the_reason() {
+    let refused = |bytes: &[u8]| Reader::open(Cursor::new(bytes.to_vec())).unwrap_err().to_string();
+    assert_eq!(refused(b""), "it is empty");
+    assert_eq!(
+        refused(b"PERFILE2 and more"),
+        "it is not a recording of `profiler record`"
+    );
+    let mut newer = written(&[]);
+    newer[8] = 9;
+    assert!(refused(&newer).contains("format 9"), "{}", refused(&newer));
+    assert!(
+        refused(&newer).contains("newer `profiler`"),
+        "{}",
+        refused(&newer)
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_refused_or_read(bytes in any::<Vec<u8>>(), behind in any::<bool>()) {
+        let mut file = if behind { written(&contents()) } else { Vec::new() };
+        file.extend(bytes);
+        let _ = read(file);
+    }
+}
