@@ -6,6 +6,7 @@ use std::{
 };
 
 use profiler_proto::v1::{self, session_service_client::SessionServiceClient};
+use tokio::time::Instant;
 use tonic::{Request, transport::Channel};
 
 use crate::{
@@ -80,6 +81,14 @@ pub struct Attached {
 }
 
 impl Attached {
+    /// For how long is looked at what it shows: since then, or the length of a recording's part.
+    #[must_use]
+    pub fn elapsed(&self, began: Instant) -> Duration {
+        let recorded = self.session.recorded.as_ref();
+        let recorded = recorded.and_then(|length| Duration::try_from(*length).ok());
+        recorded.unwrap_or_else(|| began.elapsed())
+    }
+
     /// Makes the session, or finds the running one.
     ///
     /// # Errors

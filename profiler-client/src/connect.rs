@@ -36,6 +36,8 @@ pub struct Connection {
     pub channel: Channel,
     /// A daemon that outlives this command; otherwise sessions end with it.
     pub daemon: bool,
+    /// The recording that it serves, if it does.
+    pub recording: Option<PathBuf>,
 }
 
 /// Connects.
@@ -48,15 +50,23 @@ pub async fn connect(host: &Host) -> Result<Connection, Failure> {
         Host::Socket(path) => Ok(Connection {
             channel: socket(path).await.map_err(|error| unreachable(path, &error))?,
             daemon: true,
+            recording: None,
+        }),
+        Host::Recording(path) => Ok(Connection {
+            channel: in_process::of_recording(path).await?,
+            daemon: false,
+            recording: Some(path.clone()),
         }),
         Host::Default => match socket(&local_socket()).await {
             Ok(channel) => Ok(Connection {
                 channel,
                 daemon: true,
+                recording: None,
             }),
             Err(_) => Ok(Connection {
                 channel: in_process::start().await?,
                 daemon: false,
+                recording: None,
             }),
         },
     }

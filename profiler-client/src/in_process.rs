@@ -1,9 +1,11 @@
 //! The daemon within this process, where none runs: the same service over a connection in memory.
 
+use std::path::Path;
+
 use profiler_daemon::{rpc, session};
 use tonic::transport::Channel;
 
-use crate::cli::exit::Failure;
+use crate::{cli::exit::Failure, render::escape::terminal};
 
 /// Starts it. It lives as long as the process; what is attached goes with its session.
 ///
@@ -18,5 +20,17 @@ pub async fn start() -> Result<Channel, Failure> {
     let service = rpc::in_process(config).await.map_err(|error| {
         Failure::failed(format!("Cannot start the service within this process: {error}."))
     })?;
+    Ok(service.channel())
+}
+
+/// Starts one that serves a recording.
+///
+/// # Errors
+///
+/// Where it is none or cannot be read.
+pub async fn of_recording(path: &Path) -> Result<Channel, Failure> {
+    let service = rpc::in_process_of_recording(path)
+        .await
+        .map_err(|error| Failure::failed(format!("Recording: {}.", terminal(&error.to_string()))))?;
     Ok(service.channel())
 }

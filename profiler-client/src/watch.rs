@@ -14,6 +14,9 @@ const LAST_MESSAGE: Duration = Duration::from_secs(5);
 /// How long the last look at a session that goes on may take.
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
+/// Why a picture of a recording is the last, where there is nothing else to say.
+const END_OF_RECORDING: &str = "the end of the recording";
+
 /// A message of a view's stream.
 pub trait Message {
     /// Whether it is the last one.
@@ -85,6 +88,15 @@ impl Message for v1::WatchTimelineResponse {
     }
 }
 
+impl Message for v1::WatchRecordsResponse {
+    fn is_final(&self) -> bool {
+        self.r#final
+    }
+    fn final_reason(&self) -> &str {
+        &self.final_reason
+    }
+}
+
 impl Message for v1::WatchSyscallsResponse {
     fn is_final(&self) -> bool {
         self.r#final
@@ -135,6 +147,7 @@ impl Ended {
         match self {
             Self::Asked if anything => Ok(()),
             Self::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
+            Self::ByItself(reason) if reason == END_OF_RECORDING => Ok(()),
             Self::ByItself(reason) => {
                 note(&ended_by_itself(&reason));
                 Ok(())

@@ -5,5 +5,6 @@ mod cache;
 pub mod environment;
 mod follow;
 pub mod kernel;
+mod recording;
 pub mod rpc;
 pub mod session;

@@ -117,7 +117,7 @@ impl Frame {
 }
 
 /// The table of frames: a frame's number is its index. The first is [`FrameId::OTHER`], the words are next.
-pub(super) struct Frames {
+pub struct Frames {
     table: Vec<Frame>,
     roots: Vec<bool>,
     index: HashMap<Frame, FrameId>,
@@ -141,10 +141,13 @@ impl Default for Frames {
 }
 
 impl Frames {
+    /// All frames, in the order of their numbers.
+    #[must_use]
     pub fn table(&self) -> &[Frame] {
         &self.table
     }
 
+    /// The number of a frame; [`FrameId::OTHER`] where there are too many.
     pub fn intern(&mut self, frame: Frame) -> FrameId {
         if let Some(&id) = self.index.get(&frame) {
             return id;
@@ -162,13 +165,13 @@ impl Frames {
     }
 
     /// Notes that nothing calls this function.
-    pub fn set_root(&mut self, id: FrameId) {
+    pub(super) fn set_root(&mut self, id: FrameId) {
         if let Some(root) = self.roots.get_mut(id.0 as usize) {
             *root = true;
         }
     }
 
-    pub fn is_root(&self, id: FrameId) -> bool {
+    pub(super) fn is_root(&self, id: FrameId) -> bool {
         self.roots.get(id.0 as usize).copied().unwrap_or(false)
     }
 }

@@ -68,7 +68,7 @@ mod word;
 
 pub use debug_file::DebugFile;
 pub use detached::{CompiledSymbols, FileSymbols};
-pub use frame::{FRAMES_MAX, Frame, FrameId, Nameable};
+pub use frame::{FRAMES_MAX, Frame, FrameId, Frames, Nameable};
 pub use grouping::{Grouping, Groupings, Stacks};
 pub use memory::NamedMemory;
 pub use name::demangle;

@@ -28,6 +28,25 @@ pub enum Reason {
 }
 
 impl Reason {
+    const ALL: [Self; 10] = [
+        Self::NoSymbols,
+        Self::NoSymbolHere,
+        Self::NoSupplement,
+        Self::Damaged,
+        Self::NotReadable,
+        Self::TooLarge,
+        Self::NotElf,
+        Self::NoFile,
+        Self::NotMapped,
+        Self::Hidden,
+    ];
+
+    /// The reason that has these words.
+    #[must_use]
+    pub fn of_text(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.text() == text)
+    }
+
     /// Whether a file with debug information would help.
     #[must_use]
     pub fn is_of_missing_files(self) -> bool {

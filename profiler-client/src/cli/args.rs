@@ -10,6 +10,7 @@ mod explain;
 mod flame;
 mod latency;
 mod listing;
+mod record;
 mod scope;
 mod session;
 mod shared;
@@ -28,9 +29,10 @@ pub use self::{
     flame::{By, FlameArgs, Format, Over},
     latency::{BarsOver, LatencyArgs, LatencyFormat},
     listing::{FunctionsArgs, PsArgs, SourceArgs},
+    record::RecordArgs,
     scope::{ScopeAppendArgs, ScopeArgs, ScopeCountArgs, ScopeSetArgs, ScopeVerb},
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},
-    shared::{Color, DryRunArgs, Exit, HostArgs, SessionMakingArgs, TargetArgs},
+    shared::{Color, DryRunArgs, Exit, FromArgs, HostArgs, SessionMakingArgs, TargetArgs},
     spans::SpansArgs,
     syscalls::{CallersBy, SyscallsArgs},
     timeline::TimelineArgs,
@@ -92,6 +94,9 @@ pub enum Verb {
     /// Say what slow calls of a function do that the others do not: branches, calls, values
     #[command(after_help = help::EXPLAIN)]
     Explain(ExplainArgs),
+    /// Record samples and calls into a file, to ask for flame graphs and latency afterwards
+    #[command(after_help = help::RECORD)]
+    Record(RecordArgs),
     /// Make, list and end sessions of a daemon, which outlive a single command
     #[command(after_help = help::SESSION)]
     Session(SessionArgs),

@@ -51,6 +51,19 @@ s for its source, where Enter on a branch looks only at calls that go that way, 
 Nothing is restarted on the way. y shows the command line of a screen."
 );
 
+/// `profiler record --help`.
+pub const RECORD: &str = help!(
+    "Examples:
+  profiler record -p 4211 handle_request -o a.profrec --duration 60
+  profiler flame --from a.profrec 'handle_request[>= p95]' --diff -o slow.svg
+  profiler flame --from a.profrec 'handle_request[>= p99.9]' --time 20s..40s -o slower.svg
+  profiler latency --from a.profrec --json
+
+A recording holds what flame graphs and latency are made of: samples, ends of calls in which samples
+were taken, and how many calls took how long. Which of them are slow is asked afterwards, and of
+which part of the time. What a scope rules out by values is not recorded."
+);
+
 /// `profiler top --help`.
 pub const TOP: &str = help!(
     "Examples:

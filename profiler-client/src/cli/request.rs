@@ -17,6 +17,8 @@ pub enum Host {
     Default,
     /// This socket, and nothing else.
     Socket(PathBuf),
+    /// A recording in this file.
+    Recording(PathBuf),
 }
 
 /// Where a view's session comes from.
@@ -78,6 +80,8 @@ pub enum Request {
     Syscalls(Syscalls),
     /// `explain`.
     Explain(Explain),
+    /// `record`.
+    Record(Record),
     /// `session new`.
     SessionNew {
         /// What to create.
@@ -333,6 +337,19 @@ pub struct FlameEvent {
     pub period: u64,
     /// So many a second; 0 for what is usual.
     pub frequency_hz: u32,
+}
+
+/// A validated `record`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Where the session comes from.
+    pub session: SessionChoice,
+    /// `None`: until stopped.
+    pub duration: Option<Duration>,
+    /// The file.
+    pub output: PathBuf,
+    /// Whether a file that is there is replaced.
+    pub force: bool,
 }
 
 /// A validated `flame`.

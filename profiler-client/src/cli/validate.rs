@@ -5,6 +5,7 @@ mod endings;
 mod explain;
 mod flame;
 mod latency;
+mod record;
 mod session;
 mod spans;
 mod syscalls;
@@ -22,11 +23,12 @@ use profiler_proto::v1;
 
 pub use self::flame::require_predicate;
 use self::{
-    explain::explain, flame::flame, latency::latency, session::session_new, spans::spans, syscalls::syscalls,
-    timeline::timeline, top::top, trace::trace, tui::tui, waits::waits,
+    explain::explain, flame::flame, latency::latency, record::record, session::session_new, spans::spans,
+    syscalls::syscalls, timeline::timeline, top::top, trace::trace, tui::tui, waits::waits,
 };
 use super::{
-    args::{Cli, HostArgs, ScopeVerb, SessionVerb, TargetArgs, Verb},
+    args::{Cli, FromArgs, HostArgs, ScopeVerb, SessionVerb, TargetArgs, Verb},
+    duration::to_proto,
     exit::Failure,
     request::{Host, Request, ScopeEdit},
 };
@@ -69,7 +71,7 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         }
         Verb::Top(mut args) => (host(std::mem::take(&mut args.host))?, Request::Top(top(args)?)),
         Verb::Latency(mut args) => (
-            host(std::mem::take(&mut args.host))?,
+            place_of(std::mem::take(&mut args.host), &args.recording)?,
             dry_run::or_estimate(args.dry_run, Request::Latency(latency(args)?))?,
         ),
         Verb::Trace(mut args) => (
@@ -81,7 +83,7 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
             dry_run::or_estimate(args.dry_run, Request::Spans(spans(args)?))?,
         ),
         Verb::Flame(mut args) => (
-            host(std::mem::take(&mut args.host))?,
+            place_of(std::mem::take(&mut args.host), &args.recording)?,
             dry_run::or_estimate(args.dry_run, Request::Flame(flame(args)?))?,
         ),
         Verb::Waits(mut args) => (
@@ -99,6 +101,10 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         Verb::Explain(mut args) => (
             host(std::mem::take(&mut args.host))?,
             dry_run::or_estimate(args.dry_run, Request::Explain(explain(args)?))?,
+        ),
+        Verb::Record(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::Record(record(args)?),
         ),
         Verb::Session(args) => match args.verb {
             SessionVerb::New(mut args) => (
@@ -148,6 +154,29 @@ fn host(args: HostArgs) -> Result<Host, Failure> {
         )));
     }
     Ok(Host::Socket(PathBuf::from(path)))
+}
+
+/// The recording that is looked at, or else where the daemon is.
+fn place_of(args: HostArgs, recording: &FromArgs) -> Result<Host, Failure> {
+    match &recording.from {
+        Some(path) => Ok(Host::Recording(path.clone())),
+        None => host(args),
+    }
+}
+
+/// A part of the recording, or else a process.
+fn target_or_recording(args: TargetArgs, recording: &FromArgs) -> Result<v1::Target, Failure> {
+    if recording.from.is_none() {
+        return target(args);
+    }
+    let (begin, end) = recording.time.map_or((None, None), |time| (time.begin, time.end));
+    let time = v1::RecordedTime {
+        begin: begin.map(to_proto),
+        end: end.map(to_proto),
+    };
+    Ok(v1::Target {
+        target: Some(v1::target::Target::Recording(time)),
+    })
 }
 
 fn target(args: TargetArgs) -> Result<v1::Target, Failure> {

@@ -101,7 +101,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             progress.show(&describe(
                 &state,
                 request.sides,
-                began.elapsed(),
+                attached.elapsed(began),
                 request.duration,
             ));
             Ok(())
@@ -112,7 +112,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
     if state.started {
         let about = About {
             target,
-            elapsed: began.elapsed(),
+            elapsed: attached.elapsed(began),
         };
         if let Some(debuginfod) = debuginfod {
             let names = wait_for(debuginfod, &mut interrupted).await;

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IsTerminal as _},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use profiler_export::interval_log::NotCountable;
@@ -98,7 +98,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
                 .map_err(|error| Failure::failed(error.to_string()))?;
             if let Some(intervals) = &mut intervals {
                 intervals
-                    .update(&state, began.elapsed())
+                    .update(&state, attached.elapsed(began))
                     .map_err(|NotCountable { reason }| {
                         Failure::failed(format!("Cannot put the calls into an interval log: {reason}."))
                     })?;
@@ -106,12 +106,12 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
             if last {
                 Ok(())
             } else {
-                update(&mut show, &state, began)
+                update(&mut show, &state, attached.elapsed(began))
             }
         })
         .await?;
 
-    finish(&mut show, &state, began)?;
+    finish(&mut show, &state, attached.elapsed(began))?;
     if let (Some(export), Some(output), Some(intervals)) = (&request.export, output, intervals) {
         write(export, output, intervals)?;
     }
@@ -151,23 +151,23 @@ fn objects(state: &LatencyState, is_final: bool) -> String {
     json::latency(state, is_final) + &by_value_json::latency_by(state, is_final)
 }
 
-fn update(show: &mut Show, state: &LatencyState, began: Instant) -> Result<(), Failure> {
+fn update(show: &mut Show, state: &LatencyState, elapsed: Duration) -> Result<(), Failure> {
     match show {
         Show::Json => output::ndjson(objects(state, false)),
-        Show::Lines => output::stdout(text::update(state, began.elapsed())),
-        Show::Live(screen) => screen.draw(state, began.elapsed()),
+        Show::Lines => output::stdout(text::update(state, elapsed)),
+        Show::Live(screen) => screen.draw(state, elapsed),
         Show::Nothing => Ok(()),
     }
 }
 
-fn finish(show: &mut Show, state: &LatencyState, began: Instant) -> Result<(), Failure> {
+fn finish(show: &mut Show, state: &LatencyState, elapsed: Duration) -> Result<(), Failure> {
     if !state.started {
         return Ok(());
     }
     match show {
         Show::Json => output::ndjson(objects(state, true)),
-        Show::Lines => output::stdout(text::result(state, began.elapsed())),
-        Show::Live(screen) => screen.draw(state, began.elapsed()),
+        Show::Lines => output::stdout(text::result(state, elapsed)),
+        Show::Live(screen) => screen.draw(state, elapsed),
         Show::Nothing => Ok(()),
     }
 }

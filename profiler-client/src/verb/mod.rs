@@ -6,6 +6,7 @@ mod flame;
 mod functions;
 mod latency;
 pub(crate) mod processes;
+mod record;
 mod sessions;
 mod source;
 mod spans;
@@ -47,6 +48,7 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
         Request::Timeline(request) => timeline::run(&host, request, stop.clone(), owned).await,
         Request::Syscalls(request) => syscalls::run(&host, request, stop.clone(), owned).await,
         Request::Flame(request) => flame::run(&host, request, stop.clone(), owned).await,
+        Request::Record(request) => record::run(&host, request, stop.clone(), owned).await,
         Request::Ps { pattern, json } => interruptible(stop, processes::list(&host, pattern, json)).await,
         Request::Functions {
             target,

@@ -7,6 +7,10 @@ use crate::{connect::Connection, render::escape::terminal};
 
 /// `pid 4211 (server)`, `3 processes of server`. What cannot be found out is left out.
 pub async fn label(connection: &Connection, session: &v1::Session) -> String {
+    if let Some(path) = &connection.recording {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        return format!("recording {}", terminal(&name));
+    }
     let [first, others @ ..] = session.pids.as_slice() else {
         return String::new();
     };

@@ -49,6 +49,23 @@ pub struct ProbeCounts {
 }
 
 impl ProbeCounts {
+    /// The sum of what was counted in two times.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            entries: self.entries.saturating_add(other.entries),
+            abandoned: self.abandoned.saturating_add(other.abandoned),
+            too_deep: self.too_deep.saturating_add(other.too_deep),
+            unmatched: self.unmatched.saturating_add(other.unmatched),
+            no_state: self.no_state.saturating_add(other.no_state),
+            no_page: self.no_page.saturating_add(other.no_page),
+            outside: self.outside.saturating_add(other.outside),
+            join_limit: self.join_limit.saturating_add(other.join_limit),
+            refused: self.refused.saturating_add(other.refused),
+            undecided: self.undecided.saturating_add(other.undecided),
+        }
+    }
+
     /// Spans that are open no more, and not in the histogram.
     #[must_use]
     pub fn uncounted(&self) -> u64 {

@@ -10,8 +10,8 @@ use tonic::{Request, transport::server::UdsConnectInfo};
 use crate::{
     kernel::{Event, Pace},
     session::{
-        Caller, Capture, Estimated, ExitMethod, FlameTimes, NewSession, Purpose, Reason, ScopeEdit,
-        SessionError, TargetSpec, unknown_event,
+        Caller, Capture, Estimated, ExitMethod, FlameTimes, NewSession, Purpose, Reason, RecordedTime,
+        ScopeEdit, SessionError, TargetSpec, unknown_event,
     },
 };
 
@@ -89,7 +89,19 @@ pub fn target(target: Option<v1::Target>) -> Result<TargetSpec, SessionError> {
             Err(invalid("the executable's name is empty"))
         }
         Some(v1::target::Target::Executable(name)) => Ok(TargetSpec::Executable(name)),
+        Some(v1::target::Target::Recording(time)) => recorded_time(time),
     }
+}
+
+/// The part of a recording that is looked at.
+fn recorded_time(time: v1::RecordedTime) -> Result<TargetSpec, SessionError> {
+    let v1::RecordedTime { begin, end } = time;
+    let begin_ns = duration_ns("the beginning", begin, 0, 0..=u64::MAX)?;
+    let end_ns = duration_ns("the end", end, u64::MAX, 0..=u64::MAX)?;
+    if begin_ns >= end_ns {
+        return Err(invalid("the time ends before it begins"));
+    }
+    Ok(TargetSpec::Recording(RecordedTime { begin_ns, end_ns }))
 }
 
 /// A duration between bounds; what is unset has a default.

@@ -78,6 +78,7 @@ pub fn session(session: SessionInfo) -> v1::Session {
         frequency_hz: session.frequency_hz,
         lease: Some(duration(session.lease_ns)),
         watchers: session.watchers,
+        recorded: session.recorded_ns.map(duration),
     }
 }
 

@@ -156,7 +156,8 @@ fn increments(now: &[(u32, u64)], before: &[(u32, u64)]) -> Vec<(u32, u64)> {
         .collect()
 }
 
-fn histogram(counts: &[(u32, u64)]) -> v1::Histogram {
+/// Counts by bucket, in the order of these.
+pub fn histogram(counts: &[(u32, u64)]) -> v1::Histogram {
     let mut last = 0;
     let bucket_deltas = counts
         .iter()

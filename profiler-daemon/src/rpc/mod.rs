@@ -14,6 +14,7 @@
 //! | `waits` | who is waited for as messages |
 //! | `timeline` | counters over time as messages |
 //! | `system_calls` | system calls as messages |
+//! | `records` | samples, ends of calls and counts as messages |
 //! | `convert` | values that both directions need |
 //! | `status` | errors with their reason |
 
@@ -24,6 +25,7 @@ mod estimate;
 mod explain;
 mod flame_delta;
 mod latency_delta;
+mod records;
 mod server;
 mod sessions;
 mod source;
@@ -36,4 +38,4 @@ mod trace;
 mod views;
 mod waits;
 
-pub use server::{InProcess, ServerError, in_process, serve};
+pub use server::{InProcess, ServerError, in_process, in_process_of_recording, serve};

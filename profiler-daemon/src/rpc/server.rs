@@ -45,6 +45,9 @@ pub enum ServerError {
     /// The reflection service refused the protocol's description.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// A recording cannot be opened.
+    #[error(transparent)]
+    Recording(#[from] session::RecordingError),
     /// A thread or a connection within the process could not be made.
     #[error("starting: {0}")]
     Start(#[from] io::Error),
@@ -147,7 +150,18 @@ impl InProcess {
 /// # Errors
 /// Where the connection within the process cannot be made.
 pub async fn in_process(config: session::Config) -> Result<InProcess, ServerError> {
-    let handle = session::start(config)?;
+    serve_in_process(session::start(config)?).await
+}
+
+/// The same of a recording: what the command line does where it is given one.
+///
+/// # Errors
+/// Where it is none or cannot be read, and as [`in_process`].
+pub async fn in_process_of_recording(path: &Path) -> Result<InProcess, ServerError> {
+    serve_in_process(session::replay(path)?).await
+}
+
+async fn serve_in_process(handle: Handle) -> Result<InProcess, ServerError> {
     let (ours, theirs) = UnixStream::pair()?;
     let router = router(&handle).await?;
     tokio::spawn(async move {

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::{
-    arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, spans, system_calls, timeline,
-    trace, waits,
+    arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, records, spans, system_calls,
+    timeline, trace, waits,
 };
 use crate::session::{
     ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, SyscallsPicture,
@@ -119,6 +119,27 @@ impl ViewService for Views {
                 let batch = batches.recv().await?;
                 let last = batch.ended.is_some();
                 Some((Ok(trace::batch(&batch)), (!last).then_some(batches)))
+            },
+        ))))
+    }
+
+    type WatchRecordsStream = MessageStream<v1::WatchRecordsResponse>;
+
+    async fn watch_records(
+        &self,
+        request: Request<v1::WatchRecordsRequest>,
+    ) -> Result<Response<Self::WatchRecordsStream>, Status> {
+        let caller = arguments::caller(&request)?;
+        let name = arguments::name(request.into_inner().session)?;
+        let batches = self.0.watch_records(caller, name).await?;
+        let messages = records::Messages::default();
+        Ok(Response::new(Box::pin(stream::unfold(
+            Some((batches, messages)),
+            |state| async {
+                let (mut batches, mut messages) = state?;
+                let batch = batches.recv().await?;
+                let last = batch.ended.is_some();
+                Some((Ok(messages.next(&batch)), (!last).then_some((batches, messages))))
             },
         ))))
     }

@@ -19,6 +19,7 @@ use super::{
     counted::Counted,
     error::{Reason, SessionError},
     picture::{ExitMethod, ExplainPicture, FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
+    records::RecordBatch,
     spans::SpansPicture,
     system_calls::SyscallsPicture,
     timeline::{TimelineBucket, TimelineRequest},
@@ -67,6 +68,17 @@ pub enum TargetSpec {
     Pids(Vec<u32>),
     /// Every process that runs an executable: a path, or a name without slashes.
     Executable(String),
+    /// What was recorded in a part of its time.
+    Recording(RecordedTime),
+}
+
+/// A part of a recording, since its beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordedTime {
+    /// From when, in nanoseconds.
+    pub begin_ns: u64,
+    /// Until when; `u64::MAX` for its end.
+    pub end_ns: u64,
 }
 
 /// What is recorded of each hit.
@@ -238,6 +250,14 @@ pub(super) enum Command {
         pids: Vec<u32>,
         reply: Reply<()>,
     },
+    /// A session of a recording.
+    Replay {
+        name: String,
+        terms: Terms,
+        scope: String,
+        time: RecordedTime,
+        reply: Reply<SessionInfo>,
+    },
     Attach {
         caller: Caller,
         name: String,
@@ -321,6 +341,11 @@ pub(super) enum Command {
         interval_ns: u64,
         reply: Reply<watch::Receiver<Option<Arc<WaitsPicture>>>>,
     },
+    WatchRecords {
+        caller: Caller,
+        name: String,
+        reply: Reply<mpsc::Receiver<RecordBatch>>,
+    },
     WatchSyscalls {
         caller: Caller,
         name: String,
@@ -352,6 +377,7 @@ impl Command {
             Self::WatchTimeline { caller, name, .. } => ("timeline", caller, name),
             Self::WatchWaits { caller, name, .. } => ("waits", caller, name),
             Self::WatchSyscalls { caller, name, .. } => ("system calls", caller, name),
+            Self::WatchRecords { caller, name, .. } => ("records", caller, name),
             _ => return None,
         };
         Some(Asked {
@@ -445,6 +471,9 @@ impl Handle {
             exit_method,
             capture: capture.clone(),
         };
+        if let TargetSpec::Recording(time) = target {
+            return self.create_replay(name, terms, scope, time).await;
+        }
         // Before anything is loaded: what is wrong with the request itself.
         let files = blocking(move || side_loaded(caller, &symbols)).await?;
         let how = How {
@@ -723,6 +752,19 @@ impl Handle {
         name: String,
     ) -> Result<mpsc::Receiver<TraceBatch>, SessionError> {
         self.ask(|reply| Command::WatchTrace { caller, name, reply })
+            .await
+    }
+
+    /// What a session's flame graphs and latency are made of, as it comes. The sampler runs while one of these is open.
+    ///
+    /// # Errors
+    /// Where there is no such session, it only counts hits, or the kernel refuses the sampler.
+    pub(crate) async fn watch_records(
+        &self,
+        caller: Caller,
+        name: String,
+    ) -> Result<mpsc::Receiver<RecordBatch>, SessionError> {
+        self.ask(|reply| Command::WatchRecords { caller, name, reply })
             .await
     }
 

@@ -70,6 +70,8 @@ pub struct Moment<'a> {
     pub frames: &'a Arc<Vec<Frame>>,
     pub cost: Cost,
     pub dropped: Dropped,
+    /// Lost before the samples came here, by its reason.
+    pub also_lost: Option<(&'static str, u64)>,
     /// Why these are the last ones.
     pub ended: Option<&'a str>,
 }
@@ -345,6 +347,7 @@ impl Flame {
             ("event_key_limit", self.aggregate.beyond_unique()),
         ];
         lost.extend(own.into_iter().filter(|(_, count)| *count > 0));
+        lost.extend(moment.also_lost);
         watchers.publish(moment.now_ns, moment.ended.is_some(), |variant, seq| {
             let FlameVariant {
                 kind,

@@ -154,6 +154,11 @@ impl Function {
         self.probes.iter().copied()
     }
 
+    /// The probes' own share of a duration.
+    pub fn overhead_ns(&self) -> u64 {
+        self.overhead_ns
+    }
+
     /// The latency.
     pub fn latency(&self) -> &Latency {
         &self.latency

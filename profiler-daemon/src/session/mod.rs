@@ -24,6 +24,8 @@
 //! | `state` | one session: its probes, aggregates, watchers |
 //! | `steps` | the steps of a running scope, and how one is replaced by another |
 //! | `division` | what the steps of a scope ask of durations |
+//! | `records` | what flame graphs and latency are made of, for those who keep it |
+//! | `replay` | the same pictures, made of a recording |
 //! | `readings` | where what was counted is read |
 //! | `counted` | how often the places of running sessions were reached |
 //! | `population` | the calls of a step that count |
@@ -78,8 +80,10 @@ mod picture;
 mod population;
 mod prepare;
 mod readings;
+mod records;
 mod refusal;
 mod remembered;
+mod replay;
 mod running;
 mod sampled_events;
 mod sampling;
@@ -112,7 +116,7 @@ pub use authorize::may_look;
 pub use by_value::{CallsByValue, ValueCalls};
 pub(crate) use command::blocking;
 pub use command::{
-    Caller, Capture, Estimated, Handle, MAX_QUEUED, NewSession, Purpose, ScopeEdit, TargetSpec,
+    Caller, Capture, Estimated, Handle, MAX_QUEUED, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,
 };
 pub use counted::{CountKind, Counted};
 pub use error::{Reason, SessionError};
@@ -126,9 +130,16 @@ pub use picture::{
     FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
 };
 
+pub(crate) use records::{GROUPINGS as RECORDED_GROUPINGS, ProbeReading};
+pub(crate) use records::{
+    RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, RecordedStep,
+};
+pub use replay::{OpenError as RecordingError, replay};
 pub(crate) use sampled_events::unknown as unknown_event;
+pub(crate) use sampling::Sampling;
 pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
+pub(crate) use span_losses::{NOT_ADMITTED, SpanLosses};
 pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, Times};
 pub use symbols::NamedStack;
 pub use system_calls::SyscallsPicture;
@@ -136,6 +147,9 @@ pub(crate) use timeline::unknown as unknown_counter;
 pub use timeline::{ThreadCounted, TimelineBucket, TimelineRequest};
 pub use trace::{TraceBatch, TracedHit, TracedValue};
 pub use waits::WaitsPicture;
+
+/// Slots of the sliding window.
+pub(crate) const WINDOW_SLOTS: u32 = 20;
 
 /// How the session task is set up.
 #[derive(Clone, Debug)]

@@ -27,6 +27,7 @@ use super::{
     pace::{Pace, TICK_NS},
     picture::{ExplainPicture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, SessionInfo},
     prepare::Prepared,
+    records::RecordBatch,
     refusal::{kernel_refusal, target_refusal},
     running::{MAX_RECORDS, OPENING_NS, Opening, Running, answer},
     sampled_events::refuse_missing,
@@ -154,6 +155,10 @@ impl Owner {
                     self.end_session(&name, "its client is gone");
                 }
             }
+            Command::Replay { reply, .. } => {
+                let message = "this service looks at processes, not at a recording: open one by --from FILE";
+                answer(reply, Err(SessionError::new(Reason::ArgumentInvalid, message)));
+            }
             Command::List { caller, reply } => {
                 let sessions = self.sessions.values().filter(|session| session.may_use(caller));
                 answer(reply, Ok(sessions.map(Session::info).collect()));
@@ -248,6 +253,7 @@ impl Owner {
                 by,
                 reply,
             } => self.watch_syscalls(caller, &name, interval_ns, by, reply),
+            Command::WatchRecords { caller, name, reply } => self.watch_records(caller, &name, reply),
             Command::Stop { .. } => unreachable!("`run` takes it"),
         }
     }
@@ -315,6 +321,34 @@ impl Owner {
             session.maintain(*variant, now_ns);
         }
         let watch = watch.map(|(_, watch)| watch);
+        self.open_sampled(name, now_ns, watch, reply);
+    }
+
+    fn watch_records(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        reply: Reply<tokio::sync::mpsc::Receiver<RecordBatch>>,
+    ) {
+        let now_ns = monotonic_ns();
+        let checked = self.session(caller, name).and_then(|session| {
+            if session.is_of_line() {
+                return Err(SessionError::new(
+                    Reason::ArgumentInvalid,
+                    "a recording needs a function or a call, not a line: use `profiler trace`",
+                ));
+            }
+            session.renew(now_ns);
+            Ok(())
+        });
+        let watch = match (checked, &self.running, self.sessions.get_mut(name)) {
+            (Ok(()), Some(running), Some(session)) => {
+                let dropped = running.symbols.dropped();
+                Ok(session.watch_records(&running.engine, &running.frames, dropped, now_ns))
+            }
+            (Ok(()), ..) => Err(SessionError::new(Reason::Kernel, "the engine is not loaded")),
+            (Err(error), ..) => Err(error),
+        };
         self.open_sampled(name, now_ns, watch, reply);
     }
 
@@ -1005,6 +1039,7 @@ impl Owner {
             session.spans_watchers.sweep();
             session.waits_watchers.sweep();
             session.syscalls_watchers.sweep();
+            session.sweep_records();
             session.settle_flame(&running.engine, running.symbols.dropped(), now_ns);
             session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
             session.settle_waits(&running.engine, running.symbols.dropped());

@@ -91,6 +91,8 @@ pub struct SessionInfo {
     pub lease_ns: u64,
     /// Open streams.
     pub watchers: u32,
+    /// Length of the part of a recording that it looks at; `None` where it looks at processes.
+    pub recorded_ns: Option<u64>,
 }
 
 /// A call past the threshold.

@@ -288,6 +288,10 @@ fn pids(caller: Caller, target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
     let pids = match target {
         TargetSpec::Pid(pid) => vec![*pid],
         TargetSpec::Pids(pids) => pids.clone(),
+        TargetSpec::Recording(_) => {
+            let message = "a recording has flame graphs and latency alone";
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        }
         TargetSpec::Executable(name) => {
             let mut pids = target::find_executable(Path::new(name))
                 .map_err(|error| SessionError::new(Reason::Kernel, format!("reading /proc: {error}")))?;

@@ -126,6 +126,55 @@ impl Sampling {
         }
     }
 
+    /// All counters by name, as they are recorded.
+    pub fn counters(&self) -> [(&'static str, u64); 16] {
+        [
+            ("sample_attempted", self.ticks.attempted),
+            ("sample_ring_full", self.ticks.ring_full),
+            ("sample_yielded", self.ticks.yielded),
+            ("off_cpu_attempted", self.off_cpu.attempted),
+            ("off_cpu_ring_full", self.off_cpu.ring_full),
+            ("off_cpu_yielded", self.off_cpu.yielded),
+            ("off_cpu_limit", self.off_cpu_limit),
+            ("off_cpu_unseen", self.off_cpu_unseen),
+            ("off_cpu_stack_skipped", self.off_cpu_stack_skipped),
+            ("off_cpu_stack_ring_full", self.off_cpu_stack_ring_full),
+            ("off_cpu_stack_no_kernel", self.off_cpu_stack_no_kernel),
+            ("allocation_limit", self.allocation_limit),
+            ("allocation_missed", self.allocation_missed),
+            ("allocation_skipped", self.allocation_skipped),
+            ("sample_symbols_behind", self.dropped.samples),
+            ("span_end_symbols_behind", self.dropped.span_ends),
+        ]
+    }
+
+    /// Counters that were recorded, by name.
+    pub fn of_counters(recorded: impl Fn(&str) -> u64) -> Self {
+        let way = |attempted, ring_full, yielded| Way {
+            attempted: recorded(attempted),
+            ring_full: recorded(ring_full),
+            yielded: recorded(yielded),
+        };
+        Self {
+            ticks: way("sample_attempted", "sample_ring_full", "sample_yielded"),
+            off_cpu: way("off_cpu_attempted", "off_cpu_ring_full", "off_cpu_yielded"),
+            off_cpu_limit: recorded("off_cpu_limit"),
+            off_cpu_unseen: recorded("off_cpu_unseen"),
+            off_cpu_stack_skipped: recorded("off_cpu_stack_skipped"),
+            off_cpu_stack_ring_full: recorded("off_cpu_stack_ring_full"),
+            off_cpu_stack_no_kernel: recorded("off_cpu_stack_no_kernel"),
+            allocation_limit: recorded("allocation_limit"),
+            allocation_missed: recorded("allocation_missed"),
+            allocation_skipped: recorded("allocation_skipped"),
+            span_end_ring_full: recorded("span_end_ring_full"),
+            dropped: Dropped {
+                samples: recorded("sample_symbols_behind"),
+                span_ends: recorded("span_end_symbols_behind"),
+                events: 0,
+            },
+        }
+    }
+
     /// Samples of a target's threads, in these times.
     pub fn attempted(&self, times: FlameTimes) -> u64 {
         let of = |way: Way, is_drawn: bool| if is_drawn { way.attempted } else { 0 };

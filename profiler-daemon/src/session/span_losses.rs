@@ -35,6 +35,28 @@ impl SpanLosses {
         }
     }
 
+    /// All counters by name, as they are recorded.
+    pub fn counters(self) -> [(&'static str, u64); 4] {
+        [
+            ("span_end_ring_full", self.ring_full),
+            ("slow_end_yielded", self.yielded),
+            ("syscall_missed", self.missed.call_spans),
+            ("place_missed", self.missed.places),
+        ]
+    }
+
+    /// Counters that were recorded, by name.
+    pub fn of_counters(recorded: impl Fn(&str) -> u64) -> Self {
+        Self {
+            ring_full: recorded("span_end_ring_full"),
+            yielded: recorded("slow_end_yielded"),
+            missed: Missed {
+                call_spans: recorded("syscall_missed"),
+                places: recorded("place_missed"),
+            },
+        }
+    }
+
     /// Records of slow spans that were lost, by reason.
     pub fn of_records(self) -> impl Iterator<Item = (&'static str, u64)> {
         positive([

@@ -10,13 +10,15 @@
 //! | `slowest` | its slowest calls |
 //! | `waited` | who its threads wait for |
 //! | `system_calls` | its threads' system calls |
+//! | `recorded` | its records, while they are kept |
 //! | `explained` | what its slow calls do that others do not |
 
 mod division;
 mod edit;
 mod explained;
 mod flames;
-mod publish;
+pub(super) mod publish;
+mod recorded;
 mod slowest;
 mod system_calls;
 mod take;
@@ -30,6 +32,7 @@ use profiler_common::probe::ProbeId;
 use self::take::Inside;
 pub use self::timelines::Closed;
 use super::{
+    WINDOW_SLOTS,
     by_value::ByValues,
     calibrate::HitCosts,
     chains::Chains,
@@ -42,6 +45,7 @@ use super::{
     },
     population::JoinedCalls,
     prepare::{Prepared, PreparedAllocator},
+    records::Recorder,
     sampled_events::SampledEvents,
     sampling::Sampling,
     span_losses::SpanLosses,
@@ -64,9 +68,6 @@ use profiler_aggregate::{
 use profiler_scope::Scope;
 use profiler_symbolize::Grouping;
 use profiler_target::Process;
-
-/// Slots of the sliding window.
-const WINDOW_SLOTS: u32 = 20;
 
 /// One session.
 pub struct Session {
@@ -129,6 +130,8 @@ pub struct Session {
     /// Who allocates memory, where that is remembered.
     allocations: Vec<AllocationWatch>,
     pub syscalls_watchers: SyscallsWatchers,
+    /// Its records, while somebody keeps them.
+    records: Option<Recorder>,
 }
 
 /// Who watches system calls, and what is shown to them of who makes these.
@@ -213,6 +216,7 @@ impl Session {
             calls: None,
             allocations: Vec::new(),
             syscalls_watchers: Watchers::default(),
+            records: None,
         };
         let allocators = std::mem::take(&mut prepared.allocators);
         let attached = session
@@ -298,7 +302,8 @@ impl Session {
             + self.syscalls_watchers.len()
             + self.explain_watchers.len()
             + self.trace.watchers()
-            + self.timelines.len();
+            + self.timelines.len()
+            + self.records.as_ref().map_or(0, Recorder::watchers);
         SessionInfo {
             name: self.name.clone(),
             scope: self.scope_text.to_string(),
@@ -313,6 +318,7 @@ impl Session {
             frequency_hz: self.frequency_hz,
             lease_ns: self.lease_ns,
             watchers: u32::try_from(watchers).unwrap_or(u32::MAX),
+            recorded_ns: None,
         }
     }
 
@@ -369,6 +375,7 @@ impl Session {
             calls.lose(pid);
         }
         self.warnings.push(reason.to_owned());
+        self.renew_records();
         true
     }
 
@@ -447,7 +454,8 @@ impl Session {
         } else {
             Times::default()
         };
-        of_flames.fold(of_spans.or(of_waits).or(of_calls).or(of_explain), Times::or)
+        let of_others = of_spans.or(of_waits).or(of_calls).or(of_explain);
+        of_flames.fold(of_others.or(self.recorded_times()), Times::or)
     }
 
     /// Whether nothing comes of it but a clock's samples, which are named whenever they are looked at: threads and processes
@@ -459,6 +467,7 @@ impl Session {
         self.times() == Times::TICKS
             && self.scope.steps.is_empty()
             && self.timelines.is_empty()
+            && !self.is_recorded()
             && self
                 .flame_watchers
                 .variants()
@@ -472,6 +481,7 @@ impl Session {
             || self.watches_waits()
             || self.watches_calls()
             || self.explains()
+            || self.is_recorded()
     }
 
     /// Whether stacks are taken of its hits, or of who allocates memory.

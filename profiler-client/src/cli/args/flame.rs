@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::{
     super::duration::{self, Span},
-    Color, DryRunArgs, HostArgs, SessionMakingArgs, TargetArgs,
+    Color, DryRunArgs, FromArgs, HostArgs, SessionMakingArgs, TargetArgs,
 };
 
 /// `profiler flame`.
@@ -18,6 +18,9 @@ pub struct FlameArgs {
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
+    /// A recording instead.
+    #[command(flatten)]
+    pub recording: FromArgs,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency", "symbols", "allocations"])]
@@ -54,7 +57,8 @@ pub struct FlameArgs {
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
     /// Samples per second and CPU, in Hz; with -e, for events of the hardware, per thread [default: 99]
-    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(short = 'F', long, value_name = "HZ", conflicts_with = "from",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub frequency: Option<u32>,
     /// How the session is made.
     #[command(flatten)]
@@ -66,7 +70,7 @@ pub struct FlameArgs {
     /// File with symbols or debug information, or folder of such, for programs and libraries that were
     /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
     /// runs, as root or its own user
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", conflicts_with = "from")]
     pub symbols: Vec<PathBuf>,
     /// Histogram that percentiles are taken of and samples drawn from
     #[arg(long, value_enum, default_value = "start", value_name = "HISTOGRAM")]

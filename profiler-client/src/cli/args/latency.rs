@@ -9,7 +9,7 @@ use super::{
         duration::{self, Span},
         print_list,
     },
-    Color, DryRunArgs, HostArgs, SessionMakingArgs, TargetArgs,
+    Color, DryRunArgs, FromArgs, HostArgs, SessionMakingArgs, TargetArgs,
 };
 
 /// `profiler latency`.
@@ -20,12 +20,15 @@ pub struct LatencyArgs {
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
+    /// A recording instead.
+    #[command(flatten)]
+    pub recording: FromArgs,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "by", "window", "half_life", "exit"])]
     pub session: Option<String>,
     /// Divide the calls by the value that this expression has where they begin, such as n or req->kind:
     /// a histogram for each value, besides that of all. Each call is recorded, which costs the target more
-    #[arg(long, value_name = "EXPR", value_parser = print_list::parse_one)]
+    #[arg(long, value_name = "EXPR", conflicts_with = "from", value_parser = print_list::parse_one)]
     pub by: Option<String>,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]

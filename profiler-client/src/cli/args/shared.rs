@@ -1,5 +1,7 @@
 //! Flags of several verbs.
 
+use std::{path::PathBuf, time::Duration};
+
 use clap::{Args, ValueEnum};
 
 use super::super::duration::{self, Span};
@@ -22,6 +24,51 @@ pub struct TargetArgs {
     /// Look at every process that runs this executable: a path, or a name without slashes
     #[arg(long, value_name = "EXE")]
     pub exe: Option<String>,
+}
+
+/// A recording in place of a process.
+#[derive(Args, Debug, Default)]
+pub struct FromArgs {
+    /// Look at a recording, made by `profiler record`, instead of a process. SCOPE left out is the recorded one; it may
+    /// leave out steps from the end, and ask for other durations
+    #[arg(long, value_name = "FILE",
+          conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "dry_run"])]
+    pub from: Option<PathBuf>,
+    /// With --from, look at a part of its time, since its beginning: 10s..20s, 5m.., ..30s
+    #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
+    pub time: Option<RecordedTime>,
+}
+
+/// A part of a recording, since its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedTime {
+    /// From when; `None` for its beginning.
+    pub begin: Option<Duration>,
+    /// Until when; `None` for its end.
+    pub end: Option<Duration>,
+}
+
+/// Reads a part of a recording.
+fn recorded_time(text: &str) -> Result<RecordedTime, String> {
+    let (begin, end) = text
+        .split_once("..")
+        .ok_or("a part is wanted: 10s..20s, 5m.. or ..30s")?;
+    let at = |text: &str| match text.trim() {
+        "" => Ok(None),
+        "0" | "0s" => Ok(Some(Duration::ZERO)),
+        text => duration::parse(text).map(|span| Some(span.0)),
+    };
+    let time = RecordedTime {
+        begin: at(begin)?,
+        end: at(end)?,
+    };
+    match time {
+        RecordedTime {
+            begin: Some(begin),
+            end: Some(end),
+        } if begin >= end => Err("it ends before it begins".to_owned()),
+        time => Ok(time),
+    }
 }
 
 /// Reads a process's number.

@@ -10,7 +10,7 @@ use super::{
     },
     endings::format_of,
     session::{OWN_LEASE, absolute, create},
-    target,
+    target_or_recording,
 };
 
 pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
@@ -22,8 +22,11 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
     let session = if let Some(name) = args.session {
         SessionChoice::Join(name)
     } else {
-        require_predicate(sides, args.scope.as_deref().unwrap_or(""))?;
-        let target = target(args.target)?;
+        // Of a recording, the scope may be the recorded one.
+        if args.recording.from.is_none() || args.scope.is_some() {
+            require_predicate(sides, args.scope.as_deref().unwrap_or(""))?;
+        }
+        let target = target_or_recording(args.target, &args.recording)?;
         let mut create = create(target, &args.making, args.scope, args.frequency, OWN_LEASE);
         create.symbols = absolute(&args.symbols)?;
         create.allocations = args.allocations;

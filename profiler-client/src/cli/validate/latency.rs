@@ -10,20 +10,21 @@ use super::{
     },
     endings::format_of,
     session::{OWN_LEASE, create},
-    target,
+    target_or_recording,
 };
 
 pub(super) fn latency(args: LatencyArgs) -> Result<Latency, Failure> {
     let export = export(args.output, args.format, args.json)?;
     let session = match args.session {
         Some(name) => SessionChoice::Join(name),
-        None if args.scope.as_deref().is_none_or(str::is_empty) => {
+        None if args.recording.from.is_none() && args.scope.as_deref().is_none_or(str::is_empty) => {
             return Err(Failure::usage(
                 "Say which calls to time: a function, a glob or a scope, e.g. `profiler latency -p PID 'handle_*'`.",
             ));
         }
         None => {
-            let mut create = create(target(args.target)?, &args.making, args.scope, None, OWN_LEASE);
+            let target = target_or_recording(args.target, &args.recording)?;
+            let mut create = create(target, &args.making, args.scope, None, OWN_LEASE);
             create.by = args.by.unwrap_or_default();
             SessionChoice::Make(create)
         }

@@ -27,8 +27,12 @@ impl Session {
         let of_waits = asks_wakers.then_some(Grouping::Function);
         let of_flames = self.flames.keys().map(|kind| kind.by);
         Wanted {
-            groupings: of_flames.chain(of_spans).chain(of_waits).collect(),
-            samples: !self.flames.is_empty() || self.spans.is_some() || self.explains(),
+            groupings: of_flames
+                .chain(of_spans)
+                .chain(of_waits)
+                .chain(self.recorded_groupings())
+                .collect(),
+            samples: !self.flames.is_empty() || self.spans.is_some() || self.explains() || self.is_recorded(),
             locks: self.spans.is_some(),
         }
     }

@@ -86,6 +86,7 @@ impl Session {
             let unseen = lost.unseen(&self.scope).collect();
             self.trace.publish(engine, frames, (around, unseen), cost, ended);
         }
+        self.publish_records(engine, frames, dropped, now_ns, ended);
         let latency_due = all || self.latency_watchers.any_due(now_ns);
         let flame_due = all || self.flame_watchers.any_due(now_ns);
         let explain_due = self.explain.is_some() && (all || self.explain_watchers.any_due(now_ns));
@@ -136,6 +137,7 @@ impl Session {
             frames,
             cost,
             dropped,
+            also_lost: None,
             ended,
         };
         if spans_due {
@@ -205,7 +207,7 @@ impl Session {
 }
 
 /// What waited for a span around it in vain, by reason.
-pub(super) fn join_losses(dropped: path::Dropped) -> impl Iterator<Item = (&'static str, u64)> {
+pub fn join_losses(dropped: path::Dropped) -> impl Iterator<Item = (&'static str, u64)> {
     [
         ("join_abandoned", dropped.abandoned),
         ("join_expired", dropped.expired),

@@ -56,7 +56,14 @@ impl Session {
             match record {
                 Named::Sample { goes_on: true, .. } if !is_last => {}
                 Named::Wait(wait) if wait.goes_on && !is_last => {}
-                Named::SpanEnd(end) => self.span_end(end),
+                Named::SpanEnd(end) => {
+                    if let Some(records) = &mut self.records
+                        && self.steps.iter().any(|step| step.functions.has(end.probe))
+                    {
+                        records.take(record);
+                    }
+                    self.span_end(end);
+                }
                 Named::Hit(hit) => self.hit(hit),
                 Named::Wait(wait) => {
                     if let Some(waits) = &mut self.waits {
@@ -86,6 +93,9 @@ impl Session {
                     ..
                 } => {
                     if self.looks_at(*tgid) {
+                        if let Some(records) = &mut self.records {
+                            records.take(record);
+                        }
                         if let Some(explain) = &mut self.explain
                             && *activity == Activity::OnCpu
                             && let Some(stack) = stacks.of(Grouping::Function)

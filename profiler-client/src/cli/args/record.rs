@@ -1,0 +1,46 @@
+//! The flags of `record`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    super::duration::{self, Span},
+    HostArgs, SessionMakingArgs, TargetArgs,
+};
+
+/// `profiler record`.
+#[derive(Args, Debug)]
+pub struct RecordArgs {
+    /// What to time and to look inside of, e.g. 'handle_request' or 'handle_request[>= 2ms]/parse'; left out: samples of
+    /// time on the CPU alone
+    pub scope: Option<String>,
+    /// What to look at.
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Record a running session instead of making one
+    #[arg(long, value_name = "NAME",
+          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency", "symbols"])]
+    pub session: Option<String>,
+    /// File to write: a new one, which its owner alone may read
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub output: PathBuf,
+    /// Replace FILE if it is there
+    #[arg(long)]
+    pub force: bool,
+    /// How long to record, in seconds or with a unit [default: until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// Samples per second and CPU, in Hz [default: 99]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub frequency: Option<u32>,
+    /// How the session is made.
+    #[command(flatten)]
+    pub making: SessionMakingArgs,
+    /// File with symbols or debug information, or folder of such, for programs and libraries that were stripped. Repeatable
+    #[arg(long, value_name = "PATH")]
+    pub symbols: Vec<PathBuf>,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}

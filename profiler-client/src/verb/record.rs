@@ -1,0 +1,268 @@
+//! `profiler record`.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::OpenOptionsExt as _,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use profiler_proto::v1::{self, record, view_service_client::ViewServiceClient};
+use profiler_recording::{Chunk, Kind, Writer};
+use prost::Message as _;
+use rustix::fs::OFlags;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::{interruptible, target};
+use crate::{
+    attached::{Attached, Owned},
+    cli::{
+        exit::Failure,
+        request::{Host, Record},
+    },
+    connect::{MAX_MESSAGE_BYTES, connect},
+    output::{Progress, note, warnings},
+    render::{escape::terminal, units},
+    stop::Stop,
+    watch::Run,
+};
+
+/// A chunk is written when it holds this much, unfolded.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Or is of so long a time.
+const CHUNK_NS: u64 = 1_000_000_000;
+
+/// Runs it.
+pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
+    let failed = |error: &io::Error| Failure::writing(&request.output.to_string_lossy(), error);
+    let file = create(&request.output, request.force)?;
+    let made = NewFile(Some(&request.output));
+    let (attached, target, stream) = interruptible(&mut stop, async {
+        let connection = connect(host).await?;
+        let attached = Attached::open(&connection, &request.session, &owned).await?;
+        let mut client =
+            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let watch = v1::WatchRecordsRequest {
+            session: attached.session.name.clone(),
+        };
+        let stream = client.watch_records(watch).await?.into_inner();
+        let target = target::label(&connection, &attached.session).await;
+        Ok((attached, target, stream))
+    })
+    .await?;
+    warnings(&attached.session.warnings);
+
+    let mut recorder = Recorder::begin(file, &target).map_err(|error| failed(&error))?;
+    // From here on there is something in it.
+    made.keep();
+    let began = Instant::now();
+    let mut progress = Progress::default();
+    let run = Run {
+        deadline: request.duration.map(|duration| began + duration),
+        stop,
+        owned,
+        own: attached.own,
+    };
+    // A second stream would begin where the first has ended, and knows nothing of what lies between.
+    let again = async || Err(Status::cancelled("a recording is of one stream"));
+    let watched = run
+        .watch(stream, again, |message: v1::WatchRecordsResponse| {
+            recorder.take(&message).map_err(|error| failed(&error))?;
+            progress.show(&recorder.describe());
+            Ok(())
+        })
+        .await;
+    // Whatever ended it, what has come is kept.
+    let written = recorder.flush().map_err(|error| failed(&error));
+    drop(progress);
+    note(&format!(
+        "{} written: {}",
+        terminal(&request.output.to_string_lossy()),
+        recorder.describe()
+    ));
+    if recorder.dropped > 0 {
+        note(&format!(
+            "warning: {} samples and ends of calls came faster than they were written, and are not in it.",
+            units::count(recorder.dropped)
+        ));
+    }
+    let ended = watched?;
+    written?;
+    ended.result(true)
+}
+
+/// Makes the file, which its owner alone may read: what is recorded of a process is its user's.
+fn create(path: &Path, force: bool) -> Result<File, Failure> {
+    let failed = |error: io::Error| Failure::writing(&path.to_string_lossy(), &error);
+    match fs::symlink_metadata(path) {
+        Ok(there) if there.is_file() && force => fs::remove_file(path).map_err(failed)?,
+        Ok(there) if there.is_file() => {
+            return Err(Failure::usage(format!(
+                "{} is there already: name another file, or replace it with --force.",
+                terminal(&path.to_string_lossy())
+            )));
+        }
+        Ok(_) => {
+            return Err(Failure::usage(format!(
+                "{} is not a regular file, which a recording needs: name a new one.",
+                terminal(&path.to_string_lossy())
+            )));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+    }
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+        .open(path)
+        .map_err(failed)
+}
+
+/// A file that goes again if nothing comes of it.
+struct NewFile<'a>(Option<&'a Path>);
+
+impl NewFile<'_> {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for NewFile<'_> {
+    fn drop(&mut self) {
+        if let Some(path) = self.0 {
+            // An empty file that stays does no harm.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Messages on their way into a file.
+struct Recorder {
+    writer: Writer<File>,
+    content: Vec<u8>,
+    /// Of what the content is.
+    chunk: Option<Chunk>,
+    /// Probes of the scope's last step.
+    probes: HashSet<u32>,
+    from_ns: Option<u64>,
+    to_ns: u64,
+    samples: u64,
+    calls: u64,
+    dropped: u64,
+}
+
+impl Recorder {
+    fn begin(file: File, target: &str) -> io::Result<Self> {
+        let mut writer = Writer::begin(file)?;
+        let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let system = rustix::system::uname();
+        let now_ns = nanoseconds(monotonic.tv_sec, monotonic.tv_nsec);
+        let about = v1::RecordingAbout {
+            writer: concat!("profiler ", env!("CARGO_PKG_VERSION")).to_owned(),
+            host: system.nodename().to_string_lossy().into_owned(),
+            kernel: system.release().to_string_lossy().into_owned(),
+            monotonic_ns: now_ns,
+            since_1970_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+            target: target.to_owned(),
+        };
+        let chunk = Chunk {
+            kind: Kind::About,
+            begins_anew: false,
+            from_ns: now_ns,
+            to_ns: now_ns,
+        };
+        writer.write(chunk, &about.encode_to_vec())?;
+        Ok(Self {
+            writer,
+            content: Vec::new(),
+            chunk: None,
+            probes: HashSet::new(),
+            from_ns: None,
+            to_ns: 0,
+            samples: 0,
+            calls: 0,
+            dropped: 0,
+        })
+    }
+
+    fn take(&mut self, message: &v1::WatchRecordsResponse) -> io::Result<()> {
+        if message.begins_anew {
+            self.flush()?;
+        }
+        self.count(message);
+        let chunk = self.chunk.get_or_insert(Chunk {
+            kind: Kind::Records,
+            begins_anew: message.begins_anew,
+            from_ns: message.from_ns,
+            to_ns: message.to_ns,
+        });
+        chunk.to_ns = message.to_ns;
+        let is_long = chunk.to_ns.saturating_sub(chunk.from_ns) >= CHUNK_NS;
+        message
+            .encode_length_delimited(&mut self.content)
+            .map_err(io::Error::other)?;
+        if is_long || message.r#final || self.content.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, message: &v1::WatchRecordsResponse) {
+        if let Some(scope) = &message.scope {
+            let functions = scope.steps.last().into_iter().flat_map(|step| &step.functions);
+            let probes = functions.flat_map(|function| &function.probes);
+            self.probes = probes.map(|probe| probe.id).collect();
+        }
+        let records = message.records.iter().filter_map(|record| record.record.as_ref());
+        let is_sample = |record: &&record::Record| match record {
+            record::Record::Sample(sample) => !sample.continues,
+            record::Record::SpanEnd(_) => false,
+        };
+        self.samples += records.filter(is_sample).count() as u64;
+        let calls = (message.calls.iter()).filter(|calls| self.probes.contains(&calls.probe));
+        let ended = calls.filter_map(|calls| calls.ended.as_ref());
+        self.calls += ended.flat_map(|ended| &ended.counts).sum::<u64>();
+        self.dropped = message.dropped;
+        self.from_ns.get_or_insert(message.from_ns);
+        self.to_ns = message.to_ns;
+    }
+
+    /// Writes what has come.
+    fn flush(&mut self) -> io::Result<()> {
+        match self.chunk.take() {
+            Some(chunk) => {
+                let content = std::mem::take(&mut self.content);
+                self.writer.write(chunk, &content)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let length_ns = self.to_ns.saturating_sub(self.from_ns.unwrap_or(self.to_ns));
+        let mut text = format!(
+            "{}, {} samples",
+            units::duration(length_ns as f64),
+            units::count(self.samples)
+        );
+        if !self.probes.is_empty() {
+            text.push_str(&format!(", {} calls", units::count(self.calls)));
+        }
+        text.push_str(&format!(", {} bytes", units::count(self.writer.bytes())));
+        text
+    }
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(nanoseconds).unwrap_or(0))
+}

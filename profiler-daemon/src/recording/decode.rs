@@ -1,0 +1,340 @@
+//! From messages to records. They may have been damaged or made up: what refers to nothing is refused.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use profiler_aggregate::{latency::AgeConfig, slots::WindowConfig};
+use profiler_common::{
+    layout::BUCKETS,
+    probe::ProbeId,
+    record::{SPAN_END, SpanEnd, SpanRef},
+};
+use profiler_proto::v1;
+use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Reason, Stacks};
+
+use crate::{
+    kernel::{Activity, ProbeCounts},
+    session::{
+        Cost, ExitMethod, FunctionInfo, Recorded, RecordedFunction, RecordedSample, RecordedScope,
+        RecordedStep,
+    },
+};
+
+/// Frames on a stack that is followed.
+const MAX_DEPTH: usize = 4096;
+
+/// Stacks that are kept; then all are made anew.
+const MAX_STACKS: usize = 1 << 16;
+
+/// A message that contradicts itself, or those before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Damaged;
+
+/// What came in a short time.
+pub struct Batch {
+    pub from_ns: u64,
+    pub to_ns: u64,
+    /// What was looked at, where it is told anew; and calls that were open when the batch began, by probe.
+    pub scope: Option<(RecordedScope, HashMap<ProbeId, u64>)>,
+    pub records: Vec<Recorded>,
+    pub calls: Vec<Counted>,
+    /// What became of samples and of ends on their way, by counter.
+    pub counters: BTreeMap<String, u64>,
+    /// Records lost since the recording began.
+    pub dropped: u64,
+    pub cost: Cost,
+}
+
+/// What was counted of a probe in that time.
+pub struct Counted {
+    pub probe: ProbeId,
+    /// Calls that ended, by the bucket of their duration.
+    pub ended: Vec<(usize, u64)>,
+    pub counts: ProbeCounts,
+}
+
+/// A frame, and the node that called it.
+struct Node {
+    parent: u32,
+    frame: FrameId,
+}
+
+/// What was told since numbers began anew.
+#[derive(Default)]
+pub struct Decoder {
+    threads: HashMap<u32, (u32, u32)>,
+    frames: HashMap<u32, FrameId>,
+    /// By number less one.
+    nodes: Vec<Node>,
+    stacks: HashMap<(u32, u32), Stacks>,
+}
+
+impl Decoder {
+    /// Takes the next message.
+    pub fn next(&mut self, message: v1::WatchRecordsResponse, frames: &mut Frames) -> Result<Batch, Damaged> {
+        let v1::WatchRecordsResponse {
+            from_ns,
+            to_ns,
+            begins_anew,
+            dropped,
+            scope,
+            threads,
+            frames: new_frames,
+            nodes,
+            records,
+            calls,
+            counters,
+            cost,
+            weight_ns,
+            ..
+        } = message;
+        if begins_anew {
+            *self = Self::default();
+        }
+        for v1::RecordedThread { id, pid, tid } in threads {
+            self.threads.insert(id, (pid, tid));
+        }
+        for told in new_frames {
+            self.frames.insert(told.id, frames.intern(frame(told)));
+        }
+        for v1::RecordedNode { id, parent, frame } in nodes {
+            let is_next = usize::try_from(id) == Ok(self.nodes.len() + 1);
+            if !is_next || parent >= id {
+                return Err(Damaged);
+            }
+            let frame = *self.frames.get(&frame).ok_or(Damaged)?;
+            self.nodes.push(Node { parent, frame });
+        }
+        let mut last_ns = from_ns;
+        let records = records
+            .into_iter()
+            .filter_map(|record| record.record)
+            .map(|record| self.record(record, (&mut last_ns, weight_ns)))
+            .collect::<Result<_, _>>()?;
+        let cost = cost.unwrap_or_default();
+        Ok(Batch {
+            from_ns,
+            to_ns,
+            scope: scope.map(self::scope),
+            records,
+            calls: calls.into_iter().map(counted).collect::<Result<_, _>>()?,
+            counters: counters.into_iter().collect(),
+            dropped,
+            cost: Cost {
+                cpu_share: cost.cpu_share,
+                rss_anon_bytes: cost.rss_anon_bytes,
+                kernel_share: cost.kernel_share,
+            },
+        })
+    }
+
+    /// Takes a record, by the time of the one before and the weight that most samples have.
+    fn record(
+        &mut self,
+        record: v1::record::Record,
+        (last_ns, usual_ns): (&mut u64, u64),
+    ) -> Result<Recorded, Damaged> {
+        Ok(match record {
+            v1::record::Record::Sample(sample) => {
+                let (tgid, tid) = *self.threads.get(&sample.thread).ok_or(Damaged)?;
+                let stacks = self.stacks(sample.function_node, sample.line_node)?;
+                let activity = activity(sample.activity());
+                let ts_ns = last_ns.saturating_add_signed(sample.after_ns);
+                *last_ns = ts_ns;
+                Recorded::Sample(RecordedSample {
+                    tgid,
+                    tid,
+                    ts_ns,
+                    weight_ns: match sample.weight_ns {
+                        0 => usual_ns,
+                        weight_ns => weight_ns,
+                    },
+                    activity,
+                    continues: sample.continues,
+                    stacks,
+                    complete: !sample.incomplete,
+                    spans: (sample.spans.iter())
+                        .map(|span| SpanRef {
+                            probe: ProbeId(span.probe),
+                            gates: span.gates,
+                            sequence: span.sequence,
+                            start_ns: ts_ns.saturating_sub_signed(span.before_ns),
+                        })
+                        .collect(),
+                })
+            }
+            v1::record::Record::SpanEnd(end) => {
+                let (tgid, tid) = *self.threads.get(&end.thread).ok_or(Damaged)?;
+                let end_ns = last_ns.saturating_add_signed(end.after_ns);
+                *last_ns = end_ns;
+                Recorded::SpanEnd(SpanEnd {
+                    kind: SPAN_END,
+                    flags: end.flags,
+                    tgid,
+                    tid,
+                    probe: ProbeId(end.probe),
+                    hits: end.hits,
+                    sequence: end.sequence,
+                    start_ns: end_ns.saturating_sub(end.duration_ns),
+                    end_ns,
+                    parent: end.parent,
+                    gates: end.gates,
+                    returned: [0; 2],
+                })
+            }
+        })
+    }
+
+    /// The stacks of two nodes, the same as long as they are kept.
+    fn stacks(&mut self, function: u32, line: u32) -> Result<Stacks, Damaged> {
+        if let Some(known) = self.stacks.get(&(function, line)) {
+            return Ok(known.clone());
+        }
+        let (functions, lines) = (self.stack(function)?, self.stack(line)?);
+        let groupings = crate::session::RECORDED_GROUPINGS.into_iter().collect();
+        let stacks = Stacks::make(groupings, |grouping| match grouping {
+            Grouping::Line => lines.clone(),
+            _ => functions.clone(),
+        });
+        if self.stacks.len() >= MAX_STACKS {
+            self.stacks.clear();
+        }
+        self.stacks.insert((function, line), stacks.clone());
+        Ok(stacks)
+    }
+
+    /// The frames that lead to a node, root first.
+    fn stack(&self, mut node: u32) -> Result<Vec<FrameId>, Damaged> {
+        let mut stack = Vec::new();
+        while node != 0 {
+            let Node { parent, frame } = self.nodes.get(node as usize - 1).ok_or(Damaged)?;
+            if stack.len() == MAX_DEPTH {
+                return Err(Damaged);
+            }
+            stack.push(*frame);
+            node = *parent;
+        }
+        stack.reverse();
+        Ok(stack)
+    }
+}
+
+fn frame(frame: v1::Frame) -> Frame {
+    let unresolved = Reason::of_text(&frame.unresolved);
+    let nameable = (!frame.build_id.is_empty()).then(|| Nameable {
+        build_id: frame.build_id.into(),
+        address: frame.address,
+    });
+    Frame {
+        function: frame.function.into(),
+        file: frame.file.into(),
+        line: frame.line,
+        module: frame.module.into(),
+        inlined: frame.inlined,
+        kernel: frame.kernel,
+        unresolved,
+        nameable,
+    }
+}
+
+fn scope(scope: v1::RecordedScope) -> (RecordedScope, HashMap<ProbeId, u64>) {
+    let mut open = HashMap::new();
+    let ns = |duration: Option<prost_types::Duration>| {
+        let duration = duration.unwrap_or_default();
+        let seconds = u64::try_from(duration.seconds).unwrap_or(0);
+        let nanos = u64::try_from(duration.nanos).unwrap_or(0);
+        seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+    };
+    let mut function = |function: v1::RecordedFunction| {
+        open.extend((function.probes.iter()).map(|probe| (ProbeId(probe.id), probe.open)));
+        let method = match function.exit_method() {
+            v1::ExitMethod::Return => ExitMethod::Return,
+            v1::ExitMethod::Never => ExitMethod::Never,
+            v1::ExitMethod::SystemCall => ExitMethod::SystemCall,
+            v1::ExitMethod::KernelFunction => ExitMethod::KernelFunction,
+            v1::ExitMethod::Ret | v1::ExitMethod::Auto | v1::ExitMethod::Unspecified => ExitMethod::Ret,
+        };
+        let info = function.function.unwrap_or_default();
+        RecordedFunction {
+            info: Arc::new(FunctionInfo {
+                name: info.name,
+                linkage_name: info.linkage_name,
+                file: info.file,
+                line: info.line,
+                module: info.module,
+                address: info.address,
+                size: info.size,
+                inlined: info.inlined,
+            }),
+            method,
+            overhead_ns: function.overhead_ns,
+            probes: function.probes.iter().map(|probe| ProbeId(probe.id)).collect(),
+        }
+    };
+    let steps = (scope.steps.into_iter())
+        .map(|step| RecordedStep {
+            text: step.text,
+            functions: step.functions.into_iter().map(&mut function).collect(),
+            gates: step.gates,
+        })
+        .collect();
+    let recorded = RecordedScope {
+        text: scope.text.into(),
+        steps,
+        pids: scope.pids,
+        frequency_hz: scope.frequency_hz,
+        ages: AgeConfig {
+            window: WindowConfig {
+                window_ns: ns(scope.window),
+                slots: crate::session::WINDOW_SLOTS,
+            },
+            half_life_ns: ns(scope.half_life),
+        },
+        warnings: scope.warnings,
+    };
+    (recorded, open)
+}
+
+fn counted(calls: v1::CountedCalls) -> Result<Counted, Damaged> {
+    let histogram = calls.ended.unwrap_or_default();
+    if histogram.bucket_deltas.len() != histogram.counts.len() {
+        return Err(Damaged);
+    }
+    let mut bucket = 0_usize;
+    let mut ended = Vec::with_capacity(histogram.counts.len());
+    for (delta, count) in histogram.bucket_deltas.iter().zip(&histogram.counts) {
+        bucket = bucket.saturating_add(*delta as usize);
+        if bucket >= BUCKETS {
+            return Err(Damaged);
+        }
+        ended.push((bucket, *count));
+    }
+    Ok(Counted {
+        probe: ProbeId(calls.probe),
+        ended,
+        counts: ProbeCounts {
+            entries: calls.begun,
+            abandoned: calls.abandoned,
+            too_deep: calls.too_deep,
+            unmatched: calls.open_at_attach,
+            no_state: calls.no_thread_state,
+            no_page: calls.no_histogram_page,
+            outside: 0,
+            join_limit: calls.join_limit,
+            refused: calls.refused,
+            undecided: calls.undecided,
+        },
+    })
+}
+
+fn activity(activity: v1::Activity) -> Activity {
+    match activity {
+        v1::Activity::Unspecified | v1::Activity::OnCpu => Activity::OnCpu,
+        v1::Activity::Sleeping => Activity::Sleeping,
+        v1::Activity::Uninterruptible => Activity::Uninterruptible,
+        v1::Activity::Stopped => Activity::Stopped,
+        v1::Activity::Runnable => Activity::Runnable,
+    }
+}

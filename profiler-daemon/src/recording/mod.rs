@@ -1,0 +1,196 @@
+//! A recording, read: from the chunks of a file to what a running session would have given.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `decode` | from messages to records |
+
+mod decode;
+
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+};
+
+use profiler_proto::v1;
+use profiler_recording::{Kind, ReadError, Reader};
+use profiler_symbolize::Frames;
+use prost::Message as _;
+
+use self::decode::Decoder;
+pub use self::decode::{Batch, Counted, Damaged};
+
+/// Why a recording is not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file cannot be opened.
+    #[error("cannot open {path}: {source}", path = path.display())]
+    Open {
+        /// Its path.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It is no file.
+    #[error("{path} is not a regular file, which a recording is", path = .0.display())]
+    NotAFile(PathBuf),
+    /// It is not a recording, or one of a newer format.
+    #[error("cannot open {path}: {source}", path = path.display())]
+    Refused {
+        /// Its path.
+        path: PathBuf,
+        /// Why not.
+        source: profiler_recording::OpenError,
+    },
+    /// Nothing of it was recorded, or all is damaged.
+    #[error("{path} has no records: it was cut off before the first", path = .0.display())]
+    Nothing(PathBuf),
+}
+
+/// A recording that is open.
+pub struct Recording {
+    reader: Reader<File>,
+    /// The chunks of records, in order.
+    chunks: Vec<Place>,
+}
+
+/// Where records are.
+#[derive(Clone, Copy)]
+struct Place {
+    number: usize,
+    begins_anew: bool,
+    from_ns: u64,
+    to_ns: u64,
+}
+
+/// What is read of a recording.
+pub enum Part {
+    /// What came in a short time.
+    Batch(Box<Batch>),
+    /// Something in between that cannot be read: from when, until when.
+    Missing {
+        /// `CLOCK_MONOTONIC` of the machine.
+        from_ns: u64,
+        /// The same.
+        to_ns: u64,
+    },
+}
+
+impl Recording {
+    /// Opens a recording.
+    ///
+    /// # Errors
+    /// Where it cannot be opened, or holds nothing.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        let open = |source| OpenError::Open {
+            path: path.to_owned(),
+            source,
+        };
+        let file = File::open(path).map_err(open)?;
+        if !file.metadata().map_err(open)?.is_file() {
+            return Err(OpenError::NotAFile(path.to_owned()));
+        }
+        let reader = Reader::open(file).map_err(|source| OpenError::Refused {
+            path: path.to_owned(),
+            source,
+        })?;
+        let chunks: Vec<Place> = (reader.chunks().enumerate())
+            .filter(|(_, chunk)| chunk.kind == Kind::Records)
+            .map(|(number, chunk)| Place {
+                number,
+                begins_anew: chunk.begins_anew,
+                from_ns: chunk.from_ns,
+                to_ns: chunk.to_ns,
+            })
+            .collect();
+        if chunks.is_empty() {
+            return Err(OpenError::Nothing(path.to_owned()));
+        }
+        Ok(Self { reader, chunks })
+    }
+
+    /// When it begins: `CLOCK_MONOTONIC` of the recorded machine.
+    pub fn begin_ns(&self) -> u64 {
+        self.chunks.first().map_or(0, |chunk| chunk.from_ns)
+    }
+
+    /// When it ends.
+    pub fn end_ns(&self) -> u64 {
+        self.chunks.last().map_or(0, |chunk| chunk.to_ns)
+    }
+
+    /// Bytes at its end that are not whole; 0 where all are.
+    pub fn bytes_cut_off(&self) -> u64 {
+        self.reader.cut().map_or(0, |cut| cut.bytes)
+    }
+
+    /// Reads what was recorded, from a little before a time on, in order; `take` says whether to go on. Frames get their
+    /// numbers in `frames`.
+    ///
+    /// # Errors
+    /// Where the file cannot be read. What is damaged is a part that is missing.
+    pub fn read(
+        &mut self,
+        from_ns: u64,
+        frames: &mut Frames,
+        mut take: impl FnMut(Part, &Frames) -> bool,
+    ) -> io::Result<()> {
+        let first = (self.chunks.iter())
+            .rposition(|chunk| chunk.begins_anew && chunk.from_ns <= from_ns)
+            .unwrap_or(0);
+        let mut decoder: Option<Decoder> = None;
+        for place in self.chunks.iter().skip(first) {
+            let missing = Part::Missing {
+                from_ns: place.from_ns,
+                to_ns: place.to_ns,
+            };
+            let content = match self.reader.read(place.number) {
+                Ok(content) => content,
+                Err(ReadError::Io(error)) => return Err(error),
+                Err(ReadError::Damaged { .. }) => {
+                    decoder = None;
+                    if take(missing, frames) {
+                        continue;
+                    }
+                    return Ok(());
+                }
+            };
+            if place.begins_anew {
+                decoder = Some(Decoder::default());
+            }
+            let Some(known) = &mut decoder else {
+                // It names what a damaged chunk has told.
+                if take(missing, frames) {
+                    continue;
+                }
+                return Ok(());
+            };
+            match batches(&content, known, frames) {
+                Ok(batches) => {
+                    for batch in batches {
+                        if !take(Part::Batch(Box::new(batch)), frames) {
+                            return Ok(());
+                        }
+                    }
+                }
+                Err(Damaged) => {
+                    decoder = None;
+                    if !take(missing, frames) {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The messages of a chunk.
+fn batches(mut content: &[u8], decoder: &mut Decoder, frames: &mut Frames) -> Result<Vec<Batch>, Damaged> {
+    let mut batches = Vec::new();
+    while !content.is_empty() {
+        let message = v1::WatchRecordsResponse::decode_length_delimited(&mut content).map_err(|_| Damaged)?;
+        batches.push(decoder.next(message, frames)?);
+    }
+    Ok(batches)
+}

@@ -1,0 +1,359 @@
+//! Records as messages: names, stacks and threads are told once, what was counted as what came since the message before.
+
+use std::{collections::HashMap, sync::Arc};
+
+use profiler_common::{probe::ProbeId, record::SpanEnd};
+use profiler_proto::v1;
+use profiler_symbolize::{Grouping, Stacks};
+
+use super::{convert, flame_delta::frame, latency_delta::histogram};
+use crate::{
+    kernel::{Activity, ProbeCounts},
+    session::{
+        ProbeReading, RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, Sampling,
+        SpanLosses,
+    },
+};
+
+/// Time after which numbers begin anew, so that what came long ago is not needed to understand the rest.
+const ANEW_NS: u64 = 60_000_000_000;
+
+/// Nodes after which they do.
+const MAX_NODES: usize = 1 << 18;
+
+/// Stacks whose nodes are kept; then all are looked up anew.
+const MAX_PLACED: usize = 1 << 13;
+
+/// The nodes of a stack.
+#[derive(Clone, Copy, Default)]
+struct Placed {
+    function: u32,
+    line: u32,
+}
+
+/// What has been told since numbers began anew.
+#[derive(Default)]
+struct Told {
+    since_ns: u64,
+    /// When the record before was taken.
+    last_ns: u64,
+    threads: HashMap<(u32, u32), u32>,
+    /// Whether a frame of a number was.
+    frames: Vec<bool>,
+    /// By parent and frame.
+    nodes: HashMap<(u32, u32), u32>,
+    /// The nodes of stacks that come again, by where these are.
+    placed: HashMap<usize, (Placed, Stacks)>,
+}
+
+/// What was told when the message before was made.
+struct Before {
+    readings: HashMap<ProbeId, ProbeReading>,
+    sampling: Sampling,
+    spans: SpanLosses,
+    not_admitted: u64,
+    scope: Arc<RecordedScope>,
+    /// What the first batch had lost.
+    dropped: u64,
+}
+
+/// A stream of records on its way to a client.
+#[derive(Default)]
+pub struct Messages {
+    seq: u64,
+    told: Told,
+    before: Option<Before>,
+}
+
+impl Messages {
+    /// The next message of the stream.
+    pub fn next(&mut self, batch: &RecordBatch) -> v1::WatchRecordsResponse {
+        let is_first = self.before.is_none();
+        let before = self.before.get_or_insert_with(|| Before {
+            readings: by_probe(batch),
+            sampling: batch.sampling,
+            spans: batch.spans,
+            not_admitted: batch.not_admitted,
+            scope: Arc::clone(&batch.scope),
+            dropped: batch.dropped,
+        });
+        let begins_anew = is_first
+            || !Arc::ptr_eq(&before.scope, &batch.scope)
+            || batch.from_ns >= self.told.since_ns + ANEW_NS
+            || self.told.nodes.len() > MAX_NODES;
+        let mut message = v1::WatchRecordsResponse {
+            seq: self.seq,
+            dropped: batch.dropped.saturating_sub(before.dropped),
+            r#final: batch.ended.is_some(),
+            final_reason: batch.ended.clone().unwrap_or_default(),
+            from_ns: batch.from_ns,
+            to_ns: batch.to_ns,
+            begins_anew,
+            cost: Some(convert::cost(batch.cost)),
+            weight_ns: usual_weight(&batch.records),
+            ..Default::default()
+        };
+        if begins_anew {
+            self.told = Told {
+                since_ns: batch.from_ns,
+                ..Told::default()
+            };
+            message.scope = Some(scope(&batch.scope, &before.readings));
+        }
+        self.told.last_ns = batch.from_ns;
+        for record in batch.records.iter() {
+            let record = match record {
+                Recorded::Sample(sample) => {
+                    v1::record::Record::Sample(self.told.sample(sample, batch, &mut message))
+                }
+                Recorded::SpanEnd(end) => v1::record::Record::SpanEnd(self.told.span_end(end, &mut message)),
+            };
+            message.records.push(v1::Record { record: Some(record) });
+        }
+        message.calls = (batch.readings.iter())
+            .filter_map(|reading| calls(reading, before.readings.get(&reading.probe)))
+            .collect();
+        let not_admitted = batch.not_admitted.saturating_sub(before.not_admitted);
+        message.counters = (batch.sampling.since(before.sampling).counters().into_iter())
+            .chain(batch.spans.since(before.spans).counters())
+            .chain([(crate::session::NOT_ADMITTED, not_admitted)])
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect();
+        *before = Before {
+            readings: by_probe(batch),
+            sampling: batch.sampling,
+            spans: batch.spans,
+            not_admitted: batch.not_admitted,
+            scope: Arc::clone(&batch.scope),
+            dropped: before.dropped,
+        };
+        self.seq += 1;
+        message
+    }
+}
+
+fn by_probe(batch: &RecordBatch) -> HashMap<ProbeId, ProbeReading> {
+    let readings = batch.readings.iter();
+    readings.map(|reading| (reading.probe, reading.clone())).collect()
+}
+
+impl Told {
+    fn sample(
+        &mut self,
+        sample: &RecordedSample,
+        batch: &RecordBatch,
+        message: &mut v1::WatchRecordsResponse,
+    ) -> v1::RecordedSample {
+        let Placed { function, line } = self.place(&sample.stacks, batch, message);
+        v1::RecordedSample {
+            thread: self.thread(sample.tgid, sample.tid, message),
+            after_ns: self.after(sample.ts_ns),
+            weight_ns: if sample.weight_ns == message.weight_ns {
+                0
+            } else {
+                sample.weight_ns
+            },
+            activity: activity(sample.activity).into(),
+            continues: sample.continues,
+            function_node: function,
+            line_node: line,
+            incomplete: !sample.complete,
+            spans: (sample.spans.iter())
+                .map(|span| v1::RecordedSpan {
+                    probe: span.probe.0,
+                    sequence: span.sequence,
+                    before_ns: after(span.start_ns, sample.ts_ns),
+                    gates: span.gates,
+                })
+                .collect(),
+        }
+    }
+
+    fn span_end(&mut self, end: &SpanEnd, message: &mut v1::WatchRecordsResponse) -> v1::RecordedSpanEnd {
+        v1::RecordedSpanEnd {
+            thread: self.thread(end.tgid, end.tid, message),
+            probe: end.probe.0,
+            sequence: end.sequence,
+            after_ns: self.after(end.end_ns),
+            duration_ns: end.end_ns.saturating_sub(end.start_ns),
+            flags: end.flags,
+            parent: end.parent,
+            gates: end.gates,
+            hits: end.hits,
+        }
+    }
+
+    /// A time, in nanoseconds after that of the record before.
+    fn after(&mut self, ns: u64) -> i64 {
+        after(std::mem::replace(&mut self.last_ns, ns), ns)
+    }
+
+    fn thread(&mut self, pid: u32, tid: u32, message: &mut v1::WatchRecordsResponse) -> u32 {
+        let next = number(self.threads.len() + 1);
+        *self.threads.entry((pid, tid)).or_insert_with(|| {
+            message.threads.push(v1::RecordedThread { id: next, pid, tid });
+            next
+        })
+    }
+
+    /// The nodes of a stack.
+    fn place(
+        &mut self,
+        stacks: &Stacks,
+        batch: &RecordBatch,
+        message: &mut v1::WatchRecordsResponse,
+    ) -> Placed {
+        if let Some((placed, _)) = self.placed.get(&stacks.address()) {
+            return *placed;
+        }
+        let placed = Placed {
+            function: self.node(stacks, Grouping::Function, batch, message),
+            line: self.node(stacks, Grouping::Line, batch, message),
+        };
+        if stacks.are_shared() {
+            if self.placed.len() >= MAX_PLACED {
+                self.placed.clear();
+            }
+            self.placed.insert(stacks.address(), (placed, stacks.clone()));
+        }
+        placed
+    }
+
+    fn node(
+        &mut self,
+        stacks: &Stacks,
+        by: Grouping,
+        batch: &RecordBatch,
+        message: &mut v1::WatchRecordsResponse,
+    ) -> u32 {
+        let mut parent = 0;
+        for frame_id in stacks.of(by).unwrap_or_default() {
+            let at = frame_id.0 as usize;
+            if self.frames.len() <= at {
+                self.frames.resize(at + 1, false);
+            }
+            if !std::mem::replace(&mut self.frames[at], true)
+                && let Some(told) = batch.frames.get(at)
+            {
+                message.frames.push(frame((at, told)));
+            }
+            let next = number(self.nodes.len() + 1);
+            parent = *self.nodes.entry((parent, frame_id.0)).or_insert_with(|| {
+                message.nodes.push(v1::RecordedNode {
+                    id: next,
+                    parent,
+                    frame: frame_id.0,
+                });
+                next
+            });
+        }
+        parent
+    }
+}
+
+fn scope(scope: &RecordedScope, readings: &HashMap<ProbeId, ProbeReading>) -> v1::RecordedScope {
+    let function = |function: &RecordedFunction| v1::RecordedFunction {
+        function: Some(convert::function(&function.info)),
+        exit_method: convert::exit_method(function.method).into(),
+        overhead_ns: function.overhead_ns,
+        probes: (function.probes.iter())
+            .map(|probe| v1::RecordedProbe {
+                id: probe.0,
+                open: readings.get(probe).map_or(0, ProbeReading::open),
+            })
+            .collect(),
+    };
+    v1::RecordedScope {
+        text: scope.text.to_string(),
+        steps: (scope.steps.iter())
+            .map(|step| v1::RecordedStep {
+                text: step.text.clone(),
+                functions: step.functions.iter().map(function).collect(),
+                gates: step.gates,
+            })
+            .collect(),
+        pids: scope.pids.clone(),
+        frequency_hz: scope.frequency_hz,
+        window: Some(convert::duration(scope.ages.window.window_ns)),
+        half_life: Some(convert::duration(scope.ages.half_life_ns)),
+        warnings: scope.warnings.clone(),
+    }
+}
+
+/// What was counted since an earlier reading, if anything was.
+fn calls(reading: &ProbeReading, before: Option<&ProbeReading>) -> Option<v1::CountedCalls> {
+    let earlier: HashMap<usize, u64> = before
+        .map(|before| before.ended.iter().copied().collect())
+        .unwrap_or_default();
+    let ended: Vec<(u32, u64)> = (reading.ended.iter())
+        .map(|(bucket, count)| {
+            let earlier = earlier.get(bucket).copied().unwrap_or(0);
+            (number(*bucket), count.saturating_sub(earlier))
+        })
+        .filter(|(_, count)| *count > 0)
+        .collect();
+    let (now, before) = (
+        reading.counts,
+        before.map(|before| before.counts).unwrap_or_default(),
+    );
+    let ProbeCounts {
+        entries,
+        abandoned,
+        too_deep,
+        unmatched,
+        no_state,
+        no_page,
+        outside: _,
+        join_limit,
+        refused,
+        undecided,
+    } = now;
+    let calls = v1::CountedCalls {
+        probe: reading.probe.0,
+        ended: (!ended.is_empty()).then(|| histogram(&ended)),
+        begun: entries.saturating_sub(before.entries),
+        abandoned: abandoned.saturating_sub(before.abandoned),
+        too_deep: too_deep.saturating_sub(before.too_deep),
+        open_at_attach: unmatched.saturating_sub(before.unmatched),
+        no_thread_state: no_state.saturating_sub(before.no_state),
+        no_histogram_page: no_page.saturating_sub(before.no_page),
+        join_limit: join_limit.saturating_sub(before.join_limit),
+        refused: refused.saturating_sub(before.refused),
+        undecided: undecided.saturating_sub(before.undecided),
+    };
+    let nothing = v1::CountedCalls {
+        probe: calls.probe,
+        ..Default::default()
+    };
+    (calls != nothing).then_some(calls)
+}
+
+fn activity(activity: Activity) -> v1::Activity {
+    match activity {
+        // The usual one takes no room.
+        Activity::OnCpu => v1::Activity::Unspecified,
+        Activity::Sleeping => v1::Activity::Sleeping,
+        Activity::Uninterruptible => v1::Activity::Uninterruptible,
+        Activity::Stopped => v1::Activity::Stopped,
+        Activity::Runnable => v1::Activity::Runnable,
+    }
+}
+
+/// The weight of the first sample on the CPU, which the others have too.
+fn usual_weight(records: &[Recorded]) -> u64 {
+    let weights = records.iter().filter_map(|record| match record {
+        Recorded::Sample(sample) if sample.activity == Activity::OnCpu => Some(sample.weight_ns),
+        _ => None,
+    });
+    weights.into_iter().next().unwrap_or(0)
+}
+
+/// A time, in nanoseconds after another.
+fn after(from_ns: u64, ns: u64) -> i64 {
+    i64::try_from(i128::from(ns) - i128::from(from_ns)).unwrap_or(i64::MAX)
+}
+
+fn number(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,337 @@
+//! What flame graphs and latency are made of, for those who keep it: samples and ends of calls as they come, and what was
+//! counted of calls.
+
+use std::sync::Arc;
+
+use profiler_aggregate::latency::AgeConfig;
+use profiler_common::{
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef},
+};
+use profiler_symbolize::{Frame, Grouping, Stacks};
+use tokio::sync::mpsc;
+
+use super::{
+    functions::Functions,
+    outlet::Outlet,
+    picture::{Cost, ExitMethod, FunctionInfo},
+    readings::Readings,
+    sampling::Sampling,
+    span_losses::SpanLosses,
+    steps::RunningStep,
+    symbols::Named,
+};
+use crate::kernel::{Activity, ProbeCounts};
+
+/// Batches that may wait for one reader; it misses the records of those beyond, counted.
+const MAX_WAITING: usize = 32;
+
+/// Records of one batch; those beyond are lost, counted.
+const MAX_RECORDS: usize = 16_384;
+
+/// Time between batches.
+const BATCH_NS: u64 = 250_000_000;
+
+/// What stacks are recorded in.
+pub const GROUPINGS: [Grouping; 2] = [Grouping::Function, Grouping::Line];
+
+/// A function of a step that is recorded.
+#[derive(Clone, Debug)]
+pub struct RecordedFunction {
+    pub info: Arc<FunctionInfo>,
+    pub method: ExitMethod,
+    /// The probes' own share of a duration.
+    pub overhead_ns: u64,
+    /// One for each process.
+    pub probes: Vec<ProbeId>,
+}
+
+/// A step that is recorded.
+#[derive(Clone, Debug)]
+pub struct RecordedStep {
+    /// Its canonical text.
+    pub text: String,
+    pub functions: Vec<RecordedFunction>,
+    /// The bits of the gate that it opens.
+    pub gates: u32,
+}
+
+/// What is looked at.
+#[derive(Clone, Debug)]
+pub struct RecordedScope {
+    /// Canonical text.
+    pub text: Arc<str>,
+    pub steps: Vec<RecordedStep>,
+    pub pids: Vec<u32>,
+    pub frequency_hz: u32,
+    pub ages: AgeConfig,
+    pub warnings: Vec<String>,
+}
+
+impl RecordedScope {
+    /// The steps of a running scope.
+    pub fn steps<'a>(steps: impl Iterator<Item = &'a RunningStep>) -> Vec<RecordedStep> {
+        use super::division::CountedStep as _;
+        steps
+            .map(|step| RecordedStep {
+                text: step.step.to_string(),
+                functions: functions(&step.functions),
+                gates: step.gate_bits(),
+            })
+            .collect()
+    }
+}
+
+fn functions(functions: &Functions) -> Vec<RecordedFunction> {
+    functions
+        .iter()
+        .map(|function| RecordedFunction {
+            info: Arc::clone(&function.info),
+            method: function.method,
+            overhead_ns: function.overhead_ns(),
+            probes: function.probes().collect(),
+        })
+        .collect()
+}
+
+/// A sample of time.
+#[derive(Clone, Debug)]
+pub struct RecordedSample {
+    pub tgid: u32,
+    pub tid: u32,
+    /// When it was taken; of time off the CPU its end.
+    pub ts_ns: u64,
+    pub weight_ns: u64,
+    pub activity: Activity,
+    /// It is a part of the one before, and counts no more.
+    pub continues: bool,
+    pub stacks: Stacks,
+    /// Whether its stack reaches a known root.
+    pub complete: bool,
+    pub spans: Vec<SpanRef>,
+}
+
+/// A record.
+#[derive(Clone, Debug)]
+pub enum Recorded {
+    Sample(RecordedSample),
+    SpanEnd(SpanEnd),
+}
+
+impl Recorded {
+    /// A record that is kept; `None` of one that flame graphs and latency are not made of.
+    fn of(named: &Named) -> Option<Self> {
+        match named {
+            Named::SpanEnd(end) => Some(Self::SpanEnd(*end)),
+            Named::Sample {
+                event: 0,
+                tgid,
+                tid,
+                ts_ns,
+                weight,
+                activity,
+                count,
+                spans,
+                stacks,
+                complete,
+                ..
+            } => Some(Self::Sample(RecordedSample {
+                tgid: *tgid,
+                tid: *tid,
+                ts_ns: *ts_ns,
+                weight_ns: *weight,
+                activity: *activity,
+                continues: *count == 0,
+                stacks: stacks.clone(),
+                complete: *complete,
+                spans: spans.clone(),
+            })),
+            _ => None,
+        }
+    }
+}
+
+/// What was counted of a probe since it was attached.
+#[derive(Clone, Debug)]
+pub struct ProbeReading {
+    pub probe: ProbeId,
+    /// Calls that ended, by the bucket of their duration.
+    pub ended: Vec<(usize, u64)>,
+    pub counts: ProbeCounts,
+}
+
+impl ProbeReading {
+    /// Calls that had begun and not ended.
+    pub fn open(&self) -> u64 {
+        let ended: u64 = self.ended.iter().map(|(_, count)| count).sum();
+        let closed = ended + self.counts.uncounted();
+        self.counts.entries.saturating_sub(closed)
+    }
+
+    fn now(readings: &dyn Readings, probe: ProbeId) -> Self {
+        // Ends before entries: a call in between counts as open.
+        let ended = readings
+            .histogram(probe)
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        Self {
+            probe,
+            ended,
+            counts: readings.probe_counts(probe),
+        }
+    }
+}
+
+/// What came since the batch before.
+#[derive(Clone, Debug)]
+pub struct RecordBatch {
+    pub from_ns: u64,
+    pub to_ns: u64,
+    /// The same as long as nothing of it changed.
+    pub scope: Arc<RecordedScope>,
+    /// Frames by number; only ever appended to.
+    pub frames: Arc<Vec<Frame>>,
+    pub records: Arc<Vec<Recorded>>,
+    pub readings: Arc<Vec<ProbeReading>>,
+    /// What became of samples on their way, before the first batch too.
+    pub sampling: Sampling,
+    /// What became of spans on theirs.
+    pub spans: SpanLosses,
+    /// What was not seen as a process was not admitted.
+    pub not_admitted: u64,
+    /// Records lost since the first batch: too many of one batch, or of those that waited for this reader.
+    pub dropped: u64,
+    pub cost: Cost,
+    /// Why it is the last one.
+    pub ended: Option<String>,
+}
+
+/// What all batches made at one moment have in common.
+pub struct Moment<'a> {
+    pub now_ns: u64,
+    pub frames: &'a Arc<Vec<Frame>>,
+    pub readings: &'a dyn Readings,
+    pub sampling: Sampling,
+    pub spans: SpanLosses,
+    pub not_admitted: u64,
+    pub cost: Cost,
+    pub ended: Option<&'a str>,
+}
+
+/// One who keeps records.
+struct Reader {
+    outlet: Outlet<RecordBatch>,
+    /// What it missed as it did not read.
+    dropped: u64,
+}
+
+/// The records of a session, while they are kept by anybody.
+pub struct Recorder {
+    scope: Arc<RecordedScope>,
+    readers: Vec<Reader>,
+    records: Vec<Recorded>,
+    /// Lost of all readers' records.
+    too_many: u64,
+    from_ns: u64,
+}
+
+impl Recorder {
+    /// Begins now.
+    pub fn new(scope: RecordedScope, now_ns: u64) -> Self {
+        Self {
+            scope: Arc::new(scope),
+            readers: Vec::new(),
+            records: Vec::new(),
+            too_many: 0,
+            from_ns: now_ns,
+        }
+    }
+
+    /// Goes on with another scope.
+    pub fn set_scope(&mut self, scope: RecordedScope) {
+        self.scope = Arc::new(scope);
+    }
+
+    /// Whether a batch is due.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.from_ns + BATCH_NS
+    }
+
+    /// Opens a stream. Its first batch is of the time from now on.
+    pub fn watch(&mut self, moment: &Moment<'_>) -> mpsc::Receiver<RecordBatch> {
+        // What came before belongs to the others.
+        self.publish(moment);
+        let (outlet, receiver) = Outlet::open(MAX_WAITING);
+        let reader = Reader { outlet, dropped: 0 };
+        self.readers.push(reader);
+        // What is counted already is the beginning.
+        self.publish_from(moment, self.readers.len() - 1);
+        receiver
+    }
+
+    /// Open streams.
+    pub fn watchers(&self) -> usize {
+        self.readers.len()
+    }
+
+    /// Forgets streams that nobody reads any more; whether there are others.
+    pub fn sweep(&mut self) -> bool {
+        self.readers.retain(|reader| !reader.outlet.is_closed());
+        !self.readers.is_empty()
+    }
+
+    /// Takes a record of the session's own.
+    pub fn take(&mut self, named: &Named) {
+        let Some(recorded) = Recorded::of(named) else {
+            return;
+        };
+        if self.records.len() < MAX_RECORDS {
+            self.records.push(recorded);
+        } else {
+            self.too_many += 1;
+        }
+    }
+
+    /// Hands over what came since the batch before.
+    pub fn publish(&mut self, moment: &Moment<'_>) {
+        self.publish_from(moment, 0);
+        self.records.clear();
+        self.from_ns = moment.now_ns;
+    }
+
+    /// The same to the readers from this one on.
+    fn publish_from(&mut self, moment: &Moment<'_>, first: usize) {
+        if self.readers.len() <= first {
+            return;
+        }
+        let functions = self.scope.steps.iter().flat_map(|step| &step.functions);
+        let probes = functions.flat_map(|function| &function.probes);
+        let readings = probes.map(|probe| ProbeReading::now(moment.readings, *probe));
+        let batch = RecordBatch {
+            from_ns: self.from_ns,
+            to_ns: moment.now_ns,
+            scope: Arc::clone(&self.scope),
+            frames: Arc::clone(moment.frames),
+            records: Arc::new(std::mem::take(&mut self.records)),
+            readings: Arc::new(readings.collect()),
+            sampling: moment.sampling,
+            spans: moment.spans,
+            not_admitted: moment.not_admitted,
+            dropped: self.too_many,
+            cost: moment.cost,
+            ended: moment.ended.map(str::to_owned),
+        };
+        let records = batch.records.len() as u64;
+        for reader in self.readers.iter_mut().skip(first) {
+            let batch = RecordBatch {
+                dropped: batch.dropped + reader.dropped,
+                ..batch.clone()
+            };
+            if moment.ended.is_some() {
+                reader.outlet.end(batch);
+            } else if !reader.outlet.offer(batch) {
+                reader.dropped += records;
+            }
+        }
+    }
+}

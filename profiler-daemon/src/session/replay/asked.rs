@@ -1,0 +1,143 @@
+//! Which of the recorded steps a scope asks for. What programs have not recorded cannot be had: steps may be left out from
+//! the end, and what is asked of durations is free.
+
+use std::collections::HashMap;
+
+use profiler_aggregate::latency::AgeConfig;
+use profiler_scope::{Place, Scope, Step};
+
+use super::super::{
+    division::{self, CountedStep},
+    error::{Reason, SessionError},
+    functions::Functions,
+    records::{RecordedScope, RecordedStep},
+};
+
+/// A step whose calls are counted from a recording.
+pub struct AskedStep {
+    step: Step,
+    pub functions: Functions,
+    gates: u32,
+}
+
+impl CountedStep for AskedStep {
+    fn step(&self) -> &Step {
+        &self.step
+    }
+
+    fn functions(&self) -> &Functions {
+        &self.functions
+    }
+
+    fn gate_bits(&self) -> u32 {
+        self.gates
+    }
+}
+
+/// The steps that a scope asks for, and the scope in words; of none given, all that were recorded, as they were.
+///
+/// # Errors
+/// Where they were not recorded.
+pub fn steps(
+    recorded: &RecordedScope,
+    asked: Option<&Scope>,
+    ages: AgeConfig,
+    now_ns: u64,
+) -> Result<Vec<AskedStep>, SessionError> {
+    let known = recorded.steps.iter().map(parsed).collect::<Result<Vec<_>, _>>()?;
+    let asked: Vec<Step> = match asked {
+        Some(scope) => scope.steps.clone(),
+        None => known.clone(),
+    };
+    for (number, step) in asked.iter().enumerate() {
+        let is_recorded = known
+            .get(number)
+            .is_some_and(|known| known.place == step.place && known.conditions == step.conditions);
+        if !is_recorded {
+            return Err(not_recorded(step, recorded, known.get(number)));
+        }
+    }
+    let steps: Vec<AskedStep> = (asked.into_iter().zip(&recorded.steps))
+        .map(|(step, recorded)| AskedStep {
+            functions: functions(recorded, ages, now_ns),
+            step,
+            gates: recorded.gates,
+        })
+        .collect();
+    if !steps.is_empty() && division::spans(&steps).next().is_none() {
+        let message = "a flame graph needs a function or a call, not a line";
+        return Err(SessionError::new(Reason::ArgumentInvalid, message));
+    }
+    refuse_other_joins(&steps, &known)?;
+    Ok(steps)
+}
+
+/// Whether calls were recorded one by one where a step before asks for what is known at an end, and else were not.
+fn refuse_other_joins(steps: &[AskedStep], known: &[Step]) -> Result<(), SessionError> {
+    for (number, step) in steps.iter().enumerate() {
+        let was = known.iter().take(number).any(Step::asks_for_end);
+        if division::is_joined(steps, number) == was {
+            continue;
+        }
+        let message = if was {
+            format!(
+                "`{}` was recorded in those calls alone that meet the conditions of the steps before: ask for it with these",
+                step.step
+            )
+        } else {
+            format!(
+                "the calls of `{}` were not recorded one by one, so it is not known which of them lie in calls of such a \
+                 duration: record it with a condition there, or ask for the steps before it alone",
+                step.step
+            )
+        };
+        return Err(SessionError::new(Reason::ArgumentInvalid, message));
+    }
+    Ok(())
+}
+
+fn functions(step: &RecordedStep, ages: AgeConfig, now_ns: u64) -> Functions {
+    let mut functions = Functions::default();
+    let mut overheads = HashMap::new();
+    for function in &step.functions {
+        overheads.insert(function.method, function.overhead_ns);
+        for probe in &function.probes {
+            functions.add(&function.info, function.method, *probe, ages, now_ns);
+        }
+    }
+    functions.set_overhead(&|method| overheads.get(&method).copied().unwrap_or(0));
+    functions
+}
+
+fn parsed(step: &RecordedStep) -> Result<Step, SessionError> {
+    let scope = profiler_scope::parse(&step.text).ok();
+    let step = scope.and_then(|scope| scope.steps.into_iter().next());
+    step.ok_or_else(|| {
+        let message = "the recording's scope is not a scope: it was made by another version, or is damaged";
+        SessionError::new(Reason::ScopeInvalid, message)
+    })
+}
+
+fn not_recorded(step: &Step, recorded: &RecordedScope, instead: Option<&Step>) -> SessionError {
+    let text = &recorded.text;
+    let what = if text.is_empty() {
+        "everything, without a scope".to_owned()
+    } else {
+        format!("`{text}`")
+    };
+    let is_condition = instead.is_some_and(|known| known.place == step.place);
+    let message = if is_condition {
+        format!(
+            "`{step}` was recorded with other conditions on values, which the programs decide: the recording is of {what}"
+        )
+    } else {
+        format!(
+            "`{step}` was not recorded there: the recording is of {what}, of which steps can be left out from the end"
+        )
+    };
+    let reason = match step.place {
+        Place::Function(_) if !is_condition => Reason::FunctionNotFound,
+        _ => Reason::ArgumentInvalid,
+    };
+    SessionError::new(reason, message)
+}

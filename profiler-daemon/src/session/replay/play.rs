@@ -1,0 +1,578 @@
+//! One way through the recording: what a session would have done at its ticks.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use profiler_aggregate::{
+    latency::AgeConfig,
+    path::{self, Path},
+    threshold::Division,
+};
+use profiler_common::record::SpanEnd;
+use profiler_scope::{Scope, Step};
+use profiler_symbolize::{Frame, Frames};
+use tokio::sync::watch;
+
+use super::{
+    super::{
+        division::{self, Bands, CountedStep as _, StepBand},
+        error::{Reason, SessionError},
+        flame::{Flame, Moment},
+        picture::{Cost, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, Losses, SlowCall},
+        population::{JoinedCalls, Population},
+        records::{GROUPINGS, Recorded, RecordedSample, RecordedScope},
+        sampling::{SampleCounts, Sampling},
+        span_losses::{NOT_ADMITTED, SpanLosses},
+        state::publish::join_losses,
+        symbols::{Dropped, Named},
+        watchers::Watchers,
+    },
+    asked::{self, AskedStep},
+    counts::RecordedCounts,
+    seconds, unreadable,
+};
+use crate::{
+    kernel::Key,
+    recording::{self, Batch, Recording},
+};
+
+/// Why records are missing that were lost before they were written.
+const DROPPED: &str = "recording_behind";
+
+/// Why the last picture of a recording is the last.
+const END: &str = "the end of the recording";
+
+/// A part of a recording's time.
+#[derive(Clone, Copy)]
+pub struct Part {
+    /// `CLOCK_MONOTONIC` of the recorded machine.
+    pub begin_ns: u64,
+    /// The same.
+    pub end_ns: u64,
+    /// How long calls are remembered by the window and the moving average.
+    pub ages: AgeConfig,
+}
+
+/// What is known of a part when its session is made.
+pub struct Begun {
+    /// Canonical text.
+    pub scope: String,
+    pub pids: Vec<u32>,
+    pub frequency_hz: u32,
+    pub warnings: Vec<String>,
+    /// When it begins: at what was recorded first in it.
+    pub begin_ns: u64,
+}
+
+/// Looks at the scope with which a part begins.
+///
+/// # Errors
+/// Where the scope that is asked for was not recorded, or nothing can be read.
+pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Result<Begun, SessionError> {
+    let mut found: Option<(RecordedScope, u64)> = None;
+    let mut frames = Frames::default();
+    let read = recording.read(part.begin_ns, &mut frames, |read, _| {
+        if let recording::Part::Batch(batch) = read {
+            let is_in = batch.is_in(part);
+            if let Some((scope, _)) = batch.scope {
+                found = Some((scope, batch.from_ns));
+            } else if let Some((_, from_ns)) = &mut found {
+                *from_ns = batch.from_ns;
+            }
+            return !is_in;
+        }
+        true
+    });
+    read.map_err(|error| unreadable(&error))?;
+    let Some((scope, from_ns)) = found else {
+        return Err(SessionError::new(
+            Reason::ArgumentInvalid,
+            "nothing was recorded in that time",
+        ));
+    };
+    let steps = asked::steps(&scope, asked, part.ages, part.begin_ns)?;
+    let mut warnings = scope.warnings.clone();
+    let late_ns = from_ns.saturating_sub(part.begin_ns);
+    if late_ns > 0 && part.begin_ns > recording.begin_ns() {
+        warnings.push(format!(
+            "shown from {:.3} s on: what is counted was recorded at such times alone",
+            seconds(from_ns.saturating_sub(recording.begin_ns()))
+        ));
+    }
+    Ok(Begun {
+        scope: text(&steps),
+        pids: scope.pids,
+        frequency_hz: scope.frequency_hz,
+        warnings,
+        begin_ns: from_ns,
+    })
+}
+
+/// The canonical text of a scope.
+fn text(steps: &[AskedStep]) -> String {
+    let steps: Vec<Step> = steps.iter().map(|step| step.step().clone()).collect();
+    Scope { steps }.to_string()
+}
+
+/// What came of a way through the recording.
+pub struct Played {
+    scope: Arc<str>,
+    parsed: Scope,
+    steps: Vec<AskedStep>,
+    counts: RecordedCounts,
+    joined: JoinedCalls,
+    path: Path<SpanEnd>,
+    dropped: path::Dropped,
+    flame: Option<Flame>,
+    ages: AgeConfig,
+    slow_from_ns: u64,
+    /// By counter, in this part.
+    counters: BTreeMap<String, u64>,
+    /// Records that were lost before this part, and until its end.
+    lost_before: u64,
+    lost: u64,
+    frames: Arc<Vec<Frame>>,
+    cost: Cost,
+    now_ns: u64,
+    ended: String,
+}
+
+/// Goes through a part of a recording.
+///
+/// # Errors
+/// As [`begin`], and where the flame graph that is asked for was not recorded.
+pub fn play(
+    recording: &mut Recording,
+    asked: Option<&Scope>,
+    part: Part,
+    request: Option<FlameRequest>,
+) -> Result<Played, SessionError> {
+    let mut frames = Frames::default();
+    let mut playing = Playing {
+        asked,
+        part,
+        request,
+        recorded: None,
+        counts: RecordedCounts::default(),
+        lost: 0,
+        played: None,
+        missing_ns: 0,
+        failed: None,
+        edited_ns: None,
+    };
+    recording
+        .read(part.begin_ns, &mut frames, |read, _| playing.take(read))
+        .map_err(|error| unreadable(&error))?;
+    let Playing {
+        played,
+        failed,
+        missing_ns,
+        edited_ns,
+        ..
+    } = playing;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    let mut played = played
+        .ok_or_else(|| SessionError::new(Reason::ArgumentInvalid, "nothing was recorded in that time"))?;
+    played.frames = Arc::new(frames.table().to_vec());
+    let since = |ns: u64| seconds(ns.saturating_sub(recording.begin_ns()));
+    played.ended = match edited_ns {
+        Some(edited_ns) => format!(
+            "the scope was changed {:.3} s into the recording, and what is behind that is another view: --time {:.3}s..",
+            since(edited_ns),
+            since(edited_ns)
+        ),
+        None => END.to_owned(),
+    };
+    if missing_ns > 0 {
+        played.ended.push_str(&format!(
+            "; {:.3} s of it are damaged and left out",
+            seconds(missing_ns)
+        ));
+    }
+    Ok(played)
+}
+
+/// A way through the recording that has not come to its end.
+struct Playing<'a> {
+    asked: Option<&'a Scope>,
+    part: Part,
+    request: Option<FlameRequest>,
+    /// The scope that was told last.
+    recorded: Option<RecordedScope>,
+    /// Before the part begins, for what is open then.
+    counts: RecordedCounts,
+    lost: u64,
+    played: Option<Played>,
+    missing_ns: u64,
+    failed: Option<SessionError>,
+    edited_ns: Option<u64>,
+}
+
+impl Batch {
+    /// Whether it lies in a part as a whole.
+    fn is_in(&self, part: Part) -> bool {
+        self.from_ns >= part.begin_ns
+    }
+}
+
+impl Playing<'_> {
+    /// Takes a part of the recording; whether to go on.
+    fn take(&mut self, read: recording::Part) -> bool {
+        match read {
+            recording::Part::Missing { from_ns, to_ns } => {
+                let (from_ns, to_ns) = (from_ns.max(self.part.begin_ns), to_ns.min(self.part.end_ns));
+                self.missing_ns += to_ns.saturating_sub(from_ns);
+                from_ns <= self.part.end_ns
+            }
+            recording::Part::Batch(batch) => match self.take_batch(*batch) {
+                Ok(goes_on) => goes_on,
+                Err(error) => {
+                    self.failed = Some(error);
+                    false
+                }
+            },
+        }
+    }
+
+    fn take_batch(&mut self, mut batch: Batch) -> Result<bool, SessionError> {
+        if batch.to_ns > self.part.end_ns {
+            return Ok(false);
+        }
+        let told = batch.scope.take();
+        if let Some((scope, open)) = told {
+            for (probe, open) in open {
+                self.counts.set_open(probe, open);
+                if let Some(played) = &mut self.played {
+                    played.counts.set_open(probe, open);
+                }
+            }
+            if self.played.is_some() && self.is_another(&scope) {
+                self.edited_ns = Some(batch.from_ns);
+                return Ok(false);
+            }
+            self.recorded = Some(scope);
+        }
+        if !batch.is_in(self.part) {
+            batch.calls.iter().for_each(|calls| self.counts.add(calls));
+            self.lost = batch.dropped;
+            return Ok(true);
+        }
+        if self.played.is_none() {
+            self.played = Some(self.begin(batch.from_ns)?);
+        }
+        if let Some(played) = &mut self.played {
+            played.take(&batch);
+        }
+        Ok(true)
+    }
+
+    /// Whether another scope than before was told, as far as it is asked for.
+    fn is_another(&self, scope: &RecordedScope) -> bool {
+        let told = |scope: &RecordedScope| -> Vec<_> {
+            let steps = scope.steps.iter();
+            steps
+                .map(|step| {
+                    let functions = step.functions.iter();
+                    let probes: Vec<_> = functions.flat_map(|function| function.probes.clone()).collect();
+                    (step.text.clone(), step.gates, probes)
+                })
+                .collect()
+        };
+        self.recorded
+            .as_ref()
+            .is_some_and(|before| told(before) != told(scope))
+    }
+
+    fn begin(&mut self, now_ns: u64) -> Result<Played, SessionError> {
+        let recorded = self.recorded.as_ref().ok_or_else(|| {
+            SessionError::new(
+                Reason::ArgumentInvalid,
+                "the recording does not say what it is of",
+            )
+        })?;
+        let steps = asked::steps(recorded, self.asked, self.part.ages, now_ns)?;
+        let mut counts = std::mem::take(&mut self.counts);
+        counts.begin();
+        let joined = JoinedCalls::default();
+        let flame = match self.request {
+            Some(request) => Some(new_flame(
+                request,
+                &steps,
+                (&counts, &joined),
+                self.part.ages,
+                now_ns,
+            )?),
+            None => None,
+        };
+        let parsed = Scope {
+            steps: steps.iter().map(|step| step.step().clone()).collect(),
+        };
+        Ok(Played {
+            scope: parsed.to_string().into(),
+            parsed,
+            path: Path::new(division::asked(&steps), |_| 1),
+            steps,
+            counts,
+            joined,
+            dropped: path::Dropped::default(),
+            flame,
+            ages: self.part.ages,
+            slow_from_ns: u64::MAX,
+            counters: BTreeMap::new(),
+            lost_before: self.lost,
+            lost: self.lost,
+            frames: Arc::default(),
+            cost: Cost::default(),
+            now_ns,
+            ended: String::new(),
+        })
+    }
+}
+
+/// The calls of a step that count.
+fn population<'a>(
+    steps: &[AskedStep],
+    number: usize,
+    (counts, joined): (&'a RecordedCounts, &'a JoinedCalls),
+) -> Population<'a> {
+    if division::is_joined(steps, number) {
+        Population::Joined(joined)
+    } else {
+        Population::Counted(counts)
+    }
+}
+
+fn new_flame(
+    request: FlameRequest,
+    steps: &[AskedStep],
+    counted: (&RecordedCounts, &JoinedCalls),
+    ages: AgeConfig,
+    now_ns: u64,
+) -> Result<Flame, SessionError> {
+    let divider = division::divider(steps);
+    let variant = request.variant(divider.is_some());
+    let refused = if variant.kind.times.event().is_some() {
+        Some("events are not recorded: draw time")
+    } else if variant.kind.waits {
+        Some("who was waited for is not recorded: leave --waits out")
+    } else if !GROUPINGS.contains(&variant.kind.by) {
+        Some("stacks were recorded by function and by line: --by function or --by line")
+    } else if divider.is_none() && variant.kind.times != FlameTimes::OnCpu {
+        Some("without a call around it, time off the CPU is not recorded: draw time on it")
+    } else {
+        None
+    };
+    if let Some(message) = refused {
+        return Err(SessionError::new(Reason::ArgumentInvalid, message));
+    }
+    let spans = divider.and_then(|number| {
+        let step = steps.get(number)?;
+        let population = population(steps, number, counted);
+        Some((division::nesting(steps)?, &step.functions, population))
+    });
+    let mut flame = Flame::new(
+        variant.kind,
+        SampleCounts::default(),
+        spans.as_ref(),
+        division::dividing(steps),
+        ages,
+        now_ns,
+    );
+    flame.maintain(variant.over, now_ns);
+    Ok(flame)
+}
+
+impl Played {
+    fn take(&mut self, batch: &Batch) {
+        for record in &batch.records {
+            match record {
+                Recorded::Sample(sample) => {
+                    if let Some(flame) = &mut self.flame {
+                        flame.sample(&named(sample), None, &[]);
+                    }
+                }
+                Recorded::SpanEnd(end) => self.span_end(end),
+            }
+        }
+        batch.calls.iter().for_each(|calls| self.counts.add(calls));
+        for (name, count) in &batch.counters {
+            let sum = self.counters.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        self.lost = batch.dropped;
+        self.cost = batch.cost;
+        self.now_ns = batch.to_ns;
+        self.read();
+    }
+
+    fn span_end(&mut self, end: &SpanEnd) {
+        for call in self.path.span_end(end) {
+            if call.flags & SpanEnd::REFUSED == 0 {
+                self.joined.add(&call);
+                self.note_slow(&call);
+            }
+        }
+        if !self.path.is_joined(end.probe) {
+            self.note_slow(end);
+        } else if end.flags & SpanEnd::JOINED != 0 && end.flags & SpanEnd::ABANDONED == 0 {
+            self.path
+                .wait(end.tgid, end.tid, u64::from(end.parent), end.end_ns, *end);
+        }
+        if let Some(flame) = &mut self.flame {
+            flame.span_end(end);
+        }
+    }
+
+    fn note_slow(&mut self, end: &SpanEnd) {
+        let duration_ns = end.end_ns.saturating_sub(end.start_ns);
+        if end.flags & SpanEnd::SLOW != 0
+            && duration_ns >= self.slow_from_ns
+            && let Some(last) = self.steps.last_mut()
+        {
+            let call = SlowCall {
+                ts_ns: end.end_ns,
+                tid: end.tid,
+                duration_ns,
+            };
+            last.functions
+                .note_slow(end.probe, call, self.ages.window.window_ns);
+        }
+    }
+
+    /// Reads what was counted, as a session does at its ticks.
+    fn read(&mut self) {
+        let now_ns = self.now_ns;
+        let mut is_joined = false;
+        for step in &mut self.steps {
+            let population = if is_joined {
+                Population::Joined(&self.joined)
+            } else {
+                Population::Counted(&self.counts)
+            };
+            step.functions.read(population, now_ns);
+            is_joined |= step.asks();
+        }
+        let Bands { of_spans, last } = division::bands(&self.steps);
+        for (place, StepBand { band, .. }) in of_spans.iter().enumerate() {
+            self.path.set_band(place, *band);
+            if let Some(flame) = &mut self.flame {
+                flame.set_band(place, *band);
+            }
+        }
+        if let (Some(flame), Some(divider)) = (&mut self.flame, division::divider(&self.steps))
+            && let Some(step) = self.steps.get(divider)
+        {
+            let population = population(&self.steps, divider, (&self.counts, &self.joined));
+            // Threads that are gone by now were there.
+            flame.read(population, step.functions.probes(), |_, _| false, now_ns);
+        }
+        let dropped = self.path.take_dropped();
+        self.dropped.abandoned += dropped.abandoned;
+        self.dropped.expired += dropped.expired;
+        self.dropped.join_full += dropped.join_full;
+        self.slow_from_ns = self.slow_from_ns(last.as_ref());
+    }
+
+    fn slow_from_ns(&self, division: Option<&Division>) -> u64 {
+        let last = self.steps.last().zip(division);
+        let slow = last.and_then(|(last, division)| division::slow_from_ns(last.step(), division));
+        slow.unwrap_or(u64::MAX)
+    }
+
+    /// What was lost of spans on their way.
+    fn span_losses(&self) -> Losses {
+        let counters = &self.counters;
+        let counted = |name: &str| counters.get(name).copied().unwrap_or(0);
+        let spans = SpanLosses::of_counters(counted);
+        let own = [
+            (NOT_ADMITTED, counted(NOT_ADMITTED)),
+            (DROPPED, self.lost.saturating_sub(self.lost_before)),
+        ];
+        spans
+            .of_records()
+            .chain(spans.unseen(&self.parsed))
+            .chain(join_losses(self.dropped))
+            .chain(own.into_iter().filter(|(_, count)| *count > 0))
+            .collect()
+    }
+
+    /// The latency at the end.
+    ///
+    /// # Errors
+    /// Where there is nothing to time.
+    pub fn latency(&self) -> Result<LatencyPicture, SessionError> {
+        let last = self.steps.last().filter(|last| last.step().place.has_spans());
+        let last = last.ok_or_else(|| {
+            SessionError::new(
+                Reason::ArgumentInvalid,
+                "the recording has nothing to time: its scope does not end with a function or a call",
+            )
+        })?;
+        Ok(LatencyPicture {
+            seq: 0,
+            scope: Arc::clone(&self.scope),
+            functions: last.functions.pictures(&self.counts, self.now_ns),
+            by: Vec::new(),
+            cost: self.cost,
+            lost: self.span_losses(),
+            ended: Some(self.ended.clone()),
+        })
+    }
+
+    /// The flame graph at the end.
+    ///
+    /// # Errors
+    /// Where none was asked for.
+    pub fn flame(
+        &mut self,
+        request: FlameRequest,
+    ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
+        let variant = request.variant(division::divider(&self.steps).is_some());
+        let counters = &self.counters;
+        let sampling = Sampling::of_counters(|name| counters.get(name).copied().unwrap_or(0));
+        let dropped = self.lost.saturating_sub(self.lost_before);
+        let Some(flame) = &mut self.flame else {
+            return Err(SessionError::new(
+                Reason::ArgumentInvalid,
+                "no flame graph was asked for",
+            ));
+        };
+        let moment = Moment {
+            now_ns: self.now_ns,
+            scope: &self.scope,
+            frames: &self.frames,
+            cost: self.cost,
+            dropped: Dropped::default(),
+            also_lost: (dropped > 0).then_some((DROPPED, dropped)),
+            ended: Some(&self.ended),
+        };
+        let counts = SampleCounts {
+            sampling,
+            ..SampleCounts::default()
+        };
+        let mut watchers = Watchers::default();
+        let receiver = watchers.add(variant, 0, 0);
+        flame.publish(&mut watchers, counts, &moment);
+        Ok(receiver)
+    }
+}
+
+/// A sample as the thread that names addresses gives it.
+fn named(sample: &RecordedSample) -> Named {
+    Named::Sample {
+        event: 0,
+        tgid: sample.tgid,
+        tid: sample.tid,
+        ts_ns: sample.ts_ns,
+        weight: sample.weight_ns,
+        key: Key::default(),
+        activity: sample.activity,
+        count: u64::from(!sample.continues),
+        spans: sample.spans.clone(),
+        stacks: sample.stacks.clone(),
+        complete: sample.complete,
+        goes_on: false,
+        lock: None,
+    }
+}
