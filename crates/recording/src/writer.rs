@@ -71,6 +71,11 @@ impl<W: Write> Writer<W> {
         self.bytes
     }
 
+    /// What it is written to.
+    pub fn get_ref(&self) -> &W {
+        &self.out
+    }
+
     /// What it was written to.
     pub fn into_inner(self) -> W {
         self.out

@@ -72,7 +72,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let watched = run
         .watch(stream, again, |message: v1::WatchRecordsResponse| {
             recorder.take(&message).map_err(|error| failed(&error))?;
-            progress.show(&recorder.describe());
+            progress.show(&recorder.taken.describe(recorder.writer.bytes()));
             Ok(())
         })
         .await;
@@ -82,7 +82,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     note(&format!(
         "{} written: {}",
         terminal(&request.output.to_string_lossy()),
-        recorder.describe()
+        recorder.written.describe(recorder.writer.bytes())
     ));
     if recorder.dropped > 0 {
         note(&format!(
@@ -150,11 +150,38 @@ struct Recorder {
     chunk: Option<Chunk>,
     /// Probes of the scope's last step.
     probes: HashSet<u32>,
+    /// What has come.
+    taken: Sum,
+    /// What is in the file.
+    written: Sum,
+    dropped: u64,
+}
+
+/// What is in some messages.
+#[derive(Clone, Copy, Default)]
+struct Sum {
     from_ns: Option<u64>,
     to_ns: u64,
     samples: u64,
-    calls: u64,
-    dropped: u64,
+    /// Of the scope's last step; `None` where there is none.
+    calls: Option<u64>,
+}
+
+impl Sum {
+    /// In words, in so many bytes.
+    fn describe(&self, bytes: u64) -> String {
+        let length_ns = self.to_ns.saturating_sub(self.from_ns.unwrap_or(self.to_ns));
+        let mut text = format!(
+            "{}, {} samples",
+            units::duration(length_ns as f64),
+            units::count(self.samples)
+        );
+        if let Some(calls) = self.calls {
+            text.push_str(&format!(", {} calls", units::count(calls)));
+        }
+        text.push_str(&format!(", {} bytes", units::count(bytes)));
+        text
+    }
 }
 
 impl Recorder {
@@ -184,10 +211,8 @@ impl Recorder {
             content: Vec::new(),
             chunk: None,
             probes: HashSet::new(),
-            from_ns: None,
-            to_ns: 0,
-            samples: 0,
-            calls: 0,
+            taken: Sum::default(),
+            written: Sum::default(),
             dropped: 0,
         })
     }
@@ -219,44 +244,39 @@ impl Recorder {
             let functions = scope.steps.last().into_iter().flat_map(|step| &step.functions);
             let probes = functions.flat_map(|function| &function.probes);
             self.probes = probes.map(|probe| probe.id).collect();
+            if !self.probes.is_empty() {
+                self.taken.calls.get_or_insert(0);
+            }
         }
         let records = message.records.iter().filter_map(|record| record.record.as_ref());
         let is_sample = |record: &&record::Record| match record {
             record::Record::Sample(sample) => !sample.continues,
             record::Record::SpanEnd(_) => false,
         };
-        self.samples += records.filter(is_sample).count() as u64;
+        self.taken.samples += records.filter(is_sample).count() as u64;
         let calls = (message.calls.iter()).filter(|calls| self.probes.contains(&calls.probe));
         let ended = calls.filter_map(|calls| calls.ended.as_ref());
-        self.calls += ended.flat_map(|ended| &ended.counts).sum::<u64>();
+        if let Some(calls) = &mut self.taken.calls {
+            *calls += ended.flat_map(|ended| &ended.counts).sum::<u64>();
+        }
         self.dropped = message.dropped;
-        self.from_ns.get_or_insert(message.from_ns);
-        self.to_ns = message.to_ns;
+        self.taken.from_ns.get_or_insert(message.from_ns);
+        self.taken.to_ns = message.to_ns;
     }
 
     /// Writes what has come.
     fn flush(&mut self) -> io::Result<()> {
-        match self.chunk.take() {
-            Some(chunk) => {
-                let content = std::mem::take(&mut self.content);
-                self.writer.write(chunk, &content)
-            }
-            None => Ok(()),
+        let Some(chunk) = self.chunk.take() else {
+            return Ok(());
+        };
+        let content = std::mem::take(&mut self.content);
+        if let Err(error) = self.writer.write(chunk, &content) {
+            // Without the part of a chunk that may be there now; a reader passes over it in any case.
+            let _ = self.writer.get_ref().set_len(self.writer.bytes());
+            return Err(error);
         }
-    }
-
-    fn describe(&self) -> String {
-        let length_ns = self.to_ns.saturating_sub(self.from_ns.unwrap_or(self.to_ns));
-        let mut text = format!(
-            "{}, {} samples",
-            units::duration(length_ns as f64),
-            units::count(self.samples)
-        );
-        if !self.probes.is_empty() {
-            text.push_str(&format!(", {} calls", units::count(self.calls)));
-        }
-        text.push_str(&format!(", {} bytes", units::count(self.writer.bytes())));
-        text
+        self.written = self.taken;
+        Ok(())
     }
 }
 

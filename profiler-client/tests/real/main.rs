@@ -20,6 +20,7 @@ mod grouping;
 mod inlined;
 mod node;
 mod places;
+mod record;
 mod service;
 mod sessions;
 mod source;

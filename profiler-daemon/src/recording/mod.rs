@@ -5,6 +5,8 @@
 //! | `decode` | from messages to records |
 
 mod decode;
+#[cfg(test)]
+mod tests;
 
 use std::{
     fs::File,

@@ -25,7 +25,7 @@ mod estimate;
 mod explain;
 mod flame_delta;
 mod latency_delta;
-mod records;
+pub(crate) mod records;
 mod server;
 mod sessions;
 mod source;

@@ -1,0 +1,290 @@
+//! `profiler record`, and what is asked of a recording.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use profiler_testkit::fixture::Fixture;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{
+    command::{Running, profiler, program, run, through},
+    daemon::Daemon,
+    verbs::{busy, unharmed},
+};
+
+/// Longest wait for all who watch a session.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Waits until so many watch a daemon's first session.
+fn until_watched_by(daemon: &Daemon, watchers: u64) {
+    let begin = Instant::now();
+    while daemon
+        .sessions()
+        .first()
+        .is_none_or(|session| session["watchers"] != watchers)
+    {
+        assert!(begin.elapsed() < PATIENCE, "{:?}", daemon.sessions());
+    }
+}
+
+/// A flame graph's stacks, each with its weights, and its summary without what the command itself costs.
+fn stacks(objects: &[Value]) -> (BTreeMap<String, String>, Value) {
+    let (summary, stacks) = objects.split_last().unwrap();
+    assert_eq!(summary["type"], "summary");
+    let weights = |stack: &Value| {
+        let mut weights = stack.clone();
+        weights.as_object_mut().unwrap().remove("frames");
+        weights.to_string()
+    };
+    let stacks = stacks
+        .iter()
+        .map(|stack| (stack["frames"].to_string(), weights(stack)))
+        .collect();
+    let mut summary = summary.clone();
+    summary.as_object_mut().unwrap().remove("cost");
+    (stacks, summary)
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key}: {value}"))
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_recording_answers_as_the_session_did() {
+    const SCOPE: &str = "f[>= p90]";
+    let daemon = Daemon::start();
+    let mut target = Fixture::start("slowpath", &[]);
+    let pid = target.pid().to_string();
+    daemon
+        .profiler(&["session", "new", "-p", &pid, "--name", "s", "-F", "499", SCOPE])
+        .status(0);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    let start = |arguments: &[&str]| {
+        Running::start(through(
+            &daemon.socket,
+            &[arguments, &["--session", "s"]].concat(),
+        ))
+    };
+    let recorder = start(&["record", "-o", file]);
+    let questions: [&[&str]; 4] = [
+        &["flame", "--json"],
+        &["flame", "--json", "--diff"],
+        &["flame", "--json", "--by", "line"],
+        &["flame", "--json", "--outside", "--on-cpu"],
+    ];
+    let live: Vec<Running> = questions.iter().map(|question| start(question)).collect();
+    let mut latency = start(&["latency", "--json", "--interval", "0.2"]);
+    until_watched_by(&daemon, 6);
+    target.say("go");
+    let calls = |line: &str| {
+        let object: Value = serde_json::from_str(line).unwrap();
+        object["since_start"]["count"].as_u64().unwrap_or(0)
+    };
+    while calls(&latency.line()) < 1500 {}
+    target.say("exit");
+    target.truth();
+    assert_eq!(target.finish().status, Some(0));
+    let ended = recorder.end().status(0).says("a.profrec written");
+    println!("{}", ended.stderr().trim_end());
+
+    for (question, live) in questions.iter().zip(live) {
+        let live = live.end().status(0).objects();
+        let asked = [question, &["--from", file][..]].concat();
+        let recorded = run(profiler(&asked)).status(0).objects();
+        let ((live, of_live), (recorded, of_recorded)) = (stacks(&live), stacks(&recorded));
+        println!("{question:?}: {of_recorded}");
+        assert!(number(&of_live, "inside") > 100, "{of_live}");
+        assert_eq!(recorded, live, "{question:?}");
+        assert_eq!(of_recorded, of_live, "{question:?}");
+    }
+    let last = |objects: Vec<Value>| {
+        let object = objects.into_iter().rfind(|object| object["type"] == "latency");
+        object.unwrap()
+    };
+    let live = last(latency.end().status(0).objects());
+    let recorded = last(
+        run(profiler(&["latency", "--json", "--from", file]))
+            .status(0)
+            .objects(),
+    );
+    println!("{}", recorded["since_start"]);
+    for key in [
+        "function",
+        "module",
+        "address",
+        "open",
+        "abandoned",
+        "overhead_ns",
+        "lost",
+    ] {
+        assert_eq!(recorded[key], live[key], "{key}");
+    }
+    for key in [
+        "count", "min_ns", "max_ns", "p50_ns", "p95_ns", "p999_ns", "mean_ns",
+    ] {
+        assert_eq!(recorded["since_start"][key], live["since_start"][key], "{key}");
+    }
+    asked_otherwise(file, number(&live["since_start"], "count"));
+    assert!(daemon.stop() == Some(0));
+}
+
+/// Asks a recording of `f[>= p90]` what nobody has asked while it was made.
+fn asked_otherwise(file: &str, calls: u64) {
+    let ask = |arguments: &[&str]| {
+        let asked = [&["flame", "--json", "--from", file], arguments].concat();
+        stacks(&run(profiler(&asked)).status(0).objects()).1
+    };
+    let drawn = |summary: &Value| number(summary, "inside") + number(summary, "outside");
+    let all = ask(&["f", "--on-cpu"]);
+    let (slow, slowest) = (ask(&["f[>= p90]", "--on-cpu"]), ask(&["f[>= p99]", "--on-cpu"]));
+    let band = ask(&["f[>= p50][< p99]", "--on-cpu"]);
+    println!("{calls} calls; {all}; {slow}; {slowest}; {band}");
+    assert_eq!(drawn(&all), drawn(&slow));
+    assert_eq!(drawn(&all), drawn(&slowest));
+    assert_eq!(drawn(&all), drawn(&band));
+    assert_eq!(number(&all, "outside"), 0);
+    assert!(number(&slowest, "inside") <= number(&slow, "inside"));
+    // Two parts are no more than the whole.
+    let part = |time: &str| drawn(&ask(&["f", "--on-cpu", "--time", time]));
+    let parts = (1..).map(|s| (part(&format!("..{s}s")), part(&format!("{s}s.."))));
+    // The target began some time after the recording did, and went on for seconds.
+    let (first, second) = parts.into_iter().find(|(first, _)| *first > 0).unwrap();
+    println!("{first} and {second} of {}", drawn(&all));
+    assert!(second > 0 && first + second <= drawn(&all));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_killed_recorder_leaves_what_it_had_written() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.profrec");
+    let file = path.to_str().unwrap();
+    let recorder = Running::start(profiler(&["record", "-p", &pid, "f", "-o", file]));
+    // It grows by a chunk a second.
+    let size = || fs::metadata(&path).map_or(0, |file| file.len());
+    let begin = Instant::now();
+    let mut sizes = vec![0];
+    while sizes.len() < 5 {
+        assert!(begin.elapsed() < PATIENCE, "{sizes:?}");
+        if size() > sizes[sizes.len() - 1] {
+            sizes.push(size());
+        }
+    }
+    recorder.signal(Signal::KILL);
+    let _ = recorder.end();
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let summary = run(profiler(&["flame", "--json", "--from", file]))
+        .status(0)
+        .objects();
+    assert!(number(summary.last().unwrap(), "inside") > 50);
+
+    // Cut off amid a chunk, as where a copy was not whole.
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() - 5]).unwrap();
+    run(profiler(&["latency", "--json", "--from", file]))
+        .status(0)
+        .says("ends amid something that was being written");
+    unharmed(target);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_full_disk_ends_a_recording_which_can_be_read_up_to_there() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs -o size=16k full . && cd \"$PWD\" || exit 9
+        \"$0\" record -p \"$1\" -F 999 -o a.profrec; status=$?
+        \"$0\" flame --from a.profrec --json | tail -1; exit $status";
+    let mut full = Command::new("unshare");
+    full.args(["--mount", "sh", "-c", script])
+        .arg(program("profiler"))
+        .arg(&pid)
+        .env("PROFILER_SOCKET", "/nonexistent/profilerd.sock")
+        .current_dir(directory.path())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let ended = run(full)
+        .status(1)
+        .says("Cannot write a.profrec: No space left on device")
+        .says("a.profrec written: ");
+    println!("{}{}", ended.stderr(), ended.stdout());
+    assert!(number(&ended.objects()[0], "inside") > 0);
+    assert!(
+        !ended.stderr().contains("warning"),
+        "what is not whole was taken away"
+    );
+    unharmed(target);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn files_that_are_no_place_for_a_recording_are_refused() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let record = |file: &str, more: &[&str]| {
+        let arguments = [
+            &["record", "-p", &pid, "f", "--duration", "0.5", "-o", file],
+            more,
+        ]
+        .concat();
+        run(profiler(&arguments))
+    };
+    fs::write(path("there"), "before").unwrap();
+    symlink(path("there"), path("link")).unwrap();
+    record(&path("there"), &[])
+        .status(2)
+        .says("replace it with --force");
+    assert_eq!(fs::read_to_string(path("there")).unwrap(), "before");
+    for (file, more) in [
+        (path("link"), &["--force"][..]),
+        ("/dev/null".to_owned(), &["--force"]),
+    ] {
+        record(&file, more).status(2).says("not a regular file");
+    }
+    record("/nonexistent/a", &[]).status(1).says("Cannot write");
+    let refused = run(profiler(&[
+        "record",
+        "-p",
+        &pid,
+        "no_such_function",
+        "-o",
+        &path("none"),
+    ]));
+    refused.status(3);
+    assert!(!fs::exists(path("none")).unwrap(), "nothing came of it");
+    record(&path("there"), &["--force"]).status(0);
+    run(profiler(&["flame", "--from", &path("there"), "--folded"])).status(0);
+
+    let from = |arguments: &[&str]| run(profiler(arguments));
+    let there = path("there");
+    from(&["flame", "--from", "/bin/sh"])
+        .status(1)
+        .says("is not a recording");
+    from(&["flame", "--from", &there, "g"])
+        .status(3)
+        .says("the recording is of `f`");
+    from(&["flame", "--from", &there, "--by", "thread"])
+        .status(2)
+        .says("--by function or --by line");
+    from(&["flame", "--from", &there, "-p", &pid])
+        .status(2)
+        .says("cannot be used with");
+    from(&["flame", "--from", &there, "--time", "9m.."])
+        .status(2)
+        .says("there is nothing from 540.000 s on");
+    unharmed(target);
+}

@@ -1,0 +1,505 @@
+//! What was recorded is shown again, as far as it was, and damage costs what is damaged.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
+
+use profiler_aggregate::{Over, latency::AgeConfig};
+use profiler_common::{
+    layout::bucket_of,
+    probe::ProbeId,
+    record::{SPAN_END, SpanEnd, SpanRef},
+};
+use profiler_recording::{Chunk, Kind, Writer};
+use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Stacks};
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::Recording;
+use crate::{
+    kernel::{Activity, ProbeCounts},
+    rpc::records::Messages,
+    session::{
+        Caller, Cost, ExitMethod, FlamePicture, FlameRequest, FunctionInfo, Handle, LatencyPicture,
+        NewSession, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded, RecordedFunction,
+        RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses, TargetSpec, replay,
+    },
+};
+
+const ROOT: Caller = Caller { uid: 0, gid: 0 };
+const PROBE: ProbeId = ProbeId(3);
+const MS: u64 = 1_000_000;
+/// When the recording begins.
+const BEGIN_NS: u64 = 7_000_000_000;
+const BATCH_NS: u64 = 250 * MS;
+/// Calls of each batch, of which the last is slow.
+const CALLS: u64 = 20;
+const FAST_NS: u64 = MS;
+const SLOW_NS: u64 = 20 * MS;
+
+/// A target of which batches are made.
+struct Target {
+    frames: Vec<Frame>,
+    fast: Vec<FrameId>,
+    slow: Vec<FrameId>,
+    scope: Arc<RecordedScope>,
+    calls: u64,
+    ended: BTreeMap<usize, u64>,
+    batches: u64,
+}
+
+impl Target {
+    fn new() -> Self {
+        let mut frames = Frames::default();
+        let mut frame = |function: &str| {
+            frames.intern(Frame {
+                function: function.into(),
+                file: "a.c".into(),
+                line: 3,
+                module: "a".into(),
+                inlined: false,
+                kernel: false,
+                unresolved: None,
+                nameable: None,
+            })
+        };
+        let (main, f) = (frame("main"), frame("f"));
+        let (fast, slow) = (vec![main, f, frame("fast")], vec![main, f, frame("slow")]);
+        Self {
+            frames: frames.table().to_vec(),
+            fast,
+            slow,
+            scope: Arc::new(scope("f")),
+            calls: 0,
+            ended: BTreeMap::new(),
+            batches: 0,
+        }
+    }
+
+    fn batch(&mut self, records: Vec<Recorded>) -> RecordBatch {
+        let from_ns = BEGIN_NS + self.batches * BATCH_NS;
+        RecordBatch {
+            from_ns,
+            to_ns: from_ns + BATCH_NS,
+            scope: Arc::clone(&self.scope),
+            frames: Arc::new(self.frames.clone()),
+            records: Arc::new(records),
+            readings: Arc::new(vec![ProbeReading {
+                probe: PROBE,
+                ended: self
+                    .ended
+                    .iter()
+                    .map(|(bucket, count)| (*bucket, *count))
+                    .collect(),
+                counts: ProbeCounts {
+                    // One is always open.
+                    entries: self.calls + 1,
+                    ..ProbeCounts::default()
+                },
+            }]),
+            sampling: Sampling::of_counters(|name| match name {
+                "sample_attempted" => self.calls,
+                _ => 0,
+            }),
+            spans: SpanLosses::default(),
+            not_admitted: 0,
+            dropped: 0,
+            cost: Cost::default(),
+            ended: None,
+        }
+    }
+
+    /// What a stream begins with.
+    fn first(&mut self) -> RecordBatch {
+        let batch = self.batch(Vec::new());
+        RecordBatch {
+            to_ns: batch.from_ns,
+            ..batch
+        }
+    }
+
+    /// The next batch: calls, a sample in each.
+    fn next(&mut self) -> RecordBatch {
+        let from_ns = BEGIN_NS + self.batches * BATCH_NS;
+        let mut records = Vec::new();
+        for number in 1..=CALLS {
+            self.calls += 1;
+            let is_slow = number == CALLS;
+            let duration_ns = if is_slow { SLOW_NS } else { FAST_NS };
+            let start_ns = from_ns + number * 10 * MS;
+            let stack = if is_slow { &self.slow } else { &self.fast };
+            records.push(Recorded::Sample(RecordedSample {
+                tgid: 40,
+                tid: 41,
+                ts_ns: start_ns + MS / 2,
+                weight_ns: 10 * MS,
+                activity: Activity::OnCpu,
+                continues: false,
+                stacks: Stacks::make(RECORDED_GROUPINGS.into_iter().collect(), |_| stack.clone()),
+                complete: true,
+                spans: vec![SpanRef {
+                    probe: PROBE,
+                    gates: 0,
+                    sequence: self.calls,
+                    start_ns,
+                }],
+            }));
+            records.push(Recorded::SpanEnd(SpanEnd {
+                kind: SPAN_END,
+                flags: 0,
+                tgid: 40,
+                tid: 41,
+                probe: PROBE,
+                hits: 1,
+                sequence: self.calls,
+                start_ns,
+                end_ns: start_ns + duration_ns,
+                parent: 0,
+                gates: 0,
+                returned: [0; 2],
+            }));
+            *self.ended.entry(bucket_of(duration_ns)).or_default() += 1;
+        }
+        let batch = self.batch(records);
+        self.batches += 1;
+        batch
+    }
+}
+
+fn scope(text: &str) -> RecordedScope {
+    RecordedScope {
+        text: text.into(),
+        steps: vec![RecordedStep {
+            text: text.to_owned(),
+            functions: vec![RecordedFunction {
+                info: Arc::new(FunctionInfo {
+                    name: "f".to_owned(),
+                    address: 0x1000,
+                    ..FunctionInfo::default()
+                }),
+                method: ExitMethod::Ret,
+                overhead_ns: 5,
+                probes: vec![PROBE],
+            }],
+            gates: 0,
+        }],
+        pids: vec![40],
+        frequency_hz: 99,
+        ages: AgeConfig::default(),
+        warnings: Vec::new(),
+    }
+}
+
+/// Writes batches, each in a chunk of its own.
+fn write(path: &Path, batches: &[RecordBatch]) {
+    let mut writer = Writer::begin(Vec::new()).unwrap();
+    let mut messages = Messages::default();
+    for batch in batches {
+        let message = messages.next(batch);
+        let chunk = Chunk {
+            kind: Kind::Records,
+            begins_anew: message.begins_anew,
+            from_ns: message.from_ns,
+            to_ns: message.to_ns,
+        };
+        writer
+            .write(chunk, &message.encode_length_delimited_to_vec())
+            .unwrap();
+    }
+    fs::write(path, writer.into_inner()).unwrap();
+}
+
+/// A recording of so many batches.
+fn recorded(path: &Path, batches: usize) {
+    let mut target = Target::new();
+    let first = target.first();
+    let batches: Vec<RecordBatch> = [first]
+        .into_iter()
+        .chain((0..batches).map(|_| target.next()))
+        .collect();
+    write(path, &batches);
+}
+
+struct Replay {
+    handle: Handle,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Replay {
+    fn of(path: &Path) -> Self {
+        Self {
+            handle: replay(path).unwrap(),
+            runtime: tokio::runtime::Builder::new_current_thread().build().unwrap(),
+        }
+    }
+
+    fn session(&self, scope: &str, begin_ns: u64, end_ns: u64) -> Result<String, String> {
+        let request = NewSession {
+            name: String::new(),
+            target: TargetSpec::Recording(RecordedTime { begin_ns, end_ns }),
+            scope: scope.to_owned(),
+            frequency_hz: 99,
+            window_ns: 10_000_000_000,
+            half_life_ns: 30_000_000_000,
+            lease_ns: 1_000_000_000,
+            exit_method: None,
+            capture: None,
+            explain: false,
+            allocations: false,
+        };
+        let created = self.runtime.block_on(self.handle.create(ROOT, request));
+        created
+            .map(|session| session.name)
+            .map_err(|error| error.to_string())
+    }
+
+    fn flame(&self, session: &str) -> Result<Arc<FlamePicture>, String> {
+        let request = FlameRequest {
+            by: Grouping::Function,
+            times: None,
+            waits: false,
+            unique: false,
+            over: Over::Start,
+            difference: false,
+        };
+        let watch = self
+            .handle
+            .watch_flame(ROOT, session.to_owned(), 1_000_000_000, request);
+        let pictures = self.runtime.block_on(watch).map_err(|error| error.to_string())?;
+        Ok(pictures.borrow().clone().unwrap())
+    }
+
+    fn latency(&self, session: &str) -> Arc<LatencyPicture> {
+        let watch = self.handle.watch_latency(ROOT, session.to_owned(), 1_000_000_000);
+        let pictures = self.runtime.block_on(watch).unwrap();
+        pictures.borrow().clone().unwrap()
+    }
+
+    /// Samples of a scope by their innermost function: inside, and outside.
+    fn samples(&self, scope: &str, begin_ns: u64, end_ns: u64) -> BTreeMap<String, (u64, u64)> {
+        let session = self.session(scope, begin_ns, end_ns).unwrap();
+        by_function(&self.flame(&session).unwrap())
+    }
+}
+
+fn by_function(picture: &FlamePicture) -> BTreeMap<String, (u64, u64)> {
+    let weights = picture.picture.weights.iter();
+    weights
+        .map(|weight| {
+            let (_, frame, _) = picture.nodes[weight.node.0 as usize - 1];
+            let function = picture.frames[frame as usize].function.to_string();
+            (function, (weight.inside_samples, weight.outside_samples))
+        })
+        .collect()
+}
+
+fn expected(fast: (u64, u64), slow: (u64, u64)) -> BTreeMap<String, (u64, u64)> {
+    [("fast", fast), ("slow", slow)]
+        .into_iter()
+        .filter(|(_, samples)| *samples != (0, 0))
+        .map(|(name, samples)| (name.to_owned(), samples))
+        .collect()
+}
+
+#[test]
+fn percentiles_are_asked_for_afterwards() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    recorded(&path, 8);
+    let replay = Replay::of(&path);
+    let (fast, slow) = (8 * (CALLS - 1), 8);
+    assert_eq!(
+        replay.samples("f[>= p97]", 0, u64::MAX),
+        expected((0, fast), (slow, 0))
+    );
+    assert_eq!(
+        replay.samples("f[< p97]", 0, u64::MAX),
+        expected((fast, 0), (0, slow))
+    );
+    assert_eq!(
+        replay.samples("f[>= 5ms]", 0, u64::MAX),
+        expected((0, fast), (slow, 0))
+    );
+    assert_eq!(replay.samples("", 0, u64::MAX), expected((fast, 0), (slow, 0)));
+    let session = replay.session("f[>= p97]", 0, u64::MAX).unwrap();
+    let picture = replay.flame(&session).unwrap();
+    assert_eq!(picture.ended.as_deref(), Some("the end of the recording"));
+    assert_eq!(picture.attempted, 8 * CALLS);
+    let latency = replay.latency(&session);
+    let [function] = latency.functions.as_slice() else {
+        panic!("{:?}", latency.functions)
+    };
+    let counts: Vec<(u32, u64)> = [(FAST_NS, fast), (SLOW_NS, slow)]
+        .map(|(ns, count)| (u32::try_from(bucket_of(ns)).unwrap(), count))
+        .to_vec();
+    assert_eq!(function.since_start, counts);
+    assert_eq!((function.open, function.overhead_ns), (1, 5));
+}
+
+#[test]
+fn a_part_of_the_time_is_that_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    recorded(&path, 8);
+    let replay = Replay::of(&path);
+    let part = |from: u64, to: u64| replay.samples("f[>= 5ms]", from * BATCH_NS, to * BATCH_NS);
+    assert_eq!(part(2, 5), expected((0, 3 * (CALLS - 1)), (3, 0)));
+    assert_eq!(part(7, 8), expected((0, CALLS - 1), (1, 0)));
+    let session = replay.session("f", 2 * BATCH_NS, 5 * BATCH_NS).unwrap();
+    let latency = replay.latency(&session);
+    let calls: u64 = latency.functions[0]
+        .since_start
+        .iter()
+        .map(|(_, count)| count)
+        .sum();
+    assert_eq!((calls, latency.functions[0].open), (3 * CALLS, 1));
+    let refused = replay.session("f", 8 * BATCH_NS, u64::MAX).unwrap_err();
+    assert!(refused.contains("2.000 s long"), "{refused}");
+}
+
+#[test]
+fn what_was_not_recorded_is_refused_with_what_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    recorded(&path, 2);
+    let replay = Replay::of(&path);
+    for (scope, words) in [
+        ("g", "the recording is of `f`"),
+        ("f/g", "`g` was not recorded there"),
+        ("f[n == 1]", "with other conditions on values"),
+        ("f[", "a comparison is missing"),
+    ] {
+        let refused = replay.session(scope, 0, u64::MAX).unwrap_err();
+        assert!(refused.contains(words), "{scope}: {refused}");
+    }
+    let request = |by, times| FlameRequest {
+        by,
+        times,
+        waits: false,
+        unique: false,
+        over: Over::Start,
+        difference: false,
+    };
+    let session = replay.session("f", 0, u64::MAX).unwrap();
+    let watch = replay
+        .handle
+        .watch_flame(ROOT, session.clone(), 1, request(Grouping::Thread, None));
+    let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
+    assert!(refused.contains("--by function or --by line"), "{refused}");
+    let watch = replay.handle.watch_waits(ROOT, session, 1);
+    let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
+    assert!(refused.contains("flame graphs and latency"), "{refused}");
+}
+
+#[test]
+fn an_edit_of_the_scope_ends_what_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let mut target = Target::new();
+    let mut batches = vec![target.first(), target.next()];
+    target.scope = Arc::new(scope("f[n > 1]"));
+    batches.push(target.next());
+    write(&path, &batches);
+    let replay = Replay::of(&path);
+    let session = replay.session("f", 0, u64::MAX).unwrap();
+    let picture = replay.flame(&session).unwrap();
+    assert_eq!(by_function(&picture), expected((CALLS - 1, 0), (1, 0)));
+    let ended = picture.ended.clone().unwrap();
+    assert!(ended.contains("changed 0.250 s into the recording"), "{ended}");
+    let behind = replay.session("f[n > 1]", BATCH_NS, u64::MAX).unwrap();
+    let behind = by_function(&replay.flame(&behind).unwrap());
+    assert_eq!(behind, expected((CALLS - 1, 0), (1, 0)));
+}
+
+#[test]
+fn damage_costs_what_is_damaged_and_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    // Numbers begin anew in the second part.
+    let mut target = Target::new();
+    let mut batches = vec![target.first(), target.next(), target.next()];
+    target.scope = Arc::new(scope("f"));
+    batches.extend([target.next(), target.next()]);
+    write(&path, &batches);
+    let whole = fs::read(&path).unwrap();
+    let all = Replay::of(&path).samples("f", 0, u64::MAX);
+    assert_eq!(all, expected((4 * (CALLS - 1), 0), (4, 0)));
+    let chunk = |number: usize| {
+        let heads = (0..whole.len()).filter(|at| whole[*at..].starts_with(b"CHNK"));
+        heads.into_iter().nth(number).unwrap()
+    };
+    // The last byte of the second chunk: it and the third are lost, and what begins anew is not.
+    let mut damaged = whole.clone();
+    damaged[chunk(2) - 1] ^= 1;
+    fs::write(&path, &damaged).unwrap();
+    let replay = Replay::of(&path);
+    let session = replay.session("f", 0, u64::MAX).unwrap();
+    let picture = replay.flame(&session).unwrap();
+    assert_eq!(by_function(&picture), expected((2 * (CALLS - 1), 0), (2, 0)));
+    let ended = picture.ended.clone().unwrap();
+    assert!(ended.contains("0.500 s of it are damaged"), "{ended}");
+    // Cut off amid the last.
+    fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    let replay = Replay::of(&path);
+    assert_eq!(
+        replay.samples("f", 0, u64::MAX),
+        expected((3 * (CALLS - 1), 0), (3, 0))
+    );
+    let listed = replay.runtime.block_on(replay.handle.list(ROOT)).unwrap();
+    let warnings = listed[0].warnings.join("\n");
+    assert!(warnings.contains("ends amid something"), "{warnings}");
+}
+
+#[test]
+fn what_has_no_records_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |path: &Path| Recording::open(path).err().unwrap().to_string();
+    let path = folder.path().join("a");
+    write(&path, &[]);
+    assert!(refused(&path).contains("no records"), "{}", refused(&path));
+    assert!(refused(folder.path()).contains("not a regular file"));
+    assert!(refused(&folder.path().join("none")).contains("cannot open"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Messages that a checksum does not help against: made up by somebody.
+    #[test]
+    fn hostile_messages_never_panic(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+        length in any::<prop::sample::Index>(),
+        is_cut in any::<bool>(),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let mut target = Target::new();
+        let batches = [target.first(), target.next(), target.next()];
+        let mut messages = Messages::default();
+        let mut writer = Writer::begin(Vec::new()).unwrap();
+        for batch in &batches {
+            let mut content = messages.next(batch).encode_length_delimited_to_vec();
+            for (at, byte) in &changes {
+                let at = at.index(content.len());
+                content[at] = *byte;
+            }
+            if is_cut {
+                content.truncate(length.index(content.len()));
+            }
+            let chunk = Chunk {
+                kind: Kind::Records,
+                begins_anew: batch.from_ns == batch.to_ns,
+                from_ns: batch.from_ns,
+                to_ns: batch.to_ns,
+            };
+            writer.write(chunk, &content).unwrap();
+        }
+        fs::write(&path, writer.into_inner()).unwrap();
+        let replay = Replay::of(&path);
+        for scope in ["f[>= p95]", "f", ""] {
+            if let Ok(session) = replay.session(scope, 0, u64::MAX) {
+                let _ = replay.flame(&session);
+                let watch = replay.handle.watch_latency(ROOT, session, 1);
+                let _ = replay.runtime.block_on(watch);
+            }
+        }
+    }
+}
