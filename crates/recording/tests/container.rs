@@ -1,5 +1,7 @@
 //! What is written is read again, whatever becomes of the file's end.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::io::Cursor;
 
 use profiler_recording::{Chunk, Kind, OpenError, ReadError, Reader, Writer};
@@ -36,8 +38,14 @@ fn contents() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Reads all chunks that can be read; which are damaged.
-fn read(file: Vec<u8>) -> Result<(Vec<Option<Vec<u8>>>, bool), OpenError> {
+/// What was read of a file.
+struct Read {
+    /// `None` of a chunk that is damaged.
+    chunks: Vec<Option<Vec<u8>>>,
+    is_cut: bool,
+}
+
+fn read(file: Vec<u8>) -> Result<Read, OpenError> {
     let mut reader = Reader::open(Cursor::new(file))?;
     let count = reader.chunks().len();
     let all = (0..count).map(|number| match reader.read(number) {
@@ -45,8 +53,10 @@ fn read(file: Vec<u8>) -> Result<(Vec<Option<Vec<u8>>>, bool), OpenError> {
         Err(ReadError::Damaged { .. }) => None,
         Err(error) => panic!("{error}"),
     });
-    let all = all.collect();
-    Ok((all, reader.cut().is_some()))
+    Ok(Read {
+        chunks: all.collect(),
+        is_cut: reader.cut().is_some(),
+    })
 }
 
 #[test]
@@ -56,7 +66,7 @@ fn a_recording_is_read_as_it_was_written() {
     let reader = Reader::open(Cursor::new(file.clone())).unwrap();
     let chunks: Vec<Chunk> = reader.chunks().copied().collect();
     assert_eq!(chunks, (0..4).map(chunk).collect::<Vec<_>>());
-    let (all, is_cut) = read(file).unwrap();
+    let Read { chunks: all, is_cut } = read(file).unwrap();
     assert_eq!(all, contents.into_iter().map(Some).collect::<Vec<_>>());
     assert!(!is_cut);
 }
@@ -76,7 +86,7 @@ fn a_file_cut_off_at_any_byte_has_all_chunks_before_it() {
             assert!(matches!(cut, Err(OpenError::NotARecording)), "{length}");
             continue;
         }
-        let (all, is_cut) = cut.unwrap();
+        let Read { chunks: all, is_cut } = cut.unwrap();
         let expected: Vec<_> = contents[..all.len()].iter().cloned().map(Some).collect();
         assert_eq!(all, expected, "{length}");
         assert!(all.len() >= whole_before, "{length}");
@@ -97,7 +107,7 @@ fn a_flipped_bit_costs_no_chunk_before_it_and_is_never_read_as_content() {
     for bit in 0..file.len() * 8 {
         let mut file = file.clone();
         file[bit / 8] ^= 1 << (bit % 8);
-        let Ok((all, _)) = read(file) else {
+        let Ok(Read { chunks: all, .. }) = read(file) else {
             assert!(bit < 12 * 8, "{bit}");
             continue;
         };

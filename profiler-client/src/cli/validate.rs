@@ -17,7 +17,7 @@ mod trace;
 mod tui;
 mod waits;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use profiler_proto::v1;
 
@@ -28,7 +28,6 @@ use self::{
 };
 use super::{
     args::{Cli, FromArgs, HostArgs, ScopeVerb, SessionVerb, TargetArgs, Verb},
-    duration::to_proto,
     exit::Failure,
     request::{Host, Request, ScopeEdit},
 };
@@ -169,10 +168,14 @@ fn target_or_recording(args: TargetArgs, recording: &FromArgs) -> Result<v1::Tar
     if recording.from.is_none() {
         return target(args);
     }
-    let (begin, end) = recording.time.map_or((None, None), |time| (time.begin, time.end));
+    let ns = |at: Option<Duration>| {
+        let ns = at.unwrap_or_default().as_nanos();
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    };
+    let time = recording.time.unwrap_or_default();
     let time = v1::RecordedTime {
-        begin: begin.map(to_proto),
-        end: end.map(to_proto),
+        begin_ns: ns(time.begin),
+        end_ns: ns(time.end),
     };
     Ok(v1::Target {
         target: Some(v1::target::Target::Recording(time)),

@@ -534,6 +534,15 @@ impl view::ViewService for Service {
         Ok(Response::new(self.play(&request.session, view)))
     }
 
+    type WatchRecordsStream = Streamed<v1::WatchRecordsResponse>;
+
+    async fn watch_records(
+        &self,
+        _: Request<v1::WatchRecordsRequest>,
+    ) -> Result<Response<Self::WatchRecordsStream>, Status> {
+        Err(Status::unimplemented("it records nothing"))
+    }
+
     type WatchTimelineStream = Streamed<v1::WatchTimelineResponse>;
 
     async fn watch_timeline(

@@ -140,47 +140,32 @@ impl Recording {
         let first = (self.chunks.iter())
             .rposition(|chunk| chunk.begins_anew && chunk.from_ns <= from_ns)
             .unwrap_or(0);
-        let mut decoder: Option<Decoder> = None;
-        for place in self.chunks.iter().skip(first) {
-            let missing = Part::Missing {
-                from_ns: place.from_ns,
-                to_ns: place.to_ns,
-            };
-            let content = match self.reader.read(place.number) {
-                Ok(content) => content,
-                Err(ReadError::Io(error)) => return Err(error),
-                Err(ReadError::Damaged { .. }) => {
-                    decoder = None;
-                    if take(missing, frames) {
-                        continue;
-                    }
-                    return Ok(());
-                }
-            };
+        // Nothing that was told is known, at the beginning and behind what is damaged.
+        let mut told: Option<Decoder> = None;
+        for number in first..self.chunks.len() {
+            let place = self.chunks[number];
             if place.begins_anew {
-                decoder = Some(Decoder::default());
+                told = Some(Decoder::default());
             }
-            let Some(known) = &mut decoder else {
-                // It names what a damaged chunk has told.
-                if take(missing, frames) {
-                    continue;
-                }
-                return Ok(());
+            let content = match self.reader.read(place.number) {
+                Ok(content) => Some(content),
+                Err(ReadError::Damaged { .. }) => None,
+                Err(ReadError::Io(error)) => return Err(error),
             };
-            match batches(&content, known, frames) {
-                Ok(batches) => {
-                    for batch in batches {
-                        if !take(Part::Batch(Box::new(batch)), frames) {
-                            return Ok(());
-                        }
-                    }
-                }
-                Err(Damaged) => {
-                    decoder = None;
-                    if !take(missing, frames) {
-                        return Ok(());
-                    }
-                }
+            let read = content.zip(told.as_mut());
+            let read = read.and_then(|(content, told)| batches(&content, told, frames).ok());
+            let parts = if let Some(batches) = read {
+                let batches = batches.into_iter();
+                batches.map(|batch| Part::Batch(Box::new(batch))).collect()
+            } else {
+                told = None;
+                vec![Part::Missing {
+                    from_ns: place.from_ns,
+                    to_ns: place.to_ns,
+                }]
+            };
+            if !parts.into_iter().all(|part| take(part, frames)) {
+                return Ok(());
             }
         }
         Ok(())

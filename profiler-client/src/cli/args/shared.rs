@@ -40,7 +40,7 @@ pub struct FromArgs {
 }
 
 /// A part of a recording, since its beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordedTime {
     /// From when; `None` for its beginning.
     pub begin: Option<Duration>,
@@ -62,12 +62,9 @@ fn recorded_time(text: &str) -> Result<RecordedTime, String> {
         begin: at(begin)?,
         end: at(end)?,
     };
-    match time {
-        RecordedTime {
-            begin: Some(begin),
-            end: Some(end),
-        } if begin >= end => Err("it ends before it begins".to_owned()),
-        time => Ok(time),
+    match time.end {
+        Some(end) if end <= time.begin.unwrap_or_default() => Err("it ends before it begins".to_owned()),
+        _ => Ok(time),
     }
 }
 

@@ -119,13 +119,15 @@ impl Player {
                 name, request, reply, ..
             } => answer(reply, self.flame(&name, request)),
             Command::Ability { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::SideLoad { reply, .. } => answer(reply, Err(not_recorded())),
+            Command::SideLoad { reply, .. } | Command::Follow { reply, .. } => {
+                answer(reply, Err(not_recorded()));
+            }
             Command::HitCosts { reply } => answer(reply, Err(not_recorded())),
             Command::Measure { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::Follow { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::Attach { reply, .. } => answer(reply, Err(not_recorded())),
+            Command::Attach { reply, .. } | Command::Replace { reply, .. } => {
+                answer(reply, Err(not_recorded()));
+            }
             Command::Target { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::Replace { reply, .. } => answer(reply, Err(not_recorded())),
             Command::WatchExplain { reply, .. } => answer(reply, Err(not_recorded())),
             Command::WatchTrace { reply, .. } => answer(reply, Err(not_recorded())),
             Command::WatchSpans { reply, .. } => answer(reply, Err(not_recorded())),

@@ -185,10 +185,8 @@ pub fn play(
         None => END.to_owned(),
     };
     if missing_ns > 0 {
-        played.ended.push_str(&format!(
-            "; {:.3} s of it are damaged and left out",
-            seconds(missing_ns)
-        ));
+        let missing = format!("; {:.3} s of it are damaged and left out", seconds(missing_ns));
+        played.ended.push_str(&missing);
     }
     Ok(played)
 }
