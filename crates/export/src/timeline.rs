@@ -242,13 +242,20 @@ impl Timeline {
     /// When the first event was; `None` without events.
     #[must_use]
     pub fn first_ns(&self) -> Option<u64> {
+        self.moments().min()
+    }
+
+    /// When the last event began; `None` without events.
+    #[must_use]
+    pub fn last_ns(&self) -> Option<u64> {
+        self.moments().max()
+    }
+
+    fn moments(&self) -> impl Iterator<Item = u64> {
         let slices = self.slices.iter().map(|slice| slice.began_ns);
         let instants = self.instants.iter().map(|instant| instant.at_ns);
         let points = self.counters.iter().flat_map(|counter| &counter.points);
-        slices
-            .chain(instants)
-            .chain(points.map(|point| point.at_ns))
-            .min()
+        slices.chain(instants).chain(points.map(|point| point.at_ns))
     }
 }
 
