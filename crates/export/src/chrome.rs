@@ -170,7 +170,7 @@ impl Writer<'_> {
             }
             event.push_str(text(argument.name));
             event.push(':');
-            value(event, &argument.value);
+            value(event, &argument.value, &self.names);
         }
         event.push_str("}}");
     }
@@ -250,7 +250,8 @@ fn microseconds(text: &mut String, ns: u64) {
     let _ = write!(text, "{}.{:03}", ns / 1_000, ns % 1_000);
 }
 
-fn value(text: &mut String, of: &Value) {
+/// Writes a value; names are JSON.
+fn value(text: &mut String, of: &Value, names: &[String]) {
     match of {
         Value::Unsigned(number) if *number > MOST_EXACT => {
             let _ = write!(text, "\"{number}\"");
@@ -269,7 +270,8 @@ fn value(text: &mut String, of: &Value) {
             let _ = write!(text, "{value}");
         }
         Value::Text(of) => string(text, of),
-        Value::List(values) => crate::list::list(text, values, value),
+        Value::Name(name) => text.push_str(names.get(*name as usize).map_or("\"\"", String::as_str)),
+        Value::List(values) => crate::list::list(text, values, |text, of| value(text, of, names)),
         Value::Object(members) => {
             text.push('{');
             for (at, member) in members.iter().enumerate() {
@@ -278,7 +280,7 @@ fn value(text: &mut String, of: &Value) {
                 }
                 string(text, &member.name);
                 text.push(':');
-                value(text, &member.value);
+                value(text, &member.value, names);
             }
             text.push('}');
         }

@@ -4,6 +4,7 @@
 //! interned: each is written once.
 
 mod messages;
+mod names;
 
 use foldhash::HashMap;
 use prost::Message as _;
@@ -12,9 +13,10 @@ pub use self::messages::{
     Clock, ClockSnapshot, CounterDescriptor, DebugAnnotation, InternedData, InternedName, ProcessDescriptor,
     ThreadDescriptor, TraceMessage, TracePacket, TrackDescriptor, TrackEvent,
 };
+use self::names::Names;
 use crate::{
     lanes::{Step, walk},
-    timeline::{Argument, Category, Clocks, Timeline, Value, Written},
+    timeline::{Argument, Category, Clocks, Timeline, Written},
 };
 
 /// The writer, to readers that tell several in one file apart.
@@ -56,7 +58,7 @@ pub fn write(timeline: &Timeline, most_bytes: usize) -> Written {
         next_uuid: 0,
         threads: Vec::new(),
         lanes: HashMap::default(),
-        known: vec![Known::default(); timeline.names().len()],
+        names: Names::of(timeline.names()),
     };
     writer.clocks(timeline.clocks);
     writer.about();
@@ -67,13 +69,6 @@ pub fn write(timeline: &Timeline, most_bytes: usize) -> Written {
         bytes: writer.bytes,
         left_out: writer.left_out,
     }
-}
-
-/// Which lists of names one is in.
-#[derive(Clone, Copy, Default)]
-struct Known {
-    event: bool,
-    argument: bool,
 }
 
 struct Writer<'a> {
@@ -90,7 +85,7 @@ struct Writer<'a> {
     threads: Vec<u64>,
     /// Tracks of the other lanes, by thread and lane.
     lanes: HashMap<(u32, u32), u64>,
-    known: Vec<Known>,
+    names: Names<'a>,
 }
 
 impl Writer<'_> {
@@ -276,33 +271,15 @@ impl Writer<'_> {
         arguments: &[Argument],
     ) -> TracePacket {
         let mut interned = InternedData::default();
-        let names = self.timeline.names();
-        let text = |name: u32| InternedName {
-            iid: u64::from(name) + 1,
-            name: names.get(name as usize).cloned().unwrap_or_default(),
-        };
-        if let Some(known) = self.known.get_mut(name as usize)
-            && !std::mem::replace(&mut known.event, true)
-        {
-            interned.event_names.push(text(name));
-        }
-        event.name_iid = Some(u64::from(name) + 1);
+        event.name_iid = Some(self.names.event(name, &mut interned));
         event.categories.push(category.name().to_owned());
-        for argument in arguments {
-            if let Some(known) = self.known.get_mut(argument.name as usize)
-                && !std::mem::replace(&mut known.argument, true)
-            {
-                interned.debug_annotation_names.push(text(argument.name));
-            }
-            event.debug_annotations.push(DebugAnnotation {
-                name_iid: Some(u64::from(argument.name) + 1),
-                ..annotation(&argument.value)
-            });
-        }
-        let is_new = !interned.event_names.is_empty() || !interned.debug_annotation_names.is_empty();
+        let arguments = arguments.iter();
+        event.debug_annotations = arguments
+            .map(|argument| self.names.argument(argument, &mut interned))
+            .collect();
         TracePacket {
             sequence_flags: Some(NEEDS_STATE),
-            interned_data: is_new.then_some(interned),
+            interned_data: (interned != InternedData::default()).then_some(interned),
             ..packet(at_ns, event)
         }
     }
@@ -371,28 +348,4 @@ fn event(r#type: i32, track_uuid: u64) -> TrackEvent {
         track_uuid,
         ..TrackEvent::default()
     }
-}
-
-/// A value, without a name.
-fn annotation(value: &Value) -> DebugAnnotation {
-    let mut annotation = DebugAnnotation::default();
-    match value {
-        Value::Unsigned(number) => annotation.uint_value = Some(*number),
-        Value::Signed(number) => annotation.int_value = Some(*number),
-        Value::Double(number) => annotation.double_value = Some(*number),
-        Value::Bool(value) => annotation.bool_value = Some(*value),
-        Value::Text(text) => annotation.string_value = Some(text.clone().into()),
-        // Nothing in them would be no value.
-        Value::List(values) if values.is_empty() => annotation.string_value = Some("[]".to_owned()),
-        Value::Object(members) if members.is_empty() => annotation.string_value = Some("{}".to_owned()),
-        Value::List(values) => annotation.array_values = values.iter().map(self::annotation).collect(),
-        Value::Object(members) => {
-            let members = members.iter().map(|member| DebugAnnotation {
-                name: Some(member.name.clone().into()),
-                ..self::annotation(&member.value)
-            });
-            annotation.dict_entries = members.collect();
-        }
-    }
-    annotation
 }

@@ -33,7 +33,7 @@ pub struct Timeline {
 /// A text with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
-    /// Its name: `scope`.
+    /// Its name, which no other has: `scope`.
     pub key: String,
     /// The text.
     pub value: String,
@@ -137,6 +137,8 @@ pub enum Value {
     Bool(bool),
     /// A text.
     Text(Box<str>),
+    /// A text that many have, by [`Timeline::name`].
+    Name(u32),
     /// Values in order, at most 32 deep.
     List(Vec<Value>),
     /// Values by name, at most 32 deep.

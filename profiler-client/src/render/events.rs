@@ -87,8 +87,8 @@ fn fact(key: &str, value: &str) -> Fact {
     }
 }
 
-/// What was lost, by reason.
-fn losses(lost: &BTreeMap<String, u64>) -> impl Iterator<Item = Fact> {
-    let lost = lost.iter().filter(|(_, count)| **count > 0);
-    lost.map(|(reason, count)| fact(&format!("lost: {reason}"), &count.to_string()))
+/// What is missing, by reason, with a word for how.
+fn missing(how: &str, counts: &BTreeMap<String, u64>) -> impl Iterator<Item = Fact> {
+    let counts = counts.iter().filter(|(_, count)| **count > 0);
+    counts.map(move |(reason, count)| fact(&format!("{how}: {reason}"), &count.to_string()))
 }

@@ -167,6 +167,9 @@ pub struct DebugAnnotation {
     /// Its name, as text.
     #[prost(string, optional, tag = "10")]
     pub name: Option<String>,
+    /// A value, by number.
+    #[prost(uint64, optional, tag = "17")]
+    pub string_value_iid: Option<u64>,
     /// Values by name.
     #[prost(message, repeated, tag = "11")]
     pub dict_entries: Vec<DebugAnnotation>,
@@ -184,9 +187,12 @@ pub struct InternedData {
     /// Of arguments.
     #[prost(message, repeated, tag = "3")]
     pub debug_annotation_names: Vec<InternedName>,
+    /// Values of arguments.
+    #[prost(message, repeated, tag = "29")]
+    pub debug_annotation_string_values: Vec<InternedName>,
 }
 
-/// `EventName` and `DebugAnnotationName`.
+/// `EventName`, `DebugAnnotationName` and `InternedString`.
 #[derive(Clone, PartialEq, Message)]
 pub struct InternedName {
     /// Not 0.

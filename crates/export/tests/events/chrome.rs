@@ -151,7 +151,7 @@ fn names_of_every_kind_come_back_and_show_nothing_unseen() {
         let read = read(&written);
         assert_eq!(read.events, all(&timeline));
         let events = read.trace["traceEvents"].as_array().unwrap();
-        let arguments = json!({ &name: { &name: [-7, true, name], "none": [] } });
+        let arguments = json!({ &name: { &name: [-7, true, name, name], "none": [] } });
         for event in events
             .iter()
             .filter(|event| event["ph"] == "X" || event["ph"] == "i")

@@ -28,7 +28,7 @@ pub fn hostile_names() -> Vec<String> {
     names
 }
 
-fn value_of(text: &str) -> Value {
+fn value_of(text: &str, name: u32) -> Value {
     Value::Object(vec![
         Member {
             name: text.into(),
@@ -36,6 +36,7 @@ fn value_of(text: &str) -> Value {
                 Value::Signed(-7),
                 Value::Bool(true),
                 Value::Text(text.into()),
+                Value::Name(name),
             ]),
         },
         Member {
@@ -125,7 +126,7 @@ pub fn all_named(text: &str) -> Timeline {
     let arguments = || -> Box<[Argument]> {
         Box::new([Argument {
             name,
-            value: value_of(text),
+            value: value_of(text, name),
         }])
     };
     timeline.slices.push(Slice {

@@ -44,11 +44,22 @@ impl Read {
     }
 }
 
+/// Puts texts in the place of their numbers.
+fn resolve(annotation: &mut DebugAnnotation, texts: &BTreeMap<u64, String>) {
+    if let Some(iid) = annotation.string_value_iid.take() {
+        annotation.string_value = Some(texts[&iid].clone());
+    }
+    let inner = annotation.dict_entries.iter_mut();
+    for annotation in inner.chain(&mut annotation.array_values) {
+        resolve(annotation, texts);
+    }
+}
+
 #[track_caller]
 fn read(written: &Written) -> Read {
     let trace = TraceMessage::decode(&written.bytes[..]).unwrap();
     let mut read = Read::default();
-    let (mut names, mut keys) = (BTreeMap::new(), BTreeMap::new());
+    let (mut names, mut keys, mut texts) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     let mut open: BTreeMap<u64, Vec<(u64, String, String)>> = BTreeMap::new();
     let mut last_ns: BTreeMap<u64, u64> = BTreeMap::new();
     let mut is_cleared = false;
@@ -58,6 +69,9 @@ fn read(written: &Written) -> Read {
         if let Some(interned) = packet.interned_data {
             for name in interned.event_names {
                 assert_eq!(names.insert(name.iid, name.name), None, "once each");
+            }
+            for name in interned.debug_annotation_string_values {
+                assert_eq!(texts.insert(name.iid, name.name), None, "once each");
             }
             for name in interned.debug_annotation_names {
                 assert_eq!(keys.insert(name.iid, name.name), None, "once each");
@@ -90,7 +104,8 @@ fn read(written: &Written) -> Read {
         if let Some(value) = event.double_counter_value {
             read.counters.entry(track).or_default().push((at_ns, value));
         }
-        for annotation in event.debug_annotations {
+        for mut annotation in event.debug_annotations {
+            resolve(&mut annotation, &texts);
             let key = keys[&annotation.name_iid.unwrap()].clone();
             read.annotations.push((key, annotation));
         }
@@ -232,9 +247,10 @@ fn names_of_every_kind_come_back() {
                 (
                     member.array_values[0].int_value,
                     member.array_values[1].bool_value,
-                    member.array_values[2].string_value.as_ref()
+                    member.array_values[2].string_value.as_ref(),
+                    member.array_values[3].string_value.as_ref()
                 ),
-                (Some(-7), Some(true), Some(&name))
+                (Some(-7), Some(true), Some(&name), Some(&name))
             );
             assert_eq!(none.string_value.as_deref(), Some("[]"));
         }

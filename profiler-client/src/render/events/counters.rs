@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use profiler_export::timeline::{Counter, Point, Process, Timeline};
 
-use super::{Events, fact, losses};
+use super::{Events, fact, missing};
 use crate::{
     render::timeline::{Drawn, notes},
     state::timeline::{Bucket, TimelineState},
@@ -42,16 +42,17 @@ pub fn of(state: &TimelineState, drawn: &[Drawn], title: &str, pids: &[u32]) -> 
         });
     }
     timeline.facts = vec![fact("scope", &state.scope)];
-    timeline
-        .facts
-        .extend(notes(state).iter().map(|note| fact("note", note)));
+    let notes = notes(state).join("; ");
+    if !notes.is_empty() {
+        timeline.facts.push(fact("notes", &notes));
+    }
     if unknown > 0 {
         timeline
             .facts
             .push(fact("not known, as the point before", &unknown.to_string()));
     }
     let dropped = [("slow_client".to_owned(), state.dropped)].into();
-    timeline.facts.extend(losses(&dropped));
+    timeline.facts.extend(missing("lost", &dropped));
     Events {
         timeline,
         left_out: 0,
@@ -134,7 +135,7 @@ mod tests {
         let mut faults = faults.filter(|counter| counter.name == "page-faults" && counter.thread.is_some());
         assert_eq!(faults.next().unwrap().points, []);
         let facts: Vec<_> = timeline.facts.iter().map(|fact| fact.key.as_str()).collect();
-        assert_eq!(facts, ["scope", "note", "not known, as the point before"]);
+        assert_eq!(facts, ["scope", "notes", "not known, as the point before"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use profiler_export::timeline::{Category, Instant, Slice, Timeline};
 use profiler_proto::v1;
 
-use super::{Events, fact, losses, values};
+use super::{Events, fact, missing, values};
 use crate::state::trace::TraceState;
 
 /// Hits that are kept; later ones are counted.
@@ -59,11 +59,10 @@ impl Hits {
             ));
         }
         if let Some(stack) = &hit.stack {
-            let frames = values::stack(state.frames(stack), stack.complete);
+            let frames = values::stack(timeline, state.frames(stack), stack.complete);
             arguments.push(values::argument(timeline, "[stack]", frames));
         }
-        let bytes = arguments.iter().map(|argument| values::bytes(&argument.value));
-        self.bytes += bytes.sum::<usize>();
+        self.bytes += arguments.iter().map(values::bytes).sum::<usize>();
         let arguments = arguments.into_boxed_slice();
         match hit.duration_ns {
             Some(duration_ns) => timeline.slices.push(Slice {
@@ -93,8 +92,8 @@ impl Hits {
             ("rejected", state.rejected.to_string()),
         ];
         self.timeline.facts = counts.iter().map(|(key, value)| fact(key, value)).collect();
-        self.timeline.facts.extend(losses(&state.lost));
-        self.timeline.facts.extend(losses(&state.unseen));
+        self.timeline.facts.extend(missing("lost", &state.lost));
+        self.timeline.facts.extend(missing("unseen", &state.unseen));
         Events {
             timeline: self.timeline,
             left_out: self.left_out,
@@ -128,13 +127,19 @@ mod tests {
             panic!("{slice:?}")
         };
         assert_eq!(name(stack.name), "[stack]");
+        let Value::List(frames) = &stack.value else {
+            panic!("{stack:?}")
+        };
+        let frames: Vec<&str> = frames
+            .iter()
+            .map(|frame| match frame {
+                Value::Name(frame) => name(*frame),
+                other => panic!("{other:?}"),
+            })
+            .collect();
         assert_eq!(
-            stack.value,
-            Value::List(
-                ["handle_request (/src/main.cc:40)", "serve\x1b[2J", "[incomplete]"]
-                    .map(values::text)
-                    .into()
-            )
+            frames,
+            ["handle_request (/src/main.cc:40)", "serve\x1b[2J", "[incomplete]"]
         );
         assert_eq!(name(instant.name), "/src/main.cc:1310");
         assert_eq!(

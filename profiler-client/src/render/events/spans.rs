@@ -3,7 +3,7 @@
 use profiler_export::timeline::{Argument, Category, Instant, Slice, Timeline, Value};
 use profiler_proto::v1;
 
-use super::{Events, fact, losses, values};
+use super::{Events, fact, missing, values};
 use crate::{render::waits::of_memory, state::spans::SpansState};
 
 /// All of them, of a target of this name.
@@ -21,7 +21,7 @@ pub fn of(state: &SpansState, title: &str) -> Events {
         ("threshold_ns", state.threshold_ns.to_string()),
     ];
     timeline.facts = counts.iter().map(|(key, value)| fact(key, value)).collect();
-    timeline.facts.extend(losses(&state.lost));
+    timeline.facts.extend(missing("lost", &state.lost));
     Events {
         timeline,
         left_out: 0,
@@ -77,7 +77,7 @@ fn call(timeline: &mut Timeline, state: &SpansState, span: &v1::Span) {
             ));
         }
         if !wait.stack.is_empty() {
-            let frames = values::stack(state.waited(wait), true);
+            let frames = values::stack(timeline, state.waited(wait), true);
             arguments.push(values::argument(timeline, "[stack]", frames));
         }
         timeline.slices.push(Slice {
@@ -122,7 +122,8 @@ fn about(timeline: &mut Timeline, state: &SpansState, span: &v1::Span) -> Box<[A
     }
     if !span.stack.is_empty() {
         add("[stack_samples]", Value::Unsigned(span.stack_samples));
-        add("[stack]", values::stack(state.stack(span), true));
+        let frames = values::stack(timeline, state.stack(span), true);
+        arguments.push(values::argument(timeline, "[stack]", frames));
     }
     arguments.into()
 }
@@ -169,14 +170,23 @@ mod tests {
         assert_eq!(argument(0, "n"), Some(Value::Unsigned(7)));
         assert_eq!(argument(0, "[sleeping_ns]"), Some(Value::Unsigned(25_000_000)));
         assert_eq!(argument(0, "[waits]"), Some(Value::Unsigned(3)));
-        let stack = [
-            "compress\x1b[2J (/src/zlib.c:210)",
-            "handle_request (/src/server.c:55)",
-            "main",
-        ];
+        let Some(Value::List(frames)) = argument(0, "[stack]") else {
+            panic!("no stack")
+        };
+        let frames: Vec<&str> = frames
+            .iter()
+            .map(|frame| match frame {
+                Value::Name(frame) => name(*frame),
+                other => panic!("{other:?}"),
+            })
+            .collect();
         assert_eq!(
-            argument(0, "[stack]"),
-            Some(Value::List(stack.map(values::text).into()))
+            frames,
+            [
+                "compress\x1b[2J (/src/zlib.c:210)",
+                "handle_request (/src/server.c:55)",
+                "main"
+            ]
         );
         assert_eq!(
             argument(2, "[lock]"),

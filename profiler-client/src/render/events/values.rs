@@ -31,10 +31,17 @@ pub(super) fn argument(timeline: &mut Timeline, name: &str, value: Value) -> Arg
 }
 
 /// A stack, the innermost frame first.
-pub(super) fn stack<'a>(frames: impl DoubleEndedIterator<Item = &'a v1::Frame>, complete: bool) -> Value {
-    let mut list: Vec<Value> = frames.rev().map(|frame| text(&named(frame))).collect();
+pub(super) fn stack<'a>(
+    timeline: &mut Timeline,
+    frames: impl DoubleEndedIterator<Item = &'a v1::Frame>,
+    complete: bool,
+) -> Value {
+    let mut list: Vec<Value> = frames
+        .rev()
+        .map(|frame| Value::Name(timeline.name(&named(frame))))
+        .collect();
     if !complete {
-        list.push(text("[incomplete]"));
+        list.push(Value::Name(timeline.name("[incomplete]")));
     }
     Value::List(list)
 }
@@ -44,17 +51,23 @@ pub(super) fn text(text: &str) -> Value {
 }
 
 /// How much room an argument takes, about.
-pub(super) fn bytes(value: &Value) -> usize {
-    let more = match value {
+pub(super) fn bytes(argument: &Argument) -> usize {
+    size_of::<Argument>() + bytes_behind(&argument.value)
+}
+
+fn bytes_behind(value: &Value) -> usize {
+    match value {
         Value::Text(text) => text.len(),
-        Value::List(values) => values.iter().map(bytes).sum(),
+        Value::List(values) => values
+            .iter()
+            .map(|value| size_of::<Value>() + bytes_behind(value))
+            .sum(),
         Value::Object(members) => members
             .iter()
-            .map(|member| member.name.len() + size_of::<Member>() + bytes(&member.value))
+            .map(|member| size_of::<Member>() + member.name.len() + bytes_behind(&member.value))
             .sum(),
-        Value::Unsigned(_) | Value::Signed(_) | Value::Double(_) | Value::Bool(_) => 0,
-    };
-    size_of::<Argument>() + more
+        Value::Name(_) | Value::Unsigned(_) | Value::Signed(_) | Value::Double(_) | Value::Bool(_) => 0,
+    }
 }
 
 /// A function at the line that ran.
