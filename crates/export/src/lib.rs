@@ -3,20 +3,28 @@
 //! | file | idea |
 //! |---|---|
 //! | `profile` | what is written: stacks with weights |
+//! | `timeline` | what is written: what happened when, on tracks of threads, and counters |
+//! | `lanes` | slices of a thread that nest, and those that do not |
 //! | `pprof` | Go's pprof, and what reads its files |
 //! | `firefox` | <https://profiler.firefox.com> |
 //! | `speedscope` | <https://www.speedscope.app> |
 //! | `interval_log` | HdrHistogram, and what reads its logs |
+//! | `perfetto` | <https://ui.perfetto.dev>, `trace_processor` |
+//! | `chrome` | what reads the JSON of `chrome://tracing` |
 //! | `perf_script` | what reads the text that `perf script` prints |
 //! | `text` | names of targets in a line of text |
 
+pub mod chrome;
 pub mod firefox;
 pub mod interval_log;
+mod lanes;
 mod list;
 pub mod perf_script;
+pub mod perfetto;
 pub mod pprof;
 pub mod profile;
 pub mod speedscope;
 pub mod text;
+pub mod timeline;
 
 pub use profile::{Frame, Label, Measure, Profile, Stack, Unit};

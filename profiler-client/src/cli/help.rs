@@ -129,6 +129,7 @@ pub const TRACE: &str = help!(
   profiler trace -p 4211 main.cc:1310 --print n --json | jq .values.n.value
   profiler trace -p 4211 'handle_request[return < 0]' --print n,return
   profiler trace -p 4211 'malloc' --stack --limit 10              who calls it
+  profiler trace -p 4211 handle_request --limit 100000 --duration 10 -o calls.pftrace   for ui.perfetto.dev
 
 Expressions: n, req->len, p.x.y, *p, a[3], s[0..4], ::global, $rdi; of a call also return. `profiler source` lists the
 variables of a function. A value that cannot be read says why. With --stack, what ran is innermost
@@ -168,6 +169,7 @@ pub const TIMELINE: &str = help!(
   profiler timeline -p 4211 handle_request -o day.svg    ... with the calls of a function, as a picture
   profiler timeline -p 4211 -e ipc,cache-misses/instructions --threads
   profiler timeline -p 4211 -e syscalls,tracepoint:block:block_rq_issue --step 1s --rolling 10s
+  profiler timeline -p 4211 --threads --duration 60 -o day.pftrace       for ui.perfetto.dev
   profiler timeline -p 4211 --json | jq -c '[.to_ns, .counters[\"page-faults\"]]'
 
 Counters are read once a step, not sampled: what a bucket holds is exact. Rates are per second; task-clock is
@@ -193,6 +195,7 @@ pub const SPANS: &str = help!(
   profiler spans -p 4211 handle_request                          the ten slowest of the last ten seconds
   profiler spans -p 4211 handle_request -n 3 --print n,req->len --duration 30
   profiler spans -p 4211 'handle_request[>= p95]/recv@main.cc:1312'   ... each with its calls of recv
+  profiler spans -p 4211 'handle_request[>= p95]/parse' --duration 30 -o slow.pftrace   for ui.perfetto.dev
   profiler spans --session web --json --duration 10 | jq -c '[.duration_ns, .stack[-1].function]'
 
 Shown are calls of the last step that asks for a duration, or else of the last that has one; what the steps

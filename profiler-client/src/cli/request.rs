@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use profiler_proto::v1;
 
 use super::{
-    args::{BarsOver, Color, LatencyFormat},
+    args::{BarsOver, Color, EventFormat, LatencyFormat, TimelineFormat},
     events::Event,
 };
 use crate::{state::functions::Sort, tui::lens::Lens};
@@ -174,20 +174,20 @@ pub struct Latency {
     /// Histogram that the bars show.
     pub bars: BarsOver,
     /// What is written when the run ends; `None`: the view alone is shown.
-    pub export: Option<LatencyExport>,
+    pub export: Option<Export<LatencyFormat>>,
     /// NDJSON.
     pub json: bool,
     /// When to colour.
     pub color: Color,
 }
 
-/// What `latency` writes when it ends.
+/// What a run writes when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LatencyExport {
+pub struct Export<F> {
     /// `None`: stdout, in place of the view.
     pub output: Option<PathBuf>,
     /// How it is written.
-    pub format: LatencyFormat,
+    pub format: F,
 }
 
 /// A validated `trace`.
@@ -197,6 +197,8 @@ pub struct Trace {
     pub session: SessionChoice,
     /// `None`: until stopped.
     pub duration: Option<Duration>,
+    /// What is written when the run ends, in place of lines; `None`: they are shown.
+    pub export: Option<Export<EventFormat>>,
     /// NDJSON.
     pub json: bool,
     /// When to colour.
@@ -227,6 +229,8 @@ pub struct Spans {
     pub number: u32,
     /// `None`: until stopped.
     pub duration: Option<Duration>,
+    /// What is written when the run ends; `None`: the view alone is shown.
+    pub export: Option<Export<EventFormat>>,
     /// NDJSON.
     pub json: bool,
     /// When to colour.
@@ -265,8 +269,8 @@ pub struct Timeline {
     pub threads: bool,
     /// `None`: until stopped.
     pub duration: Option<Duration>,
-    /// A picture.
-    pub output: Option<PathBuf>,
+    /// What is written when the run ends, in place of the table.
+    pub export: Option<Export<TimelineFormat>>,
     /// NDJSON.
     pub json: bool,
     /// When to colour.

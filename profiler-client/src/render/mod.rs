@@ -5,6 +5,7 @@ pub mod by_value_json;
 pub mod escape;
 pub mod estimate;
 pub mod estimate_json;
+pub mod events;
 pub mod explain;
 pub mod explain_json;
 pub mod folded;

@@ -21,6 +21,10 @@ pub struct View {
 pub struct Drawn {
     /// What it is called.
     pub label: String,
+    /// The same, without the thread.
+    pub counter: String,
+    /// The thread whose it is; `None` of all.
+    pub thread: Option<u32>,
     /// Of what its numbers are.
     pub unit: Unit,
     /// Ends of buckets, and what there was.
@@ -54,9 +58,19 @@ impl Unit {
         sum.value().map(|value| value * scale)
     }
 
+    /// Its name; empty of a number alone.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cpus => "CPUs",
+            Self::Rate => "/s",
+            Self::Ratio => "",
+        }
+    }
+
     /// Behind a label.
     #[must_use]
-    pub fn suffix(self) -> &'static str {
+    pub const fn suffix(self) -> &'static str {
         match self {
             Self::Cpus => " (CPUs)",
             Self::Rate => " (/s)",
@@ -119,9 +133,11 @@ impl View {
         let label = events::label(row, &state.counters, &terminal(&state.scope));
         Drawn {
             label: match thread {
-                None => label,
+                None => label.clone(),
                 Some(tid) => format!("{} {tid}: {label}", name(tid)),
             },
+            counter: label,
+            thread,
             unit,
             points: sums
                 .into_iter()

@@ -109,7 +109,7 @@ pub(super) fn push_values(lines: &mut String, values: &[v1::HitValue]) {
 }
 
 /// An expression as a key that is not taken: `n`, then `n#2`.
-fn key(taken: &HashSet<String>, expression: &str) -> String {
+pub(super) fn key(taken: &HashSet<String>, expression: &str) -> String {
     if !taken.contains(expression) {
         return expression.to_owned();
     }

@@ -47,6 +47,12 @@ impl Bucket {
         self.to_ns.saturating_sub(self.from_ns)
     }
 
+    /// Whether a thread was counted by itself.
+    #[must_use]
+    pub fn has_thread(&self, tid: u32) -> bool {
+        self.counts_of(Some(tid)).is_some()
+    }
+
     /// The counts of a thread, or of all; `None` where it was not there.
     fn counts_of(&self, thread: Option<u32>) -> Option<&[v1::Count]> {
         match thread {

@@ -13,9 +13,10 @@ use super::{interruptible, target};
 use crate::{
     attached::{Attached, Owned},
     cli::{
+        args::LatencyFormat,
         duration::to_proto,
         exit::Failure,
-        request::{Host, Latency, LatencyExport},
+        request::{Export, Host, Latency},
     },
     connect::{MAX_MESSAGE_BYTES, connect},
     live,
@@ -126,7 +127,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
 }
 
 /// Writes the log, and says what is in it.
-fn write(export: &LatencyExport, output: Output, intervals: Intervals) -> Result<(), Failure> {
+fn write(export: &Export<LatencyFormat>, output: Output, intervals: Intervals) -> Result<(), Failure> {
     let log = intervals.finish();
     let (kept, left_out) = (log.intervals(), log.left_out());
     output.write(log.into_bytes())?;

@@ -1,6 +1,7 @@
 //! The verbs.
 
 mod estimate;
+mod events;
 mod explain;
 mod flame;
 mod functions;

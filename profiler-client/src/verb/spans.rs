@@ -3,7 +3,11 @@
 use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
 use tokio::time::Instant;
 
-use super::{interruptible, target, trace::monotonic_ns};
+use super::{
+    events::{About, File},
+    interruptible, target,
+    trace::monotonic_ns,
+};
 use crate::{
     attached::{Attached, Owned},
     cli::{
@@ -13,7 +17,7 @@ use crate::{
     connect::{MAX_MESSAGE_BYTES, connect},
     live::Redrawn,
     output::{self, note, warnings},
-    render::{spans, spans_json},
+    render::{events, spans, spans_json},
     state::{spans::SpansState, trace::origin_ns},
     stop::Stop,
     watch::{Message as _, Run},
@@ -21,7 +25,8 @@ use crate::{
 
 /// Runs it.
 pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let (attached, stream, again, mut live, began_ns) = interruptible(&mut stop, async {
+    let file = request.export.as_ref().map(File::open).transpose()?;
+    let (attached, stream, again, mut live, began_ns, about) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         let mut client =
@@ -35,8 +40,13 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
         let stream = client.watch_spans(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_spans(watch).await?.into_inner());
         let target = target::label(&connection, &attached.session);
-        let live = Redrawn::open(request.color, request.json, target).await;
-        Ok((attached, stream, again, live, began_ns))
+        let is_hidden = request.json || file.as_ref().is_some_and(File::is_stdout);
+        let live = Redrawn::open(request.color, is_hidden, target).await;
+        let about = match &file {
+            Some(_) => About::of(&connection, &attached.session).await,
+            None => About::default(),
+        };
+        Ok((attached, stream, again, live, began_ns, about))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -68,7 +78,12 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
         .await?;
 
     if state.started {
-        finish(&request, &state, live, origin.unwrap_or(began_ns), began)?;
+        if file.as_ref().is_none_or(|file| !file.is_stdout()) {
+            finish(&request, &state, live, origin.unwrap_or(began_ns), began)?;
+        }
+        if let Some(file) = file {
+            file.write(events::spans::of(&state, &about.title), &about)?;
+        }
     }
     ended.result(state.started)
 }

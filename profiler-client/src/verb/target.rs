@@ -1,5 +1,7 @@
 //! A target's name for people.
 
+use std::collections::BTreeMap;
+
 use profiler_proto::v1;
 
 use super::processes;
@@ -20,7 +22,7 @@ pub async fn label(connection: &Connection, session: &v1::Session) -> String {
     let name = processes
         .iter()
         .find(|process| process.pid == *first)
-        .and_then(|process| process.executable.rsplit('/').next())
+        .and_then(name)
         .map(|name| terminal(name).into_owned());
     match (name, others.len()) {
         (Some(name), 0) => format!("pid {first} ({name})"),
@@ -28,4 +30,20 @@ pub async fn label(connection: &Connection, session: &v1::Session) -> String {
         (Some(name), more) => format!("{} processes of {name}", more + 1),
         (None, more) => format!("{} processes", more + 1),
     }
+}
+
+/// The names of processes by their numbers, as far as they can be found out.
+pub async fn names(connection: &Connection) -> BTreeMap<u32, String> {
+    let processes = processes::fetch(connection, String::new())
+        .await
+        .unwrap_or_default();
+    let named = processes
+        .iter()
+        .filter_map(|process| Some((process.pid, name(process)?.to_owned())));
+    named.collect()
+}
+
+/// The last component of an executable's path.
+fn name(process: &v1::Process) -> Option<&str> {
+    process.executable.rsplit('/').next()
 }

@@ -6,18 +6,23 @@ use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
 use tokio::time::Instant;
 use tonic::Status;
 
-use super::{interruptible, target};
+use super::{
+    events::{self, File},
+    interruptible,
+};
 use crate::{
     attached::{Attached, Owned},
     cli::{
-        events,
+        args::{EventFormat, TimelineFormat},
+        events::rows,
         exit::Failure,
-        request::{Host, Timeline},
+        request::{Export, Host, Timeline},
     },
     connect::{MAX_MESSAGE_BYTES, connect},
     live::Redrawn,
     output::{self, Output, note, warnings},
     render::{
+        events::counters,
         svg::About,
         timeline::{self, View},
         timeline_json, timeline_svg,
@@ -27,14 +32,29 @@ use crate::{
     watch::{Message as _, Run},
 };
 
+/// What is written at the end.
+enum Written {
+    Picture(Output),
+    Events(File),
+}
+
+impl Written {
+    fn open(export: &Export<TimelineFormat>) -> Result<Self, Failure> {
+        let Export { output, format } = export;
+        let format = match format {
+            TimelineFormat::Svg => return Output::open(output.as_deref()).map(Self::Picture),
+            TimelineFormat::Perfetto => EventFormat::Perfetto,
+            TimelineFormat::Chrome => EventFormat::Chrome,
+        };
+        let output = output.clone();
+        File::open(&Export { output, format }).map(Self::Events)
+    }
+}
+
 /// Runs it.
 pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let output = request
-        .output
-        .as_deref()
-        .map(|path| Output::open(Some(path)))
-        .transpose()?;
-    let (attached, stream, target) = interruptible(&mut stop, async {
+    let written = request.export.as_ref().map(Written::open).transpose()?;
+    let (attached, stream, about) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         let mut client =
@@ -49,13 +69,16 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
             threads: request.threads,
         };
         let stream = client.watch_timeline(watch).await?.into_inner();
-        let target = target::label(&connection, &attached.session).await;
-        Ok((attached, stream, target))
+        let about = events::About::of(&connection, &attached.session).await;
+        Ok((attached, stream, about))
     })
     .await?;
     warnings(&attached.session.warnings);
 
-    let mut live = Redrawn::open(request.color, request.json, ready(target.clone())).await;
+    // What is written to standard output has it for itself.
+    let is_taken = |export: &Export<_>| export.output.is_none();
+    let is_hidden = request.json || request.export.as_ref().is_some_and(is_taken);
+    let mut live = Redrawn::open(request.color, is_hidden, ready(about.title.clone())).await;
     let began = Instant::now();
     let run = Run {
         deadline: request.duration.map(|duration| began + duration),
@@ -74,7 +97,7 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
                 .map_err(|error| Failure::failed(error.to_string()))?
                 .clone();
             if request.json {
-                let rows = events::rows(&request.events, &state.counters);
+                let rows = rows(&request.events, &state.counters);
                 return output::ndjson(timeline_json::bucket(&state, &rows, &bucket));
             }
             if last {
@@ -89,11 +112,7 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
 
     let started = state.received > 0;
     if started {
-        let about = About {
-            target,
-            elapsed: began.elapsed(),
-        };
-        finish(&request, &state, (live, output), &about)?;
+        finish(&request, &state, (live, written), (&about, began))?;
     }
     ended.result(started)
 }
@@ -101,22 +120,33 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
 fn finish(
     request: &Timeline,
     state: &TimelineState,
-    (mut live, output): (Redrawn, Option<Output>),
-    about: &About,
+    (mut live, written): (Redrawn, Option<Written>),
+    (about, began): (&events::About, Instant),
 ) -> Result<(), Failure> {
     let view = View::of(request, state);
     if request.json {
-        let rows = events::rows(&request.events, &state.counters);
+        let rows = rows(&request.events, &state.counters);
         return output::ndjson(timeline_json::summary(state, &rows));
     }
     let drawn = view.drawn(state);
-    if let Some(output) = output {
-        live.clear()?;
-        let notes = timeline::notes(state);
-        output.write(timeline_svg::render(&drawn, &state.scope, &notes, about))?;
-    } else {
-        let width = live.width();
-        live.print(&timeline::table(&drawn, width))?;
+    match written {
+        Some(Written::Picture(output)) => {
+            live.clear()?;
+            let notes = timeline::notes(state);
+            let about = About {
+                target: about.title.clone(),
+                elapsed: began.elapsed(),
+            };
+            output.write(timeline_svg::render(&drawn, &state.scope, &notes, &about))?;
+        }
+        Some(Written::Events(file)) => {
+            live.clear()?;
+            file.write(counters::of(state, &drawn, &about.title, &about.pids), about)?;
+        }
+        None => {
+            let width = live.width();
+            live.print(&timeline::table(&drawn, width))?;
+        }
     }
     note(&timeline::summary(state));
     Ok(())

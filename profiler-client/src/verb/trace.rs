@@ -10,7 +10,10 @@ use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-use super::interruptible;
+use super::{
+    events::{About, File},
+    interruptible,
+};
 use crate::{
     attached::{Attached, Owned},
     cli::{
@@ -20,7 +23,7 @@ use crate::{
     connect::{MAX_MESSAGE_BYTES, connect},
     live::screen,
     output::{self, note, warnings},
-    render::{trace, trace_json},
+    render::{events::hits::Hits, trace, trace_json},
     state::trace::{TraceState, origin_ns},
     stop::Stop,
     watch::Run,
@@ -32,12 +35,17 @@ const BETWEEN_NOTES: Duration = Duration::from_secs(1);
 /// How hits are shown.
 enum Show {
     Json,
-    Lines { colour: bool },
+    Lines {
+        colour: bool,
+    },
+    /// They are written at the end.
+    Nothing,
 }
 
 /// Runs it.
 pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let (attached, stream, again, began_ns) = interruptible(&mut stop, async {
+    let file = request.export.as_ref().map(File::open).transpose()?;
+    let (attached, stream, again, began_ns, about) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         let mut client =
@@ -46,16 +54,22 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
             session: attached.session.name.clone(),
             interval: None,
         };
+        let about = match &file {
+            Some(_) => About::of(&connection, &attached.session).await,
+            None => About::default(),
+        };
         let began_ns = monotonic_ns();
         let stream = client.watch_trace(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_trace(watch).await?.into_inner());
-        Ok((attached, stream, again, began_ns))
+        Ok((attached, stream, again, began_ns, about))
     })
     .await?;
     warnings(&attached.session.warnings);
 
     let show = if request.json {
         Show::Json
+    } else if file.is_some() {
+        Show::Nothing
     } else {
         Show::Lines {
             colour: screen::is_coloured(request.color, io::stdout().is_terminal()),
@@ -71,11 +85,15 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
     let mut state = TraceState::default();
     let mut losses = io::stderr().is_terminal().then(|| Losses::since(began));
     let mut origin = None;
+    let mut kept = file.as_ref().map(|_| Hits::of(&about.title));
     let ended = run
         .watch(stream, again, |message: v1::WatchTraceResponse| {
             let hits = state
                 .apply(message)
                 .map_err(|error| Failure::failed(error.to_string()))?;
+            if let Some(kept) = &mut kept {
+                kept.add(&state, &hits);
+            }
             if let Some(first) = hits.first() {
                 let origin = *origin.get_or_insert_with(|| {
                     let origin = origin_ns(began_ns, monotonic_ns(), first.ts_ns);
@@ -89,6 +107,7 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
                 match show {
                     Show::Json => output::ndjson(trace_json::hits(&state, &hits))?,
                     Show::Lines { colour } => screen::print(&trace::hits(&state, &hits, origin), colour)?,
+                    Show::Nothing => {}
                 }
             }
             if let Some(news) = losses
@@ -104,7 +123,10 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
     if state.started {
         match show {
             Show::Json => output::ndjson(trace_json::summary(&state))?,
-            Show::Lines { .. } => note(&trace::summary(&state, began.elapsed())),
+            Show::Lines { .. } | Show::Nothing => note(&trace::summary(&state, began.elapsed())),
+        }
+        if let (Some(file), Some(kept)) = (file, kept) {
+            file.write(kept.finish(&state, &about.scope), &about)?;
         }
     }
     ended.result(state.started)

@@ -14,6 +14,7 @@ mod daemon;
 mod ends;
 mod entries;
 mod estimate;
+mod events;
 mod explain;
 mod files;
 mod grouping;

@@ -153,3 +153,38 @@ fn what_cannot_be_has_its_exit_status() {
     }
     assert_eq!(fake.left(), 0);
 }
+
+#[test]
+fn calls_are_written_beside_the_table() {
+    let fake = Fake::start(Script::default());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slow.trace.json");
+    let file = ["--duration", "0.3", "-o", path.to_str().unwrap()];
+    let output = run(&fake, &[&HANDLE[..], &file].concat());
+    assert_status(&output, 0);
+    assert!(stdout(&output).starts_with("#1 "), "{}", stdout(&output));
+    let trace: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let calls: Vec<&Value> = events.iter().filter(|event| event["cat"] == "call").collect();
+    assert_eq!(calls.len(), 2);
+    assert!(
+        calls
+            .iter()
+            .all(|call| call["name"] == "handle<\x1b[31m>" && call["ph"] == "X")
+    );
+    let slowest = calls
+        .iter()
+        .find(|call| call["args"].get("[inside]").is_some())
+        .unwrap();
+    assert_eq!(
+        slowest["args"]["[stack]"],
+        json!(["compress (/src/server.cc:9)", "main (/src/server.cc:4)"])
+    );
+    let inside = events.iter().find(|event| event["cat"] == "inside").unwrap();
+    assert_eq!(
+        (&inside["name"], &inside["ph"]),
+        (&json!("server.cc:13"), &json!("i"))
+    );
+    let delay = inside["ts"].as_f64().unwrap() - slowest["ts"].as_f64().unwrap();
+    assert!((delay - 12.0).abs() < 0.01, "{delay}");
+}

@@ -80,6 +80,40 @@ fn a_picture_is_written_to_a_file() {
 }
 
 #[test]
+fn counters_are_written_as_events() {
+    let fake = Fake::start(Script::default());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("day.trace.json");
+    let output = run(
+        &fake,
+        &[&ASKED[..], &["0.3", "--threads", "-o", path.to_str().unwrap()]].concat(),
+    );
+    assert_status(&output, 0);
+    assert_eq!(stdout(&output), "");
+    let trace: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let counters = events.iter().filter(|event| event["ph"] == "C");
+    let mut names: Vec<&str> = counters.map(|event| event["name"].as_str().unwrap()).collect();
+    let points = names.len();
+    names.dedup();
+    assert_eq!(
+        names,
+        [
+            "cs (/s)",
+            "faults/cs",
+            "calls of handle (/s)",
+            "cs (/s), clerk\u{1b}[31m 7",
+            "faults/cs, clerk\u{1b}[31m 7"
+        ]
+    );
+    let said = stderr(&output);
+    assert!(
+        said.contains(&format!("day.trace.json written: {points} events")),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let fake = Fake::start(Script::default());
     for (arguments, status, words) in [

@@ -283,3 +283,74 @@ fn a_trace_that_cannot_be_has_its_exit_status() {
     }
     assert_eq!(fake.left(), 0);
 }
+
+/// Runs a trace to its end with a file of this name beside it; the file, and what was printed.
+fn written(scope: &str, name: &str, arguments: &[&str]) -> (Vec<u8>, std::process::Output) {
+    let fake = Fake::start(Script::default());
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    let file = ["--duration", "0.3", "-o", path.to_str().unwrap()];
+    let output = run(
+        &fake,
+        &[&["trace", "-p", "7", scope], &file[..], arguments].concat(),
+    );
+    assert_status(&output, 0);
+    assert_eq!(fake.left(), 0);
+    (std::fs::read(path).unwrap(), output)
+}
+
+#[test]
+fn calls_are_written_for_perfetto_in_place_of_lines() {
+    use profiler_export::perfetto::TraceMessage;
+    use prost::Message as _;
+
+    let (bytes, output) = written("handle", "calls.pftrace", &["--stack"]);
+    assert_eq!(stdout(&output), "");
+    let trace = TraceMessage::decode(&bytes[..]).unwrap();
+    let events = trace
+        .packet
+        .iter()
+        .filter_map(|packet| packet.track_event.as_ref());
+    let of = |kind: i32| events.clone().filter(|event| event.r#type == kind).count() as u64;
+    let (begun, ended) = (of(1), of(2));
+    let said = stderr(&output);
+    assert_eq!((begun, begun), (ended, number_before(said, " hits shown of ")));
+    assert!(
+        said.contains(&format!("calls.pftrace written: {begun} events")),
+        "{said}"
+    );
+}
+
+#[test]
+fn hits_of_lines_are_written_as_instants_beside_json() {
+    let (bytes, output) = written("server.cc:13", "hits.trace.json", &["--json"]);
+    let mut hits = objects(stdout(&output));
+    hits.retain(|object| object["type"] == "hit");
+    let trace: Value = serde_json::from_slice(&bytes).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let instants: Vec<&Value> = events.iter().filter(|event| event["ph"] == "i").collect();
+    assert!(!hits.is_empty() && instants.len() == hits.len());
+    for (instant, hit) in instants.iter().zip(&hits) {
+        assert_eq!(
+            (&instant["name"], &instant["tid"], &instant["pid"]),
+            (&hit["site"], &hit["tid"], &hit["pid"])
+        );
+        assert_eq!(instant["args"]["n"], hit["values"]["n"]["value"]);
+        assert_eq!(instant["args"]["[function]"], hit["function"]);
+    }
+    let scope = &trace["otherData"]["scope"];
+    assert_eq!(scope, "server.cc:13");
+}
+
+#[test]
+fn events_on_standard_output_are_alone_there() {
+    let fake = Fake::start(Script::default());
+    let output = run(
+        &fake,
+        &[&LINE[..], &["--duration", "0.3", "--format", "chrome"]].concat(),
+    );
+    assert_status(&output, 0);
+    let trace: Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert!(!trace["traceEvents"].as_array().unwrap().is_empty());
+    assert!(!stderr(&output).contains(" written:"), "{}", stderr(&output));
+}

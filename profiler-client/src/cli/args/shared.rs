@@ -133,3 +133,12 @@ pub enum Color {
     /// Nowhere.
     Never,
 }
+
+/// `--format` of what happens at a time.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventFormat {
+    /// For <https://ui.perfetto.dev> and `trace_processor`: protobuf.
+    Perfetto,
+    /// For what reads Chrome's Trace Event Format: JSON.
+    Chrome,
+}

@@ -9,7 +9,7 @@ use super::{
         duration::{self, Span},
         print_list::{self, PrintList},
     },
-    Color, DryRunArgs, Exit, HostArgs, TargetArgs,
+    Color, DryRunArgs, EventFormat, Exit, HostArgs, TargetArgs,
 };
 
 /// `profiler spans`.
@@ -57,6 +57,13 @@ pub struct SpansArgs {
     /// runs, as root or its own user
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
+    /// Write to FILE as well, when the run ends; its ending says the format: .pftrace, .perfetto-trace (Perfetto)
+    /// or .trace.json (Chrome's Trace Event Format)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Format of FILE whatever its ending, or on stdout in place of the view
+    #[arg(long, value_enum)]
+    pub format: Option<EventFormat>,
     /// One JSON object a line at the end: calls, slowest first, then a summary; times in nanoseconds
     #[arg(long)]
     pub json: bool,

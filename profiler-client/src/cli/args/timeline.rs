@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::{
     super::{
@@ -53,9 +53,13 @@ pub struct TimelineArgs {
     /// runs, as root or its own user
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
-    /// Where the picture goes, an SVG; replaced at the end of the run, in full or not at all
+    /// Where it goes in place of the table; replaced at the end of the run, in full or not at all. Its ending says the
+    /// format: .svg (a picture), .pftrace, .perfetto-trace (Perfetto) or .trace.json (Chrome's Trace Event Format)
     #[arg(short = 'o', long, value_name = "FILE", conflicts_with = "json")]
     pub output: Option<PathBuf>,
+    /// Format of FILE whatever its ending, or on stdout
+    #[arg(long, value_enum, conflicts_with = "json")]
+    pub format: Option<TimelineFormat>,
     /// One JSON object a line, for each bucket as it ends, then a summary; times in nanoseconds
     #[arg(long)]
     pub json: bool,
@@ -65,4 +69,15 @@ pub struct TimelineArgs {
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,
+}
+
+/// `--format` of `timeline`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimelineFormat {
+    /// A picture.
+    Svg,
+    /// For <https://ui.perfetto.dev> and `trace_processor`: protobuf.
+    Perfetto,
+    /// For what reads Chrome's Trace Event Format: JSON.
+    Chrome,
 }

@@ -1,5 +1,7 @@
 //! The flags of `trace`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::{
@@ -7,7 +9,7 @@ use super::{
         duration::{self, Span},
         print_list::{self, PrintList},
     },
-    Color, DryRunArgs, Exit, HostArgs, TargetArgs,
+    Color, DryRunArgs, EventFormat, Exit, HostArgs, TargetArgs,
 };
 
 /// `profiler trace`.
@@ -40,6 +42,13 @@ pub struct TraceArgs {
     /// ret = a probe on each return instruction
     #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
     pub exit: Exit,
+    /// Write hits to FILE when the run ends, in place of lines; its ending says the format: .pftrace, .perfetto-trace (Perfetto)
+    /// or .trace.json (Chrome's Trace Event Format)
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Format of FILE whatever its ending, or on stdout in place of lines
+    #[arg(long, value_enum)]
+    pub format: Option<EventFormat>,
     /// One JSON object a line: hits, then a summary; times in nanoseconds
     #[arg(long)]
     pub json: bool,

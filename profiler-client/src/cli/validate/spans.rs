@@ -9,11 +9,13 @@ use super::{
         print_list,
         request::{SessionChoice, Spans},
     },
+    endings::{EVENTS, export},
     session::{OWN_LEASE, absolute, create},
     target,
 };
 
 pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
+    let export = export(args.output, args.format, args.json, &EVENTS)?;
     let session = match args.session {
         Some(name) => SessionChoice::Join(name),
         None if args.scope.as_deref().is_none_or(|scope| scope.trim().is_empty()) => {
@@ -44,6 +46,7 @@ pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
         session,
         number: args.number,
         duration: args.duration.map(|span| span.0),
+        export,
         json: args.json,
         color: args.color,
     })

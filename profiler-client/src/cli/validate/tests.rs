@@ -255,3 +255,54 @@ fn latency_is_written_by_ending_or_format() {
     let message = refused(&["latency", "-p", "7", "f", "--format", "hlog", "--json"]);
     assert!(message.contains("--format and --json"), "{message}");
 }
+
+#[test]
+fn events_are_written_by_ending_or_format() {
+    use crate::cli::args::{EventFormat, TimelineFormat};
+
+    let export = |line: &[&str]| match parse(line).unwrap().1 {
+        Request::Trace(trace) => trace.export,
+        Request::Spans(spans) => spans.export,
+        _ => panic!("neither a trace nor spans"),
+    };
+    for verb in ["trace", "spans"] {
+        let format =
+            |rest: &[&str]| export(&[&[verb, "-p", "7", "f"], rest].concat()).map(|export| export.format);
+        assert_eq!(format(&[]), None);
+        for (file, written) in [
+            ("a.pftrace", EventFormat::Perfetto),
+            ("a.b.Perfetto-Trace", EventFormat::Perfetto),
+            ("a.trace.json", EventFormat::Chrome),
+        ] {
+            assert_eq!(format(&["-o", file]), Some(written), "{verb} {file}");
+            assert_eq!(format(&["-o", file, "--json"]), Some(written), "{verb} {file}");
+        }
+        assert_eq!(
+            format(&["-o", "a.pftrace", "--format", "chrome"]),
+            Some(EventFormat::Chrome)
+        );
+        assert_eq!(format(&["--format", "perfetto"]), Some(EventFormat::Perfetto));
+        for refusal in ["a.json", "a.svg", "a"] {
+            let message = refused(&[verb, "-p", "7", "f", "-o", refusal]);
+            let words = format!("`{refusal}` ends in none of .pftrace .perfetto-trace .trace.json");
+            assert!(message.contains(&words), "{message}");
+        }
+        let message = refused(&[verb, "-p", "7", "f", "--format", "chrome", "--json"]);
+        assert!(message.contains("--format and --json"), "{message}");
+    }
+    let timeline = |rest: &[&str]| {
+        let (_, Request::Timeline(timeline)) = parse(&[&["timeline", "-p", "7"], rest].concat()).unwrap()
+        else {
+            panic!("not a timeline")
+        };
+        timeline.export.map(|export| export.format)
+    };
+    assert_eq!(timeline(&["-o", "a.SVG"]), Some(TimelineFormat::Svg));
+    assert_eq!(timeline(&["-o", "a.pftrace"]), Some(TimelineFormat::Perfetto));
+    assert_eq!(timeline(&["--format", "chrome"]), Some(TimelineFormat::Chrome));
+    let message = refused(&["timeline", "-p", "7", "-o", "a.json"]);
+    assert!(
+        message.contains("ends in none of .svg .pftrace .perfetto-trace .trace.json"),
+        "{message}"
+    );
+}

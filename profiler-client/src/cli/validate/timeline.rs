@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use super::{
-    super::{args::TimelineArgs, events, exit::Failure, request::Timeline},
+    super::{
+        args::{TimelineArgs, TimelineFormat},
+        events,
+        exit::Failure,
+        request::Timeline,
+    },
+    endings::export,
     session::watched,
 };
 
@@ -13,6 +19,14 @@ const STEP: Duration = Duration::from_millis(100);
 /// What is drawn on a screen where nothing else is asked for.
 const RANGE: Duration = Duration::from_mins(1);
 
+/// What files of a format end in.
+const ENDINGS: [(&str, TimelineFormat); 4] = [
+    (".svg", TimelineFormat::Svg),
+    (".pftrace", TimelineFormat::Perfetto),
+    (".perfetto-trace", TimelineFormat::Perfetto),
+    (".trace.json", TimelineFormat::Chrome),
+];
+
 pub(super) fn timeline(args: TimelineArgs) -> Result<Timeline, Failure> {
     let events: Vec<_> = args.events.into_iter().flat_map(|list| list.0).collect();
     let counters = events::counters(&events).map_err(Failure::usage)?;
@@ -20,22 +34,9 @@ pub(super) fn timeline(args: TimelineArgs) -> Result<Timeline, Failure> {
     if !(Duration::from_millis(10)..=Duration::from_hours(1)).contains(&step) {
         return Err(Failure::usage("--step is from 10 ms to an hour"));
     }
-    if let Some(output) = &args.output
-        && !output
-            .extension()
-            .is_some_and(|extension| extension.eq_ignore_ascii_case("svg"))
-    {
-        return Err(Failure::usage(format!(
-            "a timeline is written as SVG: {} does not end with .svg",
-            output.display()
-        )));
-    }
+    let export = export(args.output, args.format, args.json, &ENDINGS)?;
     let session = watched(args.session, args.target, args.scope, args.exit, &args.symbols)?;
-    let of_file = if args.output.is_some() {
-        Duration::MAX
-    } else {
-        RANGE
-    };
+    let of_file = if export.is_some() { Duration::MAX } else { RANGE };
     Ok(Timeline {
         session,
         events,
@@ -45,7 +46,7 @@ pub(super) fn timeline(args: TimelineArgs) -> Result<Timeline, Failure> {
         range: args.range.map_or(of_file, |span| span.0),
         threads: args.threads,
         duration: args.duration.map(|span| span.0),
-        output: args.output,
+        export,
         json: args.json,
         color: args.color,
     })

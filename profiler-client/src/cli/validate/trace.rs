@@ -9,15 +9,18 @@ use super::{
         print_list,
         request::{SessionChoice, Trace},
     },
+    endings::{EVENTS, export},
     session::{OWN_LEASE, create},
     target,
 };
 
 pub(super) fn trace(args: TraceArgs) -> Result<Trace, Failure> {
+    let export = export(args.output, args.format, args.json, &EVENTS)?;
     if let Some(name) = args.session {
         return Ok(Trace {
             session: SessionChoice::Join(name),
             duration: args.duration.map(|span| span.0),
+            export,
             json: args.json,
             color: args.color,
         });
@@ -41,6 +44,7 @@ pub(super) fn trace(args: TraceArgs) -> Result<Trace, Failure> {
     Ok(Trace {
         session: SessionChoice::Make(create),
         duration: args.duration.map(|span| span.0),
+        export,
         json: args.json,
         color: args.color,
     })
