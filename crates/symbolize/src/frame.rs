@@ -121,6 +121,7 @@ pub struct Frames {
     table: Vec<Frame>,
     roots: Vec<bool>,
     index: HashMap<Frame, FrameId>,
+    modules_of: HashMap<FrameId, FrameId>,
     text_bytes: usize,
 }
 
@@ -130,6 +131,7 @@ impl Default for Frames {
             table: Vec::new(),
             roots: Vec::new(),
             index: HashMap::new(),
+            modules_of: HashMap::new(),
             text_bytes: 0,
         };
         frames.intern(Frame::named(OTHER, &"".into(), false));
@@ -162,6 +164,29 @@ impl Frames {
         self.table.push(frame.clone());
         self.index.insert(frame, id);
         id
+    }
+
+    /// Folds a stack by module: consecutive frames of one become a frame of its name.
+    pub fn fold_by_module(&mut self, stack: &[FrameId]) -> Vec<FrameId> {
+        let mut folded: Vec<FrameId> = stack.iter().map(|frame| self.module_of(*frame)).collect();
+        folded.dedup();
+        folded
+    }
+
+    fn module_of(&mut self, frame: FrameId) -> FrameId {
+        if let Some(known) = self.modules_of.get(&frame) {
+            return *known;
+        }
+        let of = self.table.get(frame.0 as usize);
+        let module = match of.filter(|of| !of.module.is_empty()) {
+            Some(of) => {
+                let (module, kernel) = (Arc::clone(&of.module), of.kernel);
+                self.intern(Frame::named(&module, &module, kernel))
+            }
+            None => FrameId::OTHER,
+        };
+        self.modules_of.insert(frame, module);
+        module
     }
 
     /// Notes that nothing calls this function.

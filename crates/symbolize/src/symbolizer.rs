@@ -45,8 +45,6 @@ pub struct Symbolizer {
     kernel: Option<KernelSymbols>,
     tasks: Tasks,
     memories: Memories,
-    /// The frames of modules, by frame.
-    modules_of: HashMap<FrameId, FrameId>,
     uses: u64,
     spaces_made: u64,
     /// Addresses that may come out otherwise the next time: compiled code, and where nothing is mapped.
@@ -267,23 +265,7 @@ impl Symbolizer {
 
     /// Folds a stack by module: consecutive frames of one become a frame of its name.
     pub fn fold_by_module(&mut self, stack: &[FrameId]) -> Vec<FrameId> {
-        let mut folded: Vec<FrameId> = stack.iter().map(|frame| self.module_of(*frame)).collect();
-        folded.dedup();
-        folded
-    }
-
-    fn module_of(&mut self, frame: FrameId) -> FrameId {
-        let Self {
-            frames, modules_of, ..
-        } = self;
-        *modules_of.entry(frame).or_insert_with(|| {
-            let of = frames.table().get(frame.0 as usize);
-            let Some(of) = of.filter(|of| !of.module.is_empty()) else {
-                return FrameId::OTHER;
-            };
-            let (module, kernel) = (Arc::clone(&of.module), of.kernel);
-            frames.intern(Frame::named(&module, &module, kernel))
-        })
+        self.frames.fold_by_module(stack)
     }
 
     /// The frame that stands for a thread.

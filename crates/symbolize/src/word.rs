@@ -45,6 +45,19 @@ impl Word {
         Self::NothingInCommon,
     ];
 
+    /// Whether a frame says what a thread did that did not run, or that it still did: such stand innermost.
+    #[must_use]
+    pub fn is_of_activity(frame: FrameId) -> bool {
+        let words = [
+            Self::Sleeping,
+            Self::Uninterruptible,
+            Self::Stopped,
+            Self::Runnable,
+            Self::GoesOn,
+        ];
+        words.into_iter().any(|word| word.frame() == frame)
+    }
+
     /// Its frame.
     #[must_use]
     pub fn frame(self) -> FrameId {

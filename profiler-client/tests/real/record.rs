@@ -75,15 +75,18 @@ fn a_recording_answers_as_the_session_did() {
         ))
     };
     let recorder = start(&["record", "-o", file]);
-    let questions: [&[&str]; 4] = [
+    let questions: [&[&str]; 7] = [
         &["flame", "--json"],
         &["flame", "--json", "--diff"],
         &["flame", "--json", "--by", "line"],
+        &["flame", "--json", "--by", "module"],
+        &["flame", "--json", "--by", "thread"],
+        &["flame", "--json", "--by", "process"],
         &["flame", "--json", "--outside", "--on-cpu"],
     ];
     let live: Vec<Running> = questions.iter().map(|question| start(question)).collect();
     let mut latency = start(&["latency", "--json", "--interval", "0.2"]);
-    until_watched_by(&daemon, 6);
+    until_watched_by(&daemon, 9);
     target.say("go");
     let calls = |line: &str| {
         let object: Value = serde_json::from_str(line).unwrap();
@@ -277,9 +280,9 @@ fn files_that_are_no_place_for_a_recording_are_refused() {
     from(&["flame", "--from", &there, "g"])
         .status(3)
         .says("the recording is of `f`");
-    from(&["flame", "--from", &there, "--by", "thread"])
+    from(&["flame", "--from", &there, "--waits"])
         .status(2)
-        .says("--by function or --by line");
+        .says("leave --waits out");
     from(&["flame", "--from", &there, "-p", &pid])
         .status(2)
         .says("cannot be used with");

@@ -12,13 +12,13 @@ use profiler_common::{
     record::{SPAN_END, SpanEnd, SpanRef},
 };
 use profiler_proto::v1;
-use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Reason, Stacks};
+use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Reason, Stacks, Word};
 
 use crate::{
     kernel::{Activity, ProbeCounts},
     session::{
         Cost, ExitMethod, FunctionInfo, Recorded, RecordedFunction, RecordedSample, RecordedScope,
-        RecordedStep,
+        RecordedStep, Task,
     },
 };
 
@@ -64,14 +64,35 @@ struct Node {
 /// What was told since numbers began anew.
 #[derive(Default)]
 pub struct Decoder {
-    threads: HashMap<u32, (u32, u32)>,
+    threads: HashMap<u32, Thread>,
     frames: HashMap<u32, FrameId>,
     /// By number less one.
     nodes: Vec<Node>,
-    stacks: HashMap<(u32, u32), Stacks>,
+    stacks: HashMap<StackKey, Stacks>,
+    /// What frames of stacks are to stand for; `None` where no stacks are wanted.
+    by: Option<Grouping>,
+}
+
+/// What tells stacks apart: a node, and what they stand below.
+type StackKey = (u32, Option<FrameId>);
+
+/// A thread that was told.
+#[derive(Clone, Copy)]
+struct Thread {
+    tgid: u32,
+    tid: u32,
+    task: Option<Task>,
 }
 
 impl Decoder {
+    /// One that knows nothing yet, for stacks of this kind.
+    pub fn new(by: Option<Grouping>) -> Self {
+        Self {
+            by,
+            ..Self::default()
+        }
+    }
+
     /// Takes the next message.
     pub fn next(&mut self, message: v1::WatchRecordsResponse, frames: &mut Frames) -> Result<Batch, Damaged> {
         let v1::WatchRecordsResponse {
@@ -91,13 +112,20 @@ impl Decoder {
             ..
         } = message;
         if begins_anew {
-            *self = Self::default();
-        }
-        for v1::RecordedThread { id, pid, tid } in threads {
-            self.threads.insert(id, (pid, tid));
+            *self = Self::new(self.by);
         }
         for told in new_frames {
             self.frames.insert(told.id, frames.intern(frame(told)));
+        }
+        for told in threads {
+            let frame = |id| self.frames.get(&id).copied();
+            let task = frame(told.thread_frame).zip(frame(told.process_frame));
+            let thread = Thread {
+                tgid: told.pid,
+                tid: told.tid,
+                task: task.map(|(thread, process)| Task { thread, process }),
+            };
+            self.threads.insert(told.id, thread);
         }
         for v1::RecordedNode { id, parent, frame } in nodes {
             let is_next = usize::try_from(id) == Ok(self.nodes.len() + 1);
@@ -111,7 +139,7 @@ impl Decoder {
         let records = records
             .into_iter()
             .filter_map(|record| record.record)
-            .map(|record| self.record(record, (&mut last_ns, weight_ns)))
+            .map(|record| self.record(record, (&mut last_ns, weight_ns), frames))
             .collect::<Result<_, _>>()?;
         let cost = cost.unwrap_or_default();
         Ok(Batch {
@@ -135,11 +163,13 @@ impl Decoder {
         &mut self,
         record: v1::record::Record,
         (last_ns, usual_ns): (&mut u64, u64),
+        frames: &mut Frames,
     ) -> Result<Recorded, Damaged> {
         Ok(match record {
             v1::record::Record::Sample(sample) => {
-                let (tgid, tid) = *self.threads.get(&sample.thread).ok_or(Damaged)?;
-                let stacks = self.stacks(sample.function_node, sample.line_node)?;
+                let thread = *self.threads.get(&sample.thread).ok_or(Damaged)?;
+                let Thread { tgid, tid, task } = thread;
+                let stacks = self.stacks(&sample, task, frames)?;
                 let activity = activity(sample.activity());
                 let ts_ns = last_ns.saturating_add_signed(sample.after_ns);
                 *last_ns = ts_ns;
@@ -154,6 +184,7 @@ impl Decoder {
                     activity,
                     continues: sample.continues,
                     stacks,
+                    task,
                     complete: !sample.incomplete,
                     spans: (sample.spans.iter())
                         .map(|span| SpanRef {
@@ -166,7 +197,7 @@ impl Decoder {
                 })
             }
             v1::record::Record::SpanEnd(end) => {
-                let (tgid, tid) = *self.threads.get(&end.thread).ok_or(Damaged)?;
+                let Thread { tgid, tid, .. } = *self.threads.get(&end.thread).ok_or(Damaged)?;
                 let end_ns = last_ns.saturating_add_signed(end.after_ns);
                 *last_ns = end_ns;
                 Recorded::SpanEnd(SpanEnd {
@@ -187,21 +218,46 @@ impl Decoder {
         })
     }
 
-    /// The stacks of two nodes, the same as long as they are kept.
-    fn stacks(&mut self, function: u32, line: u32) -> Result<Stacks, Damaged> {
-        if let Some(known) = self.stacks.get(&(function, line)) {
+    /// The stack of a sample as it is wanted, the same as long as it is kept.
+    fn stacks(
+        &mut self,
+        sample: &v1::RecordedSample,
+        task: Option<Task>,
+        frames: &mut Frames,
+    ) -> Result<Stacks, Damaged> {
+        let Some(by) = self.by else {
+            return Ok(Stacks::default());
+        };
+        let node = match by {
+            Grouping::Line => sample.line_node,
+            _ => sample.function_node,
+        };
+        let below = match by {
+            Grouping::Thread => Some(task.map_or(FrameId::OTHER, |task| task.thread)),
+            Grouping::Process => Some(task.map_or(FrameId::OTHER, |task| task.process)),
+            _ => None,
+        };
+        if let Some(known) = self.stacks.get(&(node, below)) {
             return Ok(known.clone());
         }
-        let (functions, lines) = (self.stack(function)?, self.stack(line)?);
-        let groupings = crate::session::RECORDED_GROUPINGS.into_iter().collect();
-        let stacks = Stacks::make(groupings, |grouping| match grouping {
-            Grouping::Line => lines.clone(),
-            _ => functions.clone(),
-        });
+        let mut stack = self.stack(node)?;
+        if by == Grouping::Module {
+            let innermost = stack
+                .iter()
+                .rev()
+                .take_while(|frame| Word::is_of_activity(**frame));
+            let words = stack.split_off(stack.len() - innermost.count());
+            stack = frames.fold_by_module(&stack);
+            stack.extend(words);
+        }
+        if let Some(below) = below {
+            stack.insert(0, below);
+        }
+        let stacks = Stacks::make([by].into_iter().collect(), |_| stack.clone());
         if self.stacks.len() >= MAX_STACKS {
             self.stacks.clear();
         }
-        self.stacks.insert((function, line), stacks.clone());
+        self.stacks.insert((node, below), stacks.clone());
         Ok(stacks)
     }
 

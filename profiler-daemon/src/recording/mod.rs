@@ -16,7 +16,7 @@ use std::{
 
 use profiler_proto::v1;
 use profiler_recording::{Kind, ReadError, Reader};
-use profiler_symbolize::Frames;
+use profiler_symbolize::{Frames, Grouping};
 use prost::Message as _;
 
 use self::decode::Decoder;
@@ -127,13 +127,14 @@ impl Recording {
     }
 
     /// Reads what was recorded, from a little before a time on, in order; `take` says whether to go on. Frames get their
-    /// numbers in `frames`.
+    /// numbers in `frames`; those of stacks stand for this.
     ///
     /// # Errors
     /// Where the file cannot be read. What is damaged is a part that is missing.
     pub fn read(
         &mut self,
         from_ns: u64,
+        by: Option<Grouping>,
         frames: &mut Frames,
         mut take: impl FnMut(Part, &Frames) -> bool,
     ) -> io::Result<()> {
@@ -145,7 +146,7 @@ impl Recording {
         for number in first..self.chunks.len() {
             let place = self.chunks[number];
             if place.begins_anew {
-                told = Some(Decoder::default());
+                told = Some(Decoder::new(by));
             }
             let content = match self.reader.read(place.number) {
                 Ok(content) => Some(content),

@@ -20,7 +20,8 @@ use crate::{
     session::{
         Caller, Cost, ExitMethod, FlamePicture, FlameRequest, FunctionInfo, Handle, LatencyPicture,
         NewSession, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded, RecordedFunction,
-        RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses, TargetSpec, replay,
+        RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses, TargetSpec, Task,
+        replay,
     },
 };
 
@@ -40,6 +41,7 @@ struct Target {
     frames: Vec<Frame>,
     fast: Vec<FrameId>,
     slow: Vec<FrameId>,
+    task: Task,
     scope: Arc<RecordedScope>,
     calls: u64,
     ended: BTreeMap<usize, u64>,
@@ -63,10 +65,15 @@ impl Target {
         };
         let (main, f) = (frame("main"), frame("f"));
         let (fast, slow) = (vec![main, f, frame("fast")], vec![main, f, frame("slow")]);
+        let task = Task {
+            thread: frame("worker (41)"),
+            process: frame("server --fast"),
+        };
         Self {
             frames: frames.table().to_vec(),
             fast,
             slow,
+            task,
             scope: Arc::new(scope("f")),
             calls: 0,
             ended: BTreeMap::new(),
@@ -133,6 +140,7 @@ impl Target {
                 weight_ns: 10 * MS,
                 activity: Activity::OnCpu,
                 continues: false,
+                task: Some(self.task),
                 stacks: Stacks::make(RECORDED_GROUPINGS.into_iter().collect(), |_| stack.clone()),
                 complete: true,
                 spans: vec![SpanRef {
@@ -252,8 +260,12 @@ impl Replay {
     }
 
     fn flame(&self, session: &str) -> Result<Arc<FlamePicture>, String> {
+        self.flame_by(session, Grouping::Function)
+    }
+
+    fn flame_by(&self, session: &str, by: Grouping) -> Result<Arc<FlamePicture>, String> {
         let request = FlameRequest {
-            by: Grouping::Function,
+            by,
             times: None,
             waits: false,
             unique: false,
@@ -335,6 +347,44 @@ fn percentiles_are_asked_for_afterwards() {
 }
 
 #[test]
+fn frames_stand_for_what_is_asked_afterwards() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    recorded(&path, 2);
+    let replay = Replay::of(&path);
+    let session = replay.session("f", 0, u64::MAX).unwrap();
+    let stacks = |by| {
+        let picture = replay.flame_by(&session, by).unwrap();
+        let weights = picture.picture.weights.iter();
+        let stack = |node: u32| {
+            let mut stack = Vec::new();
+            let mut next = node;
+            while next != 0 {
+                let (parent, frame, _) = picture.nodes[next as usize - 1];
+                stack.insert(0, picture.frames[frame as usize].function.to_string());
+                next = parent;
+            }
+            stack.join(";")
+        };
+        let stacks = weights.map(|weight| (stack(weight.node.0), weight.inside_samples));
+        stacks.collect::<BTreeMap<String, u64>>()
+    };
+    let all = 2 * CALLS;
+    assert_eq!(stacks(Grouping::Module), [("a".to_owned(), all)].into());
+    for (by, root) in [
+        (Grouping::Thread, "worker (41)"),
+        (Grouping::Process, "server --fast"),
+    ] {
+        let expected = [
+            (format!("{root};main;f;fast"), all - 2),
+            (format!("{root};main;f;slow"), 2),
+        ];
+        assert_eq!(stacks(by), expected.into());
+    }
+    assert_eq!(stacks(Grouping::Line), stacks(Grouping::Function));
+}
+
+#[test]
 fn a_part_of_the_time_is_that_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
@@ -370,20 +420,22 @@ fn what_was_not_recorded_is_refused_with_what_was() {
         let refused = replay.session(scope, 0, u64::MAX).unwrap_err();
         assert!(refused.contains(words), "{scope}: {refused}");
     }
-    let request = |by, times| FlameRequest {
-        by,
-        times,
+    let request = FlameRequest {
+        by: Grouping::Function,
+        times: None,
         waits: false,
         unique: false,
         over: Over::Start,
         difference: false,
     };
     let session = replay.session("f", 0, u64::MAX).unwrap();
-    let watch = replay
-        .handle
-        .watch_flame(ROOT, session.clone(), 1, request(Grouping::Thread, None));
+    let waits = FlameRequest {
+        waits: true,
+        ..request
+    };
+    let watch = replay.handle.watch_flame(ROOT, session.clone(), 1, waits);
     let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
-    assert!(refused.contains("--by function or --by line"), "{refused}");
+    assert!(refused.contains("leave --waits out"), "{refused}");
     let watch = replay.handle.watch_waits(ROOT, session, 1);
     let refused = replay.runtime.block_on(watch).unwrap_err().to_string();
     assert!(refused.contains("flame graphs and latency"), "{refused}");

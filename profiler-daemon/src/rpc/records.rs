@@ -4,14 +4,14 @@ use std::{collections::HashMap, sync::Arc};
 
 use profiler_common::{probe::ProbeId, record::SpanEnd};
 use profiler_proto::v1;
-use profiler_symbolize::{Grouping, Stacks};
+use profiler_symbolize::{FrameId, Grouping, Stacks};
 
 use super::{convert, flame_delta::frame, latency_delta::histogram};
 use crate::{
     kernel::{Activity, ProbeCounts},
     session::{
         ProbeReading, RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, Sampling,
-        SpanLosses,
+        SpanLosses, Task,
     },
 };
 
@@ -31,13 +31,21 @@ struct Placed {
     line: u32,
 }
 
+/// A thread that was told.
+#[derive(Clone, Copy)]
+struct Thread {
+    id: u32,
+    task: Option<Task>,
+}
+
 /// What has been told since numbers began anew.
 #[derive(Default)]
 struct Told {
     since_ns: u64,
     /// When the record before was taken.
     last_ns: u64,
-    threads: HashMap<(u32, u32), u32>,
+    threads: HashMap<(u32, u32), Thread>,
+    threads_told: u32,
     /// Whether a frame of a number was.
     frames: Vec<bool>,
     /// By parent and frame.
@@ -106,7 +114,9 @@ impl Messages {
                 Recorded::Sample(sample) => {
                     v1::record::Record::Sample(self.told.sample(sample, batch, &mut message))
                 }
-                Recorded::SpanEnd(end) => v1::record::Record::SpanEnd(self.told.span_end(end, &mut message)),
+                Recorded::SpanEnd(end) => {
+                    v1::record::Record::SpanEnd(self.told.span_end(end, batch, &mut message))
+                }
             };
             message.records.push(v1::Record { record: Some(record) });
         }
@@ -147,7 +157,7 @@ impl Told {
     ) -> v1::RecordedSample {
         let Placed { function, line } = self.place(&sample.stacks, batch, message);
         v1::RecordedSample {
-            thread: self.thread(sample.tgid, sample.tid, message),
+            thread: self.sampled_thread(sample, batch, message),
             after_ns: self.after(sample.ts_ns),
             weight_ns: if sample.weight_ns == message.weight_ns {
                 0
@@ -170,9 +180,14 @@ impl Told {
         }
     }
 
-    fn span_end(&mut self, end: &SpanEnd, message: &mut v1::WatchRecordsResponse) -> v1::RecordedSpanEnd {
+    fn span_end(
+        &mut self,
+        end: &SpanEnd,
+        batch: &RecordBatch,
+        message: &mut v1::WatchRecordsResponse,
+    ) -> v1::RecordedSpanEnd {
         v1::RecordedSpanEnd {
-            thread: self.thread(end.tgid, end.tid, message),
+            thread: self.thread(end.tgid, end.tid, batch, message),
             probe: end.probe.0,
             sequence: end.sequence,
             after_ns: self.after(end.end_ns),
@@ -189,12 +204,77 @@ impl Told {
         after(std::mem::replace(&mut self.last_ns, ns), ns)
     }
 
-    fn thread(&mut self, pid: u32, tid: u32, message: &mut v1::WatchRecordsResponse) -> u32 {
-        let next = number(self.threads.len() + 1);
-        *self.threads.entry((pid, tid)).or_insert_with(|| {
-            message.threads.push(v1::RecordedThread { id: next, pid, tid });
-            next
-        })
+    /// The number of a thread as it is called now.
+    fn sampled_thread(
+        &mut self,
+        sample: &RecordedSample,
+        batch: &RecordBatch,
+        message: &mut v1::WatchRecordsResponse,
+    ) -> u32 {
+        let (pid, tid) = (sample.tgid, sample.tid);
+        match self.threads.get(&(pid, tid)) {
+            Some(told) if told.task == sample.task || sample.task.is_none() => told.id,
+            _ => self.tell_thread(pid, tid, sample.task, batch, message),
+        }
+    }
+
+    /// The number of a thread, whatever it is called.
+    fn thread(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        batch: &RecordBatch,
+        message: &mut v1::WatchRecordsResponse,
+    ) -> u32 {
+        match self.threads.get(&(pid, tid)) {
+            Some(told) => told.id,
+            None => self.tell_thread(pid, tid, None, batch, message),
+        }
+    }
+
+    fn tell_thread(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        task: Option<Task>,
+        batch: &RecordBatch,
+        message: &mut v1::WatchRecordsResponse,
+    ) -> u32 {
+        self.threads_told += 1;
+        let id = self.threads_told;
+        let mut tell = |frame: fn(&Task) -> FrameId| {
+            let frame = task.as_ref().map(frame);
+            frame.map_or(0, |frame| self.tell_frame(frame, batch, message))
+        };
+        let (thread_frame, process_frame) = (tell(|task| task.thread), tell(|task| task.process));
+        message.threads.push(v1::RecordedThread {
+            id,
+            pid,
+            tid,
+            thread_frame,
+            process_frame,
+        });
+        self.threads.insert((pid, tid), Thread { id, task });
+        id
+    }
+
+    /// The number of a frame, which is told if it has not been.
+    fn tell_frame(
+        &mut self,
+        id: FrameId,
+        batch: &RecordBatch,
+        message: &mut v1::WatchRecordsResponse,
+    ) -> u32 {
+        let at = id.0 as usize;
+        if self.frames.len() <= at {
+            self.frames.resize(at + 1, false);
+        }
+        if !std::mem::replace(&mut self.frames[at], true)
+            && let Some(told) = batch.frames.get(at)
+        {
+            message.frames.push(frame((at, told)));
+        }
+        id.0
     }
 
     /// The nodes of a stack.
@@ -229,15 +309,7 @@ impl Told {
     ) -> u32 {
         let mut parent = 0;
         for frame_id in stacks.of(by).unwrap_or_default() {
-            let at = frame_id.0 as usize;
-            if self.frames.len() <= at {
-                self.frames.resize(at + 1, false);
-            }
-            if !std::mem::replace(&mut self.frames[at], true)
-                && let Some(told) = batch.frames.get(at)
-            {
-                message.frames.push(frame((at, told)));
-            }
+            self.tell_frame(*frame_id, batch, message);
             let next = number(self.nodes.len() + 1);
             parent = *self.nodes.entry((parent, frame_id.0)).or_insert_with(|| {
                 message.nodes.push(v1::RecordedNode {

@@ -189,6 +189,7 @@ impl Flame {
             complete,
             goes_on: _,
             lock: _,
+            task: _,
         } = sample
             && self.kind.times.event() == at
             && (at.is_some() || self.kind.times.contain(*activity))

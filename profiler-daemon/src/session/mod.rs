@@ -130,7 +130,9 @@ pub use picture::{
     FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,
 };
 
-pub(crate) use records::{GROUPINGS as RECORDED_GROUPINGS, ProbeReading};
+#[cfg(test)]
+pub(crate) use records::GROUPINGS as RECORDED_GROUPINGS;
+pub(crate) use records::ProbeReading;
 pub(crate) use records::{
     RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, RecordedStep,
 };
@@ -142,6 +144,7 @@ pub use source_text::SourceText;
 pub(crate) use span_losses::{NOT_ADMITTED, SpanLosses};
 pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, Times};
 pub use symbols::NamedStack;
+pub(crate) use symbols::Task;
 pub use system_calls::SyscallsPicture;
 pub(crate) use timeline::unknown as unknown_counter;
 pub use timeline::{ThreadCounted, TimelineBucket, TimelineRequest};

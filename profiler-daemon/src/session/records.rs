@@ -19,7 +19,7 @@ use super::{
     sampling::Sampling,
     span_losses::SpanLosses,
     steps::RunningStep,
-    symbols::Named,
+    symbols::{Named, Task},
 };
 use crate::kernel::{Activity, ProbeCounts};
 
@@ -106,6 +106,8 @@ pub struct RecordedSample {
     /// It is a part of the one before, and counts no more.
     pub continues: bool,
     pub stacks: Stacks,
+    /// What its thread is called, where that is known.
+    pub task: Option<Task>,
     /// Whether its stack reaches a known root.
     pub complete: bool,
     pub spans: Vec<SpanRef>,
@@ -134,6 +136,7 @@ impl Recorded {
                 spans,
                 stacks,
                 complete,
+                task,
                 ..
             } => Some(Self::Sample(RecordedSample {
                 tgid: *tgid,
@@ -143,6 +146,7 @@ impl Recorded {
                 activity: *activity,
                 continues: *count == 0,
                 stacks: stacks.clone(),
+                task: *task,
                 complete: *complete,
                 spans: spans.clone(),
             })),

@@ -44,6 +44,8 @@ pub struct Wanted {
     pub samples: bool,
     /// What threads wait for in memory with these.
     pub locks: bool,
+    /// What threads and processes are called, with each sample.
+    pub tasks: bool,
 }
 
 impl FromIterator<Self> for Wanted {
@@ -52,6 +54,7 @@ impl FromIterator<Self> for Wanted {
             wanted.groupings.extend(more.groupings.iter());
             wanted.samples |= more.samples;
             wanted.locks |= more.locks;
+            wanted.tasks |= more.tasks;
             wanted
         })
     }
@@ -83,6 +86,8 @@ pub enum Named {
         goes_on: bool,
         /// What the thread waited for in memory, where that is wanted.
         lock: Option<Lock>,
+        /// What it is called, where that is wanted.
+        task: Option<Task>,
     },
     /// What a sample before stands for.
     Weight(Weight),
@@ -94,6 +99,23 @@ pub enum Named {
     Wait(Box<NamedWait>),
     /// The stack that system calls were made from.
     Caller { id: u64, stacks: Stacks },
+}
+
+/// What a thread is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Task {
+    pub thread: FrameId,
+    /// Its process's command line.
+    pub process: FrameId,
+}
+
+impl Task {
+    fn of(symbolizer: &mut Symbolizer, (tgid, tid): (u32, u32), now_ns: u64) -> Self {
+        Self {
+            thread: symbolizer.thread(tgid, tid, now_ns),
+            process: symbolizer.process(tgid, now_ns),
+        }
+    }
 }
 
 /// A line that was reached, and the stack of the thread there, where that was asked for.
@@ -548,6 +570,7 @@ fn name(
             };
             let (stacks, complete) =
                 name_taken(symbolizer, &mut remembered.of_samples, &stack, groupings, now_ns);
+            let task = wanted.tasks.then(|| Task::of(symbolizer, (tgid, tid), now_ns));
             named.push(Named::Sample {
                 event,
                 tgid,
@@ -562,6 +585,7 @@ fn name(
                 complete,
                 goes_on: false,
                 lock: None,
+                task,
             });
         }
         Record::OffCpu(interval) => {
@@ -628,6 +652,7 @@ fn name_interval(
     } else {
         None
     };
+    let task = wanted.tasks.then(|| Task::of(symbolizer, (tgid, tid), now_ns));
     let mut ts_ns = interval.start_ns;
     for (number, (activity, weight_ns, (stacks, complete))) in parts.into_iter().enumerate() {
         ts_ns += weight_ns;
@@ -646,6 +671,7 @@ fn name_interval(
             complete,
             goes_on: interval.goes_on,
             lock: lock.filter(|_| activity != Activity::Runnable),
+            task,
         });
     }
 }

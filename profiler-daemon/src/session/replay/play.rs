@@ -19,7 +19,7 @@ use super::{
         flame::{Flame, Moment},
         picture::{Cost, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, Losses, SlowCall},
         population::{JoinedCalls, Population},
-        records::{GROUPINGS, Recorded, RecordedSample, RecordedScope},
+        records::{Recorded, RecordedSample, RecordedScope},
         sampling::{SampleCounts, Sampling},
         span_losses::{NOT_ADMITTED, SpanLosses},
         state::publish::join_losses,
@@ -70,7 +70,7 @@ pub struct Begun {
 pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Result<Begun, SessionError> {
     let mut found: Option<(RecordedScope, u64)> = None;
     let mut frames = Frames::default();
-    let read = recording.read(part.begin_ns, &mut frames, |read, _| {
+    let read = recording.read(part.begin_ns, None, &mut frames, |read, _| {
         if let recording::Part::Batch(batch) = read {
             let is_in = batch.is_in(part);
             if let Some((scope, _)) = batch.scope {
@@ -160,7 +160,12 @@ pub fn play(
         edited_ns: None,
     };
     recording
-        .read(part.begin_ns, &mut frames, |read, _| playing.take(read))
+        .read(
+            part.begin_ns,
+            request.map(|request| request.by),
+            &mut frames,
+            |read, _| playing.take(read),
+        )
         .map_err(|error| unreadable(&error))?;
     let Playing {
         played,
@@ -354,8 +359,6 @@ fn new_flame(
         Some("events are not recorded: draw time")
     } else if variant.kind.waits {
         Some("who was waited for is not recorded: leave --waits out")
-    } else if !GROUPINGS.contains(&variant.kind.by) {
-        Some("stacks were recorded by function and by line: --by function or --by line")
     } else if divider.is_none() && variant.kind.times != FlameTimes::OnCpu {
         Some("without a call around it, time off the CPU is not recorded: draw time on it")
     } else {
@@ -572,5 +575,6 @@ fn named(sample: &RecordedSample) -> Named {
         complete: sample.complete,
         goes_on: false,
         lock: None,
+        task: sample.task,
     }
 }

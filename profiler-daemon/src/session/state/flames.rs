@@ -34,6 +34,7 @@ impl Session {
                 .collect(),
             samples: !self.flames.is_empty() || self.spans.is_some() || self.explains() || self.is_recorded(),
             locks: self.spans.is_some(),
+            tasks: self.is_recorded(),
         }
     }
 
