@@ -4,7 +4,7 @@
 pub const HEAD_BYTES: usize = 36;
 
 /// What the head begins with.
-const MAGIC: u32 = u32::from_le_bytes(*b"CHNK");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"CHNK");
 
 const BEGINS_ANEW: u8 = 1;
 

@@ -46,7 +46,7 @@ pub const VERSION: u32 = 1;
 const PROLOGUE_BYTES: u64 = 12;
 
 /// Bytes of a chunk's content, unfolded, at most.
-pub const MAX_CONTENT_BYTES: usize = 64 << 20;
+pub const MAX_CONTENT_BYTES: usize = 16 << 20;
 
 /// Chunks of a file that are looked at, at most: more than a month's.
 pub const MAX_CHUNKS: usize = 1 << 22;

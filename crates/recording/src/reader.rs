@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use crate::{
     MAGIC, MAX_CHUNKS, MAX_CONTENT_BYTES, PROLOGUE_BYTES, VERSION,
-    chunk::{Chunk, HEAD_BYTES, Head},
+    chunk::{self, Chunk, HEAD_BYTES, Head},
 };
 
 /// Why a file is not opened.
@@ -56,7 +56,12 @@ pub struct Cut {
 struct Placed {
     head: Head,
     at: u64,
+    /// Whether the bytes before it are of no chunk.
+    is_behind_hole: bool,
 }
+
+/// Bytes that are searched for a head at once.
+const SEARCHED: usize = 64 << 10;
 
 /// A recording that is open.
 #[derive(Debug)]
@@ -98,41 +103,80 @@ impl<R: Read + Seek> Reader<R> {
             cut: None,
         };
         let mut at = PROLOGUE_BYTES;
+        let mut hole_at = None;
         while at < end {
-            let too_many = reader.placed.len() == MAX_CHUNKS;
-            let next = if too_many { None } else { reader.next(at, end)? };
-            let Some(placed) = next else {
+            if reader.placed.len() == MAX_CHUNKS {
                 reader.cut = Some(Cut {
                     at,
                     bytes: end - at,
-                    too_many,
+                    too_many: true,
                 });
-                break;
-            };
-            at += HEAD_BYTES as u64 + u64::from(placed.head.length);
-            reader.placed.push(placed);
+                return Ok(reader);
+            }
+            if let Some(head) = reader.head(at, end)? {
+                reader.placed.push(Placed {
+                    head,
+                    at,
+                    is_behind_hole: hole_at.take().is_some(),
+                });
+                at += HEAD_BYTES as u64 + u64::from(head.length);
+            } else {
+                // What was damaged may be a head alone.
+                hole_at.get_or_insert(at);
+                at = reader.next_magic(at + 1, end)?;
+            }
         }
+        reader.cut = hole_at.map(|at| Cut {
+            at,
+            bytes: end - at,
+            too_many: false,
+        });
         Ok(reader)
     }
 
-    /// The chunk at a place; `None` where there is no whole one.
-    fn next(&mut self, at: u64, end: u64) -> io::Result<Option<Placed>> {
+    /// The head of the chunk at a place; `None` where there is no whole one.
+    fn head(&mut self, at: u64, end: u64) -> io::Result<Option<Head>> {
         if end - at < HEAD_BYTES as u64 {
             return Ok(None);
         }
         let mut bytes = [0; HEAD_BYTES];
         self.file.seek(SeekFrom::Start(at))?;
         self.file.read_exact(&mut bytes)?;
-        let Some(head) = Head::read(&bytes) else {
-            return Ok(None);
-        };
-        let is_whole = end - at - HEAD_BYTES as u64 >= u64::from(head.length);
-        Ok(is_whole.then_some(Placed { head, at }))
+        let head = Head::read(&bytes);
+        Ok(head.filter(|head| end - at - HEAD_BYTES as u64 >= u64::from(head.length)))
+    }
+
+    /// Where something begins as heads do, from a place on; the end where nothing does.
+    fn next_magic(&mut self, mut at: u64, end: u64) -> io::Result<u64> {
+        let magic = chunk::MAGIC.to_le_bytes();
+        let mut bytes = Vec::with_capacity(SEARCHED);
+        while at < end {
+            bytes.clear();
+            self.file.seek(SeekFrom::Start(at))?;
+            self.file.by_ref().take(SEARCHED as u64).read_to_end(&mut bytes)?;
+            if let Some(found) = bytes.windows(magic.len()).position(|bytes| bytes == magic) {
+                return Ok(at + found as u64);
+            }
+            if bytes.len() < SEARCHED {
+                break;
+            }
+            // It may lie across the border.
+            at += (SEARCHED - magic.len() + 1) as u64;
+        }
+        Ok(end)
     }
 
     /// The chunks, in the order in which they were written.
     pub fn chunks(&self) -> impl ExactSizeIterator<Item = &Chunk> + DoubleEndedIterator {
         self.placed.iter().map(|placed| &placed.head.chunk)
+    }
+
+    /// Whether bytes before the chunk of a number are of no chunk: something was there that is damaged.
+    #[must_use]
+    pub fn is_behind_hole(&self, number: usize) -> bool {
+        self.placed
+            .get(number)
+            .is_some_and(|placed| placed.is_behind_hole)
     }
 
     /// Where the file ends, if it does so amid a chunk.
@@ -146,7 +190,7 @@ impl<R: Read + Seek> Reader<R> {
     /// # Errors
     /// Where there is no such chunk, it cannot be read, or is damaged.
     pub fn read(&mut self, number: usize) -> Result<Vec<u8>, ReadError> {
-        let Some(Placed { head, at }) = self.placed.get(number).copied() else {
+        let Some(Placed { head, at, .. }) = self.placed.get(number).copied() else {
             let message = "there is no such chunk";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, message).into());
         };

@@ -154,7 +154,7 @@ impl Frames {
         if let Some(&id) = self.index.get(&frame) {
             return id;
         }
-        let text_bytes = self.text_bytes + frame.function.len() + frame.file.len();
+        let text_bytes = self.text_bytes + frame.function.len() + frame.file.len() + frame.module.len();
         if self.table.len() >= FRAMES_MAX || text_bytes > TEXT_MAX {
             return FrameId::OTHER;
         }

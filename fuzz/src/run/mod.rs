@@ -7,6 +7,7 @@
 //! | `dwarf` | debug sections, as one input and mutated one at a time |
 //! | `unwind` | unwind information, and what must hold of any table |
 //! | `kept` | unwind tables as they are kept on disk |
+//! | `recording` | the chunks of a recording |
 //! | `file` | everything that is done with a file |
 //! | `text` | perf maps, mappings, scopes, names |
 
@@ -15,5 +16,6 @@ pub mod elf_file;
 pub mod file;
 pub mod input;
 pub mod kept;
+pub mod recording;
 pub mod text;
 pub mod unwind;

@@ -2,17 +2,16 @@
 
 use std::{
     collections::HashSet,
-    fs::{self, File, OpenOptions},
+    fs::{self, File},
     io,
-    os::unix::fs::OpenOptionsExt as _,
     path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use profiler_proto::v1::{self, record, view_service_client::ViewServiceClient};
-use profiler_recording::{Chunk, Kind, Writer};
+use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer};
 use prost::Message as _;
-use rustix::fs::OFlags;
+use tempfile::NamedTempFile;
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -39,8 +38,7 @@ const CHUNK_NS: u64 = 1_000_000_000;
 /// Runs it.
 pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
     let failed = |error: &io::Error| Failure::writing(&request.output.to_string_lossy(), error);
-    let file = create(&request.output, request.force)?;
-    let made = NewFile(Some(&request.output));
+    let file = NewFile::open(&request.output, request.force)?;
     let (attached, target, stream) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
@@ -56,9 +54,9 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     .await?;
     warnings(&attached.session.warnings);
 
-    let mut recorder = Recorder::begin(file, &target).map_err(|error| failed(&error))?;
     // From here on there is something in it.
-    made.keep();
+    let file = file.take_place().map_err(|error| failed(&error))?;
+    let mut recorder = Recorder::begin(file, &target).map_err(|error| failed(&error))?;
     let began = Instant::now();
     let mut progress = Progress::default();
     let run = Run {
@@ -71,7 +69,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let again = async || Err(Status::cancelled("a recording is of one stream"));
     let watched = run
         .watch(stream, again, |message: v1::WatchRecordsResponse| {
-            recorder.take(&message).map_err(|error| failed(&error))?;
+            recorder.take(message).map_err(|error| failed(&error))?;
             progress.show(&recorder.taken.describe(recorder.writer.bytes()));
             Ok(())
         })
@@ -95,50 +93,56 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     ended.result(true)
 }
 
-/// Makes the file, which its owner alone may read: what is recorded of a process is its user's.
-fn create(path: &Path, force: bool) -> Result<File, Failure> {
-    let failed = |error: io::Error| Failure::writing(&path.to_string_lossy(), &error);
-    match fs::symlink_metadata(path) {
-        Ok(there) if there.is_file() && force => fs::remove_file(path).map_err(failed)?,
-        Ok(there) if there.is_file() => {
-            return Err(Failure::usage(format!(
-                "{} is there already: name another file, or replace it with --force.",
-                terminal(&path.to_string_lossy())
-            )));
-        }
-        Ok(_) => {
-            return Err(Failure::usage(format!(
-                "{} is not a regular file, which a recording needs: name a new one.",
-                terminal(&path.to_string_lossy())
-            )));
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(error)),
-    }
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-        .open(path)
-        .map_err(failed)
+/// A file that takes its place when there is something to write; until then, the one that may be there stays.
+struct NewFile<'a> {
+    path: &'a Path,
+    /// Its owner alone may read it: what is recorded of a process is its user's.
+    temporary: NamedTempFile,
+    force: bool,
 }
 
-/// A file that goes again if nothing comes of it.
-struct NewFile<'a>(Option<&'a Path>);
-
-impl NewFile<'_> {
-    fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for NewFile<'_> {
-    fn drop(&mut self) {
-        if let Some(path) = self.0 {
-            // An empty file that stays does no harm.
-            let _ = fs::remove_file(path);
+impl<'a> NewFile<'a> {
+    fn open(path: &'a Path, force: bool) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::writing(&path.to_string_lossy(), &error);
+        match fs::symlink_metadata(path) {
+            Ok(there) if there.is_file() && force => {}
+            Ok(there) if there.is_file() => {
+                return Err(Failure::usage(format!(
+                    "{} is there already: name another file, or replace it with --force.",
+                    terminal(&path.to_string_lossy())
+                )));
+            }
+            Ok(_) => {
+                return Err(Failure::usage(format!(
+                    "{} is not a regular file, which a recording needs: name a new one.",
+                    terminal(&path.to_string_lossy())
+                )));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
         }
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let temporary = tempfile::Builder::new()
+            .prefix(".profiler-")
+            .tempfile_in(folder)
+            .map_err(|error| failed(io::Error::from(error.kind())))?;
+        Ok(Self {
+            path,
+            temporary,
+            force,
+        })
+    }
+
+    fn take_place(self) -> io::Result<File> {
+        let persisted = if self.force {
+            self.temporary.persist(self.path)
+        } else {
+            self.temporary.persist_noclobber(self.path)
+        };
+        persisted.map_err(|error| error.error)
     }
 }
 
@@ -217,11 +221,16 @@ impl Recorder {
         })
     }
 
-    fn take(&mut self, message: &v1::WatchRecordsResponse) -> io::Result<()> {
+    fn take(&mut self, mut message: v1::WatchRecordsResponse) -> io::Result<()> {
+        if message.encoded_len() > MAX_CONTENT_BYTES - CHUNK_BYTES {
+            // More than a reader takes.
+            message.dropped += message.records.len() as u64;
+            message.records.clear();
+        }
         if message.begins_anew {
             self.flush()?;
         }
-        self.count(message);
+        self.count(&message);
         let chunk = self.chunk.get_or_insert(Chunk {
             kind: Kind::Records,
             begins_anew: message.begins_anew,
@@ -259,7 +268,7 @@ impl Recorder {
         if let Some(calls) = &mut self.taken.calls {
             *calls += ended.flat_map(|ended| &ended.counts).sum::<u64>();
         }
-        self.dropped = message.dropped;
+        self.dropped += message.dropped;
         self.taken.from_ns.get_or_insert(message.from_ns);
         self.taken.to_ns = message.to_ns;
     }

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use std::{fs::File, path::Path};
+
 use profiler_proto::v1;
+use profiler_recording::{Kind, Reader};
+use prost::Message as _;
 
 use super::processes;
 use crate::{connect::Connection, render::escape::terminal};
@@ -10,8 +14,7 @@ use crate::{connect::Connection, render::escape::terminal};
 /// `pid 4211 (server)`, `3 processes of server`. What cannot be found out is left out.
 pub async fn label(connection: &Connection, session: &v1::Session) -> String {
     if let Some(path) = &connection.recording {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        return format!("recording {}", terminal(&name));
+        return recorded(path);
     }
     let [first, others @ ..] = session.pids.as_slice() else {
         return String::new();
@@ -46,4 +49,25 @@ pub async fn names(connection: &Connection) -> BTreeMap<u32, String> {
 /// The last component of an executable's path.
 fn name(process: &v1::Process) -> Option<&str> {
     process.executable.rsplit('/').next()
+}
+
+/// `recording a.profrec of pid 4211 (server) on web1`.
+fn recorded(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut label = format!("recording {}", terminal(&name));
+    if let Some(v1::RecordingAbout { target, host, .. }) = about(path) {
+        for (word, text) in [("of", target), ("on", host)] {
+            if !text.is_empty() {
+                label.push_str(&format!(" {word} {}", terminal(&text)));
+            }
+        }
+    }
+    label
+}
+
+/// What a recording begins with.
+fn about(path: &Path) -> Option<v1::RecordingAbout> {
+    let mut reader = Reader::open(File::open(path).ok()?).ok()?;
+    let number = reader.chunks().position(|chunk| chunk.kind == Kind::About)?;
+    v1::RecordingAbout::decode(&*reader.read(number).ok()?).ok()
 }

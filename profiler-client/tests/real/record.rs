@@ -197,7 +197,7 @@ fn a_killed_recorder_leaves_what_it_had_written() {
     fs::write(&path, &bytes[..bytes.len() - 5]).unwrap();
     run(profiler(&["latency", "--json", "--from", file]))
         .status(0)
-        .says("ends amid something that was being written");
+        .says("bytes of the recording are left out");
     unharmed(target);
 }
 
@@ -269,11 +269,19 @@ fn files_that_are_no_place_for_a_recording_are_refused() {
     ]));
     refused.status(3);
     assert!(!fs::exists(path("none")).unwrap(), "nothing came of it");
+    let there = path("there");
+    let refused = ["record", "-p", &pid, "no_such_function", "--force", "-o", &there];
+    run(profiler(&refused)).status(3);
+    assert_eq!(
+        fs::read_to_string(path("there")).unwrap(),
+        "before",
+        "nor was it replaced"
+    );
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
     record(&path("there"), &["--force"]).status(0);
     run(profiler(&["flame", "--from", &path("there"), "--folded"])).status(0);
 
     let from = |arguments: &[&str]| run(profiler(arguments));
-    let there = path("there");
     from(&["flame", "--from", "/bin/sh"])
         .status(1)
         .says("is not a recording");

@@ -8,10 +8,12 @@ use std::{
 use profiler_aggregate::{latency::AgeConfig, slots::WindowConfig};
 use profiler_common::{
     layout::BUCKETS,
+    limits::MAX_PROBES,
     probe::ProbeId,
     record::{SPAN_END, SpanEnd, SpanRef},
 };
 use profiler_proto::v1;
+use profiler_scope::MAX_STEPS;
 use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Nameable, Reason, Stacks, Word};
 
 use crate::{
@@ -25,8 +27,21 @@ use crate::{
 /// Frames on a stack that is followed.
 const MAX_DEPTH: usize = 4096;
 
-/// Stacks that are kept; then all are made anew.
-const MAX_STACKS: usize = 1 << 16;
+/// Frames of stacks that are kept; then all are made anew.
+const MAX_STACK_FRAMES: usize = 1 << 22;
+
+/// Frames of stacks that are made for one message.
+const MAX_STACK_FRAMES_OF_MESSAGE: usize = 1 << 24;
+
+/// What may be told before numbers begin anew: nodes, and threads or frames.
+const MAX_NODES: usize = 1 << 22;
+const MAX_TOLD: usize = 1 << 20;
+
+/// Bytes of a build-id: those of SHA-512.
+const MAX_BUILD_ID: usize = 64;
+
+/// A count or a weight above this is none; sums of them have room.
+const MAX_COUNT: u64 = 1 << 48;
 
 /// A message that contradicts itself, or those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,7 +57,7 @@ pub struct Batch {
     pub calls: Vec<Counted>,
     /// What became of samples and of ends on their way, by counter.
     pub counters: BTreeMap<String, u64>,
-    /// Records lost since the recording began.
+    /// Records lost since the batch before.
     pub dropped: u64,
     pub cost: Cost,
 }
@@ -69,6 +84,10 @@ pub struct Decoder {
     /// By number less one.
     nodes: Vec<Node>,
     stacks: HashMap<StackKey, Stacks>,
+    /// Frames of these.
+    stack_frames: usize,
+    /// Frames of those that were made for this message.
+    made: usize,
     /// What frames of stacks are to stand for; `None` where no stacks are wanted.
     by: Option<Grouping>,
 }
@@ -114,6 +133,14 @@ impl Decoder {
         if begins_anew {
             *self = Self::new(self.by);
         }
+        self.made = 0;
+        let is_too_much = self.nodes.len() + nodes.len() > MAX_NODES
+            || self.frames.len() + new_frames.len() > MAX_TOLD
+            || self.threads.len() + threads.len() > MAX_TOLD
+            || new_frames.iter().any(|frame| frame.build_id.len() > MAX_BUILD_ID);
+        if is_too_much {
+            return Err(Damaged);
+        }
         for told in new_frames {
             self.frames.insert(told.id, frames.intern(frame(told)));
         }
@@ -145,7 +172,7 @@ impl Decoder {
         Ok(Batch {
             from_ns,
             to_ns,
-            scope: scope.map(self::scope),
+            scope: scope.map(self::scope).transpose()?,
             records,
             calls: calls.into_iter().map(counted).collect::<Result<_, _>>()?,
             counters: counters.into_iter().collect(),
@@ -171,6 +198,9 @@ impl Decoder {
                 let Thread { tgid, tid, task } = thread;
                 let stacks = self.stacks(&sample, task, frames)?;
                 let activity = activity(sample.activity());
+                if sample.weight_ns > MAX_COUNT || usual_ns > MAX_COUNT {
+                    return Err(Damaged);
+                }
                 let ts_ns = last_ns.saturating_add_signed(sample.after_ns);
                 *last_ns = ts_ns;
                 Recorded::Sample(RecordedSample {
@@ -254,9 +284,15 @@ impl Decoder {
             stack.insert(0, below);
         }
         let stacks = Stacks::make([by].into_iter().collect(), |_| stack.clone());
-        if self.stacks.len() >= MAX_STACKS {
-            self.stacks.clear();
+        self.made += stack.len();
+        if self.made > MAX_STACK_FRAMES_OF_MESSAGE {
+            return Err(Damaged);
         }
+        if self.stack_frames + stack.len() > MAX_STACK_FRAMES {
+            self.stacks.clear();
+            self.stack_frames = 0;
+        }
+        self.stack_frames += stack.len();
         self.stacks.insert((node, below), stacks.clone());
         Ok(stacks)
     }
@@ -295,7 +331,14 @@ fn frame(frame: v1::Frame) -> Frame {
     }
 }
 
-fn scope(scope: v1::RecordedScope) -> (RecordedScope, HashMap<ProbeId, u64>) {
+fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<ProbeId, u64>), Damaged> {
+    let functions = scope.steps.iter().map(|step| step.functions.len().max(1));
+    let probes = scope.steps.iter().flat_map(|step| &step.functions);
+    let probes = probes.map(|function| function.probes.len());
+    let most = MAX_PROBES as usize;
+    if scope.steps.len() > MAX_STEPS || functions.sum::<usize>() > most || probes.sum::<usize>() > most {
+        return Err(Damaged);
+    }
     let mut open = HashMap::new();
     let ns = |duration: Option<prost_types::Duration>| {
         let duration = duration.unwrap_or_default();
@@ -350,7 +393,7 @@ fn scope(scope: v1::RecordedScope) -> (RecordedScope, HashMap<ProbeId, u64>) {
         },
         warnings: scope.warnings,
     };
-    (recorded, open)
+    Ok((recorded, open))
 }
 
 fn counted(calls: v1::CountedCalls) -> Result<Counted, Damaged> {
@@ -362,10 +405,24 @@ fn counted(calls: v1::CountedCalls) -> Result<Counted, Damaged> {
     let mut ended = Vec::with_capacity(histogram.counts.len());
     for (delta, count) in histogram.bucket_deltas.iter().zip(&histogram.counts) {
         bucket = bucket.saturating_add(*delta as usize);
-        if bucket >= BUCKETS {
+        if bucket >= BUCKETS || *count > MAX_COUNT {
             return Err(Damaged);
         }
         ended.push((bucket, *count));
+    }
+    let others = [
+        calls.begun,
+        calls.abandoned,
+        calls.too_deep,
+        calls.open_at_attach,
+        calls.no_thread_state,
+        calls.no_histogram_page,
+        calls.join_limit,
+        calls.refused,
+        calls.undecided,
+    ];
+    if others.iter().any(|count| *count > MAX_COUNT) {
+        return Err(Damaged);
     }
     Ok(Counted {
         probe: ProbeId(calls.probe),

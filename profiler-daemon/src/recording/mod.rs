@@ -9,8 +9,9 @@ mod decode;
 mod tests;
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -21,6 +22,9 @@ use prost::Message as _;
 
 use self::decode::Decoder;
 pub use self::decode::{Batch, Counted, Damaged};
+
+/// Messages of one chunk that are read; a second's are four, and one more for each edit.
+const MAX_MESSAGES: usize = 1024;
 
 /// Why a recording is not opened.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +92,12 @@ impl Recording {
             path: path.to_owned(),
             source,
         };
-        let file = File::open(path).map_err(open)?;
+        // A pipe that nobody writes to must not hold us up.
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .map_err(open)?;
         if !file.metadata().map_err(open)?.is_file() {
             return Err(OpenError::NotAFile(path.to_owned()));
         }
@@ -143,8 +152,18 @@ impl Recording {
             .unwrap_or(0);
         // Nothing that was told is known, at the beginning and behind what is damaged.
         let mut told: Option<Decoder> = None;
+        let mut until_ns = None;
         for number in first..self.chunks.len() {
             let place = self.chunks[number];
+            if let Some(from_ns) = until_ns
+                && self.reader.is_behind_hole(place.number)
+            {
+                told = None;
+                let to_ns = place.from_ns;
+                if !take(Part::Missing { from_ns, to_ns }, frames) {
+                    return Ok(());
+                }
+            }
             if place.begins_anew {
                 told = Some(Decoder::new(by));
             }
@@ -153,19 +172,21 @@ impl Recording {
                 Err(ReadError::Damaged { .. }) => None,
                 Err(ReadError::Io(error)) => return Err(error),
             };
-            let read = content.zip(told.as_mut());
-            let read = read.and_then(|(content, told)| batches(&content, told, frames).ok());
-            let parts = if let Some(batches) = read {
-                let batches = batches.into_iter();
-                batches.map(|batch| Part::Batch(Box::new(batch))).collect()
-            } else {
+            let read = content.as_deref().zip(told.as_mut());
+            let mut read_to_ns = place.from_ns;
+            let read = read.map_or(Err(Damaged), |(content, told)| {
+                read_chunk(content, told, frames, |batch, frames| {
+                    read_to_ns = batch.to_ns;
+                    take(Part::Batch(Box::new(batch)), frames)
+                })
+            });
+            until_ns = Some(place.to_ns);
+            let goes_on = read.unwrap_or_else(|Damaged| {
                 told = None;
-                vec![Part::Missing {
-                    from_ns: place.from_ns,
-                    to_ns: place.to_ns,
-                }]
-            };
-            if !parts.into_iter().all(|part| take(part, frames)) {
+                let (from_ns, to_ns) = (read_to_ns, place.to_ns);
+                take(Part::Missing { from_ns, to_ns }, frames)
+            });
+            if !goes_on {
                 return Ok(());
             }
         }
@@ -173,12 +194,24 @@ impl Recording {
     }
 }
 
-/// The messages of a chunk.
-fn batches(mut content: &[u8], decoder: &mut Decoder, frames: &mut Frames) -> Result<Vec<Batch>, Damaged> {
-    let mut batches = Vec::new();
+/// Reads the messages of a chunk, one at a time; whether to go on.
+fn read_chunk(
+    mut content: &[u8],
+    decoder: &mut Decoder,
+    frames: &mut Frames,
+    mut take: impl FnMut(Batch, &Frames) -> bool,
+) -> Result<bool, Damaged> {
+    let mut messages = 0;
     while !content.is_empty() {
+        messages += 1;
+        if messages > MAX_MESSAGES {
+            return Err(Damaged);
+        }
         let message = v1::WatchRecordsResponse::decode_length_delimited(&mut content).map_err(|_| Damaged)?;
-        batches.push(decoder.next(message, frames)?);
+        let batch = decoder.next(message, frames)?;
+        if !take(batch, frames) {
+            return Ok(false);
+        }
     }
-    Ok(batches)
+    Ok(true)
 }

@@ -240,13 +240,17 @@ impl Replay {
     }
 
     fn session(&self, scope: &str, begin_ns: u64, end_ns: u64) -> Result<String, String> {
+        self.session_by(scope, begin_ns, end_ns, 0)
+    }
+
+    fn session_by(&self, scope: &str, begin_ns: u64, end_ns: u64, window_ns: u64) -> Result<String, String> {
         let request = NewSession {
             name: String::new(),
             target: TargetSpec::Recording(RecordedTime { begin_ns, end_ns }),
             scope: scope.to_owned(),
             frequency_hz: 99,
-            window_ns: 10_000_000_000,
-            half_life_ns: 30_000_000_000,
+            window_ns,
+            half_life_ns: 0,
             lease_ns: 1_000_000_000,
             exit_method: None,
             capture: None,
@@ -497,7 +501,154 @@ fn damage_costs_what_is_damaged_and_is_said() {
     );
     let listed = replay.runtime.block_on(replay.handle.list(ROOT)).unwrap();
     let warnings = listed[0].warnings.join("\n");
-    assert!(warnings.contains("ends amid something"), "{warnings}");
+    assert!(
+        warnings.contains("bytes of the recording are left out"),
+        "{warnings}"
+    );
+}
+
+/// Calls of `b` inside of calls of `a` whose durations are asked for.
+#[test]
+fn a_part_of_calls_inside_of_slow_calls_has_all_of_them() {
+    let (around, within) = (ProbeId(1), ProbeId(2));
+    let mut target = Target::new();
+    let function = |name: &str, probe| RecordedFunction {
+        info: Arc::new(FunctionInfo {
+            name: name.to_owned(),
+            address: u64::from(probe),
+            ..FunctionInfo::default()
+        }),
+        method: ExitMethod::Ret,
+        overhead_ns: 0,
+        probes: vec![ProbeId(probe)],
+    };
+    let steps = [("a[>= 5ms]", "a", around), ("b", "b", within)];
+    target.scope = Arc::new(RecordedScope {
+        steps: steps
+            .map(|(text, name, probe)| RecordedStep {
+                text: text.to_owned(),
+                functions: vec![function(name, probe.0)],
+                gates: 0,
+            })
+            .to_vec(),
+        ..scope("a[>= 5ms]/b")
+    });
+    let readings = |calls: u64| {
+        let reading = |probe, duration_ns| ProbeReading {
+            probe,
+            ended: vec![(bucket_of(duration_ns), calls)],
+            counts: ProbeCounts {
+                entries: calls,
+                ..ProbeCounts::default()
+            },
+        };
+        Arc::new(vec![reading(around, 10 * MS), reading(within, MS)])
+    };
+    let mut batches = vec![RecordBatch {
+        readings: readings(0),
+        ..target.first()
+    }];
+    for number in 0..4 {
+        let begin_ns = BEGIN_NS + number * BATCH_NS + 50 * MS;
+        let end = |probe, sequence, (start_ns, end_ns), parent, flags| {
+            Recorded::SpanEnd(SpanEnd {
+                kind: SPAN_END,
+                flags,
+                tgid: 40,
+                tid: 41,
+                probe,
+                hits: 0,
+                sequence,
+                start_ns,
+                end_ns,
+                parent,
+                gates: 0,
+                returned: [0; 2],
+            })
+        };
+        let (outer, inner) = (2 * number + 1, 2 * number + 2);
+        let parent = u32::try_from(outer).unwrap();
+        let records = vec![
+            end(
+                within,
+                inner,
+                (begin_ns + MS, begin_ns + 2 * MS),
+                parent,
+                SpanEnd::JOINED,
+            ),
+            end(
+                around,
+                outer,
+                (begin_ns, begin_ns + 10 * MS),
+                0,
+                1 << SpanEnd::INSIDE_SHIFT,
+            ),
+        ];
+        let batch = RecordBatch {
+            readings: readings(number + 1),
+            ..target.batch(records)
+        };
+        target.batches += 1;
+        batches.push(batch);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    write(&path, &batches);
+    let replay = Replay::of(&path);
+    let calls = |scope: &str, begin: u64| {
+        let session = replay.session(scope, begin * BATCH_NS, u64::MAX).unwrap();
+        let picture = replay.latency(&session);
+        let function = &picture.functions[0];
+        let calls: u64 = function.since_start.iter().map(|(_, count)| count).sum();
+        (function.function.name.clone(), calls)
+    };
+    for begin in 0..4 {
+        assert_eq!(calls("", begin), ("b".to_owned(), 4 - begin), "from {begin}");
+    }
+    assert_eq!(calls("a[>= 20ms]/b", 0), ("b".to_owned(), 0));
+    assert_eq!(calls("a", 1), ("a".to_owned(), 3));
+    let refused = replay.session("a/b", 0, u64::MAX).unwrap_err();
+    assert!(refused.contains("ask for it with one on a duration"), "{refused}");
+}
+
+#[test]
+fn what_a_session_remembers_by_is_that_of_the_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let mut target = Target::new();
+    let mut scope = scope("f");
+    scope.ages.window.window_ns = 1_000_000_000;
+    target.scope = Arc::new(scope);
+    let mut batches = vec![target.first()];
+    batches.extend((0..12).map(|_| target.next()));
+    write(&path, &batches);
+    let replay = Replay::of(&path);
+    let window = |window_ns| {
+        let session = replay.session_by("f", 0, u64::MAX, window_ns).unwrap();
+        let picture = replay.latency(&session);
+        let window = &picture.functions[0].window;
+        window.iter().map(|(_, count)| count).sum::<u64>()
+    };
+    assert_eq!(window(10_000_000_000), 12 * CALLS);
+    assert!(window(0) < 6 * CALLS, "{}", window(0));
+}
+
+#[test]
+fn a_chunk_of_messages_without_end_is_damaged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let mut writer = Writer::begin(Vec::new()).unwrap();
+    let chunk = Chunk {
+        kind: Kind::Records,
+        begins_anew: true,
+        from_ns: 0,
+        to_ns: 1,
+    };
+    // An empty message is one byte.
+    writer.write(chunk, &vec![0; 8 << 20]).unwrap();
+    fs::write(&path, writer.into_inner()).unwrap();
+    let refused = Replay::of(&path).session("", 0, u64::MAX).unwrap_err();
+    assert!(refused.contains("nothing was recorded"), "{refused}");
 }
 
 #[test]

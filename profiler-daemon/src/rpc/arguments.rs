@@ -190,17 +190,23 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         )));
     }
     let day = 24 * 3600 * SECOND_NS;
+    let target = target(place)?;
+    // Of a recording, those that it was recorded with.
+    let (window_ns, half_life_ns) = match target {
+        TargetSpec::Recording(_) => (0, 0),
+        _ => (10 * SECOND_NS, 30 * SECOND_NS),
+    };
     Ok(NewSession {
         name: name(text)?,
-        target: target(place)?,
+        target,
         scope,
         frequency_hz: if frequency_hz == 0 {
             DEFAULT_FREQUENCY_HZ
         } else {
             frequency_hz
         },
-        window_ns: duration_ns("the window", window, 10 * SECOND_NS, SECOND_NS..=day)?,
-        half_life_ns: duration_ns("the half-life", half_life, 30 * SECOND_NS, SECOND_NS..=day)?,
+        window_ns: duration_ns("the window", window, window_ns, SECOND_NS..=day)?,
+        half_life_ns: duration_ns("the half-life", half_life, half_life_ns, SECOND_NS..=day)?,
         lease_ns: duration_ns("the lease", lease, 60 * SECOND_NS, SECOND_NS..=day)?,
         exit_method,
         capture: recorded(wanted, by)?,

@@ -45,7 +45,7 @@ struct Told {
     /// When the record before was taken.
     last_ns: u64,
     threads: HashMap<(u32, u32), Thread>,
-    threads_told: u32,
+    last_thread: u32,
     /// Whether a frame of a number was.
     frames: Vec<bool>,
     /// By parent and frame.
@@ -61,7 +61,6 @@ struct Before {
     spans: SpanLosses,
     not_admitted: u64,
     scope: Arc<RecordedScope>,
-    /// What the first batch had lost.
     dropped: u64,
 }
 
@@ -136,7 +135,7 @@ impl Messages {
             spans: batch.spans,
             not_admitted: batch.not_admitted,
             scope: Arc::clone(&batch.scope),
-            dropped: before.dropped,
+            dropped: batch.dropped,
         };
         self.seq += 1;
         message
@@ -240,8 +239,8 @@ impl Told {
         batch: &RecordBatch,
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
-        self.threads_told += 1;
-        let id = self.threads_told;
+        self.last_thread += 1;
+        let id = self.last_thread;
         let mut tell = |frame: fn(&Task) -> FrameId| {
             let frame = task.as_ref().map(frame);
             frame.map_or(0, |frame| self.tell_frame(frame, batch, message))

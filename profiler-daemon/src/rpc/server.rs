@@ -158,7 +158,10 @@ pub async fn in_process(config: session::Config) -> Result<InProcess, ServerErro
 /// # Errors
 /// Where it is none or cannot be read, and as [`in_process`].
 pub async fn in_process_of_recording(path: &Path) -> Result<InProcess, ServerError> {
-    serve_in_process(session::replay(path)?).await
+    let path = path.to_owned();
+    // Looking through a long one takes a while.
+    let opened = tokio::task::spawn_blocking(move || session::replay(&path)).await;
+    serve_in_process(opened.map_err(io::Error::other)??).await
 }
 
 async fn serve_in_process(handle: Handle) -> Result<InProcess, ServerError> {

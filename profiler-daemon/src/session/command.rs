@@ -131,9 +131,9 @@ pub struct NewSession {
     pub scope: String,
     /// Samples per second and CPU.
     pub frequency_hz: u32,
-    /// Length of the sliding window.
+    /// Length of the sliding window; of a recording, 0 for that which it was recorded with.
     pub window_ns: u64,
-    /// Half-life of the exponentially weighted histogram.
+    /// Half-life of the exponentially weighted histogram; of a recording, 0 as above.
     pub half_life_ns: u64,
     /// How long it outlives its last use.
     pub lease_ns: u64,

@@ -310,22 +310,32 @@ impl Flame {
         self.aggregate.set_band(step, band);
     }
 
-    /// Reads the calls that the samples are drawn of.
+    /// Reads the calls that the samples are drawn of; gives up samples of threads that are gone, where that is known.
     pub fn read(
         &mut self,
         population: Population<'_>,
         probes: impl Iterator<Item = ProbeId>,
-        is_gone: impl Fn(u32, u32) -> bool,
+        is_gone: Option<impl Fn(u32, u32) -> bool>,
         now_ns: u64,
     ) {
         self.expire_late(now_ns.saturating_sub(MAX_LATE_NS));
         for probe in probes {
             self.aggregate.calls(now_ns, probe, population.histogram(probe));
         }
-        self.aggregate.expire(now_ns, EXPIRE_AFTER_NS, |awaited| {
-            is_gone(awaited.tgid, awaited.tid)
-        });
-        self.aggregate.expire_around(now_ns, EXPIRE_AFTER_NS, is_gone);
+        if let Some(is_gone) = is_gone {
+            self.expire(now_ns, EXPIRE_AFTER_NS, is_gone);
+        }
+    }
+
+    /// Gives up samples that wait for the end of a call, which may have been lost.
+    pub fn forget_open(&mut self, now_ns: u64) {
+        self.expire(now_ns, 0, |_, _| true);
+    }
+
+    fn expire(&mut self, now_ns: u64, after_ns: u64, is_gone: impl Fn(u32, u32) -> bool) {
+        self.aggregate
+            .expire(now_ns, after_ns, |awaited| is_gone(awaited.tgid, awaited.tid));
+        self.aggregate.expire_around(now_ns, after_ns, is_gone);
     }
 
     /// Gives watchers their pictures.

@@ -770,6 +770,8 @@ impl Owner {
         running.calibrate(prepared.exit_methods());
         let now_ns = monotonic_ns();
         session.renew(now_ns);
+        let dropped = running.symbols.dropped();
+        session.flush_records(&running.engine, &running.frames, dropped, now_ns);
         session
             .edit(
                 &mut running.engine,
@@ -780,10 +782,12 @@ impl Owner {
             )
             .map_err(|error| kernel_refusal(&error))?;
         session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
+        session.renew_records();
         session.read(&running.engine, now_ns);
+        let is_recorded = session.is_recorded();
         let info = session.info();
         tracing::info!(target: "audit", uid = caller.uid, session = name, scope = info.scope, "scope set");
-        if counts_calls {
+        if counts_calls || is_recorded {
             self.settle_sampler()?;
         }
         Ok(info)

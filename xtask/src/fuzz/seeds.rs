@@ -119,6 +119,14 @@ const KEPT_TABLE: [&[u8]; 7] = [
     b"\0\0\x02\0\x04\0\x03\0\x30\0\x01\0\0\0\0\0",
 ];
 
+/// Two chunks of a recording, their payloads Zstandard frames of one block: one as it is, and one of 64 equal bytes.
+const CHUNKS: [&[u8]; 4] = [
+    b"\x01\0\x0c\0",
+    b"\x28\xb5\x2f\xfd\x20\x03\x19\0\0abc",
+    b"\x02\x01\x0a\0",
+    b"\x28\xb5\x2f\xfd\x20\x40\x03\x02\0z",
+];
+
 /// Adds them to a corpus.
 pub fn write(corpus: &Path) -> Result<()> {
     let work = workspace::target().join("fuzz/seeds");
@@ -150,6 +158,7 @@ pub fn write(corpus: &Path) -> Result<()> {
         }
     }
     add(corpus, "kept", "seed-table", &KEPT_TABLE.concat())?;
+    add(corpus, "recording", "seed-chunks", &CHUNKS.concat())?;
     for (number, (target, text)) in TEXTS.iter().enumerate() {
         add(corpus, target, &format!("seed-{number:02}"), text)?;
     }

@@ -65,7 +65,7 @@ pub struct FlameArgs {
     pub making: SessionMakingArgs,
     /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
     /// at each call of malloc
-    #[arg(long, requires = "waits")]
+    #[arg(long, requires = "waits", conflicts_with = "from")]
     pub allocations: bool,
     /// File with symbols or debug information, or folder of such, for programs and libraries that were
     /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it

@@ -79,16 +79,18 @@ fn refuse_other_joins(steps: &[AskedStep], known: &[Step]) -> Result<(), Session
         if division::is_joined(steps, number) == was {
             continue;
         }
+        let before = number.checked_sub(1).and_then(|before| known.get(before));
+        let before = before.map(ToString::to_string).unwrap_or_default();
         let message = if was {
             format!(
-                "`{}` was recorded in those calls alone that meet the conditions of the steps before: ask for it with these",
+                "`{}` was recorded inside of those calls of `{before}` alone that meet its conditions: ask for it with one on a duration",
                 step.step
             )
         } else {
             format!(
-                "the calls of `{}` were not recorded one by one, so it is not known which of them lie in calls of such a \
-                 duration: record it with a condition there, or ask for the steps before it alone",
-                step.step
+                "the calls of `{}` were counted and not kept one by one: to ask which of them lie in slow calls of `{before}`, \
+                 record `{before}[>= p95]/{}`",
+                step.step, step.step
             )
         };
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
@@ -107,6 +109,17 @@ fn functions(step: &RecordedStep, ages: AgeConfig, now_ns: u64) -> Functions {
     }
     functions.set_overhead(&|method| overheads.get(&method).copied().unwrap_or(0));
     functions
+}
+
+/// The text of a recorded step without what it asks of durations.
+pub fn without_durations(step: &RecordedStep) -> String {
+    match parsed(step) {
+        Ok(mut step) => {
+            step.predicates.clear();
+            step.to_string()
+        }
+        Err(_) => step.text.clone(),
+    }
 }
 
 fn parsed(step: &RecordedStep) -> Result<Step, SessionError> {

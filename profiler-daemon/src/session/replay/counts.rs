@@ -14,11 +14,14 @@ struct Probe {
 }
 
 impl Probe {
+    /// Calls that are open no more.
+    fn closed(&self) -> u64 {
+        let ended = self.ended.values().copied().fold(0, u64::saturating_add);
+        ended.saturating_add(self.counts.uncounted())
+    }
+
     fn open(&self) -> u64 {
-        let ended: u64 = self.ended.values().sum();
-        self.counts
-            .entries
-            .saturating_sub(ended + self.counts.uncounted())
+        self.counts.entries.saturating_sub(self.closed())
     }
 }
 
@@ -36,18 +39,20 @@ impl RecordedCounts {
         }
     }
 
-    /// Says how many calls of a probe are open, where nothing is known of it yet.
-    pub fn set_open(&mut self, probe: ProbeId, open: u64) {
-        self.0.entry(probe).or_insert_with(|| {
-            let mut probe = Probe::default();
-            probe.counts.entries = open;
-            probe
-        });
+    /// Says how many calls of a probe are open, where nothing is known of it yet, or something is missing since.
+    pub fn set_open(&mut self, probe: ProbeId, open: u64, is_missing: bool) {
+        let is_new = !self.0.contains_key(&probe);
+        let probe = self.0.entry(probe).or_default();
+        if is_new || is_missing {
+            probe.counts.entries = probe.closed().saturating_add(open);
+        }
     }
 
-    /// Adds what was counted in a while.
+    /// Adds what was counted in a while of a probe that is known.
     pub fn add(&mut self, counted: &Counted) {
-        let probe = self.0.entry(counted.probe).or_default();
+        let Some(probe) = self.0.get_mut(&counted.probe) else {
+            return;
+        };
         for (bucket, count) in &counted.ended {
             let sum = probe.ended.entry(*bucket).or_default();
             *sum = sum.saturating_add(*count);

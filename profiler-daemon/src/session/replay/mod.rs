@@ -24,7 +24,7 @@ use std::{
 use profiler_scope::Scope;
 use tokio::sync::watch;
 
-use self::play::{Part, Played};
+use self::play::{AskedAges, Part, Played};
 use super::{
     Handle, Library, MAX_QUEUED, Turns,
     command::{Command, RecordedTime},
@@ -171,11 +171,8 @@ impl Player {
         let part = Part {
             begin_ns: self.recording.begin_ns().saturating_add(time.begin_ns),
             end_ns: self.recording.begin_ns().saturating_add(time.end_ns),
-            ages: profiler_aggregate::latency::AgeConfig {
-                window: profiler_aggregate::slots::WindowConfig {
-                    window_ns: terms.window_ns,
-                    slots: super::WINDOW_SLOTS,
-                },
+            ages: AskedAges {
+                window_ns: terms.window_ns,
                 half_life_ns: terms.half_life_ns,
             },
         };
@@ -199,7 +196,7 @@ impl Player {
         let cut_off = self.recording.bytes_cut_off();
         if cut_off > 0 {
             warnings.push(format!(
-                "the recording ends amid something that was being written: its last {cut_off} bytes are left out"
+                "the last {cut_off} bytes of the recording are left out: it was cut off while they were written, or they are damaged"
             ));
         }
         let info = SessionInfo {

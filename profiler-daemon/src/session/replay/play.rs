@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use profiler_aggregate::{
     latency::AgeConfig,
     path::{self, Path},
+    slots::WindowConfig,
     threshold::Division,
 };
 use profiler_common::record::SpanEnd;
@@ -28,7 +29,7 @@ use super::{
     },
     asked::{self, AskedStep},
     counts::RecordedCounts,
-    seconds, unreadable,
+    unreadable,
 };
 use crate::{
     kernel::Key,
@@ -48,8 +49,28 @@ pub struct Part {
     pub begin_ns: u64,
     /// The same.
     pub end_ns: u64,
-    /// How long calls are remembered by the window and the moving average.
-    pub ages: AgeConfig,
+    pub ages: AskedAges,
+}
+
+/// How long calls are remembered by the window and by the moving average; 0 for as long as where it was recorded.
+#[derive(Clone, Copy)]
+pub struct AskedAges {
+    pub window_ns: u64,
+    pub half_life_ns: u64,
+}
+
+impl Part {
+    /// How long calls are remembered.
+    fn ages(&self, recorded: &RecordedScope) -> AgeConfig {
+        let or = |asked_ns: u64, recorded_ns: u64| if asked_ns == 0 { recorded_ns } else { asked_ns };
+        AgeConfig {
+            window: WindowConfig {
+                window_ns: or(self.ages.window_ns, recorded.ages.window.window_ns),
+                ..recorded.ages.window
+            },
+            half_life_ns: or(self.ages.half_life_ns, recorded.ages.half_life_ns),
+        }
+    }
 }
 
 /// What is known of a part when its session is made.
@@ -89,13 +110,13 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
             "nothing was recorded in that time",
         ));
     };
-    let steps = asked::steps(&scope, asked, part.ages, part.begin_ns)?;
+    let steps = asked::steps(&scope, asked, part.ages(&scope), part.begin_ns)?;
     let mut warnings = scope.warnings.clone();
     let late_ns = from_ns.saturating_sub(part.begin_ns);
     if late_ns > 0 && part.begin_ns > recording.begin_ns() {
         warnings.push(format!(
-            "shown from {:.3} s on: what is counted was recorded at such times alone",
-            seconds(from_ns.saturating_sub(recording.begin_ns()))
+            "counts are recorded each 0.25 s: shown from {} s on, and to such a time",
+            since(recording.begin_ns(), from_ns)
         ));
     }
     Ok(Begun {
@@ -113,6 +134,19 @@ fn text(steps: &[AskedStep]) -> String {
     Scope { steps }.to_string()
 }
 
+/// A call that waits for those around it.
+struct Call {
+    end: SpanEnd,
+    /// It is one of the last step's.
+    counts: bool,
+}
+
+impl Call {
+    fn weight(&self) -> u64 {
+        u64::from(self.counts)
+    }
+}
+
 /// What came of a way through the recording.
 pub struct Played {
     scope: Arc<str>,
@@ -120,15 +154,14 @@ pub struct Played {
     steps: Vec<AskedStep>,
     counts: RecordedCounts,
     joined: JoinedCalls,
-    path: Path<SpanEnd>,
+    path: Path<Call>,
     dropped: path::Dropped,
     flame: Option<Flame>,
     ages: AgeConfig,
     slow_from_ns: u64,
     /// By counter, in this part.
     counters: BTreeMap<String, u64>,
-    /// Records that were lost before this part, and until its end.
-    lost_before: u64,
+    /// Records that were lost before they were written.
     lost: u64,
     frames: Arc<Vec<Frame>>,
     cost: Cost,
@@ -153,7 +186,7 @@ pub fn play(
         request,
         recorded: None,
         counts: RecordedCounts::default(),
-        lost: 0,
+        is_behind_hole: false,
         played: None,
         missing_ns: 0,
         failed: None,
@@ -180,17 +213,17 @@ pub fn play(
     let mut played = played
         .ok_or_else(|| SessionError::new(Reason::ArgumentInvalid, "nothing was recorded in that time"))?;
     played.frames = Arc::new(frames.table().to_vec());
-    let since = |ns: u64| seconds(ns.saturating_sub(recording.begin_ns()));
     played.ended = match edited_ns {
-        Some(edited_ns) => format!(
-            "the scope was changed {:.3} s into the recording, and what is behind that is another view: --time {:.3}s..",
-            since(edited_ns),
-            since(edited_ns)
-        ),
+        Some(edited_ns) => {
+            let at = since(recording.begin_ns(), edited_ns);
+            format!(
+                "the scope was changed {at} s into the recording, and what is shown is the time before; for the rest: --time {at}s.."
+            )
+        }
         None => END.to_owned(),
     };
     if missing_ns > 0 {
-        let missing = format!("; {:.3} s of it are damaged and left out", seconds(missing_ns));
+        let missing = format!("; {} s of it are damaged and left out", since(0, missing_ns));
         played.ended.push_str(&missing);
     }
     Ok(played)
@@ -205,7 +238,8 @@ struct Playing<'a> {
     recorded: Option<RecordedScope>,
     /// Before the part begins, for what is open then.
     counts: RecordedCounts,
-    lost: u64,
+    /// Whether something was missing since the scope was told.
+    is_behind_hole: bool,
     played: Option<Played>,
     missing_ns: u64,
     failed: Option<SessionError>,
@@ -225,7 +259,12 @@ impl Playing<'_> {
         match read {
             recording::Part::Missing { from_ns, to_ns } => {
                 let (from_ns, to_ns) = (from_ns.max(self.part.begin_ns), to_ns.min(self.part.end_ns));
-                self.missing_ns += to_ns.saturating_sub(from_ns);
+                let missing_ns = to_ns.saturating_sub(from_ns);
+                self.missing_ns = self.missing_ns.saturating_add(missing_ns);
+                self.is_behind_hole = true;
+                if let Some(played) = &mut self.played {
+                    played.forget_open();
+                }
                 from_ns <= self.part.end_ns
             }
             recording::Part::Batch(batch) => match self.take_batch(*batch) {
@@ -244,10 +283,11 @@ impl Playing<'_> {
         }
         let told = batch.scope.take();
         if let Some((scope, open)) = told {
+            let is_behind_hole = std::mem::take(&mut self.is_behind_hole);
             for (probe, open) in open {
-                self.counts.set_open(probe, open);
-                if let Some(played) = &mut self.played {
-                    played.counts.set_open(probe, open);
+                let played = self.played.as_mut().map(|played| &mut played.counts);
+                for counts in [Some(&mut self.counts), played].into_iter().flatten() {
+                    counts.set_open(probe, open, is_behind_hole);
                 }
             }
             if self.played.is_some() && self.is_another(&scope) {
@@ -258,11 +298,13 @@ impl Playing<'_> {
         }
         if !batch.is_in(self.part) {
             batch.calls.iter().for_each(|calls| self.counts.add(calls));
-            self.lost = batch.dropped;
             return Ok(true);
         }
         if self.played.is_none() {
-            self.played = Some(self.begin(batch.from_ns)?);
+            let mut played = self.begin(batch.from_ns)?;
+            // Conditions are in force from the beginning, as in a session.
+            played.read();
+            self.played = Some(played);
         }
         if let Some(played) = &mut self.played {
             played.take(&batch);
@@ -270,21 +312,27 @@ impl Playing<'_> {
         Ok(true)
     }
 
-    /// Whether another scope than before was told, as far as it is asked for.
+    /// Whether another scope than before was told, as far as it is asked for: conditions on durations are free.
     fn is_another(&self, scope: &RecordedScope) -> bool {
+        let steps = self.played.as_ref().map_or(0, |played| played.steps.len());
         let told = |scope: &RecordedScope| -> Vec<_> {
-            let steps = scope.steps.iter();
+            let steps = scope.steps.iter().take(steps);
             steps
                 .map(|step| {
                     let functions = step.functions.iter();
                     let probes: Vec<_> = functions.flat_map(|function| function.probes.clone()).collect();
-                    (step.text.clone(), step.gates, probes)
+                    let asked = match self.asked {
+                        Some(_) => asked::without_durations(step),
+                        None => step.text.clone(),
+                    };
+                    (asked, step.gates, probes)
                 })
                 .collect()
         };
+        let count = |scope: &RecordedScope| self.asked.is_none().then_some(scope.steps.len());
         self.recorded
             .as_ref()
-            .is_some_and(|before| told(before) != told(scope))
+            .is_some_and(|before| told(before) != told(scope) || count(before) != count(scope))
     }
 
     fn begin(&mut self, now_ns: u64) -> Result<Played, SessionError> {
@@ -294,18 +342,13 @@ impl Playing<'_> {
                 "the recording does not say what it is of",
             )
         })?;
-        let steps = asked::steps(recorded, self.asked, self.part.ages, now_ns)?;
+        let ages = self.part.ages(recorded);
+        let steps = asked::steps(recorded, self.asked, ages, now_ns)?;
         let mut counts = std::mem::take(&mut self.counts);
         counts.begin();
         let joined = JoinedCalls::default();
         let flame = match self.request {
-            Some(request) => Some(new_flame(
-                request,
-                &steps,
-                (&counts, &joined),
-                self.part.ages,
-                now_ns,
-            )?),
+            Some(request) => Some(new_flame(request, &steps, (&counts, &joined), ages, now_ns)?),
             None => None,
         };
         let parsed = Scope {
@@ -314,17 +357,16 @@ impl Playing<'_> {
         Ok(Played {
             scope: parsed.to_string().into(),
             parsed,
-            path: Path::new(division::asked(&steps), |_| 1),
+            path: Path::new(division::asked(&steps), Call::weight),
             steps,
             counts,
             joined,
             dropped: path::Dropped::default(),
             flame,
-            ages: self.part.ages,
+            ages,
             slow_from_ns: u64::MAX,
             counters: BTreeMap::new(),
-            lost_before: self.lost,
-            lost: self.lost,
+            lost: 0,
             frames: Arc::default(),
             cost: Cost::default(),
             now_ns,
@@ -386,6 +428,11 @@ fn new_flame(
 
 impl Played {
     fn take(&mut self, batch: &Batch) {
+        if batch.dropped > 0 {
+            // Ends of calls may be among what was lost.
+            self.forget_open();
+            self.lost = self.lost.saturating_add(batch.dropped);
+        }
         for record in &batch.records {
             match record {
                 Recorded::Sample(sample) => {
@@ -397,28 +444,32 @@ impl Played {
             }
         }
         batch.calls.iter().for_each(|calls| self.counts.add(calls));
-        for (name, count) in &batch.counters {
+        for (name, count) in batch.counters.iter().filter(|(name, _)| is_counter(name)) {
             let sum = self.counters.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
-        self.lost = batch.dropped;
         self.cost = batch.cost;
         self.now_ns = batch.to_ns;
         self.read();
     }
 
     fn span_end(&mut self, end: &SpanEnd) {
-        for call in self.path.span_end(end) {
-            if call.flags & SpanEnd::REFUSED == 0 {
-                self.joined.add(&call);
-                self.note_slow(&call);
+        for Call { end, .. } in self.path.span_end(end) {
+            if end.flags & SpanEnd::REFUSED == 0 {
+                self.joined.add(&end);
+                self.note_slow(&end);
             }
         }
         if !self.path.is_joined(end.probe) {
             self.note_slow(end);
         } else if end.flags & SpanEnd::JOINED != 0 && end.flags & SpanEnd::ABANDONED == 0 {
+            let last = self.steps.last();
+            let call = Call {
+                end: *end,
+                counts: last.is_some_and(|last| last.functions.has(end.probe)),
+            };
             self.path
-                .wait(end.tgid, end.tid, u64::from(end.parent), end.end_ns, *end);
+                .wait(end.tgid, end.tid, u64::from(end.parent), end.end_ns, call);
         }
         if let Some(flame) = &mut self.flame {
             flame.span_end(end);
@@ -427,7 +478,7 @@ impl Played {
 
     fn note_slow(&mut self, end: &SpanEnd) {
         let duration_ns = end.end_ns.saturating_sub(end.start_ns);
-        if end.flags & SpanEnd::SLOW != 0
+        if end.flags & (SpanEnd::REFUSED | SpanEnd::ABANDONED) == 0
             && duration_ns >= self.slow_from_ns
             && let Some(last) = self.steps.last_mut()
         {
@@ -465,14 +516,27 @@ impl Played {
             && let Some(step) = self.steps.get(divider)
         {
             let population = population(&self.steps, divider, (&self.counts, &self.joined));
-            // Threads that are gone by now were there.
-            flame.read(population, step.functions.probes(), |_, _| false, now_ns);
+            // Which threads have ended meanwhile is not recorded.
+            flame.read(
+                population,
+                step.functions.probes(),
+                None::<fn(u32, u32) -> bool>,
+                now_ns,
+            );
         }
         let dropped = self.path.take_dropped();
         self.dropped.abandoned += dropped.abandoned;
         self.dropped.expired += dropped.expired;
         self.dropped.join_full += dropped.join_full;
         self.slow_from_ns = self.slow_from_ns(last.as_ref());
+    }
+
+    /// Forgets samples and calls that wait for an end, which may have been lost.
+    fn forget_open(&mut self) {
+        if let Some(flame) = &mut self.flame {
+            flame.forget_open(self.now_ns);
+        }
+        self.path.expire(self.now_ns, 0, |_, _| true);
     }
 
     fn slow_from_ns(&self, division: Option<&Division>) -> u64 {
@@ -486,10 +550,7 @@ impl Played {
         let counters = &self.counters;
         let counted = |name: &str| counters.get(name).copied().unwrap_or(0);
         let spans = SpanLosses::of_counters(counted);
-        let own = [
-            (NOT_ADMITTED, counted(NOT_ADMITTED)),
-            (DROPPED, self.lost.saturating_sub(self.lost_before)),
-        ];
+        let own = [(NOT_ADMITTED, counted(NOT_ADMITTED)), (DROPPED, self.lost)];
         spans
             .of_records()
             .chain(spans.unseen(&self.parsed))
@@ -532,7 +593,7 @@ impl Played {
         let variant = request.variant(division::divider(&self.steps).is_some());
         let counters = &self.counters;
         let sampling = Sampling::of_counters(|name| counters.get(name).copied().unwrap_or(0));
-        let dropped = self.lost.saturating_sub(self.lost_before);
+        let dropped = self.lost;
         let Some(flame) = &mut self.flame else {
             return Err(SessionError::new(
                 Reason::ArgumentInvalid,
@@ -557,6 +618,20 @@ impl Played {
         flame.publish(&mut watchers, counts, &moment);
         Ok(receiver)
     }
+}
+
+/// Whether something is counted by this name.
+fn is_counter(name: &str) -> bool {
+    let sampling = Sampling::default().counters();
+    let spans = SpanLosses::default().counters();
+    let mut known = sampling.iter().chain(&spans).map(|(known, _)| *known);
+    name == NOT_ADMITTED || known.any(|known| known == name)
+}
+
+/// A time since another in seconds, rounded down so that what is there is not passed over.
+fn since(begin_ns: u64, ns: u64) -> String {
+    let ms = ns.saturating_sub(begin_ns) / 1_000_000;
+    format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
 /// A sample as the thread that names addresses gives it.

@@ -132,7 +132,6 @@ impl Session {
         self.renew_spans(engine, dropped, now_ns);
         self.renew_waits(engine, dropped);
         self.renew_calls(engine, now_ns);
-        self.renew_records();
         Ok(())
     }
 

@@ -45,7 +45,7 @@ impl Session {
                 Population::Counted(engine)
             };
             for flame in self.flames.values_mut() {
-                flame.read(population, step.functions.probes(), is_gone, now_ns);
+                flame.read(population, step.functions.probes(), Some(is_gone), now_ns);
             }
         }
         self.path.expire(now_ns, EXPIRE_AFTER_NS, is_gone);

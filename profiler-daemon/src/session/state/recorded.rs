@@ -65,8 +65,22 @@ impl Session {
         times.sampled(self.divides())
     }
 
+    /// Hands over what came by now: what comes from here on is of another scope.
+    pub fn flush_records(
+        &mut self,
+        engine: &Engine,
+        frames: &Arc<Vec<Frame>>,
+        dropped: Dropped,
+        now_ns: u64,
+    ) {
+        if let Some(mut recorder) = self.records.take() {
+            recorder.publish(&self.records_moment(engine, frames, dropped, now_ns, None));
+            self.records = Some(recorder);
+        }
+    }
+
     /// Has records go on with the scope as it is now.
-    pub(super) fn renew_records(&mut self) {
+    pub fn renew_records(&mut self) {
         if let Some(mut recorder) = self.records.take() {
             recorder.set_scope(self.recorded_scope());
             self.records = Some(recorder);
