@@ -77,7 +77,8 @@ fn traced(daemon: &Daemon, name: &str, scope: &str, prints: &str) -> Vec<Value> 
 #[test]
 #[ignore = "needs root"]
 fn arguments_are_those_that_the_caller_passed() {
-    let daemon = Daemon::start();
+    // The programs are loaded once for many sessions.
+    let daemon = Daemon::with(&["--keep-loaded"]);
     for level in ["arguments_o0", "arguments_o1", "arguments_o2", "arguments_o3"] {
         for probed in &PROBED {
             let what = format!("{level} {}", probed.function);

@@ -594,7 +594,8 @@ fn told(
 #[test]
 #[ignore = "needs root"]
 fn what_a_call_returns_is_what_its_caller_has() {
-    let daemon = Daemon::start();
+    // The programs are loaded once for many sessions.
+    let daemon = Daemon::with(&["--keep-loaded"]);
     for level in ["returns_o0", "returns_o2"] {
         for exit in ["auto", "return", "ret"] {
             for (function, type_name) in [
