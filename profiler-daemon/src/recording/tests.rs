@@ -42,6 +42,7 @@ struct Target {
     fast: Vec<FrameId>,
     slow: Vec<FrameId>,
     task: Task,
+    is_told: bool,
     scope: Arc<RecordedScope>,
     calls: u64,
     ended: BTreeMap<usize, u64>,
@@ -74,6 +75,7 @@ impl Target {
             fast,
             slow,
             task,
+            is_told: false,
             scope: Arc::new(scope("f")),
             calls: 0,
             ended: BTreeMap::new(),
@@ -87,7 +89,11 @@ impl Target {
             from_ns,
             to_ns: from_ns + BATCH_NS,
             scope: Arc::clone(&self.scope),
-            frames: Arc::new(self.frames.clone()),
+            frames: if self.is_told {
+                [].into()
+            } else {
+                self.frames.clone().into()
+            },
             records: Arc::new(records),
             readings: Arc::new(vec![ProbeReading {
                 probe: PROBE,
@@ -117,6 +123,7 @@ impl Target {
     /// What a stream begins with.
     fn first(&mut self) -> RecordBatch {
         let batch = self.batch(Vec::new());
+        self.is_told = true;
         RecordBatch {
             to_ns: batch.from_ns,
             ..batch

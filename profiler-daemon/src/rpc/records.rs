@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use profiler_common::{probe::ProbeId, record::SpanEnd};
 use profiler_proto::v1;
-use profiler_symbolize::{FrameId, Grouping, Stacks};
+use profiler_symbolize::{Frame, FrameId, Grouping, Stacks};
 
 use super::{convert, flame_delta::frame, latency_delta::histogram};
 use crate::{
@@ -68,6 +68,8 @@ struct Before {
 #[derive(Default)]
 pub struct Messages {
     seq: u64,
+    /// All frames, by number.
+    frames: Vec<Frame>,
     told: Told,
     before: Option<Before>,
 }
@@ -75,6 +77,7 @@ pub struct Messages {
 impl Messages {
     /// The next message of the stream.
     pub fn next(&mut self, batch: &RecordBatch) -> v1::WatchRecordsResponse {
+        self.frames.extend(batch.frames.iter().cloned());
         let is_first = self.before.is_none();
         let before = self.before.get_or_insert_with(|| Before {
             readings: by_probe(batch),
@@ -111,10 +114,10 @@ impl Messages {
         for record in batch.records.iter() {
             let record = match record {
                 Recorded::Sample(sample) => {
-                    v1::record::Record::Sample(self.told.sample(sample, batch, &mut message))
+                    v1::record::Record::Sample(self.told.sample(sample, &self.frames, &mut message))
                 }
                 Recorded::SpanEnd(end) => {
-                    v1::record::Record::SpanEnd(self.told.span_end(end, batch, &mut message))
+                    v1::record::Record::SpanEnd(self.told.span_end(end, &self.frames, &mut message))
                 }
             };
             message.records.push(v1::Record { record: Some(record) });
@@ -151,12 +154,12 @@ impl Told {
     fn sample(
         &mut self,
         sample: &RecordedSample,
-        batch: &RecordBatch,
+        frames: &[Frame],
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedSample {
-        let Placed { function, line } = self.place(&sample.stacks, batch, message);
+        let Placed { function, line } = self.place(&sample.stacks, frames, message);
         v1::RecordedSample {
-            thread: self.sampled_thread(sample, batch, message),
+            thread: self.sampled_thread(sample, frames, message),
             after_ns: self.after(sample.ts_ns),
             weight_ns: if sample.weight_ns == message.weight_ns {
                 0
@@ -182,11 +185,11 @@ impl Told {
     fn span_end(
         &mut self,
         end: &SpanEnd,
-        batch: &RecordBatch,
+        frames: &[Frame],
         message: &mut v1::WatchRecordsResponse,
     ) -> v1::RecordedSpanEnd {
         v1::RecordedSpanEnd {
-            thread: self.thread(end.tgid, end.tid, batch, message),
+            thread: self.thread(end.tgid, end.tid, frames, message),
             probe: end.probe.0,
             sequence: end.sequence,
             after_ns: self.after(end.end_ns),
@@ -207,13 +210,13 @@ impl Told {
     fn sampled_thread(
         &mut self,
         sample: &RecordedSample,
-        batch: &RecordBatch,
+        frames: &[Frame],
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
         let (pid, tid) = (sample.tgid, sample.tid);
         match self.threads.get(&(pid, tid)) {
             Some(told) if told.task == sample.task || sample.task.is_none() => told.id,
-            _ => self.tell_thread(pid, tid, sample.task, batch, message),
+            _ => self.tell_thread(pid, tid, sample.task, frames, message),
         }
     }
 
@@ -222,12 +225,12 @@ impl Told {
         &mut self,
         pid: u32,
         tid: u32,
-        batch: &RecordBatch,
+        frames: &[Frame],
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
         match self.threads.get(&(pid, tid)) {
             Some(told) => told.id,
-            None => self.tell_thread(pid, tid, None, batch, message),
+            None => self.tell_thread(pid, tid, None, frames, message),
         }
     }
 
@@ -236,14 +239,14 @@ impl Told {
         pid: u32,
         tid: u32,
         task: Option<Task>,
-        batch: &RecordBatch,
+        frames: &[Frame],
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
         self.last_thread += 1;
         let id = self.last_thread;
         let mut tell = |frame: fn(&Task) -> FrameId| {
             let frame = task.as_ref().map(frame);
-            frame.map_or(0, |frame| self.tell_frame(frame, batch, message))
+            frame.map_or(0, |frame| self.tell_frame(frame, frames, message))
         };
         let (thread_frame, process_frame) = (tell(|task| task.thread), tell(|task| task.process));
         message.threads.push(v1::RecordedThread {
@@ -258,18 +261,13 @@ impl Told {
     }
 
     /// The number of a frame, which is told if it has not been.
-    fn tell_frame(
-        &mut self,
-        id: FrameId,
-        batch: &RecordBatch,
-        message: &mut v1::WatchRecordsResponse,
-    ) -> u32 {
+    fn tell_frame(&mut self, id: FrameId, frames: &[Frame], message: &mut v1::WatchRecordsResponse) -> u32 {
         let at = id.0 as usize;
         if self.frames.len() <= at {
             self.frames.resize(at + 1, false);
         }
         if !std::mem::replace(&mut self.frames[at], true)
-            && let Some(told) = batch.frames.get(at)
+            && let Some(told) = frames.get(at)
         {
             message.frames.push(frame((at, told)));
         }
@@ -277,18 +275,13 @@ impl Told {
     }
 
     /// The nodes of a stack.
-    fn place(
-        &mut self,
-        stacks: &Stacks,
-        batch: &RecordBatch,
-        message: &mut v1::WatchRecordsResponse,
-    ) -> Placed {
+    fn place(&mut self, stacks: &Stacks, frames: &[Frame], message: &mut v1::WatchRecordsResponse) -> Placed {
         if let Some((placed, _)) = self.placed.get(&stacks.address()) {
             return *placed;
         }
         let placed = Placed {
-            function: self.node(stacks, Grouping::Function, batch, message),
-            line: self.node(stacks, Grouping::Line, batch, message),
+            function: self.node(stacks, Grouping::Function, frames, message),
+            line: self.node(stacks, Grouping::Line, frames, message),
         };
         if stacks.are_shared() {
             if self.placed.len() >= MAX_PLACED {
@@ -303,12 +296,12 @@ impl Told {
         &mut self,
         stacks: &Stacks,
         by: Grouping,
-        batch: &RecordBatch,
+        frames: &[Frame],
         message: &mut v1::WatchRecordsResponse,
     ) -> u32 {
         let mut parent = 0;
         for frame_id in stacks.of(by).unwrap_or_default() {
-            self.tell_frame(*frame_id, batch, message);
+            self.tell_frame(*frame_id, frames, message);
             let next = number(self.nodes.len() + 1);
             parent = *self.nodes.entry((parent, frame_id.0)).or_insert_with(|| {
                 message.nodes.push(v1::RecordedNode {

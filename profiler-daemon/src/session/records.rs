@@ -193,8 +193,8 @@ pub struct RecordBatch {
     pub to_ns: u64,
     /// The same as long as nothing of it changed.
     pub scope: Arc<RecordedScope>,
-    /// Frames by number; only ever appended to.
-    pub frames: Arc<Vec<Frame>>,
+    /// Frames that are new with this batch, in the order of their numbers.
+    pub frames: Arc<[Frame]>,
     pub records: Arc<Vec<Recorded>>,
     pub readings: Arc<Vec<ProbeReading>>,
     /// What became of samples on their way, before the first batch too.
@@ -225,6 +225,8 @@ pub struct Moment<'a> {
 /// One who keeps records.
 struct Reader {
     outlet: Outlet<RecordBatch>,
+    /// Frames that it was given. Batches do not share the table: who hangs would keep copies of it.
+    frames: usize,
     /// What it missed as it did not read.
     dropped: u64,
 }
@@ -266,7 +268,11 @@ impl Recorder {
         // What came before belongs to the others.
         self.publish(moment);
         let (outlet, receiver) = Outlet::open(MAX_WAITING);
-        let reader = Reader { outlet, dropped: 0 };
+        let reader = Reader {
+            outlet,
+            frames: 0,
+            dropped: 0,
+        };
         self.readers.push(reader);
         // What is counted already is the beginning.
         self.publish_from(moment, self.readers.len() - 1);
@@ -315,7 +321,7 @@ impl Recorder {
             from_ns: self.from_ns,
             to_ns: moment.now_ns,
             scope: Arc::clone(&self.scope),
-            frames: Arc::clone(moment.frames),
+            frames: [].into(),
             records: Arc::new(std::mem::take(&mut self.records)),
             readings: Arc::new(readings.collect()),
             sampling: moment.sampling,
@@ -328,12 +334,15 @@ impl Recorder {
         let records = batch.records.len() as u64;
         for reader in self.readers.iter_mut().skip(first) {
             let batch = RecordBatch {
+                frames: moment.frames.get(reader.frames..).unwrap_or_default().into(),
                 dropped: batch.dropped + reader.dropped,
                 ..batch.clone()
             };
             if moment.ended.is_some() {
                 reader.outlet.end(batch);
-            } else if !reader.outlet.offer(batch) {
+            } else if reader.outlet.offer(batch) {
+                reader.frames = moment.frames.len();
+            } else {
                 reader.dropped += records;
             }
         }
