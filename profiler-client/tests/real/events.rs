@@ -181,10 +181,12 @@ fn the_slowest_calls_are_slices_with_what_was_inside() {
     let (inside, slow) = (of("inside"), truth["slow_inner"].calls);
     assert_eq!((inside.len() as u64, calls.len() as u64 >= slow), (slow, true));
     for child in &inside {
-        // Durations are less what samples took, so that one may seem to end after that which it was in.
         let is_around = |call: &&Call| {
-            let during = call.began_ns..call.began_ns + call.duration_ns;
-            call.tid == child.tid && during.contains(&child.began_ns)
+            let (end, child_end) = (
+                call.began_ns + call.duration_ns,
+                child.began_ns + child.duration_ns,
+            );
+            call.tid == child.tid && call.began_ns <= child.began_ns && child_end <= end
         };
         assert_eq!(
             (calls.iter().filter(is_around).count(), child.name.as_str()),

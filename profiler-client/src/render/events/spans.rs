@@ -49,14 +49,21 @@ fn call(timeline: &mut Timeline, state: &SpansState, span: &v1::Span) {
         let name = timeline.name(&child.place);
         let at_ns = span.ts_ns.saturating_add(child.offset_ns);
         match child.duration_ns {
-            Some(duration_ns) => timeline.slices.push(Slice {
-                began_ns: at_ns,
-                duration_ns,
-                arguments: Box::default(),
-                thread,
-                name,
-                category: Category::Inside,
-            }),
+            Some(duration_ns) => {
+                let Within {
+                    began_ns,
+                    duration_ns,
+                    arguments,
+                } = within(timeline, span, at_ns, duration_ns);
+                timeline.slices.push(Slice {
+                    began_ns,
+                    duration_ns,
+                    arguments: arguments.into(),
+                    thread,
+                    name,
+                    category: Category::Inside,
+                });
+            }
             None => timeline.instants.push(Instant {
                 at_ns,
                 arguments: Box::default(),
@@ -68,7 +75,12 @@ fn call(timeline: &mut Timeline, state: &SpansState, span: &v1::Span) {
     }
     if let Some(wait) = &span.longest_wait {
         let name = timeline.name(&format!("[{}]", wait.activity));
-        let mut arguments = Vec::new();
+        let began_ns = span.ts_ns.saturating_add(wait.offset_ns);
+        let Within {
+            began_ns,
+            duration_ns,
+            mut arguments,
+        } = within(timeline, span, began_ns, wait.time_ns);
         if let Some(lock) = &wait.lock {
             arguments.push(values::argument(
                 timeline,
@@ -81,13 +93,38 @@ fn call(timeline: &mut Timeline, state: &SpansState, span: &v1::Span) {
             arguments.push(values::argument(timeline, "[stack]", frames));
         }
         timeline.slices.push(Slice {
-            began_ns: span.ts_ns.saturating_add(wait.offset_ns),
-            duration_ns: wait.time_ns,
+            began_ns,
+            duration_ns,
             arguments: arguments.into(),
             thread,
             name,
             category: Category::Wait,
         });
+    }
+}
+
+/// A slice within that of its call.
+struct Within {
+    began_ns: u64,
+    duration_ns: u64,
+    arguments: Vec<Argument>,
+}
+
+/// Draws what was inside of a call within it: the call's duration is less what samples took of it, so that it may seem to have
+/// ended before. Where that shortens it, its duration is an argument.
+fn within(timeline: &mut Timeline, span: &v1::Span, began_ns: u64, duration_ns: u64) -> Within {
+    let end_ns = span.ts_ns.saturating_add(span.duration_ns);
+    let began_ns = began_ns.min(end_ns);
+    let drawn_ns = duration_ns.min(end_ns - began_ns);
+    let mut arguments = Vec::new();
+    if drawn_ns < duration_ns {
+        let duration = Value::Unsigned(duration_ns);
+        arguments.push(values::argument(timeline, "[duration_ns]", duration));
+    }
+    Within {
+        began_ns,
+        duration_ns: drawn_ns,
+        arguments,
     }
 }
 
@@ -132,6 +169,28 @@ fn about(timeline: &mut Timeline, state: &SpansState, span: &v1::Span) -> Box<[A
 mod tests {
     use super::*;
     use crate::render::spans::tests::sample;
+
+    /// The call's duration is less what samples took of it.
+    #[test]
+    fn what_seems_to_end_after_its_call_is_drawn_within_it() {
+        let mut timeline = Timeline::default();
+        let span = v1::Span {
+            ts_ns: 1_000,
+            duration_ns: 100,
+            ..v1::Span::default()
+        };
+        for (began_ns, duration_ns, drawn) in [
+            (1_010, 90, (1_010, 90)),
+            (1_010, 95, (1_010, 90)),
+            (1_200, 5, (1_100, 0)),
+        ] {
+            let within = within(&mut timeline, &span, began_ns, duration_ns);
+            assert_eq!((within.began_ns, within.duration_ns), drawn);
+            let is_shorter = drawn.1 < duration_ns;
+            let said = within.arguments.first().map(|argument| &argument.value);
+            assert_eq!(said, is_shorter.then_some(&Value::Unsigned(duration_ns)));
+        }
+    }
 
     #[test]
     fn a_call_has_what_was_inside_within_it() {
