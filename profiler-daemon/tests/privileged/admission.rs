@@ -195,6 +195,11 @@ impl Looking {
 
     /// The same, ended here.
     fn end(self) -> Seen {
+        let listed = self.service.handle.list(ROOT);
+        let listed = self.service.runtime.block_on(listed).unwrap();
+        if !listed.iter().any(|session| session.name == self.sampled.name) {
+            panic!("it ended by itself: {}", self.ended().reason);
+        }
         self.traced.ask_to_end(&self.service);
         for session in [&self.timed, &self.sampled] {
             self.service.end(session);
