@@ -197,9 +197,8 @@ impl Looking {
     fn end(self) -> Seen {
         let listed = self.service.handle.list(ROOT);
         let listed = self.service.runtime.block_on(listed).unwrap();
-        if !listed.iter().any(|session| session.name == self.sampled.name) {
-            panic!("it ended by itself: {}", self.ended().reason);
-        }
+        let goes_on = listed.iter().any(|session| session.name == self.sampled.name);
+        assert!(goes_on, "it ended by itself: {}", self.ended().reason);
         self.traced.ask_to_end(&self.service);
         for session in [&self.timed, &self.sampled] {
             self.service.end(session);
