@@ -6,7 +6,7 @@
 //!
 //! The band that a step asks for is the present one: what has been given out or dropped stays so when it moves.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::AddAssign};
 
 use profiler_common::{layout::bucket_of, probe::ProbeId, record::SpanEnd};
 
@@ -47,6 +47,21 @@ pub struct Dropped {
     pub expired: u64,
     /// More was waiting than may.
     pub join_full: u64,
+}
+
+impl AddAssign for Dropped {
+    fn add_assign(&mut self, more: Self) {
+        let Self {
+            outside,
+            abandoned,
+            expired,
+            join_full,
+        } = more;
+        self.outside += outside;
+        self.abandoned += abandoned;
+        self.expired += expired;
+        self.join_full += join_full;
+    }
 }
 
 /// The spans around what is looked at, and what waits for their ends.

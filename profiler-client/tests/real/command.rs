@@ -48,6 +48,21 @@ pub fn as_program(program: &Path, socket: &Path, arguments: &[&str]) -> Command 
     command
 }
 
+/// A script that runs `profiler`, its `$0`, on the process `$1`; its folder is a small disk, which nobody else sees.
+pub fn on_a_small_disk(folder: &Path, size: &str, pid: &str, script: &str) -> Command {
+    let mount = format!("mount -t tmpfs -o size={size} full . && cd \"$PWD\" || exit 9\n");
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", &(mount + script)])
+        .arg(program("profiler"))
+        .arg(pid)
+        .env("PROFILER_SOCKET", "/nonexistent/profilerd.sock")
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
 /// Runs it to its end.
 pub fn run(mut command: Command) -> Ended {
     let child = command.spawn().unwrap();

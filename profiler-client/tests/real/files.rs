@@ -2,12 +2,11 @@
 
 use std::{
     fs::{self, File},
-    process::Command,
     time::{Duration, Instant},
 };
 
 use super::{
-    command::{as_program, profiler, program, run},
+    command::{as_program, on_a_small_disk, profiler, program, run},
     verbs::{busy, unharmed},
 };
 
@@ -58,18 +57,11 @@ fn a_full_disk_is_said_and_leaves_what_was_there() {
     let target = busy();
     let pid = target.pid().to_string();
     let directory = tempfile::tempdir().unwrap();
-    // A disk of two pages, which nobody else sees, with a file on it.
-    let script = "mount -t tmpfs -o size=8k full . && cd \"$PWD\" && echo before > a.svg || exit 9
+    // Two pages, with a file on it.
+    let script = "echo before > a.svg || exit 9
         \"$0\" flame -p \"$1\" -F 999 --duration 0.3 -o a.svg; status=$?
         ls -A; cat a.svg; exit $status";
-    let mut full = Command::new("unshare");
-    full.args(["--mount", "sh", "-c", script])
-        .arg(program("profiler"))
-        .arg(&pid)
-        .env("PROFILER_SOCKET", "/nonexistent/profilerd.sock")
-        .current_dir(directory.path())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
+    let full = on_a_small_disk(directory.path(), "8k", &pid, script);
     let ended = run(full)
         .status(1)
         .says("Cannot write")

@@ -4,7 +4,6 @@ use std::{
     collections::BTreeMap,
     fs,
     os::unix::fs::{PermissionsExt as _, symlink},
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -13,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{
-    command::{Running, profiler, program, run, through},
+    command::{Running, on_a_small_disk, profiler, run, through},
     daemon::Daemon,
     verbs::{busy, unharmed},
 };
@@ -174,23 +173,31 @@ fn a_killed_recorder_leaves_what_it_had_written() {
     let path = directory.path().join("a.profrec");
     let file = path.to_str().unwrap();
     let recorder = Running::start(profiler(&["record", "-p", &pid, "f", "-o", file]));
-    // It grows by a chunk a second.
-    let size = || fs::metadata(&path).map_or(0, |file| file.len());
+    // It can be read while it is written, up to its last whole chunk.
+    let inside = || {
+        let ended = run(profiler(&["flame", "--json", "--from", file]));
+        ended
+            .stdout()
+            .lines()
+            .last()
+            .map_or(0, |line| number(&serde_json::from_str(line).unwrap(), "inside"))
+    };
     let begin = Instant::now();
-    let mut sizes = vec![0];
-    while sizes.len() < 5 {
-        assert!(begin.elapsed() < PATIENCE, "{sizes:?}");
-        if size() > sizes[sizes.len() - 1] {
-            sizes.push(size());
+    let more_than = |least: u64| {
+        loop {
+            assert!(begin.elapsed() < PATIENCE, "no more than {least} samples");
+            let now = inside();
+            if now > least {
+                return now;
+            }
         }
-    }
+    };
+    // Each time by a chunk, and more.
+    let before = more_than(more_than(0));
     recorder.signal(Signal::KILL);
     let _ = recorder.end();
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let summary = run(profiler(&["flame", "--json", "--from", file]))
-        .status(0)
-        .objects();
-    assert!(number(summary.last().unwrap(), "inside") > 50);
+    assert!(inside() >= before);
 
     // Cut off amid a chunk, as where a copy was not whole.
     let bytes = fs::read(&path).unwrap();
@@ -207,17 +214,9 @@ fn a_full_disk_ends_a_recording_which_can_be_read_up_to_there() {
     let target = busy();
     let pid = target.pid().to_string();
     let directory = tempfile::tempdir().unwrap();
-    let script = "mount -t tmpfs -o size=16k full . && cd \"$PWD\" || exit 9
-        \"$0\" record -p \"$1\" -F 999 -o a.profrec; status=$?
+    let script = "\"$0\" record -p \"$1\" -F 999 -o a.profrec; status=$?
         \"$0\" flame --from a.profrec --json | tail -1; exit $status";
-    let mut full = Command::new("unshare");
-    full.args(["--mount", "sh", "-c", script])
-        .arg(program("profiler"))
-        .arg(&pid)
-        .env("PROFILER_SOCKET", "/nonexistent/profilerd.sock")
-        .current_dir(directory.path())
-        .stdout(std::process::Stdio::piped())
-        .stderr(std::process::Stdio::piped());
+    let full = on_a_small_disk(directory.path(), "16k", &pid, script);
     let ended = run(full)
         .status(1)
         .says("Cannot write a.profrec: No space left on device")

@@ -66,6 +66,13 @@ impl ProbeCounts {
         }
     }
 
+    /// Spans that have begun and are not over, where so many are in the histogram.
+    #[must_use]
+    pub fn open(&self, ended: u64) -> u64 {
+        self.entries
+            .saturating_sub(ended.saturating_add(self.uncounted()))
+    }
+
     /// Spans that are open no more, and not in the histogram.
     #[must_use]
     pub fn uncounted(&self) -> u64 {

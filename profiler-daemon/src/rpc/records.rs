@@ -64,6 +64,20 @@ struct Before {
     dropped: u64,
 }
 
+impl Before {
+    fn of(batch: &RecordBatch) -> Self {
+        let readings = batch.readings.iter();
+        Self {
+            readings: readings.map(|reading| (reading.probe, reading.clone())).collect(),
+            sampling: batch.sampling,
+            spans: batch.spans,
+            not_admitted: batch.not_admitted,
+            scope: Arc::clone(&batch.scope),
+            dropped: batch.dropped,
+        }
+    }
+}
+
 /// A stream of records on its way to a client.
 #[derive(Default)]
 pub struct Messages {
@@ -79,14 +93,7 @@ impl Messages {
     pub fn next(&mut self, batch: &RecordBatch) -> v1::WatchRecordsResponse {
         self.frames.extend(batch.frames.iter().cloned());
         let is_first = self.before.is_none();
-        let before = self.before.get_or_insert_with(|| Before {
-            readings: by_probe(batch),
-            sampling: batch.sampling,
-            spans: batch.spans,
-            not_admitted: batch.not_admitted,
-            scope: Arc::clone(&batch.scope),
-            dropped: batch.dropped,
-        });
+        let before = self.before.get_or_insert_with(|| Before::of(batch));
         let begins_anew = is_first
             || !Arc::ptr_eq(&before.scope, &batch.scope)
             || batch.from_ns >= self.told.since_ns + ANEW_NS
@@ -132,22 +139,10 @@ impl Messages {
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| (name.to_owned(), count))
             .collect();
-        *before = Before {
-            readings: by_probe(batch),
-            sampling: batch.sampling,
-            spans: batch.spans,
-            not_admitted: batch.not_admitted,
-            scope: Arc::clone(&batch.scope),
-            dropped: batch.dropped,
-        };
+        *before = Before::of(batch);
         self.seq += 1;
         message
     }
-}
-
-fn by_probe(batch: &RecordBatch) -> HashMap<ProbeId, ProbeReading> {
-    let readings = batch.readings.iter();
-    readings.map(|reading| (reading.probe, reading.clone())).collect()
 }
 
 impl Told {

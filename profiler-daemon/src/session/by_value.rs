@@ -275,7 +275,7 @@ impl Divided {
                 ("no_thread_state", calls.no_state + hits.no_state),
                 ("disturbed", hits.disturbed),
                 ("return_unknown", calls.undecided),
-                (OPEN, calls.entries.saturating_sub(ended + calls.uncounted())),
+                (OPEN, calls.open(ended)),
             ]);
         }
         reasons.extend([

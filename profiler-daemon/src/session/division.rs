@@ -10,7 +10,10 @@ use profiler_aggregate::{
 use profiler_common::probe::ProbeId;
 use profiler_scope::{self as scope, Step};
 
-use super::functions::Functions;
+use super::{
+    functions::Functions,
+    population::{Calls, Population},
+};
 
 /// A step of a scope whose calls are counted, be it now or in a recording.
 pub trait CountedStep {
@@ -18,6 +21,8 @@ pub trait CountedStep {
     fn step(&self) -> &Step;
     /// Whose spans are seen; none of a line.
     fn functions(&self) -> &Functions;
+    /// The same, to be read.
+    fn functions_mut(&mut self) -> &mut Functions;
     /// The bits of the gate that it opens.
     fn gate_bits(&self) -> u32;
     /// Whether it asks for what is known when its spans have ended.
@@ -71,6 +76,20 @@ pub fn dividing<S: CountedStep>(steps: &[S]) -> Vec<Predicate> {
 /// Whether a step before this one asks for what is known at an end: what it sees waits for that.
 pub fn is_joined<S: CountedStep>(steps: &[S], number: usize) -> bool {
     steps.iter().take(number).any(CountedStep::asks)
+}
+
+/// The calls of a step.
+pub fn population<'a, S: CountedStep>(steps: &[S], number: usize, calls: Calls<'a>) -> Population<'a> {
+    calls.of(is_joined(steps, number))
+}
+
+/// Reads what was counted of the calls of all steps.
+pub fn read<S: CountedStep>(steps: &mut [S], calls: Calls<'_>, now_ns: u64) {
+    let mut is_joined = false;
+    for step in steps {
+        step.functions_mut().read(calls.of(is_joined), now_ns);
+        is_joined |= step.asks();
+    }
 }
 
 /// How samples are looked for in the spans of the scope; `None` where all are inside.

@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use foldhash::fast::RandomState;
 use profiler_aggregate::{
-    Nesting, Over, ScopeAggregate,
+    Over, ScopeAggregate,
     calltree::{CallTree, NodeId},
     join::Sample,
     late::{Late, MAX_LATE_NS, Ready},
@@ -21,9 +21,9 @@ use profiler_symbolize::{Frame, Stacks, Word};
 
 use super::{
     chains::Chain,
-    functions::Functions,
+    division::{self, CountedStep},
     picture::{Cost, FlameKind, FlamePicture, FlameVariant},
-    population::Population,
+    population::{Calls, Population},
     sampling::{SampleCounts, event_losses},
     symbols::{Dropped, Named},
     watchers::Watchers,
@@ -108,24 +108,24 @@ pub fn is_gone(tgid: u32, tid: u32) -> bool {
 }
 
 impl Flame {
-    /// Begins now, without calls or samples; `before` is of those that are not its own. `spans` are the steps of the scope, and the functions and calls of the one
-    /// that divides; `None` for all of the target's samples.
-    pub fn new(
+    /// Begins now, without calls or samples, for the steps of a scope; `before` is of those that are not its own.
+    pub fn new<S: CountedStep>(
         kind: FlameKind,
         before: SampleCounts,
-        spans: Option<&(Nesting, &Functions, Population<'_>)>,
-        predicates: Vec<Predicate>,
+        steps: &[S],
+        calls: Calls<'_>,
         ages: AgeConfig,
         now_ns: u64,
     ) -> Self {
-        let nesting = spans.map(|(nesting, ..)| nesting.clone());
-        let mut aggregate = ScopeAggregate::new(nesting, ages, now_ns);
-        if let Some((_, functions, population)) = spans {
-            for probe in functions.probes() {
+        let mut aggregate = ScopeAggregate::new(division::nesting(steps), ages, now_ns);
+        let divider = division::divider(steps);
+        if let Some((number, step)) = divider.and_then(|number| Some((number, steps.get(number)?))) {
+            let population = division::population(steps, number, calls);
+            for probe in step.functions().probes() {
                 aggregate.calls_before(probe, population.histogram(probe));
             }
         }
-        aggregate.set_predicates(predicates);
+        aggregate.set_predicates(division::dividing(steps));
         if kind.unique {
             aggregate = aggregate.counting_unique(Word::NothingInCommon.frame());
         }

@@ -172,7 +172,7 @@ impl Function {
             let counts = readings.probe_counts(*probe);
             // Ends are read before entries would have been: a call in between counts as open.
             let ended: u64 = readings.histogram(*probe).map(|(_, count)| count).sum();
-            open += counts.entries.saturating_sub(ended + counts.uncounted());
+            open += counts.open(ended);
             abandoned += counts.abandoned;
             for (reason, count) in [
                 ("too_deep", counts.too_deep),

@@ -24,6 +24,24 @@ impl JoinedCalls {
     }
 }
 
+/// What was counted of the calls of all steps.
+#[derive(Clone, Copy)]
+pub struct Calls<'a> {
+    pub counted: &'a dyn Readings,
+    pub joined: &'a JoinedCalls,
+}
+
+impl<'a> Calls<'a> {
+    /// Those of a step; of one that waits for the ends of spans around it, where `is_joined`.
+    pub fn of(self, is_joined: bool) -> Population<'a> {
+        if is_joined {
+            Population::Joined(self.joined)
+        } else {
+            Population::Counted(self.counted)
+        }
+    }
+}
+
 /// Where the calls of a step are counted.
 #[derive(Clone, Copy)]
 pub enum Population<'a> {

@@ -31,7 +31,7 @@ use super::{
     library::Library,
     lines::{PreparedLine, Shown},
     picture::{ExitMethod, SiteInfo},
-    refusal::target_refusal,
+    refusal::{scope_refusal, target_refusal},
 };
 use crate::kernel::{Ability, Expected, ProbeSpec, missing_capabilities};
 use profiler_plan::values::Refusal;
@@ -197,11 +197,7 @@ pub struct Read {
 
 /// Parses the scope and finds the target.
 pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<LookedUp, SessionError> {
-    let scope = scope::parse(text).map_err(|error| {
-        SessionError::new(Reason::ScopeInvalid, error.message.clone())
-            .with("scope", error.text.clone())
-            .with("offset", error.offset.to_string())
-    })?;
+    let scope = scope::parse(text).map_err(|error| scope_refusal(&error))?;
     let missing = missing_capabilities();
     if !missing.is_empty() {
         let names: Vec<&str> = missing.iter().map(|missing| missing.name).collect();

@@ -167,9 +167,7 @@ pub struct ProbeReading {
 impl ProbeReading {
     /// Calls that had begun and not ended.
     pub fn open(&self) -> u64 {
-        let ended: u64 = self.ended.iter().map(|(_, count)| count).sum();
-        let closed = ended + self.counts.uncounted();
-        self.counts.entries.saturating_sub(closed)
+        self.counts.open(self.ended.iter().map(|(_, count)| count).sum())
     }
 
     fn now(readings: &dyn Readings, probe: ProbeId) -> Self {

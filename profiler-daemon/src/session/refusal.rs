@@ -1,7 +1,7 @@
 //! What planning, target or kernel refuse, said to a client.
 
 use profiler_plan::{ModuleIndex, PlanError, only_inlined};
-use profiler_scope::Name;
+use profiler_scope::{Name, ScopeError};
 use profiler_target::{Process, TargetError};
 
 use super::{
@@ -21,6 +21,13 @@ pub fn target_refusal(error: &TargetError) -> SessionError {
         TargetError::System { .. } => Reason::Kernel,
     };
     SessionError::new(reason, error.to_string())
+}
+
+/// Why a text is no scope, and where in it.
+pub fn scope_refusal(error: &ScopeError) -> SessionError {
+    SessionError::new(Reason::ScopeInvalid, error.message.clone())
+        .with("scope", error.text.clone())
+        .with("offset", error.offset.to_string())
 }
 
 /// Why a process's files cannot be read: it is gone, or they may not be.

@@ -19,7 +19,7 @@ use super::{
     library::Library,
     lines::{in_files, line_refusal, line_weight},
     prepare::{Read, look_up},
-    refusal::plan_refusal,
+    refusal::{plan_refusal, scope_refusal},
     source_text::{self, SourceText},
 };
 
@@ -73,11 +73,7 @@ pub fn sources(
     target: &TargetSpec,
     place: &str,
 ) -> Result<Sources, SessionError> {
-    let parsed = source::parse(place).map_err(|error| {
-        SessionError::new(Reason::ScopeInvalid, error.message.clone())
-            .with("scope", error.text.clone())
-            .with("offset", error.offset.to_string())
-    })?;
+    let parsed = source::parse(place).map_err(|error| scope_refusal(&error))?;
     // A line is looked for in all files, whatever their functions are called.
     let name = match &parsed {
         Place::Function(_) => place,

@@ -92,6 +92,10 @@ impl CountedStep for RunningStep {
         &self.functions
     }
 
+    fn functions_mut(&mut self) -> &mut Functions {
+        &mut self.functions
+    }
+
     fn gate_bits(&self) -> u32 {
         self.gate.map_or(0, Gate::bits)
     }
@@ -122,6 +126,11 @@ impl Steps {
     /// All steps, in a row.
     pub fn as_slice(&self) -> &[RunningStep] {
         &self.list
+    }
+
+    /// The same, to be changed.
+    pub fn as_mut_slice(&mut self) -> &mut [RunningStep] {
+        &mut self.list
     }
 
     /// All steps, to be changed.

@@ -29,6 +29,10 @@ impl CountedStep for AskedStep {
         &self.functions
     }
 
+    fn functions_mut(&mut self) -> &mut Functions {
+        &mut self.functions
+    }
+
     fn gate_bits(&self) -> u32 {
         self.gates
     }

@@ -14,14 +14,12 @@ struct Probe {
 }
 
 impl Probe {
-    /// Calls that are open no more.
-    fn closed(&self) -> u64 {
-        let ended = self.ended.values().copied().fold(0, u64::saturating_add);
-        ended.saturating_add(self.counts.uncounted())
+    fn ended(&self) -> u64 {
+        self.ended.values().copied().fold(0, u64::saturating_add)
     }
 
     fn open(&self) -> u64 {
-        self.counts.entries.saturating_sub(self.closed())
+        self.counts.open(self.ended())
     }
 }
 
@@ -44,7 +42,8 @@ impl RecordedCounts {
         let is_new = !self.0.contains_key(&probe);
         let probe = self.0.entry(probe).or_default();
         if is_new || is_missing {
-            probe.counts.entries = probe.closed().saturating_add(open);
+            let closed = probe.ended().saturating_add(probe.counts.uncounted());
+            probe.counts.entries = closed.saturating_add(open);
         }
     }
 

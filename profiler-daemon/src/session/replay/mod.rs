@@ -30,6 +30,7 @@ use super::{
     command::{Command, RecordedTime},
     error::{Reason, SessionError},
     picture::{FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
+    refusal::scope_refusal,
     running::answer,
     state::Terms,
     watchers::Watchers,
@@ -164,8 +165,7 @@ impl Player {
         let scope = if scope.trim().is_empty() {
             None
         } else {
-            let scope = profiler_scope::parse(scope)
-                .map_err(|error| SessionError::new(Reason::ScopeInvalid, error.to_string()))?;
+            let scope = profiler_scope::parse(scope).map_err(|error| scope_refusal(&error))?;
             Some(scope)
         };
         let part = Part {

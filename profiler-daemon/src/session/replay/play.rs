@@ -9,7 +9,7 @@ use profiler_aggregate::{
     threshold::Division,
 };
 use profiler_common::record::SpanEnd;
-use profiler_scope::{Scope, Step};
+use profiler_scope::Scope;
 use profiler_symbolize::{Frame, Frames};
 use tokio::sync::watch;
 
@@ -19,7 +19,7 @@ use super::{
         error::{Reason, SessionError},
         flame::{Flame, Moment},
         picture::{Cost, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, Losses, SlowCall},
-        population::{JoinedCalls, Population},
+        population::{Calls, JoinedCalls},
         records::{Recorded, RecordedSample, RecordedScope},
         sampling::{SampleCounts, Sampling},
         span_losses::{NOT_ADMITTED, SpanLosses},
@@ -104,12 +104,7 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
         true
     });
     read.map_err(|error| unreadable(&error))?;
-    let Some((scope, from_ns)) = found else {
-        return Err(SessionError::new(
-            Reason::ArgumentInvalid,
-            "nothing was recorded in that time",
-        ));
-    };
+    let (scope, from_ns) = found.ok_or_else(nothing)?;
     let steps = asked::steps(&scope, asked, part.ages(&scope), part.begin_ns)?;
     let mut warnings = scope.warnings.clone();
     let late_ns = from_ns.saturating_sub(part.begin_ns);
@@ -120,7 +115,7 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
         ));
     }
     Ok(Begun {
-        scope: text(&steps),
+        scope: self::scope(&steps).to_string(),
         pids: scope.pids,
         frequency_hz: scope.frequency_hz,
         warnings,
@@ -128,10 +123,16 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
     })
 }
 
-/// The canonical text of a scope.
-fn text(steps: &[AskedStep]) -> String {
-    let steps: Vec<Step> = steps.iter().map(|step| step.step().clone()).collect();
-    Scope { steps }.to_string()
+/// The scope of these steps.
+fn scope(steps: &[AskedStep]) -> Scope {
+    Scope {
+        steps: steps.iter().map(|step| step.step().clone()).collect(),
+    }
+}
+
+/// Refuses a part in which there is nothing.
+fn nothing() -> SessionError {
+    SessionError::new(Reason::ArgumentInvalid, "nothing was recorded in that time")
 }
 
 /// A call that waits for those around it.
@@ -210,8 +211,7 @@ pub fn play(
     if let Some(error) = failed {
         return Err(error);
     }
-    let mut played = played
-        .ok_or_else(|| SessionError::new(Reason::ArgumentInvalid, "nothing was recorded in that time"))?;
+    let mut played = played.ok_or_else(nothing)?;
     played.frames = Arc::new(frames.table().to_vec());
     played.ended = match edited_ns {
         Some(edited_ns) => {
@@ -285,10 +285,11 @@ impl Playing<'_> {
         if let Some((scope, open)) = told {
             let is_behind_hole = std::mem::take(&mut self.is_behind_hole);
             for (probe, open) in open {
-                let played = self.played.as_mut().map(|played| &mut played.counts);
-                for counts in [Some(&mut self.counts), played].into_iter().flatten() {
-                    counts.set_open(probe, open, is_behind_hole);
-                }
+                let counts = match &mut self.played {
+                    Some(played) => &mut played.counts,
+                    None => &mut self.counts,
+                };
+                counts.set_open(probe, open, is_behind_hole);
             }
             if self.played.is_some() && self.is_another(&scope) {
                 self.edited_ns = Some(batch.from_ns);
@@ -347,13 +348,15 @@ impl Playing<'_> {
         let mut counts = std::mem::take(&mut self.counts);
         counts.begin();
         let joined = JoinedCalls::default();
+        let calls = Calls {
+            counted: &counts,
+            joined: &joined,
+        };
         let flame = match self.request {
-            Some(request) => Some(new_flame(request, &steps, (&counts, &joined), ages, now_ns)?),
+            Some(request) => Some(new_flame(request, &steps, calls, ages, now_ns)?),
             None => None,
         };
-        let parsed = Scope {
-            steps: steps.iter().map(|step| step.step().clone()).collect(),
-        };
+        let parsed = scope(&steps);
         Ok(Played {
             scope: parsed.to_string().into(),
             parsed,
@@ -375,23 +378,10 @@ impl Playing<'_> {
     }
 }
 
-/// The calls of a step that count.
-fn population<'a>(
-    steps: &[AskedStep],
-    number: usize,
-    (counts, joined): (&'a RecordedCounts, &'a JoinedCalls),
-) -> Population<'a> {
-    if division::is_joined(steps, number) {
-        Population::Joined(joined)
-    } else {
-        Population::Counted(counts)
-    }
-}
-
 fn new_flame(
     request: FlameRequest,
     steps: &[AskedStep],
-    counted: (&RecordedCounts, &JoinedCalls),
+    calls: Calls<'_>,
     ages: AgeConfig,
     now_ns: u64,
 ) -> Result<Flame, SessionError> {
@@ -409,19 +399,8 @@ fn new_flame(
     if let Some(message) = refused {
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
-    let spans = divider.and_then(|number| {
-        let step = steps.get(number)?;
-        let population = population(steps, number, counted);
-        Some((division::nesting(steps)?, &step.functions, population))
-    });
-    let mut flame = Flame::new(
-        variant.kind,
-        SampleCounts::default(),
-        spans.as_ref(),
-        division::dividing(steps),
-        ages,
-        now_ns,
-    );
+    let before = SampleCounts::default();
+    let mut flame = Flame::new(variant.kind, before, steps, calls, ages, now_ns);
     flame.maintain(variant.over, now_ns);
     Ok(flame)
 }
@@ -495,16 +474,11 @@ impl Played {
     /// Reads what was counted, as a session does at its ticks.
     fn read(&mut self) {
         let now_ns = self.now_ns;
-        let mut is_joined = false;
-        for step in &mut self.steps {
-            let population = if is_joined {
-                Population::Joined(&self.joined)
-            } else {
-                Population::Counted(&self.counts)
-            };
-            step.functions.read(population, now_ns);
-            is_joined |= step.asks();
-        }
+        let calls = Calls {
+            counted: &self.counts,
+            joined: &self.joined,
+        };
+        division::read(&mut self.steps, calls, now_ns);
         let Bands { of_spans, last } = division::bands(&self.steps);
         for (place, StepBand { band, .. }) in of_spans.iter().enumerate() {
             self.path.set_band(place, *band);
@@ -515,7 +489,7 @@ impl Played {
         if let (Some(flame), Some(divider)) = (&mut self.flame, division::divider(&self.steps))
             && let Some(step) = self.steps.get(divider)
         {
-            let population = population(&self.steps, divider, (&self.counts, &self.joined));
+            let population = division::population(&self.steps, divider, calls);
             // Which threads have ended meanwhile is not recorded.
             flame.read(
                 population,
@@ -524,10 +498,7 @@ impl Played {
                 now_ns,
             );
         }
-        let dropped = self.path.take_dropped();
-        self.dropped.abandoned += dropped.abandoned;
-        self.dropped.expired += dropped.expired;
-        self.dropped.join_full += dropped.join_full;
+        self.dropped += self.path.take_dropped();
         self.slow_from_ns = self.slow_from_ns(last.as_ref());
     }
 

@@ -10,7 +10,7 @@ use super::{
         error::SessionError,
         flame::Flame,
         picture::{FlameKind, FlameVariant},
-        population::Population,
+        population::Calls,
         sampling::{SampleCounts, Sampling},
         spans::Spans,
         symbols::{Dropped, Wanted},
@@ -100,23 +100,19 @@ impl Session {
     }
 
     pub(super) fn new_flame(&self, kind: FlameKind, engine: &Engine, dropped: Dropped, now_ns: u64) -> Flame {
-        let spans = self.divider().and_then(|number| {
-            let step = self.steps.get(number)?;
-            Some((self.nesting()?, &step.functions, self.population(engine, number)))
-        });
         let before = SampleCounts {
             sampling: Sampling::now(engine, dropped),
             events: self.events.counts(kind.times, engine),
         };
-        Flame::new(kind, before, spans.as_ref(), self.dividing(), self.ages, now_ns)
+        let (steps, calls) = (self.steps.as_slice(), self.counted_calls(engine));
+        Flame::new(kind, before, steps, calls, self.ages, now_ns)
     }
 
-    /// Where the calls of a step are counted.
-    fn population<'a>(&'a self, engine: &'a Engine, number: usize) -> Population<'a> {
-        if self.steps.is_joined(number) {
-            Population::Joined(&self.joined_calls)
-        } else {
-            Population::Counted(engine)
+    /// What was counted of the calls of its steps.
+    pub(super) fn counted_calls<'a>(&'a self, engine: &'a Engine) -> Calls<'a> {
+        Calls {
+            counted: engine,
+            joined: &self.joined_calls,
         }
     }
 }

@@ -8,10 +8,10 @@ use profiler_symbolize::Frame;
 use super::{
     super::{
         by_value::{CallsByValue, Counted},
-        division::{CountedStep as _, slow_from_ns},
+        division::{self, slow_from_ns},
         flame::{EXPIRE_AFTER_NS, Moment, is_gone},
         picture::{ExplainPicture, LatencyPicture, Losses},
-        population::Population,
+        population::Calls,
         sampling::{SampleCounts, Sampling},
         span_losses::{NOT_ADMITTED, SpanLosses},
         symbols::Dropped,
@@ -25,25 +25,21 @@ use crate::kernel::Engine;
 impl Session {
     /// Reads what the programs have counted, and keeps their threshold current.
     pub fn read(&mut self, engine: &Engine, now_ns: u64) {
-        let mut is_joined = false;
-        for step in self.steps.iter_mut() {
-            let population = if is_joined {
-                Population::Joined(&self.joined_calls)
-            } else {
-                Population::Counted(engine)
-            };
-            step.functions.read(population, now_ns);
-            is_joined |= step.asks();
-        }
+        let calls = Calls {
+            counted: engine,
+            joined: &self.joined_calls,
+        };
+        division::read(self.steps.as_mut_slice(), calls, now_ns);
         let division = self.set_bands();
-        if let Some(divider) = self.divider()
-            && let Some(step) = self.steps.get(divider)
+        let calls = Calls {
+            counted: engine,
+            joined: &self.joined_calls,
+        };
+        let steps = self.steps.as_slice();
+        if let Some(divider) = division::divider(steps)
+            && let Some(step) = steps.get(divider)
         {
-            let population = if self.steps.is_joined(divider) {
-                Population::Joined(&self.joined_calls)
-            } else {
-                Population::Counted(engine)
-            };
+            let population = division::population(steps, divider, calls);
             for flame in self.flames.values_mut() {
                 flame.read(population, step.functions.probes(), Some(is_gone), now_ns);
             }
@@ -193,16 +189,7 @@ impl Session {
     }
 
     pub(super) fn drop_joined(&mut self, dropped: path::Dropped) {
-        let path::Dropped {
-            outside,
-            abandoned,
-            expired,
-            join_full,
-        } = dropped;
-        self.dropped.outside += outside;
-        self.dropped.abandoned += abandoned;
-        self.dropped.expired += expired;
-        self.dropped.join_full += join_full;
+        self.dropped += dropped;
     }
 }
 
