@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use profiler_daemon::{
     kernel::{self, has_function_probes},
-    session::{Caller, Estimated, ExitMethod, FlameTimes, Losses, Reason, SessionError},
+    session::{Caller, Estimated, ExitMethod, FlameTimes, Reason, SessionError},
 };
 use profiler_symbolize::Grouping;
 
 use super::{
     counts::kernel_release,
     fixture::{Fixture, small_scale, spec},
-    places::{Traced, finish, start, value},
+    places::{Traced, finish, missed, saw_all, start, value},
     service::{ROOT, Service, Side, ended, function, session_of, time_under},
     skipped,
 };
@@ -128,25 +128,6 @@ fn calls_are_counted_to_the_call() {
     }
 }
 
-/// Whether all calls were seen. Where the kernel can be stopped amid the writing of a map, be it that it is preemptible or that its
-/// CPU is an emulated one, it leaves some out on that CPU: `missed` of all processes, as far as it says so.
-fn saw_all(seen: u64, made: u64, missed: u64) {
-    let least = if small_scale() {
-        (made * 9 / 10).saturating_sub(missed)
-    } else {
-        made
-    };
-    assert!(
-        (least..=made).contains(&seen),
-        "{seen} of {made}, {missed} missed"
-    );
-}
-
-/// What a view says that the kernel left out.
-fn missed(lost: &Losses) -> u64 {
-    lost.get("place_missed").copied().unwrap_or(0)
-}
-
 #[test]
 #[ignore = "needs root"]
 fn calls_are_traced_with_parameters_duration_and_what_they_return() {
@@ -167,7 +148,7 @@ fn calls_are_traced_with_parameters_duration_and_what_they_return() {
         let made = finish(&mut target);
         let (hits, last) = all.end(&service);
         assert_eq!(last.rejected, 0);
-        saw_all(hits.len() as u64, made["lseek"], missed(&last.lost));
+        saw_all(hits.len() as u64, made["lseek"], missed(&last.unseen));
         for hit in &hits {
             let (offset, returned) = (value(hit, 0), value(hit, 4));
             let expected = if offset == "-1" { "-22" } else { offset.as_str() };
@@ -176,10 +157,10 @@ fn calls_are_traced_with_parameters_duration_and_what_they_return() {
             assert!(value(hit, 3).starts_with("0xff"), "{}", value(hit, 3));
         }
         let (hits, last) = failed.end(&service);
-        saw_all(hits.len() as u64, made["failed"], missed(&last.lost));
+        saw_all(hits.len() as u64, made["failed"], missed(&last.unseen));
         assert!(hits.iter().all(|hit| value(hit, 0) == "-22"));
         let (hits, last) = slept.end(&service);
-        saw_all(hits.len() as u64, made["nanosleep"], missed(&last.lost));
+        saw_all(hits.len() as u64, made["nanosleep"], missed(&last.unseen));
         let durations: Vec<u64> = hits.iter().map(|hit| hit.duration_ns.unwrap()).collect();
         assert!(durations.iter().all(|ns| *ns >= 5_000_000), "{durations:?}");
         let sum: u64 = durations.iter().sum();
