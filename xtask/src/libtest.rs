@@ -46,6 +46,15 @@ pub struct Timed {
     pub test: String,
     /// From its start to its end.
     pub duration: Duration,
+    /// For how long its CPUs were kept from it meanwhile, all together.
+    pub held_up: Duration,
+}
+
+impl Timed {
+    /// Whether its CPUs were kept from it for so long that its clocks may not agree: a twentieth of its time.
+    pub fn is_held_up(&self) -> bool {
+        self.held_up * 20 >= self.duration
+    }
 }
 
 /// A panic of a test's own thread.
@@ -74,6 +83,9 @@ pub struct Log {
     pub panics: Vec<Panic>,
     /// How many of those skipped are of programs that have ended.
     skipped_before: usize,
+    /// For how long the CPUs were kept from the tests: by now, and as the last test ended.
+    held_up: Duration,
+    held_up_before: Duration,
     /// The test whose result is still to come: what it prints past the harness stands between its name and its result.
     running: Option<String>,
     is_list_of_failed: bool,
@@ -87,6 +99,12 @@ impl Log {
         for line in output.lines() {
             self.read(line);
         }
+    }
+
+    /// Reads one more line as it comes: until then, the CPUs were kept from the tests for so long.
+    pub fn read_live(&mut self, line: &str, held_up: Duration) {
+        self.held_up = held_up;
+        self.read(line);
     }
 
     /// Reads one more line.
@@ -103,6 +121,9 @@ impl Log {
             if since.iter().all(|other| other.test != skipped.test) {
                 self.skipped.push(skipped);
             }
+        }
+        if line.starts_with("running ") {
+            self.held_up_before = self.held_up;
         }
         self.read_time(line);
         self.read_panic(line);
@@ -169,7 +190,13 @@ impl Log {
             return;
         };
         if let Some(test) = self.running.take() {
-            self.times.push(Timed { test, duration });
+            let held_up = self.held_up.saturating_sub(self.held_up_before);
+            self.held_up_before = self.held_up;
+            self.times.push(Timed {
+                test,
+                duration,
+                held_up,
+            });
         }
     }
 }
@@ -306,11 +333,34 @@ mod tests {
         let timed = |test: &str, ms| Timed {
             test: test.to_owned(),
             duration: Duration::from_millis(ms),
+            held_up: Duration::ZERO,
         };
         let output = "test a::b ... \nskipped a::b: why\nok <0.010s>\ntest c ... FAILED <1.500s>\ntest d ... ok\n\
              test e ... ignored\nok <2.000s>\n";
         let log = of(output);
         assert_eq!(log.times[..2], [timed("a::b", 10), timed("c", 1500)]);
+    }
+
+    #[test]
+    fn a_test_was_held_up_since_the_one_before_ended() {
+        let mut log = Log::default();
+        let lines = [
+            ("running 3 tests", 500),
+            ("test a ... ok <1.000s>", 520),
+            ("test b ... ", 530),
+            ("more", 600),
+            ("FAILED <1.000s>", 620),
+            ("test c ... ok <1.000s>", 669),
+        ];
+        for (line, held_up_ms) in lines {
+            log.read_live(line, Duration::from_millis(held_up_ms));
+        }
+        let held_up: Vec<(u128, bool)> = log
+            .times
+            .iter()
+            .map(|timed| (timed.held_up.as_millis(), timed.is_held_up()))
+            .collect();
+        assert_eq!(held_up, [(20, false), (100, true), (49, false)]);
     }
 
     proptest! {

@@ -7,6 +7,7 @@ mod ebpf;
 mod error;
 mod fixtures;
 mod fuzz;
+mod held_up;
 mod libtest;
 mod programs;
 mod setup;

@@ -50,7 +50,8 @@ pub fn read_in_sight(command: &mut Command) -> Result<String> {
     outcome.map(|()| text)
 }
 
-/// Runs a program silently and returns what it wrote to its standard output, with the outcome, as [`tee`] does.
+/// Runs a program silently and returns what it wrote to its standard output, with the outcome: the output is there even when
+/// the program failed, for what it got done until then counts.
 pub fn gather(command: &mut Command) -> (String, Result<()>) {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     match output {
@@ -67,16 +68,13 @@ pub fn gather(command: &mut Command) -> (String, Result<()>) {
     }
 }
 
-/// Runs a program, passes its standard output on line by line, and returns it with the outcome.
-///
-/// The output is there even when the program failed: what it got done until then counts.
-pub fn tee(command: &mut Command) -> (String, Result<()>) {
+/// Runs a program, and passes its standard output on line by line, to ours and to who reads it here as it comes.
+pub fn tee(command: &mut Command, mut read: impl FnMut(&str)) -> Result<()> {
     echo(command);
-    let mut text = String::new();
-    let mut child = match command.stdout(Stdio::piped()).spawn() {
-        Ok(child) => child,
-        Err(source) => return (text, Err(start_error(command, source))),
-    };
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|source| start_error(command, source))?;
     if let Some(stdout) = child.stdout.take() {
         let mut lines = BufReader::new(stdout);
         let mut line = Vec::new();
@@ -84,16 +82,15 @@ pub fn tee(command: &mut Command) -> (String, Result<()>) {
         while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
             let line_text = String::from_utf8_lossy(&line);
             print!("{line_text}");
-            text.push_str(&line_text);
+            read(line_text.trim_end_matches('\n'));
             line.clear();
         }
     }
-    let outcome = match child.wait() {
+    match child.wait() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(exit_error(command, status, "")),
         Err(source) => Err(start_error(command, source)),
-    };
-    (text, outcome)
+    }
 }
 
 /// `cargo` of the running toolchain, in the workspace, free of what the outer `cargo run` exported.
@@ -219,9 +216,13 @@ mod tests {
     }
 
     #[test]
-    fn output_before_a_failure_is_kept() {
-        let (text, outcome) = tee(Command::new("sh").args(["-c", "echo done; exit 1"]));
-        assert_eq!(text, "done\n");
+    fn output_before_a_failure_is_read() {
+        let mut lines = Vec::new();
+        let outcome = tee(
+            Command::new("sh").args(["-c", "echo done; echo; exit 1"]),
+            |line| lines.push(line.to_owned()),
+        );
+        assert_eq!(lines, ["done", ""]);
         assert!(outcome.is_err());
     }
 }

@@ -74,6 +74,7 @@ fn run(selection: &Selection, report: &mut Report) {
             &vm::DEFAULT,
             |kernel| format!("vm {kernel}"),
             |kernel| suites::machine(kernel, &machines),
+            |kernel, first| suites::machine_again(kernel, &machines, first),
         );
     }
     if selection.fuzz {

@@ -28,8 +28,50 @@ pub struct Outcome {
     failure: Option<String>,
     /// Why tests failed.
     panics: Vec<Panic>,
-    /// Tests that failed, and passed when they were run again; what is known of them, where they are listed.
-    unsteady: Vec<(String, Option<Unsteady>)>,
+    /// Tests that failed, and passed when they were run again.
+    passed_again: Vec<PassedAgain>,
+}
+
+/// A test that failed, and passed when it was run again by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassedAgain {
+    /// Its name.
+    pub test: String,
+    /// What may have made it fail.
+    pub cause: Cause,
+}
+
+/// What may have made a test fail that passed when it was run again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// Its CPUs were kept from it, each time that it failed; as it was the first time.
+    HeldUp(Timed),
+    /// It is known to fail now and then.
+    Listed(Unsteady),
+    /// A fault of its own or of its subject.
+    Unknown,
+}
+
+impl PassedAgain {
+    fn line(&self) -> String {
+        let Self { test, cause } = self;
+        match cause {
+            Cause::HeldUp(Timed {
+                duration, held_up, ..
+            }) => format!(
+                "HELD UP: {test} failed while its CPUs were kept from it for {:.2} s of {:.2} s, and passed when it was run again",
+                held_up.as_secs_f64(),
+                duration.as_secs_f64()
+            ),
+            Cause::Listed(known) => format!(
+                "UNSTEADY: {test} failed, and passed when it was run again (known since {}: {})",
+                known.since, known.reason
+            ),
+            Cause::Unknown => {
+                format!("UNSTEADY: {test} failed, and passed when it was run again (not known)")
+            }
+        }
+    }
 }
 
 impl Outcome {
@@ -69,32 +111,26 @@ impl Outcome {
             times: log.times,
             panics: log.panics,
             failure,
-            unsteady: Vec::new(),
+            passed_again: Vec::new(),
         }
     }
 
-    /// Tests of which a few failed, and passed when they were run again by themselves. Each has a fault, or its subject
-    /// has: it fails the step, unless the fault is known and listed.
-    pub fn of_unsteady(log: Log, names: &[String], listed: &[Unsteady]) -> Self {
-        let unsteady: Vec<_> = names
-            .iter()
-            .map(|name| {
-                let known = listed.iter().find(|known| known.is_of(name));
-                (name.clone(), known.cloned())
-            })
-            .collect();
-        let unlisted = unsteady.iter().filter(|(_, known)| known.is_none()).count() as u64;
+    /// Tests of which a few failed, and passed when they were run again by themselves. Where the cause is not known, the
+    /// test has a fault, or its subject has: it fails the step.
+    pub fn of_passed_again(log: Log, passed_again: Vec<PassedAgain>) -> Self {
+        let is_unknown = |again: &&PassedAgain| again.cause == Cause::Unknown;
+        let unknown = passed_again.iter().filter(is_unknown).count() as u64;
         let all = Self::of_tests(log, Ok(()));
         Self {
-            passed: all.passed + all.failed - unlisted,
-            failed: unlisted,
-            failure: (unlisted > 0).then(|| {
+            passed: all.passed + all.failed - unknown,
+            failed: unknown,
+            failure: (unknown > 0).then(|| {
                 format!(
-                    "{unlisted} failed, and passed when run again: mend them; or list them in {} with what is known",
+                    "{unknown} failed, and passed when run again: mend them; or list them in {} with what is known",
                     unsteady::LIST
                 )
             }),
-            unsteady,
+            passed_again,
             ..all
         }
     }
@@ -113,12 +149,16 @@ impl Step {
         println!("\n== {name}");
         let start = Instant::now();
         let outcome = run();
+        Self::end(name, start.elapsed(), outcome)
+    }
+
+    fn end(name: String, duration: Duration, outcome: Outcome) -> Self {
         if let Some(failure) = &outcome.failure {
             println!("== {name} FAILED: {failure}");
         }
         Self {
             name,
-            duration: start.elapsed(),
+            duration,
             outcome,
         }
     }
@@ -145,15 +185,27 @@ impl Report {
         self.steps.push(Step::run(name.to_owned(), run));
     }
 
-    /// Runs a step for each of these, several at once.
-    pub fn steps_at_once<T: Sync>(
+    /// Runs a step for each of these: its first part beside those of others, what is left of it by itself once those
+    /// have ended.
+    pub fn steps_at_once<T: Sync, First: Send>(
         &mut self,
         items: &[T],
         name: impl Fn(&T) -> String + Sync,
-        run: impl Fn(&T) -> Outcome + Sync,
+        first: impl Fn(&T) -> First + Sync,
+        last: impl Fn(&T, First) -> Outcome,
     ) {
-        let steps = at_once::map(items, |item| Step::run(name(item), || run(item)));
-        self.steps.extend(steps);
+        let begun = at_once::map(items, |item| {
+            println!("\n== {}", name(item));
+            let start = Instant::now();
+            let first = first(item);
+            (first, start.elapsed())
+        });
+        for (item, (first, duration)) in items.iter().zip(begun) {
+            let start = Instant::now();
+            let outcome = last(item, first);
+            let step = Step::end(name(item), duration + start.elapsed(), outcome);
+            self.steps.push(step);
+        }
     }
 
     /// Whether nothing failed.
@@ -182,17 +234,8 @@ impl Report {
                 let message = shortened(message, MESSAGE_MAX);
                 say(&mut text, format_args!("{name}: {test} at {place}: {message}"));
             }
-            for (test, known) in &outcome.unsteady {
-                let known = known.as_ref().map_or_else(
-                    || "not known".to_owned(),
-                    |known| format!("known since {}: {}", known.since, known.reason),
-                );
-                say(
-                    &mut text,
-                    format_args!(
-                        "{name}: UNSTEADY: {test} failed, and passed when it was run again ({known})"
-                    ),
-                );
+            for again in &outcome.passed_again {
+                say(&mut text, format_args!("{name}: {}", again.line()));
             }
         }
         let sum =
@@ -251,18 +294,20 @@ fn write_slowest(text: &mut String, step: &Step) {
     }
     times.sort_by_key(|timed| std::cmp::Reverse(timed.duration));
     let all: Duration = times.iter().map(|timed| timed.duration).sum();
+    let held_up: Duration = times.iter().map(|timed| timed.held_up).sum();
     times.truncate(SLOWEST);
     say(
         text,
         format_args!(
-            "{}: the slowest {} of {}, which take {:.1} s in all, in seconds",
+            "{}: the slowest {} of {}, which take {:.1} s in all, and wait for a CPU for {:.1} s of it; in seconds",
             step.name,
             times.len(),
             step.outcome.times.len(),
-            all.as_secs_f64()
+            all.as_secs_f64(),
+            held_up.as_secs_f64()
         ),
     );
-    for Timed { test, duration } in times {
+    for Timed { test, duration, .. } in times {
         say(text, format_args!("{:8.1}  {test}", duration.as_secs_f64()));
     }
     text.push('\n');
@@ -306,10 +351,6 @@ mod tests {
 
     fn last_line(report: &Report) -> String {
         report.text().lines().last().unwrap().to_owned()
-    }
-
-    fn names(names: &[&str]) -> Vec<String> {
-        names.iter().map(|&name| name.to_owned()).collect()
     }
 
     #[test]
@@ -364,31 +405,42 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_listed_may_pass_the_second_time() {
-        let known = Unsteady {
-            test: "c".to_owned(),
-            place: unsteady::Place::Machines,
-            reason: "a timer".to_owned(),
-            since: "2026-11-24".to_owned(),
+    fn only_what_is_listed_or_was_held_up_may_pass_the_second_time() {
+        let again = |test: &str, cause| PassedAgain {
+            test: test.to_owned(),
+            cause,
         };
+        let known = || {
+            Cause::Listed(Unsteady {
+                test: "c".to_owned(),
+                place: unsteady::Place::Machines,
+                reason: "a timer".to_owned(),
+                since: "2026-11-24".to_owned(),
+            })
+        };
+        let held_up = Cause::HeldUp(Timed {
+            test: "d".to_owned(),
+            duration: Duration::from_secs(2),
+            held_up: Duration::from_millis(620),
+        });
         let mut report = Report::new();
-        let listed = std::slice::from_ref(&known);
         report.step("vm 6.1", || {
-            Outcome::of_unsteady(log(38, 1), &names(&["c"]), listed)
+            Outcome::of_passed_again(log(38, 2), vec![again("c", known()), again("d", held_up)])
         });
         assert!(report.is_good());
         let text = report.text();
-        assert!(
-            text.contains(
-                "UNSTEADY: c failed, and passed when it was run again (known since 2026-11-24: a timer)\n"
-            ),
-            "{text}"
-        );
-        assert_eq!(last_line(&report), "39 passed, 0 failed, 0 skipped");
+        for line in [
+            "UNSTEADY: c failed, and passed when it was run again (known since 2026-11-24: a timer)\n",
+            "HELD UP: d failed while its CPUs were kept from it for 0.62 s of 2.00 s, and passed when it was run again\n",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert_eq!(last_line(&report), "40 passed, 0 failed, 0 skipped");
         report.step("vm 6.12", || {
-            Outcome::of_unsteady(log(38, 2), &names(&["a::b", "c"]), listed)
+            let passed_again = vec![again("a::b", Cause::Unknown), again("c", known())];
+            Outcome::of_passed_again(log(38, 2), passed_again)
         });
         assert!(!report.is_good());
-        assert_eq!(last_line(&report), "78 passed, 1 failed, 0 skipped");
+        assert_eq!(last_line(&report), "79 passed, 1 failed, 0 skipped");
     }
 }

@@ -1,23 +1,28 @@
 //! The steps that run test programs: here, and in virtual machines.
 
-use std::{path::Path, time::Instant};
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use super::{
     changed::Choice,
-    report::Outcome,
+    report::{Cause, Outcome, PassedAgain},
     unsteady::{self, Place, Unsteady},
 };
 use crate::{
     at_once,
     error::{Error, Result},
-    fixtures,
+    fixtures, held_up,
     libtest::{Log, Timed},
     programs, sh,
     vm::{self, Machines, Tests},
 };
 
 /// Tests that are run again where no more of a step failed.
-const AGAIN_MAX: usize = 3;
+const AGAIN_MAX: usize = 5;
+/// How often they are, while they fail and the CPUs are kept from them.
+const RUNS_AGAIN: usize = 3;
 
 /// The programs of the privileged suite: the engine within the test, and the product's programs as processes.
 const PRIVILEGED: [&str; 2] = ["privileged", "real"];
@@ -42,6 +47,7 @@ pub fn units(choice: &Choice) -> Outcome {
         run.log.times.push(Timed {
             test: program.name(),
             duration,
+            held_up: Duration::ZERO,
         });
         run.result = run.result.and(result);
     }
@@ -62,7 +68,7 @@ pub fn privileged(choice: &Choice, object: Option<&Path>) -> Outcome {
         Ok(prepared) => prepared,
         Err(error) => return Outcome::of_check(Err(error)),
     };
-    twice(Place::Here, choice.tests(), |tests| {
+    let run = |tests: Tests| {
         let mut run = Run::default();
         let mut is_whole = true;
         for program in &programs {
@@ -75,9 +81,10 @@ pub fn privileged(choice: &Choice, object: Option<&Path>) -> Outcome {
             if let Some(object) = object {
                 command.env("PROFILER_OBJECT", object);
             }
-            let (output, result) = sh::tee(&mut command);
             let summaries = run.log.counts().summaries;
-            run.log.read_all(&output);
+            let result = sh::tee(&mut command, |line| {
+                run.log.read_live(line, held_up::stolen());
+            });
             is_whole &= run.log.counts().summaries > summaries;
             run.result = run.result.and(result);
         }
@@ -86,7 +93,8 @@ pub fn privileged(choice: &Choice, object: Option<&Path>) -> Outcome {
             run.log.failed.clear();
         }
         Ok(run)
-    })
+    };
+    again(Place::Here, run(choice.tests()), run)
 }
 
 /// Builds what the machines run; with this eBPF object in place of the embedded one.
@@ -101,28 +109,37 @@ pub fn machines(object: Option<&Path>) -> Result<Machines> {
 }
 
 /// Runs the kernel's part of the privileged suite in a machine.
-pub fn machine(kernel: &str, machines: &Result<Machines>) -> Outcome {
-    let machines = match machines {
-        Ok(machines) => machines,
-        Err(error) => return Outcome::of_check(Err(Error::told(error.to_string()))),
-    };
-    twice(Place::Machines, vm::part(kernel), |tests| {
-        let report = machines.run(kernel, &tests, vm::LIMIT)?;
-        let complains = report.complains();
-        let mut log = report.log;
-        if complains {
-            // Tests that pass when they are run again say nothing of what the kernel complained of.
-            log.failed.clear();
-        }
-        Ok(Run {
-            log,
-            result: report.failure.map_or(Ok(()), |failure| Err(Error::told(failure))),
-        })
+pub fn machine(kernel: &str, machines: &Result<Machines>) -> Result<Run> {
+    in_machine(kernel, machines, &vm::part(kernel))
+}
+
+/// Runs what failed of it once more, in a machine that has the CPUs for itself.
+pub fn machine_again(kernel: &str, machines: &Result<Machines>, first: Result<Run>) -> Outcome {
+    again(Place::Machines, first, |tests| {
+        in_machine(kernel, machines, &tests)
+    })
+}
+
+fn in_machine(kernel: &str, machines: &Result<Machines>, tests: &Tests) -> Result<Run> {
+    let machines = machines
+        .as_ref()
+        .map_err(|error| Error::told(error.to_string()))?;
+    let report = machines.run(kernel, tests, vm::LIMIT)?;
+    let complains = report.complains();
+    let mut log = report.log;
+    if complains {
+        // Tests that pass when they are run again say nothing of what the kernel complained of.
+        log.failed.clear();
+    }
+    Ok(Run {
+        log,
+        result: report.failure.map_or(Ok(()), |failure| Err(Error::told(failure))),
     })
 }
 
 /// A run of tests: what it printed, and what came of it.
-struct Run {
+#[derive(Debug)]
+pub struct Run {
     log: Log,
     result: Result<()>,
 }
@@ -136,29 +153,64 @@ impl Default for Run {
     }
 }
 
-/// Runs tests; if few fail, those once more by themselves, to tell what is unsteady from what is broken.
-fn twice(place: Place, all: Tests, run: impl FnMut(Tests) -> Result<Run>) -> Outcome {
-    match unsteady::list(place) {
-        Ok(listed) => twice_with(all, &listed, run),
+impl Run {
+    /// How long a test took that failed, where its CPUs were kept from it.
+    fn held_up(&self, test: &str) -> Option<&Timed> {
+        let times = self.log.times.iter();
+        times.rev().find(|timed| timed.test == test && timed.is_held_up())
+    }
+}
+
+/// If few tests of a run failed, runs those once more by themselves, to tell what is unsteady from what is broken.
+fn again(place: Place, first: Result<Run>, run: impl FnMut(Tests) -> Result<Run>) -> Outcome {
+    let outcome = first.and_then(|first| Ok((first, unsteady::list(place)?)));
+    match outcome {
+        Ok((first, listed)) => again_with(first, &listed, run),
         Err(error) => Outcome::of_check(Err(error)),
     }
 }
 
-fn twice_with(all: Tests, listed: &[Unsteady], mut run: impl FnMut(Tests) -> Result<Run>) -> Outcome {
-    let first = match run(all) {
-        Ok(first) => first,
-        Err(error) => return Outcome::of_check(Err(error)),
-    };
+fn again_with(first: Run, listed: &[Unsteady], mut run: impl FnMut(Tests) -> Result<Run>) -> Outcome {
     let names = first.log.failed.clone();
     if names.is_empty() || names.len() > AGAIN_MAX || names.len() as u64 != first.log.counts().failed {
         return Outcome::of_tests(first.log, first.result);
     }
-    println!("\n== again, by themselves: {}", names.join(", "));
-    match run(Tests::Named(names.clone())) {
-        Ok(second) if second.result.is_ok() && second.log.counts().passed == names.len() as u64 => {
-            Outcome::of_unsteady(first.log, &names, listed)
+    let mut left: Vec<PassedAgain> = names.iter().map(|name| cause(name, &first, listed)).collect();
+    let mut passed = Vec::new();
+    for _ in 0..RUNS_AGAIN {
+        let names: Vec<String> = left.iter().map(|again| again.test.clone()).collect();
+        println!("\n== again, by themselves: {}", names.join(", "));
+        let Ok(next) = run(Tests::Named(names)) else { break };
+        let counts = next.log.counts();
+        if counts.passed + next.log.failed.len() as u64 != left.len() as u64 {
+            break;
         }
-        _ => Outcome::of_tests(first.log, first.result),
+        let has_failed = |again: &PassedAgain| next.log.failed.contains(&again.test);
+        let (failed, passed_now): (Vec<_>, Vec<_>) = left.drain(..).partition(has_failed);
+        passed.extend(passed_now);
+        left = failed;
+        if left.is_empty() {
+            return Outcome::of_passed_again(first.log, passed);
+        }
+        // A failure says nothing while the CPUs are kept from the test.
+        if left.iter().any(|again| next.held_up(&again.test).is_none()) {
+            break;
+        }
+    }
+    Outcome::of_tests(first.log, first.result)
+}
+
+/// What may have made a test fail, should it pass when it is run again.
+fn cause(test: &str, run: &Run, listed: &[Unsteady]) -> PassedAgain {
+    let known = listed.iter().find(|known| known.is_of(test));
+    let cause = match (run.held_up(test), known) {
+        (Some(timed), _) => Cause::HeldUp(timed.clone()),
+        (None, Some(known)) => Cause::Listed(known.clone()),
+        (None, None) => Cause::Unknown,
+    };
+    PassedAgain {
+        test: test.to_owned(),
+        cause,
     }
 }
 
@@ -167,7 +219,15 @@ mod tests {
     use super::*;
 
     fn run(passed: u64, failed: &[&str]) -> Run {
+        run_held_up(passed, failed, Duration::ZERO)
+    }
+
+    /// A run each of whose tests took a second, and was held up for so long in it.
+    fn run_held_up(passed: u64, failed: &[&str], held_up: Duration) -> Run {
         let mut log = Log::default();
+        for (name, number) in failed.iter().zip(1..) {
+            log.read_live(&format!("test {name} ... FAILED <1.000s>"), held_up * number);
+        }
         log.read("failures:");
         for name in failed {
             log.read(&format!("    {name}"));
@@ -189,10 +249,11 @@ mod tests {
     fn outcome(runs: Vec<Run>) -> (Outcome, Vec<Vec<String>>) {
         let mut asked = Vec::new();
         let mut runs = runs.into_iter();
-        let outcome = twice_with(Tests::Containing(Vec::new()), &[], |tests| {
+        let outcome = again_with(runs.next().unwrap(), &[], |tests| {
             asked.push(tests.arguments());
             Ok(runs.next().unwrap())
         });
+        assert!(runs.next().is_none());
         (outcome, asked)
     }
 
@@ -203,17 +264,50 @@ mod tests {
     #[test]
     fn a_few_that_failed_are_run_again_by_themselves() {
         let (unsteady, asked) = outcome(vec![run(9, &["a::b"]), run(1, &[])]);
-        assert_eq!(asked, [vec![], vec!["--exact".to_owned(), "a::b".to_owned()]]);
-        let expected = Outcome::of_unsteady(run(9, &["a::b"]).log, &["a::b".to_owned()], &[]);
+        assert_eq!(asked, [["--exact", "a::b"]]);
+        let again = |cause| {
+            vec![PassedAgain {
+                test: "a::b".to_owned(),
+                cause,
+            }]
+        };
+        let expected = Outcome::of_passed_again(run(9, &["a::b"]).log, again(Cause::Unknown));
         assert_eq!(unsteady, expected);
         let (bad, _) = outcome(vec![run(9, &["a::b"]), run(0, &["a::b"])]);
+        assert_eq!(bad, broken(run(9, &["a::b"])));
+        // Nor is it good that a program ends before its tests do.
+        let (bad, _) = outcome(vec![run(9, &["a::b"]), run(0, &[])]);
         assert_eq!(bad, broken(run(9, &["a::b"])));
     }
 
     #[test]
+    fn a_failure_counts_only_while_the_cpus_are_there() {
+        let some = Duration::from_millis(60);
+        let held_up = |passed, failed: &[&str]| run_held_up(passed, failed, some);
+        let (good, asked) = outcome(vec![held_up(9, &["a", "b"]), held_up(1, &["b"]), run(1, &[])]);
+        assert_eq!(asked, [vec!["--exact", "a", "b"], vec!["--exact", "b"]]);
+        let again = |test: &str| PassedAgain {
+            test: test.to_owned(),
+            cause: Cause::HeldUp(Timed {
+                test: test.to_owned(),
+                duration: Duration::from_secs(1),
+                held_up: some,
+            }),
+        };
+        let expected = Outcome::of_passed_again(held_up(9, &["a", "b"]).log, vec![again("a"), again("b")]);
+        assert_eq!(good, expected);
+        let (bad, _) = outcome(vec![held_up(9, &["a"]), run(0, &["a"])]);
+        assert_eq!(bad, broken(held_up(9, &["a"])));
+        let (bad, asked) = outcome((0..=RUNS_AGAIN).map(|_| held_up(0, &["a"])).collect());
+        assert_eq!(asked.len(), RUNS_AGAIN);
+        assert_eq!(bad, broken(held_up(0, &["a"])));
+    }
+
+    #[test]
     fn many_that_failed_are_not() {
-        let (bad, asked) = outcome(vec![run(9, &["a", "b", "c", "d"])]);
-        assert_eq!(asked.len(), 1);
-        assert_eq!(bad, broken(run(9, &["a", "b", "c", "d"])));
+        let many = ["a", "b", "c", "d", "e", "f"];
+        let (bad, asked) = outcome(vec![run(9, &many)]);
+        assert_eq!(asked, Vec::<Vec<String>>::new());
+        assert_eq!(bad, broken(run(9, &many)));
     }
 }

@@ -22,7 +22,7 @@ use super::{
     console::Event,
     kernel::{Kernel, Spec},
 };
-use crate::libtest::Log;
+use crate::{held_up, libtest::Log};
 
 const MEMORY_MIB: &str = "2048";
 const CPUS: &str = "2";
@@ -92,15 +92,24 @@ pub fn boot(spec: &Spec, kernel: &Kernel, image: &Path, limit: Duration) -> Repo
         }
     };
     println!("booting {} ({})", spec.name, kernel.package);
+    let pid = machine.0.id();
     if let Some(stdout) = machine.0.stdout.take() {
-        follow(&read_lines(stdout), start, limit, &mut report);
+        let held_up = || held_up::waited(pid) + held_up::stolen();
+        follow(&read_lines(stdout), start, limit, held_up, &mut report);
     }
     report.total = start.elapsed();
     report
 }
 
-/// Reads the console until the program's end, the machine's end or the time limit.
-fn follow(lines: &Receiver<String>, start: Instant, limit: Duration, report: &mut Report) {
+/// Reads the console until the program's end, the machine's end or the time limit; `held_up` tells for how long the
+/// machine's CPUs have been kept from it.
+fn follow(
+    lines: &Receiver<String>,
+    start: Instant,
+    limit: Duration,
+    held_up: impl Fn() -> Duration,
+    report: &mut Report,
+) {
     let mut failure = Some("the machine ended before its program did".to_owned());
     loop {
         let line = match lines.recv_timeout(limit.saturating_sub(start.elapsed())) {
@@ -112,7 +121,7 @@ fn follow(lines: &Receiver<String>, start: Instant, limit: Duration, report: &mu
             }
         };
         let event = console::event(&line);
-        take_line(line, start, report);
+        take_line(line, start, held_up(), report);
         match event {
             Event::Text => {}
             Event::Running => report.boot = Some(start.elapsed()),
@@ -142,18 +151,18 @@ fn follow_to_the_end(lines: &Receiver<String>, start: Instant, report: &mut Repo
         let Ok(line) = lines.recv_timeout(PATIENCE) else {
             return;
         };
-        take_line(line, start, report);
+        take_line(line, start, Duration::ZERO, report);
     }
 }
 
 /// Passes a line on.
-fn take_line(line: String, start: Instant, report: &mut Report) {
+fn take_line(line: String, start: Instant, held_up: Duration, report: &mut Report) {
     println!(
         "[{} {:.1} s] {line}",
         report.kernel,
         start.elapsed().as_secs_f64()
     );
-    report.log.read(&line);
+    report.log.read_live(&line, held_up);
     report.console.push(line);
 }
 
@@ -194,6 +203,7 @@ mod tests {
             &read_lines(console.as_bytes()),
             Instant::now(),
             Duration::from_mins(1),
+            || Duration::ZERO,
             &mut report,
         );
         report
@@ -230,7 +240,13 @@ mod tests {
     fn the_time_limit_ends_a_silent_machine() {
         let (_sender, receiver) = mpsc::sync_channel(1);
         let mut report = followed("");
-        follow(&receiver, Instant::now(), Duration::ZERO, &mut report);
+        follow(
+            &receiver,
+            Instant::now(),
+            Duration::ZERO,
+            || Duration::ZERO,
+            &mut report,
+        );
         assert_eq!(report.failure.unwrap(), "not done within 0 s");
     }
 }
