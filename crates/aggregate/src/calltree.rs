@@ -15,7 +15,7 @@ impl FrameId {
 }
 
 /// A node of the call tree: a function as called by the node's parent. 0 is no node.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Debug)]
 pub struct NodeId(pub u32);
 
 impl NodeId {

@@ -32,24 +32,57 @@ impl NodeDifference {
     }
 }
 
-/// The differences of all nodes seen, in the order of their ids; none where a side is empty.
-/// `spans` come with the number of spans that each stands for.
+/// A span of a selection, on one of the sides.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Observed<'a> {
+    /// Whether it is on the inside.
+    pub is_inside: bool,
+    /// The number of spans that it stands for.
+    pub stands_for: f64,
+    /// The span.
+    pub span: &'a SampledSpan,
+}
+
+impl Observed<'_> {
+    /// The side, as an index.
+    fn side(&self) -> usize {
+        usize::from(!self.is_inside)
+    }
+
+    /// All its sampled time, and that of the spans that it stands for.
+    fn weight_ns(&self) -> f64 {
+        self.span.weight_ns() as f64 * self.stands_for
+    }
+}
+
+/// Spans, each with the number that it stands for, on the two sides of a band.
 #[must_use]
-pub fn differences(tree: &CallTree, band: Band, spans: &[(f64, &SampledSpan)]) -> Vec<NodeDifference> {
+pub fn divided<'a>(band: Band, spans: &[(f64, &'a SampledSpan)]) -> Vec<Observed<'a>> {
+    let spans = spans.iter().map(|&(stands_for, span)| Observed {
+        is_inside: band.contains(span.bucket),
+        stands_for,
+        span,
+    });
+    spans.collect()
+}
+
+/// The differences of all nodes seen, in the order of their ids; none where a side is empty.
+#[must_use]
+pub fn differences(tree: &CallTree, spans: &[Observed<'_>]) -> Vec<NodeDifference> {
     let mut nodes = vec![[Shares::default(); 2]; tree.len() + 1];
     let mut sides = [Shares::default(); 2];
-    let side_of = |span: &SampledSpan| usize::from(!band.contains(span.bucket));
 
     // Most spans have one stack only: those are summed at their innermost node and rolled up at once.
-    for &(stands_for, span) in spans {
-        let all = span.weight_ns() as f64 * stands_for;
-        let side = &mut sides[side_of(span)];
+    for observed in spans {
+        let span = observed.span;
+        let all = observed.weight_ns();
+        let side = &mut sides[observed.side()];
         side.spans += 1;
         side.samples += span.samples as f64;
         side.all += all;
         side.all_all += all * all;
         if let [(leaf, _)] = *span.leaves {
-            nodes[leaf.index()][side_of(span)].add_span(all, all);
+            nodes[leaf.index()][observed.side()].add_span(all, all);
         }
     }
     for index in (1..nodes.len()).rev() {
@@ -64,8 +97,8 @@ pub fn differences(tree: &CallTree, band: Band, spans: &[(f64, &SampledSpan)]) -
 
     let mut time_ns = vec![0u64; nodes.len()];
     let mut touched = Vec::new();
-    for &(stands_for, span) in spans.iter().filter(|(_, span)| span.leaves.len() > 1) {
-        for &(leaf, leaf_ns) in span.leaves.iter().filter(|(_, ns)| *ns > 0) {
+    for observed in spans.iter().filter(|observed| observed.span.leaves.len() > 1) {
+        for &(leaf, leaf_ns) in observed.span.leaves.iter().filter(|(_, ns)| *ns > 0) {
             for node in tree.path(leaf) {
                 if time_ns[node.index()] == 0 {
                     touched.push(node);
@@ -73,10 +106,10 @@ pub fn differences(tree: &CallTree, band: Band, spans: &[(f64, &SampledSpan)]) -
                 time_ns[node.index()] += leaf_ns;
             }
         }
-        let all = span.weight_ns() as f64 * stands_for;
+        let all = observed.weight_ns();
         for node in touched.drain(..) {
             let ns = std::mem::take(&mut time_ns[node.index()]);
-            nodes[node.index()][side_of(span)].add_span(ns as f64 * stands_for, all);
+            nodes[node.index()][observed.side()].add_span(ns as f64 * observed.stands_for, all);
         }
     }
 

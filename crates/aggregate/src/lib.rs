@@ -8,12 +8,14 @@
 //! node; [`late`] holds one whose weight is not known yet; [`join`] holds the sample until its span has ended, [`path`] until those around it have; [`matrix`] keeps its weight under
 //! (node, latency bucket); [`threshold`] turns predicates into the columns that are inside, using
 //! the calls' histogram ([`histogram`], aged by [`window`] and [`ewma`]); [`difference`] compares
-//! the two sides. Calls that began with different values go apart into [`by_value`]; [`unique`]
+//! the two sides, [`compared`] two scopes that were looked at at different times. Calls that began with different values go apart into [`by_value`]; [`unique`]
 //! counts what was touched once.
 
 pub mod age;
+mod blocks;
 pub mod by_value;
 pub mod calltree;
+pub mod compared;
 pub mod decay;
 pub mod difference;
 pub mod ewma;

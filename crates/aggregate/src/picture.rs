@@ -3,7 +3,7 @@
 use super::{calltree::NodeId, difference::NodeDifference};
 
 /// Time and samples whose innermost frame is this node; of an event, how many there were in the place of time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct NodeWeight {
     pub node: NodeId,
@@ -11,6 +11,14 @@ pub struct NodeWeight {
     pub inside_samples: u64,
     pub outside_ns: u64,
     pub outside_samples: u64,
+}
+
+impl NodeWeight {
+    /// Whether nothing was sampled there.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.inside_ns + self.outside_ns + self.inside_samples + self.outside_samples == 0
+    }
 }
 
 /// What became of the samples, and what divides the sides.

@@ -9,8 +9,9 @@ use profiler_common::{
 
 use super::{
     age::{self, Age, Over},
+    blocks::Blocks,
     calltree::{CallTree, FrameId, NodeId},
-    difference::differences,
+    difference::{differences, divided},
     histogram::Page,
     join::{Awaited, Elsewhere, Ended, Joiner, Level, Reason, Sample},
     latency::AgeConfig,
@@ -47,6 +48,8 @@ pub struct ScopeAggregate {
     calls: Vec<(usize, u64)>,
     /// Where what is touched counts once: instead of the matrices.
     unique: Option<Unique>,
+    /// Where samples of no span are to be compared: in the place of spans.
+    blocks: Option<Blocks>,
 }
 
 /// The steps of a scope, as its samples are looked for in their spans.
@@ -92,7 +95,16 @@ impl ScopeAggregate {
             ewma: None,
             calls: Vec::new(),
             unique: None,
+            blocks: None,
         }
+    }
+
+    /// Without a step, keeps pieces of each thread's time, of this length, in the place of spans: what
+    /// [`Self::compared`] takes for observations.
+    #[must_use]
+    pub fn in_blocks(mut self, length_ns: u64) -> Self {
+        self.blocks = self.joiner.is_none().then(|| Blocks::new(length_ns));
+        self
     }
 
     /// Counts what samples touched once, whatever the durations of the spans that they lie in. What stacks without a common
@@ -135,6 +147,11 @@ impl ScopeAggregate {
         self.predicates = predicates;
     }
 
+    /// What the spans inside are asked for.
+    pub(super) fn predicates(&self) -> &[Predicate] {
+        &self.predicates
+    }
+
     /// Sets what a step before the one that divides asks of its durations.
     pub fn set_band(&mut self, step: usize, band: Band) {
         self.path.set_band(step, band);
@@ -174,7 +191,20 @@ impl ScopeAggregate {
                 samples: sample.count,
             };
             self.each_age(|age, tree| age.matrix_mut().add(sample.ts_ns, sample.node, 0, cell, tree));
+            let ended = self.blocks.as_mut().map(|blocks| blocks.sample(sample));
+            ended.into_iter().flatten().for_each(|block| self.observe(block));
         }
+    }
+
+    /// Ends the pieces of time that are open, as no more samples come.
+    pub fn end_blocks(&mut self) {
+        let ended = self.blocks.as_mut().map(Blocks::end);
+        ended.into_iter().flatten().for_each(|block| self.observe(block));
+    }
+
+    fn observe(&mut self, span: SampledSpan) {
+        let span = Arc::new(span);
+        self.each_age(|age, _| age.span(&span));
     }
 
     /// Takes a span's end, in the ring buffer's order.
@@ -279,11 +309,7 @@ impl ScopeAggregate {
             return Picture::default();
         };
         let division = age.divide(now_ns, &self.predicates);
-        let band = if self.joiner.is_some() {
-            division.inside()
-        } else {
-            Band::ALL
-        };
+        let band = self.band(&division);
         let mut sides = vec![Sides::default(); self.tree.len() + 1];
         age.matrix().sides(now_ns, band, &mut sides);
         let open = self.joiner.as_ref().map_or(0, |joiner| {
@@ -302,7 +328,7 @@ impl ScopeAggregate {
         });
         let open = open + self.path.waiting();
         let differences = if difference {
-            differences(&self.tree, band, &age.spans(now_ns))
+            differences(&self.tree, &divided(band, &age.spans(now_ns)))
         } else {
             Vec::new()
         };
@@ -325,6 +351,15 @@ impl ScopeAggregate {
             weights,
             summary,
             differences,
+        }
+    }
+
+    /// The durations of the spans inside; without a step, all samples are.
+    pub(super) fn band(&self, division: &Division) -> Band {
+        if self.joiner.is_some() {
+            division.inside()
+        } else {
+            Band::ALL
         }
     }
 
@@ -361,7 +396,7 @@ impl ScopeAggregate {
         summary
     }
 
-    fn age(&self, over: Over) -> Option<&dyn Age> {
+    pub(super) fn age(&self, over: Over) -> Option<&dyn Age> {
         match over {
             Over::Start => Some(&*self.start),
             Over::Window => self.window.as_deref(),
@@ -415,11 +450,7 @@ fn weights(sides: &[Sides<u64>]) -> Vec<NodeWeight> {
         outside_ns: outside.weight,
         outside_samples: outside.samples,
     });
-    weights
-        .filter(|weight| {
-            weight.inside_ns + weight.outside_ns + weight.inside_samples + weight.outside_samples > 0
-        })
-        .collect()
+    weights.filter(|weight| !weight.is_zero()).collect()
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ fn simulate(inside: [f64; 2], outside: [f64; 2], counts: [usize; 2], long_tail: 
         spans.extend((0..counts[0]).map(|_| span(&mut random, INSIDE, leaves, inside, long_tail)));
         spans.extend((0..counts[1]).map(|_| span(&mut random, OUTSIDE, leaves, outside, long_tail)));
         let spans: Vec<_> = spans.iter().map(|span| (1.0, span)).collect();
-        let found = differences(&tree, BAND, &spans);
+        let found = differences(&tree, &divided(BAND, &spans));
         assert!(found.iter().filter(|d| d.node == root).all(|d| !d.is_finding()));
         for (leaf, truth) in leaves
             .into_iter()
@@ -150,7 +150,7 @@ fn a_node_seen_in_two_calls_is_no_finding() {
         spans.extend((2..inside).map(|_| plain(INSIDE, &[(common, 10)])));
         spans.extend((0..1000).map(|_| plain(OUTSIDE, &[(common, 10)])));
         let spans: Vec<_> = spans.iter().map(|span| (1.0, span)).collect();
-        let found = differences(&tree, BAND, &spans);
+        let found = differences(&tree, &divided(BAND, &spans));
         let of = |node| found.iter().find(|d| d.node == node).unwrap();
         assert_eq!((of(slow).inside_spans, of(slow).outside_spans), (2, 0));
         assert!(!of(slow).is_finding(), "{inside}: {:?}", of(slow));
@@ -169,7 +169,7 @@ fn the_two_ways_of_summing_agree() {
     spans.extend(vec![plain(INSIDE, &[(b, 100)]); 20]);
     spans.extend(vec![plain(OUTSIDE, &[(b, 100)]); 30]);
     let spans: Vec<_> = spans.iter().map(|span| (1.0, span)).collect();
-    let found = differences(&tree, BAND, &spans);
+    let found = differences(&tree, &divided(BAND, &spans));
     let share = |node| {
         found
             .iter()
@@ -187,6 +187,6 @@ fn the_two_ways_of_summing_agree() {
 fn one_side_alone_has_no_difference() {
     let (tree, _, [a, ..]) = tree();
     let span = plain(INSIDE, &[(a, 1)]);
-    assert_eq!(differences(&tree, BAND, &[(1.0, &span)]), []);
-    assert_eq!(differences(&tree, BAND, &[]), []);
+    assert_eq!(differences(&tree, &divided(BAND, &[(1.0, &span)])), []);
+    assert_eq!(differences(&tree, &[]), []);
 }
