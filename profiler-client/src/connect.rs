@@ -57,6 +57,11 @@ pub async fn connect(host: &Host) -> Result<Connection, Failure> {
             daemon: false,
             recording: Some(path.clone()),
         }),
+        Host::Comparison { after, before } => Ok(Connection {
+            channel: in_process::of_comparison(after, before).await?,
+            daemon: false,
+            recording: Some(after.clone()),
+        }),
         Host::Default => match socket(&local_socket()).await {
             Ok(channel) => Ok(Connection {
                 channel,

@@ -29,8 +29,21 @@ pub async fn start() -> Result<Channel, Failure> {
 ///
 /// Where it is none or cannot be read.
 pub async fn of_recording(path: &Path) -> Result<Channel, Failure> {
-    let service = rpc::in_process_of_recording(path)
-        .await
-        .map_err(|error| Failure::failed(format!("Recording: {}.", terminal(&error.to_string()))))?;
+    let service = rpc::in_process_of_recording(path).await.map_err(unreadable)?;
     Ok(service.channel())
+}
+
+/// Starts one that serves a recording and holds it against another.
+///
+/// # Errors
+///
+/// As [`of_recording`], of either.
+pub async fn of_comparison(after: &Path, before: &Path) -> Result<Channel, Failure> {
+    let service = rpc::in_process_of_comparison(after, before).await;
+    Ok(service.map_err(unreadable)?.channel())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "as `map_err` gives it")]
+fn unreadable(error: rpc::ServerError) -> Failure {
+    Failure::failed(format!("Recording: {}.", terminal(&error.to_string())))
 }

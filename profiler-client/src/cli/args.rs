@@ -6,6 +6,7 @@
     reason = "doc comments are the help text, where backticks would be shown"
 )]
 
+mod diff;
 mod explain;
 mod flame;
 mod latency;
@@ -25,14 +26,17 @@ mod waits;
 use clap::{Parser, Subcommand};
 
 pub use self::{
+    diff::DiffArgs,
     explain::ExplainArgs,
-    flame::{By, FlameArgs, Format, Over},
+    flame::{By, DrawingArgs, FlameArgs, Format, Over},
     latency::{BarsOver, LatencyArgs, LatencyFormat},
     listing::{FunctionsArgs, PsArgs, SourceArgs},
     record::RecordArgs,
     scope::{ScopeAppendArgs, ScopeArgs, ScopeCountArgs, ScopeSetArgs, ScopeVerb},
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},
-    shared::{Color, DryRunArgs, EventFormat, Exit, FromArgs, HostArgs, SessionMakingArgs, TargetArgs},
+    shared::{
+        Color, DryRunArgs, EventFormat, Exit, FromArgs, HostArgs, RecordedTime, SessionMakingArgs, TargetArgs,
+    },
     spans::SpansArgs,
     syscalls::{CallersBy, SyscallsArgs},
     timeline::{TimelineArgs, TimelineFormat},
@@ -97,6 +101,9 @@ pub enum Verb {
     /// Record samples and calls into a file, to ask for flame graphs and latency afterwards
     #[command(after_help = help::RECORD)]
     Record(RecordArgs),
+    /// Draw what differs between two recordings, or two parts of one
+    #[command(after_help = help::DIFF)]
+    Diff(DiffArgs),
     /// Make, list and end sessions of a daemon, which outlive a single command
     #[command(after_help = help::SESSION)]
     Session(SessionArgs),

@@ -64,6 +64,19 @@ were taken, and how many calls took how long. Which of them are slow is asked af
 which part of the time. What a scope rules out by values is not recorded."
 );
 
+/// `profiler diff --help`.
+pub const DIFF: &str = help!(
+    "Examples:
+  profiler diff monday.profrec tuesday.profrec                            of all that was recorded
+  profiler diff monday.profrec tuesday.profrec 'handle_request[>= p95]'   the slow calls of each
+  profiler diff a.profrec a.profrec --before ..30s --after 30s..          two parts of one recording
+  profiler diff monday.profrec tuesday.profrec -o diff.svg
+
+Shares of time are compared, so that the two may be of other lengths; a percentile is each recording's
+own. What is coloured, or has an interval without 0, is a finding: calls are what is counted, and where
+there is no scope, quarters of a second of each thread."
+);
+
 /// `profiler top --help`.
 pub const TOP: &str = help!(
     "Examples:

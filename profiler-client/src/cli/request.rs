@@ -19,6 +19,13 @@ pub enum Host {
     Socket(PathBuf),
     /// A recording in this file.
     Recording(PathBuf),
+    /// Two recordings that are held against each other.
+    Comparison {
+        /// The one that is looked at.
+        after: PathBuf,
+        /// The one that it is held against.
+        before: PathBuf,
+    },
 }
 
 /// Where a view's session comes from.

@@ -23,11 +23,21 @@ use profiler_proto::v1;
 
 pub use self::flame::require_predicate;
 use self::{
-    explain::explain, flame::flame, latency::latency, record::record, session::session_new, spans::spans,
-    syscalls::syscalls, timeline::timeline, top::top, trace::trace, tui::tui, waits::waits,
+    explain::explain,
+    flame::{diff, flame},
+    latency::latency,
+    record::record,
+    session::session_new,
+    spans::spans,
+    syscalls::syscalls,
+    timeline::timeline,
+    top::top,
+    trace::trace,
+    tui::tui,
+    waits::waits,
 };
 use super::{
-    args::{Cli, FromArgs, HostArgs, ScopeVerb, SessionVerb, TargetArgs, Verb},
+    args::{Cli, FromArgs, HostArgs, RecordedTime, ScopeVerb, SessionVerb, TargetArgs, Verb},
     exit::Failure,
     request::{Host, Request, ScopeEdit},
 };
@@ -85,6 +95,7 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
             place_of(std::mem::take(&mut args.host), &args.recording)?,
             dry_run::or_estimate(args.dry_run, Request::Flame(flame(args)?))?,
         ),
+        Verb::Diff(args) => diff(args)?,
         Verb::Waits(mut args) => (
             host(std::mem::take(&mut args.host))?,
             Request::Waits(waits(args)?),
@@ -113,30 +124,35 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
             SessionVerb::List(args) => (host(args.host)?, Request::SessionList { json: args.json }),
             SessionVerb::End(args) => (host(args.host)?, Request::SessionEnd { name: args.name }),
         },
-        Verb::Scope(args) => match args.verb {
-            ScopeVerb::Set(args) => (
-                host(args.host)?,
-                dry_run::edit(args.dry_run, args.json, args.name, ScopeEdit::Set(args.scope)),
-            ),
-            ScopeVerb::Append(args) => (
-                host(args.host)?,
-                dry_run::edit(args.dry_run, args.json, args.name, ScopeEdit::Append(args.steps)),
-            ),
-            ScopeVerb::Drop(args) => (
-                host(args.host)?,
-                Request::ScopeEdit {
-                    name: args.name,
-                    edit: ScopeEdit::Drop(args.count),
-                },
-            ),
-            ScopeVerb::Undo(args) => (
-                host(args.host)?,
-                Request::ScopeEdit {
-                    name: args.name,
-                    edit: ScopeEdit::Undo(args.count),
-                },
-            ),
-        },
+        Verb::Scope(args) => edit(args.verb)?,
+    })
+}
+
+/// What `scope set`, `append`, `drop` and `undo` ask for.
+fn edit(verb: ScopeVerb) -> Result<(Host, Request), Failure> {
+    Ok(match verb {
+        ScopeVerb::Set(args) => (
+            host(args.host)?,
+            dry_run::edit(args.dry_run, args.json, args.name, ScopeEdit::Set(args.scope)),
+        ),
+        ScopeVerb::Append(args) => (
+            host(args.host)?,
+            dry_run::edit(args.dry_run, args.json, args.name, ScopeEdit::Append(args.steps)),
+        ),
+        ScopeVerb::Drop(args) => (
+            host(args.host)?,
+            Request::ScopeEdit {
+                name: args.name,
+                edit: ScopeEdit::Drop(args.count),
+            },
+        ),
+        ScopeVerb::Undo(args) => (
+            host(args.host)?,
+            Request::ScopeEdit {
+                name: args.name,
+                edit: ScopeEdit::Undo(args.count),
+            },
+        ),
     })
 }
 
@@ -168,18 +184,22 @@ fn target_or_recording(args: TargetArgs, recording: &FromArgs) -> Result<v1::Tar
     if recording.from.is_none() {
         return target(args);
     }
+    Ok(v1::Target {
+        target: Some(v1::target::Target::Recording(recorded_time(recording.time))),
+    })
+}
+
+/// A part of a recording; without one, all of it.
+fn recorded_time(time: Option<RecordedTime>) -> v1::RecordedTime {
     let ns = |at: Option<Duration>| {
         let ns = at.unwrap_or_default().as_nanos();
         u64::try_from(ns).unwrap_or(u64::MAX)
     };
-    let time = recording.time.unwrap_or_default();
-    let time = v1::RecordedTime {
+    let time = time.unwrap_or_default();
+    v1::RecordedTime {
         begin_ns: ns(time.begin),
         end_ns: ns(time.end),
-    };
-    Ok(v1::Target {
-        target: Some(v1::target::Target::Recording(time)),
-    })
+    }
 }
 
 fn target(args: TargetArgs) -> Result<v1::Target, Failure> {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     cli::request::Sides,
     state::{
-        flame::FlameState,
+        flame::{FlameState, SideNames},
         latency::LatencyState,
         times::{ACTIVITIES, times},
         tree::{self, Tree},
@@ -104,6 +104,17 @@ pub fn flame(state: &FlameState, sides: Sides) -> String {
     } else {
         object["event"] = state.event.as_str().into();
         object["unit"] = state.unit.as_str().into();
+    }
+    if let Some(before) = &state.before {
+        let SideNames { inside, outside } = state.names();
+        object["sides"] = json!({"inside": inside, "outside": outside});
+        for (name, summary) in [(inside, summary), (outside, before)] {
+            object[name] = json!({
+                "calls": number(summary.calls),
+                "calls_inside": number(summary.calls_inside),
+                "threshold_ns": integer(summary.threshold_ns),
+            });
+        }
     }
     object["unresolved"] = counts(&unresolved::samples(state));
     object["lost"] = counts(

@@ -169,11 +169,12 @@ fn labels(state: &FlameState, side: Sides, root: Option<&v1::Frame>) -> Vec<Labe
         value: value.to_owned(),
     };
     let mut labels = Vec::new();
-    if !state.scope.is_empty() {
+    if !state.scope.is_empty() || state.before.is_some() {
+        let names = state.names();
         let side = if side == Sides::Outside {
-            "outside"
+            names.outside
         } else {
-            "inside"
+            names.inside
         };
         labels.push(label("side", side));
     }

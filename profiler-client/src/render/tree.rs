@@ -4,7 +4,7 @@ use super::{escape::terminal, units};
 use crate::{
     cli::request::Sides,
     state::{
-        flame::FlameState,
+        flame::{FlameState, SideNames},
         tree::{Node, Tree},
     },
 };
@@ -18,7 +18,12 @@ pub fn render(state: &FlameState, sides: Sides) -> String {
     let tree = Tree::of(state);
     let mut text = String::new();
     match sides {
-        Sides::Difference => text.push_str("  inside  outside    difference (95%)    function\n"),
+        Sides::Difference => {
+            let SideNames { inside, outside } = state.names();
+            text.push_str(&format!(
+                "{inside:>8} {outside:>8}    difference (95%)    function\n"
+            ));
+        }
         Sides::Inside | Sides::Outside => {
             let unit = if units::is_time(tree.unit) {
                 "time"

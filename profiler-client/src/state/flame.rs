@@ -34,12 +34,23 @@ pub struct FlameState {
     pub differences: HashMap<u32, v1::NodeDifference>,
     /// Counts of samples and calls.
     pub summary: v1::FlameSummary,
+    /// Where two recordings are compared, the counts of the one before.
+    pub before: Option<v1::FlameSummary>,
     /// What the daemon costs.
     pub cost: Option<v1::Cost>,
     /// Updates that were skipped because this client did not keep up.
     pub dropped: u64,
     /// A snapshot has arrived.
     pub started: bool,
+}
+
+/// What the two sides of a flame graph are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SideNames {
+    /// Calls that the scope asks for; of the later of two recordings.
+    pub inside: &'static str,
+    /// The others; those of the recording before.
+    pub outside: &'static str,
 }
 
 impl FlameState {
@@ -66,6 +77,7 @@ impl FlameState {
             times,
             event,
             unit,
+            before,
         } = message;
         if snapshot {
             *self = Self {
@@ -95,6 +107,9 @@ impl FlameState {
         }
         if let Some(summary) = summary {
             self.summary = summary;
+        }
+        if before.is_some() {
+            self.before = before;
         }
         if !scope.is_empty() || snapshot {
             self.scope = scope;
@@ -135,6 +150,22 @@ impl FlameState {
             Ok(())
         } else {
             Err(Malformed("an unknown stack node"))
+        }
+    }
+
+    /// What the two sides are called.
+    #[must_use]
+    pub fn names(&self) -> SideNames {
+        if self.before.is_some() {
+            SideNames {
+                inside: "after",
+                outside: "before",
+            }
+        } else {
+            SideNames {
+                inside: "inside",
+                outside: "outside",
+            }
         }
     }
 

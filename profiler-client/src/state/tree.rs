@@ -4,7 +4,7 @@ use std::{borrow::Cow, cmp::Ordering};
 
 use profiler_proto::v1;
 
-use super::flame::FlameState;
+use super::flame::{FlameState, SideNames};
 use crate::cli::request::Sides;
 
 /// Time and samples of both sides; of an event, how many there were in the place of time.
@@ -75,6 +75,8 @@ pub struct Tree<'a> {
     pub by: v1::Grouping,
     /// What weights are numbers of; empty of time.
     pub unit: &'a str,
+    /// What the two sides are called.
+    pub names: SideNames,
     /// All nodes.
     pub nodes: Vec<Node<'a>>,
     /// Indexes of the roots: complete stacks first, then by name.
@@ -93,6 +95,7 @@ impl<'a> Tree<'a> {
         let mut tree = Self {
             by: state.by,
             unit: &state.unit,
+            names: state.names(),
             ..Self::default()
         };
         for id in &state.order {

@@ -38,6 +38,9 @@ use crate::{
 /// Time between messages; only the last one is written, the others are progress.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Rates of calls whose ratio is closer to one than this are taken for the same load.
+const LIKE_LOAD: f64 = 0.8;
+
 /// How long a user who asked to stop waits for debug information that is on its way.
 const AFTER_STOP: Duration = Duration::from_secs(3);
 
@@ -54,7 +57,9 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         // A running session's scope is known only now.
-        require_predicate(request.sides, &attached.session.scope)?;
+        if attached.session.recorded_before.is_none() {
+            require_predicate(request.sides, &attached.session.scope)?;
+        }
         let mut client =
             ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
         let watch = v1::WatchFlameRequest {
@@ -120,6 +125,9 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         }
         output.write(render(&state, &request, &about))?;
         let run = describe(&state, request.sides, about.elapsed, None) + &not_resolved(&state);
+        if let Some(before) = &state.before {
+            compare(&state, before, &attached.session);
+        }
         match &request.output {
             Some(path) => note(&format!("{} written: {run}", terminal(&path.to_string_lossy()))),
             None => note(&run),
@@ -197,7 +205,10 @@ fn describe(state: &FlameState, sides: Sides, elapsed: Duration, of: Option<Dura
         text.push_str(&format!(", {} drawn", units::weight(drawn, &state.unit)));
     }
     text.push_str(&format!(", {} samples", units::count(summary.samples)));
-    if !state.scope.is_empty() {
+    if state.before.is_some() {
+        let (after, before) = (units::count(summary.inside), units::count(summary.outside));
+        text.push_str(&format!(", {after} drawn of after and {before} of before"));
+    } else if !state.scope.is_empty() {
         text.push_str(&format!(", {} inside", units::count(summary.inside)));
     }
     // What is complete is known of the samples on either side.
@@ -215,6 +226,34 @@ fn describe(state: &FlameState, sides: Sides, elapsed: Duration, of: Option<Dura
         text.push_str(&format!(", {threshold}"));
     }
     text
+}
+
+/// Says in which respects two recordings are not alike that are compared.
+fn compare(state: &FlameState, before: &v1::FlameSummary, session: &v1::Session) {
+    let of_calls = threshold::describe(&state.scope, before);
+    if !of_calls.is_empty() {
+        note(&format!("before: {of_calls}"));
+    }
+    let seconds = |length: &Option<prost_types::Duration>| {
+        let length = length.as_ref()?;
+        Duration::try_from(*length)
+            .ok()
+            .map(|length| length.as_secs_f64())
+    };
+    let (Some(after_s), Some(before_s)) = (seconds(&session.recorded), seconds(&session.recorded_before))
+    else {
+        return;
+    };
+    let rate = |calls: f64, seconds: f64| if seconds > 0.0 { calls / seconds } else { 0.0 };
+    let (after, before) = (rate(state.summary.calls, after_s), rate(before.calls, before_s));
+    let (least, most) = (after.min(before), after.max(before));
+    if most > 0.0 && least < most * LIKE_LOAD {
+        note(&format!(
+            "warning: the load was another: {} calls a second, before {}; shares are compared, not times.",
+            units::number(after),
+            units::number(before)
+        ));
+    }
 }
 
 /// What threads did in the time that is drawn, where that is time off the CPU too.

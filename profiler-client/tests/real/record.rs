@@ -210,6 +210,110 @@ fn a_killed_recorder_leaves_what_it_had_written() {
 
 #[test]
 #[ignore = "needs root"]
+fn two_recordings_are_compared_stack_by_stack() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let (before, after) = (file("before.profrec"), file("after.profrec"));
+    let (target, other) = (busy(), busy());
+    for (target, file) in [(&target, &before), (&other, &after)] {
+        let pid = target.pid().to_string();
+        let recorded = [
+            "record",
+            "-p",
+            &pid,
+            "f",
+            "-F",
+            "499",
+            "--duration",
+            "2",
+            "-o",
+            file,
+        ];
+        run(profiler(&recorded)).status(0);
+    }
+    let flame = |file: &str, scope: &str| {
+        let asked = ["flame", "--json", "--from", file, scope];
+        stacks(&run(profiler(&asked)).status(0).objects()).0
+    };
+    for scope in ["f", "f[>= p90]"] {
+        let asked = ["diff", "--json", &before, &after, scope];
+        let ended = run(profiler(&asked)).status(0);
+        let objects = ended.objects();
+        let of_side = |weight: &str, samples: &str| {
+            let mut objects = objects.clone();
+            for object in &mut objects {
+                if object["type"] == "stack" {
+                    object["weight_ns"] = object[weight].clone();
+                    object["samples"] = object[samples].clone();
+                    for key in ["outside_weight_ns", "outside_samples"] {
+                        object.as_object_mut().unwrap().remove(key);
+                    }
+                }
+            }
+            objects.retain(|object| object["type"] != "stack" || number(object, "samples") > 0);
+            stacks(&objects).0
+        };
+        assert_eq!(of_side("weight_ns", "samples"), flame(&after, scope), "{scope}");
+        assert_eq!(
+            of_side("outside_weight_ns", "outside_samples"),
+            flame(&before, scope),
+            "{scope}"
+        );
+        println!("{scope}: {}", objects.last().unwrap());
+    }
+
+    // A recording does not differ from itself; a page, and formats with sides, are those of a difference.
+    let text = run(profiler(&["diff", &after, &after])).status(0);
+    let lines = text.stdout().lines();
+    assert!(
+        text.stdout().starts_with("   after   before    difference (95%)"),
+        "{}",
+        text.stdout()
+    );
+    assert!(
+        lines.skip(1).all(|line| line.contains("+0.0 [-")),
+        "{}",
+        text.stdout()
+    );
+    let page = file("diff.svg");
+    run(profiler(&["diff", &before, &after, "-o", &page])).status(0);
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("after against before") && page.contains("more of the time after"));
+    run(profiler(&[
+        "diff", &after, &after, "--before", "..1s", "--after", "1s..",
+    ]))
+    .status(0)
+    .says("drawn of after and");
+
+    run(profiler(&["diff", &before, &file("none.profrec")]))
+        .status(1)
+        .says("none.profrec: No such file");
+    run(profiler(&["diff", &before, &after, "g"]))
+        .status(3)
+        .says("`g` was not recorded");
+    let everything = file("everything.profrec");
+    let pid = target.pid().to_string();
+    run(profiler(&[
+        "record",
+        "-p",
+        &pid,
+        "--duration",
+        "1",
+        "-o",
+        &everything,
+    ]))
+    .status(0);
+    run(profiler(&["diff", &before, &everything]))
+        .status(2)
+        .says("different scopes, `f` and everything");
+    run(profiler(&["diff", &everything, &everything])).status(0);
+    for target in [target, other] {
+        unharmed(target);
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
 fn a_full_disk_ends_a_recording_which_can_be_read_up_to_there() {
     let target = busy();
     let pid = target.pid().to_string();

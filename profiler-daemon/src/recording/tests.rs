@@ -21,7 +21,7 @@ use crate::{
         Caller, Cost, ExitMethod, FlamePicture, FlameRequest, FunctionInfo, Handle, LatencyPicture,
         NewSession, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded, RecordedFunction,
         RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses, TargetSpec, Task,
-        replay,
+        compare, replay,
     },
 };
 
@@ -255,9 +255,14 @@ impl Replay {
     }
 
     fn session_by(&self, scope: &str, begin_ns: u64, end_ns: u64, window_ns: u64) -> Result<String, String> {
+        let target = TargetSpec::Recording(RecordedTime { begin_ns, end_ns });
+        self.session_of(target, scope, window_ns)
+    }
+
+    fn session_of(&self, target: TargetSpec, scope: &str, window_ns: u64) -> Result<String, String> {
         let request = NewSession {
             name: String::new(),
-            target: TargetSpec::Recording(RecordedTime { begin_ns, end_ns }),
+            target,
             scope: scope.to_owned(),
             frequency_hz: 99,
             window_ns,
@@ -272,6 +277,24 @@ impl Replay {
         created
             .map(|session| session.name)
             .map_err(|error| error.to_string())
+    }
+
+    /// The two of these recordings; `before` is a part of the one before.
+    fn comparing(path: &Path, before: &Path) -> Self {
+        Self {
+            handle: compare(path, before).unwrap(),
+            ..Self::of(path)
+        }
+    }
+
+    fn comparison(&self, scope: &str, before: (u64, u64)) -> Result<Arc<FlamePicture>, String> {
+        let time = |begin_ns, end_ns| RecordedTime { begin_ns, end_ns };
+        let target = TargetSpec::Comparison {
+            after: time(0, u64::MAX),
+            before: time(before.0, before.1),
+        };
+        self.session_of(target, scope, 0)
+            .and_then(|session| self.flame(&session))
     }
 
     fn flame(&self, session: &str) -> Result<Arc<FlamePicture>, String> {
@@ -359,6 +382,46 @@ fn percentiles_are_asked_for_afterwards() {
         .to_vec();
     assert_eq!(function.since_start, counts);
     assert_eq!((function.open, function.overhead_ns), (1, 5));
+}
+
+#[test]
+fn two_recordings_are_held_against_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let (long, short) = (folder.path().join("long"), folder.path().join("short"));
+    recorded(&long, 8);
+    recorded(&short, 3);
+    let replay = Replay::comparing(&long, &short);
+    let all = (0, u64::MAX);
+    let (fast, slow) = (CALLS - 1, 1);
+    let picture = replay.comparison("f", all).unwrap();
+    assert_eq!(
+        by_function(&picture),
+        expected((8 * fast, 3 * fast), (8 * slow, 3 * slow))
+    );
+    assert_eq!(picture.attempted, 11 * CALLS);
+    assert!(!picture.picture.differences.is_empty());
+    assert!(picture.picture.differences.iter().all(|node| !node.is_finding()));
+    let (summary, before) = (picture.picture.summary, picture.before.unwrap());
+    assert_eq!(
+        (summary.samples, summary.inside, summary.outside),
+        (11 * CALLS, 8 * CALLS, 3 * CALLS)
+    );
+    let calls = [summary.calls, before.calls].map(|calls| calls.round().to_string());
+    assert_eq!(calls, [8 * CALLS, 3 * CALLS].map(|calls| calls.to_string()));
+    assert_eq!(before.samples, 3 * CALLS);
+
+    // The slow calls of each, and those of a part of the one before.
+    let picture = replay.comparison("f[>= p97]", all).unwrap();
+    assert_eq!(by_function(&picture), expected((0, 0), (8, 3)));
+    let picture = replay.comparison("f[< p97]", (BATCH_NS, 2 * BATCH_NS)).unwrap();
+    assert_eq!(by_function(&picture), expected((8 * fast, fast), (0, 0)));
+
+    let refused = replay.comparison("g", all).unwrap_err();
+    assert!(refused.contains("was not recorded"), "{refused}");
+    let refused = replay.comparison("f", (9 * BATCH_NS, u64::MAX)).unwrap_err();
+    assert!(refused.contains("there is nothing"), "{refused}");
+    let refused = Replay::of(&long).comparison("f", all).unwrap_err();
+    assert!(refused.contains("no other recording"), "{refused}");
 }
 
 #[test]

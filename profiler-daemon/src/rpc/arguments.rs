@@ -89,18 +89,25 @@ pub fn target(target: Option<v1::Target>) -> Result<TargetSpec, SessionError> {
             Err(invalid("the executable's name is empty"))
         }
         Some(v1::target::Target::Executable(name)) => Ok(TargetSpec::Executable(name)),
-        Some(v1::target::Target::Recording(time)) => recorded_time(time),
+        Some(v1::target::Target::Recording(time)) => Ok(TargetSpec::Recording(recorded_time(time)?)),
+        Some(v1::target::Target::Comparison(comparison)) => {
+            let v1::RecordedComparison { after, before } = *comparison;
+            Ok(TargetSpec::Comparison {
+                after: recorded_time(after.unwrap_or_default())?,
+                before: recorded_time(before.unwrap_or_default())?,
+            })
+        }
     }
 }
 
 /// The part of a recording that is looked at.
-fn recorded_time(time: v1::RecordedTime) -> Result<TargetSpec, SessionError> {
+fn recorded_time(time: v1::RecordedTime) -> Result<RecordedTime, SessionError> {
     let v1::RecordedTime { begin_ns, end_ns } = time;
     let end_ns = if end_ns == 0 { u64::MAX } else { end_ns };
     if begin_ns >= end_ns {
         return Err(invalid("the time ends before it begins"));
     }
-    Ok(TargetSpec::Recording(RecordedTime { begin_ns, end_ns }))
+    Ok(RecordedTime { begin_ns, end_ns })
 }
 
 /// A duration between bounds; what is unset has a default.
@@ -193,7 +200,7 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
     let target = target(place)?;
     // Of a recording, those that it was recorded with.
     let (window_ns, half_life_ns) = match target {
-        TargetSpec::Recording(_) => (0, 0),
+        TargetSpec::Recording(_) | TargetSpec::Comparison { .. } => (0, 0),
         _ => (10 * SECOND_NS, 30 * SECOND_NS),
     };
     Ok(NewSession {

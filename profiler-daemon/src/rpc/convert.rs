@@ -79,6 +79,7 @@ pub fn session(session: SessionInfo) -> v1::Session {
         lease: Some(duration(session.lease_ns)),
         watchers: session.watchers,
         recorded: session.recorded_ns.map(duration),
+        recorded_before: session.recorded_before_ns.map(duration),
     }
 }
 

@@ -2,7 +2,11 @@
 
 use std::collections::HashMap;
 
-use profiler_aggregate::{difference::NodeDifference, interval::Estimate, picture::NodeWeight};
+use profiler_aggregate::{
+    difference::NodeDifference,
+    interval::Estimate,
+    picture::{FlameSummary, NodeWeight},
+};
 use profiler_proto::v1;
 use profiler_symbolize::{Frame, Grouping};
 
@@ -68,7 +72,8 @@ impl FlameDelta {
             nodes,
             weights: self.changed(&picture.picture.weights),
             differences: picture.picture.differences.iter().map(difference).collect(),
-            summary: Some(summary(picture)),
+            summary: Some(whole_summary(picture)),
+            before: picture.before.as_ref().map(summary),
             cost: Some(convert::cost(picture.cost)),
             final_reason: picture.ended.clone().unwrap_or_default(),
             by: grouping(picture.by).into(),
@@ -180,17 +185,21 @@ fn difference(difference: &NodeDifference) -> v1::NodeDifference {
     }
 }
 
-fn summary(picture: &FlamePicture) -> v1::FlameSummary {
-    let summary = &picture.picture.summary;
-    let mut lost = convert::losses(&picture.lost);
-    for (reason, count) in [
+/// The summary of what is drawn, with what was lost.
+fn whole_summary(picture: &FlamePicture) -> v1::FlameSummary {
+    let mut summary = summary(&picture.picture.summary);
+    summary.attempted = picture.attempted;
+    summary.lost.extend(convert::losses(&picture.lost));
+    summary
+}
+
+fn summary(summary: &FlameSummary) -> v1::FlameSummary {
+    let lost = [
         ("abandoned", summary.elsewhere_abandoned),
         ("expired", summary.elsewhere_expired),
-    ] {
-        if count > 0 {
-            lost.insert(reason.to_owned(), count);
-        }
-    }
+    ];
+    let lost = lost.into_iter().filter(|(_, count)| *count > 0);
+    let lost = lost.map(|(reason, count)| (reason.to_owned(), count)).collect();
     v1::FlameSummary {
         samples: summary.samples,
         inside: summary.inside,
@@ -205,6 +214,6 @@ fn summary(picture: &FlamePicture) -> v1::FlameSummary {
         warming: summary.warming,
         calls_needed: summary.calls_needed,
         folded_stacks: summary.folded_stacks,
-        attempted: picture.attempted,
+        attempted: 0,
     }
 }

@@ -38,4 +38,6 @@ mod trace;
 mod views;
 mod waits;
 
-pub use server::{InProcess, ServerError, in_process, in_process_of_recording, serve};
+pub use server::{
+    InProcess, ServerError, in_process, in_process_of_comparison, in_process_of_recording, serve,
+};

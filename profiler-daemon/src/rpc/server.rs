@@ -164,6 +164,16 @@ pub async fn in_process_of_recording(path: &Path) -> Result<InProcess, ServerErr
     serve_in_process(opened.map_err(io::Error::other)??).await
 }
 
+/// The same of a recording that is held against one before.
+///
+/// # Errors
+/// As [`in_process_of_recording`], of either.
+pub async fn in_process_of_comparison(path: &Path, before: &Path) -> Result<InProcess, ServerError> {
+    let (path, before) = (path.to_owned(), before.to_owned());
+    let opened = tokio::task::spawn_blocking(move || session::compare(&path, &before)).await;
+    serve_in_process(opened.map_err(io::Error::other)??).await
+}
+
 async fn serve_in_process(handle: Handle) -> Result<InProcess, ServerError> {
     let (ours, theirs) = UnixStream::pair()?;
     let router = router(&handle).await?;

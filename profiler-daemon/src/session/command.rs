@@ -70,6 +70,13 @@ pub enum TargetSpec {
     Executable(String),
     /// What was recorded in a part of its time.
     Recording(RecordedTime),
+    /// What was recorded in a part of one recording, held against a part of another.
+    Comparison {
+        /// Of the one that is looked at.
+        after: RecordedTime,
+        /// Of the one that it is held against.
+        before: RecordedTime,
+    },
 }
 
 /// A part of a recording, since its beginning.
@@ -256,6 +263,8 @@ pub(super) enum Command {
         terms: Terms,
         scope: String,
         time: RecordedTime,
+        /// Of the other recording, where two are compared.
+        before: Option<RecordedTime>,
         reply: Reply<SessionInfo>,
     },
     Attach {
@@ -471,8 +480,13 @@ impl Handle {
             exit_method,
             capture: capture.clone(),
         };
-        if let TargetSpec::Recording(time) = target {
-            return self.create_replay(name, terms, scope, time).await;
+        let recorded = match target {
+            TargetSpec::Recording(time) => Some((time, None)),
+            TargetSpec::Comparison { after, before } => Some((after, Some(before))),
+            TargetSpec::Pid(_) | TargetSpec::Pids(_) | TargetSpec::Executable(_) => None,
+        };
+        if let Some((time, before)) = recorded {
+            return self.create_replay(name, terms, scope, time, before).await;
         }
         // Before anything is loaded: what is wrong with the request itself.
         let files = blocking(move || side_loaded(caller, &symbols)).await?;

@@ -5,7 +5,8 @@ use std::{collections::HashMap, sync::Arc};
 use foldhash::fast::RandomState;
 use profiler_aggregate::{
     Over, ScopeAggregate,
-    calltree::{CallTree, NodeId},
+    calltree::{CallTree, FrameId, NodeId},
+    compared::Compared,
     join::Sample,
     late::{Late, MAX_LATE_NS, Ready},
     latency::AgeConfig,
@@ -32,6 +33,9 @@ use crate::kernel::{Event, Key};
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
 pub const EXPIRE_AFTER_NS: u64 = 2_000_000_000;
+
+/// Length of the pieces of a thread's time that stand for calls where there are none.
+const COMPARED_BLOCK_NS: u64 = 250_000_000;
 
 /// Stacks whose nodes are kept; then all are looked up anew.
 const MAX_PLACED: usize = 1 << 13;
@@ -338,6 +342,28 @@ impl Flame {
         self.aggregate.expire_around(now_ns, after_ns, is_gone);
     }
 
+    /// To be compared with another: without a step, pieces of threads' time stand in the place of calls.
+    pub fn comparable(self) -> Self {
+        Self {
+            aggregate: self.aggregate.in_blocks(COMPARED_BLOCK_NS),
+            ..self
+        }
+    }
+
+    /// Compares it with another, of another time. `frame` gives what stands here for a frame of the other.
+    pub fn compared(
+        &mut self,
+        now_ns: u64,
+        (other, other_now_ns): (&mut Self, u64),
+        over: Over,
+        frame: impl Fn(FrameId) -> FrameId,
+    ) -> Compared {
+        self.aggregate.end_blocks();
+        other.aggregate.end_blocks();
+        self.aggregate
+            .compared(now_ns, &other.aggregate, other_now_ns, over, frame)
+    }
+
     /// Gives watchers their pictures.
     pub fn publish(
         &mut self,
@@ -374,6 +400,7 @@ impl Flame {
                 frames: Arc::clone(moment.frames),
                 nodes: Arc::clone(&self.nodes),
                 picture: self.aggregate.picture(moment.now_ns, over, difference),
+                before: None,
                 attempted: sampling.attempted(self.kind.times) + events.attempted,
                 lost: lost.clone(),
                 cost: moment.cost,

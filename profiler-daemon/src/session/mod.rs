@@ -136,7 +136,7 @@ pub(crate) use records::ProbeReading;
 pub(crate) use records::{
     RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, RecordedStep,
 };
-pub use replay::{OpenError as RecordingError, replay};
+pub use replay::{OpenError as RecordingError, compare, replay};
 pub(crate) use sampled_events::unknown as unknown_event;
 pub(crate) use sampling::Sampling;
 pub use source::{MarkedLine, SourceView, Sources, sources};

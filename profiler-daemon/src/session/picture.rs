@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use profiler_aggregate::{Over, explain::Durations, latency::Summaries, picture::Picture};
+use profiler_aggregate::{
+    Over,
+    explain::Durations,
+    latency::Summaries,
+    picture::{FlameSummary, Picture},
+};
 use profiler_symbolize::{Frame, Grouping};
 
 use super::by_value::CallsByValue;
@@ -93,6 +98,8 @@ pub struct SessionInfo {
     pub watchers: u32,
     /// Length of the part of a recording that it looks at; `None` where it looks at processes.
     pub recorded_ns: Option<u64>,
+    /// The same of the recording that it is compared with.
+    pub recorded_before_ns: Option<u64>,
 }
 
 /// A call past the threshold.
@@ -381,6 +388,8 @@ pub struct FlamePicture {
     pub nodes: Arc<Vec<(u32, u32, bool)>>,
     /// Weights and summary.
     pub picture: Picture,
+    /// Where two recordings are compared, the summary of the one before by itself.
+    pub before: Option<FlameSummary>,
     /// Samples that were attempted since the flame graph began, of all targets that are sampled. Those of
     /// other sessions left aside, the last picture's samples and its losses that begin with `sample_` or `off_cpu_`, those
     /// of stacks alone (`off_cpu_stack_`) apart, add up to it; before, some may be on their way. Of an event it is of the

@@ -284,7 +284,7 @@ fn pids(caller: Caller, target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
     let pids = match target {
         TargetSpec::Pid(pid) => vec![*pid],
         TargetSpec::Pids(pids) => pids.clone(),
-        TargetSpec::Recording(_) => {
+        TargetSpec::Recording(_) | TargetSpec::Comparison { .. } => {
             let message = "a recording has flame graphs and latency alone";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }

@@ -319,6 +319,7 @@ impl Session {
             lease_ns: self.lease_ns,
             watchers: u32::try_from(watchers).unwrap_or(u32::MAX),
             recorded_ns: None,
+            recorded_before_ns: None,
         }
     }
 

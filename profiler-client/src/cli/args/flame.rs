@@ -72,6 +72,20 @@ pub struct FlameArgs {
     /// runs, as root or its own user
     #[arg(long, value_name = "PATH", conflicts_with = "from")]
     pub symbols: Vec<PathBuf>,
+    /// What is drawn of it, and where.
+    #[command(flatten)]
+    pub drawing: DrawingArgs,
+    /// What would be attached.
+    #[command(flatten)]
+    pub dry_run: DryRunArgs,
+    /// Where the daemon is.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
+
+/// How a flame graph is drawn, and where it goes.
+#[derive(Args, Debug)]
+pub struct DrawingArgs {
     /// Histogram that percentiles are taken of and samples drawn from
     #[arg(long, value_enum, default_value = "start", value_name = "HISTOGRAM")]
     pub over: Over,
@@ -95,12 +109,6 @@ pub struct FlameArgs {
     /// When to colour
     #[arg(long, value_enum, default_value_t, value_name = "WHEN")]
     pub color: Color,
-    /// What would be attached.
-    #[command(flatten)]
-    pub dry_run: DryRunArgs,
-    /// Where the daemon is.
-    #[command(flatten)]
-    pub host: HostArgs,
 }
 
 /// The one event of a flame graph; what there are, the daemon knows.

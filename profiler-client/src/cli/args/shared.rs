@@ -49,7 +49,7 @@ pub struct RecordedTime {
 }
 
 /// Reads a part of a recording.
-fn recorded_time(text: &str) -> Result<RecordedTime, String> {
+pub fn recorded_time(text: &str) -> Result<RecordedTime, String> {
     let (begin, end) = text
         .split_once("..")
         .ok_or("a part is wanted: 10s..20s, 5m.. or ..30s")?;

@@ -1,14 +1,17 @@
 //! What `flame` is asked for: its format, and sides that are there to be drawn.
 
+use std::path::PathBuf;
+
 use profiler_proto::v1;
 
 use super::{
     super::{
-        args::{By, FlameArgs, Format, Over},
+        args::{By, Color, DiffArgs, DrawingArgs, FlameArgs, Format, Over, SessionMakingArgs},
         exit::Failure,
-        request::{Flame, FlameEvent, FlameFormat, SessionChoice, Sides},
+        request::{Flame, FlameEvent, FlameFormat, Host, Request, SessionChoice, Sides},
     },
     endings::format_of,
+    recorded_time,
     session::{OWN_LEASE, absolute, create},
     target_or_recording,
 };
@@ -32,6 +35,86 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         create.allocations = args.allocations;
         SessionChoice::Make(create)
     };
+    let drawing = drawing(args.drawing)?;
+    let Drawing { over, by, .. } = drawing;
+    if args.waits && args.on_cpu && !args.off_cpu {
+        return Err(Failure::usage(
+            "--waits draws time off the CPU, --on-cpu leaves it out: add --off-cpu, or leave out one of them.",
+        ));
+    }
+    if args.waits && by == v1::Grouping::Module {
+        return Err(Failure::usage(
+            "--waits draws functions on waits, and --by module has none: group by something else.",
+        ));
+    }
+    if args.unique && over != v1::Over::Start {
+        return Err(Failure::usage(
+            "--unique counts what is touched once since the run began, --over counts what is recent: leave out one of them.",
+        ));
+    }
+    let event = args.event.map(|name| FlameEvent {
+        name,
+        period: args.count.unwrap_or(0),
+        frequency_hz: args.frequency.unwrap_or(0),
+    });
+    Ok(Flame {
+        session,
+        sides,
+        duration: args.duration.map(|span| span.0),
+        over,
+        by,
+        times: times(args.on_cpu, args.off_cpu),
+        waits: args.waits,
+        unique: args.unique,
+        event,
+        output: drawing.output,
+        format: drawing.format,
+        color: drawing.color,
+    })
+}
+
+/// The flame graph of what differs between two recordings.
+pub(super) fn diff(args: DiffArgs) -> Result<(Host, Request), Failure> {
+    let comparison = v1::RecordedComparison {
+        after: Some(recorded_time(args.after_time)),
+        before: Some(recorded_time(args.before_time)),
+    };
+    let target = v1::Target {
+        target: Some(v1::target::Target::Comparison(Box::new(comparison))),
+    };
+    let making = SessionMakingArgs::default();
+    let drawing = drawing(args.drawing)?;
+    let flame = Flame {
+        session: SessionChoice::Make(create(target, &making, args.scope, None, OWN_LEASE)),
+        sides: Sides::Difference,
+        duration: None,
+        over: drawing.over,
+        by: drawing.by,
+        times: times(args.on_cpu, args.off_cpu),
+        waits: false,
+        unique: false,
+        event: None,
+        output: drawing.output,
+        format: drawing.format,
+        color: drawing.color,
+    };
+    let host = Host::Comparison {
+        after: args.after,
+        before: args.before,
+    };
+    Ok((host, Request::Flame(flame)))
+}
+
+/// How a flame graph is drawn, and where it goes.
+struct Drawing {
+    over: v1::Over,
+    by: v1::Grouping,
+    output: Option<PathBuf>,
+    format: FlameFormat,
+    color: Color,
+}
+
+fn drawing(args: DrawingArgs) -> Result<Drawing, Failure> {
     let explicit = match args.format {
         Some(Format::Folded) => Some(FlameFormat::Folded),
         Some(Format::Svg) => Some(FlameFormat::Svg),
@@ -61,46 +144,22 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         By::Thread => v1::Grouping::Thread,
         By::Process => v1::Grouping::Process,
     };
-    if args.waits && args.on_cpu && !args.off_cpu {
-        return Err(Failure::usage(
-            "--waits draws time off the CPU, --on-cpu leaves it out: add --off-cpu, or leave out one of them.",
-        ));
-    }
-    if args.waits && by == v1::Grouping::Module {
-        return Err(Failure::usage(
-            "--waits draws functions on waits, and --by module has none: group by something else.",
-        ));
-    }
-    if args.unique && over != v1::Over::Start {
-        return Err(Failure::usage(
-            "--unique counts what is touched once since the run began, --over counts what is recent: leave out one of them.",
-        ));
-    }
-    let times = match (args.on_cpu, args.off_cpu) {
-        (false, false) => v1::Times::Unspecified,
-        (true, false) => v1::Times::OnCpu,
-        (false, true) => v1::Times::OffCpu,
-        (true, true) => v1::Times::Both,
-    };
-    let event = args.event.map(|name| FlameEvent {
-        name,
-        period: args.count.unwrap_or(0),
-        frequency_hz: args.frequency.unwrap_or(0),
-    });
-    Ok(Flame {
-        session,
-        sides,
-        duration: args.duration.map(|span| span.0),
+    Ok(Drawing {
         over,
         by,
-        times,
-        waits: args.waits,
-        unique: args.unique,
-        event,
         output: args.output,
         format,
         color: args.color,
     })
+}
+
+fn times(on_cpu: bool, off_cpu: bool) -> v1::Times {
+    match (on_cpu, off_cpu) {
+        (false, false) => v1::Times::Unspecified,
+        (true, false) => v1::Times::OnCpu,
+        (false, true) => v1::Times::OffCpu,
+        (true, true) => v1::Times::Both,
+    }
 }
 
 /// What files of a format end in; the longer ones first.

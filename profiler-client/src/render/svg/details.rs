@@ -53,7 +53,7 @@ pub fn node(tree: &Tree<'_>, node: &Node<'_>, sides: Sides) -> Vec<String> {
     if sides == Sides::Difference {
         lines.extend(node.difference.map_or_else(
             || vec!["seen in too few calls for an interval".to_owned()],
-            |difference| compared(difference, tree.unit),
+            |difference| compared(difference, tree),
         ));
     } else if node.own.ns(sides) > 0 && node.own != node.total {
         lines.push(format!(
@@ -66,7 +66,10 @@ pub fn node(tree: &Tree<'_>, node: &Node<'_>, sides: Sides) -> Vec<String> {
 }
 
 fn weights(lines: &mut Vec<String>, tree: &Tree<'_>, weight: Weight, sides: Sides) {
-    for (side, name) in [(Sides::Inside, "inside"), (Sides::Outside, "outside")] {
+    for (side, name) in [
+        (Sides::Inside, tree.names.inside),
+        (Sides::Outside, tree.names.outside),
+    ] {
         if sides == side || sides == Sides::Difference {
             lines.push(format!(
                 "{}, {} of {name}, {} samples",
@@ -78,13 +81,14 @@ fn weights(lines: &mut Vec<String>, tree: &Tree<'_>, weight: Weight, sides: Side
     }
 }
 
-fn compared(difference: &v1::NodeDifference, unit: &str) -> Vec<String> {
+fn compared(difference: &v1::NodeDifference, tree: &Tree<'_>) -> Vec<String> {
+    let side = tree.names.inside;
     let points = |share: f64| format!("{:+.1}", share * 100.0);
-    let verdict = match (significance(difference), unit) {
-        (Significance::More, "") => "more time inside".to_owned(),
-        (Significance::Less, "") => "less time inside".to_owned(),
-        (Significance::More, unit) => format!("more of the {unit} inside"),
-        (Significance::Less, unit) => format!("less of the {unit} inside"),
+    let verdict = match (significance(difference), tree.unit) {
+        (Significance::More, "") => format!("more time {side}"),
+        (Significance::Less, "") => format!("less time {side}"),
+        (Significance::More, unit) => format!("more of the {unit} {side}"),
+        (Significance::Less, unit) => format!("less of the {unit} {side}"),
         (Significance::None, _) => "not significant".to_owned(),
     };
     vec![

@@ -37,10 +37,11 @@ pub fn write(
     about: &About,
     layout: &Layout,
 ) {
+    let names = state.names();
     let suffix = match sides {
-        Sides::Inside => "",
-        Sides::Outside => "outside",
-        Sides::Difference => "inside against outside",
+        Sides::Inside => String::new(),
+        Sides::Outside => names.outside.to_owned(),
+        Sides::Difference => format!("{} against {}", names.inside, names.outside),
     };
     let _ = writeln!(
         page,
@@ -66,7 +67,7 @@ pub fn write(
     } else {
         tree.unit
     };
-    let more = format!("more of the {of} inside");
+    let more = format!("more of the {of} {}", names.inside);
     let swatches: &[(&str, &str)] = match sides {
         Sides::Inside | Sides::Outside if tree.unit.is_empty() => &[
             ("#ee9a4d", "user code"),
@@ -119,8 +120,10 @@ fn first(state: &FlameState, tree: &Tree<'_>, sides: Sides, about: &About) -> St
         "{} of run",
         units::duration(about.elapsed.as_nanos() as f64)
     ));
-    for (side, name) in [(Sides::Inside, "inside"), (Sides::Outside, "outside")] {
-        let name = match (state.scope.is_empty(), tree.unit.is_empty()) {
+    let names = state.names();
+    for (side, name) in [(Sides::Inside, names.inside), (Sides::Outside, names.outside)] {
+        let has_sides = !state.scope.is_empty() || state.before.is_some();
+        let name = match (!has_sides, tree.unit.is_empty()) {
             (true, true) => "on CPU",
             (true, false) => "in all",
             (false, _) => name,
@@ -141,7 +144,12 @@ fn second(state: &FlameState, tree: &Tree<'_>, sides: Sides, layout: &Layout) ->
     let mut facts = Vec::new();
     let threshold = threshold::describe(&state.scope, summary);
     if !threshold.is_empty() {
-        facts.push(format!("inside: {threshold}"));
+        facts.push(format!("{}: {threshold}", state.names().inside));
+    }
+    let before = state.before.as_ref();
+    let before = before.map(|before| threshold::describe(&state.scope, before));
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        facts.push(format!("{}: {before}", state.names().outside));
     }
     if tree.total.ns(sides) > 0 {
         let complete = units::ratio(tree.complete.ns(sides), tree.total.ns(sides));

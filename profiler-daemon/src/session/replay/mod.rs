@@ -4,10 +4,12 @@
 //! | file | idea |
 //! |---|---|
 //! | `asked` | which of the recorded steps a scope asks for |
+//! | `compare` | two ways through recordings in one picture |
 //! | `counts` | what was counted of probes, added up |
 //! | `play` | one way through the recording |
 
 mod asked;
+mod compare;
 mod counts;
 mod play;
 
@@ -24,7 +26,7 @@ use std::{
 use profiler_scope::Scope;
 use tokio::sync::watch;
 
-use self::play::{AskedAges, Part, Played};
+use self::play::{AskedAges, Begun, Part};
 use super::{
     Handle, Library, MAX_QUEUED, Turns,
     command::{Command, RecordedTime},
@@ -43,10 +45,23 @@ use crate::recording::Recording;
 /// # Errors
 /// Where it is none, cannot be read, or a thread cannot be made.
 pub fn replay(path: &Path) -> Result<Handle, OpenError> {
-    let recording = Recording::open(path)?;
+    serve(path, Recording::open(path)?, None)
+}
+
+/// Starts the task that serves a recording, and holds it against one before; the two may be the same.
+///
+/// # Errors
+/// As [`replay`], of either.
+pub fn compare(path: &Path, before: &Path) -> Result<Handle, OpenError> {
+    let before = Recording::open(before)?;
+    serve(path, Recording::open(path)?, Some(before))
+}
+
+fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result<Handle, OpenError> {
     let (commands, inbox) = mpsc::sync_channel(MAX_QUEUED);
     let player = Player {
         recording,
+        before,
         inbox,
         sessions: BTreeMap::new(),
         names_made: 0,
@@ -70,12 +85,16 @@ struct Replayed {
     /// As it was asked for; `None` for the recorded one.
     scope: Option<Scope>,
     part: Part,
+    /// Of the recording before, where it is compared.
+    before: Option<Part>,
     info: SessionInfo,
 }
 
 /// The task.
 struct Player {
     recording: Recording,
+    /// What it is compared with.
+    before: Option<Recording>,
     inbox: Receiver<Command>,
     sessions: BTreeMap<String, Replayed>,
     names_made: u64,
@@ -100,8 +119,9 @@ impl Player {
                 terms,
                 scope,
                 time,
+                before,
                 reply,
-            } => answer(reply, self.open(name, &terms, &scope, time)),
+            } => answer(reply, self.open(name, &terms, &scope, time, before)),
             Command::List { reply, .. } => {
                 let sessions = self.sessions.values().map(|session| session.info.clone());
                 answer(reply, Ok(sessions.collect()));
@@ -154,6 +174,7 @@ impl Player {
         terms: &Terms,
         scope: &str,
         time: RecordedTime,
+        before: Option<RecordedTime>,
     ) -> Result<SessionInfo, SessionError> {
         if self.sessions.contains_key(&name) {
             let message = format!("a session `{name}` exists already");
@@ -168,36 +189,29 @@ impl Player {
             let scope = profiler_scope::parse(scope).map_err(|error| scope_refusal(&error))?;
             Some(scope)
         };
-        let part = Part {
-            begin_ns: self.recording.begin_ns().saturating_add(time.begin_ns),
-            end_ns: self.recording.begin_ns().saturating_add(time.end_ns),
-            ages: AskedAges {
-                window_ns: terms.window_ns,
-                half_life_ns: terms.half_life_ns,
-            },
+        let ages = AskedAges {
+            window_ns: terms.window_ns,
+            half_life_ns: terms.half_life_ns,
         };
-        let length_ns = self.recording.end_ns().saturating_sub(self.recording.begin_ns());
-        if time.begin_ns >= length_ns && length_ns > 0 {
-            let message = format!(
-                "the recording is {:.3} s long: there is nothing from {:.3} s on",
-                seconds(length_ns),
-                seconds(time.begin_ns)
-            );
-            return Err(SessionError::new(Reason::ArgumentInvalid, message));
-        }
+        let part = part(&self.recording, time, ages)?;
         self.names_made += 1;
         let name = if name.is_empty() {
             format!("r{}", self.names_made)
         } else {
             name
         };
-        let begun = play::begin(&mut self.recording, scope.as_ref(), part)?;
-        let mut warnings = begun.warnings;
-        let cut_off = self.recording.bytes_cut_off();
-        if cut_off > 0 {
-            warnings.push(format!(
-                "the last {cut_off} bytes of the recording are left out: it was cut off while they were written, or they are damaged"
-            ));
+        let (begun, length_ns) = begin(&mut self.recording, scope.as_ref(), part)?;
+        let mut warnings = begun.warnings.clone();
+        let mut compared = None;
+        if let Some(time) = before {
+            let Some(before) = &mut self.before else {
+                let message = "there is no other recording to compare with";
+                return Err(SessionError::new(Reason::ArgumentInvalid, message));
+            };
+            let part = self::part(before, time, ages)?;
+            let (begun_before, length_ns) = begin(before, scope.as_ref(), part)?;
+            warnings.extend(compare::warnings(&begun, &begun_before)?);
+            compared = Some((part, length_ns));
         }
         let info = SessionInfo {
             name: name.clone(),
@@ -209,15 +223,13 @@ impl Player {
             frequency_hz: begun.frequency_hz,
             lease_ns: terms.lease_ns,
             watchers: 0,
-            recorded_ns: Some(
-                part.end_ns
-                    .min(self.recording.end_ns())
-                    .saturating_sub(begun.begin_ns),
-            ),
+            recorded_ns: Some(length_ns),
+            recorded_before_ns: compared.map(|(_, length_ns)| length_ns),
         };
         let session = Replayed {
             scope,
             part,
+            before: compared.map(|(part, _)| part),
             info: info.clone(),
         };
         self.sessions.insert(name, session);
@@ -225,9 +237,15 @@ impl Player {
     }
 
     fn latency(&mut self, name: &str) -> Result<watch::Receiver<Option<Arc<LatencyPicture>>>, SessionError> {
-        let Replayed { scope, part, .. } = self.session(name)?;
+        let Replayed {
+            scope, part, before, ..
+        } = self.session(name)?;
+        if before.is_some() {
+            let message = "two recordings are compared by a flame graph: ask each for its latency";
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        }
         let (scope, part) = (scope.clone(), *part);
-        let played = self.play(scope.as_ref(), part, None)?;
+        let played = play::play(&mut self.recording, scope.as_ref(), part, None)?;
         let mut watchers = Watchers::default();
         let receiver = watchers.add((), 0, 0);
         let picture = played.latency()?;
@@ -245,21 +263,54 @@ impl Player {
         name: &str,
         request: FlameRequest,
     ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
-        let Replayed { scope, part, .. } = self.session(name)?;
-        let (scope, part) = (scope.clone(), *part);
+        let Replayed {
+            scope, part, before, ..
+        } = self.session(name)?;
+        let (scope, part, before) = (scope.clone(), *part, *before);
         request.check()?;
-        let mut played = self.play(scope.as_ref(), part, Some(request))?;
-        played.flame(request)
+        let mut played = play::play(&mut self.recording, scope.as_ref(), part, Some(request))?;
+        match (before, &mut self.before) {
+            (Some(part), Some(before)) => {
+                let before = play::play(before, scope.as_ref(), part, Some(request))?;
+                compare::picture(played, before, request)
+            }
+            _ => played.flame(request),
+        }
     }
+}
 
-    fn play(
-        &mut self,
-        scope: Option<&Scope>,
-        part: Part,
-        flame: Option<FlameRequest>,
-    ) -> Result<Played, SessionError> {
-        play::play(&mut self.recording, scope, part, flame)
+/// A part of a recording's time.
+///
+/// # Errors
+/// Where it begins behind the end.
+fn part(recording: &Recording, time: RecordedTime, ages: AskedAges) -> Result<Part, SessionError> {
+    let length_ns = recording.end_ns().saturating_sub(recording.begin_ns());
+    if time.begin_ns >= length_ns && length_ns > 0 {
+        let message = format!(
+            "the recording is {:.3} s long: there is nothing from {:.3} s on",
+            seconds(length_ns),
+            seconds(time.begin_ns)
+        );
+        return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
+    Ok(Part {
+        begin_ns: recording.begin_ns().saturating_add(time.begin_ns),
+        end_ns: recording.begin_ns().saturating_add(time.end_ns),
+        ages,
+    })
+}
+
+/// What is known of a part, and how long it is.
+fn begin(recording: &mut Recording, scope: Option<&Scope>, part: Part) -> Result<(Begun, u64), SessionError> {
+    let mut begun = play::begin(recording, scope, part)?;
+    let cut_off = recording.bytes_cut_off();
+    if cut_off > 0 {
+        begun.warnings.push(format!(
+            "the last {cut_off} bytes of the recording are left out: it was cut off while they were written, or they are damaged"
+        ));
+    }
+    let length_ns = part.end_ns.min(recording.end_ns()).saturating_sub(begun.begin_ns);
+    Ok((begun, length_ns))
 }
 
 /// Refuses what recordings do not have.
@@ -287,12 +338,14 @@ impl Handle {
         terms: Terms,
         scope: String,
         time: RecordedTime,
+        before: Option<RecordedTime>,
     ) -> Result<SessionInfo, SessionError> {
         self.ask(|reply| Command::Replay {
             name,
             terms,
             scope,
             time,
+            before,
             reply,
         })
         .await

@@ -18,7 +18,10 @@ use super::{
         division::{self, Bands, CountedStep as _, StepBand},
         error::{Reason, SessionError},
         flame::{Flame, Moment},
-        picture::{Cost, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, Losses, SlowCall},
+        picture::{
+            Cost, FlamePicture, FlameRequest, FlameTimes, FlameVariant, FunctionInfo, LatencyPicture, Losses,
+            SlowCall,
+        },
         population::{Calls, JoinedCalls},
         records::{Recorded, RecordedSample, RecordedScope},
         sampling::{SampleCounts, Sampling},
@@ -82,6 +85,8 @@ pub struct Begun {
     pub warnings: Vec<String>,
     /// When it begins: at what was recorded first in it.
     pub begin_ns: u64,
+    /// The functions of its steps.
+    pub functions: Vec<Arc<FunctionInfo>>,
 }
 
 /// Looks at the scope with which a part begins.
@@ -120,6 +125,9 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
         frequency_hz: scope.frequency_hz,
         warnings,
         begin_ns: from_ns,
+        functions: (scope.steps.iter().take(steps.len()))
+            .flat_map(|step| step.functions.iter().map(|function| Arc::clone(&function.info)))
+            .collect(),
     })
 }
 
@@ -150,24 +158,24 @@ impl Call {
 
 /// What came of a way through the recording.
 pub struct Played {
-    scope: Arc<str>,
+    pub scope: Arc<str>,
     parsed: Scope,
     steps: Vec<AskedStep>,
     counts: RecordedCounts,
     joined: JoinedCalls,
     path: Path<Call>,
     dropped: path::Dropped,
-    flame: Option<Flame>,
+    pub flame: Option<Flame>,
     ages: AgeConfig,
     slow_from_ns: u64,
     /// By counter, in this part.
     counters: BTreeMap<String, u64>,
     /// Records that were lost before they were written.
     lost: u64,
-    frames: Arc<Vec<Frame>>,
-    cost: Cost,
-    now_ns: u64,
-    ended: String,
+    pub frames: Arc<Vec<Frame>>,
+    pub cost: Cost,
+    pub now_ns: u64,
+    pub ended: String,
 }
 
 /// Goes through a part of a recording.
@@ -400,7 +408,8 @@ fn new_flame(
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
     let before = SampleCounts::default();
-    let mut flame = Flame::new(variant.kind, before, steps, calls, ages, now_ns);
+    // Where it is not compared with another, that is not looked at.
+    let mut flame = Flame::new(variant.kind, before, steps, calls, ages, now_ns).comparable();
     flame.maintain(variant.over, now_ns);
     Ok(flame)
 }
@@ -553,6 +562,23 @@ impl Played {
         })
     }
 
+    /// What a flame graph is asked for.
+    pub fn variant(&self, request: FlameRequest) -> FlameVariant {
+        request.variant(division::divider(&self.steps).is_some())
+    }
+
+    /// What became of the samples on their way.
+    pub fn sampling(&self) -> Sampling {
+        Sampling::of_counters(|name| self.counters.get(name).copied().unwrap_or(0))
+    }
+
+    /// What was lost of the samples.
+    pub fn sample_losses(&self, times: FlameTimes) -> Losses {
+        let mut lost = self.sampling().losses(times);
+        lost.extend((self.lost > 0).then_some((DROPPED, self.lost)));
+        lost
+    }
+
     /// The flame graph at the end.
     ///
     /// # Errors
@@ -561,9 +587,8 @@ impl Played {
         &mut self,
         request: FlameRequest,
     ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
-        let variant = request.variant(division::divider(&self.steps).is_some());
-        let counters = &self.counters;
-        let sampling = Sampling::of_counters(|name| counters.get(name).copied().unwrap_or(0));
+        let variant = self.variant(request);
+        let sampling = self.sampling();
         let dropped = self.lost;
         let Some(flame) = &mut self.flame else {
             return Err(SessionError::new(

@@ -1,0 +1,196 @@
+//! Two ways through recordings in one picture: what grew, and what shrank.
+
+use std::{collections::HashMap, sync::Arc};
+
+use profiler_aggregate::calltree::{FrameId, NodeId};
+use profiler_symbolize::{Frame, Grouping};
+use tokio::sync::watch;
+
+use super::{
+    super::{
+        error::{Reason, SessionError},
+        picture::{FlamePicture, FlameRequest, FunctionInfo},
+    },
+    play::{Begun, Played},
+};
+
+/// What the user should know of two parts that are compared.
+///
+/// # Errors
+/// Where they are of different scopes, and none was asked for.
+pub fn warnings(after: &Begun, before: &Begun) -> Result<Vec<String>, SessionError> {
+    let name = |scope: &str| match scope {
+        "" => "everything, without a scope".to_owned(),
+        scope => format!("`{scope}`"),
+    };
+    if after.scope != before.scope {
+        let message = format!(
+            "the recordings are of different scopes, {} and {}: say which to compare",
+            name(&before.scope),
+            name(&after.scope)
+        );
+        return Err(SessionError::new(Reason::ArgumentInvalid, message));
+    }
+    let mut warnings: Vec<String> = (before.warnings.iter())
+        .map(|warning| format!("before: {warning}"))
+        .collect();
+    let moved = after.functions.iter().filter(|function| {
+        let same =
+            |other: &&Arc<FunctionInfo>| other.name == function.name && other.module == function.module;
+        let others: Vec<_> = before.functions.iter().filter(same).collect();
+        !others.is_empty() && others.iter().all(|other| other.address != function.address)
+    });
+    let mut modules: Vec<&str> = moved.map(|function| &*function.module).collect();
+    modules.sort_unstable();
+    modules.dedup();
+    for module in modules {
+        warnings.push(format!(
+            "{module} is another build: its functions are held against those of the same name"
+        ));
+    }
+    if after.frequency_hz != before.frequency_hz {
+        warnings.push(format!(
+            "samples were taken {} times a second, and before {} times",
+            after.frequency_hz, before.frequency_hz
+        ));
+    }
+    Ok(warnings)
+}
+
+/// The flame graph of both: what is inside the one, and outside what is inside the one before.
+///
+/// # Errors
+/// Where no flame graph was asked for.
+pub fn picture(
+    mut after: Played,
+    mut before: Played,
+    request: FlameRequest,
+) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
+    let variant = after.variant(request);
+    let matched = Matched::new(&after.frames, &before.frames, variant.kind.by);
+    let mut lost = after.sample_losses(variant.kind.times);
+    for (reason, count) in before.sample_losses(variant.kind.times) {
+        *lost.entry(reason).or_default() += count;
+    }
+    let attempted = [&after, &before].map(|played| played.sampling().attempted(variant.kind.times));
+    let (Some(flame), Some(flame_before)) = (&mut after.flame, &mut before.flame) else {
+        let message = "no flame graph was asked for";
+        return Err(SessionError::new(Reason::ArgumentInvalid, message));
+    };
+    let compared = flame.compared(
+        after.now_ns,
+        (flame_before, before.now_ns),
+        variant.over,
+        |frame| matched.of(frame),
+    );
+    let nodes = compared.tree.nodes_after(NodeId::NONE);
+    let nodes = nodes.map(|(_, node)| (node.parent.0, node.frame.0, node.complete));
+    let ended = if after.ended == before.ended {
+        after.ended
+    } else {
+        format!("{}; before: {}", after.ended, before.ended)
+    };
+    let picture = FlamePicture {
+        seq: 0,
+        scope: after.scope,
+        by: variant.kind.by,
+        times: variant.kind.times,
+        generation: 0,
+        nodes: Arc::new(nodes.collect()),
+        frames: Arc::new(matched.frames),
+        picture: compared.picture,
+        before: Some(compared.other),
+        attempted: attempted.iter().sum(),
+        lost,
+        cost: after.cost,
+        ended: Some(ended),
+    };
+    // What is sent is new to who watches, as a first value would not be.
+    let (sender, receiver) = watch::channel(None);
+    sender.send_replace(Some(Arc::new(picture)));
+    Ok(receiver)
+}
+
+/// The frames of two recordings, those of the same function once.
+///
+/// Another build has its functions at other lines. Those of one name in one file (overloads, where names are without
+/// parameters) are matched in the order of their lines.
+struct Matched {
+    frames: Vec<Frame>,
+    /// By the number of a frame of the one before.
+    of: Vec<u32>,
+}
+
+/// What frames of the same function have in common.
+#[derive(PartialEq, Eq, Hash)]
+struct Name<'a> {
+    function: &'a str,
+    file: &'a str,
+    module: &'a str,
+    inlined: bool,
+    kernel: bool,
+    /// Where lines are what is drawn.
+    line: u32,
+}
+
+impl<'a> Name<'a> {
+    fn of(frame: &'a Frame, by: Grouping) -> Self {
+        let Frame {
+            function,
+            file,
+            line,
+            module,
+            inlined,
+            kernel,
+            unresolved: _,
+            nameable: _,
+        } = frame;
+        Self {
+            function,
+            file,
+            module,
+            inlined: *inlined,
+            kernel: *kernel,
+            line: if by == Grouping::Line { *line } else { 0 },
+        }
+    }
+}
+
+impl Matched {
+    fn new(after: &[Frame], before: &[Frame], by: Grouping) -> Self {
+        let mut frames = after.to_vec();
+        let (known, others) = (by_name(after, by), by_name(before, by));
+        let mut of = vec![0; before.len()];
+        for (name, others) in others {
+            let known = known.get(&name).map_or(&[][..], Vec::as_slice);
+            for (rank, &other) in others.iter().enumerate() {
+                let frame = &before[other as usize];
+                let same = known.iter().find(|at| after[**at as usize] == *frame);
+                let ranked = (known.len() == others.len()).then(|| &known[rank]);
+                of[other as usize] = if let Some(at) = ranked.or(same) {
+                    *at
+                } else {
+                    frames.push(frame.clone());
+                    u32::try_from(frames.len() - 1).unwrap_or(0)
+                };
+            }
+        }
+        Self { frames, of }
+    }
+
+    fn of(&self, frame: FrameId) -> FrameId {
+        FrameId(self.of.get(frame.0 as usize).copied().unwrap_or(0))
+    }
+}
+
+/// The numbers of frames by their names, in the order of their lines.
+fn by_name(frames: &[Frame], by: Grouping) -> HashMap<Name<'_>, Vec<u32>> {
+    let mut named: HashMap<Name<'_>, Vec<u32>> = HashMap::new();
+    for (number, frame) in (0..).zip(frames) {
+        named.entry(Name::of(frame, by)).or_default().push(number);
+    }
+    for numbers in named.values_mut() {
+        numbers.sort_by_key(|number| frames[*number as usize].line);
+    }
+    named
+}
