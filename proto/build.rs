@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
     tonic_prost_build::configure()
         .boxed("profiler.v1.Target.target.comparison")
+        .boxed("profiler.v1.EstimateScopeRequest.request.create")
         .compile_fds(descriptors)?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::{future::Future, time::Duration};
 
+use profiler_daemon::session::OVER_BUDGET;
 use profiler_proto::v1;
 use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
@@ -148,6 +149,10 @@ impl Ended {
             Self::Asked if anything => Ok(()),
             Self::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
             Self::ByItself(reason) if reason == END_OF_RECORDING => Ok(()),
+            Self::ByItself(reason) if reason.contains(OVER_BUDGET) => Err(Failure::failed(format!(
+                "{} `--budget 0` allows any.",
+                ended_by_itself(&reason)
+            ))),
             Self::ByItself(reason) => {
                 note(&ended_by_itself(&reason));
                 Ok(())

@@ -72,6 +72,7 @@ async fn measure(handle: &Handle, pid: u32, duration: Duration) -> Measured {
         capture: None,
         explain: false,
         allocations: false,
+        budget: None,
     };
     let session = handle.create(CALLER, request).await.unwrap();
     let variant = FlameRequest {

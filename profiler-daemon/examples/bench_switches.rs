@@ -91,6 +91,7 @@ impl Bench {
             capture: None,
             explain: false,
             allocations: false,
+            budget: None,
         };
         let session = self.handle.create(CALLER, request).await?;
         let variant = FlameRequest {

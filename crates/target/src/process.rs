@@ -142,6 +142,13 @@ impl Process {
         (self.image.device, self.image.inode)
     }
 
+    /// CPU time of all its threads so far, in nanoseconds, in steps of the kernel's clock tick; 0 where it is gone.
+    #[must_use]
+    pub fn cpu_ns(&self) -> u64 {
+        let ticks = read_stat(self.pid).map_or(0, |stat| stat.cpu_ticks);
+        ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+    }
+
     /// Whether it still runs. It is not reaped.
     #[must_use]
     pub fn is_alive(&self) -> bool {

@@ -14,6 +14,8 @@ pub struct Stat {
     pub kernel_thread: bool,
     /// Clock ticks since boot.
     pub start_time_ticks: u64,
+    /// CPU time of all its threads, the ended ones too, in clock ticks.
+    pub cpu_ticks: u64,
     /// What an exec lays out anew, even of the same file: where its code and its stack begin.
     pub layout: (u64, u64),
 }
@@ -35,6 +37,7 @@ impl Stat {
             state: *fields.first()?.as_bytes().first()?,
             kernel_thread: number(9)? & FLAG_KERNEL_THREAD != 0,
             start_time_ticks: number(22)?,
+            cpu_ticks: number(14)?.saturating_add(number(15)?),
             layout: (number(26)?, number(28)?),
         })
     }

@@ -35,7 +35,8 @@ pub use self::{
     scope::{ScopeAppendArgs, ScopeArgs, ScopeCountArgs, ScopeSetArgs, ScopeVerb},
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},
     shared::{
-        Color, DryRunArgs, EventFormat, Exit, FromArgs, HostArgs, RecordedTime, SessionMakingArgs, TargetArgs,
+        Color, DryRunArgs, EventFormat, Exit, FromArgs, HostArgs, ProbingArgs, RecordedTime,
+        SessionMakingArgs, TargetArgs,
     },
     spans::SpansArgs,
     syscalls::{CallersBy, SyscallsArgs},

@@ -1,6 +1,7 @@
 //! What the user types: flags, their validation, and how failures become exit statuses.
 
 pub mod args;
+pub mod budget;
 pub mod duration;
 pub mod events;
 pub mod exit;

@@ -116,6 +116,8 @@ impl View<'_> {
             Style::Faint
         };
         below.push(Line::of(style, text::state_line(function, &lost)));
+        let taken_off = text::taken_off(function).into_iter();
+        below.extend(taken_off.map(|line| Line::of(Style::Warning, line)));
         below.extend(text::partial(function).map(|line| Line::of(Style::Warning, line)));
         below.extend(
             text::slowest(function, 5)

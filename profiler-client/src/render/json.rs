@@ -45,6 +45,7 @@ pub fn latency(state: &LatencyState, is_final: bool) -> String {
                 "overhead_ns": integer(function.overhead_ns),
                 "lost": counts(&state.lost_of(function)),
                 "timed_share": number(function.timed_share()),
+                "taken_off": (!function.taken_off.is_empty()).then_some(&function.taken_off),
             }),
         );
     }

@@ -88,6 +88,10 @@ pub fn result(state: &LatencyState, elapsed: Duration) -> String {
         }
         text.push_str(&state_line(function, &state.lost_of(function)));
         text.push('\n');
+        for line in taken_off(function) {
+            text.push_str(&line);
+            text.push('\n');
+        }
         if let Some(partial) = partial(function) {
             text.push_str(&partial);
             text.push('\n');
@@ -299,6 +303,18 @@ pub fn partial(function: &FunctionState) -> Option<String> {
         let percent = (share * 1000.0).floor() / 10.0;
         format!("  these are {percent:.1}% of the calls: the others were not seen to end")
     })
+}
+
+/// Says that its probes are not on the target any more, and why.
+#[must_use]
+pub fn taken_off(function: &FunctionState) -> Vec<String> {
+    if function.taken_off.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        "  taken off the target, its counts stand still:".to_owned(),
+        format!("  {}", terminal(&function.taken_off)),
+    ]
 }
 
 /// Losses by reason; those that did not happen are left out.

@@ -48,6 +48,8 @@ pub struct FunctionState {
     pub overhead_ns: u64,
     /// Slowest recent calls, slowest first.
     pub slowest: Vec<v1::SlowCall>,
+    /// Why its probes were taken off the target; empty while they are on it.
+    pub taken_off: String,
     /// Its calls by value, where the session divides them.
     pub by: Option<ByValue>,
 }
@@ -144,6 +146,7 @@ impl FunctionState {
             lost,
             overhead_ns,
             slowest,
+            taken_off,
         } = message;
         if let Some(function) = function {
             self.function = function;
@@ -160,6 +163,7 @@ impl FunctionState {
         self.lost = lost.into_iter().collect();
         self.overhead_ns = overhead_ns;
         self.slowest = slowest;
+        self.taken_off = taken_off;
         Ok(())
     }
 }

@@ -41,6 +41,8 @@ pub fn as_program(program: &Path, socket: &Path, arguments: &[&str]) -> Command 
     command
         .args(arguments)
         .env("PROFILER_SOCKET", socket)
+        // Fixtures call what is probed as often as they can, and emulated machines are slow.
+        .env("PROFILER_BUDGET", "0")
         .env_remove("NO_COLOR")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -57,6 +59,7 @@ pub fn on_a_small_disk(folder: &Path, size: &str, pid: &str, script: &str) -> Co
         .arg(program("profiler"))
         .arg(pid)
         .env("PROFILER_SOCKET", "/nonexistent/profilerd.sock")
+        .env("PROFILER_BUDGET", "0")
         .current_dir(folder)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

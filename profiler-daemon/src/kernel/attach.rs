@@ -1,6 +1,7 @@
 //! Attaching probes to functions, and detaching them.
 
 use std::{
+    collections::HashSet,
     ffi::CString,
     io,
     os::{fd::OwnedFd, unix::ffi::OsStrExt as _},
@@ -128,12 +129,21 @@ pub struct ProbeSpec {
     pub kind: SpanKind,
 }
 
+/// Where a program is attached.
+struct Placed {
+    program: &'static str,
+    /// File offset and cookie of each.
+    sites: Vec<(u64, u64)>,
+}
+
 /// Live probes of functions or of single instructions. They stay attached until [`Engine::detach`] takes this back.
 pub struct Attachment {
     /// The process and the file.
     at: (u32, PathBuf),
-    /// Where spans begin, by program: file offset, cookie.
-    entries: Vec<(&'static str, Vec<(u64, u64)>)>,
+    /// Where spans begin.
+    entries: Vec<Placed>,
+    /// Where they end.
+    exits: Vec<Placed>,
     pub(super) probes: Vec<ProbeId>,
     pub(super) sites: Vec<u32>,
     pub(super) plans: Vec<(u32, u32)>,
@@ -162,11 +172,34 @@ impl Attachment {
         self.at.0
     }
 
+    /// Whether its probes are on the target.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        !self.links.is_empty()
+    }
+
+    /// Whether spans of both begin at one instruction.
+    #[must_use]
+    pub fn begins_where(&self, other: &Self) -> bool {
+        let mut sites = other.entries.iter().flat_map(|placed| &placed.sites);
+        let (pid, file) = &other.at;
+        self.is_attached() && sites.any(|(offset, _)| self.begins_at(*pid, file, *offset))
+    }
+
     /// Whether a span begins at an offset of a process's file.
     #[must_use]
     pub fn begins_at(&self, pid: u32, file: &Path, offset: u64) -> bool {
-        let mut sites = self.entries.iter().flat_map(|(_, sites)| sites);
+        let mut sites = self.entries.iter().flat_map(|placed| &placed.sites);
         self.at.0 == pid && self.at.1 == file && sites.any(|(begins, _)| *begins == offset)
+    }
+}
+
+impl Links {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Multi { entries, exits } => entries.is_empty() && exits.is_empty(),
+            Self::Perf { entries, exits } => entries.is_empty() && exits.is_empty(),
+        }
     }
 }
 
@@ -234,7 +267,7 @@ impl Engine {
         specs: &[ProbeSpec],
     ) -> Result<Attachment, KernelError> {
         self.attach_all_or_none((pid, file), |engine, attachment| {
-            engine.attach_all_ends(pid, file, specs, attachment)
+            engine.attach_all_ends(pid, specs, attachment)
         })
     }
 
@@ -261,7 +294,7 @@ impl Engine {
     /// Where the kernel refuses; the attachment has then to be detached.
     pub fn attach_entries(&mut self, attachment: &mut Attachment) -> Result<(), KernelError> {
         let (pid, file) = attachment.at.clone();
-        for (program, sites) in &attachment.entries {
+        for Placed { program, sites } in &attachment.entries {
             self.attach_program(program, pid, &file, sites, false, &mut attachment.links)?;
         }
         for call in &attachment.calls {
@@ -292,12 +325,7 @@ impl Engine {
             _ => {}
         }
         if !self.drop_links(links) {
-            attachment.runs_on = true;
-            let error = io::Error::new(
-                io::ErrorKind::TimedOut,
-                "a program of the kernel's still runs there",
-            );
-            return Err(KernelError::system("taking probes off", error));
+            return Err(still_runs(attachment));
         }
         self.attach_entries(attachment)
     }
@@ -311,6 +339,7 @@ impl Engine {
         let mut attachment = Attachment {
             at: (pid, file.to_owned()),
             entries: Vec::new(),
+            exits: Vec::new(),
             probes: Vec::new(),
             sites: Vec::new(),
             plans: Vec::new(),
@@ -335,7 +364,6 @@ impl Engine {
     fn attach_all_ends(
         &mut self,
         pid: u32,
-        file: &Path,
         specs: &[ProbeSpec],
         attachment: &mut Attachment,
     ) -> Result<(), KernelError> {
@@ -420,17 +448,64 @@ impl Engine {
             }
         }
         // Exits first: a call that is seen to begin is then always seen to end.
-        for (program, sites) in [(RETURN, returns), (RET, rets), (RET_STEP, rets_step)] {
-            if !sites.is_empty() {
-                self.attach_program(program, pid, file, &sites, true, &mut attachment.links)?;
-            }
-        }
-        attachment.entries = vec![
+        attachment.exits = placed([(RETURN, returns), (RET, rets), (RET_STEP, rets_step)]);
+        self.attach_exits(attachment)?;
+        attachment.entries = placed([
             (ENTRY, entries),
             (ENTRY_STEP, entries_step),
             (self.entry_look_program(), entries_look),
-        ];
-        attachment.entries.retain(|(_, sites)| !sites.is_empty());
+        ]);
+        Ok(())
+    }
+
+    fn attach_exits(&mut self, attachment: &mut Attachment) -> Result<(), KernelError> {
+        let (pid, file) = attachment.at.clone();
+        for Placed { program, sites } in &attachment.exits {
+            self.attach_program(program, pid, &file, sites, true, &mut attachment.links)?;
+        }
+        Ok(())
+    }
+
+    /// Takes some probes of functions off the target; what they have counted can still be read until [`Self::detach`]. Where one
+    /// link holds many places, the others are attached anew, and calls that begin meanwhile are not seen.
+    ///
+    /// # Errors
+    /// Where the kernel refuses what it has taken before: nothing is then seen to begin any more.
+    pub fn take_off(
+        &mut self,
+        attachment: &mut Attachment,
+        probes: &HashSet<ProbeId>,
+    ) -> Result<(), KernelError> {
+        let stays = |cookie: u64| !probes.contains(&Cookie(cookie).probe());
+        if let Links::Perf { entries, exits } = &mut attachment.links {
+            for (links, placed) in entries.iter_mut().zip(&mut attachment.entries) {
+                perf::keep(&mut self.ebpf, links, &mut placed.sites, stays);
+            }
+            for (links, placed) in exits.iter_mut().zip(&mut attachment.exits) {
+                perf::keep(&mut self.ebpf, links, &mut placed.sites, stays);
+            }
+            return Ok(());
+        }
+        let unmatched: Vec<u64> = attachment
+            .probes
+            .iter()
+            .map(|probe| self.counts.probe(*probe).unmatched)
+            .collect();
+        let links = std::mem::replace(&mut attachment.links, self.no_links());
+        if !self.drop_links(links) {
+            return Err(still_runs(attachment));
+        }
+        for placed in attachment.entries.iter_mut().chain(&mut attachment.exits) {
+            placed.sites.retain(|(_, cookie)| stays(*cookie));
+        }
+        attachment.entries.retain(|placed| !placed.sites.is_empty());
+        attachment.exits.retain(|placed| !placed.sites.is_empty());
+        self.attach_exits(attachment)?;
+        self.attach_entries(attachment)?;
+        // Ends of calls that were not seen to begin are counted from here on.
+        for (probe, unmatched) in attachment.probes.iter().zip(unmatched) {
+            self.counts.set_unmatched(*probe, unmatched);
+        }
         Ok(())
     }
 
@@ -567,6 +642,22 @@ impl Engine {
         actions.set(site, action_words(action), 0)?;
         Ok(site)
     }
+}
+
+/// Notes that a link could not be closed.
+fn still_runs(attachment: &mut Attachment) -> KernelError {
+    attachment.runs_on = true;
+    let error = io::Error::new(
+        io::ErrorKind::TimedOut,
+        "a program of the kernel's still runs there",
+    );
+    KernelError::system("taking probes off", error)
+}
+
+/// The programs that are attached somewhere, each with its sites: file offset and cookie.
+fn placed<const N: usize>(programs: [(&'static str, Vec<(u64, u64)>); N]) -> Vec<Placed> {
+    let placed = programs.into_iter().filter(|(_, sites)| !sites.is_empty());
+    placed.map(|(program, sites)| Placed { program, sites }).collect()
 }
 
 /// Whether programs can do an instruction.

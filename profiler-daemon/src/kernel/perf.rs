@@ -62,6 +62,27 @@ pub fn detach(ebpf: &mut Ebpf, attached: PerfLinks) {
     }
 }
 
+/// Detaches the sites, of file offset and cookie, whose cookie does not say that they stay.
+pub fn keep(
+    ebpf: &mut Ebpf,
+    attached: &mut PerfLinks,
+    sites: &mut Vec<(u64, u64)>,
+    stays: impl Fn(u64) -> bool,
+) {
+    let links = std::mem::take(&mut attached.links);
+    let (kept, gone): (Vec<_>, Vec<_>) = links
+        .into_iter()
+        .zip(std::mem::take(sites))
+        .partition(|(_, (_, cookie))| stays(*cookie));
+    let (links, kept_sites): (Vec<_>, Vec<_>) = kept.into_iter().unzip();
+    (attached.links, *sites) = (links, kept_sites);
+    let gone = PerfLinks {
+        program: attached.program,
+        links: gone.into_iter().map(|(link, _)| link).collect(),
+    };
+    detach(ebpf, gone);
+}
+
 fn loaded<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut UProbe, KernelError> {
     let uprobe: &mut UProbe = ebpf
         .program_mut(name)

@@ -19,7 +19,7 @@ use crate::{
     rpc::records::Messages,
     session::{
         Caller, Cost, ExitMethod, FlamePicture, FlameRequest, FunctionInfo, Handle, LatencyPicture,
-        NewSession, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded, RecordedFunction,
+        NewSession, OwnLosses, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded, RecordedFunction,
         RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses, TargetSpec, Task,
         compare, replay,
     },
@@ -113,7 +113,7 @@ impl Target {
                 _ => 0,
             }),
             spans: SpanLosses::default(),
-            not_admitted: 0,
+            own: OwnLosses::default(),
             dropped: 0,
             cost: Cost::default(),
             ended: None,
@@ -272,6 +272,7 @@ impl Replay {
             capture: None,
             explain: false,
             allocations: false,
+            budget: None,
         };
         let created = self.runtime.block_on(self.handle.create(ROOT, request));
         created

@@ -10,8 +10,8 @@ use tonic::{Request, transport::server::UdsConnectInfo};
 use crate::{
     kernel::{Event, Pace},
     session::{
-        Caller, Capture, Estimated, ExitMethod, FlameTimes, NewSession, Purpose, Reason, RecordedTime,
-        ScopeEdit, SessionError, TargetSpec, unknown_event,
+        Caller, Capture, DEFAULT_BUDGET, Estimated, ExitMethod, FlameTimes, NewSession, Purpose, Reason,
+        RecordedTime, ScopeEdit, SessionError, TargetSpec, unknown_event,
     },
 };
 
@@ -57,7 +57,7 @@ pub fn edit(edit: Option<v1::edit_scope_request::Edit>) -> Result<ScopeEdit, Ses
 pub fn estimated(request: Option<v1::estimate_scope_request::Request>) -> Result<Estimated, SessionError> {
     use v1::estimate_scope_request::Request;
     match request {
-        Some(Request::Create(create)) => Ok(Estimated::New(Box::new(new_session(create)?))),
+        Some(Request::Create(create)) => Ok(Estimated::New(Box::new(new_session(*create)?))),
         Some(Request::Set(v1::SetScopeRequest { name: text, scope })) => Ok(Estimated::Edit {
             name: name(text)?,
             edit: ScopeEdit::Set(scope),
@@ -190,6 +190,7 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         explain,
         by,
         allocations,
+        budget: share,
     } = request;
     if frequency_hz > MAX_FREQUENCY_HZ {
         return Err(invalid(format!(
@@ -219,7 +220,18 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         capture: recorded(wanted, by)?,
         explain,
         allocations,
+        budget: budget(share)?,
     })
+}
+
+/// The share of a target's CPU time that probes may take; `None` for any.
+fn budget(share: Option<f64>) -> Result<Option<f64>, SessionError> {
+    match share {
+        None => Ok(Some(DEFAULT_BUDGET)),
+        Some(0.0) => Ok(None),
+        Some(share) if share > 0.0 && share <= 1.0 => Ok(Some(share)),
+        Some(share) => Err(invalid(format!("a budget of {share} is not in 0..=1"))),
+    }
 }
 
 /// What is recorded, be it to be shown or to divide calls by.

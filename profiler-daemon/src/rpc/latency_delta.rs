@@ -80,6 +80,7 @@ fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::
         lost,
         overhead_ns,
         slowest,
+        taken_off,
     } = function;
     v1::FunctionLatency {
         id: *id,
@@ -104,6 +105,7 @@ fn message(function: &FunctionLatency, before: Option<&FunctionLatency>) -> v1::
                 duration_ns: call.duration_ns,
             })
             .collect(),
+        taken_off: taken_off.as_deref().unwrap_or_default().to_owned(),
     }
 }
 

@@ -10,8 +10,8 @@ use super::{convert, flame_delta::frame, latency_delta::histogram};
 use crate::{
     kernel::{Activity, ProbeCounts},
     session::{
-        ProbeReading, RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, Sampling,
-        SpanLosses, Task,
+        OwnLosses, ProbeReading, RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope,
+        Sampling, SpanLosses, Task,
     },
 };
 
@@ -59,7 +59,7 @@ struct Before {
     readings: HashMap<ProbeId, ProbeReading>,
     sampling: Sampling,
     spans: SpanLosses,
-    not_admitted: u64,
+    own: OwnLosses,
     scope: Arc<RecordedScope>,
     dropped: u64,
 }
@@ -71,7 +71,7 @@ impl Before {
             readings: readings.map(|reading| (reading.probe, reading.clone())).collect(),
             sampling: batch.sampling,
             spans: batch.spans,
-            not_admitted: batch.not_admitted,
+            own: batch.own,
             scope: Arc::clone(&batch.scope),
             dropped: batch.dropped,
         }
@@ -132,10 +132,9 @@ impl Messages {
         message.calls = (batch.readings.iter())
             .filter_map(|reading| calls(reading, before.readings.get(&reading.probe)))
             .collect();
-        let not_admitted = batch.not_admitted.saturating_sub(before.not_admitted);
         message.counters = (batch.sampling.since(before.sampling).counters().into_iter())
             .chain(batch.spans.since(before.spans).counters())
-            .chain([(crate::session::NOT_ADMITTED, not_admitted)])
+            .chain(batch.own.since(before.own).counters())
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| (name.to_owned(), count))
             .collect();

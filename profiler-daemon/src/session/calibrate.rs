@@ -1,5 +1,5 @@
-//! The probes' own share of a measured duration: what a call of an empty function is measured as; and what a probe that is
-//! reached costs the thread that reaches it.
+//! The probes' own share of a measured duration: what a call of an empty function is measured as; and what probes cost the
+//! thread that reaches them.
 
 use std::{arch::global_asm, path::Path};
 
@@ -41,17 +41,24 @@ unsafe extern "C" {
 /// Distance from the function's start to its `ret`.
 const RET_OFFSET: u64 = 2;
 
-/// Measures what an empty call takes with probes of this method, in nanoseconds.
+/// What probing an empty call by one method takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CallCost {
+    /// What the call is measured as, in nanoseconds: the probes' own share of a duration.
+    pub overhead_ns: u64,
+    /// What the call takes longer than without probes, in nanoseconds.
+    pub cost_ns: u64,
+}
+
+/// Measures what probing an empty call by this method takes.
 ///
 /// # Errors
 /// Where the probes cannot be attached to this very process.
-pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, KernelError> {
+pub fn call_cost(engine: &mut Engine, method: ExitMethod) -> Result<CallCost, KernelError> {
     match method {
-        ExitMethod::SystemCall => return system_call_ns(engine),
-        ExitMethod::KernelFunction => return kernel_function_ns(engine),
-        // Nothing has a duration.
-        ExitMethod::Never => return Ok(0),
-        ExitMethod::Return | ExitMethod::Ret => {}
+        ExitMethod::SystemCall => return system_call(engine),
+        ExitMethod::KernelFunction => return kernel_function(engine),
+        ExitMethod::Return | ExitMethod::Ret | ExitMethod::Never => {}
     }
     let address = profiler_calibrate as *const () as u64;
     let offset = file_offset(address)?;
@@ -63,9 +70,8 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
     };
     let ends = match method {
         ExitMethod::Ret => Ends::At(vec![ExitSite::new(offset + RET_OFFSET, ret)]),
-        ExitMethod::Return | ExitMethod::SystemCall | ExitMethod::KernelFunction | ExitMethod::Never => {
-            Ends::ReturnProbe
-        }
+        ExitMethod::Never => Ends::Never,
+        ExitMethod::Return | ExitMethod::SystemCall | ExitMethod::KernelFunction => Ends::ReturnProbe,
     };
     let spec = ProbeSpec {
         entry_offset: offset,
@@ -78,15 +84,16 @@ pub fn overhead_ns(engine: &mut Engine, method: ExitMethod) -> Result<u64, Kerne
         look: None,
         kind: SpanKind::Function,
     };
+    let unprobed_ns = fastest_ns(|| profiler_calibrate());
     let attachment = engine.attach(std::process::id(), Path::new("/proc/self/exe"), &[spec])?;
-    Ok(median_ns(engine, attachment, || profiler_calibrate()))
+    Ok(measured(engine, attachment, unprobed_ns, || profiler_calibrate()))
 }
 
 /// Measures what the least system call takes while it is watched.
-fn system_call_ns(engine: &mut Engine) -> Result<u64, KernelError> {
+fn system_call(engine: &mut Engine) -> Result<CallCost, KernelError> {
     // `__NR_getppid` of x86-64.
     const GETPPID: u32 = 110;
-    least_call_ns(
+    least_call(
         engine,
         SpanKind::SystemCall {
             number: GETPPID,
@@ -96,16 +103,16 @@ fn system_call_ns(engine: &mut Engine) -> Result<u64, KernelError> {
 }
 
 /// Measures what the function of the least system call takes while it is probed; nothing where the kernel has it not.
-fn kernel_function_ns(engine: &mut Engine) -> Result<u64, KernelError> {
+fn kernel_function(engine: &mut Engine) -> Result<CallCost, KernelError> {
     let symbols = KernelSymbols::read()?;
     let mut functions = symbols.functions();
     match functions.find(|(name, _)| *name == "__x64_sys_getppid") {
-        Some((_, address)) => least_call_ns(engine, SpanKind::KernelFunction { address }),
-        None => Ok(0),
+        Some((_, address)) => least_call(engine, SpanKind::KernelFunction { address }),
+        None => Ok(CallCost::default()),
     }
 }
 
-fn least_call_ns(engine: &mut Engine, kind: SpanKind) -> Result<u64, KernelError> {
+fn least_call(engine: &mut Engine, kind: SpanKind) -> Result<CallCost, KernelError> {
     let spec = ProbeSpec {
         entry_offset: 0,
         entry_action: Action::LEAVE,
@@ -117,17 +124,17 @@ fn least_call_ns(engine: &mut Engine, kind: SpanKind) -> Result<u64, KernelError
         look: None,
         kind,
     };
-    let attachment = engine.attach(std::process::id(), Path::new(kernel_places::MODULE), &[spec])?;
-    Ok(median_ns(engine, attachment, || {
+    let call = || {
         let _ = rustix::process::getppid();
-    }))
+    };
+    let unprobed_ns = fastest_ns(call);
+    let attachment = engine.attach(std::process::id(), Path::new(kernel_places::MODULE), &[spec])?;
+    Ok(measured(engine, attachment, unprobed_ns, call))
 }
 
-/// The median duration of what is done some times; detaches what has timed it.
-fn median_ns(engine: &mut Engine, attachment: Attachment, work: impl Fn()) -> u64 {
-    for _ in 0..CALLS {
-        work();
-    }
+/// What a call takes that is probed, by its median duration and the clock; detaches what has timed it.
+fn measured(engine: &mut Engine, attachment: Attachment, unprobed_ns: u64, call: impl Fn()) -> CallCost {
+    let probed_ns = fastest_ns(call);
     let mut histogram = Histogram::<u64>::new();
     for probe in attachment.probes() {
         for (bucket, count) in engine.histogram(*probe) {
@@ -135,7 +142,10 @@ fn median_ns(engine: &mut Engine, attachment: Attachment, work: impl Fn()) -> u6
         }
     }
     engine.detach(attachment);
-    histogram.quantile(0.5).map_or(0, midpoint_ns)
+    CallCost {
+        overhead_ns: histogram.quantile(0.5).map_or(0, midpoint_ns),
+        cost_ns: probed_ns.saturating_sub(unprobed_ns),
+    }
 }
 
 /// Measures what it takes to reach a probe, in nanoseconds: on an instruction that the kernel emulates, and on one that it
@@ -146,7 +156,7 @@ fn median_ns(engine: &mut Engine, attachment: Attachment, work: impl Fn()) -> u6
 pub fn hit_costs_ns(engine: &mut Engine) -> Result<HitCosts, KernelError> {
     let address = profiler_calibrate as *const () as u64;
     let offset = file_offset(address)?;
-    let unprobed_ns = call_ns();
+    let unprobed_ns = fastest_ns(|| profiler_calibrate());
     let mut measure = |offset| {
         let spec = HitSpec {
             offset,
@@ -158,7 +168,7 @@ pub fn hit_costs_ns(engine: &mut Engine) -> Result<HitCosts, KernelError> {
             of_kernel: None,
         };
         let attachment = engine.attach_hits(std::process::id(), Path::new("/proc/self/exe"), &[spec])?;
-        let probed_ns = call_ns();
+        let probed_ns = fastest_ns(|| profiler_calibrate());
         engine.detach(attachment);
         Ok::<u64, KernelError>(probed_ns.saturating_sub(unprobed_ns))
     };
@@ -188,12 +198,12 @@ impl HitCosts {
     }
 }
 
-/// What a call of the empty function takes: the fastest of some rounds, in which nothing interfered.
-fn call_ns() -> u64 {
+/// What a call takes: the fastest of some rounds, in which nothing interfered.
+fn fastest_ns(call: impl Fn()) -> u64 {
     let rounds = (0..ROUNDS).map(|_| {
         let began_ns = monotonic_ns();
         for _ in 0..CALLS {
-            profiler_calibrate();
+            call();
         }
         monotonic_ns().saturating_sub(began_ns)
     });

@@ -152,6 +152,8 @@ pub struct NewSession {
     pub explain: bool,
     /// Who allocates memory is remembered, to tell what locks on a heap belong to.
     pub allocations: bool,
+    /// Share of the target's CPU time that probes may take; `None` where that is not bounded.
+    pub budget: Option<f64>,
 }
 
 /// A change of a scope.
@@ -470,6 +472,7 @@ impl Handle {
             capture,
             explain,
             allocations,
+            budget,
         } = request;
         let mut terms = Terms {
             owner: caller,
@@ -479,6 +482,7 @@ impl Handle {
             lease_ns,
             exit_method,
             capture: capture.clone(),
+            budget,
         };
         let recorded = match target {
             TargetSpec::Recording(time) => Some((time, None)),

@@ -365,5 +365,6 @@ fn samples_of(pids: Vec<u32>) -> NewSession {
         capture: None,
         explain: false,
         allocations: false,
+        budget: None,
     }
 }

@@ -23,7 +23,7 @@ use profiler_symbolize::{Frame, Stacks, Word};
 use super::{
     chains::Chain,
     division::{self, CountedStep},
-    picture::{Cost, FlameKind, FlamePicture, FlameVariant},
+    picture::{Cost, FlameKind, FlamePicture, FlameVariant, Losses},
     population::{Calls, Population},
     sampling::{SampleCounts, event_losses},
     symbols::{Dropped, Named},
@@ -75,7 +75,7 @@ pub struct Moment<'a> {
     pub cost: Cost,
     pub dropped: Dropped,
     /// Lost before the samples came here, by its reason.
-    pub also_lost: Option<(&'static str, u64)>,
+    pub also_lost: Losses,
     /// Why these are the last ones.
     pub ended: Option<&'a str>,
 }
@@ -384,7 +384,7 @@ impl Flame {
             ("event_key_limit", self.aggregate.beyond_unique()),
         ];
         lost.extend(own.into_iter().filter(|(_, count)| *count > 0));
-        lost.extend(moment.also_lost);
+        lost.extend(&moment.also_lost);
         watchers.publish(moment.now_ns, moment.ended.is_some(), |variant, seq| {
             let FlameVariant {
                 kind,

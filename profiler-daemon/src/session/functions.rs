@@ -29,6 +29,8 @@ pub struct Function {
     latency: Latency,
     slowest: Vec<SlowCall>,
     overhead_ns: u64,
+    /// Why its probes were taken off the target, if they were.
+    taken_off: Option<Arc<str>>,
 }
 
 /// All of a session's functions.
@@ -62,6 +64,7 @@ impl Functions {
                     latency: Latency::new(ages, now_ns),
                     slowest: Vec::new(),
                     overhead_ns: 0,
+                    taken_off: None,
                 });
                 self.next_id += 1;
                 self.list.len() - 1
@@ -83,6 +86,10 @@ impl Functions {
 
     pub fn iter(&self) -> impl Iterator<Item = &Function> {
         self.list.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Function> {
+        self.list.iter_mut()
     }
 
     /// All probes of all functions.
@@ -159,6 +166,16 @@ impl Function {
         self.overhead_ns
     }
 
+    /// Whether its probes were taken off the target.
+    pub fn is_taken_off(&self) -> bool {
+        self.taken_off.is_some()
+    }
+
+    /// Notes that its probes are taken off the target, and why.
+    pub fn take_off(&mut self, reason: &str) {
+        self.taken_off = Some(reason.into());
+    }
+
     /// The latency.
     pub fn latency(&self) -> &Latency {
         &self.latency
@@ -187,6 +204,11 @@ impl Function {
                 }
             }
         }
+        if self.is_taken_off() && open > 0 {
+            // Nobody sees them end.
+            lost.insert("taken_off", open);
+            open = 0;
+        }
         FunctionLatency {
             id: self.id,
             function: Arc::clone(&self.info),
@@ -198,6 +220,7 @@ impl Function {
             lost,
             overhead_ns: self.overhead_ns,
             slowest: self.slowest.iter().take(SLOWEST).copied().collect(),
+            taken_off: self.taken_off.clone(),
         }
     }
 }

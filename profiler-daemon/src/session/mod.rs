@@ -45,6 +45,7 @@
 //! | `watchers` | who gets pictures, and when |
 //! | `symbols` | the thread that names addresses |
 //! | `remembered` | stacks that were named before |
+//! | `budget` | how much of a target's CPU time probes may take |
 //! | `calibrate` | the probes' own share of a duration |
 //! | `sampling` | what became of the samples on their way |
 //! | `sampled_events` | events that stacks are taken at |
@@ -53,6 +54,7 @@
 
 mod admissions;
 mod authorize;
+mod budget;
 mod by_value;
 mod calibrate;
 mod chains;
@@ -113,6 +115,7 @@ use self::turns::Turns;
 use crate::cache::Folder;
 
 pub use authorize::may_look;
+pub use budget::DEFAULT_BUDGET;
 pub use by_value::{CallsByValue, ValueCalls};
 pub(crate) use command::blocking;
 pub use command::{
@@ -141,8 +144,9 @@ pub(crate) use sampled_events::unknown as unknown_event;
 pub(crate) use sampling::Sampling;
 pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
-pub(crate) use span_losses::{NOT_ADMITTED, SpanLosses};
+pub(crate) use span_losses::{OwnLosses, SpanLosses};
 pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, Times};
+pub use state::OVER_BUDGET;
 pub use symbols::NamedStack;
 pub(crate) use symbols::Task;
 pub use system_calls::SyscallsPicture;

@@ -33,7 +33,7 @@ use super::{
     sampled_events::refuse_missing,
     spans::SpansPicture,
     split_off,
-    state::{Closed, Session, Terms},
+    state::{Closed, ProbeCosts, Session, Terms},
     symbols::{Symbols, Wanted},
     system_calls::SyscallsPicture,
     timeline::{TimelineBucket, TimelineRequest},
@@ -550,7 +550,7 @@ impl Owner {
                 measuring: Vec::new(),
                 expected: Vec::new(),
                 wanted: Wanted::default(),
-                overheads: HashMap::new(),
+                call_costs: HashMap::new(),
                 hit_costs: None,
                 keep_until_ns: 0,
                 first_records_ns: 0,
@@ -705,7 +705,7 @@ impl Owner {
                 return Err(kernel_refusal(&error));
             }
         };
-        session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
+        session.set_overhead(|method| running.overhead_ns(method));
         session.note_losses_before(&running.engine, running.symbols.dropped());
         let info = session.info();
         let reads = session.reads();
@@ -781,7 +781,7 @@ impl Owner {
                 now_ns,
             )
             .map_err(|error| kernel_refusal(&error))?;
-        session.set_overhead(|method| running.overheads.get(&method).copied().unwrap_or(0));
+        session.set_overhead(|method| running.overhead_ns(method));
         session.renew_records();
         session.read(&running.engine, now_ns);
         let is_recorded = session.is_recorded();
@@ -872,6 +872,7 @@ impl Owner {
         if new_tables && let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }
+        self.keep_to_budgets(now_ns);
         let Some(running) = &mut self.running else { return };
         running.open(now_ns);
         running.end_measuring(now_ns);
@@ -890,6 +891,29 @@ impl Owner {
                 now_ns,
                 None,
             );
+        }
+    }
+
+    /// Takes off targets what costs them more than is allowed.
+    fn keep_to_budgets(&mut self, now_ns: u64) {
+        let Some(running) = &mut self.running else { return };
+        let due = |session: &Session| session.is_cost_due(now_ns);
+        let matter = |session: &Session| due(session) && session.has_many_hits(&running.engine);
+        if running.hit_costs.is_none() && self.sessions.values().any(matter) {
+            running.hit_costs();
+        }
+        let costs = ProbeCosts {
+            calls: &running.call_costs,
+            hits: running.hit_costs,
+        };
+        let mut over = Vec::new();
+        for (name, session) in self.sessions.iter_mut().filter(|(_, session)| due(session)) {
+            if let Some(reason) = session.keep_to_budget(&mut running.engine, costs, now_ns) {
+                over.push((name.clone(), reason));
+            }
+        }
+        for (name, reason) in over {
+            self.end_session(&name, &reason);
         }
     }
 

@@ -147,6 +147,8 @@ pub struct FunctionLatency {
     pub overhead_ns: u64,
     /// Slowest recent calls past the threshold, slowest first.
     pub slowest: Vec<SlowCall>,
+    /// Why its probes were taken off the target; its counts are those until then.
+    pub taken_off: Option<Arc<str>>,
 }
 
 /// Latency histograms of a session.

@@ -17,7 +17,7 @@ use super::{
     picture::{Cost, ExitMethod, FunctionInfo},
     readings::Readings,
     sampling::Sampling,
-    span_losses::SpanLosses,
+    span_losses::{OwnLosses, SpanLosses},
     steps::RunningStep,
     symbols::{Named, Task},
 };
@@ -199,8 +199,8 @@ pub struct RecordBatch {
     pub sampling: Sampling,
     /// What became of spans on theirs.
     pub spans: SpanLosses,
-    /// What was not seen as a process was not admitted.
-    pub not_admitted: u64,
+    /// What the session does not see.
+    pub own: OwnLosses,
     /// Records lost since the first batch: too many of one batch, or of those that waited for this reader.
     pub dropped: u64,
     pub cost: Cost,
@@ -215,7 +215,7 @@ pub struct Moment<'a> {
     pub readings: &'a dyn Readings,
     pub sampling: Sampling,
     pub spans: SpanLosses,
-    pub not_admitted: u64,
+    pub own: OwnLosses,
     pub cost: Cost,
     pub ended: Option<&'a str>,
 }
@@ -324,7 +324,7 @@ impl Recorder {
             readings: Arc::new(readings.collect()),
             sampling: moment.sampling,
             spans: moment.spans,
-            not_admitted: moment.not_admitted,
+            own: moment.own,
             dropped: self.too_many,
             cost: moment.cost,
             ended: moment.ended.map(str::to_owned),

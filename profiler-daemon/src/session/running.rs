@@ -7,7 +7,7 @@ use profiler_symbolize::Frame;
 
 use super::{
     admissions::{Admissions, Changed},
-    calibrate::{self, HitCosts},
+    calibrate::{self, CallCost, HitCosts},
     command::{Caller, Reply},
     cost::monotonic_ns,
     error::{Reason, SessionError},
@@ -59,7 +59,8 @@ pub struct Running {
     pub expected: Vec<(u32, u64)>,
     /// What somebody looks at of what is recorded.
     pub wanted: Wanted,
-    pub overheads: HashMap<ExitMethod, u64>,
+    /// What probing a call costs, by how its end is seen.
+    pub call_costs: HashMap<ExitMethod, CallCost>,
     /// What it costs to reach a probe, once it was asked for.
     pub hit_costs: Option<HitCosts>,
     /// Until then it stays, though there may be no session: one is being prepared.
@@ -283,16 +284,21 @@ impl Running {
     /// Measures methods that are used, once each.
     pub fn calibrate(&mut self, methods: impl IntoIterator<Item = ExitMethod>) {
         for method in methods {
-            if self.overheads.contains_key(&method) {
+            if self.call_costs.contains_key(&method) {
                 continue;
             }
-            let measured: Result<u64, KernelError> = calibrate::overhead_ns(&mut self.engine, method);
-            let overhead_ns = measured.unwrap_or_else(|error| {
+            let measured: Result<CallCost, KernelError> = calibrate::call_cost(&mut self.engine, method);
+            let cost = measured.unwrap_or_else(|error| {
                 tracing::warn!(%error, "the probes' own cost could not be measured");
-                0
+                CallCost::default()
             });
-            self.overheads.insert(method, overhead_ns);
+            self.call_costs.insert(method, cost);
         }
+    }
+
+    /// The probes' own share of a duration, in nanoseconds.
+    pub fn overhead_ns(&self, method: ExitMethod) -> u64 {
+        self.call_costs.get(&method).map_or(0, |cost| cost.overhead_ns)
     }
 
     /// What it costs to reach a probe, measured once; `None` where that cannot be measured.

@@ -5,8 +5,45 @@ use profiler_scope::{Place, Scope};
 
 use crate::kernel::{Engine, Missed};
 
-/// Why what happens in a process is not seen between an exec and when its session's owner has been asked about anew.
-pub const NOT_ADMITTED: &str = "not_admitted";
+/// What one session does not see, whatever its probes record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OwnLosses {
+    /// Times that programs were at something in a process between an exec and when the session's owner was asked about anew.
+    pub not_admitted: u64,
+    /// Functions whose probes were taken off the target, as they cost too much: their calls are not seen since.
+    pub functions_over_budget: u64,
+}
+
+impl OwnLosses {
+    /// What came since an earlier reading.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            not_admitted: self.not_admitted.saturating_sub(before.not_admitted),
+            functions_over_budget: (self.functions_over_budget).saturating_sub(before.functions_over_budget),
+        }
+    }
+
+    /// All by reason.
+    pub fn counters(self) -> [(&'static str, u64); 2] {
+        [
+            ("not_admitted", self.not_admitted),
+            ("functions_over_budget", self.functions_over_budget),
+        ]
+    }
+
+    /// Those that were recorded, by reason.
+    pub fn of_counters(recorded: impl Fn(&str) -> u64) -> Self {
+        Self {
+            not_admitted: recorded("not_admitted"),
+            functions_over_budget: recorded("functions_over_budget"),
+        }
+    }
+
+    /// Those that there are, by reason.
+    pub fn by_reason(self) -> impl Iterator<Item = (&'static str, u64)> {
+        positive(self.counters())
+    }
+}
 
 /// Counters, as they stand or since an earlier reading.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

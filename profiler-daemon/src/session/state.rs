@@ -11,12 +11,14 @@
 //! | `waited` | who its threads wait for |
 //! | `system_calls` | its threads' system calls |
 //! | `recorded` | its records, while they are kept |
+//! | `governed` | what its probes cost the target, and which of them go |
 //! | `explained` | what its slow calls do that others do not |
 
 mod division;
 mod edit;
 mod explained;
 mod flames;
+mod governed;
 pub(super) mod publish;
 mod recorded;
 mod slowest;
@@ -30,9 +32,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use profiler_common::probe::ProbeId;
 
 use self::take::Inside;
-pub use self::timelines::Closed;
+pub use self::{
+    governed::{OVER_BUDGET, ProbeCosts},
+    timelines::Closed,
+};
 use super::{
     WINDOW_SLOTS,
+    budget::Budget,
     by_value::ByValues,
     calibrate::HitCosts,
     chains::Chains,
@@ -109,6 +115,8 @@ pub struct Session {
     exit_method: Option<ExitMethod>,
     lease_until_ns: u64,
     meter: Meter,
+    /// What its probes may cost the target; `None` where that is not bounded.
+    budget: Option<Budget>,
     /// One for each kind of frame that is watched: a few, each of bounded size.
     flames: BTreeMap<FlameKind, Flame>,
     /// What stacks are taken at for those that are not of time.
@@ -149,6 +157,8 @@ pub struct Terms {
     pub exit_method: Option<ExitMethod>,
     /// What is recorded of each hit.
     pub capture: Option<Capture>,
+    /// Share of the target's CPU time that probes may take; `None` where that is not bounded.
+    pub budget: Option<f64>,
 }
 
 impl Session {
@@ -200,6 +210,7 @@ impl Session {
             exit_method: terms.exit_method,
             lease_until_ns: now_ns.saturating_add(terms.lease_ns),
             meter: Meter::new(now_ns),
+            budget: terms.budget.map(Budget::new),
             flames: BTreeMap::new(),
             events: SampledEvents::default(),
             lost_before: SpanLosses::now(engine),

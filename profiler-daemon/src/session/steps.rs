@@ -1,6 +1,10 @@
 //! The steps of a running scope: what each has attached, and how one is replaced by another.
 
-use std::{collections::HashSet, path::Path, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::Arc,
+};
 
 use profiler_aggregate::latency::AgeConfig;
 use profiler_common::{instruction::Action, probe::ProbeId};
@@ -9,7 +13,7 @@ use profiler_target::Process;
 
 use super::{
     division::{self, CountedStep},
-    functions::{Functions, Key, key},
+    functions::{Function, Functions, Key, key},
     lines::{Printed, Shown, TracedPlace},
     picture::SiteInfo,
     prepare::{PreparedFile, PreparedLines, PreparedSpan, PreparedStep},
@@ -27,7 +31,15 @@ struct AttachedSpans {
 /// Live probes of lines.
 struct AttachedLines {
     attachment: Attachment,
-    lines: Vec<(Arc<TracedPlace>, Arc<[Printed]>)>,
+    lines: Vec<AttachedLine>,
+}
+
+/// A line that is probed.
+struct AttachedLine {
+    place: Arc<TracedPlace>,
+    printed: Arc<[Printed]>,
+    /// The kernel single-steps its instruction.
+    single_stepped: bool,
 }
 
 /// One step.
@@ -56,7 +68,17 @@ impl RunningStep {
             let probes = attached.attachment.probes().iter();
             probes
                 .zip(&attached.lines)
-                .map(|(probe, (place, printed))| (*probe, place, printed))
+                .map(|(probe, line)| (*probe, &line.place, &line.printed))
+        })
+    }
+
+    /// The probes of its lines, and whether the kernel single-steps the instruction of each.
+    pub fn stepping(&self) -> impl Iterator<Item = (ProbeId, bool)> {
+        self.lines.iter().flat_map(|attached| {
+            let probes = attached.attachment.probes().iter();
+            probes
+                .zip(&attached.lines)
+                .map(|(probe, line)| (*probe, line.single_stepped))
         })
     }
 
@@ -77,7 +99,7 @@ impl RunningStep {
     }
 
     /// Probes of functions that are wanted no longer, attached because others of their file are.
-    fn leftovers(&self) -> impl Iterator<Item = ProbeId> + '_ {
+    pub fn leftovers(&self) -> impl Iterator<Item = ProbeId> + '_ {
         let attached = self.spans.iter().flat_map(|spans| spans.attachment.probes());
         attached.copied().filter(|probe| !self.functions.has(*probe))
     }
@@ -420,6 +442,47 @@ impl Steps {
         }
     }
 
+    /// Takes functions of a step off the target, each for a reason; what they have counted stays.
+    ///
+    /// # Errors
+    /// Where the kernel refuses to attach the others of their files anew.
+    pub fn take_off(
+        &mut self,
+        engine: &mut Engine,
+        number: usize,
+        reasons: &HashMap<Key, String>,
+    ) -> Result<(), KernelError> {
+        let Some((step, before)) = self.list.get_mut(..=number).and_then(<[_]>::split_last_mut) else {
+            return Ok(());
+        };
+        for function in step.functions.iter_mut() {
+            if let Some(reason) = reasons.get(&key(&function.info)) {
+                function.take_off(reason);
+            }
+        }
+        let stay = step.functions.iter().filter(|function| !function.is_taken_off());
+        let stay: HashSet<ProbeId> = stay.flat_map(Function::probes).collect();
+        for spans in &mut step.spans {
+            let all = spans.attachment.probes().iter().copied();
+            let gone: HashSet<ProbeId> = all.filter(|probe| !stay.contains(probe)).collect();
+            let is_alive = Process::open(spans.attachment.pid()).is_ok();
+            if gone.is_empty() || !spans.attachment.is_attached() || !is_alive {
+                continue;
+            }
+            if gone.len() == spans.attachment.probes().len() {
+                engine.quiesce(&mut spans.attachment);
+                continue;
+            }
+            engine.take_off(&mut spans.attachment, &gone)?;
+            // What is attached last runs first, and that is to be the outermost.
+            let outer = before.iter_mut().rev().flat_map(|step| &mut step.spans);
+            for outer in outer.filter(|outer| outer.attachment.begins_where(&spans.attachment)) {
+                engine.attach_entries_anew(&mut outer.attachment)?;
+            }
+        }
+        Ok(())
+    }
+
     /// How many times something is attached.
     pub fn attachments(&self) -> usize {
         self.list
@@ -562,7 +625,11 @@ fn attach_beginnings(
         };
         let lines = lines
             .iter()
-            .map(|line| (Arc::clone(&line.place), Arc::clone(&line.printed)))
+            .map(|line| AttachedLine {
+                place: Arc::clone(&line.place),
+                printed: Arc::clone(&line.printed),
+                single_stepped: line.single_stepped.is_some(),
+            })
             .collect();
         fresh.lines.push(AttachedLines { attachment, lines });
     }

@@ -304,6 +304,7 @@ fn beginnings_are_traced_with_their_values() {
             stack: false,
             purpose: Purpose::Shown,
         }),
+        budget: None,
     };
     let session = service
         .runtime

@@ -9,6 +9,7 @@
 mod admission;
 mod bad_input;
 mod bpftrace;
+mod budget;
 mod by_value;
 mod costs;
 mod counts;

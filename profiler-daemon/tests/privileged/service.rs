@@ -44,6 +44,7 @@ pub fn session_of(pid: u32, scope: &str) -> NewSession {
         capture: None,
         explain: false,
         allocations: false,
+        budget: None,
     }
 }
 

@@ -29,7 +29,7 @@ const MADE_OUTSIDE: [&str; 3] = ["estimate::", "percentiles::", "timeline::"];
 /// Where a probe sits and what it reads there, and what is made of it. The ways to attach and to see an instruction done are three: the oldest
 /// kernel's, the newest's, and those that 6.12 and the developer's own kernel (6.10 to 7.1) have in common. These tests do
 /// not run on 6.12.
-const BY_WAY_OF_ATTACHING: [&str; 4] = ["explain::", "inlined::", "outcomes::", "paths::"];
+const BY_WAY_OF_ATTACHING: [&str; 5] = ["budget::", "explain::", "inlined::", "outcomes::", "paths::"];
 
 /// The part that runs on a kernel of [`super::DEFAULT`].
 pub fn part(kernel: &str) -> Tests {

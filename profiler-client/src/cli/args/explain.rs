@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{
     super::duration::{self, Span},
-    Color, DryRunArgs, Exit, HostArgs, TargetArgs,
+    Color, DryRunArgs, HostArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler explain`.
@@ -21,11 +21,9 @@ pub struct ExplainArgs {
     /// Findings to show, the surest first
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub number: u32,
-    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
-    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
-    /// ret = a probe on each return instruction
-    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
-    pub exit: Exit,
+    /// How it is probed.
+    #[command(flatten)]
+    pub probing: ProbingArgs,
     /// One JSON object at the end; times in nanoseconds
     #[arg(long)]
     pub json: bool,

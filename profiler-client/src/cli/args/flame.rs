@@ -23,7 +23,7 @@ pub struct FlameArgs {
     pub recording: FromArgs,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME",
-          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency", "symbols", "allocations"])]
+          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency", "symbols", "allocations"])]
     pub session: Option<String>,
     /// Draw the calls that fail the scope's predicate instead of those that meet it
     #[arg(long, conflicts_with = "diff")]

@@ -24,7 +24,7 @@ pub struct LatencyArgs {
     #[command(flatten)]
     pub recording: FromArgs,
     /// Show a running session instead of making one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "by", "window", "half_life", "exit"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "by", "window", "half_life", "exit", "budget"])]
     pub session: Option<String>,
     /// Divide the calls by the value that this expression has where they begin, such as n or req->kind:
     /// a histogram for each value, besides that of all. Each call is recorded, which costs the target more

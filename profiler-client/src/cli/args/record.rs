@@ -20,7 +20,7 @@ pub struct RecordArgs {
     pub target: TargetArgs,
     /// Record a running session instead of making one
     #[arg(long, value_name = "NAME",
-          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency", "symbols"])]
+          conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency", "symbols"])]
     pub session: Option<String>,
     /// File to write: a new one, which its owner alone may read
     #[arg(short, long, value_name = "FILE", required = true)]

@@ -4,7 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
-use super::super::duration::{self, Span};
+use super::super::{
+    budget::{self, Budget},
+    duration::{self, Span},
+};
 
 /// Where the daemon is.
 #[derive(Args, Debug, Default)]
@@ -32,7 +35,7 @@ pub struct FromArgs {
     /// Look at a recording, made by `profiler record`, instead of a process. SCOPE left out is the recorded one; it may
     /// leave out steps from the end, and ask for other durations
     #[arg(long, value_name = "FILE",
-          conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "dry_run"])]
+          conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "budget", "dry_run"])]
     pub from: Option<PathBuf>,
     /// With --from, look at a part of its time, since its beginning: 10s..20s, 5m.., ..30s
     #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
@@ -90,11 +93,23 @@ pub struct SessionMakingArgs {
     /// Half-life of the exponentially weighted histogram (EWMA), in seconds or with a unit [default: 30]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub half_life: Option<Span>,
+    /// How it is probed.
+    #[command(flatten)]
+    pub probing: ProbingArgs,
+}
+
+/// How a target is probed.
+#[derive(Args, Debug, Default, Clone, Copy)]
+pub struct ProbingArgs {
     /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
     /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
     /// ret = a probe on each return instruction
     #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
     pub exit: Exit,
+    /// Share of the target's CPU time that probes may take, in percent; those that take more are taken off, the
+    /// costliest first, and the run ends where none is left. 0: no bound [default: $PROFILER_BUDGET or 3]
+    #[arg(long, value_name = "PERCENT", value_parser = budget::parse)]
+    pub budget: Option<Budget>,
 }
 
 /// What is said before anything is attached.

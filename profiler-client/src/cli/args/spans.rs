@@ -9,7 +9,7 @@ use super::{
         duration::{self, Span},
         print_list::{self, PrintList},
     },
-    Color, DryRunArgs, EventFormat, Exit, HostArgs, TargetArgs,
+    Color, DryRunArgs, EventFormat, HostArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler spans`.
@@ -22,7 +22,7 @@ pub struct SpansArgs {
     pub target: TargetArgs,
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME",
-          conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "window", "exit", "frequency", "symbols", "allocations"])]
+          conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "window", "exit", "budget", "frequency", "symbols", "allocations"])]
     pub session: Option<String>,
     /// How many calls to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -43,11 +43,9 @@ pub struct SpansArgs {
     /// Samples per second and CPU, in Hz [default: 99]
     #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub frequency: Option<u32>,
-    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
-    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
-    /// ret = a probe on each return instruction
-    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
-    pub exit: Exit,
+    /// How it is probed.
+    #[command(flatten)]
+    pub probing: ProbingArgs,
     /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
     /// at each call of malloc
     #[arg(long)]

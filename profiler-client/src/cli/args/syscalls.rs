@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::{
     super::duration::{self, Span},
-    Color, Exit, HostArgs, TargetArgs,
+    Color, HostArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler syscalls`.
@@ -18,7 +18,7 @@ pub struct SyscallsArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Show a running session instead of making one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "symbols"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "budget", "symbols"])]
     pub session: Option<String>,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
@@ -27,11 +27,9 @@ pub struct SyscallsArgs {
     /// libraries
     #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
     pub by: CallersBy,
-    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
-    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
-    /// ret = a probe on each return instruction
-    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
-    pub exit: Exit,
+    /// How it is probed.
+    #[command(flatten)]
+    pub probing: ProbingArgs,
     /// File with symbols or debug information, or folder of such, for programs and libraries that were
     /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
     /// runs, as root or its own user

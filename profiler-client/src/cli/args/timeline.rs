@@ -9,7 +9,7 @@ use super::{
         duration::{self, Span},
         events::{self, EventList},
     },
-    Color, Exit, HostArgs, TargetArgs,
+    Color, HostArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler timeline`.
@@ -21,7 +21,7 @@ pub struct TimelineArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Count for a running session's target instead of making one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "symbols"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "budget", "symbols"])]
     pub session: Option<String>,
     /// Counters as perf names them, such as task-clock,page-faults,syscalls, tracepoint:CATEGORY:NAME,
     /// or ratios A/B and ipc. Repeatable [default: task-clock, context-switches, cpu-migrations,
@@ -43,11 +43,9 @@ pub struct TimelineArgs {
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
-    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
-    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
-    /// ret = a probe on each return instruction
-    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
-    pub exit: Exit,
+    /// How it is probed.
+    #[command(flatten)]
+    pub probing: ProbingArgs,
     /// File with symbols or debug information, or folder of such, for programs and libraries that were
     /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
     /// runs, as root or its own user

@@ -17,7 +17,7 @@ pub struct TopArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Show a running session instead of making one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency"])]
     pub session: Option<String>,
     /// Functions to show at the end; in a terminal there are as many as there is room for
     #[arg(short = 'n', long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]

@@ -9,7 +9,7 @@ use super::{
         duration::{self, Span},
         print_list::{self, PrintList},
     },
-    Color, DryRunArgs, EventFormat, Exit, HostArgs, TargetArgs,
+    Color, DryRunArgs, EventFormat, HostArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler trace`.
@@ -22,7 +22,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Show a running session that records hits (`session new --trace`) instead of making one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "stack", "exit"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "print", "limit", "stack", "exit", "budget"])]
     pub session: Option<String>,
     /// Expressions to read at each hit, such as n,req->len; at most 16. Commas within brackets or double
     /// quotes do not separate. Repeatable
@@ -37,11 +37,9 @@ pub struct TraceArgs {
     /// How long to run, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
-    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
-    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
-    /// ret = a probe on each return instruction
-    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
-    pub exit: Exit,
+    /// How it is probed.
+    #[command(flatten)]
+    pub probing: ProbingArgs,
     /// Write hits to FILE when the run ends, in place of lines; its ending says the format: .pftrace, .perfetto-trace (Perfetto)
     /// or .trace.json (Chrome's Trace Event Format)
     #[arg(short, long, value_name = "FILE")]

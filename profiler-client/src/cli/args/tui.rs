@@ -14,7 +14,7 @@ pub struct TuiArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Look at a running session instead of making one; edits of its scope are seen by all who watch it
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "frequency"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency"])]
     pub session: Option<String>,
     /// Pane to begin with
     #[arg(long, value_enum, default_value = "top", value_name = "PANE")]

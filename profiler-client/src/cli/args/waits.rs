@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     super::duration::{self, Span},
-    Color, Exit, HostArgs, TargetArgs,
+    Color, HostArgs, ProbingArgs, TargetArgs,
 };
 
 /// `profiler waits`.
@@ -18,16 +18,14 @@ pub struct WaitsArgs {
     #[command(flatten)]
     pub target: TargetArgs,
     /// Show a running session instead of making one
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "symbols", "allocations"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "budget", "symbols", "allocations"])]
     pub session: Option<String>,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
-    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
-    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
-    /// ret = a probe on each return instruction
-    #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
-    pub exit: Exit,
+    /// How it is probed.
+    #[command(flatten)]
+    pub probing: ProbingArgs,
     /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
     /// at each call of malloc
     #[arg(long)]

@@ -23,7 +23,7 @@ pub(super) fn or_estimate(args: DryRunArgs, request: Request) -> Result<Request,
         request => return Ok(request),
     };
     match session {
-        SessionChoice::Make(create) => Ok(estimate(args, json, Of::Create(*create))),
+        SessionChoice::Make(create) => Ok(estimate(args, json, Of::Create(create))),
         SessionChoice::Join(name) => Err(Failure::usage(format!(
             "--dry-run: session `{name}` is attached already; `profiler scope set {name} SCOPE --dry-run` says what \
              another scope would do."

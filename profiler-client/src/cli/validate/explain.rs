@@ -20,11 +20,11 @@ pub(super) fn explain(args: ExplainArgs) -> Result<Explain, Failure> {
         ));
     }
     let making = SessionMakingArgs {
-        exit: args.exit,
+        probing: args.probing,
         ..SessionMakingArgs::default()
     };
     let target = target(args.target)?;
-    let mut create = create(target, &making, args.scope, Some(FREQUENCY_HZ), OWN_LEASE);
+    let mut create = create(target, &making, args.scope, Some(FREQUENCY_HZ), OWN_LEASE)?;
     create.explain = true;
     Ok(Explain {
         session: SessionChoice::Make(create),

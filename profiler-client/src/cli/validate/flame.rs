@@ -30,7 +30,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
             require_predicate(sides, args.scope.as_deref().unwrap_or(""))?;
         }
         let target = target_or_recording(args.target, &args.recording)?;
-        let mut create = create(target, &args.making, args.scope, args.frequency, OWN_LEASE);
+        let mut create = create(target, &args.making, args.scope, args.frequency, OWN_LEASE)?;
         create.symbols = absolute(&args.symbols)?;
         create.allocations = args.allocations;
         SessionChoice::Make(create)
@@ -85,7 +85,7 @@ pub(super) fn diff(args: DiffArgs) -> Result<(Host, Request), Failure> {
     let making = SessionMakingArgs::default();
     let drawing = drawing(args.drawing)?;
     let flame = Flame {
-        session: SessionChoice::Make(create(target, &making, args.scope, None, OWN_LEASE)),
+        session: SessionChoice::Make(create(target, &making, args.scope, None, OWN_LEASE)?),
         sides: Sides::Difference,
         duration: None,
         over: drawing.over,

@@ -22,7 +22,7 @@ pub(super) fn latency(args: LatencyArgs) -> Result<Latency, Failure> {
         }
         None => {
             let target = target_or_recording(args.target, &args.recording)?;
-            let mut create = create(target, &args.making, args.scope, None, OWN_LEASE);
+            let mut create = create(target, &args.making, args.scope, None, OWN_LEASE)?;
             create.by = args.by.unwrap_or_default();
             SessionChoice::Make(create)
         }

@@ -15,7 +15,7 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
         SessionChoice::Join(name)
     } else {
         let target = target(args.target)?;
-        let mut create = create(target, &args.making, args.scope, args.frequency, OWN_LEASE);
+        let mut create = create(target, &args.making, args.scope, args.frequency, OWN_LEASE)?;
         create.symbols = absolute(&args.symbols)?;
         SessionChoice::Make(create)
     };

@@ -6,7 +6,8 @@ use profiler_proto::v1;
 
 use super::{
     super::{
-        args::{Exit, SessionMakingArgs, SessionNewArgs, TargetArgs},
+        args::{Exit, ProbingArgs, SessionMakingArgs, SessionNewArgs, TargetArgs},
+        budget::{self, Budget},
         duration::to_proto,
         exit::Failure,
         print_list,
@@ -25,13 +26,14 @@ pub(super) fn create(
     scope: Option<String>,
     frequency: Option<u32>,
     lease: Duration,
-) -> Box<v1::CreateSessionRequest> {
-    let exit_method = match making.exit {
+) -> Result<Box<v1::CreateSessionRequest>, Failure> {
+    let ProbingArgs { exit, budget } = making.probing;
+    let exit_method = match exit {
         Exit::Auto => v1::ExitMethod::Auto,
         Exit::Return => v1::ExitMethod::Return,
         Exit::Ret => v1::ExitMethod::Ret,
     };
-    Box::new(v1::CreateSessionRequest {
+    Ok(Box::new(v1::CreateSessionRequest {
         name: String::new(),
         target: Some(target),
         scope: scope.unwrap_or_default(),
@@ -45,7 +47,8 @@ pub(super) fn create(
         explain: false,
         by: String::new(),
         allocations: false,
-    })
+        budget: budget::or_environment(budget)?.map(|Budget(share)| share),
+    }))
 }
 
 pub(super) fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
@@ -55,7 +58,7 @@ pub(super) fn session_new(args: SessionNewArgs) -> Result<Request, Failure> {
         args.scope,
         args.frequency,
         args.lease.0,
-    );
+    )?;
     if args.by.is_some() && create.scope.trim().is_empty() {
         return Err(Failure::usage(
             "Say whose calls to divide: a function, a glob or a scope, e.g. `profiler session new -p PID f --by n`.",
@@ -83,17 +86,17 @@ pub(super) fn watched(
     running: Option<String>,
     of: TargetArgs,
     scope: Option<String>,
-    exit: Exit,
+    probing: ProbingArgs,
     symbols: &[PathBuf],
 ) -> Result<SessionChoice, Failure> {
     if let Some(name) = running {
         return Ok(SessionChoice::Join(name));
     }
     let making = SessionMakingArgs {
-        exit,
+        probing,
         ..SessionMakingArgs::default()
     };
-    let mut create = create(target(of)?, &making, scope, None, OWN_LEASE);
+    let mut create = create(target(of)?, &making, scope, None, OWN_LEASE)?;
     create.symbols = absolute(symbols)?;
     Ok(SessionChoice::Make(create))
 }

@@ -26,11 +26,11 @@ pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
         None => {
             let making = SessionMakingArgs {
                 window: args.window,
-                exit: args.exit,
+                probing: args.probing,
                 ..SessionMakingArgs::default()
             };
             let target = target(args.target)?;
-            let mut create = create(target, &making, args.scope, args.frequency, OWN_LEASE);
+            let mut create = create(target, &making, args.scope, args.frequency, OWN_LEASE)?;
             create.symbols = absolute(&args.symbols)?;
             create.allocations = args.allocations;
             let print = print_list::join(args.print)?;

@@ -12,7 +12,7 @@ use super::{
 };
 
 pub(super) fn syscalls(args: SyscallsArgs) -> Result<Syscalls, Failure> {
-    let session = watched(args.session, args.target, args.scope, args.exit, &args.symbols)?;
+    let session = watched(args.session, args.target, args.scope, args.probing, &args.symbols)?;
     Ok(Syscalls {
         session,
         duration: args.duration.map(|span| span.0),

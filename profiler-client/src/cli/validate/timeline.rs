@@ -35,7 +35,7 @@ pub(super) fn timeline(args: TimelineArgs) -> Result<Timeline, Failure> {
         return Err(Failure::usage("--step is from 10 ms to an hour"));
     }
     let export = export(args.output, args.format, args.json, &ENDINGS)?;
-    let session = watched(args.session, args.target, args.scope, args.exit, &args.symbols)?;
+    let session = watched(args.session, args.target, args.scope, args.probing, &args.symbols)?;
     let of_file = if export.is_some() { Duration::MAX } else { RANGE };
     Ok(Timeline {
         session,

@@ -19,7 +19,7 @@ pub(super) fn top(args: TopArgs) -> Result<Top, Failure> {
             args.scope,
             args.frequency,
             OWN_LEASE,
-        )),
+        )?),
     };
     Ok(Top {
         session,

@@ -32,10 +32,10 @@ pub(super) fn trace(args: TraceArgs) -> Result<Trace, Failure> {
     }
     let print = print_list::join(args.print)?;
     let making = SessionMakingArgs {
-        exit: args.exit,
+        probing: args.probing,
         ..SessionMakingArgs::default()
     };
-    let mut create = create(target(args.target)?, &making, args.scope, None, OWN_LEASE);
+    let mut create = create(target(args.target)?, &making, args.scope, None, OWN_LEASE)?;
     create.capture = Some(v1::Capture {
         print,
         hits_per_second: args.limit,

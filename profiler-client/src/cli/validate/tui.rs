@@ -5,6 +5,7 @@ use profiler_proto::v1;
 use super::{
     super::{
         args::{Exit, SessionMakingArgs, TuiArgs},
+        budget::Budget,
         duration::Span,
         exit::Failure,
         print_list,
@@ -40,7 +41,7 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
         None,
         args.frequency,
         OWN_LEASE,
-    );
+    )?;
     Ok(Tui {
         lens,
         template,
@@ -52,7 +53,7 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
 fn making(making: &SessionMakingArgs, frequency: Option<u32>) -> Vec<String> {
     let length =
         |name: &str, span: Option<Span>| span.map(|span| format!("--{name}={}s", span.0.as_secs_f64()));
-    let exit = match making.exit {
+    let exit = match making.probing.exit {
         Exit::Auto => None,
         Exit::Return => Some("--exit=return".to_owned()),
         Exit::Ret => Some("--exit=ret".to_owned()),
@@ -62,6 +63,10 @@ fn making(making: &SessionMakingArgs, frequency: Option<u32>) -> Vec<String> {
         length("window", making.window),
         length("half-life", making.half_life),
         exit,
+        making
+            .probing
+            .budget
+            .map(|Budget(share)| format!("--budget={}", share * 100.0)),
     ];
     flags.into_iter().flatten().collect()
 }

@@ -10,7 +10,7 @@ use super::{
 };
 
 pub(super) fn waits(args: WaitsArgs) -> Result<Waits, Failure> {
-    let mut session = watched(args.session, args.target, args.scope, args.exit, &args.symbols)?;
+    let mut session = watched(args.session, args.target, args.scope, args.probing, &args.symbols)?;
     if let SessionChoice::Make(create) = &mut session {
         create.allocations = args.allocations;
     }

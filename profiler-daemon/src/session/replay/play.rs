@@ -25,7 +25,7 @@ use super::{
         population::{Calls, JoinedCalls},
         records::{Recorded, RecordedSample, RecordedScope},
         sampling::{SampleCounts, Sampling},
-        span_losses::{NOT_ADMITTED, SpanLosses},
+        span_losses::{OwnLosses, SpanLosses},
         state::publish::join_losses,
         symbols::{Dropped, Named},
         watchers::Watchers,
@@ -525,17 +525,23 @@ impl Played {
         slow.unwrap_or(u64::MAX)
     }
 
+    /// What the session did not see.
+    fn own_losses(&self) -> OwnLosses {
+        OwnLosses::of_counters(|name| self.counters.get(name).copied().unwrap_or(0))
+    }
+
     /// What was lost of spans on their way.
     fn span_losses(&self) -> Losses {
         let counters = &self.counters;
         let counted = |name: &str| counters.get(name).copied().unwrap_or(0);
         let spans = SpanLosses::of_counters(counted);
-        let own = [(NOT_ADMITTED, counted(NOT_ADMITTED)), (DROPPED, self.lost)];
+        let dropped = (self.lost > 0).then_some((DROPPED, self.lost));
         spans
             .of_records()
             .chain(spans.unseen(&self.parsed))
             .chain(join_losses(self.dropped))
-            .chain(own.into_iter().filter(|(_, count)| *count > 0))
+            .chain(self.own_losses().by_reason())
+            .chain(dropped)
             .collect()
     }
 
@@ -589,7 +595,8 @@ impl Played {
     ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
         let variant = self.variant(request);
         let sampling = self.sampling();
-        let dropped = self.lost;
+        let own = self.own_losses();
+        let dropped = (self.lost > 0).then_some((DROPPED, self.lost));
         let Some(flame) = &mut self.flame else {
             return Err(SessionError::new(
                 Reason::ArgumentInvalid,
@@ -602,7 +609,7 @@ impl Played {
             frames: &self.frames,
             cost: self.cost,
             dropped: Dropped::default(),
-            also_lost: (dropped > 0).then_some((DROPPED, dropped)),
+            also_lost: own.by_reason().chain(dropped).collect(),
             ended: Some(&self.ended),
         };
         let counts = SampleCounts {
@@ -620,8 +627,9 @@ impl Played {
 fn is_counter(name: &str) -> bool {
     let sampling = Sampling::default().counters();
     let spans = SpanLosses::default().counters();
-    let mut known = sampling.iter().chain(&spans).map(|(known, _)| *known);
-    name == NOT_ADMITTED || known.any(|known| known == name)
+    let own = OwnLosses::default().counters();
+    let mut known = sampling.iter().chain(&spans).chain(&own).map(|(known, _)| *known);
+    known.any(|known| known == name)
 }
 
 /// A time since another in seconds, rounded down so that what is there is not passed over.

@@ -128,6 +128,9 @@ impl Session {
             }
             self.flames.insert(kind, flame);
         }
+        if let Some(budget) = &mut self.budget {
+            budget.expect_new(now_ns);
+        }
         self.set_bands();
         self.renew_spans(engine, dropped, now_ns);
         self.renew_waits(engine, dropped);

@@ -13,7 +13,7 @@ use super::{
         picture::{ExplainPicture, LatencyPicture, Losses},
         population::Calls,
         sampling::{SampleCounts, Sampling},
-        span_losses::{NOT_ADMITTED, SpanLosses},
+        span_losses::{OwnLosses, SpanLosses},
         symbols::Dropped,
         trace::Around,
         waits::WaitsPicture,
@@ -79,7 +79,8 @@ impl Session {
                 waiting: self.path.waiting(),
             };
             let lost = SpanLosses::now(engine).since(self.lost_before);
-            let unseen = lost.unseen(&self.scope).collect();
+            let unseen = lost.unseen(&self.scope);
+            let unseen = unseen.chain(self.own_losses().by_reason()).collect();
             self.trace.publish(engine, frames, (around, unseen), cost, ended);
         }
         self.publish_records(engine, frames, dropped, now_ns, ended);
@@ -133,7 +134,7 @@ impl Session {
             frames,
             cost,
             dropped,
-            also_lost: None,
+            also_lost: self.own_losses().by_reason().collect(),
             ended,
         };
         if spans_due {
@@ -182,10 +183,17 @@ impl Session {
     /// What was lost of spans on the way since it began, by reason.
     pub(super) fn span_losses(&self, engine: &Engine) -> impl Iterator<Item = (&'static str, u64)> {
         let lost = SpanLosses::now(engine).since(self.lost_before);
-        let not_admitted = (self.not_admitted > 0).then_some((NOT_ADMITTED, self.not_admitted));
         lost.of_records()
             .chain(lost.unseen(&self.scope))
-            .chain(not_admitted)
+            .chain(self.own_losses().by_reason())
+    }
+
+    /// What it does not see, whatever its probes record.
+    pub(super) fn own_losses(&self) -> OwnLosses {
+        OwnLosses {
+            not_admitted: self.not_admitted,
+            functions_over_budget: self.taken_off(),
+        }
     }
 
     pub(super) fn drop_joined(&mut self, dropped: path::Dropped) {

@@ -117,7 +117,7 @@ impl Session {
             readings: engine,
             sampling: Sampling::now(engine, dropped),
             spans: SpanLosses::now(engine),
-            not_admitted: self.not_admitted,
+            own: self.own_losses(),
             cost: self.meter.read(now_ns),
             ended,
         }

@@ -1,0 +1,351 @@
+//! How much of a target's CPU time a session's probes may take, and which of them have to go when they take more.
+//!
+//! What a probe takes is the number of times that it was reached, by what reaching it was measured to take on this machine.
+
+use std::collections::{HashMap, VecDeque};
+
+use profiler_common::probe::ProbeId;
+
+/// Share of the target's CPU time that probes may take where nothing else is asked for.
+pub const DEFAULT_BUDGET: f64 = 0.03;
+
+/// Costs are held against the CPU time of this long: a burst of calls that is over sooner costs no more than its share of it.
+const WINDOW_NS: u64 = 1_000_000_000;
+
+/// Share of one CPU that probes may take whatever the target does: one that is idle has hardly any time of its own.
+const ALWAYS_ALLOWED: f64 = 0.005;
+
+/// Time between looks.
+const LOOK_NS: u64 = 250_000_000;
+
+/// The same while probes are new, whose rate nobody knows yet.
+const FIRST_LOOK_NS: u64 = 50_000_000;
+
+/// For so long they are new.
+const NEW_NS: u64 = 500_000_000;
+
+/// CPU time is told over this long at least: the kernel counts it in hundredths of a second.
+const LEAST_NS: u64 = 40_000_000;
+
+/// Probes that can be taken off the target together, and no others with them.
+#[derive(Clone, Debug)]
+pub struct Probed(pub Vec<Reached>);
+
+/// A probe, and how often it was reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Reached {
+    /// The probe.
+    pub probe: ProbeId,
+    /// Times.
+    pub hits: u64,
+    /// CPU time that the target spends each time, in nanoseconds.
+    pub cost_ns: u64,
+}
+
+/// Probes that cost too much.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Excess {
+    /// Which of those that were looked at have to go, the costliest first.
+    pub costly: Vec<Costly>,
+    /// What is allowed, as a share of the target's CPU time.
+    pub allowed: f64,
+}
+
+/// One of them.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Costly {
+    /// Its index.
+    pub index: usize,
+    /// Times a second that it was reached.
+    pub hits_per_s: f64,
+    /// Share of the target's CPU time that this took.
+    pub share: f64,
+}
+
+/// What is allowed, and what was counted lately.
+#[derive(Debug)]
+pub struct Budget {
+    share: f64,
+    looks: VecDeque<Look>,
+    new_until_ns: u64,
+    next_ns: u64,
+}
+
+/// What was counted up to a moment.
+#[derive(Debug)]
+struct Look {
+    at_ns: u64,
+    hits: HashMap<ProbeId, u64>,
+    /// CPU time of the target so far; `None` where nobody had to know.
+    cpu_ns: Option<u64>,
+}
+
+impl Budget {
+    /// Allows probes this share of the target's CPU time.
+    #[must_use]
+    pub fn new(share: f64) -> Self {
+        Self {
+            share,
+            looks: VecDeque::new(),
+            new_until_ns: 0,
+            next_ns: 0,
+        }
+    }
+
+    /// Looks more often for a while, as there are probes whose rate is not known.
+    pub fn expect_new(&mut self, now_ns: u64) {
+        self.new_until_ns = now_ns + NEW_NS;
+        self.next_ns = now_ns + FIRST_LOOK_NS;
+    }
+
+    /// Whether it is time for a look.
+    #[must_use]
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.next_ns
+    }
+
+    /// What has to go so that the rest keeps within the budget, if anything: no more than that, and never one that costs less than
+    /// one that stays. `cpu_ns` gives the target's CPU time so far; it is asked only where that matters.
+    pub fn look(
+        &mut self,
+        now_ns: u64,
+        probed: &[Probed],
+        cpu_ns: impl FnOnce() -> Option<u64>,
+    ) -> Option<Excess> {
+        let is_new = now_ns < self.new_until_ns;
+        self.next_ns = now_ns + if is_new { FIRST_LOOK_NS } else { LOOK_NS };
+        while self
+            .looks
+            .get(1)
+            .is_some_and(|second| second.at_ns.saturating_add(WINDOW_NS) <= now_ns)
+        {
+            self.looks.pop_front();
+        }
+        let excess = self.looks.front().map(|first| first.costs(now_ns, probed));
+        let reached = probed.iter().flat_map(|Probed(reached)| reached);
+        let hits = reached.map(|reached| (reached.probe, reached.hits));
+        let mut look = Look {
+            at_ns: now_ns,
+            hits: hits.collect(),
+            cpu_ns: None,
+        };
+        let is_first = self.looks.is_empty();
+        let costs = excess.unwrap_or_default();
+        let always_ns = ALWAYS_ALLOWED * costs.elapsed_ns.max(WINDOW_NS) as f64;
+        let is_costly = costs.total_ns() > always_ns;
+        if is_first || is_costly {
+            look.cpu_ns = cpu_ns();
+        }
+        let rate = self.cpu_rate(&look).filter(|_| is_costly);
+        self.looks.push_back(look);
+        let excess = costs.excess(rate?, self.share, always_ns)?;
+        // What is left is looked at afresh.
+        self.looks.clear();
+        Some(excess)
+    }
+
+    /// CPU time of the target in a nanosecond, up to now; `None` where that is not known.
+    fn cpu_rate(&self, now: &Look) -> Option<f64> {
+        let first = self.looks.iter().find(|look| look.cpu_ns.is_some())?;
+        let elapsed_ns = now.at_ns.saturating_sub(first.at_ns);
+        let cpu_ns = now.cpu_ns?.checked_sub(first.cpu_ns?)?;
+        (elapsed_ns >= LEAST_NS).then(|| cpu_ns as f64 / elapsed_ns as f64)
+    }
+}
+
+/// What probes took since a look.
+#[derive(Debug, Default)]
+struct Costs {
+    elapsed_ns: u64,
+    /// For each, times that it was reached and what that took.
+    of: Vec<Cost>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    hits: u64,
+    ns: u64,
+}
+
+impl Look {
+    fn costs(&self, now_ns: u64, probed: &[Probed]) -> Costs {
+        let of = probed.iter().map(|Probed(reached)| {
+            let mut cost = Cost { hits: 0, ns: 0 };
+            for Reached { probe, hits, cost_ns } in reached {
+                let before = self.hits.get(probe).copied().unwrap_or(0);
+                let hits = hits.saturating_sub(before);
+                cost.hits += hits;
+                cost.ns = cost.ns.saturating_add(hits.saturating_mul(*cost_ns));
+            }
+            cost
+        });
+        Costs {
+            elapsed_ns: now_ns.saturating_sub(self.at_ns),
+            of: of.collect(),
+        }
+    }
+}
+
+impl Costs {
+    fn total_ns(&self) -> f64 {
+        self.of.iter().map(|cost| cost.ns as f64).sum()
+    }
+
+    /// `cpu_rate` is CPU time of the target in a nanosecond.
+    fn excess(&self, cpu_rate: f64, share: f64, always_ns: f64) -> Option<Excess> {
+        // As long as less than the window has gone by, nothing is said of the rest of it.
+        let cpu_ns = cpu_rate * self.elapsed_ns.max(WINDOW_NS) as f64;
+        let allowed_ns = always_ns.max(share * cpu_ns);
+        let mut order: Vec<usize> = (0..self.of.len()).collect();
+        order.sort_by_key(|index| std::cmp::Reverse(self.of[*index].ns));
+        let mut left_ns = self.total_ns();
+        let mut costly = Vec::new();
+        for index in order {
+            if left_ns <= allowed_ns {
+                break;
+            }
+            let Cost { hits, ns } = self.of[index];
+            left_ns -= ns as f64;
+            let elapsed_ns = self.elapsed_ns.max(1) as f64;
+            costly.push(Costly {
+                index,
+                hits_per_s: hits as f64 * 1e9 / elapsed_ns,
+                // What was measured of a probe may be more than what it takes here.
+                share: (ns as f64 / (cpu_rate * elapsed_ns).max(ns as f64)).min(1.0),
+            });
+        }
+        (!costly.is_empty()).then_some(Excess {
+            costly,
+            allowed: share,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn probed(hits: &[u64], cost_ns: u64) -> Vec<Probed> {
+        let of = |(number, hits): (u32, &u64)| {
+            Probed(vec![Reached {
+                probe: ProbeId(number),
+                hits: *hits,
+                cost_ns,
+            }])
+        };
+        (0..).zip(hits).map(of).collect()
+    }
+
+    /// Looks as often as it wants to, at functions that are called so often a second; gives when something had to go, and what.
+    fn run(share: f64, cpu_share: f64, calls_per_s: &[u64], cost_ns: u64) -> Option<(u64, Vec<usize>)> {
+        let mut budget = Budget::new(share);
+        let at = |now_ns: u64| {
+            let hits: Vec<u64> = calls_per_s
+                .iter()
+                .map(|calls| calls * now_ns / 1_000_000_000)
+                .collect();
+            probed(&hits, cost_ns)
+        };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a duration"
+        )]
+        let cpu = |now_ns: u64| Some((now_ns as f64 * cpu_share) as u64);
+        budget.expect_new(0);
+        assert_eq!(budget.look(0, &at(0), || cpu(0)), None);
+        budget.expect_new(0);
+        for now_ns in (10 * MS..10_000 * MS).step_by(10_000_000) {
+            if budget.is_due(now_ns)
+                && let Some(excess) = budget.look(now_ns, &at(now_ns), || cpu(now_ns))
+            {
+                let costly = excess.costly.iter().map(|costly| costly.index);
+                return Some((now_ns, costly.collect()));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_very_hot_probe_goes_at_the_first_look() {
+        assert_eq!(run(0.03, 1.0, &[400_000], 3_000), Some((50 * MS, vec![0])));
+    }
+
+    #[test]
+    fn one_just_over_the_budget_goes_within_two_seconds() {
+        let (at_ns, costly) = run(0.03, 1.0, &[11_000], 3_000).unwrap();
+        assert_eq!(costly, [0]);
+        assert!(at_ns <= 2_000 * MS, "{at_ns}");
+    }
+
+    #[test]
+    fn what_keeps_within_the_budget_stays() {
+        assert_eq!(run(0.03, 1.0, &[9_000], 3_000), None);
+        // Of eight busy threads the same share is eight times as much.
+        assert_eq!(run(0.03, 8.0, &[70_000], 3_000), None);
+        assert_eq!(run(0.5, 1.0, &[100_000], 3_000), None);
+    }
+
+    #[test]
+    fn an_idle_target_keeps_probes_that_cost_next_to_nothing() {
+        assert_eq!(run(0.03, 0.01, &[1_500], 3_000), None);
+        assert!(run(0.03, 0.01, &[2_500], 3_000).is_some());
+    }
+
+    #[test]
+    fn the_costliest_go_and_no_others() {
+        let (_, costly) = run(0.03, 1.0, &[3_000, 2_000_000, 2_000, 1_000_000], 3_000).unwrap();
+        assert_eq!(costly, [1, 3]);
+    }
+
+    #[test]
+    fn a_burst_within_its_share_of_a_second_is_let_be() {
+        let mut budget = Budget::new(0.03);
+        // 27 ms of cost at once, and nothing before or after.
+        let calls = |now_ns: u64| if now_ns > 3_000 * MS { 9_000 } else { 0 };
+        for now_ns in (0..10_000 * MS).step_by(250_000_000) {
+            let excess = budget.look(now_ns, &probed(&[calls(now_ns)], 3_000), || Some(now_ns));
+            assert_eq!(excess, None, "{now_ns}");
+        }
+    }
+
+    #[test]
+    fn where_the_cpu_time_is_not_known_nothing_goes() {
+        let mut budget = Budget::new(0.03);
+        for now_ns in (0..3_000 * MS).step_by(250_000_000) {
+            assert_eq!(budget.look(now_ns, &probed(&[now_ns], 3_000), || None), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_rest_keeps_within_the_budget_and_nothing_goes_in_vain(
+            costs in prop::collection::vec(0_u64..50_000_000, 1..20),
+            cpu_rate in 0.0..16.0_f64,
+            share in 0.001..0.5_f64,
+        ) {
+            let all = Costs {
+                elapsed_ns: WINDOW_NS,
+                of: costs.iter().map(|ns| Cost { hits: 1, ns: *ns }).collect(),
+            };
+            let always_ns = ALWAYS_ALLOWED * WINDOW_NS as f64;
+            let allowed_ns = always_ns.max(share * cpu_rate * WINDOW_NS as f64);
+            let excess = all.excess(cpu_rate, share, always_ns);
+            let gone: Vec<usize> = excess.iter().flat_map(|excess| &excess.costly).map(|costly| costly.index).collect();
+            let of = |keep: &dyn Fn(usize) -> bool| -> u64 {
+                (0..costs.len()).filter(|index| keep(*index)).map(|index| costs[index]).sum()
+            };
+            prop_assert!(of(&|index| !gone.contains(&index)) as f64 <= allowed_ns + 1.0);
+            // Without the last to go, what stays would be too much; and nothing that stays costs more than what went.
+            if let Some(last) = gone.last() {
+                prop_assert!(of(&|index| index == *last || !gone.contains(&index)) as f64 > allowed_ns - 1.0);
+                let most_left = (0..costs.len()).filter(|index| !gone.contains(index)).map(|index| costs[index]).max();
+                prop_assert!(most_left.unwrap_or(0) <= costs[*last]);
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What its probes cost the target, and which of them go where that is more than the budget.
+
+use std::collections::{BTreeMap, HashMap};
+
+use profiler_common::probe::ProbeId;
+use profiler_scope::Place;
+use profiler_target::Process;
+
+use super::{
+    super::{
+        budget::{Costly, Excess, Probed, Reached},
+        calibrate::{CallCost, HitCosts},
+        functions::{Key, key},
+        picture::{ExitMethod, SiteInfo},
+        steps::RunningStep,
+    },
+    Session,
+};
+use crate::kernel::Engine;
+
+/// In the reason for which a session ends whose probes cost too much.
+pub const OVER_BUDGET: &str = "over the budget of";
+
+/// Hits from which on their cost matters, so that it is measured.
+const MANY_HITS: u64 = 100;
+
+/// What it costs a thread to reach probes, as far as it was measured.
+#[derive(Clone, Copy)]
+pub struct ProbeCosts<'a> {
+    /// Of calls, with their ends.
+    pub calls: &'a HashMap<ExitMethod, CallCost>,
+    /// Of a single instruction.
+    pub hits: Option<HitCosts>,
+}
+
+/// Probes that can be taken off together.
+struct Part {
+    step: usize,
+    kind: PartKind,
+}
+
+enum PartKind {
+    /// One function of the step.
+    Function(Key),
+    /// Functions of files that are probed for others, which the scope does not have any more.
+    Leftovers,
+    /// All of the step.
+    Step,
+}
+
+/// What follows of costs that are more than the budget.
+struct Verdict {
+    /// Functions to be taken off, by step, each with the reason.
+    functions: BTreeMap<usize, HashMap<Key, String>>,
+    /// A step has nothing left then.
+    is_end: bool,
+    reasons: Vec<String>,
+}
+
+impl ProbeCosts<'_> {
+    /// What it takes longer where an instruction is single-stepped.
+    fn stepping_ns(self, is_stepped: bool) -> u64 {
+        let costs = self.hits.filter(|_| is_stepped).unwrap_or_default();
+        costs.single_stepped_ns.saturating_sub(costs.emulated_ns)
+    }
+}
+
+impl Session {
+    /// Whether it is time to look at what its probes cost.
+    pub fn is_cost_due(&self, now_ns: u64) -> bool {
+        self.budget.as_ref().is_some_and(|budget| budget.is_due(now_ns))
+    }
+
+    /// Whether it matters what hits of single instructions cost.
+    pub fn has_many_hits(&self, engine: &Engine) -> bool {
+        let is_stepped = |step: &RunningStep| step.sites.iter().any(|site| site.entry_single_stepped);
+        let asks = |step: &&RunningStep| step.lines().next().is_some() || is_stepped(step);
+        let probes = self.steps.iter().filter(asks).flat_map(RunningStep::probes);
+        probes.map(|probe| reached(engine, probe)).sum::<u64>() >= MANY_HITS
+    }
+
+    /// Takes off the target what costs it more than the budget. Why the session has to end, where nothing is left to look at then.
+    pub fn keep_to_budget(
+        &mut self,
+        engine: &mut Engine,
+        costs: ProbeCosts<'_>,
+        now_ns: u64,
+    ) -> Option<String> {
+        let mut budget = self.budget.take()?;
+        let (parts, probed): (Vec<Part>, Vec<Probed>) = self.parts(engine, costs).into_iter().unzip();
+        let cpu_ns = || Some(self.processes.iter().map(Process::cpu_ns).sum());
+        let excess = budget.look(now_ns, &probed, cpu_ns);
+        self.budget = Some(budget);
+        let verdict = self.verdict(&parts, &excess?);
+        let reason = verdict.reasons.join("; ");
+        if verdict.is_end {
+            return Some(reason);
+        }
+        tracing::info!(target: "audit", session = self.name, reason, "taken off");
+        for (number, functions) in verdict.functions {
+            if let Err(error) = self.steps.take_off(engine, number, &functions) {
+                return Some(format!("its probes could not be attached again: {error}"));
+            }
+        }
+        self.warnings.extend(verdict.reasons);
+        None
+    }
+
+    /// How many functions were taken off the target as they cost too much.
+    pub(super) fn taken_off(&self) -> u64 {
+        let functions = self.steps.iter().flat_map(|step| step.functions.iter());
+        functions.map(|function| u64::from(function.is_taken_off())).sum()
+    }
+
+    /// What can be taken off.
+    fn parts(&self, engine: &Engine, costs: ProbeCosts<'_>) -> Vec<(Part, Probed)> {
+        let mut parts = Vec::new();
+        for (number, step) in self.steps.iter().enumerate() {
+            let mut add = |kind: PartKind, probes: &mut dyn Iterator<Item = (ProbeId, u64)>| {
+                let reached = probes.map(|(probe, cost_ns)| Reached {
+                    probe,
+                    hits: reached(engine, probe),
+                    cost_ns,
+                });
+                let probed = Probed(reached.collect());
+                if !probed.0.is_empty() {
+                    parts.push((Part { step: number, kind }, probed));
+                }
+            };
+            let method_ns = |method: ExitMethod| costs.calls.get(&method).map_or(0, |cost| cost.cost_ns);
+            let sites: HashMap<Key, &SiteInfo> = step
+                .sites
+                .iter()
+                .map(|site| (key(&site.function), site))
+                .collect();
+            match step.step.place {
+                Place::Function(_) | Place::Inlined(_) | Place::Call { .. } => {
+                    for function in step.functions.iter().filter(|function| !function.is_taken_off()) {
+                        let name = key(&function.info);
+                        let stepped = sites.get(&name).is_some_and(|site| site.entry_single_stepped);
+                        let cost_ns = method_ns(function.method) + costs.stepping_ns(stepped);
+                        add(
+                            PartKind::Function(name),
+                            &mut function.probes().map(|probe| (probe, cost_ns)),
+                        );
+                    }
+                    let method = step.sites.first().map(|site| site.exit_method);
+                    let cost_ns = method.map_or(0, method_ns);
+                    add(
+                        PartKind::Leftovers,
+                        &mut step.leftovers().map(|probe| (probe, cost_ns)),
+                    );
+                }
+                Place::SystemCall(_) | Place::KernelFunction(_) => {
+                    let functions = step.functions.iter();
+                    let mut probes = functions.flat_map(|function| {
+                        let cost_ns = method_ns(function.method);
+                        function.probes().map(move |probe| (probe, cost_ns))
+                    });
+                    add(PartKind::Step, &mut probes);
+                }
+                Place::Line { .. } | Place::Address { .. } | Place::Branch { .. } => {
+                    let cost_ns = |stepped: bool| costs.hits.map_or(0, |costs| costs.of(stepped));
+                    let mut probes = step.stepping().map(|(probe, stepped)| (probe, cost_ns(stepped)));
+                    add(PartKind::Step, &mut probes);
+                }
+                // What one costs was not measured: it is the kernel's own, of each process.
+                Place::Tracepoint { .. } => {}
+            }
+        }
+        parts
+    }
+
+    fn verdict(&self, parts: &[Part], excess: &Excess) -> Verdict {
+        let mut verdict = Verdict {
+            functions: BTreeMap::new(),
+            is_end: false,
+            reasons: Vec::new(),
+        };
+        let costly = excess.costly.iter();
+        for (part, costly) in costly.filter_map(|costly| Some((parts.get(costly.index)?, costly))) {
+            let Some(step) = self.steps.get(part.step) else {
+                continue;
+            };
+            let functions = verdict.functions.entry(part.step).or_default();
+            let (name, noun) = match &part.kind {
+                PartKind::Function(wanted) => {
+                    let function = step
+                        .functions
+                        .iter()
+                        .find(|function| key(&function.info) == *wanted);
+                    (
+                        function.map_or_else(String::new, |function| function.info.name.clone()),
+                        "calls",
+                    )
+                }
+                PartKind::Leftovers => continue,
+                PartKind::Step => (step.step.to_string(), "hits"),
+            };
+            let reason = reason(noun, costly, excess.allowed);
+            verdict.reasons.push(format!("`{name}` was taken off: {reason}"));
+            match &part.kind {
+                PartKind::Function(key) => {
+                    functions.insert(key.clone(), reason);
+                }
+                PartKind::Leftovers => {}
+                PartKind::Step => verdict.is_end = true,
+            }
+        }
+        verdict.is_end |= verdict.functions.iter().any(|(number, gone)| {
+            let stays = |step: &RunningStep| {
+                let mut functions = step.functions.iter();
+                functions.any(|function| !function.is_taken_off() && !gone.contains_key(&key(&function.info)))
+            };
+            !gone.is_empty() && !self.steps.get(*number).is_some_and(stays)
+        });
+        verdict
+    }
+}
+
+/// Times that a probe was reached, whatever came of it.
+fn reached(engine: &Engine, probe: ProbeId) -> u64 {
+    let counts = engine.probe_counts(probe);
+    engine.hit_counts(probe).reached + counts.outside + counts.no_state
+}
+
+fn reason(noun: &str, costly: &Costly, allowed: f64) -> String {
+    format!(
+        "{} {noun} a second take {} of the target's CPU time, {OVER_BUDGET} {}",
+        grouped(costly.hits_per_s),
+        percent(costly.share),
+        percent(allowed)
+    )
+}
+
+/// A whole number, its digits in groups.
+fn grouped(number: f64) -> String {
+    let digits = format!("{number:.0}");
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent < 10.0 {
+        format!("{}%", (percent * 10.0).round() / 10.0)
+    } else {
+        format!("{percent:.0}%")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_in_groups_and_shares_in_percent() {
+        assert_eq!(
+            [7.2, 1_234.0, 2_104_332.4].map(grouped),
+            ["7", "1,234", "2,104,332"]
+        );
+        assert_eq!(
+            [0.03, 0.0251, 0.97, 1.0].map(percent),
+            ["3%", "2.5%", "97%", "100%"]
+        );
+    }
+}

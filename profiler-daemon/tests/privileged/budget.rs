@@ -1,0 +1,176 @@
+//! Probes that cost the target more than is allowed are taken off it, and no others.
+
+use std::{sync::Arc, time::Instant};
+
+use profiler_daemon::session::{Capture, FunctionLatency, LatencyPicture, NewSession, Purpose, SessionInfo};
+
+use super::{
+    bpf,
+    fixture::Fixture,
+    service::{ROOT, Service, ended, function, session_of},
+};
+
+/// More than a function costs that is called each five milliseconds, on the slowest machine.
+const BUDGET: f64 = 0.25;
+
+fn waiting() -> Fixture {
+    Fixture::start("hot", &[])
+}
+
+fn attach(service: &Service, target: &Fixture, scope: &str, budget: f64) -> SessionInfo {
+    let request = NewSession {
+        budget: Some(budget),
+        ..session_of(target.pid(), scope)
+    };
+    service
+        .runtime
+        .block_on(service.handle.create(ROOT, request))
+        .unwrap()
+}
+
+/// Waits for a picture of which this holds.
+fn until(
+    service: &Service,
+    session: &SessionInfo,
+    holds: impl Fn(&LatencyPicture) -> bool,
+) -> Arc<LatencyPicture> {
+    service.until(&mut service.watch_latency(session), holds)
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_function_that_costs_too_much_is_let_go_of_and_the_run_says_why() {
+    let service = Service::start();
+    let mut target = waiting();
+    let session = attach(&service, &target, "step_hot", 0.03);
+    let mut pictures = service.watch_latency(&session);
+    let began = Instant::now();
+    target.say("go");
+    let last = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let reason = last.ended.clone().unwrap();
+    println!("after {:?}: {reason}", began.elapsed());
+    assert!(reason.starts_with("`step_hot` was taken off: "), "{reason}");
+    assert!(
+        reason.ends_with("of the target's CPU time, over the budget of 3%"),
+        "{reason}"
+    );
+    assert_eq!(bpf::changed_code(target.pid()), 0, "breakpoints are left");
+    target.say("exit");
+    let truth = target.truth()["step_hot"];
+    assert!(truth.calls > ended(function(&last, "step_hot")));
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_costliest_function_goes_and_the_others_count_on() {
+    let service = Service::start();
+    // Where one link holds all places, the others are attached anew.
+    let missed = count_on(&service);
+    println!("{missed} calls were missed meanwhile");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn by_perf_events_the_others_miss_nothing_meanwhile() {
+    assert_eq!(count_on(&Service::start_by_perf()), 0);
+}
+
+/// Gives how many calls of the function that stays were not seen.
+fn count_on(service: &Service) -> u64 {
+    let mut target = waiting();
+    let session = attach(service, &target, "step_*", BUDGET);
+    target.say("go");
+    let gone = |picture: &LatencyPicture| -> Option<FunctionLatency> {
+        Some(function(picture, "step_hot").clone()).filter(|hot| hot.taken_off.is_some())
+    };
+    let picture = until(service, &session, |picture| gone(picture).is_some());
+    let hot = gone(&picture).unwrap();
+    println!("{}", hot.taken_off.as_deref().unwrap());
+    assert_eq!(hot.open, 0, "nobody sees it end");
+    let cold = ended(function(&picture, "step_cold"));
+    let picture = until(service, &session, |picture| {
+        ended(function(picture, "step_cold")) >= cold + 100
+    });
+    assert_eq!(
+        gone(&picture).map(|hot| ended(&hot)),
+        Some(ended(&hot)),
+        "it is counted still"
+    );
+    assert_eq!(picture.lost.get("functions_over_budget"), Some(&1));
+    assert!(function(&picture, "step_cold").taken_off.is_none());
+    let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
+    let warnings = &sessions
+        .iter()
+        .find(|of| of.name == session.name)
+        .unwrap()
+        .warnings;
+    assert!(
+        warnings
+            .iter()
+            .any(|warning| warning.starts_with("`step_hot` was taken off: ")),
+        "{warnings:?}"
+    );
+    target.say("exit");
+    let truth = target.truth()["step_cold"];
+    let last = service.last_latency(&session);
+    assert_eq!(target.finish().status, Some(0));
+    truth
+        .calls
+        .checked_sub(ended(function(&last, "step_cold")))
+        .unwrap()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_line_that_costs_too_much_is_let_go_of_too() {
+    let service = Service::start();
+    let mut target = waiting();
+    let request = NewSession {
+        budget: Some(0.03),
+        capture: Some(Capture {
+            print: Vec::new(),
+            hits_per_second: 1,
+            stack: false,
+            purpose: Purpose::Shown,
+        }),
+        ..session_of(target.pid(), "hot.c:21")
+    };
+    let handle = &service.handle;
+    let reason = service.runtime.block_on(async {
+        let session = handle.create(ROOT, request).await.unwrap();
+        let mut hits = handle.watch_trace(ROOT, session.name).await.unwrap();
+        target.say("go");
+        loop {
+            let batch = hits.recv().await.unwrap();
+            if let Some(reason) = batch.ended {
+                break reason;
+            }
+        }
+    });
+    assert!(reason.starts_with("`hot.c:21` was taken off: "), "{reason}");
+    assert!(reason.contains("hits a second"), "{reason}");
+    target.say("exit");
+    target.truth();
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_function_within_the_budget_stays() {
+    let service = Service::start();
+    let mut target = waiting();
+    let session = attach(&service, &target, "step_cold", BUDGET);
+    target.say("go");
+    let picture = until(&service, &session, |picture| {
+        ended(function(picture, "step_cold")) >= 400
+    });
+    assert!(
+        picture.ended.is_none() && picture.lost.is_empty(),
+        "{:?}",
+        picture.lost
+    );
+    target.say("exit");
+    target.truth();
+    assert_eq!(target.finish().status, Some(0));
+}
