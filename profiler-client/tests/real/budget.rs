@@ -51,10 +51,10 @@ fn of_several_functions_the_costly_one_is_named_and_the_run_goes_on() {
     let why = hot["taken_off"].as_str().unwrap();
     assert!(why.ends_with("over the budget of 25%"), "{why}");
     assert!(cold["taken_off"].is_null(), "{cold}");
-    assert_eq!(cold["lost"]["functions_over_budget"], 1, "{cold}");
+    assert_eq!(cold["lost"]["over_budget"], 1, "{cold}");
 
     let objects = of(&["flame", "--json"]).objects();
-    assert_eq!(objects.last().unwrap()["lost"]["functions_over_budget"], 1);
+    assert_eq!(objects.last().unwrap()["lost"]["over_budget"], 1);
     end(target);
 }
 

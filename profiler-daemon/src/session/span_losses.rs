@@ -10,8 +10,8 @@ use crate::kernel::{Engine, Missed};
 pub struct OwnLosses {
     /// Times that programs were at something in a process between an exec and when the session's owner was asked about anew.
     pub not_admitted: u64,
-    /// Functions whose probes were taken off the target, as they cost too much: their calls are not seen since.
-    pub functions_over_budget: u64,
+    /// Functions and lines whose probes were taken off the target, as they cost too much: they are not seen since.
+    pub over_budget: u64,
 }
 
 impl OwnLosses {
@@ -19,7 +19,7 @@ impl OwnLosses {
     pub fn since(self, before: Self) -> Self {
         Self {
             not_admitted: self.not_admitted.saturating_sub(before.not_admitted),
-            functions_over_budget: (self.functions_over_budget).saturating_sub(before.functions_over_budget),
+            over_budget: self.over_budget.saturating_sub(before.over_budget),
         }
     }
 
@@ -27,7 +27,7 @@ impl OwnLosses {
     pub fn counters(self) -> [(&'static str, u64); 2] {
         [
             ("not_admitted", self.not_admitted),
-            ("functions_over_budget", self.functions_over_budget),
+            ("over_budget", self.over_budget),
         ]
     }
 
@@ -35,7 +35,7 @@ impl OwnLosses {
     pub fn of_counters(recorded: impl Fn(&str) -> u64) -> Self {
         Self {
             not_admitted: recorded("not_admitted"),
-            functions_over_budget: recorded("functions_over_budget"),
+            over_budget: recorded("over_budget"),
         }
     }
 

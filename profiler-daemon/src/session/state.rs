@@ -85,6 +85,8 @@ pub struct Session {
     history: Vec<Arc<str>>,
     /// Grows with each edit.
     revision: u64,
+    /// Somebody has edited its scope, and may take that back.
+    is_edited: bool,
     processes: Vec<Process>,
     steps: Steps,
     /// What waits for the durations that steps ask for.
@@ -189,6 +191,7 @@ impl Session {
             history: Vec::new(),
             // Another session of the same name is not edited by what was made for this one.
             revision: now_ns,
+            is_edited: false,
             processes: Vec::new(),
             steps: Steps::default(),
             path: Path::new([], Inside::weight),

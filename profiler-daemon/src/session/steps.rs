@@ -54,6 +54,8 @@ pub struct RunningStep {
     lines: Vec<AttachedLines>,
     /// What it opens, where a step follows.
     gate: Option<Gate>,
+    /// All its probes were taken off the target.
+    is_taken_off: bool,
 }
 
 impl RunningStep {
@@ -70,6 +72,21 @@ impl RunningStep {
                 .zip(&attached.lines)
                 .map(|(probe, line)| (*probe, &line.place, &line.printed))
         })
+    }
+
+    /// How many of what it has are off the target, as they cost too much: functions, or all of it.
+    pub fn taken_off(&self) -> u64 {
+        let functions = self.functions.iter().filter(|function| function.is_taken_off());
+        if self.is_taken_off {
+            1
+        } else {
+            functions.map(|_| 1).sum()
+        }
+    }
+
+    /// Whether all its probes were taken off the target.
+    pub fn is_taken_off(&self) -> bool {
+        self.is_taken_off
     }
 
     /// The probes of its lines, and whether the kernel single-steps the instruction of each.
@@ -396,6 +413,7 @@ impl Steps {
                 spans: Vec::new(),
                 lines: Vec::new(),
                 gate: None,
+                is_taken_off: false,
             });
         }
         let running = &mut self.list[number];
@@ -439,6 +457,19 @@ impl Steps {
             for attachment in spans.chain(lines).filter(|attachment| is_of(attachment)) {
                 engine.quiesce(attachment);
             }
+        }
+    }
+
+    /// Takes all probes of a step off the target; what they have counted stays.
+    pub fn take_off_step(&mut self, engine: &mut Engine, number: usize) {
+        let Some(step) = self.list.get_mut(number) else {
+            return;
+        };
+        step.is_taken_off = true;
+        let spans = step.spans.iter_mut().map(|spans| &mut spans.attachment);
+        let lines = step.lines.iter_mut().map(|lines| &mut lines.attachment);
+        for attachment in spans.chain(lines) {
+            engine.quiesce(attachment);
         }
     }
 

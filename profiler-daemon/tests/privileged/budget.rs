@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Instant};
 
-use profiler_daemon::session::{Capture, FunctionLatency, LatencyPicture, NewSession, Purpose, SessionInfo};
+use profiler_daemon::session::{
+    Capture, FunctionLatency, LatencyPicture, NewSession, Purpose, ScopeEdit, SessionInfo,
+};
 
 use super::{
     bpf,
@@ -97,7 +99,7 @@ fn count_on(service: &Service) -> u64 {
         Some(ended(&hot)),
         "it is counted still"
     );
-    assert_eq!(picture.lost.get("functions_over_budget"), Some(&1));
+    assert_eq!(picture.lost.get("over_budget"), Some(&1));
     assert!(function(&picture, "step_cold").taken_off.is_none());
     let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
     let warnings = &sessions
@@ -170,6 +172,37 @@ fn a_function_within_the_budget_stays() {
         "{:?}",
         picture.lost
     );
+    target.say("exit");
+    target.truth();
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn an_edit_that_costs_too_much_can_be_taken_back() {
+    let service = Service::start();
+    let mut target = waiting();
+    let session = attach(&service, &target, "step_cold", BUDGET);
+    target.say("go");
+    let edit = |edit: ScopeEdit| {
+        let done = service.handle.edit_scope(ROOT, session.name.clone(), edit);
+        service.runtime.block_on(done).unwrap()
+    };
+    edit(ScopeEdit::Set("step_hot".to_owned()));
+    let picture = until(&service, &session, |picture| {
+        picture
+            .functions
+            .iter()
+            .any(|function| function.taken_off.is_some())
+    });
+    assert_eq!(picture.lost.get("over_budget"), Some(&1));
+    assert_eq!(bpf::changed_code(target.pid()), 0, "breakpoints are left");
+    edit(ScopeEdit::Undo(1));
+    let picture = until(&service, &session, |picture| {
+        picture.functions.iter().any(|function| ended(function) >= 20)
+    });
+    assert!(function(&picture, "step_cold").taken_off.is_none());
+    assert!(picture.lost.is_empty(), "{:?}", picture.lost);
     target.say("exit");
     target.truth();
     assert_eq!(target.finish().status, Some(0));

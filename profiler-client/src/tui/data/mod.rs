@@ -287,34 +287,35 @@ impl Data {
         }
     }
 
-    /// Losses of all views by reason, those that happened.
+    /// Losses of all views by reason, those that happened. What several have lost is the same thing, and counts once.
     #[must_use]
     pub fn losses(&self) -> BTreeMap<String, u64> {
-        let mut lost: BTreeMap<String, u64> = BTreeMap::new();
-        let mut add = |reason: &str, count: u64| {
-            if count > 0 {
-                let sum = lost.entry(reason.to_owned()).or_default();
-                *sum = sum.saturating_add(count);
-            }
-        };
-        for (reason, count) in self.flame.lost() {
-            add(reason, count);
+        let mut latency = self.latency.lost.clone();
+        let functions = self.latency.functions.values();
+        for (reason, count) in functions.flat_map(|function| &function.lost) {
+            let sum = latency.entry(reason.clone()).or_default();
+            *sum = sum.saturating_add(*count);
         }
-        let of_functions = self
-            .latency
-            .functions
-            .values()
-            .flat_map(|function| &function.lost);
-        for (reason, &count) in self
-            .latency
-            .lost
-            .iter()
-            .chain(of_functions)
-            .chain(&self.hits.state.lost)
-            .chain(&self.aside.waits.lost)
-            .chain(&self.aside.syscalls.lost)
+        let others = [
+            &latency,
+            &self.hits.state.lost,
+            &self.aside.waits.lost,
+            &self.aside.syscalls.lost,
+        ];
+        let others = others
+            .into_iter()
+            .flatten()
+            .map(|(reason, count)| (reason.as_str(), *count));
+        let mut lost: BTreeMap<String, u64> = BTreeMap::new();
+        for (reason, count) in self
+            .flame
+            .lost()
+            .into_iter()
+            .chain(others)
+            .filter(|(_, count)| *count > 0)
         {
-            add(reason, count);
+            let most = lost.entry(reason.to_owned()).or_default();
+            *most = count.max(*most);
         }
         lost
     }

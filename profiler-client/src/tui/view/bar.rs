@@ -55,6 +55,17 @@ fn heading(lens: &Lens, data: &Data) -> Line {
     let mut line = Line::of(Style::Strong, "profiler ").and(Style::Plain, target);
     if let Some(why) = &data.ended {
         line = line.and(Style::Warning, format!("  ended: {}", terminal(why)));
+    } else if let Some(function) = data
+        .latency
+        .functions
+        .values()
+        .find(|function| !function.taken_off.is_empty())
+    {
+        let (name, why) = (terminal(&function.function.name), terminal(&function.taken_off));
+        line = line.and(
+            Style::Warning,
+            format!("  {name} was taken off: {why} (u takes the edit back)"),
+        );
     } else if lens.attaching {
         line = line.and(Style::Warning, "  attaching …");
     } else if lens.is_editing() {

@@ -53,6 +53,7 @@ impl Session {
         let before = Arc::clone(&self.scope_text);
         self.replace(engine, dropped, prepared, now_ns)?;
         self.revision += 1;
+        self.is_edited = true;
         if undone > 0 {
             self.history.truncate(self.history.len().saturating_sub(undone));
         } else if before != self.scope_text {

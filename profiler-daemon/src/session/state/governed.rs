@@ -48,10 +48,12 @@ enum PartKind {
     Step,
 }
 
-/// What follows of costs that are more than the budget.
+/// What follows from costs that are more than the budget.
 struct Verdict {
     /// Functions to be taken off, by step, each with the reason.
     functions: BTreeMap<usize, HashMap<Key, String>>,
+    /// Steps of which all goes.
+    steps: Vec<usize>,
     /// A step has nothing left then.
     is_end: bool,
     reasons: Vec<String>,
@@ -79,7 +81,8 @@ impl Session {
         probes.map(|probe| reached(engine, probe)).sum::<u64>() >= MANY_HITS
     }
 
-    /// Takes off the target what costs it more than the budget. Why the session has to end, where nothing is left to look at then.
+    /// Takes off the target what costs it more than the budget. Why the session has to end, where nothing is left to look at then: not
+    /// so where its scope was edited, which can be taken back.
     pub fn keep_to_budget(
         &mut self,
         engine: &mut Engine,
@@ -93,7 +96,7 @@ impl Session {
         self.budget = Some(budget);
         let verdict = self.verdict(&parts, &excess?);
         let reason = verdict.reasons.join("; ");
-        if verdict.is_end {
+        if verdict.is_end && !self.is_edited {
             return Some(reason);
         }
         tracing::info!(target: "audit", session = self.name, reason, "taken off");
@@ -102,20 +105,23 @@ impl Session {
                 return Some(format!("its probes could not be attached again: {error}"));
             }
         }
+        for number in verdict.steps {
+            self.steps.take_off_step(engine, number);
+        }
         self.warnings.extend(verdict.reasons);
         None
     }
 
-    /// How many functions were taken off the target as they cost too much.
+    /// How many functions and lines were taken off the target as they cost too much.
     pub(super) fn taken_off(&self) -> u64 {
-        let functions = self.steps.iter().flat_map(|step| step.functions.iter());
-        functions.map(|function| u64::from(function.is_taken_off())).sum()
+        self.steps.iter().map(RunningStep::taken_off).sum()
     }
 
     /// What can be taken off.
     fn parts(&self, engine: &Engine, costs: ProbeCosts<'_>) -> Vec<(Part, Probed)> {
         let mut parts = Vec::new();
-        for (number, step) in self.steps.iter().enumerate() {
+        let on_target = self.steps.iter().enumerate();
+        for (number, step) in on_target.filter(|(_, step)| !step.is_taken_off()) {
             let mut add = |kind: PartKind, probes: &mut dyn Iterator<Item = (ProbeId, u64)>| {
                 let reached = probes.map(|(probe, cost_ns)| Reached {
                     probe,
@@ -174,6 +180,7 @@ impl Session {
     fn verdict(&self, parts: &[Part], excess: &Excess) -> Verdict {
         let mut verdict = Verdict {
             functions: BTreeMap::new(),
+            steps: Vec::new(),
             is_end: false,
             reasons: Vec::new(),
         };
@@ -204,9 +211,10 @@ impl Session {
                     functions.insert(key.clone(), reason);
                 }
                 PartKind::Leftovers => {}
-                PartKind::Step => verdict.is_end = true,
+                PartKind::Step => verdict.steps.push(part.step),
             }
         }
+        verdict.is_end = !verdict.steps.is_empty();
         verdict.is_end |= verdict.functions.iter().any(|(number, gone)| {
             let stays = |step: &RunningStep| {
                 let mut functions = step.functions.iter();

@@ -192,7 +192,7 @@ impl Session {
     pub(super) fn own_losses(&self) -> OwnLosses {
         OwnLosses {
             not_admitted: self.not_admitted,
-            functions_over_budget: self.taken_off(),
+            over_budget: self.taken_off(),
         }
     }
 
