@@ -332,10 +332,12 @@ mod tests {
                 "abandoned",
                 "overhead_ns",
                 "lost",
-                "timed_share"
+                "timed_share",
+                "taken_off"
             ]
         );
         assert_eq!(objects[0]["timed_share"], 0.6);
+        assert!(objects[0]["taken_off"].is_null());
         let histogram = &objects[0]["since_start"];
         assert_eq!(
             keys(histogram),
