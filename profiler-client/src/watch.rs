@@ -23,6 +23,8 @@ pub trait Message {
     fn is_final(&self) -> bool;
     /// Why it is.
     fn final_reason(&self) -> &str;
+    /// The signal that ended the target, which is why; 0 for none.
+    fn final_signal(&self) -> u32;
 }
 
 impl<M: Message> Message for Box<M> {
@@ -31,6 +33,9 @@ impl<M: Message> Message for Box<M> {
     }
     fn final_reason(&self) -> &str {
         (**self).final_reason()
+    }
+    fn final_signal(&self) -> u32 {
+        (**self).final_signal()
     }
 }
 
@@ -41,6 +46,9 @@ impl Message for v1::WatchLatencyResponse {
     fn final_reason(&self) -> &str {
         &self.final_reason
     }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
+    }
 }
 
 impl Message for v1::WatchTraceResponse {
@@ -49,6 +57,9 @@ impl Message for v1::WatchTraceResponse {
     }
     fn final_reason(&self) -> &str {
         &self.final_reason
+    }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
     }
 }
 
@@ -59,6 +70,9 @@ impl Message for v1::WatchExplainResponse {
     fn final_reason(&self) -> &str {
         &self.final_reason
     }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
+    }
 }
 
 impl Message for v1::WatchSpansResponse {
@@ -67,6 +81,9 @@ impl Message for v1::WatchSpansResponse {
     }
     fn final_reason(&self) -> &str {
         &self.final_reason
+    }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
     }
 }
 
@@ -77,6 +94,9 @@ impl Message for v1::WatchWaitsResponse {
     fn final_reason(&self) -> &str {
         &self.final_reason
     }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
+    }
 }
 
 impl Message for v1::WatchTimelineResponse {
@@ -85,6 +105,9 @@ impl Message for v1::WatchTimelineResponse {
     }
     fn final_reason(&self) -> &str {
         &self.final_reason
+    }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
     }
 }
 
@@ -95,6 +118,9 @@ impl Message for v1::WatchRecordsResponse {
     fn final_reason(&self) -> &str {
         &self.final_reason
     }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
+    }
 }
 
 impl Message for v1::WatchSyscallsResponse {
@@ -104,6 +130,9 @@ impl Message for v1::WatchSyscallsResponse {
     fn final_reason(&self) -> &str {
         &self.final_reason
     }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
+    }
 }
 
 impl Message for v1::WatchFlameResponse {
@@ -112,6 +141,9 @@ impl Message for v1::WatchFlameResponse {
     }
     fn final_reason(&self) -> &str {
         &self.final_reason
+    }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
     }
 }
 
@@ -133,6 +165,8 @@ pub enum Ended {
     Asked,
     /// The session or its target ended; why.
     ByItself(String),
+    /// A signal ended the target; in words.
+    Killed(String),
     /// The stream broke; what came before it stands.
     Broken(Failure),
 }
@@ -152,6 +186,7 @@ impl Ended {
                 note(&ended_by_itself(&reason));
                 Ok(())
             }
+            Self::Killed(reason) => Err(Failure::target_killed(ended_by_itself(&reason))),
             Self::Broken(failure) => Err(failure),
         }
     }
@@ -232,9 +267,13 @@ fn take<M: Message>(
 ) -> Result<Option<Ended>, Failure> {
     match message {
         Ok(Some(message)) => {
-            let ended = message
-                .is_final()
-                .then(|| Ended::ByItself(message.final_reason().to_owned()));
+            let ended = message.is_final().then(|| {
+                let reason = message.final_reason().to_owned();
+                match message.final_signal() {
+                    0 => Ended::ByItself(reason),
+                    _ => Ended::Killed(reason),
+                }
+            });
             on_message(message)?;
             Ok(ended)
         }
