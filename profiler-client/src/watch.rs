@@ -24,6 +24,8 @@ pub trait Message {
     fn is_final(&self) -> bool;
     /// Why it is.
     fn final_reason(&self) -> &str;
+    /// The signal that ended the target, which is why; 0 for none.
+    fn final_signal(&self) -> u32;
 }
 
 impl<M: Message> Message for Box<M> {
@@ -32,6 +34,9 @@ impl<M: Message> Message for Box<M> {
     }
     fn final_reason(&self) -> &str {
         (**self).final_reason()
+    }
+    fn final_signal(&self) -> u32 {
+        (**self).final_signal()
     }
 }
 
@@ -42,6 +47,9 @@ impl Message for v1::WatchLatencyResponse {
     fn final_reason(&self) -> &str {
         &self.final_reason
     }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
+    }
 }
 
 impl Message for v1::WatchTraceResponse {
@@ -50,6 +58,9 @@ impl Message for v1::WatchTraceResponse {
     }
     fn final_reason(&self) -> &str {
         &self.final_reason
+    }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
     }
 }
 
@@ -60,6 +71,9 @@ impl Message for v1::WatchExplainResponse {
     fn final_reason(&self) -> &str {
         &self.final_reason
     }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
+    }
 }
 
 impl Message for v1::WatchSpansResponse {
@@ -68,6 +82,9 @@ impl Message for v1::WatchSpansResponse {
     }
     fn final_reason(&self) -> &str {
         &self.final_reason
+    }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
     }
 }
 
@@ -78,6 +95,9 @@ impl Message for v1::WatchWaitsResponse {
     fn final_reason(&self) -> &str {
         &self.final_reason
     }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
+    }
 }
 
 impl Message for v1::WatchTimelineResponse {
@@ -86,6 +106,9 @@ impl Message for v1::WatchTimelineResponse {
     }
     fn final_reason(&self) -> &str {
         &self.final_reason
+    }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
     }
 }
 
@@ -96,6 +119,9 @@ impl Message for v1::WatchRecordsResponse {
     fn final_reason(&self) -> &str {
         &self.final_reason
     }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
+    }
 }
 
 impl Message for v1::WatchSyscallsResponse {
@@ -105,6 +131,9 @@ impl Message for v1::WatchSyscallsResponse {
     fn final_reason(&self) -> &str {
         &self.final_reason
     }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
+    }
 }
 
 impl Message for v1::WatchFlameResponse {
@@ -113,6 +142,9 @@ impl Message for v1::WatchFlameResponse {
     }
     fn final_reason(&self) -> &str {
         &self.final_reason
+    }
+    fn final_signal(&self) -> u32 {
+        self.final_signal
     }
 }
 
@@ -134,6 +166,8 @@ pub enum Ended {
     Asked,
     /// The session or its target ended; why.
     ByItself(String),
+    /// A signal ended the target; in words.
+    Killed(String),
     /// The stream broke; what came before it stands.
     Broken(Failure),
 }
@@ -157,6 +191,7 @@ impl Ended {
                 note(&ended_by_itself(&reason));
                 Ok(())
             }
+            Self::Killed(reason) => Err(Failure::target_killed(ended_by_itself(&reason))),
             Self::Broken(failure) => Err(failure),
         }
     }
@@ -237,9 +272,13 @@ fn take<M: Message>(
 ) -> Result<Option<Ended>, Failure> {
     match message {
         Ok(Some(message)) => {
-            let ended = message
-                .is_final()
-                .then(|| Ended::ByItself(message.final_reason().to_owned()));
+            let ended = message.is_final().then(|| {
+                let reason = message.final_reason().to_owned();
+                match message.final_signal() {
+                    0 => Ended::ByItself(reason),
+                    _ => Ended::Killed(reason),
+                }
+            });
             on_message(message)?;
             Ok(ended)
         }

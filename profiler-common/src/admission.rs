@@ -70,6 +70,8 @@ pub struct Admission {
     pub flags: u64,
     /// Times that a program was at a thread of the process which was not as it was.
     pub refused: u64,
+    /// The signal that has ended the process; 0 while it runs, and of one that exits.
+    pub ended_by: u64,
 }
 
 impl Admission {
@@ -80,7 +82,8 @@ impl Admission {
     pub const ANY_RIGHTS: u64 = 2;
 }
 
-assert_layout!(Admission, size 88, image at 0, rights at 24, flags at 72, refused at 80);
+assert_layout!(Admission, size 96, image at 0, rights at 24, flags at 72, refused at 80,
+    ended_by at 88);
 
 /// What a process is now: what the iterator over threads writes of each that is asked about.
 #[repr(C)]

@@ -114,9 +114,15 @@ pub struct Settings {
     pub dumpable_in_offset: u32,
     /// Offset of the word in there of which the lowest bits say it: `flags`, or `dumpable`.
     pub dumpable_offset: u32,
+    /// Offset of `exit_code` in `task_struct`: what a thread ends with. The lowest bits are a signal.
+    pub exit_offset: u32,
+    /// Offset of `signal` in `task_struct`: what the threads of a process have in common.
+    pub shared_offset: u32,
+    /// Offset of `group_exit_code` in `signal_struct`: what the process ends with, as of `exit_offset`.
+    pub process_exit_offset: u32,
 }
 
-assert_layout!(Settings, size 208,
+assert_layout!(Settings, size 220,
     sas_ss_sp_offset at 0, sas_ss_size_offset at 4, ring_bytes at 8, utask_offset at 12, mm_offset at 16,
     xol_area_offset at 20, xol_area_vaddr_offset at 24, return_instances_offset at 28, vaddr_offset at 32,
     xol_vaddr_offset at 36, instance_stack_offset at 40, instance_return_offset at 44, instance_next_offset at 48,
@@ -129,7 +135,8 @@ assert_layout!(Settings, size 208,
     leader_offset at 144, start_offset at 148, execs_offset at 152, credentials_offset at 156,
     user_offset at 160, effective_user_offset at 164, saved_user_offset at 168, group_offset at 172,
     effective_group_offset at 176, saved_group_offset at 180, permitted_offset at 184, user_namespace_offset at 188,
-    namespace_owner_offset at 192, namespace_level_offset at 196, dumpable_in_offset at 200, dumpable_offset at 204);
+    namespace_owner_offset at 192, namespace_level_offset at 196, dumpable_in_offset at 200, dumpable_offset at 204,
+    exit_offset at 208, shared_offset at 212, process_exit_offset at 216);
 
 /// Where the kernel keeps what it is at on each CPU; 0 where that is not known.
 #[repr(C)]

@@ -62,6 +62,31 @@ pub fn note_taken_over() {
     }
 }
 
+/// A thread exits. If it does so because a signal ends its process, keeps which one.
+///
+/// All threads of such a process end with the signal, and the process as well: one thread alone may be ended by a filter of system
+/// calls, and a process alone has a signal there while that stops it.
+#[inline(always)]
+pub fn note_end() {
+    const SIGNAL: u32 = 0x7f;
+    // SAFETY: the helper takes nothing, and gives the current task.
+    let task: *mut c_void = unsafe { bpf_get_current_task_btf() }.cast();
+    let Some(admission) = ADMISSIONS.get_ptr_mut(task::process()) else {
+        return;
+    };
+    // SAFETY: a live map value; the task is the kernel's, and so is what it leads to.
+    unsafe {
+        if start_of(task) != (*admission).image.start_ns {
+            return;
+        }
+        let own = word(task, maps::exit_offset()) & SIGNAL;
+        let shared = pointer(task, maps::shared_offset());
+        if own != 0 && own == word(shared, maps::process_exit_offset()) & SIGNAL {
+            (&raw mut (*admission).ended_by).write_volatile(own.into());
+        }
+    }
+}
+
 /// Whether all who look at a process may also look at the current thread's: at every one, or at this one because it is admitted with
 /// the same users and groups. One that is admitted with any rights is so for those alone who may look at every one.
 #[inline(always)]

@@ -424,6 +424,7 @@ pub fn cost_exit(ctx: BtfTracePointContext) -> i32 {
 /// A thread exits. Attached to `sched_process_exit`, in the exiting thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn thread_exit(ctx: RawTracePointContext) -> i32 {
+    admission::note_end();
     let thread = task::id();
     let open = span::abandon_all(thread);
     if open > 0 {

@@ -266,6 +266,9 @@ pub static SETTINGS: Settings = Settings {
     namespace_level_offset: 0,
     dumpable_in_offset: 0,
     dumpable_offset: 0,
+    exit_offset: 0,
+    shared_offset: 0,
+    process_exit_offset: 0,
 };
 
 /// Reads one of the settings as loaded, not as compiled.
@@ -333,6 +336,9 @@ setting!(namespace_owner_offset);
 setting!(namespace_level_offset);
 setting!(dumpable_in_offset);
 setting!(dumpable_offset);
+setting!(exit_offset);
+setting!(shared_offset);
+setting!(process_exit_offset);
 
 /// A map's address, as helpers take it.
 #[inline(always)]

@@ -92,6 +92,15 @@ impl Segment {
     }
 }
 
+/// Machine code that a file holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MappedCode<'a> {
+    /// Where it begins, in the file's own address space.
+    pub address: u64,
+    /// Its bytes; none where they are in another file, as those of a file of debug information are.
+    pub bytes: &'a [u8],
+}
+
 /// The address of a file offset, by the segment that holds it.
 #[must_use]
 pub fn address_of(segments: &[Segment], offset: u64) -> Option<u64> {
@@ -282,6 +291,36 @@ impl<'a> Elf<'a> {
             .collect();
         ranges.sort_unstable_by_key(|range| range.start);
         ranges
+    }
+
+    /// What the file holds of its machine code: its executable sections, or its executable segments where it has no section headers.
+    #[must_use]
+    pub fn mapped_code(&self) -> Vec<MappedCode<'a>> {
+        if self.sections.is_empty() {
+            let segments = self.segments.iter().filter(|segment| segment.executable);
+            return segments
+                .filter_map(|segment| {
+                    let start = usize::try_from(segment.offset).ok()?;
+                    let end = start.saturating_add(usize::try_from(segment.size).ok()?);
+                    Some(MappedCode {
+                        address: segment.address,
+                        bytes: self.data.get(start..end.min(self.data.len()))?,
+                    })
+                })
+                .collect();
+        }
+        let code = self.sections.iter().filter(|section| {
+            section
+                .sh_flags(LittleEndian)
+                .contains(elf::SHF_EXECINSTR | elf::SHF_ALLOC)
+        });
+        code.filter_map(|section| {
+            Some(MappedCode {
+                address: section.sh_addr(LittleEndian),
+                bytes: section.data(LittleEndian, self.data).ok()?,
+            })
+        })
+        .collect()
     }
 
     /// The build-id: a hash of what was linked.

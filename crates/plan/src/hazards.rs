@@ -3,10 +3,14 @@
 //! A return probe replaces the return address on the stack. Whatever walks, cuts or leaves the
 //! stack other than by returning then aborts, loops, or runs the wrong code.
 
+use std::borrow::Cow;
+
 use object::elf;
 use profiler_elf::{Elf, ElfError, RawSymbol};
 
-/// What kind of trouble a symbol means.
+use super::stack_switch::set_by_hand;
+
+/// What kind of trouble a sign means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
     Unwinding,
@@ -14,6 +18,8 @@ enum Trouble {
     StackSwitch,
     AlternateStack,
     Goroutines,
+    /// An instruction sets the stack pointer, and nothing tells what for.
+    StackPointer,
 }
 
 /// Symbols that tell.
@@ -32,13 +38,13 @@ const SYMBOLS: [(&str, Trouble); 12] = [
     ("sigaltstack", Trouble::AlternateStack),
 ];
 
-/// A symbol that was found, and where.
+/// A sign that was found, and where.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Evidence {
     /// Path of the mapped file.
     pub module: String,
-    /// Name of the symbol.
-    pub symbol: String,
+    /// Name of the symbol, or the instruction with its address in the file.
+    pub sign: String,
 }
 
 /// What was found in a process.
@@ -54,12 +60,21 @@ pub struct Hazards {
     pub alternate_stack: Option<Evidence>,
     /// Go's runtime walks and moves stacks.
     pub goroutines: Option<Evidence>,
+    /// The stack pointer may be set by hand: code may leave its calls without a return.
+    pub stack_pointer: Option<Evidence>,
+}
+
+/// A sign of trouble.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Found {
+    sign: Cow<'static, str>,
+    trouble: Trouble,
 }
 
 /// What was found in one file: independent of its path and process, so it can be kept.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ModuleHazards {
-    found: Vec<(&'static str, Trouble)>,
+    found: Vec<Found>,
 }
 
 impl ModuleHazards {
@@ -74,7 +89,7 @@ impl ModuleHazards {
         self
     }
 
-    /// Looks through a file's symbols. `path` tells the C library apart, which defines what it
+    /// Looks through a file's symbols and code. `path` tells the C library apart, which defines what it
     /// does not use.
     ///
     /// # Errors
@@ -82,9 +97,12 @@ impl ModuleHazards {
     pub fn scan(path: &str, bytes: &[u8]) -> Result<Self, ElfError> {
         let elf = Elf::parse(bytes)?;
         let c_library = is_c_library(path);
-        let mut found: Vec<(&'static str, Trouble)> = Vec::new();
+        let mut found = Vec::new();
         if elf.has_go() {
-            found.push(("Go's tables", Trouble::Goroutines));
+            found.push(Found {
+                sign: "Go's tables".into(),
+                trouble: Trouble::Goroutines,
+            });
         }
         for raw in elf.symbols() {
             // Imports have a type in some files and none in others.
@@ -100,17 +118,40 @@ impl ModuleHazards {
                 found.push(known);
             }
         }
+        let tells_of_stacks =
+            |found: &Found| matches!(found.trouble, Trouble::StackSwitch | Trouble::Goroutines);
+        if !c_library && !found.iter().any(tells_of_stacks) {
+            found.extend(in_code(&elf, bytes, !found.is_empty()));
+        }
         Ok(Self { found })
     }
 }
 
-fn known(bytes: &[u8], raw: &RawSymbol) -> Option<(&'static str, Trouble)> {
+/// What the code itself says. `is_unsafe` says that return probes are unsafe in any case.
+fn in_code(elf: &Elf<'_>, bytes: &[u8], is_unsafe: bool) -> Option<Found> {
+    let set = set_by_hand(elf, bytes);
+    let (address, trouble) = match (set.switch, set.other) {
+        (Some(address), _) => (address, Trouble::StackSwitch),
+        (None, Some(address)) if !is_unsafe => (address, Trouble::StackPointer),
+        (None, _) => return None,
+    };
+    Some(Found {
+        sign: format!("the load of rsp at {address:#x}").into(),
+        trouble,
+    })
+}
+
+fn known(bytes: &[u8], raw: &RawSymbol) -> Option<Found> {
     let start = usize::try_from(raw.name).ok()?;
     let limit = usize::try_from(raw.name_limit).ok()?;
     let text = bytes.get(start..limit)?;
-    SYMBOLS.into_iter().find(|(name, _)| {
+    let (name, trouble) = SYMBOLS.into_iter().find(|(name, _)| {
         text.strip_prefix(name.as_bytes())
             .is_some_and(|rest| matches!(rest.first(), Some(0 | b'@')))
+    })?;
+    Some(Found {
+        sign: name.into(),
+        trouble,
     })
 }
 
@@ -138,17 +179,18 @@ impl Hazards {
     pub fn of<'a>(modules: impl IntoIterator<Item = (&'a str, &'a ModuleHazards)>) -> Self {
         let mut hazards = Self::default();
         for (path, module) in modules {
-            for &(symbol, trouble) in &module.found {
+            for Found { sign, trouble } in &module.found {
                 let slot = match trouble {
                     Trouble::Unwinding => &mut hazards.unwinding,
                     Trouble::ThreadExit => &mut hazards.thread_exit,
                     Trouble::StackSwitch => &mut hazards.stack_switch,
                     Trouble::AlternateStack => &mut hazards.alternate_stack,
                     Trouble::Goroutines => &mut hazards.goroutines,
+                    Trouble::StackPointer => &mut hazards.stack_pointer,
                 };
                 slot.get_or_insert_with(|| Evidence {
                     module: path.to_owned(),
-                    symbol: symbol.to_owned(),
+                    sign: sign.clone().into_owned(),
                 });
             }
         }
@@ -161,7 +203,7 @@ impl Hazards {
         let say = |what: &str, evidence: &Option<Evidence>| {
             evidence
                 .as_ref()
-                .map(|e| format!("{what} ({} in {})", e.symbol, e.module))
+                .map(|e| format!("{what} ({} in {})", e.sign, e.module))
         };
         [
             say("exceptions or panics may unwind the stack", &self.unwinding),
@@ -169,6 +211,7 @@ impl Hazards {
             say("stacks may be switched", &self.stack_switch),
             say("signal handlers may run on another stack", &self.alternate_stack),
             say("Go's runtime walks and moves stacks", &self.goroutines),
+            say("the stack pointer may be set by hand", &self.stack_pointer),
         ]
         .into_iter()
         .flatten()
@@ -276,7 +319,7 @@ mod tests {
     fn unwinding() -> Hazards {
         let evidence = Evidence {
             module: "libstdc++.so.6".into(),
-            symbol: "__cxa_throw".into(),
+            sign: "__cxa_throw".into(),
         };
         Hazards {
             unwinding: Some(evidence),

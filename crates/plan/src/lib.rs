@@ -34,6 +34,7 @@ mod held;
 mod left;
 mod sections;
 mod sites;
+mod stack_switch;
 mod subprograms;
 
 pub use dwarf::DebugIndex;

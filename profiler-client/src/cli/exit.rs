@@ -21,6 +21,8 @@ pub enum ExitStatus {
     NotFound = 3,
     /// Not permitted.
     NotPermitted = 4,
+    /// A signal ended the target while it was looked at; what came before that is shown.
+    TargetKilled = 5,
 }
 
 impl From<ExitStatus> for ExitCode {
@@ -61,6 +63,15 @@ impl Failure {
     pub fn failed(message: impl Into<String>) -> Self {
         Self {
             status: ExitStatus::Failed,
+            message: message.into(),
+        }
+    }
+
+    /// A signal ended the target; `message` says which.
+    #[must_use]
+    pub fn target_killed(message: impl Into<String>) -> Self {
+        Self {
+            status: ExitStatus::TargetKilled,
             message: message.into(),
         }
     }

@@ -73,6 +73,7 @@ impl FlameState {
             summary,
             cost,
             final_reason: _,
+            final_signal: _,
             by,
             times,
             event,

@@ -71,6 +71,7 @@ impl LatencyState {
             cost,
             lost,
             final_reason: _,
+            final_signal: _,
             by,
         } = message;
         if snapshot {

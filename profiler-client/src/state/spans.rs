@@ -47,6 +47,7 @@ impl SpansState {
             dropped,
             r#final: _,
             final_reason: _,
+            final_signal: _,
             scope,
             spans,
             frames,

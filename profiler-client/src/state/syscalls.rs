@@ -49,6 +49,7 @@ impl SyscallsState {
             dropped,
             r#final: _,
             final_reason: _,
+            final_signal: _,
             scope,
             syscalls,
             frames,

@@ -52,6 +52,7 @@ impl TraceState {
             lost,
             r#final: _,
             final_reason: _,
+            final_signal: _,
             cost: _,
             frames,
             unseen,

@@ -47,6 +47,7 @@ impl WaitsState {
             dropped,
             r#final: _,
             final_reason: _,
+            final_signal: _,
             scope,
             nodes,
             frames,

@@ -646,6 +646,7 @@ fn explained(update: usize, why: Option<&str>) -> v1::WatchExplainResponse {
         }],
         r#final: why.is_some(),
         final_reason: why.unwrap_or_default().to_owned(),
+        final_signal: 0,
         ..v1::WatchExplainResponse::default()
     }
 }

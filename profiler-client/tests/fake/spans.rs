@@ -60,6 +60,7 @@ pub fn spans(wanted: u32, update: usize, why: Option<&str>) -> v1::WatchSpansRes
         lost: [("slow_end_yielded".to_owned(), 5)].into(),
         r#final: why.is_some(),
         final_reason: why.unwrap_or("").into(),
+        final_signal: 0,
         ..Default::default()
     }
 }

@@ -44,6 +44,7 @@ pub fn syscalls(by: v1::Grouping, update: usize, why: Option<&str>) -> v1::Watch
         lost: [("syscall_limit".to_owned(), 5)].into(),
         r#final: why.is_some(),
         final_reason: why.unwrap_or("").into(),
+        final_signal: 0,
         ..Default::default()
     }
 }

@@ -35,6 +35,7 @@ pub fn bucket(
         threads: if request.threads { vec![thread] } else { Vec::new() },
         r#final: why.is_some(),
         final_reason: why.unwrap_or("").into(),
+        final_signal: 0,
         ..Default::default()
     }
 }

@@ -89,6 +89,7 @@ pub fn trace(scope: &str, with_stack: bool, update: usize, why: Option<&str>) ->
         unseen: [("place_missed".to_owned(), messages)].into(),
         r#final: why.is_some(),
         final_reason: why.unwrap_or("").into(),
+        final_signal: 0,
         cost: None,
         frames: if with_stack && update == 0 {
             vec![frame(1, "main\x1b[2J", 40), frame(2, "handle", 13)]

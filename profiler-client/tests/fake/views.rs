@@ -40,6 +40,7 @@ pub fn latency(update: usize, why: Option<&str>) -> v1::WatchLatencyResponse {
         snapshot: update == 0,
         r#final: why.is_some(),
         final_reason: why.unwrap_or("").into(),
+        final_signal: 0,
         scope: "handle".into(),
         functions: vec![v1::FunctionLatency {
             id: 1,
@@ -83,6 +84,7 @@ pub fn flame(update: usize, why: Option<&str>) -> v1::WatchFlameResponse {
         snapshot,
         r#final: why.is_some(),
         final_reason: why.unwrap_or("").into(),
+        final_signal: 0,
         scope: "handle[>= p95]".into(),
         frames: if snapshot {
             vec![

@@ -44,6 +44,7 @@ pub fn waits(update: usize, why: Option<&str>) -> v1::WatchWaitsResponse {
         lost: [("off_cpu_yielded".to_owned(), 5)].into(),
         r#final: why.is_some(),
         final_reason: why.unwrap_or("").into(),
+        final_signal: 0,
         ..Default::default()
     }
 }

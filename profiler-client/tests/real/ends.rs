@@ -172,6 +172,34 @@ fn a_target_that_exits_ends_the_run_with_its_result() {
     assert_eq!(daemon.stop(), Some(0));
 }
 
+#[test]
+#[ignore = "needs root"]
+fn a_signal_that_ends_the_target_is_said_and_is_a_status_of_its_own() {
+    let views: [&[&str]; 3] = [
+        &["latency", "work", "--json"],
+        &["flame", "--json"],
+        &["trace", "work", "--json"],
+    ];
+    for view in views {
+        for (how, status, said) in [
+            (["signal", "11"], 5, "was ended by signal 11 (SIGSEGV)"),
+            (["exit", "3"], 0, "ended"),
+        ] {
+            let mut target = Fixture::start("endings", &how.map(str::to_owned));
+            let pid = target.pid().to_string();
+            let daemon = Daemon::start();
+            let run = Running::start(through(&daemon.socket, &[view, &["-p", &pid]].concat()));
+            session_of(&daemon);
+            target.run();
+            target.finish();
+            let ended = run.end().status(status);
+            let said = format!("The run ended by itself: process {pid} (endings) {said}.");
+            ended.says(&said);
+            assert_eq!(daemon.stop(), Some(0));
+        }
+    }
+}
+
 /// Lets a target end while probes are in it.
 fn unprobed_end(mut target: Fixture) {
     target.say("exit");

@@ -20,8 +20,14 @@ pub(super) const ITERATOR: Place = ("admission_look", "task");
 /// An [`Admission`] as the map has it, whose layout is asserted.
 type Words = [u64; size_of::<Admission>() / 8];
 
+/// Where its [`Image::start_ns`] is in it.
+const START: usize = 0;
+
 /// Where [`Admission::refused`] is in it.
-const REFUSED: usize = size_of::<Words>() / 8 - 1;
+const REFUSED: usize = size_of::<Words>() / 8 - 2;
+
+/// Where [`Admission::ended_by`] is.
+const ENDED_BY: usize = REFUSED + 1;
 
 impl Engine {
     /// What processes are now: one that has ended is left out. Each is closed from here on, unless it is admitted.
@@ -57,13 +63,21 @@ impl Engine {
     /// Where the kernel refuses.
     pub fn admit(&mut self, state: &ProcessState, any_rights: bool) -> Result<(), KernelError> {
         let any_rights = if any_rights { Admission::ANY_RIGHTS } else { 0 };
+        let mut admissions = admissions(&mut self.ebpf)?;
+        // It may be ending. Another process may have had its number before.
+        let ended_by = match admissions.get(&state.tgid, 0) {
+            Ok(known) if known[START] == state.image.start_ns => known[ENDED_BY],
+            Ok(_) | Err(MapError::KeyNotFound) => 0,
+            Err(error) => return Err(error.into()),
+        };
         let admission = Admission {
             image: state.image,
             rights: state.rights,
             flags: Admission::OPEN | any_rights,
             refused: 0,
+            ended_by,
         };
-        Ok(admissions(&mut self.ebpf)?.insert(state.tgid, words(&admission), 0)?)
+        Ok(admissions.insert(state.tgid, words(&admission), 0)?)
     }
 
     /// Lets the programs look at processes whatever rights those have, as root may.
@@ -100,6 +114,18 @@ impl Engine {
             Err(error) => Err(error.into()),
         }
     }
+
+    /// The signal that ended a process which the programs may look at; `None` of one that runs, has exited, or is not known.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn ended_by(&mut self, pid: u32) -> Result<Option<u32>, KernelError> {
+        match admissions(&mut self.ebpf)?.get(&pid, 0) {
+            Ok(words) => Ok(u32::try_from(words[ENDED_BY]).ok().filter(|signal| *signal != 0)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 fn admissions(ebpf: &mut Ebpf) -> Result<HashMap<&mut MapData, u32, Words>, KernelError> {
@@ -115,6 +141,7 @@ fn words(admission: &Admission) -> Words {
         rights,
         flags,
         refused,
+        ended_by,
     } = admission;
     let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
     [
@@ -129,6 +156,7 @@ fn words(admission: &Admission) -> Words {
         pair(rights.dumpable, rights.zero),
         *flags,
         *refused,
+        *ended_by,
     ]
 }
 
@@ -206,12 +234,14 @@ mod tests {
             },
             flags: 13,
             refused: 14,
+            ended_by: 15,
         };
         let two = |low: u64, high: u64| high << 32 | low;
         assert_eq!(
             words(&admission),
-            [1, 2, 3, 4, 5, two(6, 7), two(8, 9), two(10, 11), 12, 13, 14]
+            [1, 2, 3, 4, 5, two(6, 7), two(8, 9), two(10, 11), 12, 13, 14, 15]
         );
         assert_eq!(words(&admission)[REFUSED], 14);
+        assert_eq!(words(&admission)[ENDED_BY], 15);
     }
 }

@@ -153,6 +153,9 @@ fn settings(config: &Config) -> Result<Settings, KernelError> {
         namespace_level_offset: btf.offset("user_namespace", "level")?,
         dumpable_in_offset,
         dumpable_offset,
+        exit_offset: btf.offset("task_struct", "exit_code")?,
+        shared_offset: btf.offset("task_struct", "signal")?,
+        process_exit_offset: btf.offset("signal_struct", "group_exit_code")?,
     })
 }
 
@@ -218,6 +221,9 @@ fn words(settings: Settings) -> [u32; SETTINGS] {
         namespace_level_offset
         dumpable_in_offset
         dumpable_offset
+        exit_offset
+        shared_offset
+        process_exit_offset
     )
 }
 

@@ -8,7 +8,7 @@ use profiler_proto::v1;
 use profiler_scope::Place;
 
 use super::convert;
-use crate::session::{ExplainPicture, Explained, What};
+use crate::session::{Ending, ExplainPicture, Explained, What};
 
 pub fn picture(picture: &ExplainPicture) -> v1::WatchExplainResponse {
     v1::WatchExplainResponse {
@@ -34,7 +34,8 @@ pub fn picture(picture: &ExplainPicture) -> v1::WatchExplainResponse {
         lost: convert::losses(&picture.lost),
         cost: Some(convert::cost(picture.cost)),
         r#final: picture.ended.is_some(),
-        final_reason: picture.ended.clone().unwrap_or_default(),
+        final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
+        final_signal: Ending::signal_number(picture.ended.as_ref()),
     }
 }
 

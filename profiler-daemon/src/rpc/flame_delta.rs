@@ -13,7 +13,7 @@ use profiler_symbolize::{Frame, Grouping};
 use super::convert;
 use crate::{
     kernel::Event,
-    session::{FlamePicture, FlameTimes},
+    session::{Ending, FlamePicture, FlameTimes},
 };
 
 /// What a client of one stream knows.
@@ -75,7 +75,8 @@ impl FlameDelta {
             summary: Some(whole_summary(picture)),
             before: picture.before.as_ref().map(summary),
             cost: Some(convert::cost(picture.cost)),
-            final_reason: picture.ended.clone().unwrap_or_default(),
+            final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
+            final_signal: Ending::signal_number(picture.ended.as_ref()),
             by: grouping(picture.by).into(),
             times: times(picture.times).into(),
             event: event.map(|event| event.to_string()).unwrap_or_default(),

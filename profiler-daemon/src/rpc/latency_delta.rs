@@ -6,7 +6,7 @@ use profiler_plan::values::Reading;
 use profiler_proto::v1;
 
 use super::{convert, trace};
-use crate::session::{CallsByValue, FunctionLatency, LatencyPicture, ValueCalls};
+use crate::session::{CallsByValue, Ending, FunctionLatency, LatencyPicture, ValueCalls};
 
 /// What a client of one stream knows.
 #[derive(Default)]
@@ -62,7 +62,8 @@ impl LatencyDelta {
             functions,
             cost: Some(convert::cost(picture.cost)),
             lost: convert::losses(&picture.lost),
-            final_reason: picture.ended.clone().unwrap_or_default(),
+            final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
+            final_signal: Ending::signal_number(picture.ended.as_ref()),
             by,
         }
     }

@@ -10,8 +10,8 @@ use super::{convert, flame_delta::frame, latency_delta::histogram};
 use crate::{
     kernel::{Activity, ProbeCounts},
     session::{
-        OwnLosses, ProbeReading, RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope,
-        Sampling, SpanLosses, Task,
+        Ending, OwnLosses, ProbeReading, RecordBatch, Recorded, RecordedFunction, RecordedSample,
+        RecordedScope, Sampling, SpanLosses, Task,
     },
 };
 
@@ -102,7 +102,8 @@ impl Messages {
             seq: self.seq,
             dropped: batch.dropped.saturating_sub(before.dropped),
             r#final: batch.ended.is_some(),
-            final_reason: batch.ended.clone().unwrap_or_default(),
+            final_reason: batch.ended.as_deref().unwrap_or_default().to_owned(),
+            final_signal: Ending::signal_number(batch.ended.as_ref()),
             from_ns: batch.from_ns,
             to_ns: batch.to_ns,
             begins_anew,

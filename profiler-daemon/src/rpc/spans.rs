@@ -9,7 +9,7 @@ use profiler_symbolize::Frame;
 use super::{arguments, convert, flame_delta, trace, waits};
 use crate::{
     kernel::Activity,
-    session::{SessionError, SlowSpan, SpanChild, SpanWait, SpansPicture},
+    session::{Ending, SessionError, SlowSpan, SpanChild, SpanWait, SpansPicture},
 };
 
 /// Spans in a message, where nobody said how many.
@@ -55,7 +55,8 @@ impl Messages {
             seq: picture.seq,
             dropped: self.dropped,
             r#final: picture.ended.is_some(),
-            final_reason: picture.ended.clone().unwrap_or_default(),
+            final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
+            final_signal: Ending::signal_number(picture.ended.as_ref()),
             scope: picture.scope.to_string(),
             spans: picture
                 .spans

@@ -7,7 +7,11 @@ use profiler_proto::v1;
 use profiler_symbolize::FrameId;
 
 use super::{convert, flame_delta};
-use crate::{abi, kernel::CallNumber, session::SyscallsPicture};
+use crate::{
+    abi,
+    kernel::CallNumber,
+    session::{Ending, SyscallsPicture},
+};
 
 /// Makes the messages of one stream.
 #[derive(Default)]
@@ -33,7 +37,8 @@ impl Messages {
             seq: picture.seq,
             dropped: self.dropped,
             r#final: picture.ended.is_some(),
-            final_reason: picture.ended.clone().unwrap_or_default(),
+            final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
+            final_signal: Ending::signal_number(picture.ended.as_ref()),
             scope: picture.scope.to_string(),
             frames: used.iter().filter_map(frame).collect(),
             syscalls,

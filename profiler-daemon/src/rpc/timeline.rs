@@ -8,7 +8,7 @@ use profiler_proto::v1;
 use super::{arguments, convert};
 use crate::{
     kernel::Counter,
-    session::{Reason, SessionError, TimelineBucket, TimelineRequest, unknown_counter},
+    session::{Ending, Reason, SessionError, TimelineBucket, TimelineRequest, unknown_counter},
 };
 
 /// Counters that may be asked for at once.
@@ -81,7 +81,8 @@ impl Messages {
             seq: bucket.seq,
             dropped: bucket.slow,
             r#final: bucket.ended.is_some(),
-            final_reason: bucket.ended.clone().unwrap_or_default(),
+            final_reason: bucket.ended.as_deref().unwrap_or_default().to_owned(),
+            final_signal: Ending::signal_number(bucket.ended.as_ref()),
             scope: bucket.scope.to_string(),
             counters: std::mem::take(&mut self.counters),
             missing: std::mem::take(&mut self.missing),

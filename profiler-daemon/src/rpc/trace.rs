@@ -5,7 +5,7 @@ use profiler_proto::v1;
 use serde_json::{Value as Json, json};
 
 use super::{convert, flame_delta};
-use crate::session::{NamedStack, TraceBatch, TracedHit, TracedPlace, TracedValue};
+use crate::session::{Ending, NamedStack, TraceBatch, TracedHit, TracedPlace, TracedValue};
 
 /// Integers beyond it are strings in JSON: not every reader has more than doubles.
 const EXACT: u128 = 1 << 53;
@@ -25,7 +25,8 @@ pub fn batch(batch: &TraceBatch) -> v1::WatchTraceResponse {
         lost: convert::losses(&batch.lost),
         unseen: convert::losses(&batch.unseen),
         r#final: batch.ended.is_some(),
-        final_reason: batch.ended.clone().unwrap_or_default(),
+        final_reason: batch.ended.as_deref().unwrap_or_default().to_owned(),
+        final_signal: Ending::signal_number(batch.ended.as_ref()),
         cost: Some(convert::cost(batch.cost)),
     }
 }

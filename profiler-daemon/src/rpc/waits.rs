@@ -10,7 +10,7 @@ use profiler_proto::v1;
 use profiler_symbolize::Frame;
 
 use super::{convert, flame_delta};
-use crate::session::WaitsPicture;
+use crate::session::{Ending, WaitsPicture};
 
 /// Makes the messages of one stream.
 #[derive(Default)]
@@ -39,7 +39,8 @@ impl Messages {
             seq: picture.seq,
             dropped: self.dropped,
             r#final: picture.ended.is_some(),
-            final_reason: picture.ended.clone().unwrap_or_default(),
+            final_reason: picture.ended.as_deref().unwrap_or_default().to_owned(),
+            final_signal: Ending::signal_number(picture.ended.as_ref()),
             scope: picture.scope.to_string(),
             frames: used.iter().filter_map(frame).collect(),
             nodes,

@@ -23,6 +23,7 @@ use profiler_symbolize::{Frame, Stacks, Word};
 use super::{
     chains::Chain,
     division::{self, CountedStep},
+    ending::Ending,
     picture::{Cost, FlameKind, FlamePicture, FlameVariant, Losses},
     population::{Calls, Population},
     sampling::{SampleCounts, event_losses},
@@ -77,7 +78,7 @@ pub struct Moment<'a> {
     /// Lost before the samples came here, by its reason.
     pub also_lost: Losses,
     /// Why these are the last ones.
-    pub ended: Option<&'a str>,
+    pub ended: Option<&'a Ending>,
 }
 
 /// Bytes of a page, and of a block as such are counted once.
@@ -404,7 +405,7 @@ impl Flame {
                 attempted: sampling.attempted(self.kind.times) + events.attempted,
                 lost: lost.clone(),
                 cost: moment.cost,
-                ended: moment.ended.map(str::to_owned),
+                ended: moment.ended.cloned(),
             })
         });
     }

@@ -23,6 +23,7 @@
 //! | `running` | what is loaded while there are sessions |
 //! | `state` | one session: its probes, aggregates, watchers |
 //! | `steps` | the steps of a running scope, and how one is replaced by another |
+//! | `ending` | why a session ended |
 //! | `division` | what the steps of a scope ask of durations |
 //! | `records` | what flame graphs and latency are made of, for those who keep it |
 //! | `replay` | the same pictures, made of a recording |
@@ -62,6 +63,7 @@ mod command;
 mod cost;
 mod counted;
 mod division;
+mod ending;
 mod error;
 mod estimate;
 mod explain;
@@ -122,6 +124,7 @@ pub use command::{
     Caller, Capture, Estimated, Handle, MAX_QUEUED, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,
 };
 pub use counted::{CountKind, Counted};
+pub use ending::Ending;
 pub use error::{Reason, SessionError};
 pub use estimate::{Estimate, EstimatedEnd, EstimatedPlace, EstimatedStep, Sampled};
 pub use explain::{Explained, StepCost, WaitPlace, What};

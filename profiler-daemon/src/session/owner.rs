@@ -22,6 +22,7 @@ use super::{
     command::{Asked, Caller, Command, Reply},
     cost::monotonic_ns,
     counted::Counted,
+    ending::Ending,
     error::{Reason, SessionError},
     measure::{Measured, MeasuredFile, Measuring},
     pace::{Pace, TICK_NS},
@@ -152,7 +153,7 @@ impl Owner {
                 let orphan = created.as_ref().ok().map(|session| session.name.clone());
                 if let (Err(_), Some(name)) = (reply.send(created), orphan) {
                     // The client left before it learned the session's name.
-                    self.end_session(&name, "its client is gone");
+                    self.end_session(&name, &Ending::other("its client is gone"));
                 }
             }
             Command::Replay { reply, .. } => {
@@ -191,7 +192,7 @@ impl Owner {
             Command::End { caller, name, reply } => {
                 let ended = self.session(caller, &name).map(|_| ());
                 if ended.is_ok() {
-                    self.end_session(&name, "the session was ended");
+                    self.end_session(&name, &Ending::other("the session was ended"));
                 }
                 answer(reply, ended);
             }
@@ -913,7 +914,7 @@ impl Owner {
             }
         }
         for (name, reason) in over {
-            self.end_session(&name, &reason);
+            self.end_session(&name, &Ending::other(reason));
         }
     }
 
@@ -993,7 +994,7 @@ impl Owner {
             }
         }
         for (name, reason) in &over {
-            self.end_session(name, reason);
+            self.end_session(name, &Ending::other(reason));
         }
         if is_any && let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
@@ -1075,14 +1076,14 @@ impl Owner {
                 tracing::warn!(%error, "system calls are not counted");
             }
             watchers_left |= watched && !session.samples();
-            if let Some(reason) = session.target_ended() {
-                over.push((name.clone(), reason));
+            if let Some(ending) = session.target_ended(&mut running.engine) {
+                over.push((name.clone(), ending));
             } else if session.lease_is_over(now_ns) {
-                over.push((name.clone(), "its lease ran out".to_owned()));
+                over.push((name.clone(), Ending::other("its lease ran out")));
             }
         }
-        for (name, reason) in over {
-            self.end_session(&name, &reason);
+        for (name, ending) in over {
+            self.end_session(&name, &ending);
         }
         // What was counted at for a moment is over by now.
         self.settle_admissions();
@@ -1099,7 +1100,7 @@ impl Owner {
     }
 
     /// Ends a session: what is on its way still counts, watchers get their last picture.
-    fn end_session(&mut self, name: &str, reason: &str) {
+    fn end_session(&mut self, name: &str, ending: &Ending) {
         let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
             return;
         };
@@ -1158,17 +1159,17 @@ impl Owner {
             &running.frames,
             running.symbols.dropped_at_end(),
             now_ns,
-            Some(reason),
+            Some(ending),
         );
         for Closed { pid, .. } in session.closed_to_owner() {
             session.lose_timelines(pid);
         }
-        session.end_buckets(&running.engine, monotonic_ns(), Some(reason));
+        session.end_buckets(&running.engine, monotonic_ns(), Some(ending));
         for pid in session.pids() {
             running.symbols.forget(pid);
         }
         session.detach(&mut running.engine);
-        tracing::info!(target: "audit", session = name, reason, "detached");
+        tracing::info!(target: "audit", session = name, reason = %ending, "detached");
         self.settle_admissions();
         if let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
@@ -1194,7 +1195,7 @@ impl Owner {
 
     fn end_all(&mut self, reason: &str) {
         for name in self.sessions.keys().cloned().collect::<Vec<_>>() {
-            self.end_session(&name, reason);
+            self.end_session(&name, &Ending::other(reason));
         }
     }
 }

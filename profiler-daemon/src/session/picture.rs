@@ -12,6 +12,7 @@ use profiler_symbolize::{Frame, Grouping};
 
 use super::by_value::CallsByValue;
 use super::{
+    ending::Ending,
     error::{Reason, SessionError},
     explain::Explained,
 };
@@ -167,7 +168,7 @@ pub struct LatencyPicture {
     /// Losses that belong to no single function.
     pub lost: Losses,
     /// Why this is the last one.
-    pub ended: Option<String>,
+    pub ended: Option<Ending>,
 }
 
 /// What slow calls of a session do that others do not.
@@ -202,7 +203,7 @@ pub struct ExplainPicture {
     /// What the daemon costs.
     pub cost: Cost,
     /// Why this is the last one.
-    pub ended: Option<String>,
+    pub ended: Option<Ending>,
 }
 
 /// Which flame graph of a session's scope.
@@ -402,5 +403,5 @@ pub struct FlamePicture {
     /// What the daemon costs.
     pub cost: Cost,
     /// Why this is the last one.
-    pub ended: Option<String>,
+    pub ended: Option<Ending>,
 }

@@ -12,6 +12,7 @@ use profiler_symbolize::{Frame, Grouping, Stacks};
 use tokio::sync::mpsc;
 
 use super::{
+    ending::Ending,
     functions::Functions,
     outlet::Outlet,
     picture::{Cost, ExitMethod, FunctionInfo},
@@ -205,7 +206,7 @@ pub struct RecordBatch {
     pub dropped: u64,
     pub cost: Cost,
     /// Why it is the last one.
-    pub ended: Option<String>,
+    pub ended: Option<Ending>,
 }
 
 /// What all batches made at one moment have in common.
@@ -217,7 +218,7 @@ pub struct Moment<'a> {
     pub spans: SpanLosses,
     pub own: OwnLosses,
     pub cost: Cost,
-    pub ended: Option<&'a str>,
+    pub ended: Option<&'a Ending>,
 }
 
 /// One who keeps records.
@@ -327,7 +328,7 @@ impl Recorder {
             own: moment.own,
             dropped: self.too_many,
             cost: moment.cost,
-            ended: moment.ended.map(str::to_owned),
+            ended: moment.ended.cloned(),
         };
         let records = batch.records.len() as u64;
         for reader in self.readers.iter_mut().skip(first) {

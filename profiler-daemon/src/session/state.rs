@@ -44,6 +44,7 @@ use super::{
     chains::Chains,
     command::{Caller, Capture, Purpose},
     cost::Meter,
+    ending::Ending,
     explain::Explain,
     flame::Flame,
     picture::{
@@ -424,18 +425,23 @@ impl Session {
     }
 
     /// Why there is nothing left to look at, if so.
-    pub fn target_ended(&self) -> Option<String> {
+    pub fn target_ended(&self, engine: &mut Engine) -> Option<Ending> {
         let ended = |process: &Process| !process.is_alive() || runs_another(process);
         if !self.processes.iter().all(ended) {
             return None;
         }
         let process = self.processes.first()?;
         let (name, pid) = (process.name(), process.pid());
-        Some(if process.is_alive() {
-            format!("process {pid} ({name}) runs another program now")
-        } else {
-            format!("process {pid} ({name}) ended")
-        })
+        if process.is_alive() {
+            return Some(Ending::other(format!(
+                "process {pid} ({name}) runs another program now"
+            )));
+        }
+        let signal = engine.ended_by(pid).unwrap_or_else(|error| {
+            tracing::warn!(pid, %error, "it is not known whether a signal ended the process");
+            None
+        });
+        Some(Ending::of_process(pid, name, signal))
     }
 
     /// Whether its samples are drawn inside spans.

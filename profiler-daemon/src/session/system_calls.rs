@@ -10,6 +10,7 @@ use profiler_common::counter::Counter;
 use profiler_symbolize::{Frame, FrameId, Grouping, Groupings, Stacks};
 
 use super::{
+    ending::Ending,
     flame::Moment,
     picture::{Cost, Losses},
 };
@@ -37,7 +38,7 @@ pub struct SyscallsPicture {
     /// What the daemon costs.
     pub cost: Cost,
     /// Why this is the last one.
-    pub ended: Option<String>,
+    pub ended: Option<Ending>,
 }
 
 /// A stack that calls were made from.
@@ -216,7 +217,7 @@ impl WatchedCalls {
                 .map_or(0, |since_ns| moment.now_ns.saturating_sub(since_ns)),
             lost,
             cost: moment.cost,
-            ended: moment.ended.map(str::to_owned),
+            ended: moment.ended.cloned(),
         }
     }
 }

@@ -10,6 +10,7 @@ use profiler_aggregate::timeline::{Counted, Series};
 use tokio::sync::mpsc;
 
 use super::{
+    ending::Ending,
     error::{Reason, SessionError},
     outlet::Outlet,
     picture::Cost,
@@ -63,7 +64,7 @@ pub struct TimelineBucket {
     /// What the daemon costs.
     pub cost: Cost,
     /// Why this is the last one.
-    pub ended: Option<String>,
+    pub ended: Option<Ending>,
 }
 
 /// What a thread has counted.
@@ -88,7 +89,7 @@ pub struct Moment<'a> {
     /// What the daemon costs.
     pub cost: Cost,
     /// Why the stream ends here.
-    pub ended: Option<&'a str>,
+    pub ended: Option<&'a Ending>,
 }
 
 /// Counters that go on from reading to reading.
@@ -216,7 +217,7 @@ impl Timeline {
             threads_left_out: self.threads_left_out,
             slow: self.slow,
             cost: moment.cost,
-            ended: moment.ended.map(str::to_owned),
+            ended: moment.ended.cloned(),
         };
         self.from_ns = now_ns;
         self.calls_before = moment.calls.unwrap_or(0);

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use self::batches::{Batches, GROW_TO};
 use super::{
+    ending::Ending,
     lines::{Known, Printed, Shown, TracedPlace},
     picture::{Cost, Losses},
     symbols::{NamedHit, NamedStack},
@@ -94,7 +95,7 @@ pub struct TraceBatch {
     /// What the daemon costs.
     pub cost: Cost,
     /// Why this is the last one.
-    pub ended: Option<String>,
+    pub ended: Option<Ending>,
 }
 
 /// What becomes of hits and calls because of the spans around them.
@@ -643,7 +644,7 @@ impl Trace {
         frames: &[Frame],
         (around, unseen): (Around, Losses),
         cost: Cost,
-        ended: Option<&str>,
+        ended: Option<&Ending>,
     ) {
         self.sweep();
         let grows = ended.is_none() && self.hits.len() < GROW_TO;
@@ -699,7 +700,7 @@ impl Trace {
                 lost,
                 unseen: unseen.clone(),
                 cost,
-                ended: ended.map(str::to_owned),
+                ended: ended.cloned(),
             };
             if ended.is_some() {
                 watcher.batches.end(batch);

@@ -9,6 +9,7 @@ use profiler_aggregate::{
 use profiler_symbolize::Frame;
 
 use super::{
+    ending::Ending,
     flame::Moment,
     picture::{Cost, FlameTimes, Losses},
     sampling::Sampling,
@@ -35,7 +36,7 @@ pub struct WaitsPicture {
     /// What the daemon costs.
     pub cost: Cost,
     /// Why this is the last one.
-    pub ended: Option<String>,
+    pub ended: Option<Ending>,
 }
 
 /// The processes of a target.
@@ -126,7 +127,7 @@ impl WatchedWaits {
                 .map_or(0, |since_ns| moment.now_ns.saturating_sub(since_ns)),
             lost: now.since(self.before).losses(FlameTimes::OffCpu),
             cost: moment.cost,
-            ended: moment.ended.map(str::to_owned),
+            ended: moment.ended.cloned(),
         }
     }
 }

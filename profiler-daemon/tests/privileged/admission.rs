@@ -189,7 +189,7 @@ impl Looking {
             other_calls: others.map(|call| call.all.calls).sum(),
             timed_calls: ended(function(&latency, "syscall:getppid")),
             missed: latency.lost.get("not_admitted").copied().unwrap_or(0),
-            reason: flame.ended.clone().unwrap(),
+            reason: flame.ended.clone().unwrap().reason,
         }
     }
 

@@ -78,6 +78,73 @@ fn a_target_that_ends_ends_its_session() {
     nothing_left(&service, &session, &held);
 }
 
+/// A way in which a target ends, and what is said of it after its name.
+struct Way {
+    arguments: &'static [&'static str],
+    signal: Option<u32>,
+    said: &'static str,
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_signal_that_ends_a_target_is_told_from_its_exit() {
+    let ways = [
+        Way {
+            arguments: &["exit", "3"],
+            signal: None,
+            said: "ended",
+        },
+        Way {
+            arguments: &["signal", "15"],
+            signal: Some(15),
+            said: "was ended by signal 15 (SIGTERM)",
+        },
+        Way {
+            arguments: &["signal", "9"],
+            signal: Some(9),
+            said: "was ended by signal 9 (SIGKILL)",
+        },
+        Way {
+            arguments: &["signal", "40"],
+            signal: Some(40),
+            said: "was ended by signal 40",
+        },
+        // By another thread than its first one.
+        Way {
+            arguments: &["crash"],
+            signal: Some(11),
+            said: "was ended by signal 11 (SIGSEGV)",
+        },
+        // It goes on when a signal has ended one of its threads.
+        Way {
+            arguments: &["thread"],
+            signal: None,
+            said: "ended",
+        },
+    ];
+    let service = Service::start();
+    for way in ways {
+        let arguments: Vec<String> = way.arguments.iter().map(|&text| text.to_owned()).collect();
+        let mut target = Fixture::start("endings", &arguments);
+        let pid = target.pid();
+        let sessions = ["work", ""].map(|scope| service.attach(pid, scope).unwrap());
+        let mut latency = service.watch_latency(&sessions[0]);
+        // Its samples alone are taken.
+        let mut flame = service.watch_flame(&sessions[1]);
+        target.run();
+        let status = target.finish().status;
+        assert_eq!(status, way.signal.is_none().then_some(3), "{arguments:?}");
+        let reason = format!("process {pid} (endings) {}", way.said);
+        let last = service.until(&mut latency, |picture| picture.ended.is_some());
+        assert_eq!(ended(function(&last, "work")), 100);
+        let last_flame = service.until(&mut flame, |picture| picture.ended.is_some());
+        for ending in [&last.ended, &last_flame.ended] {
+            let ending = ending.as_ref().unwrap();
+            assert_eq!((&*ending.reason, ending.signal), (&*reason, way.signal));
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs root"]
 fn processes_that_end_while_they_are_attached_to_are_left_out() {

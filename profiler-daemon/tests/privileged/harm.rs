@@ -92,6 +92,7 @@ unharmed!(
     pthread_exit,
     pthread_exit_cxx,
     coroutines,
+    own_switch,
     altstack,
     thread_exit,
     fork,

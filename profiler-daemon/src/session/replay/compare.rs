@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use super::{
     super::{
+        ending::Ending,
         error::{Reason, SessionError},
         picture::{FlamePicture, FlameRequest, FunctionInfo},
     },
@@ -88,7 +89,7 @@ pub fn picture(
     let ended = if after.ended == before.ended {
         after.ended
     } else {
-        format!("{}; before: {}", after.ended, before.ended)
+        Ending::other(format!("{}; before: {}", after.ended.reason, before.ended.reason))
     };
     let picture = FlamePicture {
         seq: 0,

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use super::{
     super::{
         division::{self, Bands, CountedStep as _, StepBand},
+        ending::Ending,
         error::{Reason, SessionError},
         flame::{Flame, Moment},
         picture::{
@@ -175,7 +176,7 @@ pub struct Played {
     pub frames: Arc<Vec<Frame>>,
     pub cost: Cost,
     pub now_ns: u64,
-    pub ended: String,
+    pub ended: Ending,
 }
 
 /// Goes through a part of a recording.
@@ -221,7 +222,7 @@ pub fn play(
     }
     let mut played = played.ok_or_else(nothing)?;
     played.frames = Arc::new(frames.table().to_vec());
-    played.ended = match edited_ns {
+    let mut reason = match edited_ns {
         Some(edited_ns) => {
             let at = since(recording.begin_ns(), edited_ns);
             format!(
@@ -232,8 +233,9 @@ pub fn play(
     };
     if missing_ns > 0 {
         let missing = format!("; {} s of it are damaged and left out", since(0, missing_ns));
-        played.ended.push_str(&missing);
+        reason.push_str(&missing);
     }
+    played.ended = Ending::other(reason);
     Ok(played)
 }
 
@@ -381,7 +383,7 @@ impl Playing<'_> {
             frames: Arc::default(),
             cost: Cost::default(),
             now_ns,
-            ended: String::new(),
+            ended: Ending::other(String::new()),
         })
     }
 }

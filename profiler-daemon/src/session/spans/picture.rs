@@ -7,6 +7,7 @@ use profiler_symbolize::Frame;
 
 use super::{
     super::{
+        ending::Ending,
         flame::Moment,
         picture::{Cost, FunctionInfo, Losses},
         trace::TracedValue,
@@ -105,7 +106,7 @@ pub struct SpansPicture {
     /// What the daemon costs.
     pub cost: Cost,
     /// Why this is the last one.
-    pub ended: Option<String>,
+    pub ended: Option<Ending>,
 }
 
 impl SpansPicture {
@@ -127,7 +128,7 @@ impl SpansPicture {
             threshold_ns: 0,
             lost: Losses::new(),
             cost: moment.cost,
-            ended: moment.ended.map(str::to_owned),
+            ended: moment.ended.cloned(),
         }
     }
 

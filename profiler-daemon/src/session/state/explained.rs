@@ -9,6 +9,7 @@ use super::{
     super::{
         calibrate::HitCosts,
         division::divided,
+        ending::Ending,
         explain::{Explain, PreparedExplain},
         picture::{Cost, ExplainPicture, FlameTimes, Losses},
         sampling::Sampling,
@@ -75,7 +76,7 @@ impl Session {
         engine: &Engine,
         (frames, dropped): (&[Frame], Dropped),
         cost: Cost,
-        ended: Option<&str>,
+        ended: Option<&Ending>,
     ) -> Option<ExplainPicture> {
         let mut lost: Losses = self.span_losses(engine).collect();
         let explain = self.explain.as_mut()?;
@@ -130,7 +131,7 @@ impl Session {
             left_out,
             lost,
             cost,
-            ended: ended.map(str::to_owned),
+            ended: ended.cloned(),
         })
     }
 }

@@ -9,6 +9,7 @@ use super::{
     super::{
         by_value::{CallsByValue, Counted},
         division::{self, slow_from_ns},
+        ending::Ending,
         flame::{EXPIRE_AFTER_NS, Moment, is_gone},
         picture::{ExplainPicture, LatencyPicture, Losses},
         population::Calls,
@@ -65,7 +66,7 @@ impl Session {
         frames: &Arc<Vec<Frame>>,
         dropped: Dropped,
         now_ns: u64,
-        ended: Option<&str>,
+        ended: Option<&Ending>,
     ) {
         let all = ended.is_some();
         if all {
@@ -123,7 +124,7 @@ impl Session {
                     by: by.clone(),
                     cost,
                     lost: lost.clone(),
-                    ended: ended.map(str::to_owned),
+                    ended: ended.cloned(),
                 })
             });
         }

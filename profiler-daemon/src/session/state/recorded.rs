@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use super::{
     super::{
+        ending::Ending,
         picture::FlameTimes,
         records::{GROUPINGS, Moment, RecordBatch, RecordedScope, Recorder},
         sampling::Sampling,
@@ -94,7 +95,7 @@ impl Session {
         frames: &Arc<Vec<Frame>>,
         dropped: Dropped,
         now_ns: u64,
-        ended: Option<&str>,
+        ended: Option<&Ending>,
     ) {
         let is_due = |recorder: &Recorder| ended.is_some() || recorder.is_due(now_ns);
         if let Some(mut recorder) = self.records.take_if(|recorder| is_due(recorder)) {
@@ -109,7 +110,7 @@ impl Session {
         frames: &'a Arc<Vec<Frame>>,
         dropped: Dropped,
         now_ns: u64,
-        ended: Option<&'a str>,
+        ended: Option<&'a Ending>,
     ) -> Moment<'a> {
         Moment {
             now_ns,

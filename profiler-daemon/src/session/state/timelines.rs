@@ -6,6 +6,7 @@ use tokio::sync::mpsc;
 use super::{
     super::{
         authorize::authorize_now,
+        ending::Ending,
         error::SessionError,
         refusal::target_refusal,
         timeline::{Moment, Timeline, TimelineBucket, TimelineRequest},
@@ -91,7 +92,7 @@ impl Session {
     }
 
     /// Hands over the buckets that are over, or all where `ended` says why they are the last. When the next one is.
-    pub fn end_buckets(&mut self, engine: &Engine, now_ns: u64, ended: Option<&str>) -> Option<u64> {
+    pub fn end_buckets(&mut self, engine: &Engine, now_ns: u64, ended: Option<&Ending>) -> Option<u64> {
         self.sweep_timelines();
         let is_due = |timeline: &Timeline| ended.is_some() || timeline.next_ns() <= now_ns;
         if self.timelines.iter().any(is_due) {
