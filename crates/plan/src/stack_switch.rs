@@ -15,10 +15,12 @@ use profiler_elf::{Elf, MappedCode};
 use super::frames::Frames;
 use kept::Kept;
 
-/// Instructions that are looked at. Of some thousand programs and libraries none has half as many.
+/// Instructions that are looked at. Of 2,700 programs and libraries the one with most has 300.
 const MAX_CANDIDATES: usize = 4096;
-/// Code that is decoded around them, in bytes.
-const MAX_DECODED_BYTES: usize = 32 << 20;
+/// Largest function that is decoded, in bytes. Of those programs and libraries none is above 210 kB.
+const MAX_FUNCTION_BYTES: usize = 1 << 20;
+/// Code that is decoded, in bytes. Of those programs and libraries none takes more than 0.9 MB.
+const MAX_DECODED_BYTES: usize = 4 << 20;
 /// Where no unwind rows say how far a function reaches, code so near is taken for the same, in bytes.
 const NEAR_BYTES: u64 = 256;
 /// Decoding that is to tell whether instructions end at an address begins so far before it, or up to twice as far, in bytes.
@@ -135,7 +137,7 @@ impl Search<'_> {
         }
         let bytes = code.bytes.get(offsets(code, &range)?)?;
         let decoded_bytes = self.decoded_bytes.checked_add(bytes.len())?;
-        if decoded_bytes > MAX_DECODED_BYTES {
+        if bytes.len() > MAX_FUNCTION_BYTES || decoded_bytes > MAX_DECODED_BYTES {
             return None;
         }
         self.decoded_bytes = decoded_bytes;

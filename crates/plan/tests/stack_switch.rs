@@ -223,12 +223,26 @@ fn a_file_without_section_headers_is_looked_through_too() {
 }
 
 #[test]
-fn more_than_is_looked_at_counts_as_found_in_bounded_time() {
+fn more_than_is_looked_at_counts_as_found() {
     // Each of a great many functions has a number that looks like a load.
     let function = with_rows("movabs $0x1122cc8948334455, %rax\n ret");
     is_harmless(&format!(".rept 4000\n{function}\n.endr"));
     let (hazards, _) = of_assembly(&format!(".rept 5000\n{function}\n.endr"));
     assert!(hazards.stack_pointer.is_some());
+    // Functions that are too large alone, and together.
+    let large = |bytes: u32| {
+        with_rows(&format!(
+            ".skip {bytes}, 0x90\n movabs $0x1122cc8948334455, %rax\n ret"
+        ))
+    };
+    is_harmless(&large(1_000_000));
+    for (count, bytes) in [(1, 1_100_000), (5, 1_000_000)] {
+        let (hazards, _) = of_assembly(&format!(".rept {count}\n{}\n.endr", large(bytes)));
+        assert!(
+            hazards.stack_pointer.is_some(),
+            "{count} functions of {bytes} bytes"
+        );
+    }
 }
 
 #[test]
