@@ -5,7 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use profiler_common::{admission::ProcessState, counter::Counter};
+use profiler_common::{
+    admission::{ProcessState, Rights},
+    counter::Counter,
+};
 use profiler_target::{Standing, TargetError};
 
 use super::{
@@ -16,10 +19,18 @@ use super::{
 };
 use crate::kernel::{Engine, KernelError};
 
+/// How long a process that may not be looked at is looked at again before that is believed.
+///
+/// In an exec the kernel takes the new memory first, which nobody may look at, and then says who may (`begin_new_exec` of `fs/exec.c`).
+/// Meanwhile the programs see nothing of it.
+const DOUBT_NS: u64 = 500_000_000;
+
 /// Processes that the programs may look at.
 #[derive(Default)]
 pub struct Admissions {
     known: BTreeMap<u32, Known>,
+    /// Processes that may be amid an exec, and since when.
+    doubted: BTreeMap<u32, u64>,
     /// [`Counter::AdmissionRefused`] when it was last looked at.
     refused: u64,
 }
@@ -48,6 +59,12 @@ pub struct Changed {
 }
 
 impl Changed {
+    /// Whether it may be amid an exec, and nobody may look at it for that moment alone.
+    fn may_be_amid_exec(&self) -> bool {
+        let is_dumpable = |now: &ProcessState| now.rights.dumpable == Rights::DUMPABLE;
+        !self.is_another && self.now.as_ref().is_some_and(|now| !is_dumpable(now))
+    }
+
     /// Why whoever may look at it as it was may do so no more, if so; of one that has ended, and whose number nobody else has, that is
     /// left to others to notice.
     pub fn reason_to_leave(&self, owner: Caller) -> Option<String> {
@@ -132,7 +149,8 @@ impl Admissions {
     /// them since.
     pub fn changed(&mut self, engine: &mut Engine, asked: &[u32]) -> Result<Vec<Changed>, KernelError> {
         let refused = engine.counter(Counter::AdmissionRefused);
-        let is_asked = |pid: &u32| asked.contains(pid);
+        let doubted: Vec<u32> = self.doubted.keys().copied().collect();
+        let is_asked = |pid: &u32| asked.contains(pid) || doubted.contains(pid);
         if refused == self.refused && !self.known.keys().any(is_asked) {
             return Ok(Vec::new());
         }
@@ -167,6 +185,25 @@ impl Admissions {
         Ok(changed.collect())
     }
 
+    /// Whether it has to be looked at again before it is believed what a process has become.
+    pub fn doubts(&mut self, change: &Changed, now_ns: u64) -> bool {
+        let pid = change.pid;
+        if !change.may_be_amid_exec() {
+            self.doubted.remove(&pid);
+            return false;
+        }
+        let since_ns = *self.doubted.entry(pid).or_insert(now_ns);
+        let is_doubted = now_ns.saturating_sub(since_ns) < DOUBT_NS;
+        match self.known.get_mut(&pid) {
+            // It is told of them then.
+            Some(known) if is_doubted => known.missed = known.missed.saturating_sub(change.missed),
+            _ => {
+                self.doubted.remove(&pid);
+            }
+        }
+        is_doubted
+    }
+
     /// Lets the programs look at no other processes than these.
     pub fn keep(&mut self, engine: &mut Engine, is_wanted: impl Fn(u32) -> bool) {
         let over: Vec<u32> = self
@@ -177,6 +214,7 @@ impl Admissions {
             .collect();
         for pid in &over {
             self.known.remove(pid);
+            self.doubted.remove(pid);
         }
         self.close(engine, &over);
     }

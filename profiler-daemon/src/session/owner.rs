@@ -954,10 +954,12 @@ impl Owner {
     fn look_at_changed(&mut self, asked: &[u32]) {
         let Some(running) = &mut self.running else { return };
         let changed = running.admissions.changed(&mut running.engine, asked);
-        let changed = changed.unwrap_or_else(|error| {
+        let mut changed = changed.unwrap_or_else(|error| {
             tracing::warn!(%error, "processes that changed could not be looked at: nothing is seen of them");
             Vec::new()
         });
+        let now_ns = monotonic_ns();
+        changed.retain(|change| !running.admissions.doubts(change, now_ns));
         let mut closed = Vec::new();
         for change in &changed {
             let pid = change.pid;
