@@ -27,6 +27,15 @@ const NEW_NS: u64 = 500_000_000;
 /// CPU time is told over this long at least: the kernel counts it in hundredths of a second.
 const LEAST_NS: u64 = 40_000_000;
 
+/// The share of its CPU time that probes would take of a target, where that is over the budget.
+///
+/// `cost_cores` is what they would take and `busy_cores` what the target takes without them, both in CPUs.
+#[must_use]
+pub fn excess(budget: f64, cost_cores: f64, busy_cores: f64) -> Option<f64> {
+    let share = cost_cores / (cost_cores + busy_cores);
+    (cost_cores > ALWAYS_ALLOWED && share > budget).then_some(share)
+}
+
 /// Probes that can be taken off the target together, and no others with them.
 #[derive(Clone, Debug)]
 pub struct Probed(pub Vec<Reached>);
@@ -90,6 +99,12 @@ impl Budget {
             new_until_ns: 0,
             next_ns: 0,
         }
+    }
+
+    /// The share.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        self.share
     }
 
     /// Looks more often for a while, as there are probes whose rate is not known.
@@ -268,6 +283,14 @@ mod tests {
             }
         }
         None
+    }
+
+    #[test]
+    fn an_estimate_is_held_against_the_same_budget() {
+        assert_eq!(excess(0.03, 0.25, 0.75), Some(0.25));
+        assert_eq!(excess(0.03, 0.02, 0.98), None);
+        assert_eq!(excess(0.03, 0.004, 0.0), None, "next to nothing");
+        assert_eq!(excess(0.03, 0.0, 0.0), None);
     }
 
     #[test]

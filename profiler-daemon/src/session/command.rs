@@ -192,6 +192,8 @@ pub(super) struct Editable {
     pub scope: Scope,
     /// Texts of the scopes before, the latest last.
     pub history: Vec<Arc<str>>,
+    /// Share of the target's CPU time that probes may take; `None` where that is not bounded.
+    pub budget: Option<f64>,
     /// Grows with each edit.
     pub revision: u64,
 }
@@ -567,7 +569,7 @@ impl Handle {
         of: Estimated,
         measures: bool,
     ) -> Result<Estimate, SessionError> {
-        let (target, scope, how) = match of {
+        let (target, scope, how, budget) = match of {
             Estimated::New(new) => {
                 let NewSession {
                     target,
@@ -576,6 +578,7 @@ impl Handle {
                     capture,
                     explain,
                     allocations,
+                    budget,
                     ..
                 } = *new;
                 let how = How {
@@ -584,7 +587,7 @@ impl Handle {
                     explain,
                     allocations,
                 };
-                (target, scope, how)
+                (target, scope, how, budget)
             }
             Estimated::Edit { name, edit } => {
                 let editable = self.ask(|reply| Command::Target { caller, name, reply }).await?;
@@ -594,12 +597,14 @@ impl Handle {
                     capture: editable.capture,
                     ..How::default()
                 };
-                (editable.target, scope, how)
+                (editable.target, scope, how, editable.budget)
             }
         };
         let (prepared, ability) = self.prepare(caller, target, scope, how).await?;
         let perf_links = ability.attach == AttachKind::Perf;
-        self.estimate_of(caller, prepared, perf_links, measures).await
+        let mut estimate = self.estimate_of(caller, prepared, perf_links, measures).await?;
+        estimate.warn_of_costs(budget);
+        Ok(estimate)
     }
 
     /// Sessions that the caller may use.

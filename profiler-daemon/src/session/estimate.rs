@@ -12,6 +12,7 @@ use profiler_symbolize::{Grouping, demangle};
 use profiler_target::Process;
 
 use super::{
+    budget,
     calibrate::HitCosts,
     command::{Caller, Command, Handle, NewSession, TargetSpec},
     error::SessionError,
@@ -20,6 +21,7 @@ use super::{
     measure::{self, MeasuredFile},
     picture::{ExitMethod, FlamePicture, FlameRequest, FlameTimes, SiteInfo},
     prepare::{Prepared, PreparedSpan, PreparedStep},
+    state::{OVER_BUDGET, percent},
 };
 use crate::kernel::{Gates, HitSpec, KernelPlace, LookSpec, SpanKind};
 
@@ -165,6 +167,27 @@ impl EstimatedPlace {
     fn cost_ns(&self, costs: HitCosts) -> u64 {
         let end = self.end.map_or(0, |end| costs.of(end.single_stepped));
         costs.of(self.single_stepped) + end
+    }
+}
+
+impl Estimate {
+    /// Says so where the probes would take more of the target's CPU time than they may.
+    pub(super) fn warn_of_costs(&mut self, budget: Option<f64>) {
+        let (Some(budget), Some(sampled), Some(counted_ns)) = (budget, &self.sampled, self.counted_ns) else {
+            return;
+        };
+        let places = self.steps.iter().flat_map(|step| &step.places);
+        let costs = places.filter_map(|place| Some(place.hits? as f64 * place.cost_ns? as f64));
+        let cores = |ns: f64, of_ns: u64| if of_ns > 0 { ns / of_ns as f64 } else { 0.0 };
+        let cost_cores = cores(costs.sum(), counted_ns);
+        let busy_cores = cores(sampled.cpu_ns as f64, sampled.ns);
+        if let Some(share) = budget::excess(budget, cost_cores, busy_cores) {
+            self.warnings.push(format!(
+                "the probes would take {} of the target's CPU time, {OVER_BUDGET} {}: the costliest would be taken off",
+                percent(share),
+                percent(budget)
+            ));
+        }
     }
 }
 

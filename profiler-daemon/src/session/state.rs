@@ -33,7 +33,7 @@ use profiler_common::probe::ProbeId;
 
 use self::take::Inside;
 pub use self::{
-    governed::{OVER_BUDGET, ProbeCosts},
+    governed::{OVER_BUDGET, ProbeCosts, percent},
     timelines::Closed,
 };
 use super::{

@@ -126,11 +126,17 @@ fn counting_ends_with_enough_hits() {
     let args = ["run", "1", "1000000000000", "fn_push"].map(str::to_owned);
     let mut target = Fixture::start("calls", &args);
     target.say("go");
-    let said = estimate(&service, session_of(target.pid(), "fn_push"), true).unwrap();
+    let new = NewSession {
+        budget: Some(0.03),
+        ..session_of(target.pid(), "fn_push")
+    };
+    let said = estimate(&service, new, true).unwrap();
     let hits = said.steps[0].places[0].hits.unwrap();
-    println!("{hits} hits in {} ns", said.counted_ns.unwrap());
+    println!("{hits} hits in {} ns, {:?}", said.counted_ns.unwrap(), said.warnings);
     if !small_scale() {
         assert!(hits >= 10_000 && said.counted_ns.unwrap() < 100_000_000);
+        let told = "of the target's CPU time, over the budget of 3%: the costliest would be taken off";
+        assert!(said.warnings.iter().any(|warning| warning.ends_with(told)), "{:?}", said.warnings);
     }
     drop(target);
 }

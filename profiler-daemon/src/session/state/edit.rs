@@ -6,6 +6,7 @@ use profiler_aggregate::path::{self, Path};
 
 use super::{
     super::{
+        budget::Budget,
         by_value::Counted,
         command::{Editable, Purpose, TargetSpec},
         cost::monotonic_ns,
@@ -32,6 +33,7 @@ impl Session {
             capture: self.capture.clone(),
             scope: self.scope.clone(),
             history: self.history.clone(),
+            budget: self.budget.as_ref().map(Budget::share),
             revision: self.revision,
         }
     }

@@ -254,7 +254,8 @@ fn grouped(number: f64) -> String {
     text
 }
 
-fn percent(share: f64) -> String {
+/// A share in percent, as people read it.
+pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent < 10.0 {
         format!("{}%", (percent * 10.0).round() / 10.0)
