@@ -29,6 +29,6 @@ pub use error::TargetError;
 pub use list::{Listed, find_executable, list};
 pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules};
 pub use memory::Memory;
-pub use process::Process;
+pub use process::{Process, mapped_code_bytes};
 pub use standing::{Ids, Namespace, Standing};
 pub use stat::{Stat, Status};

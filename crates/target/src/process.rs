@@ -171,6 +171,13 @@ impl Process {
     }
 }
 
+/// How much code processes have mapped together, in bytes; those that are gone have none.
+#[must_use]
+pub fn mapped_code_bytes(pids: &[u32]) -> u64 {
+    let of = |pid: &u32| read_status(*pid).map_or(0, |status| status.code_kib);
+    pids.iter().map(of).sum::<u64>() * 1024
+}
+
 /// Readable once the process has ended.
 impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {

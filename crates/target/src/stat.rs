@@ -66,6 +66,8 @@ pub struct Status {
     pub threads: u32,
     /// The task's number in its own PID namespace.
     pub own_pid: u32,
+    /// Code that it has mapped, in KiB; 0 of a process without memory.
+    pub code_kib: u64,
 }
 
 impl Status {
@@ -94,8 +96,11 @@ impl Status {
             Some(numbers) => numbers.split_ascii_whitespace().next_back()?.parse().ok()?,
             None => number(b"Pid:")?,
         };
+        let kib =
+            |name: &[u8]| -> Option<u64> { field(name)?.trim().strip_suffix("kB")?.trim().parse().ok() };
         Some(Self {
             own_pid,
+            code_kib: kib(b"VmExe:").unwrap_or(0) + kib(b"VmLib:").unwrap_or(0),
             leader: number(b"Tgid:")?,
             users: four(b"Uid:")?,
             groups: four(b"Gid:")?,

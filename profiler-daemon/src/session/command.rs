@@ -29,6 +29,7 @@ use super::{
 };
 use super::{
     estimate::Estimate,
+    late_code::LookedAfter,
     library::Library,
     measure::{Measured, MeasuredFile},
     prepare::{self, How, Prepared},
@@ -301,6 +302,15 @@ pub(super) enum Command {
         prepared: Box<Prepared>,
         reply: Reply<SessionInfo>,
     },
+    /// What was prepared of the same scope, for the code that its processes have by now.
+    GiveUpReturns {
+        caller: Caller,
+        name: String,
+        /// Of the scope.
+        revision: u64,
+        prepared: Box<Prepared>,
+        reply: Reply<()>,
+    },
     Renew {
         caller: Caller,
         name: String,
@@ -485,6 +495,7 @@ impl Handle {
             exit_method,
             capture: capture.clone(),
             budget,
+            returns: Arc::default(),
         };
         let recorded = match target {
             TargetSpec::Recording(time) => Some((time, None)),
@@ -502,7 +513,7 @@ impl Handle {
             explain,
             allocations,
         };
-        let (prepared, _) = self.prepare(caller, target, scope, how).await?;
+        let (prepared, ability) = self.prepare(caller, target, scope, how).await?;
         let prepared = Box::new(prepared);
         if let Some(explain) = &prepared.explain {
             terms.capture = Some(explain.capture.clone());
@@ -515,18 +526,30 @@ impl Handle {
             let pids = prepared.processes.iter().map(Process::pid).collect();
             self.ask(|reply| Command::Follow { pids, reply }).await?;
         }
-        self.ask(|reply| Command::Attach {
+        let (session, code_bytes) = (Arc::downgrade(&terms.returns), prepared.code_bytes);
+        let attach = self.ask(|reply| Command::Attach {
             caller,
             name,
             terms,
             prepared,
             reply,
-        })
-        .await
+        });
+        let created = attach.await?;
+        // Where programs do the returns themselves, there are no return probes but by the user's choice.
+        if !ability.write_context && exit_method.is_none() {
+            tokio::spawn(self.clone().look_after(LookedAfter {
+                caller,
+                name: created.name.clone(),
+                pids: created.pids.clone(),
+                code_bytes,
+                session,
+            }));
+        }
+        Ok(created)
     }
 
     /// Plans a scope, while the programs load.
-    async fn prepare(
+    pub(super) async fn prepare(
         &self,
         caller: Caller,
         target: TargetSpec,

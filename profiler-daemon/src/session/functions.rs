@@ -26,6 +26,8 @@ pub struct Function {
     pub info: Arc<FunctionInfo>,
     pub method: ExitMethod,
     probes: Vec<ProbeId>,
+    /// Those of them that were given up for others, and see nothing any more.
+    given_up: Vec<ProbeId>,
     latency: Latency,
     slowest: Vec<SlowCall>,
     overhead_ns: u64,
@@ -61,6 +63,7 @@ impl Functions {
                     info: Arc::clone(info),
                     method,
                     probes: Vec::new(),
+                    given_up: Vec::new(),
                     latency: Latency::new(ages, now_ns),
                     slowest: Vec::new(),
                     overhead_ns: 0,
@@ -69,6 +72,7 @@ impl Functions {
                 self.next_id += 1;
                 self.list.len() - 1
             });
+        self.list[at].method = method;
         self.list[at].probes.push(probe);
         self.by_probe.insert(probe, at);
     }
@@ -99,14 +103,16 @@ impl Functions {
             .flat_map(|function| function.probes.iter().copied())
     }
 
-    /// Whether a function is among them.
-    pub fn contains(&self, wanted: &Key) -> bool {
-        self.list.iter().any(|function| key(&function.info) == *wanted)
-    }
-
     /// Whether a probe is one of theirs.
     pub fn has(&self, probe: ProbeId) -> bool {
         self.by_probe.contains_key(&probe)
+    }
+
+    /// Notes that a probe was given up for another.
+    pub fn give_up(&mut self, probe: ProbeId) {
+        if let Some(function) = self.by_probe.get(&probe).and_then(|at| self.list.get_mut(*at)) {
+            function.given_up.push(probe);
+        }
     }
 
     /// Sets what the probes of each method add to a duration.
@@ -182,14 +188,19 @@ impl Function {
     }
 
     fn picture(&self, readings: &dyn Readings, now_ns: u64) -> FunctionLatency {
-        let mut open = 0;
+        // Nobody sees calls end that were open when their probe was taken off.
+        let (mut open, mut unseen) = (0, 0);
         let mut abandoned = 0;
         let mut lost = Losses::new();
         for probe in &self.probes {
             let counts = readings.probe_counts(*probe);
             // Ends are read before entries would have been: a call in between counts as open.
             let ended: u64 = readings.histogram(*probe).map(|(_, count)| count).sum();
-            open += counts.open(ended);
+            if self.given_up.contains(probe) {
+                unseen += counts.open(ended);
+            } else {
+                open += counts.open(ended);
+            }
             abandoned += counts.abandoned;
             for (reason, count) in [
                 ("too_deep", counts.too_deep),
@@ -204,10 +215,11 @@ impl Function {
                 }
             }
         }
-        if self.is_taken_off() && open > 0 {
-            // Nobody sees them end.
-            lost.insert("taken_off", open);
-            open = 0;
+        if self.is_taken_off() {
+            unseen += std::mem::take(&mut open);
+        }
+        if unseen > 0 {
+            lost.insert("taken_off", unseen);
         }
         FunctionLatency {
             id: self.id,

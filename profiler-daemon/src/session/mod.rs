@@ -16,6 +16,7 @@
 //! | `source_text` | source files, read for who asks |
 //! | `refusal` | what planning, target or kernel refuse |
 //! | `prepare` | scope text and target become sites, before anything is attached |
+//! | `late_code` | code that a target maps while it is looked at |
 //! | `estimate` | what attaching a scope would do and cost |
 //! | `measure` | how often places are reached, counted for a moment |
 //! | `owner` | the thread: commands, ticks |
@@ -72,6 +73,7 @@ mod flame;
 mod functions;
 mod kernel_functions;
 mod kernel_places;
+mod late_code;
 mod library;
 mod lines;
 mod list;

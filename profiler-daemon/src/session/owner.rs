@@ -47,6 +47,9 @@ use crate::{
     kernel::{Ability, AttachKind, Engine, OffCpu, Times},
 };
 
+/// Why a session ends that cannot go on without return probes.
+const BESIDE_RETURNS: &str = "code was mapped beside which its return probes are not safe";
+
 /// Time between readings of the histograms: the finest a window or a threshold can move.
 const READ_NS: u64 = 250_000_000;
 
@@ -182,6 +185,13 @@ impl Owner {
                 reply,
                 self.replace(caller, &name, revision, edits_undone, *prepared),
             ),
+            Command::GiveUpReturns {
+                caller,
+                name,
+                revision,
+                prepared,
+                reply,
+            } => answer(reply, self.give_up_returns(caller, &name, revision, *prepared)),
             Command::Renew { caller, name, reply } => {
                 let now_ns = monotonic_ns();
                 answer(
@@ -792,6 +802,44 @@ impl Owner {
             self.settle_sampler()?;
         }
         Ok(info)
+    }
+
+    /// Sees calls end in another way than by return probes, where these are not safe beside the code that there is by now.
+    fn give_up_returns(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        revision: u64,
+        prepared: Prepared,
+    ) -> Result<(), SessionError> {
+        let session = self.session(caller, name)?;
+        if session.revision() != revision {
+            // What was attached meanwhile was planned for that code.
+            return Ok(());
+        }
+        let explains = session.explains();
+        let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
+            return Ok(());
+        };
+        running.calibrate(prepared.exit_methods());
+        let (dropped, now_ns) = (running.symbols.dropped(), monotonic_ns());
+        session.flush_records(&running.engine, &running.frames, dropped, now_ns);
+        let given_up = session.give_up_returns(&mut running.engine, dropped, prepared, now_ns);
+        session.set_overhead(|method| running.overhead_ns(method));
+        session.renew_records();
+        session.read(&running.engine, now_ns);
+        match given_up {
+            Ok(false) => {}
+            Ok(true) if explains => {
+                self.end_session(name, &Ending::other(BESIDE_RETURNS));
+            }
+            Ok(true) => tracing::info!(target: "audit", session = name, "return probes given up"),
+            Err(error) => self.end_session(
+                name,
+                &Ending::other(format!("{BESIDE_RETURNS}, and others are refused: {error}")),
+            ),
+        }
+        Ok(())
     }
 
     /// Samples the processes whose flame graph somebody looks at, and follows those whose stacks are taken.

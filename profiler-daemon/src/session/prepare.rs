@@ -36,7 +36,7 @@ use super::{
 use crate::kernel::{Ability, Expected, ProbeSpec, missing_capabilities};
 use profiler_plan::values::Refusal;
 use profiler_scope::{self as scope, Scope, Step};
-use profiler_target::{self as target, Process};
+use profiler_target::{self as target, Process, mapped_code_bytes};
 
 /// Processes that one session may look at.
 const MAX_PROCESSES: usize = 256;
@@ -55,6 +55,8 @@ pub struct Prepared {
     pub explain: Option<PreparedExplain>,
     /// What allocates memory, where that is to be remembered.
     pub allocators: Vec<PreparedAllocator>,
+    /// Code that its processes had mapped before their files were read, in bytes.
+    pub code_bytes: u64,
 }
 
 /// How a scope is to be planned.
@@ -185,6 +187,8 @@ pub struct LookedUp {
     found: usize,
     /// Those of them that have not ended.
     pub processes: Vec<Process>,
+    /// Code that they have mapped, in bytes.
+    code_bytes: u64,
     warnings: Vec<String>,
 }
 
@@ -234,10 +238,12 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
         processes.push(process);
     }
     several.require_one(&processes)?;
+    let pids: Vec<u32> = processes.iter().map(Process::pid).collect();
     Ok(LookedUp {
         caller,
         scope,
         found: several.0,
+        code_bytes: mapped_code_bytes(&pids),
         processes,
         warnings,
     })
@@ -376,6 +382,7 @@ impl Read {
                     scope,
                     found,
                     processes,
+                    code_bytes,
                     mut warnings,
                 },
             files,
@@ -409,6 +416,7 @@ impl Read {
                 warnings,
                 explain: None,
                 allocators,
+                code_bytes,
             });
         };
         if !last.place.has_spans() && capture.is_none() && scope.steps.len() == 1 {
@@ -462,6 +470,7 @@ impl Read {
             warnings,
             explain,
             allocators,
+            code_bytes,
         })
     }
 }

@@ -47,6 +47,7 @@ use super::{
     ending::Ending,
     explain::Explain,
     flame::Flame,
+    late_code::ReturnProbed,
     picture::{
         ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameVariant, LatencyPicture, SessionInfo,
     },
@@ -116,6 +117,8 @@ pub struct Session {
     ages: AgeConfig,
     lease_ns: u64,
     exit_method: Option<ExitMethod>,
+    /// Told whether it has return probes, by which these are looked after.
+    returns: Arc<ReturnProbed>,
     lease_until_ns: u64,
     meter: Meter,
     /// What its probes may cost the target; `None` where that is not bounded.
@@ -162,6 +165,8 @@ pub struct Terms {
     pub capture: Option<Capture>,
     /// Share of the target's CPU time that probes may take; `None` where that is not bounded.
     pub budget: Option<f64>,
+    /// Told whether it has return probes.
+    pub returns: Arc<ReturnProbed>,
 }
 
 impl Session {
@@ -212,6 +217,7 @@ impl Session {
             ages,
             lease_ns: terms.lease_ns,
             exit_method: terms.exit_method,
+            returns: terms.returns,
             lease_until_ns: now_ns.saturating_add(terms.lease_ns),
             meter: Meter::new(now_ns),
             budget: terms.budget.map(Budget::new),

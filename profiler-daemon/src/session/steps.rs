@@ -15,7 +15,7 @@ use super::{
     division::{self, CountedStep},
     functions::{Function, Functions, Key, key},
     lines::{Printed, Shown, TracedPlace},
-    picture::SiteInfo,
+    picture::{ExitMethod, SiteInfo},
     prepare::{PreparedFile, PreparedLines, PreparedSpan, PreparedStep},
 };
 use crate::kernel::{Attachment, Engine, Gate, Gates, KernelError, LookSpec};
@@ -26,6 +26,8 @@ struct AttachedSpans {
     functions: Vec<Key>,
     /// What is shown of each probe's spans.
     shown: Vec<Shown>,
+    /// Its return probes were given up: its functions are attached to otherwise.
+    is_given_up: bool,
 }
 
 /// Live probes of lines.
@@ -97,6 +99,15 @@ impl RunningStep {
                 .zip(&attached.lines)
                 .map(|(probe, line)| (*probe, line.single_stepped))
         })
+    }
+
+    /// Whether a function's calls in a process are seen, or are not to be.
+    fn sees(&self, function: &Key, pid: u32) -> bool {
+        let seen = self.spans.iter().any(|spans| {
+            !spans.is_given_up && spans.attachment.pid() == pid && spans.functions.contains(function)
+        });
+        let mut functions = self.functions.iter();
+        functions.any(|known| key(&known.info) == *function && (seen || known.is_taken_off()))
     }
 
     /// What is shown of a probe's spans.
@@ -428,6 +439,7 @@ impl Steps {
                 attachment,
                 functions: sites.iter().map(|(site, _)| key(&site.function)).collect(),
                 shown: sites.into_iter().map(|(_, shown)| shown).collect(),
+                is_given_up: false,
             });
         }
         running.lines.extend(fresh.lines);
@@ -458,6 +470,42 @@ impl Steps {
                 engine.quiesce(attachment);
             }
         }
+    }
+
+    /// Whether calls are seen to end by return probes.
+    pub fn has_returns(&self) -> bool {
+        let mut sites = self.list.iter().flat_map(|step| &step.sites);
+        sites.any(|site| site.exit_method == ExitMethod::Return)
+    }
+
+    /// Takes return probes of functions off the target that are prepared to be seen otherwise, with all else of their files; what they
+    /// have counted stays. Whether there were any.
+    pub fn give_up_returns(&mut self, engine: &mut Engine, prepared: &[PreparedStep]) -> bool {
+        let mut is_any = false;
+        for (step, prepared) in self.list.iter_mut().zip(prepared) {
+            let sites = prepared.files.iter().flat_map(|file| &file.sites);
+            let others = sites.filter(|span| span.site.exit_method != ExitMethod::Return);
+            let others: HashSet<Key> = others.map(|span| key(&span.site.function)).collect();
+            let returns = step
+                .sites
+                .iter()
+                .filter(|site| site.exit_method == ExitMethod::Return);
+            let given_up: HashSet<Key> = (returns.map(|site| key(&site.function)))
+                .filter(|function| others.contains(function))
+                .collect();
+            let is_of = |spans: &&mut AttachedSpans| {
+                !spans.is_given_up && spans.functions.iter().any(|function| given_up.contains(function))
+            };
+            for spans in step.spans.iter_mut().filter(is_of) {
+                engine.quiesce(&mut spans.attachment);
+                for probe in spans.attachment.probes() {
+                    step.functions.give_up(*probe);
+                }
+                spans.is_given_up = true;
+                is_any = true;
+            }
+        }
+        is_any
     }
 
     /// Takes all probes of a step off the target; what they have counted stays.
@@ -601,7 +649,7 @@ fn attach_ends(
             site, spec, shown, ..
         } in sites
         {
-            if known.is_some_and(|known| known.functions.contains(&key(&site.function))) {
+            if known.is_some_and(|known| known.sees(&key(&site.function), *pid)) {
                 continue;
             }
             let mut spec = spec.clone();

@@ -132,11 +132,19 @@ fn counting_ends_with_enough_hits() {
     };
     let said = estimate(&service, new, true).unwrap();
     let hits = said.steps[0].places[0].hits.unwrap();
-    println!("{hits} hits in {} ns, {:?}", said.counted_ns.unwrap(), said.warnings);
+    println!(
+        "{hits} hits in {} ns, {:?}",
+        said.counted_ns.unwrap(),
+        said.warnings
+    );
     if !small_scale() {
         assert!(hits >= 10_000 && said.counted_ns.unwrap() < 100_000_000);
         let told = "of the target's CPU time, over the budget of 3%: the costliest would be taken off";
-        assert!(said.warnings.iter().any(|warning| warning.ends_with(told)), "{:?}", said.warnings);
+        assert!(
+            said.warnings.iter().any(|warning| warning.ends_with(told)),
+            "{:?}",
+            said.warnings
+        );
     }
     drop(target);
 }

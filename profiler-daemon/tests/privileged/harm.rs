@@ -1,9 +1,12 @@
 //! What return probes are known to break: the target behaves as if nothing were attached, and every call is
 //! timed, abandoned or too deep; none is invented.
 
+use profiler_daemon::session::ExitMethod;
+use profiler_testkit::skipped;
+
 use super::{
-    fixture::{Fixture, spec},
-    service::{Service, ended, function},
+    fixture::{self, Fixture, spec},
+    service::{ROOT, Service, ended, function},
 };
 
 /// Runs a fixture unprobed and probed, and compares.
@@ -133,4 +136,54 @@ fn turns_of_a_loop_are_no_calls_whoever_else_looks() {
         assert_eq!((ended(seen), seen.abandoned), (truth.calls, 0), "{:?}", seen.lost);
     }
     assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn return_probes_are_given_up_where_a_library_that_throws_is_loaded() {
+    let library = fixture::directory().join("plugin_library").display().to_string();
+    let start = || Fixture::start("plugin", std::slice::from_ref(&library));
+    let load = |target: &mut Fixture| {
+        target.say("go");
+        assert_eq!(target.line(), "loaded");
+    };
+    let mut plain = start();
+    load(&mut plain);
+    plain.say("throw");
+    plain.truth();
+    let plain = plain.finish();
+
+    let service = Service::start();
+    let mut target = start();
+    let session = service.attach(target.pid(), "through").unwrap();
+    if session.sites[0].exit_method != ExitMethod::Return {
+        skipped("programs do the returns themselves here");
+        return;
+    }
+    load(&mut target);
+    let mut pictures = service.watch_latency(&session);
+    loop {
+        service.until(&mut pictures, |_| true);
+        let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
+        let known = sessions.iter().find(|known| known.name == session.name).unwrap();
+        if known.sites[0].exit_method == ExitMethod::Ret {
+            let warning = "return probes were given up, ";
+            assert!(known.warnings[0].starts_with(warning), "{:?}", known.warnings);
+            break;
+        }
+    }
+    target.say("throw");
+    let truth = target.truth()["through"];
+    let picture = service.last_latency(&session);
+    let ended_target = target.finish();
+    assert_eq!(ended_target.output, plain.output, "the target's output");
+    assert_eq!(ended_target.status, plain.status, "the target's exit status");
+    let seen = function(&picture, "through");
+    println!("{truth:?}: ended {}, abandoned {}", ended(seen), seen.abandoned);
+    assert_eq!((truth.returned, truth.abandoned), (10, 10));
+    assert_eq!(
+        (ended(seen), seen.abandoned + seen.open),
+        (10, 10),
+        "what was counted before is lost, or what came after"
+    );
 }

@@ -140,7 +140,9 @@ impl Player {
                 name, request, reply, ..
             } => answer(reply, self.flame(&name, request)),
             Command::Ability { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::SideLoad { reply, .. } | Command::Follow { reply, .. } => {
+            Command::SideLoad { reply, .. }
+            | Command::Follow { reply, .. }
+            | Command::GiveUpReturns { reply, .. } => {
                 answer(reply, Err(not_recorded()));
             }
             Command::HitCosts { reply } => answer(reply, Err(not_recorded())),

@@ -85,6 +85,7 @@ impl Session {
             warnings,
             explain: _,
             allocators: _,
+            code_bytes: _,
         } = prepared;
         let (nesting, asks) = (self.nesting(), self.asked());
         let before: HashSet<_> = self.probes().collect();
@@ -93,6 +94,7 @@ impl Session {
         if self.processes.is_empty() {
             self.processes = processes;
         }
+        self.returns.set(self.steps.has_returns());
         self.scope = scope;
         self.scope_text = text.into();
         self.warnings = warnings;
@@ -139,6 +141,27 @@ impl Session {
         self.renew_waits(engine, dropped);
         self.renew_calls(engine, now_ns);
         Ok(())
+    }
+
+    /// Gives up return probes where what was prepared of the same scope sees calls end in another way: the code around them has changed.
+    /// Whether there were any.
+    pub fn give_up_returns(
+        &mut self,
+        engine: &mut Engine,
+        dropped: Dropped,
+        prepared: Prepared,
+        now_ns: u64,
+    ) -> Result<bool, KernelError> {
+        if !self.steps.give_up_returns(engine, &prepared.steps) {
+            return Ok(false);
+        }
+        self.replace(engine, dropped, prepared, now_ns)?;
+        self.warnings.insert(
+            0,
+            "return probes were given up, as code was mapped beside which they are not safe: calls that were open then were not seen to end"
+                .to_owned(),
+        );
+        Ok(true)
     }
 
     /// Says which probes are traced by now: those of the last step.
