@@ -180,6 +180,8 @@ impl Daemon {
             .args(arguments)
             .arg("--host")
             .arg(&self.socket)
+            // What probes cost is what is measured.
+            .env("PROFILER_BUDGET", "0")
             .output()
             .map_err(Error::file("start", "profiler"))?;
         if output.status.success() {
