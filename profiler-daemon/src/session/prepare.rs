@@ -419,15 +419,8 @@ impl Read {
                 code_bytes,
             });
         };
-        if !last.place.has_spans() && capture.is_none() && scope.steps.len() == 1 {
-            return Err(SessionError::new(
-                Reason::ArgumentInvalid,
-                format!(
-                    "{} is {}, which has no duration: `profiler trace` shows when it is reached",
-                    last.place,
-                    last.place.noun()
-                ),
-            ));
+        if capture.is_none() && scope.steps.len() == 1 {
+            require_duration(last)?;
         }
         let planner = Planner {
             processes: &processes,
@@ -473,6 +466,21 @@ impl Read {
             code_bytes,
         })
     }
+}
+
+/// Refuses a step that has no duration.
+fn require_duration(step: &Step) -> Result<(), SessionError> {
+    if step.place.has_spans() {
+        return Ok(());
+    }
+    Err(SessionError::new(
+        Reason::ArgumentInvalid,
+        format!(
+            "{} is {}, which has no duration: `profiler trace` shows when it is reached",
+            step.place,
+            step.place.noun()
+        ),
+    ))
 }
 
 /// Refuses `return` where no call returns anything.
