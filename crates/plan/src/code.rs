@@ -68,9 +68,7 @@ impl Code {
             if instruction.is_invalid() {
                 return Err(CodeError::Undecodable(instruction.ip() - address));
             }
-            if let Some(target) = direct_target(&instruction)
-                && instruction.flow_control() != FlowControl::Call
-            {
+            if let Some(target) = jump_target(&instruction) {
                 targets.push(target);
             }
             instructions.push(instruction);
@@ -151,6 +149,24 @@ pub fn direct_target(instruction: &Instruction) -> Option<u64> {
             | FlowControl::XbeginXabortXend
     );
     (near && branches).then(|| instruction.near_branch_target())
+}
+
+/// Where a direct jump leads, be it taken always or not.
+#[must_use]
+pub fn jump_target(instruction: &Instruction) -> Option<u64> {
+    direct_target(instruction).filter(|_| instruction.flow_control() != FlowControl::Call)
+}
+
+/// Whether the next instruction may run after this one, what it calls included.
+#[must_use]
+pub fn goes_on(instruction: &Instruction) -> bool {
+    !matches!(
+        instruction.flow_control(),
+        FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Return
+            | FlowControl::Exception
+    )
 }
 
 /// The instruction's name as assemblers write it.

@@ -3,8 +3,8 @@
 //! A jump out of a function with something left on the stack is no tail call: it leads to a piece
 //! of the same function that lies elsewhere, or through a switch's table.
 
-use super::code::{Code, direct_target};
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use super::code::{Code, goes_on, jump_target};
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 /// What is known before an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,20 +40,10 @@ pub fn moved(code: &Code) -> Vec<Option<bool>> {
             Depth::Known(bytes) => step(instruction, bytes, &mut info),
             other => other,
         };
-        let flow = instruction.flow_control();
-        if flow != FlowControl::Call
-            && let Some(target) = direct_target(instruction).and_then(|target| code.position(target))
-        {
+        if let Some(target) = jump_target(instruction).and_then(|target| code.position(target)) {
             pending.push((target, after));
         }
-        let goes_on = !matches!(
-            flow,
-            FlowControl::UnconditionalBranch
-                | FlowControl::IndirectBranch
-                | FlowControl::Return
-                | FlowControl::Exception
-        );
-        if goes_on {
+        if goes_on(instruction) {
             pending.push((at + 1, after));
         }
     }

@@ -15,7 +15,7 @@ use profiler_common::condition::Condition;
 
 use super::{
     super::{
-        code::{Code, direct_target},
+        code::{self, Code, direct_target},
         source::ranges::Ranges,
     },
     Reason,
@@ -116,21 +116,9 @@ impl Graph {
                 continue;
             }
             let flow = instruction.flow_control();
-            goes_on = !matches!(
-                flow,
-                FlowControl::UnconditionalBranch
-                    | FlowControl::IndirectBranch
-                    | FlowControl::Return
-                    | FlowControl::Exception
-            );
+            goes_on = code::goes_on(instruction);
             let next = position(instruction.next_ip()).filter(|_| goes_on);
-            let jumps = matches!(
-                flow,
-                FlowControl::UnconditionalBranch
-                    | FlowControl::ConditionalBranch
-                    | FlowControl::XbeginXabortXend
-            );
-            let target = direct_target(instruction).filter(|_| jumps);
+            let target = code::jump_target(instruction);
             let within = target.and_then(position);
             if flow == FlowControl::IndirectBranch
                 && !is_through_linkage_table(instruction)

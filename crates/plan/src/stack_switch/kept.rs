@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
-use crate::code::direct_target;
+use crate::code::{direct_target, goes_on, jump_target};
 
 /// How often a function is looked through: each time may find places in its frame that the one before took for others.
 const MAX_PASSES: usize = 4;
@@ -172,24 +172,15 @@ impl Kept {
             };
             self.before[position] = Some(before);
             let after = self.after(before, effect);
-            let flow = instruction.flow_control();
-            if flow == FlowControl::IndirectBranch {
+            if instruction.flow_control() == FlowControl::IndirectBranch {
                 *at_tables = at_tables.with(after);
             }
-            if flow != FlowControl::Call
-                && let Some(target) = direct_target(instruction)
+            if let Some(target) = jump_target(instruction)
                 && let Ok(target) = instructions.binary_search_by_key(&target, Instruction::ip)
             {
                 pending.push((target, after));
             }
-            let goes_on = !matches!(
-                flow,
-                FlowControl::UnconditionalBranch
-                    | FlowControl::IndirectBranch
-                    | FlowControl::Return
-                    | FlowControl::Exception
-            );
-            if goes_on {
+            if goes_on(instruction) {
                 pending.push((position + 1, after));
             }
         }
