@@ -3,6 +3,7 @@
 use super::{
     command::{Ended, profiler, run},
     fixture::Fixture,
+    verbs::unharmed,
 };
 
 /// Its probes cost more than anything is allowed to.
@@ -10,12 +11,6 @@ fn hot() -> Fixture {
     let mut target = Fixture::start("hot", &[]);
     target.say("go");
     target
-}
-
-fn end(mut target: Fixture) {
-    target.say("exit");
-    target.truth();
-    assert_eq!(target.finish().status, Some(0));
 }
 
 #[test]
@@ -29,7 +24,7 @@ fn a_run_whose_only_function_costs_too_much_ends_with_the_reason() {
             .says("`step_hot` was taken off: ")
             .says("of the target's CPU time, over the budget of 3%. `--budget 0` allows any.");
     }
-    end(target);
+    unharmed(target);
 }
 
 #[test]
@@ -55,7 +50,7 @@ fn of_several_functions_the_costly_one_is_named_and_the_run_goes_on() {
 
     let objects = of(&["flame", "--json"]).objects();
     assert_eq!(objects.last().unwrap()["lost"]["over_budget"], 1);
-    end(target);
+    unharmed(target);
 }
 
 #[test]

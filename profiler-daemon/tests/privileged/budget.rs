@@ -57,10 +57,8 @@ fn a_function_that_costs_too_much_is_let_go_of_and_the_run_says_why() {
         "{reason}"
     );
     assert_eq!(bpf::changed_code(target.pid()), 0, "breakpoints are left");
-    target.say("exit");
-    let truth = target.truth()["step_hot"];
+    let truth = target.end()["step_hot"];
     assert!(truth.calls > ended(function(&last, "step_hot")));
-    assert_eq!(target.finish().status, Some(0));
 }
 
 #[test]
@@ -152,9 +150,7 @@ fn a_line_that_costs_too_much_is_let_go_of_too() {
     });
     assert!(reason.starts_with("`hot.c:21` was taken off: "), "{reason}");
     assert!(reason.contains("hits a second"), "{reason}");
-    target.say("exit");
-    target.truth();
-    assert_eq!(target.finish().status, Some(0));
+    target.end();
 }
 
 #[test]
@@ -172,9 +168,7 @@ fn a_function_within_the_budget_stays() {
         "{:?}",
         picture.lost
     );
-    target.say("exit");
-    target.truth();
-    assert_eq!(target.finish().status, Some(0));
+    target.end();
 }
 
 #[test]
@@ -203,7 +197,5 @@ fn an_edit_that_costs_too_much_can_be_taken_back() {
     });
     assert!(function(&picture, "step_cold").taken_off.is_none());
     assert!(picture.lost.is_empty(), "{:?}", picture.lost);
-    target.say("exit");
-    target.truth();
-    assert_eq!(target.finish().status, Some(0));
+    target.end();
 }

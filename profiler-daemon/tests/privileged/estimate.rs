@@ -21,12 +21,6 @@ fn estimate(service: &Service, new: NewSession, measures: bool) -> Result<Estima
         .block_on(service.handle.estimate(ROOT, of, measures))
 }
 
-fn end(mut target: Fixture) {
-    target.say("exit");
-    target.truth();
-    assert_eq!(target.finish().status, Some(0));
-}
-
 #[test]
 #[ignore = "needs root"]
 fn what_would_be_attached_is_what_is_attached() {
@@ -92,7 +86,7 @@ fn what_would_be_attached_is_what_is_attached() {
     assert_eq!(sessions[0].scope, scope);
     service.end(&attached);
     bpf::wait_until_unchanged(target.pid());
-    end(target);
+    target.end();
 }
 
 #[test]
@@ -115,7 +109,7 @@ fn hits_are_counted_for_a_moment_where_that_is_asked_for() {
     assert!(small_scale() || hits > 0);
     let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
     assert!(sessions.is_empty(), "{sessions:?}");
-    end(target);
+    target.end();
 }
 
 #[test]
