@@ -199,6 +199,17 @@ pub(super) struct Editable {
     pub revision: u64,
 }
 
+impl Editable {
+    /// How another scope in its place is planned.
+    pub fn how(&self) -> How {
+        How {
+            exit_method: self.exit_method,
+            capture: self.capture.clone(),
+            ..How::default()
+        }
+    }
+}
+
 impl ScopeEdit {
     /// The scope's text after it, and the number of edits that it takes back.
     fn apply(&self, editable: &Editable) -> Result<(String, usize), SessionError> {
@@ -615,11 +626,7 @@ impl Handle {
             Estimated::Edit { name, edit } => {
                 let editable = self.ask(|reply| Command::Target { caller, name, reply }).await?;
                 let (scope, _) = edit.apply(&editable)?;
-                let how = How {
-                    exit_method: editable.exit_method,
-                    capture: editable.capture,
-                    ..How::default()
-                };
+                let how = editable.how();
                 (editable.target, scope, how, editable.budget)
             }
         };
@@ -680,18 +687,8 @@ impl Handle {
                 })
                 .await?;
             let (scope, edits_undone) = edit.apply(&editable)?;
-            let Editable {
-                target,
-                exit_method,
-                capture,
-                revision,
-                ..
-            } = editable;
-            let how = How {
-                exit_method,
-                capture,
-                ..How::default()
-            };
+            let how = editable.how();
+            let Editable { target, revision, .. } = editable;
             let (prepared, _) = self.prepare(caller, target, scope, how).await?;
             let prepared = Box::new(prepared);
             let of = name.clone();

@@ -18,7 +18,6 @@ use profiler_target::mapped_code_bytes;
 use super::{
     command::{Caller, Command, Editable, Handle, blocking},
     error::SessionError,
-    prepare::How,
 };
 
 /// Time between looks at how much code is mapped.
@@ -84,19 +83,14 @@ impl Handle {
             name: of,
             reply,
         });
+        let editable = editable.await?;
+        let how = editable.how();
         let Editable {
             target,
-            exit_method,
-            capture,
             scope,
             revision,
             ..
-        } = editable.await?;
-        let how = How {
-            exit_method,
-            capture,
-            ..How::default()
-        };
+        } = editable;
         let (prepared, _) = self.prepare(caller, target, scope.to_string(), how).await?;
         let prepared = Box::new(prepared);
         let name = name.to_owned();

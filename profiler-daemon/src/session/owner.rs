@@ -778,23 +778,16 @@ impl Owner {
         if counts_calls {
             refuse_unknown(prepared.steps.iter().map(|step| &step.step), SYSCALLS)?;
         }
-        running.calibrate(prepared.exit_methods());
-        let now_ns = monotonic_ns();
-        session.renew(now_ns);
-        let dropped = running.symbols.dropped();
-        session.flush_records(&running.engine, &running.frames, dropped, now_ns);
-        session
-            .edit(
-                &mut running.engine,
-                running.symbols.dropped(),
+        running
+            .attach_anew(
+                session,
                 prepared,
-                edits_undone,
-                now_ns,
+                |session, engine, (dropped, prepared), now_ns| {
+                    session.renew(now_ns);
+                    session.edit(engine, dropped, prepared, edits_undone, now_ns)
+                },
             )
             .map_err(|error| kernel_refusal(&error))?;
-        session.set_overhead(|method| running.overhead_ns(method));
-        session.renew_records();
-        session.read(&running.engine, now_ns);
         let is_recorded = session.is_recorded();
         let info = session.info();
         tracing::info!(target: "audit", uid = caller.uid, session = name, scope = info.scope, "scope set");
@@ -821,13 +814,13 @@ impl Owner {
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
             return Ok(());
         };
-        running.calibrate(prepared.exit_methods());
-        let (dropped, now_ns) = (running.symbols.dropped(), monotonic_ns());
-        session.flush_records(&running.engine, &running.frames, dropped, now_ns);
-        let given_up = session.give_up_returns(&mut running.engine, dropped, prepared, now_ns);
-        session.set_overhead(|method| running.overhead_ns(method));
-        session.renew_records();
-        session.read(&running.engine, now_ns);
+        let given_up = running.attach_anew(
+            session,
+            prepared,
+            |session, engine, (dropped, prepared), now_ns| {
+                session.give_up_returns(engine, dropped, prepared, now_ns)
+            },
+        );
         match given_up {
             Ok(false) => {}
             Ok(true) if explains => {

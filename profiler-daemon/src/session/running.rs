@@ -14,9 +14,10 @@ use super::{
     measure::{self, Measured, MeasuredFile, Measuring},
     pace::{Pace, TICK_NS},
     picture::ExitMethod,
+    prepare::Prepared,
     split_off,
     state::Session,
-    symbols::{Symbols, Wanted},
+    symbols::{Dropped, Symbols, Wanted},
 };
 use crate::{
     cache::Folder,
@@ -294,6 +295,26 @@ impl Running {
             });
             self.call_costs.insert(method, cost);
         }
+    }
+
+    /// Has a session attach something else, which was prepared: what it has recorded until then is of what was attached before.
+    ///
+    /// # Errors
+    /// Those of attaching.
+    pub fn attach_anew<T>(
+        &mut self,
+        session: &mut Session,
+        prepared: Prepared,
+        attach: impl FnOnce(&mut Session, &mut Engine, (Dropped, Prepared), u64) -> Result<T, KernelError>,
+    ) -> Result<T, KernelError> {
+        self.calibrate(prepared.exit_methods());
+        let (dropped, now_ns) = (self.symbols.dropped(), monotonic_ns());
+        session.flush_records(&self.engine, &self.frames, dropped, now_ns);
+        let attached = attach(session, &mut self.engine, (dropped, prepared), now_ns)?;
+        session.set_overhead(|method| self.overhead_ns(method));
+        session.renew_records();
+        session.read(&self.engine, now_ns);
+        Ok(attached)
     }
 
     /// The probes' own share of a duration, in nanoseconds.

@@ -101,6 +101,12 @@ impl RunningStep {
         })
     }
 
+    /// All that is attached for it.
+    fn attachments_mut(&mut self) -> impl Iterator<Item = &mut Attachment> {
+        let spans = self.spans.iter_mut().map(|spans| &mut spans.attachment);
+        spans.chain(self.lines.iter_mut().map(|lines| &mut lines.attachment))
+    }
+
     /// Whether a function's calls in a process are seen, or are not to be.
     fn sees(&self, function: &Key, pid: u32) -> bool {
         let seen = self.spans.iter().any(|spans| {
@@ -464,9 +470,7 @@ impl Steps {
     pub fn quiesce(&mut self, engine: &mut Engine, of: Option<u32>) {
         let is_of = |attachment: &Attachment| of.is_none_or(|pid| attachment.pid() == pid);
         for step in &mut self.list {
-            let spans = step.spans.iter_mut().map(|spans| &mut spans.attachment);
-            let lines = step.lines.iter_mut().map(|lines| &mut lines.attachment);
-            for attachment in spans.chain(lines).filter(|attachment| is_of(attachment)) {
+            for attachment in step.attachments_mut().filter(|attachment| is_of(attachment)) {
                 engine.quiesce(attachment);
             }
         }
@@ -514,14 +518,12 @@ impl Steps {
             return;
         };
         step.is_taken_off = true;
-        let spans = step.spans.iter_mut().map(|spans| &mut spans.attachment);
-        let lines = step.lines.iter_mut().map(|lines| &mut lines.attachment);
-        for attachment in spans.chain(lines) {
+        for attachment in step.attachments_mut() {
             engine.quiesce(attachment);
         }
     }
 
-    /// Takes functions of a step off the target, each for a reason; what they have counted stays.
+    /// Takes functions of a step off the target, by their numbers, each for a reason; what they have counted stays.
     ///
     /// # Errors
     /// Where the kernel refuses to attach the others of their files anew.
@@ -529,13 +531,13 @@ impl Steps {
         &mut self,
         engine: &mut Engine,
         number: usize,
-        reasons: &HashMap<Key, String>,
+        reasons: &HashMap<u32, String>,
     ) -> Result<(), KernelError> {
         let Some((step, before)) = self.list.get_mut(..=number).and_then(<[_]>::split_last_mut) else {
             return Ok(());
         };
         for function in step.functions.iter_mut() {
-            if let Some(reason) = reasons.get(&key(&function.info)) {
+            if let Some(reason) = reasons.get(&function.id) {
                 function.take_off(reason);
             }
         }

@@ -1,6 +1,6 @@
 //! What its probes cost the target, and which of them go where that is more than the budget.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use profiler_common::probe::ProbeId;
 use profiler_scope::Place;
@@ -11,7 +11,7 @@ use super::{
         budget::{Costly, Excess, Probed, Reached},
         calibrate::{CallCost, HitCosts},
         functions::{Key, key},
-        picture::{ExitMethod, SiteInfo},
+        picture::ExitMethod,
         steps::RunningStep,
     },
     Session,
@@ -40,8 +40,8 @@ struct Part {
 }
 
 enum PartKind {
-    /// One function of the step.
-    Function(Key),
+    /// One function of the step, by its number.
+    Function(u32),
     /// Functions of files that are probed for others, which the scope does not have any more.
     Leftovers,
     /// All of the step.
@@ -50,8 +50,8 @@ enum PartKind {
 
 /// What follows from costs that are more than the budget.
 struct Verdict {
-    /// Functions to be taken off, by step, each with the reason.
-    functions: BTreeMap<usize, HashMap<Key, String>>,
+    /// Functions to be taken off, by step and number, each with the reason.
+    functions: BTreeMap<usize, HashMap<u32, String>>,
     /// Steps of which all goes.
     steps: Vec<usize>,
     /// A step has nothing left then.
@@ -134,19 +134,15 @@ impl Session {
                 }
             };
             let method_ns = |method: ExitMethod| costs.calls.get(&method).map_or(0, |cost| cost.cost_ns);
-            let sites: HashMap<Key, &SiteInfo> = step
-                .sites
-                .iter()
-                .map(|site| (key(&site.function), site))
-                .collect();
             match step.step.place {
                 Place::Function(_) | Place::Inlined(_) | Place::Call { .. } => {
+                    let stepped = step.sites.iter().filter(|site| site.entry_single_stepped);
+                    let stepped: HashSet<Key> = stepped.map(|site| key(&site.function)).collect();
                     for function in step.functions.iter().filter(|function| !function.is_taken_off()) {
-                        let name = key(&function.info);
-                        let stepped = sites.get(&name).is_some_and(|site| site.entry_single_stepped);
-                        let cost_ns = method_ns(function.method) + costs.stepping_ns(stepped);
+                        let is_stepped = !stepped.is_empty() && stepped.contains(&key(&function.info));
+                        let cost_ns = method_ns(function.method) + costs.stepping_ns(is_stepped);
                         add(
-                            PartKind::Function(name),
+                            PartKind::Function(function.id),
                             &mut function.probes().map(|probe| (probe, cost_ns)),
                         );
                     }
@@ -190,35 +186,29 @@ impl Session {
                 continue;
             };
             let functions = verdict.functions.entry(part.step).or_default();
-            let (name, noun) = match &part.kind {
-                PartKind::Function(wanted) => {
-                    let function = step
-                        .functions
-                        .iter()
-                        .find(|function| key(&function.info) == *wanted);
-                    (
-                        function.map_or_else(String::new, |function| function.info.name.clone()),
-                        "calls",
-                    )
+            match part.kind {
+                PartKind::Function(id) => {
+                    let Some(function) = step.functions.iter().find(|function| function.id == id) else {
+                        continue;
+                    };
+                    let reason = reason("calls", costly, excess.allowed);
+                    verdict.reasons.push(taken_off(&function.info.name, &reason));
+                    functions.insert(id, reason);
                 }
-                PartKind::Leftovers => continue,
-                PartKind::Step => (step.step.to_string(), "hits"),
-            };
-            let reason = reason(noun, costly, excess.allowed);
-            verdict.reasons.push(format!("`{name}` was taken off: {reason}"));
-            match &part.kind {
-                PartKind::Function(key) => {
-                    functions.insert(key.clone(), reason);
-                }
+                // They are in no scope: taken off with the rest of their files.
                 PartKind::Leftovers => {}
-                PartKind::Step => verdict.steps.push(part.step),
+                PartKind::Step => {
+                    let reason = reason("hits", costly, excess.allowed);
+                    verdict.reasons.push(taken_off(&step.step.to_string(), &reason));
+                    verdict.steps.push(part.step);
+                }
             }
         }
         verdict.is_end = !verdict.steps.is_empty();
         verdict.is_end |= verdict.functions.iter().any(|(number, gone)| {
             let stays = |step: &RunningStep| {
                 let mut functions = step.functions.iter();
-                functions.any(|function| !function.is_taken_off() && !gone.contains_key(&key(&function.info)))
+                functions.any(|function| !function.is_taken_off() && !gone.contains_key(&function.id))
             };
             !gone.is_empty() && !self.steps.get(*number).is_some_and(stays)
         });
@@ -230,6 +220,10 @@ impl Session {
 fn reached(engine: &Engine, probe: ProbeId) -> u64 {
     let counts = engine.probe_counts(probe);
     engine.hit_counts(probe).reached + counts.outside + counts.no_state
+}
+
+fn taken_off(name: &str, reason: &str) -> String {
+    format!("`{name}` was taken off: {reason}")
 }
 
 fn reason(noun: &str, costly: &Costly, allowed: f64) -> String {
