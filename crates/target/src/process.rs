@@ -1,6 +1,7 @@
 //! One process, pinned by a descriptor so that its number cannot come to mean another.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, File},
     io::{self, Read as _},
     os::{
@@ -144,9 +145,9 @@ impl Process {
 
     /// CPU time of all its threads so far, in nanoseconds, in steps of the kernel's clock tick; 0 where it is gone.
     #[must_use]
-    pub fn cpu_ns(&self) -> u64 {
-        let ticks = read_stat(self.pid).map_or(0, |stat| stat.cpu_ticks);
-        ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1))
+    pub fn cpu_ns(&self) -> Option<u64> {
+        let ticks = read_stat(self.pid).ok()?.cpu_ticks;
+        Some(ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
     }
 
     /// Whether it still runs. It is not reaped.
@@ -171,11 +172,11 @@ impl Process {
     }
 }
 
-/// How much code processes have mapped together, in bytes; those that are gone have none.
+/// How much code each of some processes has mapped, in bytes; without those that are gone.
 #[must_use]
-pub fn mapped_code_bytes(pids: &[u32]) -> u64 {
-    let of = |pid: &u32| read_status(*pid).map_or(0, |status| status.code_kib);
-    pids.iter().map(of).sum::<u64>() * 1024
+pub fn mapped_code_bytes(pids: &[u32]) -> BTreeMap<u32, u64> {
+    let of = |pid: &u32| Some((*pid, read_status(*pid).ok()?.code_kib * 1024));
+    pids.iter().filter_map(of).collect()
 }
 
 /// Readable once the process has ended.

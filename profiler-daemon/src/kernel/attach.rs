@@ -130,7 +130,7 @@ pub struct ProbeSpec {
 }
 
 /// Where a program is attached.
-struct Placed {
+pub(super) struct Placed {
     program: &'static str,
     /// File offset and cookie of each.
     sites: Vec<(u64, u64)>,
@@ -140,9 +140,9 @@ struct Placed {
 pub struct Attachment {
     /// The process and the file.
     at: (u32, PathBuf),
-    /// Where spans begin.
-    entries: Vec<Placed>,
-    /// Where they end.
+    /// Where spans begin, or the lines are.
+    pub(super) entries: Vec<Placed>,
+    /// Where spans end.
     exits: Vec<Placed>,
     pub(super) probes: Vec<ProbeId>,
     pub(super) sites: Vec<u32>,
@@ -178,20 +178,26 @@ impl Attachment {
         !self.links.is_empty()
     }
 
-    /// Whether spans of both begin at one instruction.
+    /// The file, as the kernel finds it.
     #[must_use]
-    pub fn begins_where(&self, other: &Self) -> bool {
-        let mut sites = other.entries.iter().flat_map(|placed| &placed.sites);
-        let (pid, file) = &other.at;
-        self.is_attached() && sites.any(|(offset, _)| self.begins_at(*pid, file, *offset))
+    pub fn file(&self) -> &Path {
+        &self.at.1
     }
 
-    /// Whether a span begins at an offset of a process's file.
-    #[must_use]
-    pub fn begins_at(&self, pid: u32, file: &Path, offset: u64) -> bool {
-        let mut sites = self.entries.iter().flat_map(|placed| &placed.sites);
-        self.at.0 == pid && self.at.1 == file && sites.any(|(begins, _)| *begins == offset)
+    /// Where in the file its spans begin or its lines are.
+    pub fn entry_offsets(&self) -> impl Iterator<Item = u64> + '_ {
+        offsets(&self.entries)
     }
+
+    /// Where in the file its spans end.
+    pub fn exit_offsets(&self) -> impl Iterator<Item = u64> + '_ {
+        offsets(&self.exits)
+    }
+}
+
+fn offsets(placed: &[Placed]) -> impl Iterator<Item = u64> + '_ {
+    let sites = placed.iter().flat_map(|placed| &placed.sites);
+    sites.map(|(offset, _)| *offset)
 }
 
 impl Links {
@@ -293,23 +299,29 @@ impl Engine {
     /// # Errors
     /// Where the kernel refuses; the attachment has then to be detached.
     pub fn attach_entries(&mut self, attachment: &mut Attachment) -> Result<(), KernelError> {
-        let (pid, file) = attachment.at.clone();
-        for Placed { program, sites } in &attachment.entries {
-            self.attach_program(program, pid, &file, sites, false, &mut attachment.links)?;
-        }
+        self.attach_entries_in_files(attachment)?;
         for call in &attachment.calls {
             self.watch_call(*call)?;
             attachment.watched.push(*call);
         }
         attachment.function_links = self.attach_functions(&attachment.functions, Seen::Calls)?;
+        Ok(())
+    }
+
+    /// Those of them that lie in files.
+    pub(super) fn attach_entries_in_files(&mut self, attachment: &mut Attachment) -> Result<(), KernelError> {
+        let (pid, file) = attachment.at.clone();
+        for Placed { program, sites } in &attachment.entries {
+            self.attach_program(program, pid, &file, sites, false, &mut attachment.links)?;
+        }
         for probe in &attachment.probes {
             self.counts.set_unmatched(*probe, 0);
         }
         Ok(())
     }
 
-    /// Attaches what sees spans begin anew, so that it runs before all else at the same instructions. Calls that begin
-    /// meanwhile are not seen to.
+    /// Attaches what sees spans begin, or lines, in files anew, so that it runs before all else at the same instructions. Calls
+    /// that begin meanwhile are not seen to.
     ///
     /// # Errors
     /// Where the kernel refuses what it has taken before: nothing is then seen to begin any more.
@@ -327,7 +339,7 @@ impl Engine {
         if !self.drop_links(links) {
             return Err(still_runs(attachment));
         }
-        self.attach_entries(attachment)
+        self.attach_entries_in_files(attachment)
     }
 
     /// Gives what was attached; where that failed, nothing stays.
@@ -467,7 +479,7 @@ impl Engine {
     }
 
     /// Takes some probes of functions off the target; what they have counted can still be read until [`Self::detach`]. Where one
-    /// link holds many places, the others are attached anew, and calls that begin meanwhile are not seen.
+    /// link holds many places, the others are attached anew, and calls that begin meanwhile are not seen. Whether they were.
     ///
     /// # Errors
     /// Where the kernel refuses what it has taken before: nothing is then seen to begin any more.
@@ -475,7 +487,7 @@ impl Engine {
         &mut self,
         attachment: &mut Attachment,
         probes: &HashSet<ProbeId>,
-    ) -> Result<(), KernelError> {
+    ) -> Result<bool, KernelError> {
         let stays = |cookie: u64| !probes.contains(&Cookie(cookie).probe());
         if let Links::Perf { entries, exits } = &mut attachment.links {
             for (links, placed) in entries.iter_mut().zip(&mut attachment.entries) {
@@ -484,7 +496,7 @@ impl Engine {
             for (links, placed) in exits.iter_mut().zip(&mut attachment.exits) {
                 perf::keep(&mut self.ebpf, links, &mut placed.sites, stays);
             }
-            return Ok(());
+            return Ok(false);
         }
         let unmatched: Vec<u64> = attachment
             .probes
@@ -501,12 +513,12 @@ impl Engine {
         attachment.entries.retain(|placed| !placed.sites.is_empty());
         attachment.exits.retain(|placed| !placed.sites.is_empty());
         self.attach_exits(attachment)?;
-        self.attach_entries(attachment)?;
+        self.attach_entries_in_files(attachment)?;
         // Ends of calls that were not seen to begin are counted from here on.
         for (probe, unmatched) in attachment.probes.iter().zip(unmatched) {
             self.counts.set_unmatched(*probe, unmatched);
         }
-        Ok(())
+        Ok(true)
     }
 
     pub(super) fn attach_program(
@@ -655,7 +667,7 @@ fn still_runs(attachment: &mut Attachment) -> KernelError {
 }
 
 /// The programs that are attached somewhere, each with its sites: file offset and cookie.
-fn placed<const N: usize>(programs: [(&'static str, Vec<(u64, u64)>); N]) -> Vec<Placed> {
+pub(super) fn placed<const N: usize>(programs: [(&'static str, Vec<(u64, u64)>); N]) -> Vec<Placed> {
     let placed = programs.into_iter().filter(|(_, sites)| !sites.is_empty());
     placed.map(|(program, sites)| Placed { program, sites }).collect()
 }

@@ -14,7 +14,7 @@ use profiler_common::{
 
 use super::{
     Engine, KernelError,
-    attach::{Attachment, can_be_done},
+    attach::{Attachment, can_be_done, placed},
     counts::{half, map, word},
     events,
     gates::{Gate, Gates},
@@ -262,7 +262,7 @@ impl Engine {
         specs: &[HitSpec],
     ) -> Result<Attachment, KernelError> {
         self.attach_all_or_none((pid, file), |engine, attachment| {
-            engine.attach_all_hits(pid, file, specs, attachment)
+            engine.attach_all_hits(pid, specs, attachment)
         })
     }
 
@@ -298,7 +298,6 @@ impl Engine {
     fn attach_all_hits(
         &mut self,
         pid: u32,
-        file: &Path,
         specs: &[HitSpec],
         attachment: &mut Attachment,
     ) -> Result<(), KernelError> {
@@ -331,11 +330,8 @@ impl Engine {
             let sites = if by_program { &mut step } else { &mut plain };
             sites.push((spec.offset, Cookie::new(probe, site, 0).0));
         }
-        for (program, sites) in [(self.hit_program(), plain), (HIT_STEP, step)] {
-            if !sites.is_empty() {
-                self.attach_program(program, pid, file, &sites, false, &mut attachment.links)?;
-            }
-        }
+        attachment.entries = placed([(self.hit_program(), plain), (HIT_STEP, step)]);
+        self.attach_entries_in_files(attachment)?;
         attachment.function_links = self.attach_functions(&functions, Seen::Entries)?;
         Ok(())
     }
@@ -364,10 +360,19 @@ impl Engine {
         half(&self.hits.slots, slot(probe) + offset_of!(HitSlot, opens)).store(gates, Ordering::Relaxed);
     }
 
-    /// What came of a probe's hits.
+    /// What came of a probe's hits; of one that looks at nothing, how many there were.
     #[must_use]
     pub fn hit_counts(&self, probe: ProbeId) -> HitCounts {
-        let at = |offset: usize| word(&self.hits.slots, slot(probe) + offset).load(Ordering::Relaxed);
+        let id = half(&self.hits.slots, slot(probe) + offset_of!(HitSlot, id));
+        // Else the counts are those of a probe that was there before.
+        let is_its_own = id.load(Ordering::Acquire) == probe.0;
+        let at = |offset: usize| {
+            if is_its_own {
+                word(&self.hits.slots, slot(probe) + offset).load(Ordering::Relaxed)
+            } else {
+                0
+            }
+        };
         let refused = at(offset_of!(HitSlot, refused));
         HitCounts {
             reached: self.counts.probe(probe).entries + refused,

@@ -182,7 +182,11 @@ impl Admissions {
             let is_told = state.is_none_or(|state| state.image.memory != 0);
             (missed > 0 || is_told && state != Some(&before)).then_some(changed)
         });
-        Ok(changed.collect())
+        let changed: Vec<Changed> = changed.collect();
+        // The others are as they were before.
+        self.doubted
+            .retain(|pid, _| changed.iter().any(|change| change.pid == *pid));
+        Ok(changed)
     }
 
     /// Whether it has to be looked at again before it is believed what a process has become.

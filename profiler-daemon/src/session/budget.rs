@@ -110,7 +110,7 @@ impl Budget {
     /// Looks more often for a while, as there are probes whose rate is not known.
     pub fn expect_new(&mut self, now_ns: u64) {
         self.new_until_ns = now_ns + NEW_NS;
-        self.next_ns = now_ns + FIRST_LOOK_NS;
+        self.next_ns = now_ns;
     }
 
     /// Whether it is time for a look.
@@ -136,7 +136,7 @@ impl Budget {
         {
             self.looks.pop_front();
         }
-        let excess = self.looks.front().map(|first| first.costs(now_ns, probed));
+        let costs = self.looks.front().map(|first| first.costs(now_ns, probed));
         let reached = probed.iter().flat_map(|Probed(reached)| reached);
         let hits = reached.map(|reached| (reached.probe, reached.hits));
         let mut look = Look {
@@ -144,12 +144,17 @@ impl Budget {
             hits: hits.collect(),
             cpu_ns: None,
         };
-        let is_first = self.looks.is_empty();
-        let costs = excess.unwrap_or_default();
+        let costs = costs.unwrap_or_default();
         let always_ns = ALWAYS_ALLOWED * costs.elapsed_ns.max(WINDOW_NS) as f64;
         let is_costly = costs.total_ns() > always_ns;
-        if is_first || is_costly {
+        let first = self.looks.front();
+        if first.is_none() || is_costly {
             look.cpu_ns = cpu_ns();
+        }
+        if is_costly && first.is_some_and(|first| first.cpu_ns.is_none()) {
+            // Costs are held against the CPU time of the very same time: both are told from here on.
+            self.looks.clear();
+            self.next_ns = now_ns + FIRST_LOOK_NS;
         }
         let rate = self.cpu_rate(&look).filter(|_| is_costly);
         self.looks.push_back(look);
@@ -159,9 +164,9 @@ impl Budget {
         Some(excess)
     }
 
-    /// CPU time of the target in a nanosecond, up to now; `None` where that is not known.
+    /// CPU time of the target in a nanosecond, from the first look up to now; `None` where that is not known.
     fn cpu_rate(&self, now: &Look) -> Option<f64> {
-        let first = self.looks.iter().find(|look| look.cpu_ns.is_some())?;
+        let first = self.looks.front()?;
         let elapsed_ns = now.at_ns.saturating_sub(first.at_ns);
         let cpu_ns = now.cpu_ns?.checked_sub(first.cpu_ns?)?;
         (elapsed_ns >= LEAST_NS).then(|| cpu_ns as f64 / elapsed_ns as f64)
@@ -272,8 +277,8 @@ mod tests {
         )]
         let cpu = |now_ns: u64| Some((now_ns as f64 * cpu_share) as u64);
         budget.expect_new(0);
+        assert!(budget.is_due(0), "the first look says what there was before");
         assert_eq!(budget.look(0, &at(0), || cpu(0)), None);
-        budget.expect_new(0);
         for now_ns in (10 * MS..10_000 * MS).step_by(10_000_000) {
             if budget.is_due(now_ns)
                 && let Some(excess) = budget.look(now_ns, &at(now_ns), || cpu(now_ns))
@@ -334,6 +339,43 @@ mod tests {
             let excess = budget.look(now_ns, &probed(&[calls(now_ns)], 3_000), || Some(now_ns));
             assert_eq!(excess, None, "{now_ns}");
         }
+    }
+
+    /// A target that sleeps and then works for a while, with probes that take a share of that: bursts of calls of a time and a distance,
+    /// at a rate while they last. Gives when something had to go.
+    fn bursts(taken_per_mille: u64, burst_ns: u64, every_ns: u64) -> Option<u64> {
+        let mut budget = Budget::new(0.03);
+        let cost_ns = 3_000;
+        budget.expect_new(0);
+        for now_ns in (0..20_000 * MS).step_by(10_000_000) {
+            if !budget.is_due(now_ns) {
+                continue;
+            }
+            // It sleeps first, as long as one distance.
+            let awake_ns = now_ns.saturating_sub(every_ns);
+            let busy_ns = awake_ns / every_ns * burst_ns + (awake_ns % every_ns).min(burst_ns);
+            let hits = busy_ns * taken_per_mille / 1_000 / cost_ns;
+            if budget
+                .look(now_ns, &probed(&[hits], cost_ns), || Some(busy_ns))
+                .is_some()
+            {
+                return Some(now_ns);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn bursts_of_an_idle_target_are_held_against_its_cpu_time_of_that_time() {
+        for (burst_ns, every_ns) in [
+            (300 * MS, 5_000 * MS),
+            (300 * MS, 700 * MS),
+            (900 * MS, 4_000 * MS),
+        ] {
+            assert_eq!(bursts(25, burst_ns, every_ns), None, "{burst_ns} of {every_ns}");
+        }
+        // As much more as it has to be for a burst that is over within the second.
+        assert!(bursts(500, 300 * MS, 5_000 * MS).is_some());
     }
 
     #[test]

@@ -313,13 +313,13 @@ pub(super) enum Command {
         prepared: Box<Prepared>,
         reply: Reply<SessionInfo>,
     },
-    /// What was prepared of the same scope, for the code that its processes have by now.
+    /// What came of preparing the same scope for the code that its processes have by now.
     GiveUpReturns {
         caller: Caller,
         name: String,
         /// Of the scope.
         revision: u64,
-        prepared: Box<Prepared>,
+        prepared: Result<Box<Prepared>, SessionError>,
         reply: Reply<()>,
     },
     Renew {
@@ -537,7 +537,7 @@ impl Handle {
             let pids = prepared.processes.iter().map(Process::pid).collect();
             self.ask(|reply| Command::Follow { pids, reply }).await?;
         }
-        let (session, code_bytes) = (Arc::downgrade(&terms.returns), prepared.code_bytes);
+        let returns = Arc::downgrade(&terms.returns);
         let attach = self.ask(|reply| Command::Attach {
             caller,
             name,
@@ -551,9 +551,7 @@ impl Handle {
             tokio::spawn(self.clone().look_after(LookedAfter {
                 caller,
                 name: created.name.clone(),
-                pids: created.pids.clone(),
-                code_bytes,
-                session,
+                returns,
             }));
         }
         Ok(created)

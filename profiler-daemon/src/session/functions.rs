@@ -177,6 +177,11 @@ impl Function {
         self.taken_off.is_some()
     }
 
+    /// Why its probes were taken off the target, if they were.
+    pub fn taken_off(&self) -> Option<&str> {
+        self.taken_off.as_deref()
+    }
+
     /// Notes that its probes are taken off the target, and why.
     pub fn take_off(&mut self, reason: &str) {
         self.taken_off = Some(reason.into());
@@ -189,7 +194,7 @@ impl Function {
 
     fn picture(&self, readings: &dyn Readings, now_ns: u64) -> FunctionLatency {
         // Nobody sees calls end that were open when their probe was taken off.
-        let (mut open, mut unseen) = (0, 0);
+        let (mut open, mut given_up) = (0, 0);
         let mut abandoned = 0;
         let mut lost = Losses::new();
         for probe in &self.probes {
@@ -197,7 +202,7 @@ impl Function {
             // Ends are read before entries would have been: a call in between counts as open.
             let ended: u64 = readings.histogram(*probe).map(|(_, count)| count).sum();
             if self.given_up.contains(probe) {
-                unseen += counts.open(ended);
+                given_up += counts.open(ended);
             } else {
                 open += counts.open(ended);
             }
@@ -215,11 +220,14 @@ impl Function {
                 }
             }
         }
-        if self.is_taken_off() {
-            unseen += std::mem::take(&mut open);
-        }
-        if unseen > 0 {
-            lost.insert("taken_off", unseen);
+        let taken_off = match self.taken_off {
+            Some(_) => std::mem::take(&mut open),
+            None => 0,
+        };
+        for (reason, count) in [("taken_off", taken_off), ("given_up", given_up)] {
+            if count > 0 {
+                lost.insert(reason, count);
+            }
         }
         FunctionLatency {
             id: self.id,

@@ -1,15 +1,12 @@
 //! Code that a target maps while it is looked at: return probes that are not safe beside it are given up.
 //!
 //! A library that throws, ends threads or switches stacks may come with `dlopen`, long after how calls are seen to end was chosen.
-//! Whoever made a session therefore watches how much code its processes have mapped, and has the scope planned anew when that changes:
-//! what would now be seen to end in another way is then attached so. Calls that are open at that moment return by the kernel's
-//! trampoline all the same.
+//! Whoever made a session therefore watches how much code its return-probed processes have mapped, and has the scope planned anew where
+//! that is not what the present plan was made for. Calls that are open at that moment return by the kernel's trampoline all the same.
 
 use std::{
-    sync::{
-        Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    collections::{BTreeMap, HashSet},
+    sync::{Mutex, PoisonError, Weak},
     time::Duration,
 };
 
@@ -17,25 +14,35 @@ use profiler_target::mapped_code_bytes;
 
 use super::{
     command::{Caller, Command, Editable, Handle, blocking},
-    error::SessionError,
+    error::{Reason, SessionError},
 };
 
 /// Time between looks at how much code is mapped.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Whether a session has return probes; there as long as the session.
+/// Code that processes have mapped, in bytes, by process.
+pub type MappedCode = BTreeMap<u32, u64>;
+
+/// The processes in which a session has return probes, each with the code that these were planned for; there as long as the session.
 #[derive(Default, Debug)]
-pub struct ReturnProbed(AtomicBool);
+pub struct ReturnProbes(Mutex<MappedCode>);
 
-impl ReturnProbed {
-    /// Says so.
-    pub fn set(&self, is_return_probed: bool) {
-        self.0.store(is_return_probed, Ordering::Relaxed);
+impl ReturnProbes {
+    /// Says which processes these are, and the code that the plan of all was made for.
+    pub fn set(&self, pids: &HashSet<u32>, mut planned_for: MappedCode) {
+        planned_for.retain(|pid, _| pids.contains(pid));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = planned_for;
     }
 
-    fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    fn planned_for(&self) -> MappedCode {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Whether a process has other code by now; one that is gone has not.
+fn has_other_code(planned_for: &MappedCode, now: &MappedCode) -> bool {
+    let mut processes = planned_for.iter();
+    processes.any(|(pid, code_bytes)| now.get(pid).is_some_and(|now| now != code_bytes))
 }
 
 /// A session whose return probes are looked after.
@@ -44,31 +51,25 @@ pub struct LookedAfter {
     pub caller: Caller,
     /// Its name.
     pub name: String,
-    /// Its processes.
-    pub pids: Vec<u32>,
-    /// Code that these had mapped before their files were read, in bytes.
-    pub code_bytes: u64,
-    /// The session.
-    pub session: Weak<ReturnProbed>,
+    /// Its return probes.
+    pub returns: Weak<ReturnProbes>,
 }
 
 impl Handle {
     /// Looks after the return probes of a session until that ends.
-    pub(super) async fn look_after(self, mut of: LookedAfter) {
+    pub(super) async fn look_after(self, of: LookedAfter) {
         loop {
-            let Some(is_return_probed) = of.session.upgrade().map(|session| session.get()) else {
+            let Some(planned_for) = of.returns.upgrade().map(|returns| returns.planned_for()) else {
                 return;
             };
-            if is_return_probed {
-                let pids = of.pids.clone();
-                let code_bytes = blocking(move || Ok(mapped_code_bytes(&pids))).await;
-                if let Ok(code_bytes) = code_bytes
-                    && code_bytes != of.code_bytes
+            if !planned_for.is_empty() {
+                let pids: Vec<u32> = planned_for.keys().copied().collect();
+                let now = blocking(move || Ok(mapped_code_bytes(&pids))).await;
+                if now.is_ok_and(|now| has_other_code(&planned_for, &now))
+                    && let Err(error) = self.plan_anew(of.caller, &of.name).await
                 {
-                    of.code_bytes = code_bytes;
-                    if let Err(error) = self.plan_anew(of.caller, &of.name).await {
-                        tracing::warn!(session = of.name, %error, "whether return probes are still safe is not known");
-                    }
+                    // It is tried again at the next look, unless the session is over.
+                    tracing::debug!(session = of.name, %error, "not planned anew");
                 }
             }
             tokio::time::sleep(LOOK).await;
@@ -91,8 +92,11 @@ impl Handle {
             revision,
             ..
         } = editable;
-        let (prepared, _) = self.prepare(caller, target, scope.to_string(), how).await?;
-        let prepared = Box::new(prepared);
+        let prepared = match self.prepare(caller, target, scope.to_string(), how).await {
+            Ok((prepared, _)) => Ok(Box::new(prepared)),
+            Err(error) if is_over_soon(error.reason) => return Err(error),
+            Err(error) => Err(error),
+        };
         let name = name.to_owned();
         self.ask(|reply| Command::GiveUpReturns {
             caller,
@@ -102,5 +106,41 @@ impl Handle {
             reply,
         })
         .await
+    }
+}
+
+/// Whether a refusal says nothing of the plan: the target has ended or changed, which its session is told of otherwise, or the daemon has
+/// no time now.
+fn is_over_soon(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::TargetGone
+            | Reason::TargetNotFound
+            | Reason::PermissionDenied
+            | Reason::LimitReached
+            | Reason::Stopping
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_other_where_a_process_that_is_there_has_more_or_less() {
+        let of = |code: &[(u32, u64)]| code.iter().copied().collect::<MappedCode>();
+        let planned_for = of(&[(1, 10), (2, 20)]);
+        assert!(!has_other_code(&planned_for, &of(&[(1, 10), (2, 20)])));
+        assert!(!has_other_code(&planned_for, &of(&[(1, 10)])), "one has ended");
+        // The sum is the same.
+        assert!(has_other_code(&planned_for, &of(&[(1, 20), (2, 10)])));
+        assert!(has_other_code(&planned_for, &of(&[(1, 10), (2, 0)])));
+    }
+
+    #[test]
+    fn only_processes_with_return_probes_are_watched() {
+        let returns = ReturnProbes::default();
+        returns.set(&HashSet::from([2]), MappedCode::from([(1, 10), (2, 20)]));
+        assert_eq!(returns.planned_for(), MappedCode::from([(2, 20)]));
     }
 }

@@ -85,6 +85,7 @@ mod pace;
 mod picture;
 mod population;
 mod prepare;
+mod probe_order;
 mod readings;
 mod records;
 mod refusal;

@@ -1,6 +1,7 @@
 //! The session task: the one owner of the engine and of every session.
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, HashMap, HashSet},
     sync::{
         Arc,
@@ -48,7 +49,7 @@ use crate::{
 };
 
 /// Why a session ends that cannot go on without return probes.
-const BESIDE_RETURNS: &str = "code was mapped beside which its return probes are not safe";
+const BESIDE_RETURNS: &str = "code was mapped beside which return probes are not safe";
 
 /// Time between readings of the histograms: the finest a window or a threshold can move.
 const READ_NS: u64 = 250_000_000;
@@ -191,7 +192,7 @@ impl Owner {
                 revision,
                 prepared,
                 reply,
-            } => answer(reply, self.give_up_returns(caller, &name, revision, *prepared)),
+            } => answer(reply, self.give_up_returns(caller, &name, revision, prepared)),
             Command::Renew { caller, name, reply } => {
                 let now_ns = monotonic_ns();
                 answer(
@@ -562,7 +563,7 @@ impl Owner {
                 expected: Vec::new(),
                 wanted: Wanted::default(),
                 call_costs: HashMap::new(),
-                hit_costs: None,
+                hit_costs: OnceCell::new(),
                 keep_until_ns: 0,
                 first_records_ns: 0,
                 pace: Pace::new(self.config.engine.ring_bytes, now_ns),
@@ -803,14 +804,31 @@ impl Owner {
         caller: Caller,
         name: &str,
         revision: u64,
-        prepared: Prepared,
+        prepared: Result<Box<Prepared>, SessionError>,
     ) -> Result<(), SessionError> {
         let session = self.session(caller, name)?;
         if session.revision() != revision {
-            // What was attached meanwhile was planned for that code.
+            // It is planned anew for what was attached meanwhile.
             return Ok(());
         }
         let explains = session.explains();
+        let explains_by_returns =
+            |prepared: &Prepared| explains && session.explains_by_returns(&prepared.no_returns_in);
+        let prepared = match prepared {
+            Ok(prepared) if !explains_by_returns(&prepared) => *prepared,
+            Ok(_) => {
+                self.end_session(name, &Ending::other(BESIDE_RETURNS));
+                return Ok(());
+            }
+            Err(error) => {
+                let reason = format!(
+                    "code was mapped beside which return probes may not be safe, and no others are found: {}",
+                    error.message
+                );
+                self.end_session(name, &Ending::other(reason));
+                return Ok(());
+            }
+        };
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
             return Ok(());
         };
@@ -941,12 +959,12 @@ impl Owner {
         let Some(running) = &mut self.running else { return };
         let due = |session: &Session| session.is_cost_due(now_ns);
         let matter = |session: &Session| due(session) && session.has_many_hits(&running.engine);
-        if running.hit_costs.is_none() && self.sessions.values().any(matter) {
+        if running.hit_costs.get().is_none() && self.sessions.values().any(matter) {
             running.hit_costs();
         }
         let costs = ProbeCosts {
             calls: &running.call_costs,
-            hits: running.hit_costs,
+            hits: running.hit_costs.get().copied().flatten(),
         };
         let mut over = Vec::new();
         for (name, session) in self.sessions.iter_mut().filter(|(_, session)| due(session)) {

@@ -28,6 +28,7 @@ use super::{
     error::{Reason, SessionError},
     explain::{PreparedExplain, candidates},
     files::{TargetFile, read_process},
+    late_code::MappedCode,
     library::Library,
     lines::{PreparedLine, Shown},
     picture::{ExitMethod, SiteInfo},
@@ -55,8 +56,10 @@ pub struct Prepared {
     pub explain: Option<PreparedExplain>,
     /// What allocates memory, where that is to be remembered.
     pub allocators: Vec<PreparedAllocator>,
-    /// Code that its processes had mapped before their files were read, in bytes.
-    pub code_bytes: u64,
+    /// Code that its processes had mapped before their files were read.
+    pub code: MappedCode,
+    /// Processes in which no call is to be seen to end by a return probe.
+    pub no_returns_in: HashSet<u32>,
 }
 
 /// How a scope is to be planned.
@@ -188,7 +191,7 @@ pub struct LookedUp {
     /// Those of them that have not ended.
     pub processes: Vec<Process>,
     /// Code that they have mapped, in bytes.
-    code_bytes: u64,
+    code: MappedCode,
     warnings: Vec<String>,
 }
 
@@ -243,7 +246,7 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
         caller,
         scope,
         found: several.0,
-        code_bytes: mapped_code_bytes(&pids),
+        code: mapped_code_bytes(&pids),
         processes,
         warnings,
     })
@@ -382,7 +385,7 @@ impl Read {
                     scope,
                     found,
                     processes,
-                    code_bytes,
+                    code,
                     mut warnings,
                 },
             files,
@@ -416,7 +419,8 @@ impl Read {
                 warnings,
                 explain: None,
                 allocators,
-                code_bytes,
+                code,
+                no_returns_in: HashSet::new(),
             });
         };
         if capture.is_none() && scope.steps.len() == 1 {
@@ -454,6 +458,7 @@ impl Read {
         }
         require_returns(steps.last())?;
         let text = scope.to_string();
+        let no_returns_in = planner.without_returns();
         Ok(Prepared {
             scope,
             text,
@@ -463,7 +468,8 @@ impl Read {
             warnings,
             explain,
             allocators,
-            code_bytes,
+            code,
+            no_returns_in,
         })
     }
 }

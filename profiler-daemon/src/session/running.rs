@@ -1,6 +1,6 @@
 //! What is loaded while there are sessions, and what comes out of it.
 
-use std::{collections::HashMap, iter, sync::Arc};
+use std::{cell::OnceCell, collections::HashMap, iter, sync::Arc};
 
 use profiler_common::record::SampleHeader;
 use profiler_symbolize::Frame;
@@ -62,8 +62,8 @@ pub struct Running {
     pub wanted: Wanted,
     /// What probing a call costs, by how its end is seen.
     pub call_costs: HashMap<ExitMethod, CallCost>,
-    /// What it costs to reach a probe, once it was asked for.
-    pub hit_costs: Option<HitCosts>,
+    /// What it costs to reach a probe, once it was asked for; `None` in it where that could not be measured.
+    pub hit_costs: OnceCell<Option<HitCosts>>,
     /// Until then it stays, though there may be no session: one is being prepared.
     pub keep_until_ns: u64,
     /// Until then the first records of a session are looked for.
@@ -324,12 +324,11 @@ impl Running {
 
     /// What it costs to reach a probe, measured once; `None` where that cannot be measured.
     pub fn hit_costs(&mut self) -> Option<HitCosts> {
-        if self.hit_costs.is_none() {
-            self.hit_costs = calibrate::hit_costs_ns(&mut self.engine)
+        *self.hit_costs.get_or_init(|| {
+            calibrate::hit_costs_ns(&mut self.engine)
                 .inspect_err(|error| tracing::warn!(%error, "what a probe costs could not be measured"))
-                .ok();
-        }
-        self.hit_costs
+                .ok()
+        })
     }
 }
 

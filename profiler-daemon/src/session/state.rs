@@ -33,7 +33,7 @@ use profiler_common::probe::ProbeId;
 
 use self::take::Inside;
 pub use self::{
-    governed::{OVER_BUDGET, ProbeCosts, percent},
+    governed::{CpuTime, OVER_BUDGET, ProbeCosts, percent},
     timelines::Closed,
 };
 use super::{
@@ -47,7 +47,7 @@ use super::{
     ending::Ending,
     explain::Explain,
     flame::Flame,
-    late_code::ReturnProbed,
+    late_code::ReturnProbes,
     picture::{
         ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameVariant, LatencyPicture, SessionInfo,
     },
@@ -111,18 +111,22 @@ pub struct Session {
     /// The slowest calls, while they are watched.
     spans: Option<Spans>,
     sampled_from: SampledFrom,
-    warnings: Vec<String>,
+    /// Those of the plan of its scope.
+    planned_warnings: Vec<String>,
+    /// Why it looks no more at processes that it did look at.
+    left: Vec<String>,
     perf_links: bool,
     pub frequency_hz: u32,
     ages: AgeConfig,
     lease_ns: u64,
     exit_method: Option<ExitMethod>,
-    /// Told whether it has return probes, by which these are looked after.
-    returns: Arc<ReturnProbed>,
+    /// Told of its return probes, which are looked after.
+    returns: Arc<ReturnProbes>,
     lease_until_ns: u64,
     meter: Meter,
     /// What its probes may cost the target; `None` where that is not bounded.
     budget: Option<Budget>,
+    cpu_time: CpuTime,
     /// One for each kind of frame that is watched: a few, each of bounded size.
     flames: BTreeMap<FlameKind, Flame>,
     /// What stacks are taken at for those that are not of time.
@@ -165,8 +169,8 @@ pub struct Terms {
     pub capture: Option<Capture>,
     /// Share of the target's CPU time that probes may take; `None` where that is not bounded.
     pub budget: Option<f64>,
-    /// Told whether it has return probes.
-    pub returns: Arc<ReturnProbed>,
+    /// Told of its return probes.
+    pub returns: Arc<ReturnProbes>,
 }
 
 impl Session {
@@ -179,7 +183,7 @@ impl Session {
         (mut prepared, hit_costs): (Prepared, Option<HitCosts>),
         now_ns: u64,
     ) -> Result<Self, KernelError> {
-        let explain = prepared.explain.take();
+        let (explain, code) = (prepared.explain.take(), prepared.code.clone());
         let ages = AgeConfig {
             window: WindowConfig {
                 window_ns: terms.window_ns,
@@ -211,7 +215,8 @@ impl Session {
             slow_from_ns: u64::MAX,
             spans: None,
             sampled_from: SampledFrom::default(),
-            warnings: Vec::new(),
+            planned_warnings: Vec::new(),
+            left: Vec::new(),
             perf_links: engine.ability().attach == crate::kernel::AttachKind::Perf,
             frequency_hz: terms.frequency_hz,
             ages,
@@ -221,6 +226,7 @@ impl Session {
             lease_until_ns: now_ns.saturating_add(terms.lease_ns),
             meter: Meter::new(now_ns),
             budget: terms.budget.map(Budget::new),
+            cpu_time: CpuTime::default(),
             flames: BTreeMap::new(),
             events: SampledEvents::default(),
             lost_before: SpanLosses::now(engine),
@@ -245,7 +251,10 @@ impl Session {
             .and_then(|()| session.replace(engine, Dropped::default(), prepared, now_ns))
             .and_then(|()| session.begin_explain(engine, explain, hit_costs));
         match attached {
-            Ok(()) => Ok(session),
+            Ok(()) => {
+                session.returns.set(&session.return_probed(), code);
+                Ok(session)
+            }
             Err(error) => {
                 session.detach(engine);
                 Err(error)
@@ -335,7 +344,7 @@ impl Session {
                 .flat_map(|step| step.sites.iter().cloned())
                 .collect(),
             perf_links: self.perf_links,
-            warnings: self.warnings.clone(),
+            warnings: self.warnings(),
             frequency_hz: self.frequency_hz,
             lease_ns: self.lease_ns,
             watchers: u32::try_from(watchers).unwrap_or(u32::MAX),
@@ -369,6 +378,12 @@ impl Session {
         !self.scope.steps.is_empty() && self.spans().next().is_none()
     }
 
+    /// What its users should know: of what became of its processes and probes, and of its plan.
+    fn warnings(&self) -> Vec<String> {
+        let became = self.left.iter().cloned().chain(self.steps.warnings());
+        became.chain(self.planned_warnings.iter().cloned()).collect()
+    }
+
     /// For whom it looks at its processes.
     pub fn owner(&self) -> Caller {
         self.owner
@@ -396,7 +411,7 @@ impl Session {
         if let Some(calls) = &mut self.calls {
             calls.lose(pid);
         }
-        self.warnings.push(reason.to_owned());
+        self.left.push(reason.to_owned());
         self.renew_records();
         true
     }

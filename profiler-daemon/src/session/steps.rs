@@ -17,17 +17,38 @@ use super::{
     lines::{Printed, Shown, TracedPlace},
     picture::{ExitMethod, SiteInfo},
     prepare::{PreparedFile, PreparedLines, PreparedSpan, PreparedStep},
+    probe_order::Late,
 };
 use crate::kernel::{Attachment, Engine, Gate, Gates, KernelError, LookSpec};
 
 /// Live probes of spans, and the functions that they are for.
 struct AttachedSpans {
     attachment: Attachment,
-    functions: Vec<Key>,
-    /// What is shown of each probe's spans.
-    shown: Vec<Shown>,
+    /// Of each probe.
+    spans: Vec<AttachedSpan>,
     /// Its return probes were given up: its functions are attached to otherwise.
     is_given_up: bool,
+}
+
+/// A function's or call's spans in one process.
+struct AttachedSpan {
+    function: Key,
+    site: SiteInfo,
+    /// What is shown of each.
+    shown: Shown,
+}
+
+impl AttachedSpans {
+    /// Whether spans are seen to end by return probes.
+    fn has_returns(&self) -> bool {
+        let mut spans = self.spans.iter();
+        let is_return = |span: &AttachedSpan| span.site.exit_method == ExitMethod::Return;
+        self.attachment.is_attached() && spans.any(is_return)
+    }
+
+    fn is_of(&self, function: &Key) -> bool {
+        self.spans.iter().any(|span| span.function == *function)
+    }
 }
 
 /// Live probes of lines.
@@ -56,8 +77,8 @@ pub struct RunningStep {
     lines: Vec<AttachedLines>,
     /// What it opens, where a step follows.
     gate: Option<Gate>,
-    /// All its probes were taken off the target.
-    is_taken_off: bool,
+    /// Why all its probes were taken off the target, if they were.
+    taken_off: Option<String>,
 }
 
 impl RunningStep {
@@ -79,16 +100,29 @@ impl RunningStep {
     /// How many of what it has are off the target, as they cost too much: functions, or all of it.
     pub fn taken_off(&self) -> u64 {
         let functions = self.functions.iter().filter(|function| function.is_taken_off());
-        if self.is_taken_off {
+        if self.is_taken_off() {
             1
         } else {
             functions.map(|_| 1).sum()
         }
     }
 
+    /// What became of its probes.
+    fn warnings(&self) -> impl Iterator<Item = String> + '_ {
+        let given_up = self.spans.iter().any(|spans| spans.is_given_up);
+        let given_up = given_up.then(|| GIVEN_UP.to_owned());
+        let all = self.taken_off.iter();
+        let all = all.map(|reason| taken_off(&self.step.to_string(), reason));
+        let functions = self.functions.iter().filter_map(|function| {
+            let reason = function.taken_off()?;
+            Some(taken_off(&function.info.name, reason))
+        });
+        given_up.into_iter().chain(all).chain(functions)
+    }
+
     /// Whether all its probes were taken off the target.
     pub fn is_taken_off(&self) -> bool {
-        self.is_taken_off
+        self.taken_off.is_some()
     }
 
     /// The probes of its lines, and whether the kernel single-steps the instruction of each.
@@ -102,16 +136,16 @@ impl RunningStep {
     }
 
     /// All that is attached for it.
-    fn attachments_mut(&mut self) -> impl Iterator<Item = &mut Attachment> {
+    pub fn attachments_mut(&mut self) -> impl Iterator<Item = &mut Attachment> {
         let spans = self.spans.iter_mut().map(|spans| &mut spans.attachment);
         spans.chain(self.lines.iter_mut().map(|lines| &mut lines.attachment))
     }
 
     /// Whether a function's calls in a process are seen, or are not to be.
     fn sees(&self, function: &Key, pid: u32) -> bool {
-        let seen = self.spans.iter().any(|spans| {
-            !spans.is_given_up && spans.attachment.pid() == pid && spans.functions.contains(function)
-        });
+        let mut spans = self.spans.iter();
+        let seen =
+            spans.any(|spans| !spans.is_given_up && spans.attachment.pid() == pid && spans.is_of(function));
         let mut functions = self.functions.iter();
         functions.any(|known| key(&known.info) == *function && (seen || known.is_taken_off()))
     }
@@ -120,9 +154,9 @@ impl RunningStep {
     pub fn shown(&self, probe: ProbeId) -> Shown {
         self.spans
             .iter()
-            .flat_map(|attached| attached.attachment.probes().iter().zip(&attached.shown))
+            .flat_map(|attached| attached.attachment.probes().iter().zip(&attached.spans))
             .find(|(known, _)| **known == probe)
-            .map_or_else(Shown::default, |(_, shown)| shown.clone())
+            .map_or_else(Shown::default, |(_, span)| span.shown.clone())
     }
 
     /// The probes of its spans and lines.
@@ -130,6 +164,27 @@ impl RunningStep {
         self.functions
             .probes()
             .chain(self.lines().map(|(probe, ..)| probe))
+    }
+
+    /// The sites that were prepared: of spans that are attached already, as they are.
+    fn sites_of(&self, prepared: Vec<PreparedFile>) -> Vec<SiteInfo> {
+        let spans = self.spans.iter().filter(|spans| !spans.is_given_up);
+        let attached = spans.flat_map(|attached| {
+            let pid = attached.attachment.pid();
+            let spans = attached.spans.iter();
+            spans.map(move |span| ((pid, &span.function), &span.site))
+        });
+        let attached: HashMap<(u32, &Key), &SiteInfo> = attached.collect();
+        let sites = prepared.into_iter().flat_map(|file| {
+            let sites = file.sites.into_iter();
+            sites.map(move |span| (file.pid, span.site))
+        });
+        let as_attached = |(pid, site): (u32, SiteInfo)| {
+            let function = key(&site.function);
+            let known = attached.get(&(pid, &function)).copied().cloned();
+            known.unwrap_or(site)
+        };
+        sites.map(as_attached).collect()
     }
 
     /// Probes of functions that are wanted no longer, attached because others of their file are.
@@ -161,6 +216,17 @@ impl CountedStep for RunningStep {
 #[derive(Default)]
 pub struct Steps {
     list: Vec<RunningStep>,
+    /// Processes in which functions were given up that are not yet attached to otherwise.
+    given_up_in: HashSet<u32>,
+}
+
+/// What is said where return probes were given up.
+const GIVEN_UP: &str = "return probes were given up, as code was mapped beside which they are not safe: calls that were open then were \
+                        not seen to end";
+
+/// What is said of a function or step whose probes were taken off the target.
+pub fn taken_off(name: &str, reason: &str) -> String {
+    format!("`{name}` was taken off: {reason}")
 }
 
 /// A span's site, and what is shown of each span.
@@ -177,6 +243,13 @@ impl Steps {
     /// All steps.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &RunningStep> + ExactSizeIterator {
         self.list.iter()
+    }
+
+    /// What became of their probes.
+    pub fn warnings(&self) -> impl Iterator<Item = String> + '_ {
+        let mut said = HashSet::new();
+        let all = self.list.iter().flat_map(RunningStep::warnings);
+        all.filter(move |warning| said.insert(warning.clone()))
     }
 
     /// All steps, in a row.
@@ -319,6 +392,7 @@ impl Steps {
                 engine.give_back_gate(gate);
             }
         }
+        self.given_up_in.clear();
         Ok(())
     }
 
@@ -374,9 +448,8 @@ impl Steps {
         Ok(all)
     }
 
-    /// A line may lie where a function begins or ends that it is inside of, and functions may begin at one instruction. Of
-    /// the programs there the one that was attached last runs first: so all ends come first, and then beginnings and lines
-    /// from the innermost step to the outermost.
+    /// A line may lie where a function begins or ends that it is inside of, and functions may begin at one instruction: so all ends
+    /// come first, and then beginnings and lines from the innermost step to the outermost ([`Late`]).
     fn attach_in_order(
         &mut self,
         engine: &mut Engine,
@@ -399,16 +472,17 @@ impl Steps {
         for (number, step) in prepared.iter().enumerate().rev() {
             attach_beginnings(engine, step, known(number), &how(number), &mut all[number])?;
         }
-        let behind = places(prepared.get(kept..).unwrap_or_default(), |_| true);
-        let functions = self.list.iter_mut().take(kept);
-        let functions = functions.filter(|step| is_by_name(&step.step.place));
-        for spans in functions.flat_map(|step| &mut step.spans) {
-            let is_at = |(pid, path, offset): &At<'_>| spans.attachment.begins_at(*pid, path, *offset);
-            if behind.iter().any(is_at) {
-                engine.attach_entries_anew(&mut spans.attachment)?;
+        let mut late = Late::default();
+        for (number, fresh) in all.iter().enumerate() {
+            for (attachment, _) in &fresh.spans {
+                late.add(number, attachment);
+            }
+            for lines in &fresh.lines {
+                late.add(number, &lines.attachment);
             }
         }
-        Ok(())
+        let kept = kept.min(self.list.len());
+        late.let_pass(engine, &mut self.list[..kept])
     }
 
     /// Makes one step what was prepared.
@@ -430,7 +504,7 @@ impl Steps {
                 spans: Vec::new(),
                 lines: Vec::new(),
                 gate: None,
-                is_taken_off: false,
+                taken_off: None,
             });
         }
         let running = &mut self.list[number];
@@ -443,22 +517,20 @@ impl Steps {
             }
             running.spans.push(AttachedSpans {
                 attachment,
-                functions: sites.iter().map(|(site, _)| key(&site.function)).collect(),
-                shown: sites.into_iter().map(|(_, shown)| shown).collect(),
+                spans: sites.into_iter().map(attached_span).collect(),
                 is_given_up: false,
             });
         }
         running.lines.extend(fresh.lines);
-        let sites = files.into_iter().flat_map(|file| file.sites);
-        running.sites = sites.map(|span| span.site).collect();
+        running.sites = running.sites_of(files);
         let wanted: HashSet<Key> = running.sites.iter().map(|site| key(&site.function)).collect();
         running.functions.retain(|function| wanted.contains(function));
         let (kept, unused): (Vec<_>, Vec<_>) =
             std::mem::take(&mut running.spans)
                 .into_iter()
                 .partition(|attached| {
-                    let mut functions = attached.functions.iter();
-                    functions.any(|function| wanted.contains(function))
+                    let mut spans = attached.spans.iter();
+                    spans.any(|span| wanted.contains(&span.function))
                 });
         running.spans = kept;
         for attached in unused {
@@ -476,48 +548,45 @@ impl Steps {
         }
     }
 
-    /// Whether calls are seen to end by return probes.
-    pub fn has_returns(&self) -> bool {
-        let mut sites = self.list.iter().flat_map(|step| &step.sites);
-        sites.any(|site| site.exit_method == ExitMethod::Return)
+    /// Processes in which calls are seen to end by return probes, or were and nothing is attached in the place of these.
+    pub fn return_probed(&self) -> impl Iterator<Item = u32> + '_ {
+        let spans = self.list.iter().flat_map(|step| &step.spans);
+        let returns = spans.filter(|spans| spans.has_returns());
+        let attached = returns.map(|spans| spans.attachment.pid());
+        attached.chain(self.given_up_in.iter().copied())
     }
 
-    /// Takes return probes of functions off the target that are prepared to be seen otherwise, with all else of their files; what they
-    /// have counted stays. Whether there were any.
-    pub fn give_up_returns(&mut self, engine: &mut Engine, prepared: &[PreparedStep]) -> bool {
-        let mut is_any = false;
-        for (step, prepared) in self.list.iter_mut().zip(prepared) {
-            let sites = prepared.files.iter().flat_map(|file| &file.sites);
-            let others = sites.filter(|span| span.site.exit_method != ExitMethod::Return);
-            let others: HashSet<Key> = others.map(|span| key(&span.site.function)).collect();
-            let returns = step
-                .sites
-                .iter()
-                .filter(|site| site.exit_method == ExitMethod::Return);
-            let given_up: HashSet<Key> = (returns.map(|site| key(&site.function)))
-                .filter(|function| others.contains(function))
-                .collect();
-            let is_of = |spans: &&mut AttachedSpans| {
-                !spans.is_given_up && spans.functions.iter().any(|function| given_up.contains(function))
+    /// Takes return probes off processes in which they are not safe, with all else of their files, in the steps that the prepared
+    /// ones have too; what they have counted stays. Whether there were any that have to be attached otherwise.
+    pub fn give_up_returns(
+        &mut self,
+        engine: &mut Engine,
+        prepared: &[PreparedStep],
+        no_returns_in: &HashSet<u32>,
+    ) -> bool {
+        let kept = self.kept(prepared);
+        for step in self.list.iter_mut().take(kept) {
+            let is_unsafe = |spans: &&mut AttachedSpans| {
+                no_returns_in.contains(&spans.attachment.pid()) && spans.has_returns()
             };
-            for spans in step.spans.iter_mut().filter(is_of) {
+            for spans in step.spans.iter_mut().filter(is_unsafe) {
                 engine.quiesce(&mut spans.attachment);
                 for probe in spans.attachment.probes() {
                     step.functions.give_up(*probe);
                 }
                 spans.is_given_up = true;
-                is_any = true;
+                self.given_up_in.insert(spans.attachment.pid());
             }
         }
-        is_any
+        !self.given_up_in.is_empty()
     }
 
-    /// Takes all probes of a step off the target; what they have counted stays.
-    pub fn take_off_step(&mut self, engine: &mut Engine, number: usize) {
+    /// Takes all probes of a step off the target, for a reason; what they have counted stays.
+    pub fn take_off_step(&mut self, engine: &mut Engine, number: usize, reason: String) {
         let Some(step) = self.list.get_mut(number) else {
             return;
         };
-        step.is_taken_off = true;
+        step.taken_off = Some(reason);
         for attachment in step.attachments_mut() {
             engine.quiesce(attachment);
         }
@@ -533,9 +602,10 @@ impl Steps {
         number: usize,
         reasons: &HashMap<u32, String>,
     ) -> Result<(), KernelError> {
-        let Some((step, before)) = self.list.get_mut(..=number).and_then(<[_]>::split_last_mut) else {
+        let Some(step) = self.list.get_mut(number) else {
             return Ok(());
         };
+        let mut late = Late::default();
         for function in step.functions.iter_mut() {
             if let Some(reason) = reasons.get(&function.id) {
                 function.take_off(reason);
@@ -554,14 +624,11 @@ impl Steps {
                 engine.quiesce(&mut spans.attachment);
                 continue;
             }
-            engine.take_off(&mut spans.attachment, &gone)?;
-            // What is attached last runs first, and that is to be the outermost.
-            let outer = before.iter_mut().rev().flat_map(|step| &mut step.spans);
-            for outer in outer.filter(|outer| outer.attachment.begins_where(&spans.attachment)) {
-                engine.attach_entries_anew(&mut outer.attachment)?;
+            if engine.take_off(&mut spans.attachment, &gone)? {
+                late.add(number, &spans.attachment);
             }
         }
-        Ok(())
+        late.let_pass(engine, &mut self.list)
     }
 
     /// How many times something is attached.
@@ -581,6 +648,14 @@ impl Steps {
                 engine.give_back_gate(gate);
             }
         }
+    }
+}
+
+fn attached_span((site, shown): FreshSpan) -> AttachedSpan {
+    AttachedSpan {
+        function: key(&site.function),
+        site,
+        shown,
     }
 }
 

@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Instant};
 
 use profiler_daemon::session::{
-    Capture, FunctionLatency, LatencyPicture, NewSession, Purpose, ScopeEdit, SessionInfo,
+    Capture, ExitMethod, FunctionLatency, LatencyPicture, NewSession, Purpose, ScopeEdit, SessionInfo,
 };
 
 use super::{
     bpf,
     fixture::Fixture,
-    service::{ROOT, Service, ended, function, session_of},
+    service::{PATIENCE, ROOT, Service, ended, function, session_of},
 };
 
 /// More than a function costs that is called each five milliseconds, on the slowest machine.
@@ -150,6 +150,98 @@ fn a_line_that_costs_too_much_is_let_go_of_too() {
     });
     assert!(reason.starts_with("`hot.c:21` was taken off: "), "{reason}");
     assert!(reason.contains("hits a second"), "{reason}");
+    target.end();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn calls_that_a_condition_rejects_cost_too() {
+    let service = Service::start();
+    let mut target = waiting();
+    let session = attach(&service, &target, "step_hot[n > 1000000]", 0.03);
+    let mut pictures = service.watch_latency(&session);
+    target.say("go");
+    let last = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let reason = last.ended.as_deref().unwrap();
+    assert!(reason.starts_with("`step_hot` was taken off: "), "{reason}");
+    target.end();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_was_taken_off_does_not_come_back_with_a_line_at_its_entry() {
+    let service = Service::start();
+    let mut target = waiting();
+    let session = attach(&service, &target, "step_cold", BUDGET);
+    target.say("go");
+    let edit = |edit: ScopeEdit| {
+        let done = service.handle.edit_scope(ROOT, session.name.clone(), edit);
+        service.runtime.block_on(done).unwrap()
+    };
+    edit(ScopeEdit::Set("step_hot".to_owned()));
+    let gone = |picture: &LatencyPicture| {
+        let hot = picture.functions.iter().find(|of| of.function.name == "step_hot");
+        hot.is_some_and(|hot| hot.taken_off.is_some())
+    };
+    until(&service, &session, gone);
+    edit(ScopeEdit::Append("hot.c:7".to_owned()));
+    // The line costs too much as well, and goes as the function did.
+    let sessions = || service.runtime.block_on(service.handle.list(ROOT)).unwrap();
+    let began = Instant::now();
+    while bpf::changed_code(target.pid()) != 0 {
+        assert!(began.elapsed() < PATIENCE, "breakpoints are left");
+        sessions();
+    }
+    target.end();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_line_at_the_end_of_a_function_stays_inside_of_it_when_another_goes() {
+    let service = Service::start();
+    let mut target = waiting();
+    let cold = attach(&service, &target, "step_cold", BUDGET);
+    let function = Arc::clone(&cold.sites[0].function);
+    service.end(&cold);
+    let line = format!("step_*/hot+{:#x}", function.address + function.size - 1);
+    let request = NewSession {
+        budget: Some(BUDGET),
+        // What sees the function end is at the same instruction then.
+        exit_method: Some(ExitMethod::Ret),
+        capture: Some(Capture {
+            print: Vec::new(),
+            hits_per_second: 1,
+            stack: false,
+            purpose: Purpose::Shown,
+        }),
+        ..session_of(target.pid(), &line)
+    };
+    let handle = &service.handle;
+    service.runtime.block_on(async {
+        let session = handle.create(ROOT, request).await.unwrap();
+        let mut hits = handle.watch_trace(ROOT, session.name.clone()).await.unwrap();
+        target.say("go");
+        let mut reached_before = None;
+        loop {
+            let batch = tokio::time::timeout(PATIENCE, hits.recv()).await;
+            let batch = batch.expect("no hit is seen any more").unwrap();
+            if let Some(before) = reached_before {
+                if batch.reached >= before + 50 {
+                    break;
+                }
+                continue;
+            }
+            let sessions = handle.list(ROOT).await.unwrap();
+            let known = sessions.iter().find(|known| known.name == session.name).unwrap();
+            if known
+                .warnings
+                .iter()
+                .any(|warning| warning.starts_with("`step_hot` was taken off"))
+            {
+                reached_before = Some(batch.reached);
+            }
+        }
+    });
     target.end();
 }
 

@@ -29,7 +29,12 @@ use profiler_common::{
 pub use self::waits::WaitPlace;
 use self::{probed::Probed, samples::SamplesOfCalls, waits::WaitsOfCalls};
 use super::{
-    calibrate::HitCosts, command::Capture, cost::monotonic_ns, prepare::PreparedStep, symbols::NamedWait,
+    calibrate::HitCosts,
+    command::Capture,
+    cost::monotonic_ns,
+    picture::ExitMethod,
+    prepare::{PreparedSpan, PreparedStep},
+    symbols::NamedWait,
     trace::TracedValue,
 };
 use crate::kernel::{Attachment, Engine, Gate, Gates, HitSpec, KernelError, LookSpec, ProbeSpec};
@@ -291,6 +296,14 @@ impl Explain {
             engine.open_where_recorded(*probe, Some(looked_at));
         }
         Ok(explain)
+    }
+
+    /// Processes in which places are timed by return probes, be it in other turns.
+    pub fn return_probed(&self) -> impl Iterator<Item = u32> + '_ {
+        let files = self.places.iter().flat_map(|place| &place.step.files);
+        let is_return = |span: &PreparedSpan| span.site.exit_method == ExitMethod::Return;
+        let returns = files.filter(move |file| file.sites.iter().any(is_return));
+        returns.map(|file| file.pid)
     }
 
     /// Takes everything off the target.

@@ -1,6 +1,6 @@
 //! The sites of each step, chosen in the files of the target's processes.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use profiler_plan::{
     self as plan, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
@@ -254,6 +254,14 @@ impl Planner<'_> {
                 .map(|file| (file.shown.as_str(), &file.known.hazards)),
         );
         exit_method(&hazards, self.kernel(), has_shadow_stack(process), chosen)
+    }
+
+    /// Processes in which no call is to be seen to end by a return probe.
+    pub fn without_returns(&self) -> HashSet<u32> {
+        let processes = self.processes.iter().zip(self.files);
+        let others =
+            processes.filter(|(process, files)| self.decision(process, files).method != Method::Return);
+        others.map(|(process, _)| process.pid()).collect()
     }
 
     fn kernel(&self) -> KernelAbility {

@@ -11,6 +11,7 @@ use super::{
         command::{Editable, Purpose, TargetSpec},
         cost::monotonic_ns,
         division::CountedStep,
+        explain::Explain,
         lines::{self, TracedPlace},
         prepare::Prepared,
         symbols::Dropped,
@@ -53,6 +54,10 @@ impl Session {
         now_ns: u64,
     ) -> Result<(), KernelError> {
         let before = Arc::clone(&self.scope_text);
+        // What both scopes have stays as it is attached, unless that is not safe any more. Where then nothing else can be attached, the
+        // session's return probes are looked after: it is planned anew, or ends.
+        self.steps
+            .give_up_returns(engine, &prepared.steps, &prepared.no_returns_in);
         self.replace(engine, dropped, prepared, now_ns)?;
         self.revision += 1;
         self.is_edited = true;
@@ -85,7 +90,8 @@ impl Session {
             warnings,
             explain: _,
             allocators: _,
-            code_bytes: _,
+            code,
+            no_returns_in: _,
         } = prepared;
         let (nesting, asks) = (self.nesting(), self.asked());
         let before: HashSet<_> = self.probes().collect();
@@ -94,10 +100,10 @@ impl Session {
         if self.processes.is_empty() {
             self.processes = processes;
         }
-        self.returns.set(self.steps.has_returns());
+        self.returns.set(&self.return_probed(), code);
         self.scope = scope;
         self.scope_text = text.into();
-        self.warnings = warnings;
+        self.planned_warnings = warnings;
         if asks != self.asked() {
             let path = Path::new(self.asked(), Inside::weight);
             let mut before = std::mem::replace(&mut self.path, path);
@@ -143,7 +149,19 @@ impl Session {
         Ok(())
     }
 
-    /// Gives up return probes where what was prepared of the same scope sees calls end in another way: the code around them has changed.
+    /// Processes in which it has return probes, or had and needs others in their place.
+    pub(super) fn return_probed(&self) -> HashSet<u32> {
+        let explain = self.explain.iter().flat_map(Explain::return_probed);
+        self.steps.return_probed().chain(explain).collect()
+    }
+
+    /// Whether slow calls are explained by return probes that are not safe in some processes.
+    pub fn explains_by_returns(&self, no_returns_in: &HashSet<u32>) -> bool {
+        let mut explain = self.explain.iter().flat_map(Explain::return_probed);
+        explain.any(|pid| no_returns_in.contains(&pid))
+    }
+
+    /// Gives up return probes where what was prepared of the same scope says that they are not safe: the code beside them has changed.
     /// Whether there were any.
     pub fn give_up_returns(
         &mut self,
@@ -152,16 +170,15 @@ impl Session {
         prepared: Prepared,
         now_ns: u64,
     ) -> Result<bool, KernelError> {
-        if !self.steps.give_up_returns(engine, &prepared.steps) {
-            return Ok(false);
+        let is_any = self
+            .steps
+            .give_up_returns(engine, &prepared.steps, &prepared.no_returns_in);
+        if is_any {
+            self.replace(engine, dropped, prepared, now_ns)?;
+        } else {
+            self.returns.set(&self.return_probed(), prepared.code);
         }
-        self.replace(engine, dropped, prepared, now_ns)?;
-        self.warnings.insert(
-            0,
-            "return probes were given up, as code was mapped beside which they are not safe: calls that were open then were not seen to end"
-                .to_owned(),
-        );
-        Ok(true)
+        Ok(is_any)
     }
 
     /// Says which probes are traced by now: those of the last step.

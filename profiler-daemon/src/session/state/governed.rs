@@ -2,21 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use profiler_common::probe::ProbeId;
-use profiler_scope::Place;
-use profiler_target::Process;
-
 use super::{
     super::{
         budget::{Costly, Excess, Probed, Reached},
         calibrate::{CallCost, HitCosts},
         functions::{Key, key},
         picture::ExitMethod,
-        steps::RunningStep,
+        steps::{RunningStep, taken_off},
     },
     Session,
 };
 use crate::kernel::Engine;
+use profiler_common::probe::ProbeId;
+use profiler_scope::Place;
 
 /// In the reason for which a session ends whose probes cost too much.
 pub const OVER_BUDGET: &str = "over the budget of";
@@ -49,14 +47,29 @@ enum PartKind {
 }
 
 /// What follows from costs that are more than the budget.
+#[derive(Default)]
 struct Verdict {
     /// Functions to be taken off, by step and number, each with the reason.
     functions: BTreeMap<usize, HashMap<u32, String>>,
-    /// Steps of which all goes.
-    steps: Vec<usize>,
+    /// Steps of which all goes, by their numbers, each with the reason.
+    steps: BTreeMap<usize, String>,
     /// A step has nothing left then.
     is_end: bool,
+    /// All reasons, each with its function or step; the costliest first.
     reasons: Vec<String>,
+}
+
+/// CPU time of processes, as it was read last: what those have taken that have ended stays in the sum.
+#[derive(Default)]
+pub struct CpuTime(BTreeMap<u32, u64>);
+
+impl CpuTime {
+    /// Notes what is read of processes by now, in nanoseconds; `None` of one that is gone. Gives the sum.
+    fn sum(&mut self, read: impl Iterator<Item = (u32, Option<u64>)>) -> u64 {
+        self.0
+            .extend(read.filter_map(|(pid, cpu_ns)| Some((pid, cpu_ns?))));
+        self.0.values().sum()
+    }
 }
 
 impl ProbeCosts<'_> {
@@ -77,8 +90,12 @@ impl Session {
     pub fn has_many_hits(&self, engine: &Engine) -> bool {
         let is_stepped = |step: &RunningStep| step.sites.iter().any(|site| site.entry_single_stepped);
         let asks = |step: &&RunningStep| step.lines().next().is_some() || is_stepped(step);
-        let probes = self.steps.iter().filter(asks).flat_map(RunningStep::probes);
-        probes.map(|probe| reached(engine, probe)).sum::<u64>() >= MANY_HITS
+        let steps = self.steps.iter().filter(asks);
+        let hits = steps.flat_map(|step| {
+            let reached = reached_in(step);
+            step.probes().map(move |probe| reached(engine, probe))
+        });
+        hits.sum::<u64>() >= MANY_HITS
     }
 
     /// Takes off the target what costs it more than the budget. Why the session has to end, where nothing is left to look at then: not
@@ -91,7 +108,9 @@ impl Session {
     ) -> Option<String> {
         let mut budget = self.budget.take()?;
         let (parts, probed): (Vec<Part>, Vec<Probed>) = self.parts(engine, costs).into_iter().unzip();
-        let cpu_ns = || Some(self.processes.iter().map(Process::cpu_ns).sum());
+        let processes = self.processes.iter();
+        let read = processes.map(|process| (process.pid(), process.cpu_ns()));
+        let cpu_ns = || Some(self.cpu_time.sum(read));
         let excess = budget.look(now_ns, &probed, cpu_ns);
         self.budget = Some(budget);
         let verdict = self.verdict(&parts, &excess?);
@@ -102,13 +121,14 @@ impl Session {
         tracing::info!(target: "audit", session = self.name, reason, "taken off");
         for (number, functions) in verdict.functions {
             if let Err(error) = self.steps.take_off(engine, number, &functions) {
-                return Some(format!("its probes could not be attached again: {error}"));
+                return Some(format!(
+                    "{reason}; the other probes could not be attached again: {error}"
+                ));
             }
         }
-        for number in verdict.steps {
-            self.steps.take_off_step(engine, number);
+        for (number, reason) in verdict.steps {
+            self.steps.take_off_step(engine, number, reason);
         }
-        self.warnings.extend(verdict.reasons);
         None
     }
 
@@ -122,6 +142,7 @@ impl Session {
         let mut parts = Vec::new();
         let on_target = self.steps.iter().enumerate();
         for (number, step) in on_target.filter(|(_, step)| !step.is_taken_off()) {
+            let reached = reached_in(step);
             let mut add = |kind: PartKind, probes: &mut dyn Iterator<Item = (ProbeId, u64)>| {
                 let reached = probes.map(|(probe, cost_ns)| Reached {
                     probe,
@@ -174,12 +195,7 @@ impl Session {
     }
 
     fn verdict(&self, parts: &[Part], excess: &Excess) -> Verdict {
-        let mut verdict = Verdict {
-            functions: BTreeMap::new(),
-            steps: Vec::new(),
-            is_end: false,
-            reasons: Vec::new(),
-        };
+        let mut verdict = Verdict::default();
         let costly = excess.costly.iter();
         for (part, costly) in costly.filter_map(|costly| Some((parts.get(costly.index)?, costly))) {
             let Some(step) = self.steps.get(part.step) else {
@@ -200,7 +216,7 @@ impl Session {
                 PartKind::Step => {
                     let reason = reason("hits", costly, excess.allowed);
                     verdict.reasons.push(taken_off(&step.step.to_string(), &reason));
-                    verdict.steps.push(part.step);
+                    verdict.steps.insert(part.step, reason);
                 }
             }
         }
@@ -216,14 +232,25 @@ impl Session {
     }
 }
 
-/// Times that a probe was reached, whatever came of it.
-fn reached(engine: &Engine, probe: ProbeId) -> u64 {
+/// Times that a probe was reached where spans begin, whatever came of it: conditions are decided before one does.
+fn spans_reached(engine: &Engine, probe: ProbeId) -> u64 {
     let counts = engine.probe_counts(probe);
-    engine.hit_counts(probe).reached + counts.outside + counts.no_state
+    let hits = engine.hit_counts(probe);
+    counts.entries + counts.outside + hits.rejected + hits.disturbed
 }
 
-fn taken_off(name: &str, reason: &str) -> String {
-    format!("`{name}` was taken off: {reason}")
+/// What says how often the probes of a step were reached.
+fn reached_in(step: &RunningStep) -> fn(&Engine, ProbeId) -> u64 {
+    if step.step.place.has_spans() {
+        spans_reached
+    } else {
+        line_reached
+    }
+}
+
+/// The same at a line, of which conditions on values are decided after it was counted.
+fn line_reached(engine: &Engine, probe: ProbeId) -> u64 {
+    engine.hit_counts(probe).reached + engine.probe_counts(probe).outside
 }
 
 fn reason(noun: &str, costly: &Costly, allowed: f64) -> String {
@@ -251,7 +278,9 @@ fn grouped(number: f64) -> String {
 /// A share in percent, as people read it.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    if percent < 10.0 {
+    if percent > 0.0 && percent < 0.05 {
+        "less than 0.1%".to_owned()
+    } else if percent < 10.0 {
         format!("{}%", (percent * 10.0).round() / 10.0)
     } else {
         format!("{percent:.0}%")
@@ -263,14 +292,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_cpu_time_of_a_process_that_has_ended_stays_in_the_sum() {
+        let mut cpu_time = CpuTime::default();
+        assert_eq!(cpu_time.sum([(1, Some(10)), (2, Some(20))].into_iter()), 30);
+        assert_eq!(cpu_time.sum([(1, Some(15)), (2, None)].into_iter()), 35);
+        assert_eq!(cpu_time.sum([(1, Some(17))].into_iter()), 37);
+    }
+
+    #[test]
     fn numbers_are_in_groups_and_shares_in_percent() {
         assert_eq!(
             [7.2, 1_234.0, 2_104_332.4].map(grouped),
             ["7", "1,234", "2,104,332"]
         );
         assert_eq!(
-            [0.03, 0.0251, 0.97, 1.0].map(percent),
-            ["3%", "2.5%", "97%", "100%"]
+            [0.0, 0.0004, 0.03, 0.0251, 0.97, 1.0].map(percent),
+            ["0%", "less than 0.1%", "3%", "2.5%", "97%", "100%"]
         );
     }
 }

@@ -131,7 +131,7 @@ impl Session {
             pids: self.pids(),
             frequency_hz: self.frequency_hz,
             ages: self.ages,
-            warnings: self.warnings.clone(),
+            warnings: self.warnings(),
         }
     }
 }
