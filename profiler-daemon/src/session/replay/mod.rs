@@ -7,6 +7,8 @@
 //! | `compare` | two ways through recordings in one picture |
 //! | `counts` | what was counted of probes, added up |
 //! | `play` | one way through the recording |
+//!
+//! See `docs/internals/recordings.md` for how a recording is made and queried.
 
 mod asked;
 mod compare;
