@@ -32,6 +32,8 @@ pub struct Mapping {
     pub file_offset: u64,
     /// Whether code can run there.
     pub executable: bool,
+    /// Whether it can be written to.
+    pub writable: bool,
     /// Major and minor number of the file's device, as the file system's superblock has it: on some file
     /// systems not what `stat` says.
     pub device: (u32, u32),
@@ -70,7 +72,9 @@ impl Mapping {
         };
         let start = u64::from_str_radix(field(b'-')?, 16).ok()?;
         let end = u64::from_str_radix(field(b' ')?, 16).ok()?;
-        let executable = *field(b' ')?.as_bytes().get(2)? == b'x';
+        let permissions = field(b' ')?.as_bytes();
+        let executable = *permissions.get(2)? == b'x';
+        let writable = *permissions.get(1)? == b'w';
         let file_offset = u64::from_str_radix(field(b' ')?, 16).ok()?;
         let major = u32::from_str_radix(field(b':')?, 16).ok()?;
         let minor = u32::from_str_radix(field(b' ')?, 16).ok()?;
@@ -87,6 +91,7 @@ impl Mapping {
             end,
             file_offset,
             executable,
+            writable,
             device: (major, minor),
             inode,
             path: unescape(path),
@@ -315,14 +320,17 @@ mod tests {
             end,
             file_offset,
             executable,
+            writable,
             device: (major, minor),
             inode,
             path,
             deleted,
         } = mapping;
+        let write = if *writable { 'w' } else { '-' };
         let execute = if *executable { 'x' } else { '-' };
-        let head =
-            format!("{start:08x}-{end:08x} r-{execute}p {file_offset:08x} {major:02x}:{minor:02x} {inode} ");
+        let head = format!(
+            "{start:08x}-{end:08x} r{write}{execute}p {file_offset:08x} {major:02x}:{minor:02x} {inode} "
+        );
         let mut line = format!("{head:<73}").into_bytes();
         for &byte in path.as_os_str().as_bytes() {
             if byte == b'\n' {
@@ -416,7 +424,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(
             (start, length, file_offset) in (0..u64::MAX / 2, 1..u64::MAX / 2, any::<u64>()),
-            (executable, device, deleted) in (any::<bool>(), any::<(u32, u32)>(), any::<bool>()),
+            (executable, writable, device, deleted) in (any::<bool>(), any::<bool>(), any::<(u32, u32)>(), any::<bool>()),
             inode in 1..=u64::MAX,
             rest in prop::collection::vec(1..=u8::MAX, 0..40),
         ) {
@@ -424,7 +432,7 @@ mod tests {
             prop_assume!(!bytes.ends_with(DELETED) && !bytes.windows(4).any(|four| four == b"\\012"));
             let end = start + length;
             let path = PathBuf::from(std::ffi::OsString::from_vec(bytes));
-            let mapping = Mapping { start, end, file_offset, executable, device, inode, path, deleted };
+            let mapping = Mapping { start, end, file_offset, executable, writable, device, inode, path, deleted };
             prop_assert_eq!(Mapping::parse(&line(&mapping)).unwrap(), mapping);
         }
     }

@@ -186,17 +186,18 @@ impl Attachment {
 
     /// Where in the file its spans begin or its lines are.
     pub fn entry_offsets(&self) -> impl Iterator<Item = u64> + '_ {
-        offsets(&self.entries)
+        offsets(self.entries.iter())
     }
 
-    /// Where in the file its spans end.
+    /// Where in the file its spans end: not those that a return probe sees to end, which is at no instruction of the file.
     pub fn exit_offsets(&self) -> impl Iterator<Item = u64> + '_ {
-        offsets(&self.exits)
+        let placed = self.exits.iter().filter(|placed| placed.program != RETURN);
+        offsets(placed)
     }
 }
 
-fn offsets(placed: &[Placed]) -> impl Iterator<Item = u64> + '_ {
-    let sites = placed.iter().flat_map(|placed| &placed.sites);
+fn offsets<'a>(placed: impl Iterator<Item = &'a Placed>) -> impl Iterator<Item = u64> {
+    let sites = placed.flat_map(|placed| &placed.sites);
     sites.map(|(offset, _)| *offset)
 }
 
@@ -339,7 +340,23 @@ impl Engine {
         if !self.drop_links(links) {
             return Err(still_runs(attachment));
         }
-        self.attach_entries_in_files(attachment)
+        let unmatched = self.unmatched(attachment);
+        self.attach_entries_in_files(attachment)?;
+        self.restore_unmatched(attachment, &unmatched);
+        Ok(())
+    }
+
+    /// Ends of each probe's calls that were not seen to begin.
+    fn unmatched(&self, attachment: &Attachment) -> Vec<u64> {
+        let probes = attachment.probes.iter();
+        probes.map(|probe| self.counts.probe(*probe).unmatched).collect()
+    }
+
+    /// Has these counted as before: ends that were seen while the entries were gone are none of calls that began too early.
+    fn restore_unmatched(&self, attachment: &Attachment, unmatched: &[u64]) {
+        for (probe, unmatched) in attachment.probes.iter().zip(unmatched) {
+            self.counts.set_unmatched(*probe, *unmatched);
+        }
     }
 
     /// Gives what was attached; where that failed, nothing stays.
@@ -498,11 +515,7 @@ impl Engine {
             }
             return Ok(false);
         }
-        let unmatched: Vec<u64> = attachment
-            .probes
-            .iter()
-            .map(|probe| self.counts.probe(*probe).unmatched)
-            .collect();
+        let unmatched = self.unmatched(attachment);
         let links = std::mem::replace(&mut attachment.links, self.no_links());
         if !self.drop_links(links) {
             return Err(still_runs(attachment));
@@ -514,10 +527,7 @@ impl Engine {
         attachment.exits.retain(|placed| !placed.sites.is_empty());
         self.attach_exits(attachment)?;
         self.attach_entries_in_files(attachment)?;
-        // Ends of calls that were not seen to begin are counted from here on.
-        for (probe, unmatched) in attachment.probes.iter().zip(unmatched) {
-            self.counts.set_unmatched(*probe, unmatched);
-        }
+        self.restore_unmatched(attachment, &unmatched);
         Ok(true)
     }
 
@@ -554,17 +564,9 @@ impl Engine {
             std::mem::take(&mut attachment.events),
             std::mem::take(&mut attachment.function_links),
         );
-        // Ends that are seen while the entries are gone already are none that began too early.
-        let unmatched = |engine: &Self, probe| engine.counts.probe(probe).unmatched;
-        let before: Vec<u64> = attachment
-            .probes
-            .iter()
-            .map(|probe| unmatched(self, *probe))
-            .collect();
+        let unmatched = self.unmatched(attachment);
         attachment.runs_on |= !self.drop_links(links);
-        for (probe, unmatched) in attachment.probes.iter().zip(before) {
-            self.counts.set_unmatched(*probe, unmatched);
-        }
+        self.restore_unmatched(attachment, &unmatched);
     }
 
     /// Detaches probes and gives their slots back. Spans that are still open are forgotten with them.

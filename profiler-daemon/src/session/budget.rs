@@ -80,6 +80,8 @@ pub struct Budget {
     looks: VecDeque<Look>,
     new_until_ns: u64,
     next_ns: u64,
+    /// Until then the CPU time is read at each look, as costs have mattered lately.
+    matters_until_ns: u64,
 }
 
 /// What was counted up to a moment.
@@ -100,6 +102,7 @@ impl Budget {
             looks: VecDeque::new(),
             new_until_ns: 0,
             next_ns: 0,
+            matters_until_ns: 0,
         }
     }
 
@@ -151,6 +154,9 @@ impl Budget {
         let is_costly = costs.total_ns() > always_ns;
         let first = self.looks.front();
         if first.is_none() || is_costly {
+            self.matters_until_ns = now_ns + 2 * WINDOW_NS;
+        }
+        if now_ns < self.matters_until_ns {
             look.cpu_ns = cpu_ns();
         }
         if is_costly && first.is_some_and(|first| first.cpu_ns.is_none()) {
@@ -355,7 +361,8 @@ mod tests {
             }
             // It sleeps first, as long as one distance.
             let awake_ns = now_ns.saturating_sub(every_ns);
-            let busy_ns = awake_ns / every_ns * burst_ns + (awake_ns % every_ns).min(burst_ns);
+            let busy_ns =
+                (awake_ns / every_ns * burst_ns.min(every_ns)) + (awake_ns % every_ns).min(burst_ns);
             let hits = busy_ns * taken_per_mille / 1_000 / cost_ns;
             if budget
                 .look(now_ns, &probed(&[hits], cost_ns), || Some(busy_ns))
@@ -365,6 +372,19 @@ mod tests {
             }
         }
         None
+    }
+
+    #[test]
+    fn a_steady_cost_over_the_budget_goes_whenever_it_begins() {
+        for (taken_per_mille, goes) in [(28, false), (32, true), (36, true), (200, true)] {
+            // Busy all of the time, after one second or eight of sleep.
+            for asleep_ns in [1_000 * MS, 8_000 * MS] {
+                let gone_ns = bursts(taken_per_mille, u64::MAX, asleep_ns);
+                assert_eq!(gone_ns.is_some(), goes, "{taken_per_mille} per mille");
+                let after_ns = gone_ns.map_or(0, |gone_ns| gone_ns - asleep_ns);
+                assert!(after_ns <= 2_000 * MS, "{taken_per_mille} per mille: {after_ns}");
+            }
+        }
     }
 
     #[test]

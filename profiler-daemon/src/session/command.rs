@@ -20,14 +20,14 @@ use super::{
     picture::{ExitMethod, SessionInfo},
     quotas::admit_frequency,
     state::views::Request,
-    turns::Turns,
+    turns::{Turn, Turns},
 };
 use super::{
     estimate::Estimate,
-    late_code::LookedAfter,
+    late_code::{LookedAfter, PlannedAnew},
     library::Library,
     measure::{Measured, MeasuredFile},
-    prepare::{self, How, Prepared},
+    prepare::{self, How, Prepared, Read},
     state::Terms,
 };
 use crate::kernel::{Ability, AttachKind, Expected};
@@ -308,13 +308,13 @@ pub(super) enum Command {
         prepared: Box<Prepared>,
         reply: Reply<SessionInfo>,
     },
-    /// What came of preparing the same scope for the code that its processes have by now.
+    /// The same scope was planned for the code that its processes have by now.
     GiveUpReturns {
         caller: Caller,
         name: String,
         /// Of the scope.
         revision: u64,
-        prepared: Result<Box<Prepared>, SessionError>,
+        anew: PlannedAnew,
         reply: Reply<()>,
     },
     Renew {
@@ -482,6 +482,24 @@ impl Handle {
         scope: String,
         how: How,
     ) -> Result<(Prepared, Ability), SessionError> {
+        let (read, ability, turn) = self.read_target(caller, target, scope, &how).await?;
+        let prepared = blocking(move || {
+            let prepared = read.plan(ability, &how);
+            // Not before that is done, be it that nobody waits for it any more.
+            drop(turn);
+            prepared
+        });
+        Ok((prepared.await?, ability))
+    }
+
+    /// Reads the files that a scope is planned by, while the programs load; with the turn of who asks, to be kept until it is planned.
+    pub(super) async fn read_target(
+        &self,
+        caller: Caller,
+        target: TargetSpec,
+        scope: String,
+        how: &How,
+    ) -> Result<(Read, Ability, Arc<Turn>), SessionError> {
         let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
         let turn = Arc::new(self.turns.take(caller).await?);
         let (library, reading) = (self.library.clone(), Arc::clone(&turn));
@@ -497,14 +515,7 @@ impl Handle {
                 read
             })
         );
-        let (ability, read) = (ability?, read?);
-        let prepared = blocking(move || {
-            let prepared = read.plan(ability, &how);
-            // Not before that is done, be it that nobody waits for it any more.
-            drop(turn);
-            prepared
-        });
-        Ok((prepared.await?, ability))
+        Ok((read?, ability?, turn))
     }
 
     /// Says what a new session, or an edit of one, would attach and cost, and attaches nothing; with `measures`, probes that

@@ -16,7 +16,8 @@ use profiler_target::mapped_code_bytes;
 
 use super::{
     command::{Caller, Command, Editable, Handle, blocking},
-    error::{Reason, SessionError},
+    error::SessionError,
+    prepare::Prepared,
 };
 
 /// Time between looks at how much code is mapped.
@@ -36,6 +37,11 @@ impl ReturnProbes {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = planned_for;
     }
 
+    /// Says that what is attached in these processes was planned for no code that they can have: it is planned anew.
+    pub fn set_outdated(&self, pids: &HashSet<u32>) {
+        self.set(pids, pids.iter().map(|pid| (*pid, 0)).collect());
+    }
+
     fn planned_for(&self) -> MappedCode {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -45,6 +51,16 @@ impl ReturnProbes {
 fn has_other_code(planned_for: &MappedCode, now: &MappedCode) -> bool {
     let mut processes = planned_for.iter();
     processes.any(|(pid, code_bytes)| now.get(pid).is_some_and(|now| now != code_bytes))
+}
+
+/// A session's scope, planned for other code than that which it was attached for.
+pub struct PlannedAnew {
+    /// Processes in which no return probe is safe beside that code.
+    pub no_returns_in: HashSet<u32>,
+    /// The code.
+    pub code: MappedCode,
+    /// The plan, if there is one: what was probed may be gone.
+    pub prepared: Result<Box<Prepared>, SessionError>,
 }
 
 /// A session whose return probes are looked after.
@@ -94,34 +110,27 @@ impl Handle {
             revision,
             ..
         } = editable;
-        let prepared = match self.prepare(caller, target, scope.to_string(), how).await {
-            Ok((prepared, _)) => Ok(Box::new(prepared)),
-            Err(error) if is_over_soon(error.reason) => return Err(error),
-            Err(error) => Err(error),
-        };
+        let (read, ability, turn) = self.read_target(caller, target, scope.to_string(), &how).await?;
+        let anew = blocking(move || {
+            let anew = PlannedAnew {
+                no_returns_in: read.no_returns_in(ability, &how),
+                code: read.code(),
+                prepared: read.plan(ability, &how).map(Box::new),
+            };
+            drop(turn);
+            Ok(anew)
+        });
+        let anew = anew.await?;
         let name = name.to_owned();
         self.ask(|reply| Command::GiveUpReturns {
             caller,
             name,
             revision,
-            prepared,
+            anew,
             reply,
         })
         .await
     }
-}
-
-/// Whether a refusal says nothing of the plan: the target has ended or changed, which its session is told of otherwise, or the daemon has
-/// no time now.
-fn is_over_soon(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::TargetGone
-            | Reason::TargetNotFound
-            | Reason::PermissionDenied
-            | Reason::LimitReached
-            | Reason::Stopping
-    )
 }
 
 #[cfg(test)]

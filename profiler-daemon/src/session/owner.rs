@@ -172,9 +172,9 @@ impl Owner {
                 caller,
                 name,
                 revision,
-                prepared,
+                anew,
                 reply,
-            } => answer(reply, self.give_up_returns(caller, &name, revision, prepared)),
+            } => answer(reply, self.give_up_returns(caller, &name, revision, anew)),
             Command::Renew { caller, name, reply } => {
                 let now_ns = monotonic_ns();
                 answer(

@@ -10,6 +10,7 @@
 //! | `warnings` | what is said of it before |
 
 mod allocators;
+mod changed_code;
 mod inlined;
 mod planner;
 mod sites;
@@ -379,6 +380,23 @@ impl LookedUp {
 }
 
 impl Read {
+    /// Code that the processes had mapped before their files were read.
+    pub fn code(&self) -> MappedCode {
+        self.looked_up.code.clone()
+    }
+
+    /// Processes in which no call is to be seen to end by a return probe, whatever the scope.
+    pub fn no_returns_in(&self, ability: Ability, how: &How) -> HashSet<u32> {
+        let planner = Planner {
+            processes: &self.looked_up.processes,
+            files: &self.files,
+            ability,
+            exit: how.exit_method,
+            capture: None,
+        };
+        planner.without_returns()
+    }
+
     /// Chooses the sites.
     pub fn plan(self, ability: Ability, how: &How) -> Result<Prepared, SessionError> {
         let How {

@@ -429,7 +429,6 @@ impl Session {
 
     /// Whether nobody has used it for the length of its lease. An open stream is a use.
     pub fn lease_is_over(&mut self, now_ns: u64) -> bool {
-        self.sweep();
         if self.watchers() > 0 {
             self.renew(now_ns);
         }

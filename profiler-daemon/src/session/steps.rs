@@ -558,6 +558,11 @@ impl Steps {
         attached.chain(self.given_up_in.iter().copied())
     }
 
+    /// Whether functions were given up that are not yet attached to otherwise.
+    pub fn has_given_up(&self) -> bool {
+        !self.given_up_in.is_empty()
+    }
+
     /// Takes return probes off processes in which they are not safe, with all else of their files, in the steps that the prepared
     /// ones have too; what they have counted stays. Whether there were any that have to be attached otherwise.
     pub fn give_up_returns(
@@ -580,7 +585,7 @@ impl Steps {
                 self.given_up_in.insert(spans.attachment.pid());
             }
         }
-        !self.given_up_in.is_empty()
+        self.has_given_up()
     }
 
     /// Takes all probes of a step off the target, for a reason; what they have counted stays.

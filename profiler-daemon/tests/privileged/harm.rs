@@ -1,7 +1,7 @@
 //! What return probes are known to break: the target behaves as if nothing were attached, and every call is
 //! timed, abandoned or too deep; none is invented.
 
-use profiler_daemon::session::{ExitMethod, NewSession, ScopeEdit, SessionInfo};
+use profiler_daemon::session::{ExitMethod, NewSession, Reason, ScopeEdit, SessionInfo};
 use profiler_testkit::skipped;
 
 use super::{
@@ -138,6 +138,50 @@ fn turns_of_a_loop_are_no_calls_whoever_else_looks() {
     assert_eq!(target.finish().status, Some(0));
 }
 
+#[test]
+#[ignore = "needs root"]
+fn hooked_functions_and_code_that_can_be_written_to_are_left_out() {
+    let spec = spec("hooked");
+    let mut plain = Fixture::start("hooked", &spec.args);
+    plain.run();
+    let plain = plain.finish();
+
+    let service = Service::start();
+    let mut target = Fixture::start("hooked", &spec.args);
+    for (function, why) in [
+        (
+            "step_hooked",
+            "step_hooked is not probed: its code was changed after it was loaded",
+        ),
+        (
+            "step_open",
+            "step_open is not probed: its code is mapped to be written to",
+        ),
+    ] {
+        let error = service.attach(target.pid(), function).unwrap_err();
+        println!("{error}");
+        assert_eq!(error.reason, Reason::FunctionNotProbeable);
+        assert!(error.message.starts_with(why), "{error}");
+    }
+    let session = service.attach(target.pid(), "step_*").unwrap();
+    println!("{:#?}", session.warnings);
+    for function in ["step_hooked", "step_open"] {
+        let said = format!("{function} is not probed: ");
+        assert!(session.warnings.iter().any(|warning| warning.starts_with(&said)));
+    }
+    // What is probed already counts as unchanged.
+    let again = service.attach(target.pid(), "step_plain").unwrap();
+    assert_eq!(target.run(), spec.truth);
+    let picture = service.last_latency(&session);
+    for seen in ["step_plain", "step_instead"] {
+        assert_eq!(ended(function(&picture, seen)), 10);
+    }
+    assert_eq!(picture.functions.len(), 2);
+    assert_eq!(ended(function(&service.last_latency(&again), "step_plain")), 10);
+    let ended = target.finish();
+    assert_eq!((ended.output, ended.status), (plain.output, plain.status));
+}
+
 /// A program that has yet to load a library that throws exceptions through its functions.
 fn before_the_library() -> Fixture {
     let library = fixture::directory().join("plugin_library").display().to_string();
@@ -218,7 +262,8 @@ fn of_functions_that_only_return_probes_time_none_stays_beside_a_library_that_th
     let reason = last.ended.as_deref().unwrap();
     println!("{reason}");
     assert!(
-        reason.starts_with("code was mapped beside which return probes may not be safe"),
+        reason
+            .starts_with("code was mapped beside which return probes are not safe, and no others are found"),
         "{reason}"
     );
     let picture = service.until(&mut pictures, |picture| picture.functions.len() == 1);

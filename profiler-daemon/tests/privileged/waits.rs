@@ -338,7 +338,8 @@ fn tell_locks_apart() -> bool {
             "{over_ns} of {}",
             truth.off_ns
         );
-        if !small_scale() {
+        // An interval whose end the kernel did not tell may be one of these.
+        if !small_scale() && picture.lost.is_empty() {
             assert!(over_ns >= truth.off_ns / 10 * 8, "{over_ns} of {}", truth.off_ns);
             assert!(kept_ns >= over_ns / 10 * 9, "{kept_ns} of {over_ns}");
         }

@@ -14,6 +14,7 @@ use crate::{
         cost::monotonic_ns,
         ending::Ending,
         error::{Reason, SessionError},
+        late_code::PlannedAnew,
         picture::SessionInfo,
         prepare::Prepared,
         quotas::{Held, Quotas},
@@ -176,27 +177,26 @@ impl Owner {
         caller: Caller,
         name: &str,
         revision: u64,
-        prepared: Result<Box<Prepared>, SessionError>,
+        anew: PlannedAnew,
     ) -> Result<(), SessionError> {
         let session = self.session(caller, name)?;
         if session.revision() != revision {
             // It is planned anew for what was attached meanwhile.
             return Ok(());
         }
+        if !session.needs_other_probes(&anew.no_returns_in) {
+            session.keep_returns(anew.code);
+            return Ok(());
+        }
         let explains = session.explains();
-        let explains_by_returns =
-            |prepared: &Prepared| explains && session.explains_by_returns(&prepared.no_returns_in);
-        let prepared = match prepared {
-            Ok(prepared) if !explains_by_returns(&prepared) => *prepared,
-            Ok(_) => {
+        let prepared = match anew.prepared {
+            _ if session.explains_by_returns(&anew.no_returns_in) => {
                 self.end_session(name, &Ending::other(BESIDE_RETURNS));
                 return Ok(());
             }
+            Ok(prepared) => *prepared,
             Err(error) => {
-                let reason = format!(
-                    "code was mapped beside which return probes may not be safe, and no others are found: {}",
-                    error.message
-                );
+                let reason = format!("{BESIDE_RETURNS}, and no others are found: {}", error.message);
                 self.end_session(name, &Ending::other(reason));
                 return Ok(());
             }

@@ -1,6 +1,6 @@
 //! The sites of each step, chosen in the files of the target's processes.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, path::Path, sync::Arc};
 
 use profiler_plan::{
     self as plan, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
@@ -22,11 +22,15 @@ use super::{
         refusal::plan_refusal,
     },
     PreparedFile, PreparedLines, PreparedSpan, PreparedStep, Returning,
+    changed_code::Code,
     inlined::Inlined,
     sites::{by_file, call_site, inlined_site},
     warnings::{warn, warn_of_entries, warn_of_inlined, warn_of_lines, warn_once},
 };
 use crate::kernel::{Ability, AttachKind, LookSpec};
+
+/// The longest instruction.
+const MAX_INSTRUCTION_BYTES: u64 = 15;
 
 /// Hits recorded in a second at each place, where nobody said how many.
 const HITS_PER_SECOND: u32 = 1_000;
@@ -87,8 +91,60 @@ impl Planner<'_> {
                 prepared.lines = self.tracepoint(step, (category, name))?;
             }
         }
+        self.leave_out_changed(&mut prepared, warnings)?;
         warn_of_lines(warnings, &step.place, &prepared.lines);
         Ok(prepared)
+    }
+
+    /// Leaves out what lies in code that a process has changed.
+    fn leave_out_changed(
+        &self,
+        prepared: &mut PreparedStep,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), SessionError> {
+        let mut refused = None;
+        let mut refuse = |what: &str, why: &str| {
+            let message = format!("{what} is not probed: {why}");
+            refused.get_or_insert_with(|| message.clone());
+            warn_once(warnings, message);
+        };
+        let codes = self.processes.iter().zip(self.files);
+        for (process, files) in codes {
+            let code = Code::of(process.pid());
+            let file_of = |path: &Path| files.iter().find(|file| file.path == path);
+            for of_file in prepared.files.iter_mut().filter(|file| file.pid == process.pid()) {
+                let Some(file) = file_of(&of_file.path) else {
+                    continue;
+                };
+                of_file.sites.retain(|span| {
+                    let function = &span.site.function;
+                    let begins = file.known.index.offset_of(function.address);
+                    let (offset, bytes) = match begins {
+                        Some(offset) if function.address > 0 => (offset, function.size),
+                        _ => (span.spec.entry_offset, MAX_INSTRUCTION_BYTES),
+                    };
+                    let why = code.refusal(file, offset, bytes);
+                    why.inspect(|why| refuse(&function.name, why)).is_none()
+                });
+            }
+            for of_file in prepared.lines.iter_mut().filter(|file| file.pid == process.pid()) {
+                let Some(file) = file_of(&of_file.path) else {
+                    continue;
+                };
+                of_file.lines.retain(|line| {
+                    let why = code.refusal(file, line.spec.offset, MAX_INSTRUCTION_BYTES);
+                    why.inspect(|why| refuse(&line.place.site, why)).is_none()
+                });
+            }
+        }
+        prepared.files.retain(|file| !file.sites.is_empty());
+        prepared.lines.retain(|file| !file.lines.is_empty());
+        match refused {
+            Some(message) if prepared.files.is_empty() && prepared.lines.is_empty() => {
+                Err(SessionError::new(Reason::FunctionNotProbeable, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether calls of a function of a name can be timed, in the first process; for other threads.

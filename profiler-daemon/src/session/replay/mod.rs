@@ -318,7 +318,6 @@ fn begin(recording: &mut Recording, scope: Option<&Scope>, part: Part) -> Result
     Ok((begun, length_ns))
 }
 
-/// Refuses what recordings do not have.
 /// Refuses a view that needs the process itself.
 pub fn not_recorded() -> SessionError {
     SessionError::new(

@@ -12,6 +12,7 @@ use super::{
         cost::monotonic_ns,
         division::CountedStep,
         explain::Explain,
+        late_code::MappedCode,
         lines::{self, TracedPlace},
         prepare::Prepared,
         symbols::Dropped,
@@ -57,9 +58,14 @@ impl Session {
         let before = Arc::clone(&self.scope_text);
         // What both scopes have stays as it is attached, unless that is not safe any more. Where then nothing else can be attached, the
         // session's return probes are looked after: it is planned anew, or ends.
-        self.steps
+        let is_given_up = self
+            .steps
             .give_up_returns(engine, &prepared.steps, &prepared.no_returns_in);
-        self.replace(engine, dropped, prepared, now_ns)?;
+        let replaced = self.replace(engine, dropped, prepared, now_ns);
+        if replaced.is_err() && is_given_up {
+            self.returns.set_outdated(&self.return_probed());
+        }
+        replaced?;
         self.revision += 1;
         self.is_edited = true;
         if undone > 0 {
@@ -147,6 +153,17 @@ impl Session {
         self.steps.return_probed().chain(explain).collect()
     }
 
+    /// Whether there are return probes in processes in which they are not safe, or nothing yet in the place of some.
+    pub fn needs_other_probes(&self, no_returns_in: &HashSet<u32>) -> bool {
+        let is_unsafe = |pid: &u32| no_returns_in.contains(pid);
+        self.steps.has_given_up() || self.return_probed().iter().any(is_unsafe)
+    }
+
+    /// Keeps its return probes, which are safe beside this code too.
+    pub fn keep_returns(&mut self, code: MappedCode) {
+        self.returns.set(&self.return_probed(), code);
+    }
+
     /// Whether slow calls are explained by return probes that are not safe in some processes.
     pub fn explains_by_returns(&self, no_returns_in: &HashSet<u32>) -> bool {
         let mut explain = self.explain.iter().flat_map(Explain::return_probed);
@@ -165,11 +182,7 @@ impl Session {
         let is_any = self
             .steps
             .give_up_returns(engine, &prepared.steps, &prepared.no_returns_in);
-        if is_any {
-            self.replace(engine, dropped, prepared, now_ns)?;
-        } else {
-            self.returns.set(&self.return_probed(), prepared.code);
-        }
+        self.replace(engine, dropped, prepared, now_ns)?;
         Ok(is_any)
     }
 

@@ -1,0 +1,115 @@
+//! Code that a process runs in another form than its file has: hooked, patched, or open to that.
+//!
+//! The kernel takes the instruction under a probe from the file. Where a process has other bytes there, such as a jump of a hook, a
+//! breakpoint in its place would have the thread go on amid that. Code that is mapped to be written to has no probes at all: the kernel
+//! leaves it out without a word.
+
+use profiler_target::{Mapping, Memory};
+
+use super::super::files::TargetFile;
+
+/// The kernel's breakpoint.
+const BREAKPOINT: u8 = 0xcc;
+
+/// A `nop` of five bytes, over which the kernel writes a call instead of a breakpoint (`arch/x86/kernel/uprobes.c`, since Linux 6.18).
+const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+/// The operation of that call.
+const CALL: u8 = 0xe8;
+
+/// Code of one function that is compared, in bytes.
+const MAX_BYTES: u64 = 1 << 16;
+
+/// The code of a process, as it is by now.
+pub struct Code(Option<Memory>);
+
+impl Code {
+    /// That of a process. Of one that is gone nothing is known.
+    pub fn of(pid: u32) -> Self {
+        Self(Memory::open(pid).ok())
+    }
+
+    /// Why no probe may be put into a part of a file: it has been changed since it was mapped, or may be. Pages that are not in memory
+    /// are the file's.
+    pub fn refusal(&self, file: &TargetFile, offset: u64, bytes: u64) -> Option<&'static str> {
+        let mut mappings = file.module.mappings.iter();
+        let bytes = bytes.clamp(1, MAX_BYTES);
+        mappings.find_map(|mapping| {
+            let address = mapping.address_of(offset)?;
+            if mapping.writable {
+                return Some("its code is mapped to be written to, where the kernel sets no probes");
+            }
+            let bytes = bytes.min(mapping.end - address);
+            self.is_changed(file, mapping, (offset, address), bytes)
+                .then_some("its code was changed after it was loaded: it is hooked or patched, and a probe would break it")
+        })
+    }
+
+    fn is_changed(
+        &self,
+        file: &TargetFile,
+        mapping: &Mapping,
+        (offset, address): (u64, u64),
+        bytes: u64,
+    ) -> bool {
+        let Some(memory) = &self.0 else { return false };
+        // Of the file's own pages nobody can have changed anything.
+        let is_private = memory.is_private(address..address + bytes);
+        if mapping.inode == 0 || !is_private.unwrap_or(false) {
+            return false;
+        }
+        let program = file.known.index.files().program();
+        let Ok(from) = usize::try_from(offset) else {
+            return false;
+        };
+        let Some(code) = usize::try_from(bytes)
+            .ok()
+            .and_then(|bytes| program.get(from..from.checked_add(bytes)?))
+        else {
+            return false;
+        };
+        let mut now = vec![0; code.len()];
+        memory.read_exact_at(&mut now, address).is_ok() && differs(code, &now)
+    }
+}
+
+/// Whether code differs by more than the kernel's probes, whoever set these.
+fn differs(code: &[u8], now: &[u8]) -> bool {
+    let mut at = 0;
+    while let (Some(was), Some(is)) = (code.get(at), now.get(at)) {
+        let is_call = *is == CALL && code[at..].starts_with(&NOP);
+        if was != is && !is_call && *is != BREAKPOINT {
+            return true;
+        }
+        at += if is_call { NOP.len() } else { 1 };
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_of_the_kernel_are_no_change_and_a_hook_is_one() {
+        let code = [0x55, 0x48, 0x89, 0xe5, 0x0f, 0x1f, 0x44, 0x00, 0x00, 0xc3];
+        assert!(!differs(&code, &code));
+        let with = |at: usize, bytes: &[u8]| {
+            let mut now = code;
+            now[at..at + bytes.len()].copy_from_slice(bytes);
+            now
+        };
+        assert!(!differs(&code, &with(0, &[0xcc])));
+        assert!(!differs(&code, &with(9, &[0xcc])));
+        assert!(
+            !differs(&code, &with(4, &[0xe8, 1, 2, 3, 4])),
+            "a call over a nop"
+        );
+        assert!(differs(&code, &with(0, &[0xe9, 1, 2, 3, 4])), "a jump");
+        assert!(
+            differs(&code, &with(0, &[0xe8, 1, 2, 3, 4])),
+            "a call over other code"
+        );
+        assert!(differs(&code, &with(9, &[0x90])));
+    }
+}
