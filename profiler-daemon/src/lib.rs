@@ -1,4 +1,6 @@
 //! The profiler's daemon as a library: everything between the kernel and the wire.
+//!
+//! See `ARCHITECTURE.md` for the map and the invariants, and `docs/internals/bounds.md` for every limit.
 
 pub mod abi;
 mod cache;

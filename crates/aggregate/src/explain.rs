@@ -8,6 +8,8 @@
 //! the others. Of a frame that samples were taken in, it is the share of slow calls' samples less that of the others', with the
 //! call as what is observed. Its interval is so wide that of all statements together one in twenty is outside of its own by chance
 //! (Bonferroni's correction), for many are looked at.
+//!
+//! See `docs/internals/explain.md` for how the reasons of slow calls are found.
 
 mod frames;
 

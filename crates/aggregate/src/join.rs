@@ -35,7 +35,7 @@ pub struct Sample<'a> {
     pub ts_ns: u64,
     /// The time that it stands for; or how many events, where the aggregate is of such.
     pub weight_ns: u64,
-    /// 1, or 0 where it is a part of the sample before: samples are counted by this.
+    /// Sample count: 1, or 0 for a continuation of the previous sample.
     pub count: u64,
     /// Its stack.
     pub node: NodeId,

@@ -5,6 +5,8 @@
 //! ended one was inside of, or, where no further step asks for a duration, given out.
 //!
 //! The band that a step asks for is the present one: what has been given out or dropped stays so when it moves.
+//!
+//! See `docs/internals/steps.md` for how steps nest.
 
 use std::{collections::HashMap, ops::AddAssign};
 

@@ -3,6 +3,8 @@
 //! A thing that was touched from one stack stands there. One that was touched from several stands at the innermost function
 //! that they have in common, so that the weight of a function with all below it is what would not be touched any more if
 //! that were gone.
+//!
+//! See `docs/internals/events.md` for how stacks are taken at events.
 
 use std::{collections::HashMap, ops::RangeInclusive};
 

@@ -8,6 +8,8 @@
 //! which waited for that lock too. What a thread waited while the one before it was still in the queue is laid at the
 //! door of whoever woke that one. Behind one lock are those who wait for it, wherever they do; what else is waited for is
 //! told apart by the places.
+//!
+//! See `docs/internals/off-cpu.md` for how time off the CPU is seen.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},

@@ -15,6 +15,8 @@
 //! | `sideload` | files with symbols that the user names |
 //! | `debugdata` | the packed symbols within a stripped file |
 //! | `unfolded` | a file with compressed sections, written anew without
+//!
+//! See `docs/internals/names.md` for where names come from.
 
 mod companion;
 pub mod debugdata;

@@ -7,6 +7,8 @@
 //! | file | idea |
 //! |---|---|
 //! | `region` | the ways into and out of an instance's code |
+//!
+//! See `docs/internals/inlined.md` for how an inlined instance is timed.
 
 mod region;
 pub(super) mod tables;

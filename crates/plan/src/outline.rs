@@ -13,6 +13,8 @@
 //! |---|---|
 //! | `lazy` | an outline is got or made when it is first asked for |
 //! | `lines` | which units have code of a line |
+//!
+//! See `docs/internals/debug-info.md` for how large debug information is read.
 
 mod lazy;
 mod lines;

@@ -27,6 +27,8 @@
 //! | `chunk` | the head of a chunk, to bytes and back |
 //! | `writer` | chunks appended to a file |
 //! | `reader` | the chunks of a file that may be damaged |
+//!
+//! See `docs/internals/recordings.md` for how a recording is made and queried.
 
 mod chunk;
 mod reader;

@@ -36,6 +36,8 @@
 //! | `perf_file` | the file in which it does, read as it grows |
 //! | `vdso` | the kernel's own code in every process, as a file |
 //! | `detached` | a file or a perf map in memory, without a process |
+//!
+//! See `docs/internals/names.md` for where names come from.
 
 mod cache;
 mod debug_file;

@@ -14,6 +14,8 @@ use super::frame::FrameId;
 const PROCESSES_MAX: usize = 64;
 /// Regions older than this are read again, in ns.
 const AGE_MAX_NS: u64 = 1_000_000_000;
+/// Time until threads are asked again for a stack that none of them said to be its own, in ns; twice as long each time after.
+const ASK_AGAIN_NS: u64 = 10_000_000;
 /// Threads of a process whose stacks are looked for.
 const THREADS_MAX: usize = 256;
 
@@ -59,10 +61,34 @@ struct Space {
     read_at_ns: u64,
     /// By address.
     regions: Vec<Region>,
-    /// Whose stacks regions are, by where these begin; once it is asked for.
-    stacks: Option<HashMap<u64, u32>>,
-    /// Those that were known before: a thread that runs does not say where its stack is.
-    stacks_before: HashMap<u64, u32>,
+    /// Whose stacks regions are, by where these begin, as far as it was asked for.
+    stacks: HashMap<u64, u32>,
+    /// When threads may be asked for it.
+    ask: Ask,
+}
+
+/// When threads are asked for their stacks: one that runs does not say where its stack is, and is asked again.
+#[derive(Default)]
+struct Ask {
+    next_ns: u64,
+    pause_ns: u64,
+}
+
+impl Ask {
+    /// Whether they were asked already.
+    fn is_done(&self) -> bool {
+        self.next_ns > 0
+    }
+
+    /// Whether they are asked now.
+    fn is_due(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.next_ns {
+            return false;
+        }
+        self.pause_ns = self.pause_ns.saturating_mul(2).clamp(ASK_AGAIN_NS, AGE_MAX_NS);
+        self.next_ns = now_ns.saturating_add(self.pause_ns);
+        true
+    }
 }
 
 /// The memory of processes.
@@ -87,22 +113,22 @@ impl Memories {
                 Err(error) => tracing::debug!(%error, pid, "memory not read"),
             }
         }
-        space.around(pid, address)
+        space.around(pid, address, now_ns)
     }
 }
 
 impl Space {
     fn renew(&mut self, regions: Vec<Region>) {
-        let before = self.stacks.take().unwrap_or_default();
         let stays = |start: &u64| {
             let at = |regions: &[Region]| regions.iter().find(|region| region.start == *start).cloned();
             at(&regions).is_some_and(|now| at(&self.regions) == Some(now))
         };
-        self.stacks_before = before.into_iter().filter(|(start, _)| stays(start)).collect();
+        self.stacks.retain(|start, _| stays(start));
         self.regions = regions;
+        self.ask = Ask::default();
     }
 
-    fn around(&mut self, pid: u32, address: u64) -> Option<Memory> {
+    fn around(&mut self, pid: u32, address: u64, now_ns: u64) -> Option<Memory> {
         let after = self.regions.partition_point(|region| region.start <= address);
         let region = self.regions.get(after.checked_sub(1)?)?;
         if address >= region.end {
@@ -112,18 +138,20 @@ impl Space {
             Kind::FirstStack => Some(Memory::StackOf(pid)),
             Kind::Named(name) => Some(Memory::Named(name.clone())),
             Kind::Guarded => {
-                let (regions, before) = (&self.regions, &self.stacks_before);
-                let stacks = self.stacks.get_or_insert_with(|| stacks_of(pid, regions, before));
-                stacks.get(&region.start).copied().map(Memory::StackOf)
+                let start = region.start;
+                let is_known = self.ask.is_done() && self.stacks.contains_key(&start);
+                if !is_known && self.ask.is_due(now_ns) {
+                    ask_for_stacks(pid, &self.regions, &mut self.stacks);
+                }
+                self.stacks.get(&start).copied().map(Memory::StackOf)
             }
         }
     }
 }
 
-/// Whose stacks regions are, by where these begin.
-fn stacks_of(pid: u32, regions: &[Region], before: &HashMap<u64, u32>) -> HashMap<u64, u32> {
+/// Asks threads which regions are their stacks.
+fn ask_for_stacks(pid: u32, regions: &[Region], stacks: &mut HashMap<u64, u32>) {
     let lives = |tid: u32| fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false);
-    let mut stacks = before.clone();
     stacks.retain(|_, tid| lives(*tid));
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
     for thread in threads.flatten().take(THREADS_MAX) {
@@ -137,7 +165,6 @@ fn stacks_of(pid: u32, regions: &[Region], before: &HashMap<u64, u32>) -> HashMa
             }
         }
     }
-    stacks
 }
 
 /// A thread's stack pointer, by `/proc/PID/task/TID/syscall`: the word before the last. None of one that runs.
@@ -198,7 +225,11 @@ mod tests {
     fn space() -> Space {
         Space {
             regions: regions(MAPS.lines().map(|line| line.as_bytes().to_vec())),
-            stacks: Some(HashMap::from([(0x7f3c_2c00_1000, 12)])),
+            stacks: HashMap::from([(0x7f3c_2c00_1000, 12)]),
+            ask: Ask {
+                next_ns: 1,
+                pause_ns: 1,
+            },
             ..Space::default()
         }
     }
@@ -218,7 +249,7 @@ mod tests {
             (0x7ffc_5100_0010, Some(Memory::StackOf(7))),
             (0x10, None),
         ] {
-            assert_eq!(space.around(7, address), expected, "{address:#x}");
+            assert_eq!(space.around(7, address, 0), expected, "{address:#x}");
         }
     }
 
@@ -227,12 +258,24 @@ mod tests {
         let mut space = space();
         let same = space.regions.clone();
         space.renew(same);
-        assert_eq!(space.stacks_before, HashMap::from([(0x7f3c_2c00_1000, 12)]));
+        assert_eq!(space.stacks, HashMap::from([(0x7f3c_2c00_1000, 12)]));
+        assert!(!space.ask.is_done(), "another thread may have it by now");
         let mut space = self::space();
         let mut other = space.regions.clone();
         other[1].end += 0x1000;
         space.renew(other);
-        assert!(space.stacks_before.is_empty());
+        assert!(space.stacks.is_empty());
+    }
+
+    #[test]
+    fn threads_that_did_not_say_their_stacks_are_asked_again_less_and_less_often() {
+        let mut ask = Ask::default();
+        assert!(!ask.is_done());
+        let asked: Vec<u64> = (5_000..5_200)
+            .filter(|now_ms| ask.is_due(now_ms * 1_000_000))
+            .collect();
+        assert_eq!(asked, [5_000, 5_010, 5_030, 5_070, 5_150]);
+        assert!(ask.is_done());
     }
 
     #[test]

@@ -1,4 +1,6 @@
 //! What tests of several crates share.
+//!
+//! See `docs/internals/testing.md` for how the code is tested.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(clippy::missing_panics_doc, reason = "a test that cannot go on fails")]

@@ -23,6 +23,8 @@
 //! writes the returned [`Placement`] into the maps: rows and rules first, then pages, the module, and last the
 //! mappings that point to it. Removal goes the other way:
 //! mappings, then [`Store::release`]; records of what [`Store::evict`] names are zeroed.
+//!
+//! See `docs/internals/stacks.md` for how stacks are walked.
 
 mod collect;
 mod eh_return;

@@ -147,5 +147,5 @@ fn conditions_on_durations_are_refused() {
     ]))
     .status(2);
     assert_eq!(refused.stdout(), "");
-    refused.says("leave the condition on it out");
+    refused.says("remove the condition on it");
 }

@@ -151,5 +151,5 @@ fn conditions_on_durations_are_refused() {
     let pid = target.pid().to_string();
     let refused = run(profiler(&["waits", "-p", &pid, "ask[> 1ms]", "--duration", "1"])).status(2);
     assert_eq!(refused.stdout(), "");
-    refused.says("leave the condition on it out");
+    refused.says("remove the condition on it");
 }

@@ -3,6 +3,8 @@
 //! What is found there is used only where it says that it was made of this very file, is whole, and can have been written
 //! by nobody but root and our own user: the files, and the folder, in which others could rename them. Whatever is wrong with
 //! it, it is made anew. What else is in the folder is left alone.
+//!
+//! See `docs/internals/debug-info.md` for how large debug information is read.
 
 use std::{
     fmt::Write as _,

@@ -154,7 +154,7 @@ fn get_table(folder: &Path, file: &Path) -> bool {
 }
 
 #[test]
-fn what_is_right_of_one_file_is_not_used_of_another_that_says_it_is_the_same() {
+fn rejects_cached_data_of_another_file_with_same_build_id() {
     let parent = tempfile::tempdir().unwrap();
     let (folder, file) = (parent.path().join("cache"), parent.path().join("file"));
     File::create(&file).unwrap().set_len(LENGTH).unwrap();

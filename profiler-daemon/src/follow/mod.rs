@@ -5,6 +5,8 @@
 //! | `following` | the thread, and the way to it |
 //! | `follower` | what the thread keeps: processes, and the tables that they share |
 //! | `files` | tables made of files, by build-id |
+//!
+//! See `docs/internals/stacks.md` for how stacks are walked.
 
 mod files;
 mod follower;

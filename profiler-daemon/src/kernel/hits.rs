@@ -1,4 +1,6 @@
 //! Probes on single instructions: what is recorded where a line is reached.
+//!
+//! See `docs/internals/values.md` for how a hit gets its values.
 
 use std::{mem::offset_of, path::Path, sync::atomic::Ordering};
 

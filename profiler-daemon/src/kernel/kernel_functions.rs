@@ -1,5 +1,7 @@
 //! Programs at functions of the kernel: one link for all of a step, which sees both ends of a call; or two perf events a
 //! function, where the kernel has no such links, or a function cannot be traced but is probed by a breakpoint.
+//!
+//! See `docs/internals/kernel-places.md` for how the kernel's own places are seen.
 
 use std::{
     collections::HashMap,

@@ -30,6 +30,8 @@
 //! | `unwind_maps` | the tables that stacks are walked by |
 //! | `ring` | records, parsed once |
 //! | `capability` | what the process is allowed to do |
+//!
+//! See `docs/internals/spans.md` for how the programs pair entries and exits.
 
 mod admission;
 mod allocations;

@@ -1,4 +1,6 @@
 //! Intervals off the CPU: the scheduler's programs, and what they have to tell.
+//!
+//! See `docs/internals/off-cpu.md` for how time off the CPU is seen.
 
 use std::{collections::HashMap, num::NonZeroU64, ops::BitOr as _, sync::Arc};
 

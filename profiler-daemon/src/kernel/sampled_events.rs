@@ -2,6 +2,8 @@
 //!
 //! Threads rather than CPUs, so that others pay nothing for it and the kernel's count is that of the target alone. The
 //! clock's ticks are of CPUs ([`super::sampler`]): of those no thread's first may be missed, which these inherit.
+//!
+//! See `docs/internals/events.md` for how stacks are taken at events.
 
 use std::{
     collections::BTreeMap,

@@ -2,6 +2,8 @@
 //!
 //! The programs count for the turn that it is. A turn's counts are taken once no program can be adding to them any more:
 //! when the next turn has been on for a while, or the kernel has been waited for.
+//!
+//! See `docs/internals/system-calls.md` for how system calls are counted.
 
 use std::{
     mem::offset_of,

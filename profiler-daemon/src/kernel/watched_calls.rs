@@ -1,5 +1,7 @@
 //! System calls that are watched: a list of probes for each number of each process, which two programs look into at every
 //! system call of the machine, as long as there are any.
+//!
+//! See `docs/internals/kernel-places.md` for how the kernel's own places are seen.
 
 use std::{collections::BTreeMap, io};
 

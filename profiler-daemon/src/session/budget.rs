@@ -1,6 +1,8 @@
 //! How much of a target's CPU time a session's probes may take, and which of them have to go when they take more.
 //!
 //! What a probe takes is the number of times that it was reached, by what reaching it was measured to take on this machine.
+//!
+//! See `docs/internals/budget.md` for how probes keep to a budget.
 
 use std::collections::{HashMap, VecDeque};
 

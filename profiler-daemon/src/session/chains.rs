@@ -1,4 +1,6 @@
 //! What flame graphs draw on a wait: who ended it, what that thread did meanwhile, and so on where it waited itself.
+//!
+//! See `docs/internals/off-cpu.md` for how time off the CPU is seen.
 
 use std::collections::HashSet;
 

@@ -10,22 +10,16 @@ use std::{
 
 use profiler_debug_files::SideLoaded;
 use profiler_scope::{Scope, expression::Expression};
-use profiler_symbolize::Grouping;
 use profiler_target::Process;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::{
     calibrate::HitCosts,
     counted::Counted,
     error::{Reason, SessionError},
-    picture::{ExitMethod, ExplainPicture, FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
-    records::RecordBatch,
-    spans::SpansPicture,
-    system_calls::SyscallsPicture,
-    timeline::{TimelineBucket, TimelineRequest},
-    trace::TraceBatch,
+    picture::{ExitMethod, SessionInfo},
+    state::views::Request,
     turns::Turns,
-    waits::WaitsPicture,
 };
 use super::{
     estimate::Estimate,
@@ -332,94 +326,15 @@ pub(super) enum Command {
         name: String,
         reply: Reply<()>,
     },
-    WatchLatency {
+    /// A view of a session.
+    Watch {
         caller: Caller,
         name: String,
-        interval_ns: u64,
-        reply: Reply<watch::Receiver<Option<Arc<LatencyPicture>>>>,
-    },
-    WatchFlame {
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-        request: FlameRequest,
-        reply: Reply<watch::Receiver<Option<Arc<FlamePicture>>>>,
-    },
-    WatchExplain {
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-        reply: Reply<watch::Receiver<Option<Arc<ExplainPicture>>>>,
-    },
-    WatchTrace {
-        caller: Caller,
-        name: String,
-        reply: Reply<mpsc::Receiver<TraceBatch>>,
-    },
-    WatchSpans {
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-        wanted: usize,
-        reply: Reply<watch::Receiver<Option<Arc<SpansPicture>>>>,
-    },
-    WatchTimeline {
-        caller: Caller,
-        name: String,
-        request: TimelineRequest,
-        reply: Reply<mpsc::Receiver<TimelineBucket>>,
-    },
-    WatchWaits {
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-        reply: Reply<watch::Receiver<Option<Arc<WaitsPicture>>>>,
-    },
-    WatchRecords {
-        caller: Caller,
-        name: String,
-        reply: Reply<mpsc::Receiver<RecordBatch>>,
-    },
-    WatchSyscalls {
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-        by: Grouping,
-        reply: Reply<watch::Receiver<Option<Arc<SyscallsPicture>>>>,
+        request: Box<dyn Request>,
     },
     Stop {
         reply: oneshot::Sender<()>,
     },
-}
-
-/// A view of a session that somebody asks for.
-pub struct Asked<'a> {
-    pub view: &'static str,
-    pub caller: Caller,
-    pub session: &'a str,
-}
-
-impl Command {
-    /// The view that it asks for, if it does.
-    pub fn asked(&self) -> Option<Asked<'_>> {
-        let (view, caller, session) = match self {
-            Self::WatchLatency { caller, name, .. } => ("latency", caller, name),
-            Self::WatchFlame { caller, name, .. } => ("flame graph", caller, name),
-            Self::WatchExplain { caller, name, .. } => ("explanation", caller, name),
-            Self::WatchTrace { caller, name, .. } => ("trace", caller, name),
-            Self::WatchSpans { caller, name, .. } => ("slowest calls", caller, name),
-            Self::WatchTimeline { caller, name, .. } => ("timeline", caller, name),
-            Self::WatchWaits { caller, name, .. } => ("waits", caller, name),
-            Self::WatchSyscalls { caller, name, .. } => ("system calls", caller, name),
-            Self::WatchRecords { caller, name, .. } => ("records", caller, name),
-            _ => return None,
-        };
-        Some(Asked {
-            view,
-            caller: *caller,
-            session,
-        })
-    }
 }
 
 /// Asks the session task. Cheap to clone.
@@ -722,171 +637,6 @@ impl Handle {
     /// Where there is no such session.
     pub async fn end(&self, caller: Caller, name: String) -> Result<(), SessionError> {
         self.ask(|reply| Command::End { caller, name, reply }).await
-    }
-
-    /// Pictures of a session's histograms. The latest one wins; dropping the receiver ends it.
-    ///
-    /// # Errors
-    /// Where there is no such session, or it has no spans to time.
-    pub async fn watch_latency(
-        &self,
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-    ) -> Result<watch::Receiver<Option<Arc<LatencyPicture>>>, SessionError> {
-        self.ask(|reply| Command::WatchLatency {
-            caller,
-            name,
-            interval_ns,
-            reply,
-        })
-        .await
-    }
-
-    /// Pictures of a session's flame graph. The sampler runs while one of these is open.
-    ///
-    /// # Errors
-    /// Where there is no such session, or the kernel refuses the sampler.
-    pub async fn watch_flame(
-        &self,
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-        request: FlameRequest,
-    ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
-        self.ask(|reply| Command::WatchFlame {
-            caller,
-            name,
-            interval_ns,
-            request,
-            reply,
-        })
-        .await
-    }
-
-    /// What slow calls of a session do that others do not.
-    ///
-    /// # Errors
-    /// Where there is no such session, or it was not made for that.
-    pub async fn watch_explain(
-        &self,
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-    ) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
-        self.ask(|reply| Command::WatchExplain {
-            caller,
-            name,
-            interval_ns,
-            reply,
-        })
-        .await
-    }
-
-    /// What happens at a session's places as it happens.
-    ///
-    /// # Errors
-    /// Where there is no such session, or it records nothing.
-    pub async fn watch_trace(
-        &self,
-        caller: Caller,
-        name: String,
-    ) -> Result<mpsc::Receiver<TraceBatch>, SessionError> {
-        self.ask(|reply| Command::WatchTrace { caller, name, reply })
-            .await
-    }
-
-    /// What a session's flame graphs and latency are made of, as it comes. The sampler runs while one of these is open.
-    ///
-    /// # Errors
-    /// Where there is no such session, it only counts hits, or the kernel refuses the sampler.
-    pub(crate) async fn watch_records(
-        &self,
-        caller: Caller,
-        name: String,
-    ) -> Result<mpsc::Receiver<RecordBatch>, SessionError> {
-        self.ask(|reply| Command::WatchRecords { caller, name, reply })
-            .await
-    }
-
-    /// Pictures of a session's slowest calls, so many of them. The sampler runs while one of these is open.
-    ///
-    /// # Errors
-    /// Where there is no such session, it has no calls, or the kernel refuses the sampler.
-    pub async fn watch_spans(
-        &self,
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-        wanted: usize,
-    ) -> Result<watch::Receiver<Option<Arc<SpansPicture>>>, SessionError> {
-        self.ask(|reply| Command::WatchSpans {
-            caller,
-            name,
-            interval_ns,
-            wanted,
-            reply,
-        })
-        .await
-    }
-
-    /// Pictures of who a session's threads wait for. Their waits are recorded while one of these is open.
-    ///
-    /// # Errors
-    /// Where there is no such session, its scope asks for durations or has no spans, or the kernel refuses the programs.
-    pub async fn watch_waits(
-        &self,
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-    ) -> Result<watch::Receiver<Option<Arc<WaitsPicture>>>, SessionError> {
-        self.ask(|reply| Command::WatchWaits {
-            caller,
-            name,
-            interval_ns,
-            reply,
-        })
-        .await
-    }
-
-    /// Counters of a session's processes over time. They count while this is open.
-    ///
-    /// # Errors
-    /// Where there is no such session, or the machine does not have a counter or refuses to count.
-    pub async fn watch_timeline(
-        &self,
-        caller: Caller,
-        name: String,
-        request: TimelineRequest,
-    ) -> Result<mpsc::Receiver<TimelineBucket>, SessionError> {
-        self.ask(|reply| Command::WatchTimeline {
-            caller,
-            name,
-            request,
-            reply,
-        })
-        .await
-    }
-
-    /// Pictures of a session's system calls, by who makes them. They are counted while one of these is open.
-    ///
-    /// # Errors
-    /// Where there is no such session, its scope asks for durations or has no spans, or the kernel refuses the programs.
-    pub async fn watch_syscalls(
-        &self,
-        caller: Caller,
-        name: String,
-        interval_ns: u64,
-        by: Grouping,
-    ) -> Result<watch::Receiver<Option<Arc<SyscallsPicture>>>, SessionError> {
-        self.ask(|reply| Command::WatchSyscalls {
-            caller,
-            name,
-            interval_ns,
-            by,
-            reply,
-        })
-        .await
     }
 
     /// Detaches everything and ends the task.

@@ -1,4 +1,6 @@
 //! From the name of a function of the kernel to what is attached there: a span from its entry to its return.
+//!
+//! See `docs/internals/kernel-places.md` for how the kernel's own places are seen.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -3,6 +3,8 @@
 //! A library that throws, ends threads or switches stacks may come with `dlopen`, long after how calls are seen to end was chosen.
 //! Whoever made a session therefore watches how much code its return-probed processes have mapped, and has the scope planned anew where
 //! that is not what the present plan was made for. Calls that are open at that moment return by the kernel's trampoline all the same.
+//!
+//! See `docs/internals/return-probes.md` for how return probes stay safe while code is loaded.
 
 use std::{
     collections::{BTreeMap, HashSet},

@@ -2,6 +2,8 @@
 //!
 //! A call is to be seen to begin before what is inside of it, and to end behind all of that. So all ends are attached first, and then
 //! beginnings and lines from the innermost step to the outermost. What is attached later than that has others moved behind it.
+//!
+//! See `docs/internals/budget.md` for how probes keep to a budget.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},

@@ -1,5 +1,7 @@
 //! What flame graphs and latency are made of, for those who keep it: samples and ends of calls as they come, and what was
 //! counted of calls.
+//!
+//! See `docs/internals/recordings.md` for how a recording is made and queried.
 
 use std::sync::Arc;
 

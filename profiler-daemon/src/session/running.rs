@@ -163,7 +163,7 @@ impl Running {
         let mut due_ns = u64::MAX;
         for session in sessions {
             if session.is_of_ticks() {
-                due_ns = due_ns.min(session.flame_watchers.next_due_ns());
+                due_ns = due_ns.min(session.next_flame_ns());
             } else {
                 self.pace.disturb(now_ns);
             }

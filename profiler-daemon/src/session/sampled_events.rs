@@ -1,4 +1,6 @@
 //! The events of a session that stacks are taken at, while somebody looks at their flame graphs.
+//!
+//! See `docs/internals/events.md` for how stacks are taken at events.
 
 use std::collections::BTreeSet;
 

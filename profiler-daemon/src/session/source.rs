@@ -1,4 +1,6 @@
 //! The source of a process's functions, and what can be probed in it; nothing is attached.
+//!
+//! See `docs/internals/source.md` for how the source of a function is shown.
 
 use std::{collections::HashMap, fs, io, path::Path, sync::Arc, time::SystemTime};
 

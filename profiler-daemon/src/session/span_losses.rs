@@ -1,4 +1,6 @@
 //! What became of spans and hits on their way from the kernel, of all sessions together.
+//!
+//! See `docs/internals/losses.md` for every reason of a loss.
 
 use profiler_common::counter::Counter;
 use profiler_scope::{Place, Scope};

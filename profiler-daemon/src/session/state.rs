@@ -5,36 +5,26 @@
 //! | `edit` | its scope put in the place of the one before |
 //! | `division` | what its steps ask of durations, and what that comes to |
 //! | `take` | what is taken from records |
-//! | `publish` | what is counted, read and given to watchers |
-//! | `flames` | its flame graphs |
-//! | `slowest` | its slowest calls |
-//! | `waited` | who its threads wait for |
-//! | `system_calls` | its threads' system calls |
-//! | `recorded` | its records, while they are kept |
+//! | `read` | what the programs have counted, and what was lost |
+//! | `views` | what can be watched of it, each view in a file |
 //! | `governed` | what its probes cost the target, and which of them go |
-//! | `explained` | what its slow calls do that others do not |
 
 mod division;
 mod edit;
-mod explained;
-mod flames;
 mod governed;
-pub(super) mod publish;
-mod recorded;
-mod slowest;
-mod system_calls;
+pub(super) mod read;
 mod take;
-mod timelines;
-mod waited;
+pub(super) mod views;
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use profiler_common::probe::ProbeId;
 
 use self::take::Inside;
+use self::views::{OpenStreams, Tick};
 pub use self::{
     governed::{CpuTime, OVER_BUDGET, ProbeCosts, percent},
-    timelines::Closed,
+    views::Closed,
 };
 use super::{
     WINDOW_SLOTS,
@@ -42,39 +32,36 @@ use super::{
     by_value::ByValues,
     calibrate::HitCosts,
     chains::Chains,
-    command::{Caller, Capture, Purpose},
+    command::{Caller, Capture},
     cost::Meter,
     ending::Ending,
     explain::Explain,
     flame::Flame,
     late_code::ReturnProbes,
-    picture::{
-        ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameVariant, LatencyPicture, SessionInfo,
-    },
+    picture::{ExitMethod, FlameKind, SessionInfo},
     population::JoinedCalls,
     prepare::{Prepared, PreparedAllocator},
     records::Recorder,
     sampled_events::SampledEvents,
     sampling::Sampling,
     span_losses::SpanLosses,
-    spans::{SampledFrom, Spans, SpansPicture},
+    spans::{SampledFrom, Spans},
     steps::Steps,
     symbols::Dropped,
-    system_calls::{SyscallsPicture, WatchedCalls},
+    system_calls::WatchedCalls,
     timeline::Timeline,
-    trace::{Trace, TraceBatch},
-    waits::{WaitsPicture, WatchedWaits},
-    watchers::Watchers,
+    trace::Trace,
+    waits::WatchedWaits,
 };
-use crate::kernel::{AllocationWatch, Engine, KernelError, Times};
+use crate::kernel::{AllocationWatch, Engine, KernelError};
 use profiler_aggregate::{
     latency::AgeConfig,
     path::{self, Path},
     slots::WindowConfig,
     threshold::Band,
 };
-use profiler_scope::Scope;
-use profiler_symbolize::Grouping;
+use profiler_scope::{Scope, Step};
+use profiler_symbolize::Frame;
 use profiler_target::Process;
 
 /// One session.
@@ -134,26 +121,19 @@ pub struct Session {
     explain: Option<Explain>,
     /// What had been lost before it began.
     before_explain: Sampling,
-    pub explain_watchers: Watchers<ExplainPicture, ()>,
-    pub latency_watchers: Watchers<LatencyPicture, ()>,
-    pub flame_watchers: Watchers<FlamePicture, FlameVariant>,
-    pub spans_watchers: Watchers<SpansPicture, usize>,
+    /// Who watches it.
+    streams: OpenStreams,
     /// What is drawn on waits, while there are flame graphs with that.
     chains: Option<Chains>,
     /// Who its threads wait for, while that is watched.
     waits: Option<WatchedWaits>,
-    pub waits_watchers: Watchers<WaitsPicture, ()>,
     /// Its threads' system calls, while these are watched.
     calls: Option<WatchedCalls>,
     /// Who allocates memory, where that is remembered.
     allocations: Vec<AllocationWatch>,
-    pub syscalls_watchers: SyscallsWatchers,
     /// Its records, while somebody keeps them.
     records: Option<Recorder>,
 }
-
-/// Who watches system calls, and what is shown to them of who makes these.
-type SyscallsWatchers = Watchers<SyscallsPicture, Grouping>;
 
 /// How a session is set up, beyond its scope and target.
 #[derive(Clone)]
@@ -233,16 +213,11 @@ impl Session {
             not_admitted: 0,
             before_explain: Sampling::default(),
             explain: None,
-            explain_watchers: Watchers::default(),
-            latency_watchers: Watchers::default(),
-            flame_watchers: Watchers::default(),
-            spans_watchers: Watchers::default(),
+            streams: OpenStreams::default(),
             chains: None,
             waits: None,
-            waits_watchers: Watchers::default(),
             calls: None,
             allocations: Vec::new(),
-            syscalls_watchers: Watchers::default(),
             records: None,
         };
         let allocators = std::mem::take(&mut prepared.allocators);
@@ -302,13 +277,32 @@ impl Session {
         self.steps.iter().flat_map(|step| step.functions.probes())
     }
 
-    /// Opens a stream of what happens; `None` where nothing is recorded.
-    pub fn watch_trace(&mut self) -> Option<tokio::sync::mpsc::Receiver<TraceBatch>> {
-        let shown = self
-            .capture
-            .as_ref()
-            .is_some_and(|capture| capture.purpose == Purpose::Shown);
-        shown.then(|| self.trace.watch())
+    /// The steps as they were asked for.
+    fn asked_steps(&self) -> Vec<&Step> {
+        self.steps.iter().map(|step| &step.step).collect()
+    }
+
+    /// Whether calls of the last step are asked for by what they return.
+    fn last_asks_for_return(&self) -> bool {
+        self.steps.last().is_some_and(|last| last.step.asks_for_return())
+    }
+
+    /// A moment at which something is given out.
+    fn tick<'a>(
+        &self,
+        engine: &'a Engine,
+        frames: &'a Arc<Vec<Frame>>,
+        dropped: Dropped,
+        now_ns: u64,
+    ) -> Tick<'a> {
+        Tick {
+            engine,
+            frames,
+            dropped,
+            cost: self.meter.read(now_ns),
+            now_ns,
+            ended: None,
+        }
     }
 
     /// Sets what the probes add to a duration.
@@ -325,15 +319,6 @@ impl Session {
 
     /// What clients know of it.
     pub fn info(&self) -> SessionInfo {
-        let watchers = self.latency_watchers.len()
-            + self.flame_watchers.len()
-            + self.spans_watchers.len()
-            + self.waits_watchers.len()
-            + self.syscalls_watchers.len()
-            + self.explain_watchers.len()
-            + self.trace.watchers()
-            + self.timelines.len()
-            + self.records.as_ref().map_or(0, Recorder::watchers);
         SessionInfo {
             name: self.name.clone(),
             scope: self.scope_text.to_string(),
@@ -347,7 +332,7 @@ impl Session {
             warnings: self.warnings(),
             frequency_hz: self.frequency_hz,
             lease_ns: self.lease_ns,
-            watchers: u32::try_from(watchers).unwrap_or(u32::MAX),
+            watchers: u32::try_from(self.watchers()).unwrap_or(u32::MAX),
             recorded_ns: None,
             recorded_before_ns: None,
         }
@@ -435,11 +420,8 @@ impl Session {
 
     /// Whether nobody has used it for the length of its lease. An open stream is a use.
     pub fn lease_is_over(&mut self, now_ns: u64) -> bool {
-        self.trace.sweep();
-        self.sweep_timelines();
-        let watched =
-            !self.latency_watchers.is_empty() || !self.explain_watchers.is_empty() || self.samples();
-        if watched || self.trace.watchers() > 0 || !self.timelines.is_empty() {
+        self.sweep();
+        if self.watchers() > 0 {
             self.renew(now_ns);
         }
         now_ns >= self.lease_until_ns
@@ -470,60 +452,19 @@ impl Session {
         self.divider().is_some()
     }
 
-    /// In which times its target is to be sampled.
-    pub fn times(&self) -> Times {
-        let in_spans = self.divides();
-        let of_flames = self
-            .flame_watchers
-            .variants()
-            .map(|variant| variant.kind.sampled(in_spans));
-        let of_spans = if self.spans_watchers.is_empty() {
-            Times::default()
-        } else {
-            Times::IN_SPANS
-        };
-        let of_waits = if self.waits_watchers.is_empty() {
-            Times::default()
-        } else {
-            Times::WAITS
-        };
-        let of_calls = Times {
-            calls: self.call_views(),
-            ..Times::default()
-        };
-        let of_explain = if self.explains() {
-            Times::IN_SPANS.or(Times::WAITS_IN_SPANS)
-        } else {
-            Times::default()
-        };
-        let of_others = of_spans.or(of_waits).or(of_calls).or(of_explain);
-        of_flames.fold(of_others.or(self.recorded_times()), Times::or)
-    }
-
-    /// Whether nothing comes of it but a clock's samples, which are named whenever they are looked at: threads and processes
-    /// may be gone by then.
-    pub fn is_of_ticks(&self) -> bool {
-        let is_of_code = |kind: FlameKind| {
-            kind.times.event().is_none() && !matches!(kind.by, Grouping::Thread | Grouping::Process)
-        };
-        self.times() == Times::TICKS
-            && self.scope.steps.is_empty()
-            && self.timelines.is_empty()
-            && !self.is_recorded()
-            && self
-                .flame_watchers
-                .variants()
-                .all(|variant| is_of_code(variant.kind))
-    }
-
-    /// Whether samples are wanted.
-    pub fn samples(&self) -> bool {
-        !self.flame_watchers.is_empty()
-            || !self.spans_watchers.is_empty()
-            || self.watches_waits()
-            || self.watches_calls()
-            || self.explains()
-            || self.is_recorded()
+    /// Says which processes are sampled from now on.
+    pub fn note_sampled(&mut self, pids: &[u32], now_ns: u64) {
+        let mut missing = self
+            .processes
+            .iter()
+            .filter(|process| !pids.contains(&process.pid()) && process.is_alive());
+        let is_sampled = self.samples() && missing.next().is_none();
+        self.sampled_from.set(is_sampled, now_ns);
+        self.begin_waits();
+        if let Some(explain) = &mut self.explain {
+            explain.note_recorded(self.sampled_from.since_ns());
+        }
+        self.note_calls();
     }
 
     /// Whether stacks are taken of its hits, or of who allocates memory.

@@ -1,4 +1,6 @@
 //! The steps of a running scope: what each has attached, and how one is replaced by another.
+//!
+//! See `docs/internals/steps.md` for how steps nest.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -76,7 +76,7 @@ pub enum Named {
         key: Key,
         /// What the thread did in that time.
         activity: Activity,
-        /// 1, or 0 where it is a part of the one before: samples are counted by this.
+        /// Sample count: 1, or 0 for a continuation of the previous sample.
         count: u64,
         spans: Vec<SpanRef>,
         stacks: Stacks,

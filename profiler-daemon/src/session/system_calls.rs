@@ -1,4 +1,6 @@
 //! The system calls of a session's threads, while somebody watches them.
+//!
+//! See `docs/internals/system-calls.md` for how system calls are counted.
 
 use std::{
     collections::{HashMap, HashSet},

@@ -1,4 +1,6 @@
 //! Hits and ended calls on their way to those who watch them, each once and in order.
+//!
+//! See `docs/internals/values.md` for how a hit gets its values.
 
 mod batches;
 

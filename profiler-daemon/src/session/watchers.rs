@@ -4,6 +4,23 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+/// Open streams of one view, whatever they carry.
+pub trait Streams {
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// Whether nobody watches.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets streams that nobody reads any more.
+    fn sweep(&mut self);
+
+    /// Whether something is to be given to one.
+    fn is_due(&self, now_ns: u64) -> bool;
+}
+
 /// One open stream.
 struct Watcher<P, V> {
     variant: V,
@@ -36,26 +53,6 @@ impl<P, V: Copy> Watchers<P, V> {
         receiver
     }
 
-    /// Forgets streams that nobody reads any more.
-    pub fn sweep(&mut self) {
-        self.0.retain(|watcher| !watcher.pictures.is_closed());
-    }
-
-    /// Number of open streams.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether nobody watches.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether a picture is due.
-    pub fn any_due(&self, now_ns: u64) -> bool {
-        self.0.iter().any(|watcher| watcher.due_ns <= now_ns)
-    }
-
     /// When the next picture is due; never, if nobody watches.
     pub fn next_due_ns(&self) -> u64 {
         let due = self.0.iter().map(|watcher| watcher.due_ns);
@@ -82,6 +79,20 @@ impl<P, V: Copy> Watchers<P, V> {
             watcher.due_ns = now_ns + watcher.interval_ns;
             watcher.pictures.send_replace(Some(Arc::new(picture)));
         }
+    }
+}
+
+impl<P, V> Streams for Watchers<P, V> {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn sweep(&mut self) {
+        self.0.retain(|watcher| !watcher.pictures.is_closed());
+    }
+
+    fn is_due(&self, now_ns: u64) -> bool {
+        self.0.iter().any(|watcher| watcher.due_ns <= now_ns)
     }
 }
 

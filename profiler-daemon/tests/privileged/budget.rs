@@ -217,14 +217,13 @@ fn a_line_at_the_end_of_a_function_stays_inside_of_it_when_another_goes() {
         ..session_of(target.pid(), &line)
     };
     let handle = &service.handle;
-    service.runtime.block_on(async {
+    let is_seen = async {
         let session = handle.create(ROOT, request).await.unwrap();
         let mut hits = handle.watch_trace(ROOT, session.name.clone()).await.unwrap();
         target.say("go");
         let mut reached_before = None;
         loop {
-            let batch = tokio::time::timeout(PATIENCE, hits.recv()).await;
-            let batch = batch.expect("no hit is seen any more").unwrap();
+            let batch = hits.recv().await.unwrap();
             if let Some(before) = reached_before {
                 if batch.reached >= before + 50 {
                     break;
@@ -241,7 +240,12 @@ fn a_line_at_the_end_of_a_function_stays_inside_of_it_when_another_goes() {
                 reached_before = Some(batch.reached);
             }
         }
-    });
+    };
+    let is_seen = async { tokio::time::timeout(PATIENCE, is_seen).await };
+    service
+        .runtime
+        .block_on(is_seen)
+        .expect("no hit is inside of the function any more");
     target.end();
 }
 

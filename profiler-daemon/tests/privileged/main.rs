@@ -3,6 +3,8 @@
 //!
 //! Every test is ignored by default because it needs root: `cargo xtask test` runs them. Programs come
 //! compiled from the directory in `PROFILER_FIXTURES`; with `PROFILER_SCALE=vm` the work is smaller.
+//!
+//! See `docs/internals/testing.md` for how the code is tested.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

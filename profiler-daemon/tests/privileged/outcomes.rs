@@ -308,14 +308,14 @@ fn what_cannot_be_known_by_return_is_refused() {
     let waits = service.handle.watch_waits(ROOT, name(), 1_000_000_000);
     refused(
         service.runtime.block_on(waits).unwrap_err(),
-        "not known while they wait",
+        "waits cannot be filtered by return value",
     );
     let syscalls = service
         .handle
         .watch_syscalls(ROOT, name(), 1_000_000_000, Grouping::Function);
     refused(
         service.runtime.block_on(syscalls).unwrap_err(),
-        "not known when those are made",
+        "system calls cannot be filtered by what the call around them returns",
     );
     let last = service.attach(target.pid(), "handle[return < 0]").unwrap();
     let request = TimelineRequest {
@@ -325,7 +325,7 @@ fn what_cannot_be_known_by_return_is_refused() {
     };
     refused(
         service.watch_timeline(&last, request).unwrap_err(),
-        "which is not known then",
+        "calls on a timeline cannot be filtered by return value",
     );
     target.run();
     assert_eq!(target.finish().status, Some(0));

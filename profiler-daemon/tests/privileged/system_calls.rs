@@ -378,5 +378,5 @@ fn calls_by_duration_are_refused() {
         .watch_syscalls(ROOT, session.name, 100_000_000, Grouping::Function);
     let error = service.runtime.block_on(watch).unwrap_err();
     assert_eq!(error.reason, Reason::ArgumentInvalid);
-    assert!(error.message.contains("leave the condition on it out"), "{error}");
+    assert!(error.message.contains("remove the condition on it"), "{error}");
 }

@@ -607,7 +607,7 @@ fn waits_by_duration_are_refused() {
     let (_, refused) = watch("ask[> 1ms]");
     let error = refused.unwrap_err();
     assert_eq!(error.reason, Reason::ArgumentInvalid);
-    assert!(error.message.contains("leave the condition on it out"), "{error}");
+    assert!(error.message.contains("remove the condition on it"), "{error}");
     let (session, watched) = watch("ask");
     let _pictures = watched.unwrap();
     let edit = |scope: &str| {

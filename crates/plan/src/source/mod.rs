@@ -19,6 +19,8 @@
 //! | `part` | a function or an instance, and the lines that its addresses are shown with |
 //! | `join` | all of it, by line |
 //! | `model` | what comes out |
+//!
+//! See `docs/internals/source.md` for how the source of a function is shown.
 
 pub(super) mod budget;
 pub(super) mod find;

@@ -32,6 +32,8 @@
 //! | `returned.rs` | what functions return, and in which registers |
 //! | `render.rs` | bytes to a value |
 //! | `print.rs` | a value to text |
+//!
+//! See `docs/internals/values.md` for how a hit gets its values.
 
 pub mod render;
 pub mod shape;

@@ -3,6 +3,8 @@
 //! The kernel describes a record as text (`events/CATEGORY/NAME/format` of its `tracefs`). A program finds the record at
 //! what its plans call register 0. The first eight bytes are not what they are said to be, as the kernel keeps something
 //! of its own there: the fields that all records have in common cannot be read.
+//!
+//! See `docs/internals/kernel-places.md` for how the kernel's own places are seen.
 
 use profiler_common::values::{Comparison, Instruction, Kind, MAX_BYTES, Operation, ReadPlan};
 use profiler_scope::expression::{Expression, Root};

@@ -192,9 +192,9 @@ fn reasons_lead_to_the_next_step() {
 #[test]
 fn what_a_pane_cannot_show_of_a_scope_is_said() {
     let mut data = sample::busy();
-    data.aside.failure = Some("the scope would show the waits of calls by their duration".to_owned());
+    data.aside.failure = Some("waits cannot be filtered by call duration".to_owned());
     for pane in [Pane::Explain, Pane::Waits, Pane::Syscalls] {
-        says(&text(&lens(pane, SLOW), &data), &["by their duration"]);
+        says(&text(&lens(pane, SLOW), &data), &["by call duration"]);
     }
 }
 

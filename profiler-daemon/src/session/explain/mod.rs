@@ -11,6 +11,8 @@
 //! | `waits` | what calls waited for, and who ended it |
 //! | `samples` | where calls were sampled |
 //! | `probed` | of which functions a step can be made |
+//!
+//! See `docs/internals/explain.md` for how the reasons of slow calls are found.
 
 pub mod candidates;
 pub mod probed;

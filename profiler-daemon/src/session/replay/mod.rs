@@ -7,6 +7,8 @@
 //! | `compare` | two ways through recordings in one picture |
 //! | `counts` | what was counted of probes, added up |
 //! | `play` | one way through the recording |
+//!
+//! See `docs/internals/recordings.md` for how a recording is made and queried.
 
 mod asked;
 mod compare;
@@ -91,7 +93,7 @@ struct Replayed {
 }
 
 /// The task.
-struct Player {
+pub struct Player {
     recording: Recording,
     /// What it is compared with.
     before: Option<Recording>,
@@ -135,10 +137,7 @@ impl Player {
                 self.sessions.remove(&name);
                 answer(reply, ended);
             }
-            Command::WatchLatency { name, reply, .. } => answer(reply, self.latency(&name)),
-            Command::WatchFlame {
-                name, request, reply, ..
-            } => answer(reply, self.flame(&name, request)),
+            Command::Watch { name, request, .. } => request.replay(self, &name),
             Command::Ability { reply, .. } => answer(reply, Err(not_recorded())),
             Command::SideLoad { reply, .. }
             | Command::Follow { reply, .. }
@@ -151,13 +150,6 @@ impl Player {
                 answer(reply, Err(not_recorded()));
             }
             Command::Target { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::WatchExplain { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::WatchTrace { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::WatchSpans { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::WatchTimeline { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::WatchWaits { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::WatchSyscalls { reply, .. } => answer(reply, Err(not_recorded())),
-            Command::WatchRecords { reply, .. } => answer(reply, Err(not_recorded())),
             Command::Stop { .. } => unreachable!("`run` takes it"),
         }
     }
@@ -238,7 +230,14 @@ impl Player {
         Ok(info)
     }
 
-    fn latency(&mut self, name: &str) -> Result<watch::Receiver<Option<Arc<LatencyPicture>>>, SessionError> {
+    /// What was counted of the calls of a session.
+    ///
+    /// # Errors
+    /// Where there is no such session, it compares, or the recording cannot be read.
+    pub fn latency(
+        &mut self,
+        name: &str,
+    ) -> Result<watch::Receiver<Option<Arc<LatencyPicture>>>, SessionError> {
         let Replayed {
             scope, part, before, ..
         } = self.session(name)?;
@@ -260,7 +259,11 @@ impl Player {
         Ok(receiver)
     }
 
-    fn flame(
+    /// The flame graph of a session.
+    ///
+    /// # Errors
+    /// Where there is no such session, or the recording cannot be read or asked so.
+    pub fn flame(
         &mut self,
         name: &str,
         request: FlameRequest,
@@ -316,7 +319,8 @@ fn begin(recording: &mut Recording, scope: Option<&Scope>, part: Part) -> Result
 }
 
 /// Refuses what recordings do not have.
-fn not_recorded() -> SessionError {
+/// Refuses a view that needs the process itself.
+pub fn not_recorded() -> SessionError {
     SessionError::new(
         Reason::ArgumentInvalid,
         "a recording has flame graphs and latency: for other views, run the command on the process itself",

@@ -27,7 +27,7 @@ use super::{
         records::{Recorded, RecordedSample, RecordedScope},
         sampling::{SampleCounts, Sampling},
         span_losses::{OwnLosses, SpanLosses},
-        state::publish::join_losses,
+        state::read::join_losses,
         symbols::{Dropped, Named},
         watchers::Watchers,
     },

@@ -19,6 +19,7 @@ use super::{
     },
     Session,
     take::Inside,
+    views::{At, Renewed},
 };
 use crate::kernel::{Engine, KernelError};
 
@@ -129,23 +130,14 @@ impl Session {
                 monotonic_ns(),
             );
         }
-        let same = nesting == self.nesting();
-        for (kind, mut flame) in std::mem::take(&mut self.flames) {
-            if same {
-                flame.set_predicates(self.dividing());
-            } else {
-                let fresh = self.new_flame(kind, engine, dropped, now_ns);
-                flame = fresh.succeeding(&flame, now_ns);
-            }
-            self.flames.insert(kind, flame);
-        }
         if let Some(budget) = &mut self.budget {
             budget.expect_new(now_ns);
         }
+        let renewed = Renewed {
+            has_same_nesting: nesting == self.nesting(),
+        };
         self.set_bands();
-        self.renew_spans(engine, dropped, now_ns);
-        self.renew_waits(engine, dropped);
-        self.renew_calls(engine, now_ns);
+        self.renew_views(engine, At { dropped, now_ns }, renewed);
         Ok(())
     }
 

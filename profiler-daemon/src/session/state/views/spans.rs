@@ -1,30 +1,130 @@
 //! The slowest calls of a session: what begins and ends with those who watch them, and the programs' limits.
 
-use profiler_aggregate::histogram::Histogram;
+use std::sync::Arc;
 
-use super::{
-    super::{
+use profiler_aggregate::histogram::Histogram;
+use tokio::sync::watch;
+
+use super::{At, FIRST_NS, Live, Renewed, Tick, View};
+use crate::{
+    kernel::{Engine, KernelError, Times},
+    session::{
+        command::{Caller, Handle},
         cost::monotonic_ns,
+        error::{Reason, SessionError},
         flame::Moment,
         picture::{FlameTimes, Losses},
         sampling::Sampling,
-        spans::{self, Layout, Spans, SpansPicture},
-        symbols::Dropped,
+        spans::{self, Layout, SpansPicture},
+        state::{Session, read::join_losses},
+        symbols::{Dropped, Wanted},
+        watchers::Streams,
     },
-    Session,
-    publish::join_losses,
 };
-use crate::kernel::Engine;
+
+/// A client asks for so many of them.
+pub struct Spans {
+    interval_ns: u64,
+    wanted: usize,
+}
+
+impl View for Spans {
+    type Stream = watch::Receiver<Option<Arc<SpansPicture>>>;
+
+    const NAME: &'static str = "slowest calls";
+    const IS_SAMPLED: bool = true;
+
+    fn open(self, live: Live<'_>) -> Result<Self::Stream, SessionError> {
+        let Self { interval_ns, wanted } = self;
+        let Live {
+            session,
+            running,
+            now_ns,
+            ..
+        } = live;
+        if !session.has_calls() {
+            return Err(SessionError::new(
+                Reason::ArgumentInvalid,
+                "the scope has no calls: it needs a function or a call, as in f or f@main.cc:1312",
+            ));
+        }
+        // The first is due when there is something to show.
+        let stream = session.streams.spans.add(wanted, interval_ns, now_ns + FIRST_NS);
+        session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
+        session.read(&running.engine, now_ns);
+        Ok(stream)
+    }
+
+    fn streams(session: &Session) -> &dyn Streams {
+        &session.streams.spans
+    }
+
+    fn streams_mut(session: &mut Session) -> &mut dyn Streams {
+        &mut session.streams.spans
+    }
+
+    fn times(session: &Session) -> Times {
+        if session.streams.spans.is_empty() {
+            Times::default()
+        } else {
+            Times::IN_SPANS
+        }
+    }
+
+    fn wanted(session: &Session) -> Wanted {
+        let groupings = session.spans.iter().flat_map(|_| spans::Spans::GROUPINGS);
+        Wanted {
+            groupings: groupings.collect(),
+            samples: session.spans.is_some(),
+            locks: session.spans.is_some(),
+            ..Wanted::default()
+        }
+    }
+
+    fn settle(session: &mut Session, engine: &mut Engine, at: At) -> Result<(), KernelError> {
+        session.settle_spans(engine, at.dropped, at.now_ns);
+        Ok(())
+    }
+
+    fn renew(session: &mut Session, engine: &mut Engine, at: At, _renewed: Renewed) {
+        session.renew_spans(engine, at.dropped, at.now_ns);
+    }
+
+    fn publish(session: &mut Session, tick: &Tick<'_>) {
+        let (scope, own) = (Arc::clone(&session.scope_text), session.own_losses());
+        let picture = session.spans_picture(tick.engine, &tick.moment(&scope, &own));
+        let streams = &mut session.streams.spans;
+        streams.publish(tick.now_ns, tick.is_last(), |wanted, seq| {
+            Some(picture.of_stream(wanted, seq))
+        });
+    }
+}
+
+impl Handle {
+    /// Pictures of a session's slowest calls, so many of them. The sampler runs while one of these is open.
+    ///
+    /// # Errors
+    /// Where there is no such session, it has no calls, or the kernel refuses the sampler.
+    pub async fn watch_spans(
+        &self,
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+        wanted: usize,
+    ) -> Result<watch::Receiver<Option<Arc<SpansPicture>>>, SessionError> {
+        self.watch(caller, name, Spans { interval_ns, wanted }).await
+    }
+}
 
 impl Session {
     /// Whether there are calls whose slowest can be shown.
-    pub fn has_calls(&self) -> bool {
+    fn has_calls(&self) -> bool {
         self.divider().is_some()
     }
 
     /// Begins and ends the look at the slowest calls with its watchers.
-    pub fn settle_spans(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
-        let wanted = self.spans_watchers.variants().max();
+    fn settle_spans(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
+        let wanted = self.streams.spans.variants().max();
         match (wanted, &mut self.spans) {
             (Some(wanted), Some(spans)) => spans.want(wanted),
             (Some(wanted), None) => {
@@ -39,21 +139,6 @@ impl Session {
         }
     }
 
-    /// Says which processes are sampled from now on.
-    pub fn note_sampled(&mut self, pids: &[u32], now_ns: u64) {
-        let mut missing = self
-            .processes
-            .iter()
-            .filter(|process| !pids.contains(&process.pid()) && process.is_alive());
-        let is_sampled = self.samples() && missing.next().is_none();
-        self.sampled_from.set(is_sampled, now_ns);
-        self.begin_waits();
-        if let Some(explain) = &mut self.explain {
-            explain.note_recorded(self.sampled_from.since_ns());
-        }
-        self.note_calls();
-    }
-
     fn begin_spans(&mut self, engine: &Engine, dropped: Dropped, wanted: usize, now_ns: u64) {
         let layout = self.divider().and_then(|step| Layout::of(&self.steps, step));
         let Some(layout) = layout else { return };
@@ -64,7 +149,13 @@ impl Session {
         // Behind the reading: each call that is shown is one of those that are counted.
         let since_ns = monotonic_ns();
         let before = (&calls, lost);
-        self.spans = Some(Spans::new(layout, wanted, self.ages.window, before, since_ns));
+        self.spans = Some(spans::Spans::new(
+            layout,
+            wanted,
+            self.ages.window,
+            before,
+            since_ns,
+        ));
     }
 
     fn end_spans(&mut self, engine: &Engine) {
@@ -78,8 +169,8 @@ impl Session {
     }
 
     /// Goes on with another scope.
-    pub(super) fn renew_spans(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
-        let Some(wanted) = self.spans_watchers.variants().max() else {
+    fn renew_spans(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
+        let Some(wanted) = self.streams.spans.variants().max() else {
             return;
         };
         let layout = self.divider().and_then(|step| Layout::of(&self.steps, step));
@@ -97,7 +188,7 @@ impl Session {
     }
 
     /// The slowest calls at one moment.
-    pub(super) fn spans_picture(&self, engine: &Engine, moment: &Moment<'_>) -> SpansPicture {
+    fn spans_picture(&self, engine: &Engine, moment: &Moment<'_>) -> SpansPicture {
         let Some(spans) = &self.spans else {
             return SpansPicture::without(self.ages.window.window_ns, self.sampled_from, moment);
         };
@@ -126,7 +217,12 @@ impl Session {
 
     /// Sets from which duration on the ends of calls are recorded: of the last step for what is slow by its scope, of the
     /// step whose slowest are watched for these; of both, the lower.
-    pub(super) fn set_thresholds(&mut self, engine: &Engine, slow_from_ns: Option<u64>, now_ns: u64) {
+    pub(in super::super) fn set_thresholds(
+        &mut self,
+        engine: &Engine,
+        slow_from_ns: Option<u64>,
+        now_ns: u64,
+    ) {
         let shown = self.spans.as_ref().map(|spans| spans.layout().step());
         let shown_from_ns = shown.map(|step| (step, self.shown_from_ns(step, now_ns)));
         let last_number = self.steps.iter().len().saturating_sub(1);

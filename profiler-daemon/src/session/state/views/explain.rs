@@ -3,28 +3,109 @@
 use std::sync::Arc;
 
 use profiler_common::layout::bucket_of;
-use profiler_symbolize::{Frame, demangle};
+use profiler_scope::Step;
+use profiler_symbolize::demangle;
+use tokio::sync::watch;
 
-use super::{
-    super::{
+use super::{FIRST_NS, Live, Tick, View};
+use crate::{
+    kernel::{Engine, KernelError, Times},
+    session::{
         calibrate::HitCosts,
+        command::{Caller, Handle},
         division::divided,
-        ending::Ending,
-        explain::{Explain, PreparedExplain},
-        picture::{Cost, ExplainPicture, FlameTimes, Losses},
+        error::{Reason, SessionError},
+        explain::{self, PreparedExplain},
+        picture::{ExplainPicture, FlameTimes, Losses},
         sampling::Sampling,
+        state::Session,
         symbols::Dropped,
+        watchers::Streams,
     },
-    Session,
 };
-use crate::kernel::{Engine, KernelError};
 
 /// Time between two pictures of what slow calls do: it is worked out anew for each.
 const MIN_EXPLAIN_NS: u64 = 1_000_000_000;
 
+/// A client asks for it.
+pub struct Explain {
+    interval_ns: u64,
+}
+
+impl View for Explain {
+    type Stream = watch::Receiver<Option<Arc<ExplainPicture>>>;
+
+    const NAME: &'static str = "explanation";
+
+    fn open(self, live: Live<'_>) -> Result<Self::Stream, SessionError> {
+        let Live { session, now_ns, .. } = live;
+        if !session.explains() {
+            let message = format!(
+                "session `{}` explains nothing: `profiler explain` makes one that does",
+                session.name
+            );
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
+        }
+        let interval_ns = self.interval_ns.max(MIN_EXPLAIN_NS);
+        Ok(session.streams.explain.add((), interval_ns, now_ns + FIRST_NS))
+    }
+
+    fn streams(session: &Session) -> &dyn Streams {
+        &session.streams.explain
+    }
+
+    fn streams_mut(session: &mut Session) -> &mut dyn Streams {
+        &mut session.streams.explain
+    }
+
+    fn times(session: &Session) -> Times {
+        if session.explains() {
+            Times::IN_SPANS.or(Times::WAITS_IN_SPANS)
+        } else {
+            Times::default()
+        }
+    }
+
+    fn accepts(session: &Session, _steps: &[&Step]) -> Result<(), SessionError> {
+        if !session.explains() {
+            return Ok(());
+        }
+        let message = "the scope of an `explain` session is fixed: start a new session";
+        Err(SessionError::new(Reason::ArgumentInvalid, message))
+    }
+
+    fn publish(session: &mut Session, tick: &Tick<'_>) {
+        let Some(picture) = session.explained(tick) else {
+            return;
+        };
+        let streams = &mut session.streams.explain;
+        streams.publish(tick.now_ns, tick.is_last(), |(), seq| {
+            Some(ExplainPicture {
+                seq,
+                ..picture.clone()
+            })
+        });
+    }
+}
+
+impl Handle {
+    /// What slow calls of a session do that others do not.
+    ///
+    /// # Errors
+    /// Where there is no such session, or it was not made for that.
+    pub async fn watch_explain(
+        &self,
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+    ) -> Result<watch::Receiver<Option<Arc<ExplainPicture>>>, SessionError> {
+        self.watch(caller, name, Explain { interval_ns }).await
+    }
+}
+
 impl Session {
     /// Begins to look for what slow calls do that others do not.
-    pub(super) fn begin_explain(
+    pub(in super::super) fn begin_explain(
         &mut self,
         engine: &mut Engine,
         prepared: Option<PreparedExplain>,
@@ -35,7 +116,12 @@ impl Session {
                 let key = (function.info.module.clone(), function.info.address);
                 function.probes().map(move |probe| (probe, key.clone()))
             });
-            self.explain = Some(Explain::begin(engine, prepared, functions.collect(), hit_costs)?);
+            self.explain = Some(explain::Explain::begin(
+                engine,
+                prepared,
+                functions.collect(),
+                hit_costs,
+            )?);
         }
         Ok(())
     }
@@ -58,26 +144,16 @@ impl Session {
         }
     }
 
-    /// Opens a stream of what slow calls do; `None` where that is not looked for.
-    pub fn watch_explain(
-        &mut self,
-        interval_ns: u64,
-        first_ns: u64,
-    ) -> Option<tokio::sync::watch::Receiver<Option<Arc<ExplainPicture>>>> {
-        self.explains().then(|| {
-            self.explain_watchers
-                .add((), interval_ns.max(MIN_EXPLAIN_NS), first_ns)
-        })
-    }
-
     /// What slow calls do that others do not, by the calls so far.
-    pub(super) fn explained(
-        &mut self,
-        engine: &Engine,
-        (frames, dropped): (&[Frame], Dropped),
-        cost: Cost,
-        ended: Option<&Ending>,
-    ) -> Option<ExplainPicture> {
+    fn explained(&mut self, tick: &Tick<'_>) -> Option<ExplainPicture> {
+        let Tick {
+            engine,
+            frames,
+            dropped,
+            cost,
+            ended,
+            ..
+        } = *tick;
         let mut lost: Losses = self.span_losses(engine).collect();
         let explain = self.explain.as_mut()?;
         let last = self.steps.last()?;

@@ -3,17 +3,20 @@
 use profiler_target::{Process, TargetError};
 use tokio::sync::mpsc;
 
-use super::{
-    super::{
+use super::{Live, Tick, View};
+use crate::{
+    kernel::Engine,
+    session::{
         authorize::authorize_now,
+        command::{Caller, Handle},
         ending::Ending,
-        error::SessionError,
+        error::{Reason, SessionError},
         refusal::target_refusal,
+        state::Session,
         timeline::{Moment, Timeline, TimelineBucket, TimelineRequest},
+        watchers::Streams,
     },
-    Session,
 };
-use crate::kernel::Engine;
 
 /// A process that the session's owner may look at no more.
 pub struct Closed {
@@ -23,12 +26,82 @@ pub struct Closed {
     pub reason: String,
 }
 
+/// A client asks for them.
+pub struct Timelines {
+    request: TimelineRequest,
+}
+
+impl View for Timelines {
+    type Stream = mpsc::Receiver<TimelineBucket>;
+
+    const NAME: &'static str = "timeline";
+
+    fn open(self, live: Live<'_>) -> Result<Self::Stream, SessionError> {
+        let Live {
+            session,
+            running,
+            now_ns,
+            ..
+        } = live;
+        if session.last_asks_for_return() {
+            return Err(SessionError::new(
+                Reason::ArgumentInvalid,
+                "calls on a timeline cannot be filtered by return value, which is unknown when they begin: remove the condition on it",
+            ));
+        }
+        let next_ns = now_ns + self.request.step_ns;
+        let stream = session.begin_timeline(&running.engine, self.request, now_ns)?;
+        running.next_tick_ns = running.next_tick_ns.min(next_ns);
+        Ok(stream)
+    }
+
+    fn streams(session: &Session) -> &dyn Streams {
+        &session.timelines
+    }
+
+    fn streams_mut(session: &mut Session) -> &mut dyn Streams {
+        &mut session.timelines
+    }
+
+    /// Its buckets end at their own times.
+    fn publish(_session: &mut Session, _tick: &Tick<'_>) {}
+}
+
+impl Streams for Vec<Timeline> {
+    fn len(&self) -> usize {
+        Vec::len(self)
+    }
+
+    fn sweep(&mut self) {
+        self.retain(|timeline| !timeline.is_closed());
+    }
+
+    fn is_due(&self, _now_ns: u64) -> bool {
+        false
+    }
+}
+
+impl Handle {
+    /// Counters of a session's processes over time. They count while this is open.
+    ///
+    /// # Errors
+    /// Where there is no such session, or the machine does not have a counter or refuses to count.
+    pub async fn watch_timeline(
+        &self,
+        caller: Caller,
+        name: String,
+        request: TimelineRequest,
+    ) -> Result<mpsc::Receiver<TimelineBucket>, SessionError> {
+        self.watch(caller, name, Timelines { request }).await
+    }
+}
+
 impl Session {
     /// Begins to count for its processes.
     ///
     /// # Errors
     /// Where the machine does not have a counter, or refuses to count, or the session's owner may not look at a process any more.
-    pub fn watch_timeline(
+    fn begin_timeline(
         &mut self,
         engine: &Engine,
         request: TimelineRequest,
@@ -86,14 +159,9 @@ impl Session {
         self.timelines.iter_mut().for_each(|timeline| timeline.lose(pid));
     }
 
-    /// Forgets streams that nobody reads any more; their counters end.
-    pub fn sweep_timelines(&mut self) {
-        self.timelines.retain(|timeline| !timeline.is_closed());
-    }
-
     /// Hands over the buckets that are over, or all where `ended` says why they are the last. When the next one is.
     pub fn end_buckets(&mut self, engine: &Engine, now_ns: u64, ended: Option<&Ending>) -> Option<u64> {
-        self.sweep_timelines();
+        self.timelines.sweep();
         let is_due = |timeline: &Timeline| ended.is_some() || timeline.next_ns() <= now_ns;
         if self.timelines.iter().any(is_due) {
             let moment = Moment {

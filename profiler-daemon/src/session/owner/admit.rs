@@ -1,0 +1,148 @@
+//! Which processes the programs may look at, and for whom: asked when a session begins, and whenever a process has changed.
+
+use std::collections::HashSet;
+
+use profiler_target::Process;
+use profiler_target::TargetError;
+
+use super::Owner;
+use crate::session::{
+    admissions::Changed,
+    command::Caller,
+    cost::monotonic_ns,
+    ending::Ending,
+    error::SessionError,
+    measure::Measuring,
+    prepare::Prepared,
+    refusal::target_refusal,
+    state::{Closed, Session},
+};
+
+impl Owner {
+    /// Lets the programs look at no other processes than somebody does.
+    pub(super) fn settle_admissions(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        let measured = running.measuring.iter().flat_map(Measuring::pids);
+        let wanted: HashSet<u32> = self
+            .sessions
+            .values()
+            .flat_map(Session::pids)
+            .chain(measured)
+            .collect();
+        running
+            .admissions
+            .keep(&mut running.engine, |pid| wanted.contains(&pid));
+    }
+
+    /// Lets the programs look at processes for a caller, too.
+    ///
+    /// Processes that have changed since others began to look at them are taken from those who may look at them no more.
+    pub(super) fn admit(&mut self, caller: Caller, pids: &[u32]) -> Result<(), SessionError> {
+        self.look_at_changed(pids);
+        let running = self.running()?;
+        running.admissions.admit(&mut running.engine, caller, pids)
+    }
+
+    /// Lets the programs look at the processes of a session that is to be.
+    pub(super) fn admit_prepared(&mut self, caller: Caller, prepared: &Prepared) -> Result<(), SessionError> {
+        self.admit(caller, &prepared.pids())?;
+        still_the_same(&prepared.processes)
+    }
+
+    /// Looks at processes that became something else under the programs, which have looked at them no more since: they are taken from
+    /// the sessions whose owners may look at them no more, and then admitted anew for the others. Those in `asked` are looked at also
+    /// where no program has noticed.
+    pub(super) fn look_at_changed(&mut self, asked: &[u32]) {
+        let Some(running) = &mut self.running else { return };
+        let changed = running.admissions.changed(&mut running.engine, asked);
+        let mut changed = changed.unwrap_or_else(|error| {
+            tracing::warn!(%error, "processes that changed could not be looked at: nothing is seen of them");
+            Vec::new()
+        });
+        let now_ns = monotonic_ns();
+        changed.retain(|change| !running.admissions.doubts(change, now_ns));
+        let mut closed = Vec::new();
+        for change in &changed {
+            let pid = change.pid;
+            let looking = self.sessions.iter_mut();
+            for (name, session) in looking.filter(|(_, session)| session.looks_at(pid)) {
+                match change.reason_to_leave(session.owner()) {
+                    Some(reason) => closed.push((name.clone(), Closed { pid, reason })),
+                    // How often a program with more rights was met is nobody's to know.
+                    None => session.note_not_admitted(change.missed),
+                }
+            }
+            running.refuse_measuring(change);
+        }
+        self.take_from(closed);
+        for change in &changed {
+            self.admit_anew(change);
+        }
+        if !asked.is_empty() {
+            self.settle_admissions();
+        }
+    }
+
+    /// Takes processes from sessions, by their names.
+    pub(super) fn take_from(&mut self, closed: Vec<(String, Closed)>) {
+        let is_any = !closed.is_empty();
+        let mut over = Vec::new();
+        for (name, Closed { pid, reason }) in closed {
+            let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(&name)) else {
+                continue;
+            };
+            tracing::info!(target: "audit", session = name, pid, reason, "lost");
+            if !session.lose(&mut running.engine, pid, &reason) {
+                over.push((name, reason));
+            }
+        }
+        for (name, reason) in &over {
+            self.end_session(name, &Ending::other(reason));
+        }
+        if is_any && let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+    }
+
+    /// Admits a process that changed, once nobody looks at it who may not.
+    pub(super) fn admit_anew(&mut self, change: &Changed) {
+        let Some(running) = &mut self.running else { return };
+        let pid = change.pid;
+        let looking = self.sessions.values().filter(|session| session.looks_at(pid));
+        let owners: Vec<Caller> = looking
+            .map(Session::owner)
+            .chain(running.measuring_callers(pid))
+            .collect();
+        // One that has ended is its sessions' to notice.
+        let Some(state) = change.now.filter(|_| !owners.is_empty()) else {
+            return;
+        };
+        let any_rights = owners.iter().all(|owner| owner.is_root());
+        if let Err(error) = running.admissions.open(&mut running.engine, state, any_rights) {
+            tracing::warn!(%error, pid, "a process that changed could not be admitted anew: nothing is seen of it");
+        }
+    }
+
+    /// Takes processes from sessions whose counters are about to be read, where their owners may look at them no more: the kernel
+    /// counts on whatever becomes of a thread, and asks nobody.
+    pub(super) fn ask_about_counted(&mut self, now_ns: u64) {
+        let due = self
+            .sessions
+            .iter_mut()
+            .filter(|(_, session)| session.has_due_bucket(now_ns));
+        let closed = due.flat_map(|(name, session)| {
+            let closed = session.closed_to_owner();
+            closed.into_iter().map(|closed| (name.clone(), closed))
+        });
+        let closed = closed.collect();
+        self.take_from(closed);
+    }
+}
+
+/// Checks that processes were alive when they were admitted by their numbers.
+fn still_the_same(processes: &[Process]) -> Result<(), SessionError> {
+    match processes.iter().find(|process| !process.is_alive()) {
+        None => Ok(()),
+        Some(process) => Err(target_refusal(&TargetError::Ended(process.pid()))),
+    }
+}

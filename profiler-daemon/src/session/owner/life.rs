@@ -1,0 +1,294 @@
+//! How sessions begin, change their scope and end.
+
+use std::sync::Arc;
+
+use profiler_scope::Step;
+
+use super::Owner;
+use crate::{
+    kernel::{AttachKind, OffCpu},
+    session::{
+        authorize::authorize_steps,
+        command::Caller,
+        cost::monotonic_ns,
+        ending::Ending,
+        error::{Reason, SessionError},
+        picture::SessionInfo,
+        prepare::Prepared,
+        refusal::kernel_refusal,
+        running::MAX_RECORDS,
+        state::{Closed, Session, Terms},
+    },
+};
+
+/// Why a session ends that cannot go on without return probes.
+const BESIDE_RETURNS: &str = "code was mapped beside which return probes are not safe";
+
+impl Owner {
+    pub(super) fn attach(
+        &mut self,
+        caller: Caller,
+        name: String,
+        terms: Terms,
+        mut prepared: Prepared,
+    ) -> Result<SessionInfo, SessionError> {
+        if self.sessions.contains_key(&name) {
+            return Err(SessionError::new(
+                Reason::SessionExists,
+                format!("a session `{name}` exists already"),
+            ));
+        }
+        let limit = self.config.max_sessions;
+        if self.sessions.len() >= limit {
+            return Err(SessionError::new(
+                Reason::LimitReached,
+                format!("there are {limit} sessions already: end one first"),
+            ));
+        }
+        let name = if name.is_empty() { self.make_name() } else { name };
+        let running = self.running()?;
+        let hit_costs = match prepared.explain {
+            Some(_) => running.hit_costs(),
+            None => None,
+        };
+        prepared.leave_out_ended();
+        let mut admitted = self.admit_prepared(terms.owner, &prepared);
+        while admitted.is_err() && prepared.leave_out_ended() {
+            admitted = self.admit_prepared(terms.owner, &prepared);
+        }
+        prepared.warn_of_ended();
+        let pids = prepared.pids();
+        if let Err(error) = admitted {
+            tracing::info!(target: "audit", uid = caller.uid, ?pids, %error, "refused");
+            self.settle_admissions();
+            self.unload_if_idle();
+            return Err(error);
+        }
+        let running = self.running()?;
+        running.has_names = true;
+        // Before there is anything to be seen: it takes a while.
+        running.calibrate(prepared.exit_methods());
+        let attached = Session::attach(
+            &mut running.engine,
+            name.clone(),
+            terms,
+            (prepared, hit_costs),
+            monotonic_ns(),
+        );
+        let mut session = match attached {
+            Ok(session) => session,
+            Err(error) => {
+                self.settle_admissions();
+                self.unload_if_idle();
+                return Err(kernel_refusal(&error));
+            }
+        };
+        session.set_overhead(|method| running.overhead_ns(method));
+        session.note_losses_before(&running.engine, running.symbols.dropped());
+        let info = session.info();
+        let reads = session.reads();
+        tracing::info!(target: "audit", uid = caller.uid, session = name, pids = ?info.pids, scope = info.scope, reads, "attached");
+        let takes_stacks = session.takes_stacks() || session.samples();
+        if !session.is_of_ticks() {
+            running.expect_records(monotonic_ns());
+        }
+        self.sessions.insert(name, session);
+        // The programs may have been loaded anew since the tables were asked for.
+        if takes_stacks && let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+        Ok(info)
+    }
+
+    /// A name that no session has, be it one that a client chose.
+    pub(super) fn make_name(&mut self) -> String {
+        loop {
+            self.names_made += 1;
+            let name = format!("s{}", self.names_made);
+            if !self.sessions.contains_key(&name) {
+                return name;
+            }
+        }
+    }
+
+    pub(super) fn replace(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        revision: u64,
+        edits_undone: usize,
+        prepared: Prepared,
+    ) -> Result<SessionInfo, SessionError> {
+        let session = self.session(caller, name)?;
+        if session.revision() != revision {
+            let message = "the scope is being changed by others too: try again";
+            return Err(SessionError::new(Reason::ScopeChanged, message));
+        }
+        let owner = session.owner();
+        authorize_steps(owner, prepared.steps.iter().map(|step| &step.step))?;
+        let pids = session.pids();
+        self.admit(owner, &pids)?;
+        let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
+            return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
+        };
+        let steps: Vec<&Step> = prepared.steps.iter().map(|step| &step.step).collect();
+        session.accepts(&steps)?;
+        let counts_calls = session.watches_calls();
+        running
+            .attach_anew(
+                session,
+                prepared,
+                |session, engine, (dropped, prepared), now_ns| {
+                    session.renew(now_ns);
+                    session.edit(engine, dropped, prepared, edits_undone, now_ns)
+                },
+            )
+            .map_err(|error| kernel_refusal(&error))?;
+        let is_recorded = session.is_recorded();
+        let info = session.info();
+        tracing::info!(target: "audit", uid = caller.uid, session = name, scope = info.scope, "scope set");
+        if counts_calls || is_recorded {
+            self.settle_sampler()?;
+        }
+        Ok(info)
+    }
+
+    /// Sees calls end in another way than by return probes, where these are not safe beside the code that there is by now.
+    pub(super) fn give_up_returns(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        revision: u64,
+        prepared: Result<Box<Prepared>, SessionError>,
+    ) -> Result<(), SessionError> {
+        let session = self.session(caller, name)?;
+        if session.revision() != revision {
+            // It is planned anew for what was attached meanwhile.
+            return Ok(());
+        }
+        let explains = session.explains();
+        let explains_by_returns =
+            |prepared: &Prepared| explains && session.explains_by_returns(&prepared.no_returns_in);
+        let prepared = match prepared {
+            Ok(prepared) if !explains_by_returns(&prepared) => *prepared,
+            Ok(_) => {
+                self.end_session(name, &Ending::other(BESIDE_RETURNS));
+                return Ok(());
+            }
+            Err(error) => {
+                let reason = format!(
+                    "code was mapped beside which return probes may not be safe, and no others are found: {}",
+                    error.message
+                );
+                self.end_session(name, &Ending::other(reason));
+                return Ok(());
+            }
+        };
+        let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
+            return Ok(());
+        };
+        let given_up = running.attach_anew(
+            session,
+            prepared,
+            |session, engine, (dropped, prepared), now_ns| {
+                session.give_up_returns(engine, dropped, prepared, now_ns)
+            },
+        );
+        match given_up {
+            Ok(false) => {}
+            Ok(true) if explains => {
+                self.end_session(name, &Ending::other(BESIDE_RETURNS));
+            }
+            Ok(true) => tracing::info!(target: "audit", session = name, "return probes given up"),
+            Err(error) => self.end_session(
+                name,
+                &Ending::other(format!("{BESIDE_RETURNS}, and others are refused: {error}")),
+            ),
+        }
+        Ok(())
+    }
+
+    /// Ends a session: what is on its way still counts, watchers get their last picture.
+    pub(super) fn end_session(&mut self, name: &str, ending: &Ending) {
+        let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
+            return;
+        };
+        // In calls it is not known which are open.
+        let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
+            // The iterator finds room for its stacks. Not until nothing is left: more comes in while they are watched.
+            running.drain(monotonic_ns());
+            running.engine.stop_watch()
+        } else {
+            Vec::new()
+        };
+        let still_off_ns = monotonic_ns();
+        // The clocks stand still until the last samples are counted; other sessions' go on below.
+        if session.samples()
+            && let Err(error) = running.engine.pause()
+        {
+            tracing::warn!(%error, "the sampler could not be stopped");
+        }
+        session.stop_events();
+        // What is counted from here on would be shown nowhere.
+        let closing_ns = monotonic_ns();
+        session.quiesce(&mut running.engine);
+        // A link counts nothing any more when it begins to close; that the kernel then waits is no part of the run. Of many, as perf
+        // events are, each counts until its turn to be closed comes.
+        let is_one = session.attachments() == 1 && running.engine.ability().attach == AttachKind::Multi;
+        let now_ns = if is_one { closing_ns } else { monotonic_ns() };
+        session.read(&running.engine, now_ns);
+        let sessions = self.sessions.values().chain([&session]);
+        running.wanted = sessions.map(Session::wanted).collect();
+        let counts_calls = session.watches_calls();
+        if counts_calls {
+            running.end_turn(now_ns);
+        }
+        while running.drain(now_ns) == MAX_RECORDS {}
+        if counts_calls {
+            let others = self.sessions.values_mut();
+            running.take_calls(others.chain([&mut session]), now_ns);
+        }
+        running.send_still_off(&still_off, &session.pids(), still_off_ns);
+        // Bounded: the thread names what it has been given and no more.
+        while let Some(batch) = running.symbols.take_last() {
+            Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
+            session.take_last(&batch);
+            for other in self.sessions.values_mut() {
+                other.take(&batch);
+            }
+        }
+        let dropped = running.symbols.take_dropped_hits();
+        session.miss(&dropped);
+        session.miss(&running.symbols.hits_under_way());
+        for other in self.sessions.values_mut() {
+            other.miss(&dropped);
+        }
+        session.publish(
+            &running.engine,
+            &running.frames,
+            running.symbols.dropped_at_end(),
+            now_ns,
+            Some(ending),
+        );
+        for Closed { pid, .. } in session.closed_to_owner() {
+            session.lose_timelines(pid);
+        }
+        session.end_buckets(&running.engine, monotonic_ns(), Some(ending));
+        for pid in session.pids() {
+            running.symbols.forget(pid);
+        }
+        session.detach(&mut running.engine);
+        tracing::info!(target: "audit", session = name, reason = %ending, "detached");
+        self.settle_admissions();
+        if let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+        self.unload_if_idle();
+    }
+
+    pub(super) fn end_all(&mut self, reason: &str) {
+        for name in self.sessions.keys().cloned().collect::<Vec<_>>() {
+            self.end_session(&name, &Ending::other(reason));
+        }
+    }
+}

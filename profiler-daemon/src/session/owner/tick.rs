@@ -1,0 +1,190 @@
+//! What is done again and again: records are taken, budgets kept, sessions looked after, pictures given out.
+
+use std::sync::Arc;
+
+use super::{Owner, READ_NS};
+use crate::{
+    kernel::{OffCpu, Times},
+    session::{
+        cost::monotonic_ns,
+        ending::Ending,
+        error::SessionError,
+        refusal::kernel_refusal,
+        state::{ProbeCosts, Session, views::At},
+    },
+};
+
+impl Owner {
+    /// Samples the processes whose flame graph somebody looks at, and follows those whose stacks are taken.
+    pub(super) fn settle_sampler(&mut self) -> Result<(), SessionError> {
+        let Some(running) = &mut self.running else {
+            return Ok(());
+        };
+        let sampled = || self.sessions.values().filter(|session| session.samples());
+        let pids: Vec<u32> = sampled().flat_map(Session::pids).collect();
+        let watched = !pids.is_empty();
+        let now_ns = monotonic_ns();
+        running.expected.retain(|(_, until_ns)| now_ns < *until_ns);
+        let taken = self.sessions.values().filter(|session| session.takes_stacks());
+        let expected = running.expected.iter().map(|(pid, _)| *pid);
+        let followed: Vec<u32> = taken
+            .flat_map(Session::pids)
+            .chain(pids.iter().copied())
+            .chain(expected)
+            .collect();
+        // Those whose tables are not there yet follow at a tick.
+        let mut ready = running.following.follow(&followed, now_ns);
+        ready.retain(|pid| pids.contains(pid));
+        if watched {
+            // While the tables are being made.
+            running
+                .engine
+                .ready_sampler()
+                .map_err(|error| kernel_refusal(&error))?;
+        }
+        let frequency_hz = sampled().map(|session| session.frequency_hz).max().unwrap_or(0);
+        let times_of = |pid: &u32| {
+            let wanted = sampled().filter(|session| session.looks_at(*pid));
+            wanted.map(Session::times).fold(Times::default(), Times::or)
+        };
+        let targets: Vec<(u32, Times)> = ready.iter().map(|pid| (*pid, times_of(pid))).collect();
+        let is_watched = sampled().any(|session| session.times().off_cpu != OffCpu::No);
+        let mut sampled = running.engine.sample(&targets, frequency_hz);
+        if is_watched && sampled.is_ok() {
+            sampled = running.engine.ready_watch();
+        }
+        let (pids, now_ns) = (if sampled.is_ok() { &*ready } else { &[] }, monotonic_ns());
+        for session in self.sessions.values_mut() {
+            session.note_sampled(pids, now_ns);
+            session.settle_events(&mut running.engine, pids);
+        }
+        sampled.map_err(|error| kernel_refusal(&error))
+    }
+
+    pub(super) fn tick(&mut self, now_ns: u64) {
+        let Some(running) = &mut self.running else { return };
+        running.next_tick_ns = running.tick_after(self.sessions.values(), now_ns);
+        self.ask_about_counted(now_ns);
+        let Some(running) = &mut self.running else { return };
+        // First: what a bucket holds is what was counted when it was over.
+        for session in self.sessions.values_mut() {
+            if let Some(next_ns) = session.end_buckets(&running.engine, now_ns, None) {
+                running.next_tick_ns = running.next_tick_ns.min(next_ns);
+            }
+        }
+        running.wanted = self.sessions.values().map(Session::wanted).collect();
+        running.drain(now_ns);
+        let new_tables = running.following.tick(now_ns);
+        while let Some(batch) = running.symbols.take() {
+            if !batch.frames.is_empty() {
+                Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
+            }
+            for session in self.sessions.values_mut() {
+                session.take(&batch);
+            }
+        }
+        let dropped = running.symbols.take_dropped_hits();
+        if !dropped.is_empty() {
+            for session in self.sessions.values_mut() {
+                session.miss(&dropped);
+            }
+        }
+        let read = now_ns >= running.next_read_ns;
+        self.look_at_changed(&[]);
+        if new_tables && let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+        self.keep_to_budgets(now_ns);
+        let Some(running) = &mut self.running else { return };
+        running.open(now_ns);
+        running.end_measuring(now_ns);
+        if read {
+            self.take_calls(now_ns);
+            let Some(running) = &mut self.running else { return };
+            running.next_read_ns = now_ns + READ_NS;
+            self.housekeeping(now_ns);
+        }
+        let Some(running) = &mut self.running else { return };
+        for session in self.sessions.values_mut() {
+            session.publish(
+                &running.engine,
+                &running.frames,
+                running.symbols.dropped(),
+                now_ns,
+                None,
+            );
+        }
+    }
+
+    /// Takes off targets what costs them more than is allowed.
+    pub(super) fn keep_to_budgets(&mut self, now_ns: u64) {
+        let Some(running) = &mut self.running else { return };
+        let due = |session: &Session| session.is_cost_due(now_ns);
+        let matter = |session: &Session| due(session) && session.has_many_hits(&running.engine);
+        if running.hit_costs.get().is_none() && self.sessions.values().any(matter) {
+            running.hit_costs();
+        }
+        let costs = ProbeCosts {
+            calls: &running.call_costs,
+            hits: running.hit_costs.get().copied().flatten(),
+        };
+        let mut over = Vec::new();
+        for (name, session) in self.sessions.iter_mut().filter(|(_, session)| due(session)) {
+            if let Some(reason) = session.keep_to_budget(&mut running.engine, costs, now_ns) {
+                over.push((name.clone(), reason));
+            }
+        }
+        for (name, reason) in over {
+            self.end_session(&name, &Ending::other(reason));
+        }
+    }
+
+    /// Takes what was counted of system calls up to the reading before, which no program adds to any more.
+    pub(super) fn take_calls(&mut self, now_ns: u64) {
+        if let Some(running) = &mut self.running
+            && self.sessions.values().any(Session::watches_calls)
+        {
+            running.take_calls(self.sessions.values_mut(), now_ns);
+            running.engine.turn_calls(false);
+        }
+    }
+
+    /// Readings, leases, targets that ended, streams that nobody reads any more.
+    pub(super) fn housekeeping(&mut self, now_ns: u64) {
+        let Some(running) = &mut self.running else { return };
+        let mut over = Vec::new();
+        let mut watchers_left = false;
+        for (name, session) in &mut self.sessions {
+            session.read(&running.engine, now_ns);
+            session.turn(&mut running.engine, now_ns);
+            let watched = session.samples();
+            session.sweep();
+            let at = At {
+                dropped: running.symbols.dropped(),
+                now_ns,
+            };
+            session.settle_views(&mut running.engine, at);
+            watchers_left |= watched && !session.samples();
+            if let Some(ending) = session.target_ended(&mut running.engine) {
+                over.push((name.clone(), ending));
+            } else if session.lease_is_over(now_ns) {
+                over.push((name.clone(), Ending::other("its lease ran out")));
+            }
+        }
+        for (name, ending) in over {
+            self.end_session(&name, &ending);
+        }
+        // What was counted at for a moment is over by now.
+        self.settle_admissions();
+        if watchers_left && let Err(error) = self.settle_sampler() {
+            tracing::warn!(%error, "the sampler could not be set");
+        }
+        if self
+            .running
+            .as_ref()
+            .is_some_and(|running| now_ns >= running.keep_until_ns)
+        {
+            self.unload_if_idle();
+        }
+    }
+}

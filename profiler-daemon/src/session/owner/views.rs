@@ -1,0 +1,73 @@
+//! Views of sessions are opened for clients.
+
+use super::Owner;
+use crate::session::{
+    command::{Caller, Reply},
+    cost::monotonic_ns,
+    error::{Reason, SessionError},
+    running::{OPENING_NS, Opening, answer},
+    state::{
+        Session,
+        views::{Live, View},
+    },
+};
+
+impl Owner {
+    /// Opens a view of a session, and answers with its stream.
+    pub fn watch<V: View>(&mut self, caller: Caller, name: &str, view: V, reply: Reply<V::Stream>) {
+        let now_ns = monotonic_ns();
+        let allowed = self.session(caller, name).map(|_| ());
+        let done = if allowed.is_ok() { "watched" } else { "refused" };
+        tracing::info!(target: "audit", uid = caller.uid, session = name, view = V::NAME, "{done}");
+        let stream = allowed.and_then(|()| self.open(name, view, now_ns));
+        if V::IS_SAMPLED {
+            self.open_sampled(name, now_ns, stream, reply);
+        } else {
+            answer(reply, stream);
+        }
+    }
+
+    pub(super) fn open<V: View>(
+        &mut self,
+        name: &str,
+        view: V,
+        now_ns: u64,
+    ) -> Result<V::Stream, SessionError> {
+        let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
+            return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
+        };
+        let stream = view.open(Live {
+            session: &mut session,
+            others: &mut self.sessions,
+            running,
+            now_ns,
+        });
+        if stream.is_ok() {
+            session.renew(now_ns);
+        }
+        self.sessions.insert(name.to_owned(), session);
+        stream
+    }
+
+    /// Answers with a stream of a session's samples, once its target is sampled.
+    pub(super) fn open_sampled<W: Send + 'static>(
+        &mut self,
+        name: &str,
+        now_ns: u64,
+        watch: Result<W, SessionError>,
+        reply: Reply<W>,
+    ) {
+        let watch = watch.and_then(|watch| self.settle_sampler().map(|()| watch));
+        let refused = self.sessions.get_mut(name).and_then(Session::take_refused_event);
+        let watch = watch.and_then(|watch| refused.map_or(Ok(watch), Err));
+        match (watch, &mut self.running, self.sessions.get(name)) {
+            (Ok(watch), Some(running), Some(session)) => {
+                let (pids, until_ns) = (session.pids(), now_ns + OPENING_NS);
+                let open = move || answer(reply, Ok(watch));
+                running.opening.push(Opening::new(pids, until_ns, open));
+                running.open(now_ns);
+            }
+            (watch, ..) => answer(reply, watch),
+        }
+    }
+}

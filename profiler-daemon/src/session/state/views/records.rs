@@ -1,0 +1,186 @@
+//! The records of a session, while somebody keeps them.
+
+use std::sync::Arc;
+
+use profiler_symbolize::Frame;
+use tokio::sync::mpsc;
+
+use super::{Live, Tick, View};
+use crate::{
+    kernel::{Engine, Times},
+    session::{
+        command::{Caller, Handle},
+        error::{Reason, SessionError},
+        picture::FlameTimes,
+        records::{GROUPINGS, Moment, RecordBatch, RecordedScope, Recorder},
+        sampling::Sampling,
+        span_losses::SpanLosses,
+        state::Session,
+        symbols::{Dropped, Wanted},
+        watchers::Streams,
+    },
+};
+
+/// A client asks for them.
+pub struct Records;
+
+impl View for Records {
+    type Stream = mpsc::Receiver<RecordBatch>;
+
+    const NAME: &'static str = "records";
+    const IS_SAMPLED: bool = true;
+    const IS_OF_COUNTS: bool = false;
+
+    fn open(self, live: Live<'_>) -> Result<Self::Stream, SessionError> {
+        let Live {
+            session,
+            running,
+            now_ns,
+            ..
+        } = live;
+        if session.is_of_line() {
+            return Err(SessionError::new(
+                Reason::ArgumentInvalid,
+                "a recording needs a function or a call, not a line: use `profiler trace`",
+            ));
+        }
+        let mut recorder = match session.records.take() {
+            Some(recorder) => recorder,
+            None => Recorder::new(session.recorded_scope(), now_ns),
+        };
+        let tick = session.tick(
+            &running.engine,
+            &running.frames,
+            running.symbols.dropped(),
+            now_ns,
+        );
+        let stream = recorder.watch(&session.records_moment(&tick));
+        session.records = Some(recorder);
+        Ok(stream)
+    }
+
+    fn streams(session: &Session) -> &dyn Streams {
+        &session.records
+    }
+
+    fn streams_mut(session: &mut Session) -> &mut dyn Streams {
+        &mut session.records
+    }
+
+    /// Off the CPU, inside spans alone, unless there are none.
+    fn times(session: &Session) -> Times {
+        if session.records.is_none() {
+            return Times::default();
+        }
+        let times = if session.divides() {
+            FlameTimes::Both
+        } else {
+            FlameTimes::OnCpu
+        };
+        times.sampled(session.divides())
+    }
+
+    fn wanted(session: &Session) -> Wanted {
+        let is_recorded = session.is_recorded();
+        Wanted {
+            groupings: session.records.iter().flat_map(|_| GROUPINGS).collect(),
+            samples: is_recorded,
+            tasks: is_recorded,
+            ..Wanted::default()
+        }
+    }
+
+    fn publish(session: &mut Session, tick: &Tick<'_>) {
+        session.hand_over_records(tick);
+    }
+}
+
+impl Streams for Option<Recorder> {
+    fn len(&self) -> usize {
+        self.as_ref().map_or(0, Recorder::watchers)
+    }
+
+    fn sweep(&mut self) {
+        if self.as_mut().is_some_and(|recorder| !recorder.sweep()) {
+            *self = None;
+        }
+    }
+
+    fn is_due(&self, now_ns: u64) -> bool {
+        self.as_ref().is_some_and(|recorder| recorder.is_due(now_ns))
+    }
+}
+
+impl Handle {
+    /// What a session's flame graphs and latency are made of, as it comes. The sampler runs while one of these is open.
+    ///
+    /// # Errors
+    /// Where there is no such session, it only counts hits, or the kernel refuses the sampler.
+    pub(crate) async fn watch_records(
+        &self,
+        caller: Caller,
+        name: String,
+    ) -> Result<mpsc::Receiver<RecordBatch>, SessionError> {
+        self.watch(caller, name, Records).await
+    }
+}
+
+impl Session {
+    /// Whether records are kept.
+    pub fn is_recorded(&self) -> bool {
+        self.records.is_some()
+    }
+
+    /// Hands over what came by now: what comes from here on is of another scope.
+    pub fn flush_records(
+        &mut self,
+        engine: &Engine,
+        frames: &Arc<Vec<Frame>>,
+        dropped: Dropped,
+        now_ns: u64,
+    ) {
+        if self.is_recorded() {
+            let tick = self.tick(engine, frames, dropped, now_ns);
+            self.hand_over_records(&tick);
+        }
+    }
+
+    /// Has records go on with the scope as it is now.
+    pub fn renew_records(&mut self) {
+        if let Some(mut recorder) = self.records.take() {
+            recorder.set_scope(self.recorded_scope());
+            self.records = Some(recorder);
+        }
+    }
+
+    fn hand_over_records(&mut self, tick: &Tick<'_>) {
+        let moment = self.records_moment(tick);
+        if let Some(recorder) = &mut self.records {
+            recorder.publish(&moment);
+        }
+    }
+
+    fn records_moment<'a>(&self, tick: &Tick<'a>) -> Moment<'a> {
+        Moment {
+            now_ns: tick.now_ns,
+            frames: tick.frames,
+            readings: tick.engine,
+            sampling: Sampling::now(tick.engine, tick.dropped),
+            spans: SpanLosses::now(tick.engine),
+            own: self.own_losses(),
+            cost: tick.cost,
+            ended: tick.ended,
+        }
+    }
+
+    fn recorded_scope(&self) -> RecordedScope {
+        RecordedScope {
+            text: Arc::clone(&self.scope_text),
+            steps: RecordedScope::steps(self.steps.iter()),
+            pids: self.pids(),
+            frequency_hz: self.frequency_hz,
+            ages: self.ages,
+            warnings: self.warnings(),
+        }
+    }
+}

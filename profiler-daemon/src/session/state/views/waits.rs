@@ -1,0 +1,157 @@
+//! Who a session's threads wait for: what begins and ends with those who watch it.
+
+use std::sync::Arc;
+
+use profiler_aggregate::join::Level;
+use profiler_scope::Step;
+use tokio::sync::watch;
+
+use super::{
+    At, FIRST_NS, Live, Renewed, Tick, View,
+    unknown::{Unknown, refuse_unknown},
+};
+use crate::{
+    kernel::{Engine, KernelError, Times},
+    session::{
+        command::{Caller, Handle},
+        cost::monotonic_ns,
+        error::SessionError,
+        sampling::Sampling,
+        state::Session,
+        symbols::Dropped,
+        waits::{WaitsPicture, WatchedWaits},
+        watchers::Streams,
+    },
+};
+
+const WAITS: Unknown = Unknown {
+    by_duration: "waits cannot be filtered by call duration, which is unknown until the call ends: remove the condition on it",
+    by_return: "waits cannot be filtered by return value, which is unknown until the call ends: remove the condition on it",
+    at_line: "waits are those of a function or a call, not of a line: put its function in front of it, as in f/main.cc:1310",
+};
+
+/// A client asks for it.
+pub struct Waits {
+    interval_ns: u64,
+}
+
+impl View for Waits {
+    type Stream = watch::Receiver<Option<Arc<WaitsPicture>>>;
+
+    const NAME: &'static str = "waits";
+    const IS_SAMPLED: bool = true;
+
+    fn open(self, live: Live<'_>) -> Result<Self::Stream, SessionError> {
+        let Live {
+            session,
+            running,
+            now_ns,
+            ..
+        } = live;
+        refuse_unknown(&session.asked_steps(), WAITS)?;
+        let stream = session.streams.waits.add((), self.interval_ns, now_ns + FIRST_NS);
+        session.settle_waits(&running.engine, running.symbols.dropped());
+        Ok(stream)
+    }
+
+    fn streams(session: &Session) -> &dyn Streams {
+        &session.streams.waits
+    }
+
+    fn streams_mut(session: &mut Session) -> &mut dyn Streams {
+        &mut session.streams.waits
+    }
+
+    fn times(session: &Session) -> Times {
+        if session.streams.waits.is_empty() {
+            Times::default()
+        } else {
+            Times::WAITS
+        }
+    }
+
+    fn accepts(session: &Session, steps: &[&Step]) -> Result<(), SessionError> {
+        if session.streams.waits.is_empty() {
+            return Ok(());
+        }
+        refuse_unknown(steps, WAITS)
+    }
+
+    fn settle(session: &mut Session, engine: &mut Engine, at: At) -> Result<(), KernelError> {
+        session.settle_waits(engine, at.dropped);
+        Ok(())
+    }
+
+    fn renew(session: &mut Session, engine: &mut Engine, at: At, _renewed: Renewed) {
+        session.renew_waits(engine, at.dropped);
+    }
+
+    fn publish(session: &mut Session, tick: &Tick<'_>) {
+        let (scope, own) = (Arc::clone(&session.scope_text), session.own_losses());
+        let Some(waits) = &session.waits else { return };
+        let sampling = Sampling::now(tick.engine, tick.dropped);
+        let picture = waits.picture(&tick.moment(&scope, &own), sampling);
+        let streams = &mut session.streams.waits;
+        streams.publish(tick.now_ns, tick.is_last(), |(), seq| {
+            Some(WaitsPicture {
+                seq,
+                ..picture.clone()
+            })
+        });
+    }
+}
+
+impl Handle {
+    /// Pictures of who a session's threads wait for. Their waits are recorded while one of these is open.
+    ///
+    /// # Errors
+    /// Where there is no such session, its scope asks for durations or has no spans, or the kernel refuses the programs.
+    pub async fn watch_waits(
+        &self,
+        caller: Caller,
+        name: String,
+        interval_ns: u64,
+    ) -> Result<watch::Receiver<Option<Arc<WaitsPicture>>>, SessionError> {
+        self.watch(caller, name, Waits { interval_ns }).await
+    }
+}
+
+impl Session {
+    /// Begins and ends the look at waits with its watchers.
+    fn settle_waits(&mut self, engine: &Engine, dropped: Dropped) {
+        if self.streams.waits.is_empty() {
+            self.waits = None;
+        } else if self.waits.is_none() {
+            self.waits = Some(WatchedWaits::new(self.level(), Sampling::now(engine, dropped)));
+        }
+    }
+
+    /// Goes on with another scope.
+    fn renew_waits(&mut self, engine: &Engine, dropped: Dropped) {
+        let level = self.level();
+        let is_sampled = self.sampled_from.is_sampled();
+        let pids = self.pids();
+        if let Some(waits) = &mut self.waits {
+            waits.renew(level, Sampling::now(engine, dropped));
+            if is_sampled {
+                waits.begin(&pids, monotonic_ns);
+            }
+        }
+    }
+
+    /// Begins the look at waits where they are recorded by now.
+    pub(in super::super) fn begin_waits(&mut self) {
+        let (is_sampled, pids) = (self.sampled_from.is_sampled(), self.pids());
+        if let Some(waits) = self.waits.as_mut().filter(|_| is_sampled) {
+            waits.begin(&pids, monotonic_ns);
+        }
+        if let Some(chains) = self.chains.as_mut().filter(|_| is_sampled) {
+            chains.begin(&pids);
+        }
+    }
+
+    /// The spans of the last step that has any, and the lines behind it.
+    fn level(&self) -> Option<Level> {
+        self.nesting()?.levels.into_iter().next_back()
+    }
+}
