@@ -18,6 +18,7 @@ use super::{
     counted::Counted,
     error::{Reason, SessionError},
     picture::{ExitMethod, SessionInfo},
+    quotas::admit_frequency,
     state::views::Request,
     turns::Turns,
 };
@@ -432,6 +433,7 @@ impl Handle {
             return self.create_replay(name, terms, scope, time, before).await;
         }
         // Before anything is loaded: what is wrong with the request itself.
+        admit_frequency(caller, frequency_hz)?;
         let files = blocking(move || side_loaded(caller, &symbols)).await?;
         let how = How {
             exit_method,

@@ -86,6 +86,7 @@ mod picture;
 mod population;
 mod prepare;
 mod probe_order;
+mod quotas;
 mod readings;
 mod records;
 mod refusal;

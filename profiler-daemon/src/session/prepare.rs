@@ -109,6 +109,16 @@ impl Prepared {
         }
     }
 
+    /// How many probes its steps need.
+    pub fn probes(&self) -> usize {
+        let of_step = |step: &PreparedStep| {
+            let spans = step.files.iter().map(|file| file.sites.len());
+            let lines = step.lines.iter().map(|lines| lines.lines.len());
+            spans.chain(lines).sum::<usize>()
+        };
+        self.steps.iter().map(of_step).sum()
+    }
+
     /// The methods by which the ends of its spans will be seen, each once.
     pub fn exit_methods(&self) -> HashSet<ExitMethod> {
         let files = self.steps.iter().flat_map(|step| &step.files);

@@ -41,6 +41,7 @@ use super::{
     picture::{ExitMethod, FlameKind, SessionInfo},
     population::JoinedCalls,
     prepare::{Prepared, PreparedAllocator},
+    quotas::Held,
     records::Recorder,
     sampled_events::SampledEvents,
     sampling::Sampling,
@@ -240,6 +241,14 @@ impl Session {
     /// Takes its probes off the target; what they have counted stays, for the last pictures.
     pub fn quiesce(&mut self, engine: &mut Engine) {
         self.steps.quiesce(engine, None);
+    }
+
+    /// What it holds of what all sessions share.
+    pub fn held(&self) -> Held {
+        Held {
+            sessions: 1,
+            probes: self.steps.probes_held(),
+        }
     }
 
     /// How many times something is attached for it: each file of each process, in each step.

@@ -633,6 +633,16 @@ impl Steps {
         late.let_pass(engine, &mut self.list)
     }
 
+    /// How many probes there are, with those that count no more.
+    pub fn probes_held(&self) -> usize {
+        let of_step = |step: &RunningStep| {
+            let spans = step.spans.iter().map(|spans| spans.attachment.probes().len());
+            let lines = step.lines.iter().map(|lines| lines.attachment.probes().len());
+            spans.chain(lines).sum::<usize>()
+        };
+        self.list.iter().map(of_step).sum()
+    }
+
     /// How many times something is attached.
     pub fn attachments(&self) -> usize {
         self.list

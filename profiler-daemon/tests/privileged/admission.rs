@@ -376,6 +376,39 @@ fn nothing_is_seen_of_another_process_that_has_the_number_of_one_that_ended() {
 
 #[test]
 #[ignore = "needs root"]
+fn one_user_leaves_sessions_to_others() {
+    let service = Service::start();
+    let programs = Programs::new("becomes-quotas");
+    let mut target = start(&programs.own(), "exec", &programs.own());
+    let create = |caller: Caller, scope: &str, frequency_hz: u32| {
+        let request = NewSession {
+            frequency_hz,
+            ..session_of(target.pid(), scope)
+        };
+        service.runtime.block_on(service.handle.create(caller, request))
+    };
+    let refused = |session: Result<SessionInfo, SessionError>, says: &str| {
+        let error = session.unwrap_err();
+        println!("{error}");
+        assert_eq!(error.reason, Reason::LimitReached);
+        assert!(error.message.contains(says), "{error}");
+    };
+    refused(create(USER, "", 10_000), "10000 Hz are for root alone");
+    let mut own = Vec::new();
+    while own.len() < 16 {
+        own.push(create(USER, "", 99).unwrap());
+    }
+    refused(create(USER, "", 99), "may have 16 of the 64 sessions");
+    let roots = create(ROOT, "", 10_000).unwrap();
+    for session in own.iter().chain([&roots]) {
+        service.end(session);
+    }
+    target.say("go");
+    assert!(target.finish().status.is_some());
+}
+
+#[test]
+#[ignore = "needs root"]
 fn what_the_kernel_forbids_to_trace_is_refused() {
     let service = Service::start();
     let programs = Programs::new("becomes-refused");

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use profiler_common::limits::MAX_PROBES;
 use profiler_scope::Step;
 
 use super::Owner;
@@ -15,6 +16,7 @@ use crate::{
         error::{Reason, SessionError},
         picture::SessionInfo,
         prepare::Prepared,
+        quotas::{Held, Quotas},
         refusal::kernel_refusal,
         running::MAX_RECORDS,
         state::{Closed, Session, Terms},
@@ -38,13 +40,11 @@ impl Owner {
                 format!("a session `{name}` exists already"),
             ));
         }
-        let limit = self.config.max_sessions;
-        if self.sessions.len() >= limit {
-            return Err(SessionError::new(
-                Reason::LimitReached,
-                format!("there are {limit} sessions already: end one first"),
-            ));
-        }
+        let more = Held {
+            sessions: 1,
+            probes: prepared.probes(),
+        };
+        self.admit_more(terms.owner, None, more)?;
         let name = if name.is_empty() { self.make_name() } else { name };
         let running = self.running()?;
         let hit_costs = match prepared.explain {
@@ -100,6 +100,18 @@ impl Owner {
         Ok(info)
     }
 
+    /// Whether a user may have a session of so much, in the place of another or beside all.
+    fn admit_more(&self, owner: Caller, instead_of: Option<&str>, more: Held) -> Result<(), SessionError> {
+        let quotas = Quotas(Held {
+            sessions: self.config.max_sessions,
+            probes: MAX_PROBES as usize,
+        });
+        let others = self.sessions.values();
+        let others = others.filter(|session| Some(session.name.as_str()) != instead_of);
+        let held = others.map(|session| (session.owner(), session.held()));
+        quotas.admit(owner, held, more)
+    }
+
     /// A name that no session has, be it one that a client chose.
     pub(super) fn make_name(&mut self) -> String {
         loop {
@@ -127,6 +139,11 @@ impl Owner {
         let owner = session.owner();
         authorize_steps(owner, prepared.steps.iter().map(|step| &step.step))?;
         let pids = session.pids();
+        let instead = Held {
+            sessions: 1,
+            probes: prepared.probes(),
+        };
+        self.admit_more(owner, Some(name), instead)?;
         self.admit(owner, &pids)?;
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
             return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));

@@ -1,0 +1,185 @@
+//! How much of what all sessions share a user may hold.
+//!
+//! Sessions and probes are few, and one that is held is missing to others. Root may hold all of them. One user leaves some to the others,
+//! and all users together leave some to root.
+
+use super::{
+    command::Caller,
+    error::{Reason, SessionError},
+};
+
+/// Highest sampling frequency of a user, in Hz: the clock of a CPU interrupts whatever runs there.
+pub const MAX_USER_FREQUENCY_HZ: u32 = 1_000;
+
+/// What sessions hold, or may hold.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// Sessions.
+    pub sessions: usize,
+    /// Probes: functions, calls and lines, each once for each process.
+    pub probes: usize,
+}
+
+impl Held {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            sessions: self.sessions + other.sessions,
+            probes: self.probes + other.probes,
+        }
+    }
+}
+
+/// What there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Quotas(pub Held);
+
+impl Quotas {
+    /// What one user may hold; at least a session.
+    fn of_user(self) -> Held {
+        Held {
+            sessions: (self.0.sessions / 4).max(1),
+            probes: self.0.probes / 2,
+        }
+    }
+
+    /// What all users but root may hold together; at least a session.
+    fn of_users(self) -> Held {
+        Held {
+            sessions: (self.0.sessions - self.0.sessions / 4).max(1),
+            probes: self.0.probes - self.0.probes / 4,
+        }
+    }
+
+    /// Whether a caller may have more beside what sessions hold by now, each with who made it.
+    ///
+    /// # Errors
+    /// Where that is more than there is, or than is left by others' shares.
+    pub fn admit(
+        self,
+        caller: Caller,
+        held: impl Iterator<Item = (Caller, Held)>,
+        more: Held,
+    ) -> Result<(), SessionError> {
+        let (mut all, mut users, mut own) = (more, more, more);
+        for (owner, held) in held {
+            all = all.plus(held);
+            if !owner.is_root() {
+                users = users.plus(held);
+            }
+            if owner.uid == caller.uid {
+                own = own.plus(held);
+            }
+        }
+        let Self(there_are) = self;
+        // The engine counts its probes itself.
+        if all.sessions > there_are.sessions {
+            let limit = there_are.sessions;
+            return refuse(format!("there are {limit} sessions already: end one first"));
+        }
+        if caller.is_root() {
+            return Ok(());
+        }
+        let uid = caller.uid;
+        for (holders, held, most) in [
+            (format!("user {uid}"), own, self.of_user()),
+            ("all users but root".to_owned(), users, self.of_users()),
+        ] {
+            if held.sessions > most.sessions {
+                return refuse(format!(
+                    "{holders} may have {} of the {} sessions, and has these already: end one first",
+                    most.sessions, there_are.sessions
+                ));
+            }
+            if held.probes > most.probes {
+                return refuse(format!(
+                    "{holders} may have {} of the {} probes, and would have {}: narrow the scope, or end a session",
+                    most.probes, there_are.probes, held.probes
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a caller may have stacks sampled so often.
+///
+/// # Errors
+/// Where only root may.
+pub fn admit_frequency(caller: Caller, frequency_hz: u32) -> Result<(), SessionError> {
+    if caller.is_root() || frequency_hz <= MAX_USER_FREQUENCY_HZ {
+        return Ok(());
+    }
+    refuse(format!(
+        "{frequency_hz} Hz are for root alone, as the clocks of all CPUs sample: other users may have {MAX_USER_FREQUENCY_HZ} Hz"
+    ))
+}
+
+fn refuse(message: String) -> Result<(), SessionError> {
+    Err(SessionError::new(Reason::LimitReached, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const THERE_ARE: Quotas = Quotas(Held {
+        sessions: 64,
+        probes: 4_096,
+    });
+
+    fn user(uid: u32) -> Caller {
+        Caller { uid, gid: uid }
+    }
+
+    fn session(probes: usize) -> Held {
+        Held { sessions: 1, probes }
+    }
+
+    #[test]
+    fn a_user_holds_a_quarter_of_the_sessions_and_half_of_the_probes() {
+        let held = |sessions: usize, probes: usize| (0..sessions).map(move |_| (user(7), session(probes)));
+        let admit = |held: &mut dyn Iterator<Item = (Caller, Held)>, probes| {
+            THERE_ARE.admit(user(7), held, session(probes))
+        };
+        assert!(admit(&mut held(15, 1), 1).is_ok());
+        let refused = admit(&mut held(16, 1), 1).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "user 7 may have 16 of the 64 sessions, and has these already: end one first"
+        );
+        assert!(admit(&mut held(1, 1_000), 1_048).is_ok());
+        let refused = admit(&mut held(1, 1_000), 1_049).unwrap_err();
+        assert_eq!(
+            refused.message,
+            "user 7 may have 2048 of the 4096 probes, and would have 2049: narrow the scope, or end a session"
+        );
+    }
+
+    #[test]
+    fn samples_beyond_a_thousand_a_second_are_for_root() {
+        assert!(admit_frequency(user(0), 10_000).is_ok());
+        assert!(admit_frequency(user(7), 1_000).is_ok());
+        assert!(admit_frequency(user(7), 1_001).is_err());
+    }
+
+    proptest! {
+        /// However users ask, root gets the rest, and a user who has nothing gets a session unless all users have their share.
+        #[test]
+        fn root_always_has_a_share(asks in prop::collection::vec((1_u32..6, 0_usize..900), 0..200)) {
+            let mut held: Vec<(Caller, Held)> = Vec::new();
+            for (uid, probes) in asks {
+                if THERE_ARE.admit(user(uid), held.iter().copied(), session(probes)).is_ok() {
+                    held.push((user(uid), session(probes)));
+                }
+            }
+            let sum = held.iter().fold(Held::default(), |sum, (_, held)| sum.plus(*held));
+            prop_assert!(sum.sessions <= 48 && sum.probes <= 3_072);
+            for _ in 0..16 {
+                prop_assert!(THERE_ARE.admit(user(0), held.iter().copied(), session(64)).is_ok());
+                held.push((user(0), session(64)));
+            }
+        }
+    }
+}
