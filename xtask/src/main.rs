@@ -9,6 +9,8 @@ mod fixtures;
 mod fuzz;
 mod held_up;
 mod libtest;
+#[cfg(test)]
+mod links;
 mod programs;
 mod setup;
 mod sh;

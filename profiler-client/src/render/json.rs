@@ -1,4 +1,4 @@
-//! One JSON object a line, as `docs/cli.md` promises them. Every object has `type` and `schema`.
+//! One JSON object a line, as `docs/json.md` promises them. Every object has `type` and `schema`.
 
 use std::collections::BTreeMap;
 

@@ -571,7 +571,7 @@ mod tests {
         assert_eq!(action(&q, &lens), Some(Action::Type(Typing::Insert('q'))));
     }
 
-    /// The table of `docs/tui.md`.
+    /// The table of `docs/verbs/tui.md`.
     fn table() -> String {
         let cell = |text: &str| text.replace('|', "\\|");
         let rows = KEYS.iter().map(|binding| {
@@ -592,10 +592,10 @@ mod tests {
 
     #[test]
     fn the_page_has_the_same_keys() {
-        let page = include_str!("../../../docs/tui.md");
+        let page = include_str!("../../../docs/verbs/tui.md");
         assert!(
             page.contains(&table()),
-            "docs/tui.md is to have this table:\n{}",
+            "docs/verbs/tui.md is to have this table:\n{}",
             table()
         );
     }

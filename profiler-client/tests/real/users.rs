@@ -145,7 +145,7 @@ fn without_capabilities_nothing_is_attached() {
     unharmed(target);
 }
 
-/// Gives a file the capabilities that the README's permissions ask for (`struct vfs_cap_data`, revision 2, in
+/// Gives a file the capabilities that docs/permissions.md asks for (`struct vfs_cap_data`, revision 2, in
 /// `linux/capability.h`).
 fn give_capabilities(program: &Path) {
     const REVISION_2_EFFECTIVE: u32 = 0x0200_0001;

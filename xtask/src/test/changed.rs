@@ -126,6 +126,8 @@ impl Selection {
         match parts[..] {
             [.., name] if Path::new(name).extension().is_some_and(|ending| ending == "md") => {
                 self.units.add("profiler-client cli");
+                // The links of all pages, and the list of the book's.
+                self.units.add("xtask xtask");
             }
             ["docs" | "web", ..] | ["LICENSE-APACHE" | "LICENSE-MIT" | ".gitignore"] => {}
             ["profiler-daemon", "tests", "privileged", name] | ["profiler-client", "tests", "real", name] => {
@@ -326,6 +328,13 @@ mod tests {
                 "{path}"
             );
         }
+    }
+
+    #[test]
+    fn pages_run_what_reads_them() {
+        let selection = of(&["docs/verbs/flame.md"]);
+        assert_eq!(selection.units, parts(&["profiler-client cli", "xtask xtask"]));
+        assert!(!selection.rust && selection.privileged.is_nothing());
     }
 
     #[test]
