@@ -272,3 +272,86 @@ fn a_killed_command_leaves_nothing_after_its_lease() {
     unharmed(target);
     assert_eq!(daemon.stop(), Some(0));
 }
+
+/// A thread of another process that stands still until this is dropped.
+struct StandsStill(libc::pid_t);
+
+impl StandsStill {
+    /// The thread of a name.
+    fn new(process: u32, name: &str) -> Self {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let mut threads = threads.map(|thread| thread.unwrap().path());
+        let is_called = |path: &std::path::PathBuf| {
+            std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name)
+        };
+        let thread = threads.find(is_called).unwrap();
+        let tid: libc::pid_t = thread.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: neither request reads or writes memory of this process.
+        unsafe {
+            assert_eq!(libc::ptrace(libc::PTRACE_SEIZE, tid, none, none), 0);
+            assert_eq!(libc::ptrace(libc::PTRACE_INTERRUPT, tid, none, none), 0);
+            assert_eq!(libc::waitpid(tid, std::ptr::null_mut(), libc::__WALL), tid);
+        }
+        Self(tid)
+    }
+}
+
+impl Drop for StandsStill {
+    fn drop(&mut self) {
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // SAFETY: as above.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, none, none) };
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn names_that_take_long_hold_up_no_other_session() {
+    let target = busy();
+    let daemon = Daemon::start();
+    let pid = target.pid().to_string();
+    let mut watching = Running::start(through(
+        &daemon.socket,
+        &["latency", "-p", &pid, "f", "--json", "--interval", "0.05"],
+    ));
+    watching.line();
+    let flame = Running::start(through(
+        &daemon.socket,
+        &["flame", "-p", &pid, "-f", "-F", "999", "--by", "line"],
+    ));
+    while daemon
+        .sessions()
+        .iter()
+        .filter(|session| session["watchers"] == 1)
+        .count()
+        < 2
+    {}
+    // Until there are samples.
+    for _ in 0..10 {
+        watching.line();
+    }
+    let names = StandsStill::new(daemon.child.id(), "symbols");
+    flame.interrupt();
+    let mut longest = Duration::ZERO;
+    for _ in 0..40 {
+        let since = Instant::now();
+        watching.line();
+        longest = longest.max(since.elapsed());
+    }
+    println!("longest time between two pictures of each 50 ms: {longest:?}");
+    assert_eq!(
+        daemon.sessions().len(),
+        1,
+        "the other session is over for its users"
+    );
+    // Names came after 15 s, if nobody waited less.
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    drop(names);
+    let flame = flame.end().status(0);
+    assert!(flame.stdout().contains("slowpath.c:"), "{}", flame.stdout());
+    watching.interrupt();
+    watching.end().status(0);
+    unharmed(target);
+    assert_eq!(daemon.stop(), Some(0));
+}

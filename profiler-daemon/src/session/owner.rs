@@ -3,15 +3,18 @@
 //! | file | idea |
 //! |---|---|
 //! | `admit` | which processes the programs may look at, and for whom |
-//! | `life` | how sessions begin, change their scope and end |
+//! | `life` | how sessions begin and change their scope |
+//! | `over` | how they end |
 //! | `tick` | what is done again and again |
 //! | `views` | views that are opened |
 
 mod admit;
 mod life;
+mod over;
 mod tick;
 mod views;
 
+use self::over::Over;
 use std::{
     cell::OnceCell,
     collections::{BTreeMap, HashMap},
@@ -62,6 +65,8 @@ pub struct Owner {
     inbox: Receiver<Command>,
     running: Option<Running>,
     sessions: BTreeMap<String, Session>,
+    /// Those that have ended, and whose last pictures are still to be made.
+    over: Vec<Over>,
     names_made: u64,
 }
 
@@ -74,6 +79,7 @@ impl Owner {
             inbox,
             running: None,
             sessions: BTreeMap::new(),
+            over: Vec::new(),
             names_made: 0,
         }
     }
@@ -183,11 +189,11 @@ impl Owner {
                 );
             }
             Command::End { caller, name, reply } => {
-                let ended = self.session(caller, &name).map(|_| ());
-                if ended.is_ok() {
-                    self.end_session(&name, &Ending::other("the session was ended"));
+                let ending = Ending::other("the session was ended");
+                match self.session(caller, &name).map(|_| ()) {
+                    Ok(()) => self.end_session_and_answer(&name, &ending, Some(reply)),
+                    Err(error) => answer(reply, Err(error)),
                 }
-                answer(reply, ended);
             }
             Command::Watch {
                 caller,
@@ -334,7 +340,8 @@ impl Owner {
 
     fn unload_if_idle(&mut self) {
         let is_measuring = |running: &Running| !running.measuring.is_empty();
-        if !self.sessions.is_empty() || self.running.as_ref().is_some_and(is_measuring) {
+        let is_watched = !self.sessions.is_empty() || !self.over.is_empty();
+        if is_watched || self.running.as_ref().is_some_and(is_measuring) {
             return;
         }
         if self.config.keep_loaded && self.running.as_mut().is_some_and(Running::renew_names) {

@@ -213,9 +213,6 @@ fn add_hits(hits: &mut DroppedHits, more: &DroppedHits) {
     }
 }
 
-/// Longest wait for a batch at the end of a session.
-const MAX_WAIT: Duration = Duration::from_secs(15);
-
 enum Job {
     Name {
         records: Vec<Record>,
@@ -332,14 +329,20 @@ impl Symbols {
         Some(batch)
     }
 
-    /// A batch, waiting for it if one is under way; `None` when all are taken, or one takes too long.
-    pub fn take_last(&mut self) -> Option<NamedBatch> {
+    /// A batch, waiting for it if one is under way; `None` when all are taken, or it takes too long.
+    pub fn take_until(&mut self, until_ns: u64) -> Option<NamedBatch> {
         if self.under_way.is_empty() {
             return None;
         }
-        let batch = self.named.recv_timeout(MAX_WAIT).ok()?;
+        let patience = Duration::from_nanos(until_ns.saturating_sub(monotonic_ns()));
+        let batch = self.named.recv_timeout(patience).ok()?;
         self.under_way.pop_front();
         Some(batch)
+    }
+
+    /// Batches that are being named.
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
     }
 
     /// Records dropped because the thread fell behind.

@@ -344,7 +344,11 @@ fn only_calls_of_a_function_with_a_duration_are_explained() {
         .handle
         .set_scope(ROOT, session.name.clone(), "handle[> 2ms]".to_owned());
     let refused = service.runtime.block_on(edit).unwrap_err();
-    assert!(refused.message.contains("start a new session"), "{}", refused.message);
+    assert!(
+        refused.message.contains("start a new session"),
+        "{}",
+        refused.message
+    );
     service.end(&session);
     assert_eq!(target.finish().status, Some(0));
 }

@@ -1,27 +1,21 @@
-//! How sessions begin, change their scope and end.
-
-use std::sync::Arc;
+//! How sessions begin and change their scope.
 
 use profiler_common::limits::MAX_PROBES;
 use profiler_scope::Step;
 
 use super::Owner;
-use crate::{
-    kernel::{AttachKind, OffCpu},
-    session::{
-        authorize::authorize_steps,
-        command::Caller,
-        cost::monotonic_ns,
-        ending::Ending,
-        error::{Reason, SessionError},
-        late_code::PlannedAnew,
-        picture::SessionInfo,
-        prepare::Prepared,
-        quotas::{Held, Quotas},
-        refusal::kernel_refusal,
-        running::MAX_RECORDS,
-        state::{Closed, Session, Terms},
-    },
+use crate::session::{
+    authorize::authorize_steps,
+    command::Caller,
+    cost::monotonic_ns,
+    ending::Ending,
+    error::{Reason, SessionError},
+    late_code::PlannedAnew,
+    picture::SessionInfo,
+    prepare::Prepared,
+    quotas::{Held, Quotas},
+    refusal::kernel_refusal,
+    state::{Session, Terms},
 };
 
 /// Why a session ends that cannot go on without return probes.
@@ -223,89 +217,5 @@ impl Owner {
             ),
         }
         Ok(())
-    }
-
-    /// Ends a session: what is on its way still counts, watchers get their last picture.
-    pub(super) fn end_session(&mut self, name: &str, ending: &Ending) {
-        let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
-            return;
-        };
-        // In calls it is not known which are open.
-        let still_off = if session.times().off_cpu == OffCpu::All && !session.divides() {
-            // The iterator finds room for its stacks. Not until nothing is left: more comes in while they are watched.
-            running.drain(monotonic_ns());
-            running.engine.stop_watch()
-        } else {
-            Vec::new()
-        };
-        let still_off_ns = monotonic_ns();
-        // The clocks stand still until the last samples are counted; other sessions' go on below.
-        if session.samples()
-            && let Err(error) = running.engine.pause()
-        {
-            tracing::warn!(%error, "the sampler could not be stopped");
-        }
-        session.stop_events();
-        // What is counted from here on would be shown nowhere.
-        let closing_ns = monotonic_ns();
-        session.quiesce(&mut running.engine);
-        // A link counts nothing any more when it begins to close; that the kernel then waits is no part of the run. Of many, as perf
-        // events are, each counts until its turn to be closed comes.
-        let is_one = session.attachments() == 1 && running.engine.ability().attach == AttachKind::Multi;
-        let now_ns = if is_one { closing_ns } else { monotonic_ns() };
-        session.read(&running.engine, now_ns);
-        let sessions = self.sessions.values().chain([&session]);
-        running.wanted = sessions.map(Session::wanted).collect();
-        let counts_calls = session.watches_calls();
-        if counts_calls {
-            running.end_turn(now_ns);
-        }
-        while running.drain(now_ns) == MAX_RECORDS {}
-        if counts_calls {
-            let others = self.sessions.values_mut();
-            running.take_calls(others.chain([&mut session]), now_ns);
-        }
-        running.send_still_off(&still_off, &session.pids(), still_off_ns);
-        // Bounded: the thread names what it has been given and no more.
-        while let Some(batch) = running.symbols.take_last() {
-            Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
-            session.take_last(&batch);
-            for other in self.sessions.values_mut() {
-                other.take(&batch);
-            }
-        }
-        let dropped = running.symbols.take_dropped_hits();
-        session.miss(&dropped);
-        session.miss(&running.symbols.hits_under_way());
-        for other in self.sessions.values_mut() {
-            other.miss(&dropped);
-        }
-        session.publish(
-            &running.engine,
-            &running.frames,
-            running.symbols.dropped_at_end(),
-            now_ns,
-            Some(ending),
-        );
-        for Closed { pid, .. } in session.closed_to_owner() {
-            session.lose_timelines(pid);
-        }
-        session.end_buckets(&running.engine, monotonic_ns(), Some(ending));
-        for pid in session.pids() {
-            running.symbols.forget(pid);
-        }
-        session.detach(&mut running.engine);
-        tracing::info!(target: "audit", session = name, reason = %ending, "detached");
-        self.settle_admissions();
-        if let Err(error) = self.settle_sampler() {
-            tracing::warn!(%error, "the sampler could not be set");
-        }
-        self.unload_if_idle();
-    }
-
-    pub(super) fn end_all(&mut self, reason: &str) {
-        for name in self.sessions.keys().cloned().collect::<Vec<_>>() {
-            self.end_session(&name, &Ending::other(reason));
-        }
     }
 }

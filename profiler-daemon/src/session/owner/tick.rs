@@ -1,7 +1,5 @@
 //! What is done again and again: records are taken, budgets kept, sessions looked after, pictures given out.
 
-use std::sync::Arc;
-
 use super::{Owner, READ_NS};
 use crate::{
     kernel::{OffCpu, Times},
@@ -75,20 +73,8 @@ impl Owner {
         running.wanted = self.sessions.values().map(Session::wanted).collect();
         running.drain(now_ns);
         let new_tables = running.following.tick(now_ns);
-        while let Some(batch) = running.symbols.take() {
-            if !batch.frames.is_empty() {
-                Arc::make_mut(&mut running.frames).extend(batch.frames.iter().cloned());
-            }
-            for session in self.sessions.values_mut() {
-                session.take(&batch);
-            }
-        }
-        let dropped = running.symbols.take_dropped_hits();
-        if !dropped.is_empty() {
-            for session in self.sessions.values_mut() {
-                session.miss(&dropped);
-            }
-        }
+        self.finish_over();
+        let Some(running) = &mut self.running else { return };
         let read = now_ns >= running.next_read_ns;
         self.look_at_changed(&[]);
         if new_tables && let Err(error) = self.settle_sampler() {
