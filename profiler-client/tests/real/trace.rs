@@ -834,7 +834,7 @@ fn what_is_not_returned_in_general_registers_says_so() {
         ),
         (
             &["waits", "-p", &number, "get_int[return < 0]"],
-            "not known while they wait",
+            "waits cannot be filtered by return value",
         ),
         (
             &["flame", "-p", &number, "get_int[return < 0]", "--diff"],

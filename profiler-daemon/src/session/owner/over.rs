@@ -33,6 +33,8 @@ pub struct Over {
     now_ns: u64,
     /// Batches that its records may be in.
     awaited: usize,
+    /// The last of them, which have what its threads still did off the CPU: those before may have the same of another session that ended.
+    last: usize,
     /// Then it waits no longer.
     until_ns: u64,
     /// Who waits for its end, if somebody does.
@@ -91,7 +93,9 @@ impl Owner {
             let others = self.sessions.values_mut();
             running.take_calls(others.chain([&mut session]), now_ns);
         }
+        let before = running.symbols.under_way();
         running.send_still_off(&still_off, &session.pids(), still_off_ns);
+        let awaited = running.symbols.under_way();
         for Closed { pid, .. } in session.closed_to_owner() {
             session.lose_timelines(pid);
         }
@@ -101,7 +105,8 @@ impl Owner {
             session,
             ending: ending.clone(),
             now_ns,
-            awaited: running.symbols.under_way(),
+            awaited,
+            last: awaited - before,
             until_ns: began_ns + MAX_WAIT_NS,
             reply,
         });
@@ -148,7 +153,11 @@ impl Owner {
             session.take(batch);
         }
         for over in self.over.iter_mut().filter(|over| over.awaited > 0) {
-            over.session.take_last(batch);
+            if over.awaited > over.last {
+                over.session.take(batch);
+            } else {
+                over.session.take_last(batch);
+            }
             over.awaited -= 1;
         }
     }
@@ -169,9 +178,20 @@ impl Owner {
     }
 
     fn finish(&mut self, all: Vec<Over>) {
+        let now_ns = monotonic_ns();
+        let is_late = all
+            .iter()
+            .any(|over| now_ns > over.until_ns - MAX_WAIT_NS + 2 * AT_ONCE_NS);
         let replies: Vec<Reply<()>> = all.into_iter().filter_map(|over| self.show_last(over)).collect();
         self.settle_admissions();
-        self.unload_if_idle();
+        // Meanwhile somebody may have begun to prepare a session with what is loaded: it stays for a while then.
+        let is_kept = self
+            .running
+            .as_ref()
+            .is_some_and(|running| now_ns < running.keep_until_ns);
+        if !is_late || !is_kept {
+            self.unload_if_idle();
+        }
         for reply in replies {
             answer(reply, Ok(()));
         }
