@@ -121,7 +121,7 @@ fn source_shows_what_can_be_probed() {
     assert_status(&run(&fake, &["source", "-p", "7", "f[>= p195]"]), 2);
     for (place, words) in [
         ("handel", "candle"),
-        ("server.cc:1", "the nearest that have: 12"),
+        ("server.cc:1", "the nearest lines with code: 12"),
         ("mod.rs:1", "a/mod.rs or b/mod.rs"),
     ] {
         let output = run(&fake, &["source", "-p", "7", place]);

@@ -19,7 +19,7 @@ pub enum AddressError {
     #[error("{0:#x} is not in its code")]
     NotCode(u64),
     /// Neither symbols nor unwind information tell of code there.
-    #[error("no symbol and no unwind information tells where the code around {0:#x} begins")]
+    #[error("neither symbols nor unwind information say where the function around {0:#x} begins")]
     NoFunction(u64),
     /// An instruction begins before it and ends behind it.
     #[error("{}", inside(*.address, *.nearest))]
@@ -30,7 +30,7 @@ pub enum AddressError {
         nearest: [u64; 2],
     },
     /// The code around it cannot be decoded.
-    #[error("the code around {address:#x}: {error}")]
+    #[error("the code around {address:#x} cannot be used: {error}")]
     Code {
         /// What was asked for.
         address: u64,
@@ -43,7 +43,7 @@ pub enum AddressError {
 }
 
 fn inside(address: u64, [before, behind]: [u64; 2]) -> String {
-    format!("{address:#x} is inside an instruction; the nearest that begin: {before:#x}, {behind:#x}")
+    format!("{address:#x} is inside an instruction: the nearest ones begin at {before:#x} and {behind:#x}")
 }
 
 /// Finds the instruction that begins at an address of the file.

@@ -52,7 +52,7 @@ pub struct Target {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Reason {
     /// `loop`, `jrcxz` and their like.
-    #[error("{0} looks at a register and not only at the flags")]
+    #[error("{0} tests a register, not only the flags")]
     NotByFlags(String),
     /// It cannot be probed.
     #[error(transparent)]
@@ -112,7 +112,7 @@ pub enum BranchError {
         reason: Reason,
     },
     /// Nothing was found, but not everything could be read.
-    #[error("the branches at line {line} of {file} are not known: {reason}")]
+    #[error("the branches at line {line} of {file} could not be determined: {reason}")]
     Unread {
         /// The file's whole path.
         file: String,
@@ -128,7 +128,7 @@ fn no_branches(file: &str, line: u64, nearest: &[u64]) -> String {
     if nearest.is_empty() {
         text
     } else {
-        format!("{text}; the nearest lines that have: {}", listed(nearest))
+        format!("{text}; the nearest lines with one: {}", listed(nearest))
     }
 }
 
@@ -188,8 +188,10 @@ impl Search<'_> {
             }
         });
         if reader.budget.is_short() {
-            self.missing
-                .insert("the file has so much of what is asked for that not all of it is read".to_owned());
+            self.missing.insert(
+                "the file has too much code or debug information for this request: not all of it was read"
+                    .to_owned(),
+            );
         }
     }
 

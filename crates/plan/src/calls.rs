@@ -44,7 +44,7 @@ pub struct CallSite {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Reason {
     /// It is a jump, with nothing behind it that is reached when the callee returns.
-    #[error("it is a tail call: {0} returns right to the caller, past the line")]
+    #[error("it is a tail call: {0} returns to the caller of the function, not to the line")]
     TailCall(String),
     /// There is no call: the callee's code is in its place.
     #[error("{0} is inlined there: there is no call")]

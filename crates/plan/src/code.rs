@@ -16,16 +16,16 @@ pub enum CodeError {
     #[error("its code is not in the file")]
     NotInFile,
     /// More code than is decoded for one function.
-    #[error("it is {0} bytes long, more than is decoded")]
+    #[error("it is {0} bytes long, too large to decode")]
     TooLarge(u64),
     /// More parts than are looked at for one function.
-    #[error("it is in more than {0} parts")]
+    #[error("its code is split into more than {0} parts")]
     TooManyParts(usize),
     /// Its last instruction leads into what follows.
-    #[error("it goes on in the function behind it, which no probe can follow")]
+    #[error("it falls through into the next function, which no probe can follow")]
     FallsThrough,
     /// Bytes that are no instruction.
-    #[error("the bytes at +{0:#x} are no known instruction")]
+    #[error("the bytes at +{0:#x} are not a known instruction")]
     Undecodable(u64),
     /// A branch that the decoded instructions cannot be right about.
     #[error("a branch at +{0:#x} leads into the middle of an instruction")]

@@ -280,7 +280,7 @@ pub fn exit_method(
                 .collect();
             return decision(
                 Method::Return,
-                vec!["return probes were asked for".to_owned()],
+                vec!["return probes were requested (--exit return)".to_owned()],
                 warnings,
             );
         }
@@ -292,7 +292,7 @@ pub fn exit_method(
             };
             return decision(
                 Method::Ret,
-                vec!["probes on each return were asked for".to_owned()],
+                vec!["probes on each return were requested (--exit ret)".to_owned()],
                 warnings,
             );
         }
@@ -301,12 +301,12 @@ pub fn exit_method(
     if ability.write_context && !shadow_stack {
         return decision(
             Method::Ret,
-            vec!["this kernel lets programs do the return themselves".to_owned()],
+            vec!["this kernel lets the eBPF programs execute the return themselves".to_owned()],
             vec![],
         );
     }
     if found.is_empty() {
-        let reason = "nothing mapped unwinds, ends threads or switches stacks";
+        let reason = "no mapped code unwinds, ends threads or switches stacks";
         return decision(Method::Return, vec![reason.to_owned()], vec![]);
     }
     decision(Method::Ret, found, vec![stepped.to_owned()])

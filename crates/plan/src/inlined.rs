@@ -96,25 +96,25 @@ pub struct LeftOut {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum Reason {
     /// A way leads into its middle.
-    #[error("entered at several places")]
+    #[error("with several entries")]
     EnteredElsewhere,
     /// It stands for several calls.
-    #[error("several calls in one")]
+    #[error("copied by the compiler, as in an unrolled loop")]
     Copied,
     /// Its first instruction is reached from its own code.
-    #[error("a loop that begins where it does")]
+    #[error("beginning with a loop")]
     LoopsBack,
     /// Its spans could not be told apart.
     #[error("moving the stack pointer")]
     MovesStack,
     /// Where jumps lead is not known.
-    #[error("in a function with a jump through a table or register")]
+    #[error("in a function with an indirect jump")]
     JumpsByTable,
     /// It goes on in another function.
     #[error("ending in a jump to another function")]
     TailCall,
     /// It is left by a jump that looks at a register.
-    #[error("ending in a jump that looks at more than the flags")]
+    #[error("ending in a jump that tests a register")]
     NotByFlags,
     /// Its last instruction would not be timed.
     #[error("ending in an instruction that may take long")]
@@ -123,13 +123,13 @@ pub enum Reason {
     #[error("a transaction")]
     Transaction,
     /// No way leads out of it.
-    #[error("never left")]
+    #[error("without an exit")]
     NeverLeft,
     /// It begins where it ends.
     #[error("too short")]
     TooShort,
     /// Nothing leads into it, or it is not in the file.
-    #[error("without code that can be reached")]
+    #[error("without reachable code")]
     NoCode,
     /// It may go on on another thread.
     #[error("Go code, which moves between threads")]
@@ -152,7 +152,7 @@ impl From<Obstacle> for Reason {
     fn from(obstacle: Obstacle) -> Self {
         match obstacle {
             Obstacle::Refused { mnemonic, .. } => Self::Refused(mnemonic),
-            Obstacle::Replaced { .. } => Self::Refused("a nop that it may write a call over".to_owned()),
+            Obstacle::Replaced { .. } => Self::Refused("a nop that it may replace by a call".to_owned()),
             Obstacle::NotInFile(_) => Self::NoCode,
         }
     }
@@ -270,7 +270,7 @@ impl Search<'_> {
         if reader.budget.is_short() {
             self.found
                 .missing
-                .push("the file has so many inlined instances that not all are looked at".to_owned());
+                .push("the file has too many inlined instances: not all were checked".to_owned());
         }
         self.found.instances.sort_by_key(|one| one.entry.address);
         self.found.left_out.sort_by_key(|one| one.address);

@@ -73,7 +73,7 @@ pub enum Obstacle {
     },
     /// The kernel would write a call over it.
     #[error(
-        "the kernel may write a call over the nop at {address:#x}, which takes memory that the function may use: probe another line"
+        "the kernel may replace the nop at {address:#x} by a call, which overwrites stack memory that the function may use: probe another line"
     )]
     Replaced {
         /// In the file's address space.

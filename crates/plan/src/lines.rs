@@ -51,7 +51,7 @@ pub enum LineError {
     #[error(transparent)]
     Elf(#[from] ElfError),
     /// There are no line tables.
-    #[error("it has no debug information that tells lines")]
+    #[error("it has no debug information about lines")]
     NoLines,
     /// No source file has that path.
     #[error("no source file is called {0}")]
@@ -89,7 +89,7 @@ fn no_code(file: &str, line: u64, nearest: &[u64]) -> String {
     match lines.as_slice() {
         [] => format!("line {line} of {file} has no code"),
         lines => format!(
-            "line {line} of {file} has no code; the nearest that have: {}",
+            "line {line} of {file} has no code; the nearest lines with code: {}",
             lines.join(", ")
         ),
     }

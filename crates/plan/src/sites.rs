@@ -172,7 +172,7 @@ fn only_inlined_text(name: &str, instances: u64) -> String {
 fn no_such_function(name: &str, nearest: &[String], stripped: bool) -> String {
     let mut text = format!("no function is called {name}");
     if nearest.is_empty() {
-        text.push_str(" or nearly that: `profiler functions` lists those that there are");
+        text.push_str(" or similar: `profiler functions` lists the functions of the target");
     } else {
         let _ = write!(text, "; the nearest names are {}", nearest.join(", "));
     }
@@ -322,13 +322,13 @@ fn sites(
     )
     .ok_or_else(|| match taken.first() {
         Some(&exit) if exit == body.start() => {
-            "its first instruction is the one that it ends with: a call of it has no duration"
+            "it ends with its first instruction: its calls have no duration"
         }
         _ => "the kernel refuses a probe on each of its first instructions",
     })?;
     if never && loops {
         return Err(
-            "it never returns, and its code leads back to its entry: a call could not be told from a turn"
+            "it never returns and jumps back to its entry: a new call cannot be told from a turn of its loop"
                 .to_owned(),
         );
     }

@@ -209,7 +209,7 @@ fn what_has_no_branches_is_said() {
     );
     assert!(
         none.to_string().ends_with(&format!(
-            "has no conditional jump; the nearest lines that have: {nearest_line}"
+            "has no conditional jump; the nearest lines with one: {nearest_line}"
         )),
         "{none}"
     );

@@ -39,7 +39,7 @@ pub fn parse(text: &str) -> Result<Scope, ScopeError> {
     while parser.peek().is_some() {
         if !steps.iter().any(|step| step.place.has_spans()) {
             return Err(parser.error(
-                "a line, address or tracepoint ends with the call that it is in: put that function before it, as in f/main.cc:1310/g",
+                "steps cannot follow a line, address or tracepoint without a function around it: put that function first, as in f/main.cc:1310/g",
             ));
         }
         if steps.len() == MAX_STEPS {
@@ -141,7 +141,7 @@ impl<'a> Parser<'a> {
                 () if self.take("!taken") => true,
                 () if self.take("!else") => false,
                 () if self.peek() == Some('!') => {
-                    return Err(self.error("a branch is !taken, or it is not: !else"));
+                    return Err(self.error("a branch is written !taken or !else"));
                 }
                 () => return Ok(Place::Line { file, line }),
             };
@@ -211,7 +211,7 @@ impl<'a> Parser<'a> {
             _ => match self.name()? {
                 Name::Exact(name) => Ok(name),
                 Name::Glob(_) => {
-                    let message = format!("the name of {of} is written out, without '*' or '?'");
+                    let message = format!("the name of {of} cannot contain '*' or '?': write it in full");
                     Err(Self::error_at(self.text, start, message))
                 }
             },
@@ -349,7 +349,7 @@ impl<'a> Parser<'a> {
             } else if self.rest().is_empty() {
                 return Err(Self::error_at(self.text, open, "this quote is not closed"));
             } else {
-                return Err(self.error("in quotes a backslash stands only before \" or another backslash"));
+                return Err(self.error("in quotes a backslash can only precede \" or another backslash"));
             }
         }
         if name.is_empty() {
@@ -366,17 +366,17 @@ impl<'a> Parser<'a> {
     fn after_place(&self, c: char) -> ScopeError {
         match c {
             '@' => self.error("the calls made at a line are written f@main.cc:1312"),
-            '!' => self.error("a branch is one of a line, as in main.cc:1310!taken"),
-            '+' => self.error("an address is one in a file, as in libfoo.so+0x1a2b"),
+            '!' => self.error("a branch needs a line before it, as in main.cc:1310!taken"),
+            '+' => self.error("an address needs a file before it, as in libfoo.so+0x1a2b"),
             ':' => {
                 let after = self.rest()[1..].chars().next();
                 if after.is_some_and(|c| c.is_ascii_digit()) {
-                    return self.error("one line is enough");
+                    return self.error("a step names one line: a second is not allowed");
                 }
-                self.error("a single ':' is no part of a name; paths are separated by '::'")
+                self.error("a name cannot contain a single ':': write '::' between the parts of a path")
             }
             '<' | '>' | '=' => self.error("a condition goes in brackets, as in f[>= p95]"),
-            '"' => self.error("a name is either quoted as a whole or not at all"),
+            '"' => self.error("quote the whole name or no part of it"),
             ']' => self.error("this bracket was not opened"),
             '(' | '{' | ',' | '&' | ' ' => {
                 self.error(format!("a name with '{c}' in it goes in double quotes"))
@@ -416,7 +416,7 @@ impl<'a> Parser<'a> {
         }
         Err(match self.peek() {
             None => self.error("a comparison is missing: >=, >, <= or <"),
-            Some('=' | '!') => self.error("a duration is compared by >=, >, <= or <"),
+            Some('=' | '!') => self.error("a duration is compared with >=, >, <= or <"),
             Some(']') => self.error("this condition is empty; write for example [>= p95]"),
             Some(_) => self.error("a comparison is expected: >=, >, <= or <"),
         })
@@ -456,9 +456,9 @@ impl<'a> Parser<'a> {
         };
         let end = self.at;
         self.at = start;
-        let duration_ns = self.decimal(*unit_ns, "a time is a whole number of nanoseconds")?;
+        let duration_ns = self.decimal(*unit_ns, "a time must be a whole number of nanoseconds")?;
         if self.at != number_end {
-            return Err(self.error("one decimal point is enough"));
+            return Err(self.error("a number has at most one decimal point"));
         }
         self.at = end;
         Ok(Bound::Duration(duration_ns))

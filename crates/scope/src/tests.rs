@@ -95,10 +95,10 @@ fn places_of_the_kernel() {
     }
     assert!(matches!(step("syscall::read").place, Place::Function(_)));
     fails("syscall:", 8, "missing");
-    fails("syscall:read*", 8, "written out");
+    fails("syscall:read*", 8, "write it in full");
     fails("tracepoint:sched", 16, "tracepoint:CATEGORY:NAME");
     fails("tracepoint:sched:", 17, "missing");
-    fails("tracepoint:a:b/f", 14, "put that function before it");
+    fails("tracepoint:a:b/f", 14, "put that function first");
     fails("tracepoint:a:b[> 2ms]", 15, "no duration");
 }
 
@@ -141,7 +141,7 @@ fn addresses() {
     fails("shop+main", 5, "as in libfoo.so+0x1a2b");
     fails("sh*+0x10", 3, "no '*'");
     fails("shop+0x10000000000000000", 5, "an address in the file");
-    fails("shop+0x10/f", 9, "put that function before it");
+    fails("shop+0x10/f", 9, "put that function first");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn predicates() {
 fn errors_point_at_the_character() {
     fails("f/", 2, "missing");
     fails("f//g", 2, "missing before this '/'");
-    fails("a.c:7/f", 5, "put that function before it");
+    fails("a.c:7/f", 5, "put that function first");
     fails("f/f/f/f/f/f/f/f/f", 15, "at most 8");
     fails("a.c:1!token", 5, "!taken");
     fails("f!taken", 1, "main.cc:1310!taken");
@@ -231,7 +231,7 @@ fn errors_point_at_the_character() {
     fails("f[> 0.5ns]", 6, "whole number");
     fails("f[> 1.2.3ms]", 7, "decimal point");
     fails("f[> 99999999999999999999s]", 4, "too large");
-    fails("f[== 5ms]", 2, "compared by");
+    fails("f[== 5ms]", 2, "compared with");
     fails("f[]", 2, "empty");
     fails("[>= p95]", 0, "function before it");
     fails("\"f", 0, "not closed");

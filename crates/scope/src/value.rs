@@ -77,7 +77,7 @@ impl Condition {
         let constant = if right.trim_start().starts_with('"') {
             let text = quoted(right.trim()).map_err(|message| error(constant_at, message))?;
             if !matches!(comparison, Comparison::Equal | Comparison::NotEqual) {
-                return Err(error(at, "text is compared by == and != only"));
+                return Err(error(at, "text can only be compared with == and !="));
             }
             Constant::Text(text)
         } else {
@@ -137,15 +137,15 @@ fn quoted(text: &str) -> Result<String, &'static str> {
             Some('"') => break,
             Some('\\') => match characters.next() {
                 Some(c @ ('"' | '\\')) => inside.push(c),
-                _ => return Err("in quotes a backslash stands only before \" or another backslash"),
+                _ => return Err("in quotes a backslash can only precede \" or another backslash"),
             },
-            Some('\0') => return Err("text ends before a NUL, and has none in it"),
+            Some('\0') => return Err("text cannot contain a NUL"),
             Some(c) => inside.push(c),
         }
     }
     match characters.next() {
         None => Ok(inside),
-        Some(_) => Err("nothing follows the text that is compared with"),
+        Some(_) => Err("nothing can follow the text: the condition ends with it"),
     }
 }
 

@@ -183,7 +183,7 @@ fn check(target: Option<&v1::Target>, scope: &str) -> Result<(), Status> {
         (_, "server.cc:1") => Err(refuse(
             Code::NotFound,
             "LINE_NOT_FOUND",
-            "line 1 of /src/server.cc has no code; the nearest that have: 12, 13",
+            "line 1 of /src/server.cc has no code; the nearest lines with code: 12, 13",
             &[("nearest", "12,13")],
         )),
         (_, "*") => Err(refuse(
@@ -264,7 +264,7 @@ impl target::TargetService for Service {
             return Err(refuse(
                 Code::NotFound,
                 "LINE_NOT_FOUND",
-                "line 1 of /src/server.cc has no code; the nearest that have: 12",
+                "line 1 of /src/server.cc has no code; the nearest lines with code: 12",
                 &[("nearest", "12")],
             ));
         }

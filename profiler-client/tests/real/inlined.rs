@@ -110,7 +110,7 @@ fn what_cannot_be_timed_is_said() {
     let pid = target.pid().to_string();
     run(profiler(&["latency", "-p", &pid, "unrolled@inlined"]))
         .status(3)
-        .says("1 of 1 inlined instances of unrolled cannot be timed: 1 several calls in one");
+        .says("1 of 1 inlined instances of unrolled cannot be timed: 1 copied by the compiler, as in an unrolled loop");
     run(profiler(&["latency", "-p", &pid, "unrolled"]))
         .status(3)
         .says("or its inlined instances: unrolled@inlined");

@@ -61,13 +61,13 @@ fn the_source_of_a_function_is_shown() {
     source(&["slow_pat"]).status(3).says("slow_path");
     source(&["slowpath.c:1"])
         .status(3)
-        .says("has no code; the nearest that have");
+        .says("has no code; the nearest lines with code");
     source(&["nosuch.c:1"])
         .status(3)
         .says("no source file is called nosuch.c");
     source(&["f[>= p95]"])
         .status(2)
-        .says("a condition has no meaning here");
+        .says("conditions are not supported here");
     assert_eq!(target.finish().status, Some(0));
 }
 

@@ -175,7 +175,7 @@ fn an_address_that_is_none_is_refused() {
         .says("no file mapped that is called nosuch.so")
         .says("/hits_o0");
     traced(&format!("hits_o0+{:#x}", address("hits_o0") + 1))
-        .says("inside an instruction; the nearest that begin: ");
+        .says("inside an instruction: the nearest ones begin at ");
     target.finish();
 }
 
@@ -274,7 +274,7 @@ fn what_cannot_be_traced_is_refused_with_a_reason() {
     let place = place();
     traced(&["hits.c:1"])
         .status(3)
-        .says("has no code; the nearest that have");
+        .says("has no code; the nearest lines with code");
     traced(&["nosuch.c:1"])
         .status(3)
         .says("no source file is called nosuch.c");

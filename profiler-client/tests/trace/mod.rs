@@ -242,7 +242,7 @@ fn a_trace_that_cannot_be_has_its_exit_status() {
         (
             &["trace", "-p", "7", "server.cc:1"],
             3,
-            "has no code; the nearest that have: 12, 13",
+            "has no code; the nearest lines with code: 12, 13",
         ),
         (&["trace", "-p", "404", "f"], 3, "no process 404"),
         (&["trace", "-p", "403", "f"], 4, "CAP_BPF"),

@@ -270,7 +270,7 @@ fn an_instance_of_several_calls_is_left_out() {
     assert!(
         error
             .message
-            .contains("1 of 1 inlined instances of unrolled cannot be timed: 1 several calls in one"),
+            .contains("1 of 1 inlined instances of unrolled cannot be timed: 1 copied by the compiler, as in an unrolled loop"),
         "{error}"
     );
     let error = service.attach(target.pid(), "nowhere@inlined").unwrap_err();

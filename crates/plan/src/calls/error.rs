@@ -31,7 +31,7 @@ pub enum CallError {
     },
     /// It is called only where there is no call instruction any more.
     #[error(
-        "{callee} has no call at line {line} of {file}: it is inlined there, in {function}; probe a line of it instead{}",
+        "{callee} has no call at line {line} of {file}: it is inlined there, in {function}; probe one of its lines instead{}",
         .declared.as_ref().map_or_else(String::new, |(file, line)| format!(" (it begins at {file}:{line})"))
     )]
     Inlined {
@@ -59,7 +59,7 @@ pub enum CallError {
         reason: Reason,
     },
     /// Nothing was found, but not everything could be read.
-    #[error("the calls at line {line} of {file} are not known: {reason}")]
+    #[error("the calls at line {line} of {file} could not be determined: {reason}")]
     Unread {
         /// The file's whole path.
         file: String,
@@ -80,7 +80,7 @@ fn not_called(
 ) -> String {
     let mut text = match others {
         [] if indirect == 0 => format!("line {line} of {file} makes no calls"),
-        [] => format!("line {line} of {file} makes no call that is known to be one of {callee}"),
+        [] => format!("line {line} of {file} makes no call that is known to reach {callee}"),
         others => format!(
             "line {line} of {file} does not call {callee}, but {}",
             others.join(", ")
@@ -90,7 +90,7 @@ fn not_called(
     if indirect > 0 {
         let _ = write!(
             text,
-            "; whom {indirect} of its calls reach is known only when they run: \"*\" takes all of its calls"
+            "; the callees of {indirect} of its calls are known only at run time: \"*\" matches all of its calls"
         );
     }
     if !nearest.is_empty() {

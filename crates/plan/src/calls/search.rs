@@ -74,8 +74,10 @@ impl<'m> Search<'m> {
             }
         });
         if reader.budget.is_short() {
-            self.missing
-                .insert("the file has so much of what is asked for that not all of it is read".to_owned());
+            self.missing.insert(
+                "the file has too much code or debug information for this request: not all of it was read"
+                    .to_owned(),
+            );
         }
     }
 

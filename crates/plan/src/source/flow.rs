@@ -101,7 +101,7 @@ pub(crate) fn flow(module: &ModuleIndex, reader: &Reader<'_, '_>, ranges: &Range
             Some(left) if reader.budget.work.take(1) && reader.budget.code.take(length) => left,
             _ => {
                 flow.notes
-                    .push("so much code that not all calls and branches are read".to_owned());
+                    .push("too much code: not all calls and branches were read".to_owned());
                 break;
             }
         };
@@ -124,7 +124,7 @@ pub(crate) fn flow(module: &ModuleIndex, reader: &Reader<'_, '_>, ranges: &Range
             }
             if found.len() + flow.jumps.len() >= MAX_FOUND || !reader.budget.found.take(1) {
                 flow.notes
-                    .push("so many calls and branches that the others are left out".to_owned());
+                    .push("too many calls and branches: the others are left out".to_owned());
                 break 'ranges;
             }
             if let Some(callee) = callee {

@@ -218,9 +218,10 @@ pub(super) fn join(
     }
     shown.lines = lines.by_key.into_values().collect();
     if reader.budget.is_short() {
-        shown
-            .missing
-            .push("the file has so much of what is asked for that not all of it is read".to_owned());
+        shown.missing.push(
+            "the file has too much code or debug information for this request: not all of it was read"
+                .to_owned(),
+        );
     }
     finish(&mut shown);
     shown
@@ -278,7 +279,7 @@ fn variables(
         let count = variable.ranges.len();
         let is_new = !known.contains_key(&key);
         if ranges_left < count || (is_new && variables.len() == MAX_VARIABLES) {
-            missing.push("so many variables that not all of them are shown, or not everywhere".to_owned());
+            missing.push("too many variables: some are left out, or shown at some lines only".to_owned());
             continue;
         }
         ranges_left -= count;
@@ -330,7 +331,7 @@ fn finish(shown: &mut FunctionSource) {
     if readings > MAX_READINGS {
         shown
             .missing
-            .push("there are so many variables and places that not all are compared".to_owned());
+            .push("too many variables and places: not all were compared".to_owned());
     }
     shown.missing.sort();
     shown.missing.dedup();

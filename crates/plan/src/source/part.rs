@@ -46,7 +46,7 @@ impl Part {
         let (rows, all) = reader.rows(body.unit)?.within(&ranges, reader.budget);
         if body.cut || !all {
             missing
-                .push("the function is so large that not all of its lines and variables are read".to_owned());
+                .push("the function is too large: not all of its lines and variables were read".to_owned());
         }
         let (dwarf, files, budget) = (reader.dwarf, &mut reader.files, reader.budget);
         let mut place = |call: &Inlined| {

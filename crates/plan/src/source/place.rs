@@ -56,7 +56,7 @@ pub fn parse(text: &str) -> Result<Place, ScopeError> {
         let offset = text.rfind('[').unwrap_or(0);
         return Err(error(
             offset,
-            "a condition has no meaning here: the source is that of all calls",
+            "conditions are not supported here: the source is the same for all calls",
         ));
     }
     Ok(Place::Function(name.clone()))

@@ -28,11 +28,11 @@ pub fn parse(text: &str) -> Result<Expression, ExpressionError> {
             '(' => "functions cannot be called".into(),
             ')' => "this bracket was not opened".into(),
             '-' if parser.rest() == "-" => {
-                "something is missing behind '-': a shell takes the '>' of '->' for itself, unless the expression is in quotes"
+                "'>' is missing after '-': put the expression in quotes, or the shell takes the '>' of '->' as a redirection"
                     .into()
             }
             '+' | '-' | '/' | '%' | '&' | '|' | '<' | '>' | '=' | '!' => {
-                "an expression names one value; arithmetic and comparisons are not part of it".into()
+                "an expression names one value: arithmetic and comparisons are not supported".into()
             }
             _ => format!("'.', '->', '[' or the end is expected, not {c:?}"),
         })),
@@ -85,7 +85,7 @@ impl<'a> Parser<'a> {
     fn expression(&mut self, nesting: usize) -> Result<Expression, ExpressionError> {
         if nesting == MAX_NESTING {
             return Err(self.error(format!(
-                "more than {MAX_NESTING} stars and brackets are open here"
+                "stars and brackets are nested more than {MAX_NESTING} deep here"
             )));
         }
         if self.take("*") {
@@ -94,7 +94,9 @@ impl<'a> Parser<'a> {
             return Ok(inner);
         }
         if self.take("&") {
-            return Err(self.error("addresses are not taken; a pointer shows where it points to"));
+            return Err(
+                self.error("'&' is not supported: a pointer's value shows the address that it points to")
+            );
         }
         let mut expression = if self.take("(") {
             let open = self.at - 1;
@@ -139,7 +141,7 @@ impl<'a> Parser<'a> {
             return Err(self.error(format!("an expression has at most {MAX_STEPS} steps")));
         }
         if let Some(Step::Range(..)) = expression.steps.last() {
-            return Err(self.error("nothing follows a range of elements"));
+            return Err(self.error("a range of elements ends the expression: nothing can follow it"));
         }
         expression.steps.push(step);
         Ok(())
@@ -156,7 +158,7 @@ impl<'a> Parser<'a> {
             let name = &self.rest()[..end];
             let Some(number) = REGISTERS.iter().position(|register| *register == name) else {
                 return Err(ExpressionError {
-                    message: "a register of 64 bits is expected: rax, rbx, …, r15 or rip".into(),
+                    message: "a 64-bit register is expected: rax, rbx, …, r15 or rip".into(),
                     offset: start,
                 });
             };
@@ -218,7 +220,7 @@ impl<'a> Parser<'a> {
                     Some((_, c @ ('"' | '\\'))) => name.push(c),
                     _ => {
                         return Err(ExpressionError {
-                            message: "a backslash stands before \" or \\ only".into(),
+                            message: "a backslash can only precede \" or another backslash".into(),
                             offset: self.at + offset,
                         });
                     }
@@ -263,7 +265,7 @@ impl<'a> Parser<'a> {
             .find(|c: char| !c.is_ascii_digit())
             .unwrap_or(self.rest().len());
         if digits == 0 {
-            return Err(self.error("an index is a number; variables are not supported as one"));
+            return Err(self.error("an index must be a number: variables are not supported"));
         }
         let number = self.rest()[..digits]
             .parse()

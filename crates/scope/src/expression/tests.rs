@@ -67,20 +67,20 @@ fn errors_point_at_the_character() {
     fails("a[99999999999999999999]", 2, "too large");
     fails("a[3..3]", 2, "1 to 64");
     fails("a[0..100]", 2, "1 to 64");
-    fails("a[0..2].x", 9, "follows a range");
+    fails("a[0..2].x", 9, "a range of elements ends the expression");
     fails("(a", 0, "not closed");
     fails("(a b)", 3, "')'");
     fails("a)", 1, "not opened");
     fails("f(x)", 1, "called");
     fails("a + b", 2, "arithmetic");
     fails("a-", 1, "in quotes");
-    fails("&a", 1, "addresses");
-    fails("$eax", 1, "64 bits");
+    fails("&a", 1, "'&' is not supported");
+    fails("$eax", 1, "64-bit");
     fails("\"a", 0, "not closed");
     fails("\"\"", 0, "empty");
     fails("\"a\\n\"", 2, "backslash");
     fails("a::", 3, "after '::'");
-    fails(&"*".repeat(40), 32, "open here");
+    fails(&"*".repeat(40), 32, "nested more than 32 deep");
     fails(&"a.b".repeat(400), 0, "long");
 }
 

@@ -87,7 +87,7 @@ fn blocks_within_blocks() {
         function
             .missing
             .iter()
-            .any(|missing| missing.contains("so large")),
+            .any(|missing| missing.contains("too large")),
         "{:?}",
         function.missing
     );
