@@ -38,11 +38,7 @@ fn what_is_elsewhere_or_nowhere_is_not_read() {
     for level in ["-O1", "-O2"] {
         let fixture = compile("gcc", "returned.c", &[level, "-g"]);
         returned(&fixture, "number").unwrap();
-        is_refused(
-            &fixture,
-            "vector",
-            "in a way that the debug information does not tell",
-        );
+        is_refused(&fixture, "vector", "the debug information does not say how");
         is_refused(&fixture, "held", "in a vector register");
     }
     let fixture = compile("gcc", "returned.c", &["-O2", "-g"]);
@@ -108,6 +104,6 @@ fn arrays_of_rust_are_not_read() {
     is_refused(
         &fixture,
         "returned::array",
-        "in a way that the debug information does not tell",
+        "the debug information does not say how",
     );
 }

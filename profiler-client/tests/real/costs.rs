@@ -114,10 +114,10 @@ fn what_is_no_event_is_refused_with_those_there_are() {
     let target = Fixture::start(FIXTURE, &spec(FIXTURE).args);
     let number = target.pid().to_string();
     for (name, words) in [
-        ("nothing", "no event that stacks are taken at"),
-        ("task-clock", "time, which is drawn without an event"),
+        ("nothing", "stacks cannot be sampled at `nothing`"),
+        ("task-clock", "draw without an event"),
         ("syscalls", "profiler syscalls"),
-        ("tracepoint:sched:sched_switch", "a trace of it"),
+        ("tracepoint:sched:sched_switch", "profiler trace"),
     ] {
         let ended = run(profiler(&[
             "flame",

@@ -39,7 +39,7 @@ fn what_slow_calls_do_is_said() {
     println!("{first:#}");
     assert!(first["difference"]["low"].as_f64().unwrap() > 0.5, "{first}");
 
-    explain(&["handle"]).status(2).says("which calls are slow?");
+    explain(&["handle"]).status(2).says("say which calls are slow");
     explain(&[]).status(2).says("Say which calls are slow");
     explain(&["nosuch[> 1ms]"]).status(3);
     let nothing = explain(&["handle[> 1000s]", "--duration", "1"]).status(0);

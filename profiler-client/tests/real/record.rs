@@ -399,6 +399,6 @@ fn files_that_are_no_place_for_a_recording_are_refused() {
         .says("cannot be used with");
     from(&["flame", "--from", &there, "--time", "9m.."])
         .status(2)
-        .says("there is nothing from 540.000 s on");
+        .says("it has nothing after 540.000 s");
     unharmed(target);
 }

@@ -115,7 +115,10 @@ fn a_file_in_the_sockets_place_is_left_alone() {
     let path = directory.path().join("precious");
     fs::write(&path, "precious").unwrap();
     let log = refused(&path, 1);
-    assert!(log.contains("a file that is no socket is in the way"), "{log}");
+    assert!(
+        log.contains("the path is taken by a file that is not a socket"),
+        "{log}"
+    );
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     let log = refused(Path::new("/nonexistent/profilerd.sock"), 1);
     assert!(

@@ -49,7 +49,9 @@ pub fn edit(edit: Option<v1::edit_scope_request::Edit>) -> Result<ScopeEdit, Ses
         Some(Edit::Append(text)) => Ok(ScopeEdit::Append(text)),
         Some(Edit::Drop(steps)) => Ok(ScopeEdit::Drop(count(steps))),
         Some(Edit::Undo(edits)) => Ok(ScopeEdit::Undo(count(edits))),
-        None => Err(invalid("an edit appends steps, drops some, or takes edits back")),
+        None => Err(invalid(
+            "the edit is missing: append steps, drop steps, or undo edits",
+        )),
     }
 }
 
@@ -173,7 +175,7 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         v1::ExitMethod::Ret => Some(ExitMethod::Ret),
         // Not of functions, which are what it is asked for.
         v1::ExitMethod::SystemCall | v1::ExitMethod::KernelFunction | v1::ExitMethod::Never => {
-            return Err(invalid("the end of a function is seen by `return` or `ret`"));
+            return Err(invalid("the exit method must be `return` or `ret`"));
         }
     };
     let v1::CreateSessionRequest {
@@ -230,7 +232,7 @@ fn budget(share: Option<f64>) -> Result<Option<f64>, SessionError> {
         None => Ok(Some(DEFAULT_BUDGET)),
         Some(0.0) => Ok(None),
         Some(share) if share > 0.0 && share <= 1.0 => Ok(Some(share)),
-        Some(share) => Err(invalid(format!("a budget of {share} is not in 0..=1"))),
+        Some(share) => Err(invalid(format!("the budget {share} is not between 0 and 1"))),
     }
 }
 
@@ -241,7 +243,7 @@ fn recorded(wanted: Option<v1::Capture>, by: String) -> Result<Option<Capture>, 
     }
     if wanted.is_some() {
         return Err(invalid(
-            "a session records hits to be shown, or divides calls by a value: make two",
+            "a session cannot both record hits and divide calls by a value: make two sessions",
         ));
     }
     Ok(Some(Capture {
@@ -306,7 +308,7 @@ pub fn caller_grouping(by: v1::Grouping) -> Result<Grouping, SessionError> {
     match grouping(by) {
         by @ (Grouping::Function | Grouping::Line | Grouping::Module) => Ok(by),
         Grouping::Thread | Grouping::Process => Err(invalid(
-            "system calls are not told apart by thread or process: by FUNCTION, LINE or MODULE",
+            "system calls cannot be grouped by thread or process: choose FUNCTION, LINE or MODULE",
         )),
     }
 }
@@ -333,21 +335,18 @@ pub fn drawn(request: &v1::WatchFlameRequest) -> Result<Option<FlameTimes>, Sess
     };
     match (&*request.event, times, pace) {
         ("", times, None) => Ok(times),
-        ("", _, Some(_)) => Err(invalid("a period or frequency is of an event, and none is given")),
-        (_, Some(_), _) => Err(invalid(
-            "a flame graph is drawn of times or of an event, not of both",
-        )),
+        ("", _, Some(_)) => Err(invalid("a period or frequency needs an event")),
+        (_, Some(_), _) => Err(invalid("a flame graph shows time or an event, not both")),
         (name, None, pace) => {
             let event = Event::parse(name, pace, DEFAULT_FREQUENCY_HZ).ok_or_else(|| unknown_event(name))?;
             if matches!(pace, Some(Pace::Frequency(_))) && !event.is_of_hardware() {
                 return Err(invalid(format!(
-                    "`{event}` comes in bursts, of which no frequency gives a true picture: leave it (-F) out, or take each \
-                     Nth (-c N)"
+                    "`{event}` comes in bursts, which a sampling frequency would misrepresent: leave -F out, or sample every Nth event (-c N)"
                 )));
             }
             if pace.is_some() && event.of_tracepoint().is_some() {
                 return Err(invalid(format!(
-                    "each `{name}` is taken, with its own weight: leave period and frequency (-c, -F) out"
+                    "every `{name}` event is recorded with its own weight: leave period and frequency (-c, -F) out"
                 )));
             }
             Ok(Some(FlameTimes::Event(event)))

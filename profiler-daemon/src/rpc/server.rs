@@ -108,7 +108,7 @@ async fn listen(path: &Path, mode: u32) -> Result<UnixListener, ServerError> {
         if !metadata.file_type().is_socket() {
             return Err(fail(io::Error::new(
                 io::ErrorKind::AlreadyExists,
-                "a file that is no socket is in the way",
+                "the path is taken by a file that is not a socket",
             )));
         }
         if UnixStream::connect(path).await.is_ok() {

@@ -74,8 +74,7 @@ impl Changed {
         }
         match authorize(owner, pid, &Standing::from(self.now.as_ref()?)) {
             Ok(()) if self.taken_over => Some(format!(
-                "process {pid} runs another program now: another thread than its first started it, and its probes are gone with \
-                 that"
+                "process {pid} runs another program now, started by a thread other than its first: its probes are gone"
             )),
             Ok(()) => None,
             Err(error) => Some(format!("{} since it changed", error.message)),
@@ -112,7 +111,7 @@ impl Admissions {
             let others = self.known.get(pid);
             // Those who look at it already are asked about first (see `changed`): it has changed since.
             if others.is_some_and(|known| known.state != *state && !known.any_rights) {
-                let message = format!("process {pid} is becoming another program: try again");
+                let message = format!("process {pid} is starting another program (execve): try again");
                 return Err(SessionError::new(Reason::TargetGone, message));
             }
             let any_rights = caller.is_root() && others.is_none_or(|known| known.any_rights);

@@ -29,11 +29,11 @@ pub fn authorize(caller: Caller, pid: u32, standing: &Standing) -> Result<(), Se
             let why = format!("belongs to user {owner}, you are user {uid}: ask its owner or root");
             return refuse(why, "owner");
         }
-        let why = format!("was started by you and runs as user {other}, or can: ask root");
+        let why = format!("was started by you, but runs as user {other} or can switch to it: ask root");
         return refuse(why, "root");
     }
     if let Some(other) = standing.groups.other_than(gid) {
-        let why = format!("has the rights of group {other}, you are of group {gid}: ask root");
+        let why = format!("has the rights of group {other}, you are in group {gid}: ask root");
         return refuse(why, "root");
     }
     // To processes of another user namespace the owner of that has all capabilities, and nobody else of this one any.
@@ -45,7 +45,7 @@ pub fn authorize(caller: Caller, pid: u32, standing: &Standing) -> Result<(), Se
             return refuse(why, "root");
         }
         Namespace::Nested => {
-            let why = "is in a user namespace within another, whose owner is not known: ask root";
+            let why = "is in a nested user namespace, whose owner is not known: ask root";
             return refuse(why.to_owned(), "root");
         }
     }
@@ -56,7 +56,7 @@ pub fn authorize(caller: Caller, pid: u32, standing: &Standing) -> Result<(), Se
         );
     }
     if !standing.dumpable {
-        let why = "does not let its memory be read: its file has rights of its own or cannot be read, or it gave rights up (PR_SET_DUMPABLE in prctl(2)): ask root";
+        let why = "does not let its memory be read (PR_SET_DUMPABLE in prctl(2)): its file is setuid, has capabilities or cannot be read, or it gave up privileges: ask root";
         return refuse(why.to_owned(), "root");
     }
     Ok(())
@@ -97,11 +97,11 @@ pub fn authorize_steps<'a>(
         return Ok(());
     };
     let what = match step.place {
-        Place::Tracepoint { .. } => "the records of tracepoints hold",
-        _ => "the parameters of the kernel's functions hold",
+        Place::Tracepoint { .. } => "tracepoint records",
+        _ => "parameters of kernel functions",
     };
     let message = format!(
-        "{}: {what} what is the kernel's and others', and are for root alone",
+        "{}: {what} can expose kernel and other users' data: only root may trace it",
         step.place
     );
     Err(SessionError::new(Reason::PermissionDenied, message).with("role", "root"))
@@ -177,7 +177,7 @@ mod tests {
                     },
                     ..own()
                 },
-                "rights of group 42, you are of group 100",
+                "rights of group 42, you are in group 100",
             ),
             (
                 Standing {
@@ -205,7 +205,7 @@ mod tests {
                     namespace: Namespace::Nested,
                     ..own()
                 },
-                "is in a user namespace within another",
+                "is in a nested user namespace",
             ),
             (
                 Standing {

@@ -312,11 +312,11 @@ pub fn require_calls(scope: &Scope, expression: &Expression) -> Result<(), Sessi
     let message = match scope.last() {
         Some(step) if step.place.has_spans() => return Ok(()),
         Some(step) => format!(
-            "{} is {}, which has no duration: calls are divided by {expression}, of a function or at a line, as f or f@main.cc:1312",
+            "{} is {}, which has no duration: to divide calls by {expression}, name a function or the calls at a line, as in f or f@main.cc:1312",
             step.place,
             step.place.noun()
         ),
-        None => format!("the scope is empty: say whose calls are divided by {expression}"),
+        None => format!("the scope is empty: name the function whose calls to divide by {expression}"),
     };
     Err(SessionError::new(Reason::ArgumentInvalid, message))
 }

@@ -61,7 +61,7 @@ pub fn find(name: &Name, by_links: bool) -> Result<Vec<KernelFunction>, SessionE
     let limit = if by_links { MAX_FUNCTIONS } else { MAX_BY_EVENTS };
     if found.len() > limit {
         let message = format!(
-            "kernel:{} means {} functions; at most {limit} are probed at once: name fewer",
+            "kernel:{} matches {} functions; at most {limit} can be probed at once: narrow it down",
             name.text(),
             found.len()
         );
@@ -120,14 +120,13 @@ fn matching<'a>(
     }
     let text = name.text();
     if not_traceable > 0 {
-        let message = format!(
-            "none of the {not_traceable} functions of the kernel that kernel:{text} means can be traced"
-        );
+        let message =
+            format!("none of the {not_traceable} kernel functions that kernel:{text} matches can be traced");
         return Err(SessionError::new(Reason::FunctionNotProbeable, message));
     }
     if let Some(part) = parts.first() {
         let message = format!(
-            "of the kernel's function {text} there are parts alone, as {part}: it is inlined where it is called"
+            "the kernel's function {text} is inlined into its callers: only parts of it exist, such as {part}"
         );
         return Err(SessionError::new(Reason::FunctionOnlyInlined, message));
     }

@@ -145,7 +145,7 @@ fn find_system_call(tracefs: &Tracefs, name: &str) -> Result<(u32, Record), Sess
     }
     if tracefs.names(SYSTEM_CALLS).is_empty() {
         let message =
-            "this kernel does not describe its system calls: it has to be built with CONFIG_FTRACE_SYSCALLS";
+            "this kernel does not describe its system calls: use one built with CONFIG_FTRACE_SYSCALLS";
         return Err(SessionError::new(Reason::PlaceNotFound, message));
     }
     let what = format!("no system call that can be watched is called {name}");
@@ -162,7 +162,7 @@ fn record(tracefs: &Tracefs, category: &str, name: &str) -> Result<Option<Record
         .map_err(|error| kernel_refusal(&error))?;
     text.map(|text| {
         Record::parse(&text).ok_or_else(|| {
-            let message = format!("what the kernel says of tracepoint {category}:{name} is not understood");
+            let message = format!("the kernel's description of tracepoint {category}:{name} cannot be read");
             SessionError::new(Reason::Kernel, message)
         })
     })
@@ -234,7 +234,7 @@ pub fn look(
 /// Refuses what is no field of the record.
 fn require_field(place: &Place, record: &Record, expression: &Expression) -> Result<(), SessionError> {
     if matches!(expression.root, Root::Register(_) | Root::Return) {
-        let message = format!("{expression} cannot be read at {place}, whose values are its fields");
+        let message = format!("{expression} cannot be read at {place}: only its fields can");
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     }
     let Err(Refusal::NoVariable { name, .. }) = record.lower(expression) else {
@@ -251,6 +251,6 @@ fn require_whole(expression: &Expression) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::Unsupported(
-        "a part of what is returned: it is a number".to_owned(),
+        "a part of the return value, which is a number".to_owned(),
     ))
 }

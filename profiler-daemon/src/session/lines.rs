@@ -405,8 +405,7 @@ pub fn line_refusal(error: &LineError) -> SessionError {
         }
         LineError::NoLines => SessionError::new(
             Reason::LineNotFound,
-            "the target's files have no debug information that tells lines: install its debug package or build it with \
-             `-g`, or ask for a function",
+            "the target's files have no debug information about lines: install its debug package, build it with `-g`, or name a function",
         ),
         LineError::TooMany { .. } => SessionError::new(Reason::LimitReached, message),
         LineError::NoCode { nearest, .. } => {

@@ -42,7 +42,7 @@ pub fn list_functions(
     else {
         return Err(SessionError::new(
             Reason::ArgumentInvalid,
-            "functions are listed by name: `profiler source` shows those that contain a line",
+            "functions can only be listed by name: `profiler source` shows the functions that contain a line",
         ));
     };
     let (Some(process), Some(files)) = (read.looked_up.processes.first(), read.files.first()) else {

@@ -58,8 +58,7 @@ pub fn require_few(places: usize, perf_links: bool) -> Result<(), SessionError> 
         return Ok(());
     }
     let message = format!(
-        "hits of {places} places cannot be counted for a moment before Linux 6.10, where each probe takes a tenth of a \
-         second to detach: name fewer than {} functions, or leave --measure out",
+        "--measure cannot count the hits of {places} places before Linux 6.10, where each probe takes a tenth of a second to detach: name fewer than {} functions, or leave it out",
         MAX_PERF_PLACES + 1
     );
     Err(SessionError::new(Reason::LimitReached, message))

@@ -300,7 +300,7 @@ impl Owner {
         }
         Err(SessionError::new(
             Reason::LimitReached,
-            "too many samples wait to be named: try again",
+            "too many samples are waiting for their function names: try again",
         ))
     }
 

@@ -250,10 +250,10 @@ impl FlameRequest {
             Self {
                 times: Some(FlameTimes::OnCpu | FlameTimes::Event(_)),
                 ..
-            } => "waits are time off the CPU: OFF_CPU or BOTH",
+            } => "waits need time off the CPU: choose OFF_CPU or BOTH",
             Self {
                 by: Grouping::Module, ..
-            } => "what is drawn on waits are functions, not modules: another grouping",
+            } => "waits cannot be grouped by module: choose another grouping",
             Self { .. } => return Ok(()),
         };
         Err(SessionError::new(Reason::ArgumentInvalid, message))
@@ -267,15 +267,16 @@ impl FlameRequest {
         let event = self.times.and_then(FlameTimes::event);
         if !event.is_some_and(Event::has_keys) {
             return Some(
-                "what counts once are pages and blocks, each of them looked at: it takes page-faults, minor-faults, \
-                 major-faults or block-bytes, without period and frequency (-c, -F)",
+                "--unique counts each page or block once: it needs page-faults, minor-faults, major-faults or block-bytes, without period and frequency (-c, -F)",
             );
         }
         if self.difference {
-            return Some("what counts once is of no call alone: calls cannot be compared by it");
+            return Some(
+                "--unique cannot compare calls, as a page or block that counts once belongs to no single call: leave it out",
+            );
         }
         (self.over != Over::Start)
-            .then_some("what counts once does so since the view began, not in a window: leave --over out")
+            .then_some("--unique counts since the view began, not in a window: leave --over out")
     }
 
     /// What is drawn for it.

@@ -245,7 +245,7 @@ pub fn look_up(caller: Caller, target: &TargetSpec, text: &str) -> Result<Looked
         };
         if let Some(thread) = process.asked_for_thread() {
             warnings.push(format!(
-                "{thread} is a thread of process {}: all of the process is looked at",
+                "{thread} is a thread of process {}: the whole process is profiled",
                 process.pid()
             ));
         }
@@ -305,7 +305,7 @@ fn pids(caller: Caller, target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
         TargetSpec::Pid(pid) => vec![*pid],
         TargetSpec::Pids(pids) => pids.clone(),
         TargetSpec::Recording(_) | TargetSpec::Comparison { .. } => {
-            let message = "a recording has flame graphs and latency alone";
+            let message = "a recording has only flame graphs and latency";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
         TargetSpec::Executable(name) => {

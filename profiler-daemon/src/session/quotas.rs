@@ -86,13 +86,13 @@ impl Quotas {
         ] {
             if held.sessions > most.sessions {
                 return refuse(format!(
-                    "{holders} may have {} of the {} sessions, and has these already: end one first",
+                    "{holders} may have at most {} of the {} sessions at once: end one first",
                     most.sessions, there_are.sessions
                 ));
             }
             if held.probes > most.probes {
                 return refuse(format!(
-                    "{holders} may have {} of the {} probes, and would have {}: narrow the scope, or end a session",
+                    "{holders} may have at most {} of the {} probes, this would make {}: narrow the scope, or end a session",
                     most.probes, there_are.probes, held.probes
                 ));
             }
@@ -110,7 +110,7 @@ pub fn admit_frequency(caller: Caller, frequency_hz: u32) -> Result<(), SessionE
         return Ok(());
     }
     refuse(format!(
-        "{frequency_hz} Hz are for root alone, as the clocks of all CPUs sample: other users may have {MAX_USER_FREQUENCY_HZ} Hz"
+        "only root may sample at {frequency_hz} Hz, as the timers of all CPUs do the sampling: other users may have {MAX_USER_FREQUENCY_HZ} Hz"
     ))
 }
 
@@ -147,13 +147,13 @@ mod tests {
         let refused = admit(&mut held(16, 1), 1).unwrap_err();
         assert_eq!(
             refused.message,
-            "user 7 may have 16 of the 64 sessions, and has these already: end one first"
+            "user 7 may have at most 16 of the 64 sessions at once: end one first"
         );
         assert!(admit(&mut held(1, 1_000), 1_048).is_ok());
         let refused = admit(&mut held(1, 1_000), 1_049).unwrap_err();
         assert_eq!(
             refused.message,
-            "user 7 may have 2048 of the 4096 probes, and would have 2049: narrow the scope, or end a session"
+            "user 7 may have at most 2048 of the 4096 probes, this would make 2049: narrow the scope, or end a session"
         );
     }
 

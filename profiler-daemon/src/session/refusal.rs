@@ -59,7 +59,7 @@ pub fn plan_refusal(process: &Process, files: &[TargetFile], name: &Name, error:
             if bare && nearest.is_empty() {
                 let message = format!(
                     "no function is called {name}: the executable of process {} is stripped and has no function \
-                     names; install its debug package, or run one that was built without `-s` and not treated by `strip`",
+                     names; install its debug package, or run an executable that was built without `-s` and not stripped",
                     process.pid()
                 );
                 return SessionError::new(Reason::TargetStripped, message);

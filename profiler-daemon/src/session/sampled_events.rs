@@ -94,14 +94,16 @@ pub fn refuse_missing(event: Event) -> Result<(), SessionError> {
 /// Refuses a name that is no event's, or none that stacks are taken at.
 pub fn unknown(name: &str) -> SessionError {
     with_those_here(&match name {
-        "task-clock" | "cpu-clock" => format!("`{name}` is time, which is drawn without an event"),
+        "task-clock" | "cpu-clock" => {
+            format!("`{name}` is time, which flame graphs draw without an event: leave -e out")
+        }
         "syscalls" => {
             "system calls are counted and not sampled: `profiler syscalls` shows who makes them".to_owned()
         }
         _ if name.starts_with("tracepoint:") => {
-            format!("stacks are not taken at `{name}`: a trace of it has them")
+            format!("stacks cannot be sampled at `{name}`: use `profiler trace` with --stack")
         }
-        _ => format!("`{name}` is no event that stacks are taken at"),
+        _ => format!("stacks cannot be sampled at `{name}`"),
     })
 }
 
@@ -120,12 +122,12 @@ fn refused(error: &EventError) -> SessionError {
         EventError::Refused { source, .. } => match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => SessionError::new(
                 Reason::CapabilityMissing,
-                format!("{error}: taking stacks at events takes CAP_PERFMON"),
+                format!("{error}: sampling at events needs CAP_PERFMON"),
             )
             .with("capability", "CAP_PERFMON"),
             Some(libc::EMFILE | libc::ENFILE) => SessionError::new(
                 Reason::LimitReached,
-                format!("{error}: each thread takes a descriptor; raise the limit of open files"),
+                format!("{error}: each thread needs a file descriptor; raise the limit of open files"),
             ),
             _ => SessionError::new(Reason::Kernel, error.to_string()),
         },

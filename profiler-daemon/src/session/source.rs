@@ -226,7 +226,7 @@ impl Texts {
                     format!("the source file {path} is not there, or you may not read it")
                 }
                 io::ErrorKind::FileTooLarge if self.bytes_left < MAX_TEXT_BYTES => {
-                    format!("the source file {path} is left out: there are so many, or they are so large")
+                    format!("the source file {path} is left out: the source files are too many, or too large")
                 }
                 _ => format!("the source file {path} cannot be read: {error}"),
             });
@@ -270,9 +270,7 @@ fn staleness(source: &FunctionSource, text: &SourceText, built: Option<SystemTim
     let path = &source.file;
     if let Some(md5) = source.md5 {
         return (text.md5() != md5).then(|| {
-            format!(
-                "{path} is not the version that was compiled: its checksum is another; lines may be wrong"
-            )
+            format!("{path} is not the version that was compiled: its checksum differs; lines may be wrong")
         });
     }
     if source.last_line as usize > text.len() {

@@ -223,8 +223,7 @@ pub struct Steps {
 }
 
 /// What is said where return probes were given up.
-const GIVEN_UP: &str = "return probes were given up, as code was mapped beside which they are not safe: calls that were open then were \
-                        not seen to end";
+const GIVEN_UP: &str = "return probes were detached, as newly mapped code makes them unsafe: the ends of calls open at that moment were not seen";
 
 /// What is said of a function or step whose probes were taken off the target.
 pub fn taken_off(name: &str, reason: &str) -> String {

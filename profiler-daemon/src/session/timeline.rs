@@ -316,7 +316,7 @@ fn not_here(counter: &Counter, why: &str) -> SessionError {
 /// A name that is no counter's.
 pub fn unknown(name: &str) -> SessionError {
     with_those_here(&format!(
-        "`{name}` is no counter of perf's, and none of the form tracepoint:CATEGORY:NAME"
+        "`{name}` is neither a perf counter nor of the form tracepoint:CATEGORY:NAME"
     ))
 }
 
@@ -333,7 +333,7 @@ fn refused(error: &CountersError) -> SessionError {
         CountersError::Refused { source, .. } => match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => SessionError::new(
                 Reason::CapabilityMissing,
-                format!("{error}: counting threads takes CAP_PERFMON"),
+                format!("{error}: counting by thread needs CAP_PERFMON"),
             )
             .with("capability", "CAP_PERFMON"),
             Some(libc::EMFILE | libc::ENFILE) => SessionError::new(

@@ -214,7 +214,7 @@ pub fn read(printed: &[Printed], hit: &Hit) -> Vec<TracedValue> {
                 expression: Arc::clone(&printed.expression),
                 type_name: lowered.shape.type_name.as_str().into(),
                 reading: read.next().map_or_else(
-                    || Reading::Unsupported("the record of the hit has no more room".to_owned()),
+                    || Reading::Unsupported("the record of the hit is full".to_owned()),
                     |value| values::render(lowered, &state(value)),
                 ),
             },
@@ -239,11 +239,7 @@ pub fn returned(
             ),
             Known::Returned => values::render_returned(lowered, end.returned),
             Known::Followed => followed.next().map_or_else(
-                || {
-                    Reading::Unreadable(
-                        "there was no room for what was read where the call returned".to_owned(),
-                    )
-                },
+                || Reading::Unreadable("there was no room for the values read at the return".to_owned()),
                 |value| values::render(lowered, &state(value)),
             ),
         };

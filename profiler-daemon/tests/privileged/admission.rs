@@ -323,7 +323,7 @@ fn a_program_that_another_thread_runs_ends_the_sessions_as_its_probes_are_dead()
         let seen = looking.ended();
         assert_eq!(seen.hits, OWN_CALLS);
         assert!(
-            seen.reason.contains("another thread than its first"),
+            seen.reason.contains("a thread other than its first"),
             "{}",
             seen.reason
         );
@@ -393,12 +393,12 @@ fn one_user_leaves_sessions_to_others() {
         assert_eq!(error.reason, Reason::LimitReached);
         assert!(error.message.contains(says), "{error}");
     };
-    refused(create(USER, "", 10_000), "10000 Hz are for root alone");
+    refused(create(USER, "", 10_000), "only root may sample at 10000 Hz");
     let mut own = Vec::new();
     while own.len() < 16 {
         own.push(create(USER, "", 99).unwrap());
     }
-    refused(create(USER, "", 99), "may have 16 of the 64 sessions");
+    refused(create(USER, "", 99), "may have at most 16 of the 64 sessions");
     let roots = create(ROOT, "", 10_000).unwrap();
     for session in own.iter().chain([&roots]) {
         service.end(session);

@@ -126,7 +126,7 @@ fn a_stripped_program() {
     let name = stripped(&[
         "no function is called idle_fn",
         "stripped",
-        "run one that was built without",
+        "run an executable that was built without",
     ]);
     let glob = stripped(&["idle_*", "stripped"]);
     refused_in("idle_stripped", &[("idle_fn", name), ("idle_*", glob)]);
@@ -230,7 +230,12 @@ fn places_that_the_kernel_has_not() {
         request,
     );
     let error = service.runtime.block_on(created).unwrap_err();
-    Refusal::of(Code::PermissionDenied, "PERMISSION_DENIED", &["for root alone"]).is(error);
+    Refusal::of(
+        Code::PermissionDenied,
+        "PERMISSION_DENIED",
+        &["only root may trace it"],
+    )
+    .is(error);
     target.run();
     assert_eq!(target.finish().status, Some(0));
 }
@@ -294,9 +299,9 @@ fn allocations_of_a_program_without_a_known_allocator() {
     };
     let refused = service.runtime.block_on(service.handle.create(ROOT, request));
     let words = &[
-        "has no function that is known to allocate memory",
+        "has no known allocator function",
         "`malloc`",
-        "leave out",
+        "leave --allocations out",
     ];
     Refusal::of(Code::FailedPrecondition, "FUNCTION_NOT_PROBEABLE", words).is(refused.unwrap_err());
 }

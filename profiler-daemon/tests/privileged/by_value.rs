@@ -383,7 +383,7 @@ fn calls_from_before_their_step_was_the_last_one_are_not_recorded() {
 fn so_are_those_that_waited_for_a_duration() {
     let target = Fixture::start("paths", &["1".to_owned()]);
     if Service::start().attach(target.pid(), "").unwrap().perf_links {
-        return skipped("calls made at a line are not seen to end before Linux 6.10");
+        return skipped("calls made at a line cannot be timed before Linux 6.10");
     }
     let header = include_str!("../fixtures/engine/fixture.h");
     let at = header

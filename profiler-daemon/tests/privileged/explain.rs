@@ -224,7 +224,7 @@ fn more_calls_than_are_timed_are_a_reason() {
     }
     assert_eq!(target.finish().status, Some(0));
     if session.perf_links {
-        return skipped("calls made at a line are not seen to end before Linux 6.10");
+        return skipped("calls made at a line cannot be timed before Linux 6.10");
     }
     let source = include_str!("../fixtures/engine/deep.c");
     let step = source.lines().position(|line| line.contains("/* the step */"));

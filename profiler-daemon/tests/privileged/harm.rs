@@ -155,7 +155,7 @@ fn hooked_functions_and_code_that_can_be_written_to_are_left_out() {
         ),
         (
             "step_open",
-            "step_open is not probed: its code is mapped to be written to",
+            "step_open is not probed: its code is mapped writable",
         ),
     ] {
         let error = service.attach(target.pid(), function).unwrap_err();
@@ -262,8 +262,7 @@ fn of_functions_that_only_return_probes_time_none_stays_beside_a_library_that_th
     let reason = last.ended.as_deref().unwrap();
     println!("{reason}");
     assert!(
-        reason
-            .starts_with("code was mapped beside which return probes are not safe, and no others are found"),
+        reason.starts_with("newly mapped code makes return probes unsafe, and no other probes were found"),
         "{reason}"
     );
     let picture = service.until(&mut pictures, |picture| picture.functions.len() == 1);
@@ -293,7 +292,7 @@ fn what_slow_calls_do_is_not_looked_for_by_return_probes_beside_a_library_that_t
     let last = service.until(&mut last, |picture| picture.ended.is_some());
     assert_eq!(
         last.ended.as_deref(),
-        Some("code was mapped beside which return probes are not safe")
+        Some("newly mapped code makes return probes unsafe")
     );
     unharmed_by_the_library(target);
 }
@@ -313,7 +312,7 @@ fn return_probes_are_given_up_where_a_library_that_throws_is_loaded() {
         let sessions = service.runtime.block_on(service.handle.list(ROOT)).unwrap();
         let known = sessions.iter().find(|known| known.name == session.name).unwrap();
         if known.sites[0].exit_method == ExitMethod::Ret {
-            let warning = "return probes were given up, ";
+            let warning = "return probes were detached, ";
             assert!(known.warnings[0].starts_with(warning), "{:?}", known.warnings);
             break;
         }

@@ -161,7 +161,7 @@ fn what_cannot_count_once_is_refused() {
         let error = watch(&service, &session, request).unwrap_err();
         println!("{error}");
         assert_eq!(error.reason, Reason::ArgumentInvalid);
-        assert!(error.message.contains("counts once"));
+        assert!(error.message.contains("--unique"));
     }
     let slow = service.attach(target.pid(), "left[> 1ms]").unwrap();
     let error = watch(&service, &slow, request(faults())).unwrap_err();

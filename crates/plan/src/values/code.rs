@@ -143,7 +143,7 @@ impl Code {
     /// Where it is longer than any plan.
     pub fn check_length(&self) -> Result<(), Refusal> {
         if self.instructions.len() > MAX_LENGTH {
-            return unsupported("a location of very many operations");
+            return unsupported("a location with too many operations");
         }
         Ok(())
     }
@@ -211,12 +211,12 @@ pub(super) fn check_stack(instructions: &[Instruction]) -> Result<(), Refusal> {
         };
         let Some(left) = depth.checked_sub(pops) else {
             return Err(Refusal::Damaged(
-                "an expression takes more than it has put".into(),
+                "an expression pops more values than it pushed".into(),
             ));
         };
         depth = left + pushes;
         if depth > STACK_SLOTS {
-            return unsupported("a location that needs a deep stack");
+            return unsupported("a location that needs too deep a stack");
         }
         if is(&[Operation::JumpIfZero, Operation::Jump]) {
             skipped_to.push((index + 1 + instruction.length as usize, depth));

@@ -105,7 +105,7 @@ impl<'a> DebugFile<'a> {
         let unit = self.unit_around(offset)?;
         let inside = DebugInfoOffset(offset)
             .to_unit_offset(&unit.header)
-            .ok_or_else(|| Refusal::Damaged("a reference leads outside of its unit".into()))?;
+            .ok_or_else(|| Refusal::Damaged("a reference points outside its unit".into()))?;
         Entry::at(&unit, inside)
     }
 
@@ -116,12 +116,14 @@ impl<'a> DebugFile<'a> {
             Some(AttributeValue::UnitRef(offset)) => Entry::at(&entry.unit, offset).map(Some),
             Some(AttributeValue::DebugInfoRef(offset)) => self.entry_at(offset.0).map(Some),
             Some(AttributeValue::DebugTypesRef(_)) => {
-                Err(Refusal::Unsupported("a type in a unit of its own".into()))
+                Err(Refusal::Unsupported("a type in a type unit".into()))
             }
             Some(AttributeValue::DebugInfoRefSup(_)) => Err(Refusal::Unsupported(
                 "debug information that was moved to a supplementary file".into(),
             )),
-            Some(_) => Err(Refusal::Damaged("a reference is none".into())),
+            Some(_) => Err(Refusal::Damaged(
+                "an attribute is not the reference it should be".into(),
+            )),
         }
     }
 

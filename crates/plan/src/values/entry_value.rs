@@ -36,7 +36,7 @@ impl<'a> Context<'_, 'a> {
     /// The value at the function's entry of what an expression says, which is a register.
     pub fn entry_value(&self, expression: Expression<Slice<'a>>) -> Result<Code, Refusal> {
         let Some(function) = self.function else {
-            return optimized_out("it is an argument's first value, outside of functions");
+            return optimized_out("it is an argument's value at the entry, outside of functions");
         };
         let mut operations = expression.operations(self.unit.encoding());
         let first = operations.next()?;
@@ -50,7 +50,11 @@ impl<'a> Context<'_, 'a> {
                 ),
                 None,
             ) => general(register)?,
-            _ => return optimized_out("it is what memory held when the function was called"),
+            _ => {
+                return optimized_out(
+                    "it is a value that was in memory when the function was called, and may have changed",
+                );
+            }
         };
         let entry = self.file.ranges(&function.entry).first().map(|range| range.start);
         if entry == Some(self.address) {
@@ -61,7 +65,7 @@ impl<'a> Context<'_, 'a> {
 
     /// By the return address, among the calls that the debug information describes.
     fn by_calls(&self, function: &Function<'a>, register: u8) -> Result<Code, Refusal> {
-        const NOT_KEPT: &str = "the argument's first value is not kept";
+        const NOT_KEPT: &str = "the argument's value at the entry is not kept";
         if !describes_tail_calls(function) {
             // It may have been entered by a jump out of itself, with other arguments.
             return optimized_out(NOT_KEPT);

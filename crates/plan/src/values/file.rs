@@ -177,7 +177,7 @@ impl<'a> DebugFile<'a> {
         let headers = self.headers();
         let after = headers.partition_point(|header| start_of(header) <= offset);
         let header = after.checked_sub(1).and_then(|index| headers.get(index));
-        let header = header.ok_or_else(|| Refusal::Damaged("a reference leads nowhere".into()))?;
+        let header = header.ok_or_else(|| Refusal::Damaged("a reference points nowhere".into()))?;
         self.unit_at(start_of(header))
     }
 

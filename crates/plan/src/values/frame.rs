@@ -92,7 +92,7 @@ impl<'a> DebugFile<'a> {
                 };
                 match context.inner()?.lower(expression)? {
                     Location::Whole(Source::Memory(code)) => Ok(code),
-                    _ => unsupported("the frame begins where an expression says that is no address"),
+                    _ => unsupported("the frame begins at an expression that is not an address"),
                 }
             }
         }
@@ -168,7 +168,7 @@ impl Context<'_, '_> {
                 (&callers, call)
             }
             (None, Some(function)) => (function, self.address),
-            (None, None) => return unsupported("a place in a frame, outside of functions"),
+            (None, None) => return unsupported("a location in a frame, outside of functions"),
         };
         let base = self
             .file
@@ -186,7 +186,7 @@ impl Context<'_, '_> {
                 self.file.check_set_up(address, register)?;
                 Ok(Code::register(register, 0))
             }
-            _ => unsupported("a frame base that is no address"),
+            _ => unsupported("a frame base that is not an address"),
         }
     }
 }

@@ -33,7 +33,7 @@ impl<'a> DebugFile<'a> {
             if location.range.begin <= address && address < location.range.end {
                 match &found {
                     Some(found) if *found != location.data => {
-                        return unsupported("the debug information says two places at once");
+                        return unsupported("the debug information gives two locations at once");
                     }
                     _ => found = Some(location.data),
                 }
@@ -137,7 +137,7 @@ fn constant(entry: &Entry<'_>, size: u64, signed: bool) -> Result<Location, Refu
         _ => return unsupported("a constant of an unknown form"),
     };
     if signed && width < size && word >> (8 * width - 1) != 0 && width < 16 {
-        return unsupported("a constant whose sign the debug information leaves open");
+        return unsupported("a constant whose sign the debug information does not give");
     }
     match word.to_le_bytes().get(..size) {
         Some(bytes) => Ok(Location::Whole(Source::Bytes(bytes.to_vec()))),

@@ -174,7 +174,12 @@ pub fn require_with(
         ) => Kind::Unsigned,
         (Form::Float, 4) => Kind::Float,
         (Form::Float, 8) => Kind::Double,
-        _ => return unsupported(format!("{} is no number to compare", shape.type_name)),
+        _ => {
+            return unsupported(format!(
+                "{} is not a number and cannot be compared",
+                shape.type_name
+            ));
+        }
     };
     let constant = constant(&shape, kind)?;
     code.push(Instruction::new(Operation::Constant).immediate(constant));
@@ -268,7 +273,7 @@ impl<'a> Lowering<'_, 'a> {
             return unsupported(reason.clone());
         }
         if !reached.counts.is_empty() {
-            return unsupported("several elements are no number to compare");
+            return unsupported("several elements cannot be compared with a number");
         }
         let signed = matches!(
             shape.form,
@@ -312,7 +317,7 @@ pub(super) fn plan(instructions: &[Instruction]) -> Result<ReadPlan, Refusal> {
     check_stack(instructions)?;
     ReadPlan::new(instructions).ok_or_else(|| {
         Refusal::Unsupported(format!(
-            "it takes {} instructions to read, of which a plan has {MAX_INSTRUCTIONS}",
+            "reading it takes {} instructions, more than the limit of {MAX_INSTRUCTIONS}",
             instructions.len()
         ))
     })

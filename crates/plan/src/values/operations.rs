@@ -58,7 +58,9 @@ impl<'a> Lowering<'_, '_, 'a> {
             return Ok(Location::Whole(self.take_source()));
         }
         if self.source.is_some() || !self.stack.is_empty() {
-            return Err(Refusal::Damaged("a location goes on after its last piece".into()));
+            return Err(Refusal::Damaged(
+                "a location continues after its last piece".into(),
+            ));
         }
         Ok(Location::Pieces(self.pieces))
     }
@@ -83,25 +85,25 @@ impl<'a> Lowering<'_, '_, 'a> {
     fn pop(&mut self) -> Result<Word, Refusal> {
         self.stack
             .pop()
-            .ok_or_else(|| Refusal::Damaged("a location takes more than it has put".into()))
+            .ok_or_else(|| Refusal::Damaged("a location pops more values than it pushed".into()))
     }
 
     fn top(&self) -> Result<Word, Refusal> {
         self.stack
             .last()
             .copied()
-            .ok_or_else(|| Refusal::Damaged("a location takes more than it has put".into()))
+            .ok_or_else(|| Refusal::Damaged("a location pops more values than it pushed".into()))
     }
 
-    #[expect(clippy::too_many_lines, reason = "a table of the operations")]
+    #[expect(clippy::too_many_lines, reason = "a location that uses an unsupported table")]
     fn operation(&mut self, operation: Dwarf<Slice<'a>>) -> Result<(), Refusal> {
         if self.source.is_some()
             && !matches!(operation, Dwarf::Piece { .. } | Dwarf::Nop | Dwarf::Uninitialized)
         {
-            return unsupported("a location that goes on after it came to a value");
+            return unsupported("a location that continues after its value");
         }
         if self.context.caller.is_some() && matches!(operation, Dwarf::EntryValue { .. }) {
-            return optimized_out("it is what the caller was called with");
+            return optimized_out("it is an argument of the caller's own call, which is not kept");
         }
         match operation {
             Dwarf::Nop => {}
@@ -131,7 +133,7 @@ impl<'a> Lowering<'_, '_, 'a> {
                 let word = self.base_type(base_type)?;
                 let mut bytes = [0; 8];
                 let Some(into) = bytes.get_mut(..value.len()) else {
-                    return unsupported("a constant of more than 64 bits");
+                    return unsupported("a constant wider than 64 bits");
                 };
                 into.copy_from_slice(value.slice());
                 let constant = Instruction::new(Operation::Constant).immediate(u64::from_le_bytes(bytes));
@@ -192,7 +194,9 @@ impl<'a> Lowering<'_, '_, 'a> {
             Dwarf::Pick { index } => {
                 let under = self.stack.len().checked_sub(1 + usize::from(index));
                 let Some(word) = under.and_then(|at| self.stack.get(at)).copied() else {
-                    return Err(Refusal::Damaged("a location takes more than it has put".into()));
+                    return Err(Refusal::Damaged(
+                        "a location pops more values than it pushed".into(),
+                    ));
                 };
                 self.push(Instruction::new(Operation::Pick).length(index.into()), word);
             }
@@ -235,13 +239,13 @@ impl<'a> Lowering<'_, '_, 'a> {
                         signed: false,
                     })
                 {
-                    return unsupported("a division of 64 bits without sign");
+                    return unsupported("an unsigned 64-bit division");
                 }
                 self.arithmetic(Operation::Divide)?;
             }
             Dwarf::Mod => {
                 if let Word::Integer { signed: true, .. } = self.top()? {
-                    return unsupported("the remainder of a division with sign");
+                    return unsupported("the remainder of a signed division");
                 }
                 self.arithmetic(Operation::Remainder)?;
             }
@@ -266,7 +270,7 @@ impl<'a> Lowering<'_, '_, 'a> {
             Dwarf::Reinterpret { base_type } => {
                 let to = self.base_type(base_type)?;
                 if bits(self.pop()?) != bits(to) {
-                    return unsupported("a number that is taken for one of another size");
+                    return unsupported("a number that is reinterpreted at another size");
                 }
                 self.stack.push(to);
                 self.extend(to);
@@ -287,7 +291,7 @@ impl<'a> Lowering<'_, '_, 'a> {
                 bit_offset,
             } => {
                 if self.pieces.len() == MAX_PIECES {
-                    return unsupported("a variable in very many pieces");
+                    return unsupported("a variable in too many pieces");
                 }
                 let source = self.take_source();
                 self.pieces.push(Piece {
@@ -361,7 +365,7 @@ impl<'a> Lowering<'_, '_, 'a> {
         let size = entry.number(gimli::DW_AT_byte_size).unwrap_or(0);
         let bits = match size {
             1 | 2 | 4 | 8 => 8 * size,
-            _ => return unsupported("a computation in a type of more than 64 bits"),
+            _ => return unsupported("a computation in a type wider than 64 bits"),
         };
         let signed = match encoding {
             gimli::DW_ATE_signed | gimli::DW_ATE_signed_char => true,
@@ -435,7 +439,7 @@ impl<'a> Lowering<'_, '_, 'a> {
             })
             && operation != Operation::Equal
         {
-            return unsupported("a comparison of 64 bits without sign");
+            return unsupported("an unsigned 64-bit comparison");
         }
         if swapped {
             self.code.operation(Operation::Swap);

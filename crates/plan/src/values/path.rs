@@ -110,7 +110,7 @@ impl<'a> Lowering<'_, 'a> {
         if class.flag(gimli::DW_AT_declaration) {
             let of = self.file.type_name(Some(&class));
             return unsupported(format!(
-                "{of} is only declared here, so that {name} may be a member of it: write ::{name} for what is outside"
+                "{of} is only declared here, and {name} may be a member of it: write ::{name} for the one outside"
             ));
         }
         if self.file.member(&class, name)?.is_some() {
@@ -211,7 +211,7 @@ impl<'a> Lowering<'_, 'a> {
         });
         let Some(pointer) = pointer else {
             let name = self.file.type_name(at.kind.as_ref());
-            return unsupported(format!("{name} is no pointer"));
+            return unsupported(format!("{name} is not a pointer"));
         };
         let target = self.file.type_of(&pointer)?;
         at.place = match at.place.implicit_target() {
@@ -294,7 +294,9 @@ impl<'a> Lowering<'_, 'a> {
         let size = self.file.size_of(chosen.field.kind.as_ref())?;
         if let Some((discriminant, width)) = self.file.discriminant(part)? {
             let Place::Memory(code) = &mut at.place else {
-                return unsupported("a step into a variant of what is not in memory; it is read as a whole");
+                return unsupported(
+                    "a step into a variant of a value that is not in memory: read it as a whole",
+                );
             };
             // The variant without numbers of its own is the one that all others' do not stand for.
             let is_default = chosen.numbers.is_empty();
@@ -305,7 +307,7 @@ impl<'a> Lowering<'_, 'a> {
             };
             let numbers: Vec<u64> = choices.iter().flat_map(|choice| choice.numbers.clone()).collect();
             if numbers.len() > MAX_NUMBERS {
-                return unsupported("a step into a variant that very many numbers stand for");
+                return unsupported("a step into a variant with too many discriminant values");
             }
             code.require_number((discriminant, width), &numbers, !is_default);
         }

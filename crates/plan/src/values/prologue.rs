@@ -112,7 +112,7 @@ impl<'a> DebugFile<'a> {
         };
         let refusal = || {
             unsupported(format!(
-                "the function has not stored it yet at this instruction; it has from {end:#x} on"
+                "the function has not stored it yet at this instruction: it is known from {end:#x} on"
             ))
         };
         if variable.tag() != gimli::DW_TAG_formal_parameter {

@@ -169,7 +169,12 @@ impl Record {
         let kind = match shape.form {
             Form::Integer { signed: true } => Kind::Signed,
             Form::Integer { signed: false } | Form::Boolean | Form::Pointer => Kind::Unsigned,
-            _ => return unsupported(format!("{} is no number to compare", shape.type_name)),
+            _ => {
+                return unsupported(format!(
+                    "{} is not a number and cannot be compared",
+                    shape.type_name
+                ));
+            }
         };
         let mut code = field.place().value(shape.size)?;
         if kind == Kind::Signed {
@@ -197,7 +202,7 @@ impl Record {
             Reading::Text(pointer) => terminated(&pointer, text)?,
             Reading::Value(shape) => match shape.form {
                 Form::Characters { count, .. } => in_array(&field.place(), &shape, count, text)?,
-                _ => return unsupported(format!("{} is no text to compare", shape.type_name)),
+                _ => return unsupported(format!("{} is not text and cannot be compared", shape.type_name)),
             },
         };
         plan(&require_same(compared, comparison, text)?)
@@ -209,7 +214,7 @@ impl Record {
             Root::Variable { global: false, path } if path.len() == 1 => &path[0],
             Root::Variable { .. } => return unsupported("a name of several parts: a record has fields"),
             Root::Register(_) => return unsupported("registers: a record has fields"),
-            Root::Return => return unsupported("what is returned: a record has fields"),
+            Root::Return => return unsupported("a return value: a record has fields"),
         };
         if !expression.steps.is_empty() {
             return unsupported(format!("a part of {name}: fields are read as a whole"));

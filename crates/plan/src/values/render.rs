@@ -157,7 +157,7 @@ pub fn render(lowered: &Lowered, state: &State) -> Reading {
 }
 
 fn incomplete() -> Reading {
-    Reading::Unsupported("less was read than was planned".into())
+    Reading::Unsupported("less was read than planned".into())
 }
 
 fn terminated(bytes: &[u8], room: usize) -> Reading {

@@ -40,9 +40,7 @@ impl<'a> Lowering<'_, 'a> {
                 address,
             } => self.callee((name, symbol), address)?,
             Returns::AtInstruction if !self.file.is_return(self.site.address) => {
-                return unsupported(
-                    "what a function returns is known at its return instructions, and of its calls",
-                );
+                return unsupported("`return` is known only at return instructions and of calls");
             }
             Returns::AtInstruction | Returns::OfFunction => match self.function {
                 Some(function) => function.entry.clone(),
@@ -186,7 +184,7 @@ fn place(shape: &Shape, passing: Passing) -> Result<Location, Refusal> {
         Passing::ByValue if (1..=2 * WORD).contains(size) => {}
         _ => {
             return unsupported(format!(
-                "{type_name} is returned in a way that the debug information does not tell"
+                "the debug information does not say how {type_name} is returned"
             ));
         }
     }

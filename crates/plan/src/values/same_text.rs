@@ -26,7 +26,7 @@ impl<'a> Lowering<'_, 'a> {
         text: &[u8],
     ) -> Result<Vec<Instruction>, Refusal> {
         let name = self.file.type_name(reached.kind.as_ref());
-        let no_text = || unsupported(format!("{name} is no text to compare"));
+        let no_text = || unsupported(format!("{name} is not text and cannot be compared"));
         if reached.bits.is_some() || !reached.counts.is_empty() {
             return no_text();
         }

@@ -149,7 +149,7 @@ impl<'a> DebugFile<'a> {
         let type_name = self.type_name(entry);
         let size = self.size_of(entry);
         let form = if budget.parts == 0 || budget.nesting == 0 {
-            unsupported("a type of very many parts")
+            unsupported("a type with too many parts")
         } else {
             budget.parts -= 1;
             budget.nesting -= 1;

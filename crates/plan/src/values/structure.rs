@@ -141,7 +141,7 @@ impl<'a> DebugFile<'a> {
         while let Some(class) = classes.pop_front() {
             searched += 1;
             if searched > MAX_SEARCHED {
-                return unsupported("a structure of very many parts");
+                return unsupported("a structure with too many parts");
             }
             for child in class.children()? {
                 let is_static = child.flag(gimli::DW_AT_external) || child.flag(gimli::DW_AT_declaration);
@@ -174,7 +174,7 @@ impl<'a> DebugFile<'a> {
             for (structure, before) in level {
                 searched += 1;
                 if searched > MAX_SEARCHED {
-                    return unsupported("a structure of very many parts");
+                    return unsupported("a structure with too many parts");
                 }
                 is_hidden |= structure
                     .children()?

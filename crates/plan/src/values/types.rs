@@ -130,7 +130,7 @@ impl<'a> DebugFile<'a> {
                 continue;
             }
             if counts.len() == MAX_DIMENSIONS {
-                return unsupported("an array of very many dimensions");
+                return unsupported("an array with too many dimensions");
             }
             let lower = dimension.number(gimli::DW_AT_lower_bound).unwrap_or(0);
             let count = if let Some(count) = dimension.number(gimli::DW_AT_count) {

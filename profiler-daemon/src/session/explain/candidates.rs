@@ -61,7 +61,7 @@ pub fn subjects<'f>(
         return refuse("only calls of a function can be explained, as in 'f[>= p95]'");
     };
     if last.predicates.is_empty() {
-        return refuse("which calls are slow? Say it by a condition on their duration, as in 'f[>= p95]'");
+        return refuse("say which calls are slow by a condition on their duration, as in 'f[>= p95]'");
     }
     let keeps_above = |predicate: &Predicate| {
         matches!(
@@ -70,11 +70,13 @@ pub fn subjects<'f>(
         )
     };
     if !last.predicates.iter().any(keeps_above) {
-        return refuse("slow calls are explained: ask for those above a duration, as in 'f[>= p95]'");
+        return refuse(
+            "only slow calls can be explained: set a lower bound on their duration, as in 'f[>= p95]'",
+        );
     }
     if before.iter().any(Step::asks_for_end) {
         return refuse(
-            "only the last step may ask for a duration, or what is returned: its calls are compared",
+            "only the last step, whose calls are compared, may have a condition on the duration or the return value: remove it from the steps before",
         );
     }
     let (mut subjects, mut beyond) = (Vec::new(), 0);
@@ -220,11 +222,11 @@ pub fn prepare(
         left_out.insert("branches, calls and values".to_owned(), reason.to_owned());
     }
     if too_many > 0 {
-        let reason = format!("more than {MAX_FUNCTIONS} are not looked into");
+        let reason = format!("at most {MAX_FUNCTIONS} are looked into");
         left_out.insert(format!("{too_many} functions"), reason);
     }
     if beyond > 0 {
-        let reason = format!("more than {MAX_PLACES} are not looked at");
+        let reason = format!("at most {MAX_PLACES} are looked at");
         left_out.insert(format!("{beyond} branches, cases and calls"), reason);
     }
     PreparedExplain {
@@ -371,7 +373,7 @@ fn attempt(
     if step.lines.is_empty() && step.files.is_empty() {
         return Err(SessionError::new(
             Reason::LineNotFound,
-            "none of its instructions lies in the function itself",
+            "none of its instructions is in the function itself",
         ));
     }
     Ok(step)

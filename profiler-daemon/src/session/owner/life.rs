@@ -19,7 +19,7 @@ use crate::session::{
 };
 
 /// Why a session ends that cannot go on without return probes.
-const BESIDE_RETURNS: &str = "code was mapped beside which return probes are not safe";
+const BESIDE_RETURNS: &str = "newly mapped code makes return probes unsafe";
 
 impl Owner {
     pub(super) fn attach(
@@ -128,7 +128,7 @@ impl Owner {
     ) -> Result<SessionInfo, SessionError> {
         let session = self.session(caller, name)?;
         if session.revision() != revision {
-            let message = "the scope is being changed by others too: try again";
+            let message = "another client is changing the scope at the same time: try again";
             return Err(SessionError::new(Reason::ScopeChanged, message));
         }
         let owner = session.owner();
@@ -190,7 +190,10 @@ impl Owner {
             }
             Ok(prepared) => *prepared,
             Err(error) => {
-                let reason = format!("{BESIDE_RETURNS}, and no others are found: {}", error.message);
+                let reason = format!(
+                    "{BESIDE_RETURNS}, and no other probes were found: {}",
+                    error.message
+                );
                 self.end_session(name, &Ending::other(reason));
                 return Ok(());
             }
@@ -213,7 +216,9 @@ impl Owner {
             Ok(true) => tracing::info!(target: "audit", session = name, "return probes given up"),
             Err(error) => self.end_session(
                 name,
-                &Ending::other(format!("{BESIDE_RETURNS}, and others are refused: {error}")),
+                &Ending::other(format!(
+                    "{BESIDE_RETURNS}, and other probes were refused: {error}"
+                )),
             ),
         }
         Ok(())

@@ -33,14 +33,14 @@ pub fn find(
     let prepare = |(process, files): (&Process, &Vec<TargetFile>)| {
         let of = |what: &str| {
             let message = format!(
-                "process {} ({}) {what}: leave out that its allocations are to be remembered",
+                "process {} ({}) {what}: leave --allocations out",
                 process.pid(),
                 process.name()
             );
             SessionError::new(Reason::FunctionNotProbeable, message)
         };
         if has_shadow_stack(process) {
-            return Err(of("has a shadow stack, which return probes would contradict"));
+            return Err(of("has a shadow stack, which return probes would violate"));
         }
         let of_file = |file: &TargetFile| {
             let functions = allocators::find(&file.known.index).into_iter();
@@ -53,7 +53,7 @@ pub fn find(
         let allocates = |function: &AllocatorSpec| function.parameters[0] != 0;
         if !files.iter().any(|(_, functions)| functions.iter().any(allocates)) {
             return Err(of(
-                "has no function that is known to allocate memory, as `malloc`: it may be stripped and linked statically, or have an allocator of its own",
+                "has no known allocator function such as `malloc`, as it is stripped and linked statically or has an allocator of its own",
             ));
         }
         Ok(PreparedAllocator {

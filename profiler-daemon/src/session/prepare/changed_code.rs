@@ -37,7 +37,7 @@ impl Code {
         mappings.find_map(|mapping| {
             let address = mapping.address_of(offset)?;
             if mapping.writable {
-                return Some("its code is mapped to be written to, where the kernel sets no probes");
+                return Some("its code is mapped writable, where the kernel sets no probes");
             }
             let bytes = bytes.min(mapping.end - address);
             self.is_changed(file, mapping, (offset, address), bytes)

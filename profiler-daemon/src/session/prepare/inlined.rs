@@ -121,7 +121,7 @@ impl Inlined {
                 warn_once(
                     warnings,
                     format!(
-                        "{shown} has no debug information (`-g`, or a debug package): what of {name} is inlined in it is not known"
+                        "{shown} has no debug information (`-g`, or a debug package): inlined instances of {name} in it are not known"
                     ),
                 );
             }

@@ -254,7 +254,7 @@ impl Planner<'_> {
             return Err(SessionError::new(
                 Reason::FunctionNotProbeable,
                 format!(
-                    "{}: calls made at a line are not seen to end before Linux 6.10",
+                    "{}: calls made at a line cannot be timed before Linux 6.10",
                     step.place
                 ),
             ));
@@ -290,7 +290,10 @@ impl Planner<'_> {
         if prepared.is_empty() {
             return Err(SessionError::new(
                 Reason::FunctionNotProbeable,
-                format!("{}: no such call returns to where it was made", step.place),
+                format!(
+                    "{}: none of these calls returns to the line that made it",
+                    step.place
+                ),
             ));
         }
         Ok(prepared)
@@ -562,8 +565,7 @@ fn only_counted() -> Capture {
 }
 
 /// Why values of a function's calls cannot be read.
-const NO_ENTRY_WITH_VALUES: &str = "the kernel refuses a probe on its first instruction, which changes its arguments or what they point \
-     to: leave conditions and values out, or ask for a line in it";
+const NO_ENTRY_WITH_VALUES: &str = "the kernel refuses a probe on its first instruction, which changes its arguments or the memory they point to: leave conditions and values out, or name a line in it";
 
 fn no_entry_with_values(name: &Name) -> SessionError {
     SessionError::new(

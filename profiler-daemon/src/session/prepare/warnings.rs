@@ -87,7 +87,7 @@ pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan:
     }
     if let Some(names) = names_of(plan, |function| function.loops) {
         add(format!(
-            "{names} jumps back to where its calls begin: each turn of that loop costs what a call costs, and is not counted"
+            "{names} jumps back to its entry: each turn of that loop costs as much as a call, but is not counted as one"
         ));
     }
 }
@@ -119,7 +119,7 @@ pub(super) fn warn_of_entries(warnings: &mut Vec<String>, looks: bool, prepared:
     };
     // Where the programs do instructions themselves, they do not where they have more to do.
     let why = if looks && spec.done_by_program {
-        ", as it is looked at there"
+        ", as conditions or values are read there"
     } else {
         ""
     };

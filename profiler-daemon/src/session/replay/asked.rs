@@ -87,13 +87,12 @@ fn refuse_other_joins(steps: &[AskedStep], known: &[Step]) -> Result<(), Session
         let before = before.map(ToString::to_string).unwrap_or_default();
         let message = if was {
             format!(
-                "`{}` was recorded inside of those calls of `{before}` alone that meet its conditions: ask for it with one on a duration",
+                "`{}` was recorded only inside calls of `{before}` that meet its conditions: add a condition on the duration of `{before}`",
                 step.step
             )
         } else {
             format!(
-                "the calls of `{}` were counted and not kept one by one: to ask which of them lie in slow calls of `{before}`, \
-                 record `{before}[>= p95]/{}`",
+                "the recording holds only counts of the calls of `{}`, not each call: to select those in slow calls of `{before}`, record `{before}[>= p95]/{}`",
                 step.step, step.step
             )
         };
@@ -130,7 +129,8 @@ fn parsed(step: &RecordedStep) -> Result<Step, SessionError> {
     let scope = profiler_scope::parse(&step.text).ok();
     let step = scope.and_then(|scope| scope.steps.into_iter().next());
     step.ok_or_else(|| {
-        let message = "the recording's scope is not a scope: it was made by another version, or is damaged";
+        let message =
+            "the recording's scope cannot be read: the recording was made by another version, or is damaged";
         SessionError::new(Reason::ScopeInvalid, message)
     })
 }
@@ -145,11 +145,11 @@ fn not_recorded(step: &Step, recorded: &RecordedScope, instead: Option<&Step>) -
     let is_condition = instead.is_some_and(|known| known.place == step.place);
     let message = if is_condition {
         format!(
-            "`{step}` was recorded with other conditions on values, which the programs decide: the recording is of {what}"
+            "`{step}` was recorded with other conditions on values, which cannot be changed afterwards: the recording is of {what}"
         )
     } else {
         format!(
-            "`{step}` was not recorded there: the recording is of {what}, of which steps can be left out from the end"
+            "`{step}` was not recorded there: the recording is of {what}; only steps at its end can be left out"
         )
     };
     let reason = match step.place {

@@ -26,7 +26,7 @@ pub fn warnings(after: &Begun, before: &Begun) -> Result<Vec<String>, SessionErr
     };
     if after.scope != before.scope {
         let message = format!(
-            "the recordings are of different scopes, {} and {}: say which to compare",
+            "the recordings are of different scopes, {} and {}: name the scope to compare",
             name(&before.scope),
             name(&after.scope)
         );
@@ -46,12 +46,12 @@ pub fn warnings(after: &Begun, before: &Begun) -> Result<Vec<String>, SessionErr
     modules.dedup();
     for module in modules {
         warnings.push(format!(
-            "{module} is another build: its functions are held against those of the same name"
+            "{module} is another build in each recording: functions are compared by name"
         ));
     }
     if after.frequency_hz != before.frequency_hz {
         warnings.push(format!(
-            "samples were taken {} times a second, and before {} times",
+            "the sampling frequency was {} Hz, and before {} Hz",
             after.frequency_hz, before.frequency_hz
         ));
     }
@@ -61,7 +61,7 @@ pub fn warnings(after: &Begun, before: &Begun) -> Result<Vec<String>, SessionErr
 /// The flame graph of both: what is inside the one, and outside what is inside the one before.
 ///
 /// # Errors
-/// Where no flame graph was asked for.
+/// Where no flame graph was requested.
 pub fn picture(
     mut after: Played,
     mut before: Played,
@@ -75,7 +75,7 @@ pub fn picture(
     }
     let attempted = [&after, &before].map(|played| played.sampling().attempted(variant.kind.times));
     let (Some(flame), Some(flame_before)) = (&mut after.flame, &mut before.flame) else {
-        let message = "no flame graph was asked for";
+        let message = "no flame graph was requested";
         return Err(SessionError::new(Reason::ArgumentInvalid, message));
     };
     let compared = flame.compared(

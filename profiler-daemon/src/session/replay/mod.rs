@@ -242,7 +242,8 @@ impl Player {
             scope, part, before, ..
         } = self.session(name)?;
         if before.is_some() {
-            let message = "two recordings are compared by a flame graph: ask each for its latency";
+            let message =
+                "two recordings can only be compared as a flame graph: show the latency of each by itself";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
         let (scope, part) = (scope.clone(), *part);
@@ -292,7 +293,7 @@ fn part(recording: &Recording, time: RecordedTime, ages: AskedAges) -> Result<Pa
     let length_ns = recording.end_ns().saturating_sub(recording.begin_ns());
     if time.begin_ns >= length_ns && length_ns > 0 {
         let message = format!(
-            "the recording is {:.3} s long: there is nothing from {:.3} s on",
+            "the recording is only {:.3} s long: it has nothing after {:.3} s",
             seconds(length_ns),
             seconds(time.begin_ns)
         );

@@ -116,7 +116,7 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
     let late_ns = from_ns.saturating_sub(part.begin_ns);
     if late_ns > 0 && part.begin_ns > recording.begin_ns() {
         warnings.push(format!(
-            "counts are recorded each 0.25 s: shown from {} s on, and to such a time",
+            "counts are recorded every 0.25 s: the time shown begins at {} s, and ends at such a time too",
             since(recording.begin_ns(), from_ns)
         ));
     }
@@ -226,7 +226,7 @@ pub fn play(
         Some(edited_ns) => {
             let at = since(recording.begin_ns(), edited_ns);
             format!(
-                "the scope was changed {at} s into the recording, and what is shown is the time before; for the rest: --time {at}s.."
+                "the scope was changed {at} s into the recording, and only the time before is shown; for the rest: --time {at}s.."
             )
         }
         None => END.to_owned(),
@@ -350,7 +350,7 @@ impl Playing<'_> {
         let recorded = self.recorded.as_ref().ok_or_else(|| {
             SessionError::new(
                 Reason::ArgumentInvalid,
-                "the recording does not say what it is of",
+                "the recording is damaged: its scope is missing",
             )
         })?;
         let ages = self.part.ages(recorded);
@@ -398,11 +398,11 @@ fn new_flame(
     let divider = division::divider(steps);
     let variant = request.variant(divider.is_some());
     let refused = if variant.kind.times.event().is_some() {
-        Some("events are not recorded: draw time")
+        Some("recordings hold no events: leave -e out")
     } else if variant.kind.waits {
-        Some("who was waited for is not recorded: leave --waits out")
+        Some("recordings do not hold who was waited for: leave --waits out")
     } else if divider.is_none() && variant.kind.times != FlameTimes::OnCpu {
-        Some("without a call around it, time off the CPU is not recorded: draw time on it")
+        Some("time off the CPU is recorded only inside calls: leave --off-cpu out")
     } else {
         None
     };
@@ -602,7 +602,7 @@ impl Played {
         let Some(flame) = &mut self.flame else {
             return Err(SessionError::new(
                 Reason::ArgumentInvalid,
-                "no flame graph was asked for",
+                "no flame graph was requested",
             ));
         };
         let moment = Moment {

@@ -253,7 +253,7 @@ fn what_cannot_be_read_is_refused_with_its_reason() {
     );
     assert!(refusal("$rdi").contains("registers"));
     assert!(refusal("skb->len").contains("a part of skb"));
-    assert!(refusal("return").contains("returned"));
+    assert!(refusal("return").contains("return value"));
     assert_eq!(Record::parse("no description"), None);
 }
 

@@ -41,7 +41,7 @@ impl View for Explain {
         let Live { session, now_ns, .. } = live;
         if !session.explains() {
             let message = format!(
-                "session `{}` explains nothing: `profiler explain` makes one that does",
+                "session `{}` was not made to explain calls: use `profiler explain`",
                 session.name
             );
             return Err(SessionError::new(Reason::ArgumentInvalid, message));

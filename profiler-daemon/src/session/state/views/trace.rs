@@ -31,7 +31,7 @@ impl View for Trace {
         let capture = session.capture.as_ref();
         if !capture.is_some_and(|capture| capture.purpose == Purpose::Shown) {
             let message = format!(
-                "session `{}` records no hits: make one that does, by `profiler session new --trace`",
+                "session `{}` records no hits: make one with `profiler session new --trace`",
                 session.name
             );
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
