@@ -41,7 +41,7 @@ pub fn run(host: Host, request: Request) -> ExitCode {
 
 async fn execute(host: Host, request: Request) -> Result<(), Failure> {
     let mut stop =
-        Stop::listen().map_err(|error| Failure::failed(format!("Cannot listen to signals: {error}.")))?;
+        Stop::listen().map_err(|error| Failure::failed(format!("Cannot handle signals: {error}.")))?;
     let owned = Owned::default();
     let mut work = tokio::spawn(verb::run(host, request, stop.clone(), owned.clone()));
     tokio::select! {

@@ -184,7 +184,7 @@ impl Ended {
             Self::Asked => Err(Failure::failed("The daemon sent nothing before the run ended.")),
             Self::ByItself(reason) if reason == END_OF_RECORDING => Ok(()),
             Self::ByItself(reason) if reason.contains(OVER_BUDGET) => Err(Failure::failed(format!(
-                "{} `--budget 0` allows any.",
+                "{} `--budget 0` sets no limit.",
                 ended_by_itself(&reason)
             ))),
             Self::ByItself(reason) => {

@@ -505,7 +505,7 @@ fn errors_have_their_exit_status_and_words() {
         (
             &["flame", "-p", "7", "handle", "--diff"],
             2,
-            "--diff needs a scope with a predicate",
+            "--diff needs a scope with a condition",
         ),
         (
             &["flame", "-p", "7", "handle", "--on-cpu", "--waits"],
@@ -530,7 +530,7 @@ fn errors_have_their_exit_status_and_words() {
         (
             &["flame", "--session", "plain", "--outside"],
             2,
-            "--outside needs a scope with a predicate",
+            "--outside needs a scope with a condition",
         ),
         (&["flame", "--session", "nosuch"], 3, "there are: web, plain"),
         (&["session", "end", "nosuch"], 3, "no session `nosuch`"),

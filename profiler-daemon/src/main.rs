@@ -65,14 +65,14 @@ fn mode(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8)
         .ok()
         .filter(|mode| *mode <= 0o777)
-        .ok_or_else(|| "an octal number up to 777 is wanted, such as 660".to_owned())
+        .ok_or_else(|| "an octal number up to 777 is expected, such as 660".to_owned())
 }
 
 fn ring_bytes(text: &str) -> Result<u32, String> {
     text.parse::<u32>()
         .ok()
         .filter(|bytes| bytes.is_power_of_two() && (4096..=1 << 30).contains(bytes))
-        .ok_or_else(|| "a power of two from 4096 to 1073741824 is wanted".to_owned())
+        .ok_or_else(|| "a power of two from 4096 to 1073741824 is expected".to_owned())
 }
 
 fn main() -> ExitCode {

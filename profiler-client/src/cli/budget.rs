@@ -20,7 +20,7 @@ pub fn parse(text: &str) -> Result<Budget, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
     let percent: f64 = number
         .parse()
-        .map_err(|_| "a percentage is wanted: 3, 0.5%, 0 for no bound".to_owned())?;
+        .map_err(|_| "a percentage is expected: 3, 0.5%, or 0 for no limit".to_owned())?;
     if (0.0..=100.0).contains(&percent) {
         Ok(Budget(percent / 100.0))
     } else {

@@ -30,7 +30,7 @@ pub fn parse(text: &str) -> Result<EventList, String> {
     let event = |text: &str| {
         let text = text.trim();
         match text.split_once('/') {
-            _ if text.is_empty() => Err("a counter is missing".to_owned()),
+            _ if text.is_empty() => Err("a counter's name is missing".to_owned()),
             Some(("", _) | (_, "")) => Err(format!("a ratio is of two counters, as in A/B, not `{text}`")),
             Some((above, below)) if !below.contains('/') => {
                 Ok(Event::Ratio(above.to_owned(), below.to_owned()))

@@ -34,7 +34,7 @@ pub fn parse_one(text: &str) -> Result<String, String> {
     let PrintList(mut expressions) = parse(text)?;
     match (expressions.pop(), expressions.is_empty()) {
         (Some(expression), true) => Ok(expression),
-        _ => Err("calls are divided by one expression".to_owned()),
+        _ => Err("calls can be divided by one expression only".to_owned()),
     }
 }
 
@@ -61,7 +61,7 @@ fn expression(text: &str, begin: usize, comma: Option<usize>) -> Result<String, 
         _ if !expression.is_empty() => Ok(expression.to_owned()),
         Some(comma) => Err(format!("there is no expression before the comma at byte {comma}")),
         None if begin > 0 => Err("there is no expression after the last comma".to_owned()),
-        None => Err("an expression is wanted, such as n or req->len".to_owned()),
+        None => Err("an expression is expected, such as n or req->len".to_owned()),
     }
 }
 
@@ -120,14 +120,14 @@ mod tests {
     fn calls_are_divided_by_one_expression() {
         assert_eq!(parse_one(" a[1,2] ").unwrap(), "a[1,2]");
         assert!(parse_one("n,m").unwrap_err().contains("one expression"));
-        assert!(parse_one("").unwrap_err().contains("an expression is wanted"));
+        assert!(parse_one("").unwrap_err().contains("an expression is expected"));
     }
 
     #[test]
     fn nothing_between_commas_is_refused() {
         for (text, words) in [
-            ("", "an expression is wanted"),
-            (" ", "an expression is wanted"),
+            ("", "an expression is expected"),
+            (" ", "an expression is expected"),
             (",n", "before the comma at byte 0"),
             ("n,,m", "before the comma at byte 2"),
             ("n,", "after the last comma"),

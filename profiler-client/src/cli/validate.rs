@@ -218,7 +218,7 @@ fn target(args: TargetArgs) -> Result<v1::Target, Failure> {
 fn place(text: String) -> Result<String, Failure> {
     if text.trim().is_empty() {
         return Err(Failure::usage(
-            "Say what to show: a function or FILE:LINE, e.g. `profiler source -p PID main.cc:1310`.",
+            "Name what to show: a function or FILE:LINE, e.g. `profiler source -p PID main.cc:1310`.",
         ));
     }
     Ok(text)

@@ -36,7 +36,7 @@ pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> Vec<Lin
         } else if explained.looked_at == 0 {
             "no call has ended"
         } else {
-            "all calls that were looked at are on one side"
+            "the calls that were looked at are all slow, or none is"
         };
         return vec![Line::of(
             Style::Warning,
@@ -291,7 +291,7 @@ pub(crate) mod tests {
                     other: None,
                     ..response()
                 },
-                "on one side",
+                "all slow, or none is",
             ),
         ] {
             let text = text(&explained(&change, 10));

@@ -61,7 +61,7 @@ pub fn spans(state: &SpansState, origin_ns: u64, detail: Detail) -> Vec<Line> {
         let why = if state.calls == 0 {
             "no call has ended in the window"
         } else {
-            "none of the calls in the window is as asked"
+            "no call in the window meets the conditions"
         };
         lines.push(Line::of(Style::Faint, format!("  {why}")));
     }
@@ -487,7 +487,7 @@ pub(crate) mod tests {
         let mut state = SpansState::default();
         assert!(texts(&spans(&state, 0, Detail::FULL))[0].contains("no call has ended"));
         state.calls = 5;
-        assert!(texts(&spans(&state, 0, Detail::FULL))[0].contains("is as asked"));
+        assert!(texts(&spans(&state, 0, Detail::FULL))[0].contains("meets the conditions"));
     }
 
     proptest! {

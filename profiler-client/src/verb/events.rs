@@ -83,7 +83,7 @@ impl File {
         }
         if written.left_out > 0 {
             note(&format!(
-                "warning: {} events are not written, there is no room for more: a shorter run or a smaller --limit has less.",
+                "warning: {} events did not fit into the file: run for a shorter time, or with a smaller --limit.",
                 units::count(written.left_out)
             ));
         }

@@ -138,7 +138,9 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             .get("event_rate_limit")
             .is_some_and(|lost| *lost > 0)
         {
-            note("warning: there were more events than are taken one by one: -c N takes each Nth, evenly.");
+            note(
+                "warning: there were too many events to sample each one, and some are missing: -c N samples every Nth, evenly.",
+            );
         }
     }
     ended.result(state.started)
@@ -154,7 +156,7 @@ async fn wait_for(debuginfod: Worker, stop: &mut Stop) -> Names {
     tokio::select! {
         names = debuginfod.finish() => names,
         () = stopped => {
-            note("warning: some debug information has not come in time; it is asked for anew the next time.");
+            note("warning: some debug information did not arrive in time: the next run asks for it again.");
             Names::default()
         }
     }
@@ -249,7 +251,7 @@ fn compare(state: &FlameState, before: &v1::FlameSummary, session: &v1::Session)
     let (least, most) = (after.min(before), after.max(before));
     if most > 0.0 && least < most * LIKE_LOAD {
         note(&format!(
-            "warning: the load was another: {} calls a second, before {}; shares are compared, not times.",
+            "warning: the load differed: {} calls a second, before {}; shares are compared, not times.",
             units::number(after),
             units::number(before)
         ));

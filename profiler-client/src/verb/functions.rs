@@ -53,7 +53,7 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
     Err(Failure {
         status: ExitStatus::NotFound,
         message: if pattern.is_empty() {
-            "The target has no functions that are known by name.".to_owned()
+            "The target has no functions with known names.".to_owned()
         } else {
             format!("No function matches `{}`.", terminal(&pattern))
         },

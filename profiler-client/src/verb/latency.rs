@@ -140,7 +140,7 @@ fn write(export: &Export<LatencyFormat>, output: Output, intervals: Intervals) -
     }
     if left_out > 0 {
         note(&format!(
-            "warning: {} intervals are not in the log, which has no room for more: a longer --interval takes less.",
+            "warning: {} intervals did not fit into the log: choose a longer --interval.",
             units::count(left_out)
         ));
     }

@@ -19,7 +19,7 @@ pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failur
         return Err(Failure {
             status: ExitStatus::NotFound,
             message: format!(
-                "No process that you may look at matches `{}`.",
+                "No process that you may profile matches `{}`.",
                 terminal(&pattern)
             ),
         });

@@ -84,7 +84,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     ));
     if recorder.dropped > 0 {
         note(&format!(
-            "warning: {} samples and ends of calls came faster than they were written, and are not in it.",
+            "warning: {} samples and ends of calls came faster than they could be written, and are not in the file.",
             units::count(recorder.dropped)
         ));
     }
@@ -108,7 +108,7 @@ impl<'a> NewFile<'a> {
             Ok(there) if there.is_file() && force => {}
             Ok(there) if there.is_file() => {
                 return Err(Failure::usage(format!(
-                    "{} is there already: name another file, or replace it with --force.",
+                    "{} exists already: name another file, or replace it with --force.",
                     terminal(&path.to_string_lossy())
                 )));
             }

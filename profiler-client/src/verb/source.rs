@@ -56,7 +56,7 @@ pub async fn show(
     if !any {
         return Err(Failure {
             status: ExitStatus::NotFound,
-            message: format!("Nothing is known of `{}`.", terminal(&place)),
+            message: format!("There is nothing to show for `{}`.", terminal(&place)),
         });
     }
     if !json {

@@ -22,7 +22,7 @@ fn a_run_whose_only_function_costs_too_much_ends_with_the_reason() {
         let ended = run(profiler(&[verb, "-p", &pid, "step_hot", "--budget", "3"])).status(1);
         ended
             .says("`step_hot` was taken off: ")
-            .says("of the target's CPU time, over the budget of 3%. `--budget 0` allows any.");
+            .says("of the target's CPU time, over the budget of 3%. `--budget 0` sets no limit.");
     }
     unharmed(target);
 }
@@ -58,7 +58,7 @@ fn of_several_functions_the_costly_one_is_named_and_the_run_goes_on() {
 fn a_budget_is_a_percentage() {
     for (budget, words) in [
         ("101", "101 is not in 0..=100"),
-        ("much", "a percentage is wanted"),
+        ("much", "a percentage is expected"),
     ] {
         run(profiler(&["latency", "-p", "1", "f", "--budget", budget]))
             .status(2)

@@ -838,7 +838,7 @@ fn what_is_not_returned_in_general_registers_says_so() {
         ),
         (
             &["flame", "-p", &number, "get_int[return < 0]", "--diff"],
-            "a predicate on a duration",
+            "a condition on a duration",
         ),
     ] {
         let ended = run(through(&daemon.socket, arguments));

@@ -115,7 +115,9 @@ pub struct DrawingArgs {
 fn one_event(text: &str) -> Result<String, String> {
     match text.trim() {
         "" => Err("an event is missing".to_owned()),
-        name if name.contains(',') => Err("a flame graph is of one event: draw another beside it".to_owned()),
+        name if name.contains(',') => {
+            Err("a flame graph shows one event: run the command again for another".to_owned())
+        }
         name => Ok(name.to_owned()),
     }
 }

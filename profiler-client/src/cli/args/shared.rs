@@ -55,7 +55,7 @@ pub struct RecordedTime {
 pub fn recorded_time(text: &str) -> Result<RecordedTime, String> {
     let (begin, end) = text
         .split_once("..")
-        .ok_or("a part is wanted: 10s..20s, 5m.. or ..30s")?;
+        .ok_or("a time range is expected: 10s..20s, 5m.. or ..30s")?;
     let at = |text: &str| match text.trim() {
         "" => Ok(None),
         "0" | "0s" => Ok(Some(Duration::ZERO)),
@@ -79,7 +79,7 @@ fn pid(text: &str) -> Result<u32, String> {
         Ok(pid) if (1..=LAST).contains(&pid) => Ok(pid),
         Ok(pid) => Err(format!("{pid} is not in 1..={LAST}")),
         Err(_) => Err(format!(
-            "a process's number is wanted; `profiler ps {text}` shows those of that name, --exe takes a name"
+            "a process ID is expected: `profiler ps {text}` lists the processes of that name, --exe takes a name"
         )),
     }
 }

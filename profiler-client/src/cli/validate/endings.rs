@@ -23,7 +23,7 @@ pub(super) fn format_of<F: Copy>(path: &Path, endings: &[(&str, F)]) -> Result<F
     format.map(|(_, format)| *format).ok_or_else(|| {
         let endings: Vec<&str> = endings.iter().map(|(ending, _)| *ending).collect();
         Failure::usage(format!(
-            "`{}` ends in none of {}: say which format with --format.",
+            "`{}` ends in none of {}: choose the format with --format.",
             path.display(),
             endings.join(" ")
         ))
@@ -45,7 +45,7 @@ pub(super) fn export<F: Copy>(
         (None, None) => return Ok(None),
         (Some(_), None) if json => {
             return Err(Failure::usage(
-                "--format and --json are both for standard output: leave out one of them, or name a file with -o.",
+                "--format and --json both write to standard output: leave out one of them, or name a file with -o.",
             ));
         }
         (Some(format), _) => format,

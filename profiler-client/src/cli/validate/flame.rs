@@ -44,7 +44,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
     }
     if args.waits && by == v1::Grouping::Module {
         return Err(Failure::usage(
-            "--waits draws functions on waits, and --by module has none: group by something else.",
+            "--waits draws functions, which --by module leaves out: choose another --by.",
         ));
     }
     if args.unique && over != v1::Over::Start {
@@ -190,8 +190,7 @@ pub fn require_predicate(sides: Sides, scope: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::usage(format!(
-        "{flag} needs a scope with a predicate on a duration, which divides its calls in two, \
-         e.g. 'handle_request[>= p95]'."
+        "{flag} needs a scope with a condition on a duration, which divides its calls in two, e.g. 'handle_request[>= p95]'."
     )))
 }
 

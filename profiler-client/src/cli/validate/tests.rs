@@ -199,16 +199,16 @@ fn flags_that_do_not_go_together_are_refused() {
         ),
         (&["source", "-p", "7", ""], "a function or FILE:LINE"),
         (&["latency", "-p", "0", "f"], "0 is not in"),
-        (&["latency", "-p", "server", "f"], "`profiler ps server` shows"),
+        (&["latency", "-p", "server", "f"], "`profiler ps server` lists"),
         (&["latency", "-p", "7", "--exe", "x", "f"], "cannot be used with"),
         (&["latency", "--session", "web", "-p", "7"], "cannot be used with"),
         (
             &["flame", "-p", "7", "f", "--outside"],
-            "--outside needs a scope with a predicate",
+            "--outside needs a scope with a condition",
         ),
         (
             &["flame", "-p", "7", "\"a[>= p95]\"", "--diff"],
-            "--diff needs a scope with a predicate",
+            "--diff needs a scope with a condition",
         ),
         (
             &["flame", "-p", "7", "f[>= p95]", "--diff", "--outside"],

@@ -145,7 +145,7 @@ fn percentile(percent: f64) -> Option<Percentile> {
 /// Where there is no step, or no such condition.
 pub fn with_condition(text: &str, expression: &str, value: &str) -> Result<String, String> {
     if text.trim().is_empty() {
-        return Err("There is no step yet that a condition could stand at.".to_owned());
+        return Err("Choose a function or a line first: a condition needs one.".to_owned());
     }
     read(&format!("{text}[{expression} == {value}]")).map(|scope| scope.to_string())
 }

@@ -172,11 +172,12 @@ fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         Pane::Hits if lens.scope.is_empty() => {
-            lens.notice = Some("Hits are those of a step: choose a function or a line first.".to_owned());
+            lens.notice =
+                Some("Choose a function or a line first: hits are those of the last step.".to_owned());
             Vec::new()
         }
         Pane::Latency if lens.scope.is_empty() => {
-            lens.notice = Some("Calls are timed of a function: select one and press Enter.".to_owned());
+            lens.notice = Some("Select a function and press Enter: its calls are timed.".to_owned());
             Vec::new()
         }
         Pane::Top | Pane::Graph | Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls => {
@@ -242,7 +243,7 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
 fn next_of_finding(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     let next = data.selected_finding(lens).map(|finding| finding.next.clone());
     let Some(next) = next.filter(|next| !next.is_empty()) else {
-        lens.notice = Some("This finding cannot be made a step: choose another.".to_owned());
+        lens.notice = Some("This finding cannot be added to the scope: choose another.".to_owned());
         return Vec::new();
     };
     set_scope(lens, path::read(&next).map(|scope| scope.to_string()))
@@ -302,7 +303,8 @@ fn values(lens: &mut Lens, data: &Data) -> Vec<Effect> {
 }
 
 fn no_function(lens: &mut Lens) -> Vec<Effect> {
-    lens.notice = Some("The selected frame has no function name: it cannot be looked inside of.".to_owned());
+    lens.notice =
+        Some("The selected frame has no function name, and cannot be added to the scope.".to_owned());
     Vec::new()
 }
 

@@ -156,7 +156,9 @@ impl Edits {
                 self.client.edit_scope(request).await?.into_inner().session
             }
         };
-        session.ok_or_else(|| Failure::failed("The daemon edited a session and did not describe it."))
+        session.ok_or_else(|| {
+            Failure::failed("The daemon changed the session's scope, but did not send the new one.")
+        })
     }
 }
 

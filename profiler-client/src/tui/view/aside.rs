@@ -60,7 +60,7 @@ fn reasons(page: &mut Page<'_>, lens: &Lens, data: &Data, explained: &v1::WatchE
         let words = if explained.warming {
             "too few calls have ended so far to say which are slow"
         } else {
-            "nothing tells slow calls from others so far"
+            "no difference between slow calls and others so far"
         };
         page.line(&Line::of(Style::Faint, format!("  {words}")));
         return;
@@ -99,7 +99,7 @@ fn foot(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         .selected_finding(lens)
         .map_or("", |finding| finding.next.as_str());
     let line = if next.is_empty() {
-        Line::of(Style::Faint, "no scope looks only at such calls")
+        Line::of(Style::Faint, "no scope selects only these calls")
     } else {
         Line::of(Style::Plain, "Enter: ").and(Style::Strong, terminal(next).into_owned())
     };

@@ -105,7 +105,7 @@ fn tabs(page: &mut Page<'_>, shown: Pane) {
 /// What is not there yet, and why.
 fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
     if data.ended.is_some() {
-        "nothing was seen before it ended"
+        "the session ended before anything was seen"
     } else if lens.attaching {
         "attaching …"
     } else if data.flame.summary.warming {
@@ -113,7 +113,7 @@ fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
     } else if !lens.scope.is_empty() {
         "no sample inside so far"
     } else {
-        "no sample so far: is the process on a CPU at all?"
+        "no sample so far: the process may be idle"
     }
 }
 
