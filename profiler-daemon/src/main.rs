@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 /// Live profiling of running processes, served over gRPC on a Unix socket.
 ///
 /// Nothing is loaded into the kernel while no client has a session, unless --keep-loaded is given; nothing is
-/// attached to a process or sampled then. Root may look at every process, other users at their own. The
+/// attached to a process or sampled then. Root may profile every process, other users their own. The
 /// environment variable `RUST_LOG` sets what is logged to standard error (`RUST_LOG=debug`;
 /// `RUST_LOG=audit=info` for attachments alone).
 #[derive(Parser, Debug)]
@@ -32,7 +32,7 @@ struct Arguments {
     )]
     socket: PathBuf,
 
-    /// Permissions of the socket, octal. Who connects is told by the kernel either way.
+    /// Permissions of the socket, octal. Whatever they are, the kernel tells the daemon which user connects.
     #[arg(long, value_name = "MODE", default_value = "666", value_parser = mode)]
     socket_mode: u32,
 
@@ -44,15 +44,14 @@ struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_sessions: usize,
 
-    /// Load the programs at once, and keep them loaded while no client has a session: its first sample then does not wait
-    /// for the kernel to check them. Costs the memory of their maps, and a short program at each thread's end.
+    /// Load the eBPF programs at the start, and keep them loaded while no client has a session: a session's first sample then
+    /// does not wait for the kernel to verify them. Costs the memory of their maps, and a short program at each thread's end.
     #[arg(long)]
     keep_loaded: bool,
 
-    /// Folder for outlines of large debug information and for unwind tables of large files, so that each build is read once;
-    /// if left out `$PROFILER_CACHE`, else
-    /// `/var/cache/profiler` for root and `profiler` in `$XDG_CACHE_HOME` or `~/.cache` for others. Others than root and the
-    /// daemon's own user must not be able to write to it.
+    /// Folder of the cache for debug information and unwind tables of large files, so that each build is read once. By default
+    /// `$PROFILER_CACHE`, or else `/var/cache/profiler` for root and `profiler` in `$XDG_CACHE_HOME` or `~/.cache` for other
+    /// users. Only root and the daemon's own user may be able to write to it.
     #[arg(long, value_name = "PATH")]
     cache: Option<PathBuf>,
 

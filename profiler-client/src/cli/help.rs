@@ -19,14 +19,14 @@ Exit status: 0 done; 1 failed; 2 usage; 3 no such target, function, line or sess
 /// `profiler --help`.
 pub const ROOT: &str = help!(
     "Examples:
-  profiler ps server                              which PID is it
+  profiler ps server                              find its PID
   profiler tui -p 4211                            look around in it, by keys
-  profiler functions -p 4211 'handle_*'           what can be looked at
+  profiler functions -p 4211 'handle_*'           its functions
   profiler source -p 4211 handle_request          ... and inside one function
   profiler latency -p 4211 handle_request         how long its calls take, live
   profiler trace -p 4211 main.cc:1310 --print n   what n is each time that this line is reached
   profiler spans -p 4211 handle_request           its slowest calls, and where they were
-  profiler latency -p 4211 'parse_*' --dry-run    what would be probed, before anything is
+  profiler latency -p 4211 'parse_*' --dry-run    what would be probed, without attaching
   profiler waits -p 4211                          who its threads wait for
   profiler syscalls -p 4211                       its system calls, and who makes them
   profiler flame -p 4211 -o all.svg               where the time goes
@@ -59,9 +59,9 @@ pub const RECORD: &str = help!(
   profiler flame --from a.profrec 'handle_request[>= p99.9]' --time 20s..40s -o slower.svg
   profiler latency --from a.profrec --json
 
-A recording holds what flame graphs and latency are made of: samples, ends of calls in which samples
-were taken, and how many calls took how long. Which of them are slow is asked afterwards, and of
-which part of the time. What a scope rules out by values is not recorded."
+A recording holds the data of flame graphs and latency: samples, the ends of calls in which samples
+were taken, and a histogram of durations. Which calls are slow is decided afterwards, and for which
+part of the time. Calls that conditions on values rule out are not recorded."
 );
 
 /// `profiler diff --help`.
@@ -72,9 +72,9 @@ pub const DIFF: &str = help!(
   profiler diff a.profrec a.profrec --before ..30s --after 30s..          two parts of one recording
   profiler diff monday.profrec tuesday.profrec -o diff.svg
 
-Shares of time are compared, so that the two may be of other lengths; a percentile is each recording's
-own. What is coloured, or has an interval without 0, is a finding: calls are what is counted, and where
-there is no scope, quarters of a second of each thread."
+Shares of time are compared, so the two may differ in length; a percentile is each recording's
+own. A coloured box, or an interval without 0, is a finding. Intervals count calls, or without a scope
+quarters of a second of each thread."
 );
 
 /// `profiler top --help`.
@@ -85,14 +85,14 @@ pub const TOP: &str = help!(
   profiler top -p 4211 --duration 10 --json | jq -r 'select(.type == \"function_time\").function'
 
 In a terminal the list is redrawn; piped, it is printed at the end. Self is the time while a function
-was the innermost, total that with all it called; shares are of all time that was sampled. Ctrl-C ends
+was the innermost, total includes all that it called; shares are of all sampled time. Ctrl-C ends
 the run and prints the result; a second one aborts."
 );
 
 /// `profiler ps --help`.
 pub const PS: &str = help!(
     "Examples:
-  profiler ps                 every process that you may look at
+  profiler ps                 every process that you may profile
   profiler ps nginx           those with nginx in their command line
   profiler ps --json | jq .pid"
 );
@@ -113,8 +113,8 @@ pub const SOURCE: &str = help!(
   profiler source -p 4211 src/server.cc:1310              the functions that contain this line
   profiler source -p 4211 handle_request --json | jq -r 'select(.type == \"line\").calls[].callee'
 
-The source file is read where the target sees it, else where the service does. Without it, and without
-debug information, what is left is shown: calls and branches by address. A name with other
+The source file is read as the target sees it, or else as the service does. Without it, and without
+debug information, calls and branches are shown by address. A name with other
 characters than letters, digits, _ $ . ~ :: * ? goes in double quotes."
 );
 
@@ -145,8 +145,8 @@ pub const TRACE: &str = help!(
   profiler trace -p 4211 handle_request --limit 100000 --duration 10 -o calls.pftrace   for ui.perfetto.dev
 
 Expressions: n, req->len, p.x.y, *p, a[3], s[0..4], ::global, $rdi; of a call also return. `profiler source` lists the
-variables of a function. A value that cannot be read says why. With --stack, what ran is innermost
-first; a stack that does not reach its root says that it is incomplete. The last line on stderr says how many
+variables of a function. A value that cannot be read shows why. With --stack, the innermost function comes
+first; a stack that does not reach its root is marked incomplete. The last line on stderr says how many
 hits were not shown. Ctrl-C ends the run; a second one aborts."
 );
 
@@ -157,8 +157,8 @@ pub const EXPLAIN: &str = help!(
   profiler explain -p 4211 'handle_request[> 5ms]' --duration 60 -n 20
   profiler explain -p 4211 'handle_request[>= p95]' --json | jq -r '.findings[0].next'
 
-Shares are of slow calls and of the others; \"at least\" is the difference between them that is
-certain, chance left aside (95% for all findings together). Needs debug information. Up to 2,000 calls
+Shares are of slow calls and of the others; \"at least\" is the part of their difference that is
+statistically certain (95% for all findings together). Needs debug information. Up to 2,000 calls
 a second are looked at; branches and calls take turns where there are many."
 );
 
@@ -169,7 +169,7 @@ pub const WAITS: &str = help!(
   profiler waits -p 4211 handle_request                 ... only where they wait inside its calls
   profiler waits -p 4211 --duration 5 --json | jq -c 'select(.kind == \"woken\") | [.time_ns, .thread]'
 
-Below each wait is who ended it and at which function; below that, what that thread did while it was waited
+Below each wait is the thread that ended it, and its function; below that, what that thread did while it was waited
 for: it ran, it had no CPU, or it waited itself, and for whom. Times are sums over threads; the lines below a
 line add up to it, those under 1% left out. [interrupt] is no thread: a timer, a disk, the network. Threads
 whose names end with different numbers are one. Conditions on durations (handle[> 5ms]) are refused."
@@ -186,7 +186,7 @@ pub const TIMELINE: &str = help!(
   profiler timeline -p 4211 --json | jq -c '[.to_ns, .counters[\"page-faults\"]]'
 
 Counters are read once a step, not sampled: what a bucket holds is exact. Rates are per second; task-clock is
-in CPUs. A counter that the machine does not have is refused, with those that there are."
+in CPUs. A counter that the machine does not have is refused, with a list of those it has."
 );
 
 /// `profiler syscalls --help`.
@@ -197,7 +197,7 @@ pub const SYSCALLS: &str = help!(
   profiler syscalls -p 4211 --by module                 ... by which library makes them
   profiler syscalls -p 4211 --duration 5 --json | jq -c 'select(.type == \"syscall\") | [.name, .calls, .errors]'
 
-As strace -c -f, but the target is not stopped: calls are counted in the kernel, every one of them. Below each
+Like strace -c -f, but the target is not stopped: every call is counted in the kernel. Below each
 system call are the functions that made it, innermost first. open = calls that have not returned; their time
 is not counted yet. Conditions on durations (handle[> 5ms]) are refused."
 );
@@ -211,8 +211,8 @@ pub const SPANS: &str = help!(
   profiler spans -p 4211 'handle_request[>= p95]/parse' --duration 30 -o slow.pftrace   for ui.perfetto.dev
   profiler spans --session web --json --duration 10 | jq -c '[.duration_ns, .stack[-1].function]'
 
-Shown are calls of the last step that asks for a duration, or else of the last that has one; what the steps
-behind it saw is inside. A line behind: only calls in which it was reached. The stack is that which most
+Shown are calls of the last step with a condition on a duration, or else of the last step that has durations; hits of
+the steps after it are inside. With a line after it: only calls that reach the line. The stack is the one that most
 samples of the call have; a short call may have none, more samples are taken with -F.
 In a terminal the list is redrawn; piped, it is printed at the end. Ctrl-C ends the run and prints the
 result; a second one aborts."
@@ -234,7 +234,7 @@ pub const FLAME: &str = help!(
 Without -o, -f, --json or --format: a call tree as text on stdout.
 Folded weights are nanoseconds, or events with -e; with --diff each line ends with two of them, outside then inside.
 Percentiles (p50, p95, p99.9) are taken of the calls of this run; --outside and --diff need a
-predicate in the scope. Ctrl-C ends the run and writes the result; a second one aborts."
+condition on a duration in the scope. Ctrl-C ends the run and writes the result; a second one aborts."
 );
 
 /// `profiler session --help`.
@@ -250,7 +250,7 @@ pub const SESSION: &str = help!(
   profiler session list
   profiler session end web
 
-Sessions live in a daemon (profilerd). One that nobody watches ends when its lease has run out."
+Sessions live in a daemon (profilerd). One that nobody watches ends when its lease runs out."
 );
 
 /// `profiler scope --help`.
@@ -259,9 +259,9 @@ pub const SCOPE: &str = help!(
   profiler scope set web 'handle_request[>= p99]'     move the percentile, keep what was counted
   profiler scope append web 'main.cc:1310/recv'       look further inside
   profiler scope drop web 2                           without the last two steps
-  profiler scope undo web                             as it was before
+  profiler scope undo web                             undo the last edit
   profiler scope set web ''                           back to everything
 
-A step is observed only while those before it are open on the same thread. What does not change
-keeps its probes and counts. Each prints the scope as it is now."
+A step is observed only while the steps before it are open on the same thread. Steps that do not change
+keep their probes and counts. Each command prints the new scope."
 );

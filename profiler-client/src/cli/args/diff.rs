@@ -12,22 +12,23 @@ pub struct DiffArgs {
     /// The recording to compare with, made by `profiler record`
     #[arg(value_name = "BEFORE")]
     pub before: PathBuf,
-    /// The recording to look at; the same for two parts of one
+    /// The recording to look at; name BEFORE again to compare two parts of one
     #[arg(value_name = "AFTER")]
     pub after: PathBuf,
-    /// What to compare, e.g. 'handle_request[>= p95]': the slow calls of the one with the slow calls of the other; left out:
+    /// What to compare, e.g. 'handle_request[>= p95]': the slow calls of the one with the slow calls of the
+    /// other; left out:
     /// what was recorded
     pub scope: Option<String>,
-    /// Look at a part of BEFORE, since its beginning: 10s..20s, 5m.., ..30s
+    /// Look at a part of BEFORE, counted from its beginning: 10s..20s, 5m.., ..30s
     #[arg(long = "before", value_name = "A..B", value_parser = recorded_time)]
     pub before_time: Option<RecordedTime>,
     /// Look at a part of AFTER
     #[arg(long = "after", value_name = "A..B", value_parser = recorded_time)]
     pub after_time: Option<RecordedTime>,
-    /// Compare time on the CPU; inside of calls the default is both, else this
+    /// Compare time on the CPU [default: inside of calls on and off the CPU, else on the CPU]
     #[arg(long)]
     pub on_cpu: bool,
-    /// Compare time off the CPU; with --on-cpu both
+    /// Compare time off the CPU; with --on-cpu, both
     #[arg(long)]
     pub off_cpu: bool,
     /// What is drawn of it, and where.

@@ -10,15 +10,15 @@ use super::{
 /// `profiler explain`.
 #[derive(Args, Debug)]
 pub struct ExplainArgs {
-    /// Scope whose last step is a function that is asked for a duration, e.g. 'handle_request[>= p95]'
+    /// Scope whose last step is a function with a condition on its duration, e.g. 'handle_request[>= p95]'
     pub scope: Option<String>,
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// How long to look, in seconds or with a unit; Ctrl-C ends it before
+    /// How long to look, in seconds or with a unit; Ctrl-C ends it earlier
     #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "10")]
     pub duration: Span,
-    /// Findings to show, the surest first
+    /// Findings to show, the most certain first
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub number: u32,
     /// How it is probed.

@@ -25,51 +25,51 @@ pub struct FlameArgs {
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency", "symbols", "allocations"])]
     pub session: Option<String>,
-    /// Draw the calls that fail the scope's predicate instead of those that meet it
+    /// Draw the calls that do not meet the scope's condition on a duration instead of those that do
     #[arg(long, conflicts_with = "diff")]
     pub outside: bool,
-    /// Compare the calls that meet the predicate with those that do not
+    /// Compare the calls that meet the condition with those that do not
     #[arg(long)]
     pub diff: bool,
-    /// Draw time on the CPU; inside of calls the default is both, else this
+    /// Draw time on the CPU [default: inside of calls on and off the CPU, else on the CPU]
     #[arg(long)]
     pub on_cpu: bool,
-    /// Draw time off the CPU, each stack with what the thread did there: sleeping, uninterruptible, stopped, or
-    /// runnable while it waited for a CPU; with --on-cpu both
+    /// Draw time off the CPU, each stack with the thread's state: sleeping, uninterruptible, stopped, or
+    /// runnable (waiting for a CPU); with --on-cpu, both
     #[arg(long)]
     pub off_cpu: bool,
-    /// Draw on each wait who ended it and what that thread did meanwhile, with its name and stack; with a scope that
-    /// asks for durations too
+    /// Draw on top of each wait the thread that ended it, with its name and stack, and what it did meanwhile;
+    /// works with conditions on durations too
     #[arg(long)]
     pub waits: bool,
-    /// Draw another cost than time, by perf's name, e.g. page-faults or context-switches: stacks where it happens
+    /// Draw an event instead of time, by perf's name, e.g. page-faults or context-switches: the stacks where it happens
     #[arg(short, long, value_name = "EVENT", value_parser = one_event, conflicts_with_all = ["on_cpu", "off_cpu", "waits"])]
     pub event: Option<String>,
-    /// With -e, a stack for each Nth event of a thread [default: 1; of events of the hardware see -F]
+    /// With -e, sample every Nth event of a thread [default: 1; for hardware events see -F]
     #[arg(short, long, value_name = "N", requires = "event", conflicts_with = "frequency",
           value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub count: Option<u64>,
-    /// With -e page-faults, minor-faults, major-faults or block-bytes, count each page or block once, at the innermost function that
-    /// all stacks which touched it have in common: a function weighs what would not be touched without it
+    /// With -e page-faults, minor-faults, major-faults or block-bytes, count each page or block once, at the
+    /// innermost function common to all stacks that touched it: a function's weight is what would not be
+    /// touched without it
     #[arg(long, requires = "event", conflicts_with_all = ["count", "frequency", "outside", "diff"])]
     pub unique: bool,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which writes the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
-    /// Samples per second and CPU, in Hz; with -e, for events of the hardware, per thread [default: 99]
+    /// Samples per second and CPU, in Hz; with -e and a hardware event, per thread [default: 99]
     #[arg(short = 'F', long, value_name = "HZ", conflicts_with = "from",
           value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub frequency: Option<u32>,
     /// How the session is made.
     #[command(flatten)]
     pub making: SessionMakingArgs,
-    /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
-    /// at each call of malloc
+    /// Record who allocates memory from now on, so that a lock on the heap shows what it belongs to; costs two
+    /// probes and a stack at each call of malloc
     #[arg(long, requires = "waits", conflicts_with = "from")]
     pub allocations: bool,
-    /// File with symbols or debug information, or folder of such, for programs and libraries that were
-    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
-    /// runs, as root or its own user
+    /// File or folder with symbols or debug information of stripped programs and libraries, matched by
+    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
     #[arg(long, value_name = "PATH", conflicts_with = "from")]
     pub symbols: Vec<PathBuf>,
     /// What is drawn of it, and where.
@@ -89,15 +89,15 @@ pub struct DrawingArgs {
     /// Histogram that percentiles are taken of and samples drawn from
     #[arg(long, value_enum, default_value = "start", value_name = "HISTOGRAM")]
     pub over: Over,
-    /// What a frame stands for: a function; a function at the line that ran; an executable or library;
+    /// What a frame is: a function; a function at the line that ran; an executable or library;
     /// or functions below a frame for each thread, or for each command line
     #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
     pub by: By,
-    /// Write to FILE; its ending says the format: .svg .folded .json .pb.gz (pprof)
+    /// Write to FILE; its name gives the format: .svg .folded .json .pb.gz (pprof)
     /// .speedscope.json .firefox.json .perf (perf script)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Format, on stdout or of FILE whatever its ending
+    /// Format of FILE, whatever its name; without FILE, of stdout
     #[arg(long, value_enum, conflicts_with_all = ["folded", "json"])]
     pub format: Option<Format>,
     /// Folded stacks on stdout: --format folded
@@ -157,12 +157,12 @@ pub enum Format {
     Svg,
     /// One JSON object a line.
     Json,
-    /// For `go tool pprof` and what reads its files.
+    /// For `go tool pprof` and other readers of its format.
     Pprof,
     /// For <https://www.speedscope.app>.
     Speedscope,
     /// For <https://profiler.firefox.com>.
     Firefox,
-    /// As `perf script` prints it, for what reads that.
+    /// The output format of `perf script`.
     PerfScript,
 }

@@ -26,8 +26,8 @@ pub struct LatencyArgs {
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "by", "window", "half_life", "exit", "budget"])]
     pub session: Option<String>,
-    /// Divide the calls by the value that this expression has where they begin, such as n or req->kind:
-    /// a histogram for each value, besides that of all. Each call is recorded, which costs the target more
+    /// Divide the calls by the value of this expression at their entry, such as n or req->kind: a histogram for
+    /// each value, besides that of all calls. Each call is recorded, which costs the target more
     #[arg(long, value_name = "EXPR", conflicts_with = "from", value_parser = print_list::parse_one)]
     pub by: Option<String>,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C]
@@ -42,13 +42,13 @@ pub struct LatencyArgs {
     /// Histogram that the bars show [default: window]
     #[arg(long, value_enum, value_name = "HISTOGRAM")]
     pub over: Option<BarsOver>,
-    /// Write to FILE as well, when the run ends; its ending says the format: .hlog (HdrHistogram's interval log)
+    /// Write to FILE as well, when the run ends; its name gives the format: .hlog (HdrHistogram's interval log)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Format of FILE whatever its ending, or on stdout in place of the view
+    /// Format of FILE, whatever its name; without FILE, of stdout in place of the view
     #[arg(long, value_enum)]
     pub format: Option<LatencyFormat>,
-    /// One JSON object a line, an update each; times in nanoseconds
+    /// One JSON object a line for each update; times in nanoseconds
     #[arg(long)]
     pub json: bool,
     /// When to colour

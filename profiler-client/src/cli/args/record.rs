@@ -12,8 +12,8 @@ use super::{
 /// `profiler record`.
 #[derive(Args, Debug)]
 pub struct RecordArgs {
-    /// What to time and to look inside of, e.g. 'handle_request' or 'handle_request[>= 2ms]/parse'; left out: samples of
-    /// time on the CPU alone
+    /// Calls to time and to look inside of, e.g. 'handle_request' or 'handle_request[>= 2ms]/parse'; left out:
+    /// only samples of time on the CPU
     pub scope: Option<String>,
     /// What to look at.
     #[command(flatten)]
@@ -22,10 +22,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "NAME",
           conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency", "symbols"])]
     pub session: Option<String>,
-    /// File to write: a new one, which its owner alone may read
+    /// File to write: a new one, which only its owner may read
     #[arg(short, long, value_name = "FILE", required = true)]
     pub output: PathBuf,
-    /// Replace FILE if it is there
+    /// Replace FILE if it exists
     #[arg(long)]
     pub force: bool,
     /// How long to record, in seconds or with a unit [default: until Ctrl-C]
@@ -37,7 +37,7 @@ pub struct RecordArgs {
     /// How the session is made.
     #[command(flatten)]
     pub making: SessionMakingArgs,
-    /// File with symbols or debug information, or folder of such, for programs and libraries that were stripped. Repeatable
+    /// File or folder with symbols or debug information of stripped programs and libraries. Repeatable
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
     /// Where the daemon is.

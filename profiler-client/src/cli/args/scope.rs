@@ -15,16 +15,16 @@ pub struct ScopeArgs {
 /// The verbs of `profiler scope`.
 #[derive(Subcommand, Debug)]
 pub enum ScopeVerb {
-    /// Replace a session's scope; what old and new share keeps its counts
+    /// Replace a session's scope; steps that both have keep their counts
     #[command(after_help = help::SCOPE)]
     Set(ScopeSetArgs),
-    /// Look further inside: put steps behind the last one
+    /// Look further inside: add steps after the last one
     #[command(after_help = help::SCOPE)]
     Append(ScopeAppendArgs),
-    /// Take steps away from the end
+    /// Remove steps from the end
     #[command(after_help = help::SCOPE)]
     Drop(ScopeCountArgs),
-    /// Take edits back, whoever made them
+    /// Undo edits, whoever made them
     #[command(after_help = help::SCOPE)]
     Undo(ScopeCountArgs),
 }

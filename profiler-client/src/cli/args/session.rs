@@ -60,26 +60,25 @@ pub struct SessionNewArgs {
     /// quotes do not separate. Repeatable; implies --trace
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
     pub print: Vec<PrintList>,
-    /// Hits recorded in a second at each place; the rest is counted
+    /// Hits recorded per second at each place; the others are only counted
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
     /// Record the stack of the thread with each hit; implies --trace
     #[arg(long)]
     pub stack: bool,
-    /// Divide the calls of the scope's last step by the value that this expression has where they begin,
-    /// for `latency --session`
+    /// Divide the calls of the scope's last step by the value of this expression at their entry, for `latency
+    /// --session`
     #[arg(long, value_name = "EXPR", conflicts_with_all = ["trace", "print", "limit", "stack"], value_parser = print_list::parse_one)]
     pub by: Option<String>,
-    /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
-    /// at each call of malloc
+    /// Record who allocates memory from now on, so that a lock on the heap shows what it belongs to; costs two
+    /// probes and a stack at each call of malloc
     #[arg(long)]
     pub allocations: bool,
-    /// File with symbols or debug information, or folder of such, for programs and libraries that were
-    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
-    /// runs, as root or its own user
+    /// File or folder with symbols or debug information of stripped programs and libraries, matched by
+    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
-    /// How long the session stays when nobody watches it, in seconds or with a unit
+    /// How long the session stays while nobody watches it, in seconds or with a unit
     #[arg(long, value_name = "S", value_parser = duration::parse, default_value = "10m")]
     pub lease: Span,
     /// One JSON object a line

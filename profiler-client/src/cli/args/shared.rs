@@ -32,12 +32,12 @@ pub struct TargetArgs {
 /// A recording in place of a process.
 #[derive(Args, Debug, Default)]
 pub struct FromArgs {
-    /// Look at a recording, made by `profiler record`, instead of a process. SCOPE left out is the recorded one; it may
-    /// leave out steps from the end, and ask for other durations
+    /// Look at a recording made by `profiler record` instead of a process. SCOPE is by default the recorded
+    /// one; it may leave out steps from the end, and have other conditions on durations
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "budget", "dry_run"])]
     pub from: Option<PathBuf>,
-    /// With --from, look at a part of its time, since its beginning: 10s..20s, 5m.., ..30s
+    /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
     #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
     pub time: Option<RecordedTime>,
 }
@@ -101,13 +101,13 @@ pub struct SessionMakingArgs {
 /// How a target is probed.
 #[derive(Args, Debug, Default, Clone, Copy)]
 pub struct ProbingArgs {
-    /// How the end of a call is seen: auto = the safest that target and kernel allow, chosen per
-    /// function; return = return probes (they can kill targets that throw, panic or switch stacks);
-    /// ret = a probe on each return instruction
+    /// How the end of a call is detected: auto = the safest way that target and kernel allow, chosen per
+    /// function; return = return probes (they can kill targets that throw, panic or switch stacks); ret = a
+    /// probe on each return instruction
     #[arg(long, value_name = "METHOD", value_enum, default_value_t)]
     pub exit: Exit,
-    /// Share of the target's CPU time that probes may take, in percent; those that take more are taken off, the
-    /// costliest first, and the run ends where none is left. 0: no bound [default: $PROFILER_BUDGET or 3]
+    /// Share of the target's CPU time that probes may take, in percent. Above it, probes are taken off, the
+    /// costliest first; the run ends when none is left. 0: no limit [default: $PROFILER_BUDGET or 3]
     #[arg(long, value_name = "PERCENT", value_parser = budget::parse)]
     pub budget: Option<Budget>,
 }
@@ -115,12 +115,12 @@ pub struct ProbingArgs {
 /// What is said before anything is attached.
 #[derive(Args, Debug, Default, Clone, Copy)]
 pub struct DryRunArgs {
-    /// Attach nothing: say where probes would be, how calls are seen to end, what the kernel would single-step,
-    /// and from a second of samples how much of the target's time is inside
+    /// Attach nothing: show where probes would be, how the ends of calls are detected, which instructions the
+    /// kernel would single-step, and from a second of samples how much of the target's time is inside
     #[arg(long)]
     pub dry_run: bool,
-    /// With --dry-run: count how often the places are reached, by probes that do nothing else, for a tenth of a
-    /// second or 10,000 hits, and say what that costs
+    /// With --dry-run: count how often the places are reached, by probes that only count, for a tenth of a
+    /// second or 10,000 hits, and show what that costs
     #[arg(long, requires = "dry_run")]
     pub measure: bool,
 }
@@ -154,6 +154,6 @@ pub enum Color {
 pub enum EventFormat {
     /// For <https://ui.perfetto.dev> and `trace_processor`: protobuf.
     Perfetto,
-    /// For what reads Chrome's Trace Event Format: JSON.
+    /// For readers of Chrome's Trace Event Format: JSON.
     Chrome,
 }

@@ -31,7 +31,7 @@ pub struct SpansArgs {
     /// double quotes do not separate. Repeatable
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
     pub print: Vec<PrintList>,
-    /// Calls in a second whose values are read, with --print; others have none
+    /// With --print, calls per second whose values are read; the others have none
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
@@ -46,20 +46,19 @@ pub struct SpansArgs {
     /// How it is probed.
     #[command(flatten)]
     pub probing: ProbingArgs,
-    /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
-    /// at each call of malloc
+    /// Record who allocates memory from now on, so that a lock on the heap shows what it belongs to; costs two
+    /// probes and a stack at each call of malloc
     #[arg(long)]
     pub allocations: bool,
-    /// File with symbols or debug information, or folder of such, for programs and libraries that were
-    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
-    /// runs, as root or its own user
+    /// File or folder with symbols or debug information of stripped programs and libraries, matched by
+    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
-    /// Write to FILE as well, when the run ends; its ending says the format: .pftrace, .perfetto-trace (Perfetto)
+    /// Write to FILE as well, when the run ends; its name gives the format: .pftrace, .perfetto-trace (Perfetto)
     /// or .trace.json (Chrome's Trace Event Format)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Format of FILE whatever its ending, or on stdout in place of the view
+    /// Format of FILE, whatever its name; without FILE, of stdout in place of the view
     #[arg(long, value_enum)]
     pub format: Option<EventFormat>,
     /// One JSON object a line at the end: calls, slowest first, then a summary; times in nanoseconds

@@ -12,7 +12,7 @@ use super::{
 /// `profiler syscalls`.
 #[derive(Args, Debug)]
 pub struct SyscallsArgs {
-    /// Function, glob or scope in whose calls they are made, e.g. handle_request; all of them if left out
+    /// Function, glob or scope: only system calls made inside its calls, e.g. handle_request; left out: all
     pub scope: Option<String>,
     /// What to look at.
     #[command(flatten)]
@@ -23,20 +23,17 @@ pub struct SyscallsArgs {
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
-    /// What is shown of who makes them: functions; functions at the lines that ran; or executables and
-    /// libraries
+    /// How callers are shown: functions; functions at the lines that ran; or executables and libraries
     #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
     pub by: CallersBy,
     /// How it is probed.
     #[command(flatten)]
     pub probing: ProbingArgs,
-    /// File with symbols or debug information, or folder of such, for programs and libraries that were
-    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
-    /// runs, as root or its own user
+    /// File or folder with symbols or debug information of stripped programs and libraries, matched by
+    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
-    /// One JSON object a line at the end: each system call, those who make it, then a summary; times in
-    /// nanoseconds
+    /// One JSON object a line at the end: each system call, its callers, then a summary; times in nanoseconds
     #[arg(long)]
     pub json: bool,
     /// When to colour

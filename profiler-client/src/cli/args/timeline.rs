@@ -15,29 +15,29 @@ use super::{
 /// `profiler timeline`.
 #[derive(Args, Debug)]
 pub struct TimelineArgs {
-    /// Function, glob or scope whose calls are counted beside, e.g. handle_request; none if left out
+    /// Function, glob or scope whose calls are counted as well, e.g. handle_request; left out: none
     pub scope: Option<String>,
     /// What to look at.
     #[command(flatten)]
     pub target: TargetArgs,
-    /// Count for a running session's target instead of making one
+    /// Count for the target of a running session instead of making one
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "exit", "budget", "symbols"])]
     pub session: Option<String>,
     /// Counters as perf names them, such as task-clock,page-faults,syscalls, tracepoint:CATEGORY:NAME,
     /// or ratios A/B and ipc. Repeatable [default: task-clock, context-switches, cpu-migrations,
-    /// page-faults, and ipc where the machine counts it]
+    /// page-faults, and ipc if the machine counts it]
     #[arg(short = 'e', long = "event", value_name = "COUNTER,…", value_parser = events::parse)]
     pub events: Vec<EventList>,
     /// Length of a bucket, in seconds or with a unit, from 10ms to 1h [default: 100ms]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub step: Option<Span>,
-    /// Show means of the time before each point, in seconds or with a unit [default: a bucket's own]
+    /// Show at each point the mean of this much time before it, in seconds or with a unit [default: one bucket]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub rolling: Option<Span>,
-    /// How much is drawn, in seconds or with a unit [default: 60s; of a file all that is kept]
+    /// Length of time to draw, in seconds or with a unit [default: 60s; in a file, all that is kept]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub range: Option<Span>,
-    /// Count for each thread by itself as well
+    /// Count each thread by itself as well
     #[arg(long)]
     pub threads: bool,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which prints the result]
@@ -46,16 +46,16 @@ pub struct TimelineArgs {
     /// How it is probed.
     #[command(flatten)]
     pub probing: ProbingArgs,
-    /// File with symbols or debug information, or folder of such, for programs and libraries that were
-    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
-    /// runs, as root or its own user
+    /// File or folder with symbols or debug information of stripped programs and libraries, matched by
+    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
-    /// Where it goes in place of the table; replaced at the end of the run, in full or not at all. Its ending says the
-    /// format: .svg (a picture), .pftrace, .perfetto-trace (Perfetto) or .trace.json (Chrome's Trace Event Format)
+    /// Write to FILE in place of the table; it is replaced at the end of the run, in full or not at all. Its
+    /// name gives the format: .svg (a picture), .pftrace, .perfetto-trace (Perfetto) or .trace.json (Chrome's
+    /// Trace Event Format)
     #[arg(short = 'o', long, value_name = "FILE", conflicts_with = "json")]
     pub output: Option<PathBuf>,
-    /// Format of FILE whatever its ending, or on stdout
+    /// Format of FILE, whatever its name; without FILE, of stdout
     #[arg(long, value_enum, conflicts_with = "json")]
     pub format: Option<TimelineFormat>,
     /// One JSON object a line, for each bucket as it ends, then a summary; times in nanoseconds
@@ -76,6 +76,6 @@ pub enum TimelineFormat {
     Svg,
     /// For <https://ui.perfetto.dev> and `trace_processor`: protobuf.
     Perfetto,
-    /// For what reads Chrome's Trace Event Format: JSON.
+    /// For readers of Chrome's Trace Event Format: JSON.
     Chrome,
 }

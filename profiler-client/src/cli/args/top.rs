@@ -19,7 +19,7 @@ pub struct TopArgs {
     /// Show a running session instead of making one
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency"])]
     pub session: Option<String>,
-    /// Functions to show at the end; in a terminal there are as many as there is room for
+    /// Functions to show at the end; a terminal shows as many as fit
     #[arg(short = 'n', long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub number: u32,
     /// Order of functions
@@ -34,7 +34,7 @@ pub struct TopArgs {
     /// How the session is made.
     #[command(flatten)]
     pub making: SessionMakingArgs,
-    /// One JSON object a line at the end: a function each, then a summary; times in nanoseconds
+    /// One JSON object a line at the end: the functions, then a summary; times in nanoseconds
     #[arg(long)]
     pub json: bool,
     /// When to colour

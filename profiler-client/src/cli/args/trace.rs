@@ -28,7 +28,7 @@ pub struct TraceArgs {
     /// quotes do not separate. Repeatable
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
     pub print: Vec<PrintList>,
-    /// Hits shown in a second at each place; the rest is counted
+    /// Hits shown per second at each place; the others are only counted
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub limit: u32,
     /// Show the stack of the thread with each hit: at the line, or where the call begins
@@ -40,11 +40,12 @@ pub struct TraceArgs {
     /// How it is probed.
     #[command(flatten)]
     pub probing: ProbingArgs,
-    /// Write hits to FILE when the run ends, in place of lines; its ending says the format: .pftrace, .perfetto-trace (Perfetto)
+    /// Write hits to FILE when the run ends, in place of lines; its name gives the format: .pftrace,
+    /// .perfetto-trace (Perfetto)
     /// or .trace.json (Chrome's Trace Event Format)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Format of FILE whatever its ending, or on stdout in place of lines
+    /// Format of FILE, whatever its name; without FILE, of stdout in place of lines
     #[arg(long, value_enum)]
     pub format: Option<EventFormat>,
     /// One JSON object a line: hits, then a summary; times in nanoseconds

@@ -25,7 +25,7 @@ pub struct TuiArgs {
     /// Search for this
     #[arg(long, value_name = "TEXT")]
     pub search: Option<String>,
-    /// Values that hits are shown with, such as n or req->len [default: those that are known there]
+    /// Values to show with hits, such as n or req->len [default: the variables that are known there]
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
     pub print: Vec<print_list::PrintList>,
     /// Zoom the flame graph: functions from the root to the box, separated by semicolons

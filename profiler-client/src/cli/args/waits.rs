@@ -12,7 +12,7 @@ use super::{
 /// `profiler waits`.
 #[derive(Args, Debug)]
 pub struct WaitsArgs {
-    /// Function, glob or scope in whose calls threads wait, e.g. handle_request; all waits if left out
+    /// Function, glob or scope: only waits inside its calls, e.g. handle_request; left out: all
     pub scope: Option<String>,
     /// What to look at.
     #[command(flatten)]
@@ -26,13 +26,12 @@ pub struct WaitsArgs {
     /// How it is probed.
     #[command(flatten)]
     pub probing: ProbingArgs,
-    /// Remember who allocates memory from now on, so that locks on a heap say what they belong to; costs two probes and a stack
-    /// at each call of malloc
+    /// Record who allocates memory from now on, so that a lock on the heap shows what it belongs to; costs two
+    /// probes and a stack at each call of malloc
     #[arg(long)]
     pub allocations: bool,
-    /// File with symbols or debug information, or folder of such, for programs and libraries that were
-    /// stripped; which belongs to which is told by build-id. Repeatable. The service reads them where it
-    /// runs, as root or its own user
+    /// File or folder with symbols or debug information of stripped programs and libraries, matched by
+    /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
     /// One JSON object a line at the end: the tree's nodes, parents first, then a summary; times in nanoseconds
