@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_not_grow_counts_as_others() {
+    fn counts_new_values_as_others_when_the_table_may_not_grow() {
         let mut divided = ByValue::default();
         assert!(divided.record(1, || "one", 10, true));
         assert!(!divided.record(2, || "two", 10, false));

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_inside_of_a_call_inside_is_inside() {
+    fn a_call_hands_its_children_to_the_call_around_it() {
         let mut open = OpenSpans::<u32>::default();
         open.entry(THREAD, 1, 1, 99);
         open.child(THREAD, 2, child(5));

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_a_turn_is_scaled_by_its_share() {
+    fn a_multiplexed_counter_is_scaled_by_its_share_of_time() {
         let mut series = Series::default();
         let counted = series.take(&[reading(100, 1000, 250)]);
         assert_eq!((counted.count, counted.share), (Some(400), 0.25));

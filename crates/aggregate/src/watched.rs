@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_below_the_limit_and_not_recorded_is_told() {
+    fn counts_calls_below_the_limit_that_were_not_recorded() {
         let mut watched = Watched::new(CONFIG, 0, []);
         watched.read(50, [(11, 1)]);
         assert_eq!(watched.below_limit(50, &(11..12)), 1);

@@ -69,7 +69,7 @@ mod tests {
     static PACKED: LazyLock<Vec<u8>> = LazyLock::new(|| pack(&std::fs::read("/bin/true").unwrap()));
 
     #[test]
-    fn what_was_packed_comes_back() {
+    fn unpacks_the_original_bytes() {
         assert_eq!(unpack(&PACKED).unwrap(), std::fs::read("/bin/true").unwrap());
     }
 

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_file_is_not_opened() {
+    fn does_not_open_files_of_proc_and_sys() {
         let home = Home::new(Path::new("/x"), &["/"]);
         let opens = |path: &str| home.open(Path::new(path)).next().is_some();
         assert!(opens("/bin/sh"));

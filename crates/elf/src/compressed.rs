@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_unfold_to_what_it_says_takes_no_memory() {
+    fn refuses_impossible_sizes_before_allocating() {
         for (format, ratio) in [
             (CompressionFormat::Zlib, ZLIB_RATIO),
             (CompressionFormat::Zstandard, ZSTD_RATIO),

@@ -141,7 +141,7 @@ fn unescape(tag: &str) -> String {
 }
 
 #[test]
-fn what_has_no_room_is_counted() {
+fn counts_intervals_beyond_the_size_limit() {
     let mut log = IntervalLog::new(Duration::ZERO, HIGHEST_NS, &[]).at_most(1_000);
     for second in 0..100 {
         add(&mut log, "f", second * 1_000, &[(7, 1)]);
@@ -154,7 +154,7 @@ fn what_has_no_room_is_counted() {
 }
 
 #[test]
-fn what_is_longer_than_a_histogram_holds_is_refused() {
+fn refuses_durations_beyond_the_histogram() {
     let mut log = IntervalLog::new(Duration::ZERO, HIGHEST_NS, &[]);
     let interval = Interval {
         tag: "f",

@@ -146,7 +146,7 @@ fn the_number_of_records_says_nearly_the_same() {
 }
 
 #[test]
-fn what_readers_would_cut_off_or_leave_out_stays() {
+fn escapes_text_that_readers_would_cut_off() {
     let frame = |name: &str, module: &str| Frame {
         name: name.to_owned(),
         module: module.to_owned(),

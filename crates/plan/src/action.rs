@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_simple_is_left() {
+    fn programs_leave_complex_instructions_to_the_kernel() {
         for bytes in [
             &[0x55][..],                                    // push rbp
             &[0xe8, 0, 0, 0, 0],                            // call

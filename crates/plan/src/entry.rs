@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_passed_over() {
+    fn the_entry_probe_skips_instructions_the_kernel_refuses() {
         // lock add dword [rdi], 1; xor eax, eax; ret
         assert_eq!(
             entry(&[0xf0, 0x83, 0x07, 1, 0x31, 0xc0, 0xc3], false),

@@ -85,7 +85,7 @@ fn unwind_information_stands_in_for_symbols() {
 }
 
 #[test]
-fn what_is_no_code_is_refused() {
+fn refuses_addresses_outside_of_code() {
     let fixture = compile("gcc", "shapes.c", &["-O2"]);
     for address in [0, 0x10, u64::MAX, 1 << 47] {
         assert_eq!(find(&fixture.index, address), Err(AddressError::NotCode(address)));

@@ -197,7 +197,7 @@ fn branches_are_found_in_each_instance() {
 }
 
 #[test]
-fn what_has_no_branches_is_said() {
+fn a_line_without_branches_names_the_nearest_with_one() {
     let file = "calls.c";
     let fixture = compile("gcc", file, &["-O1", "-g"]);
     let find = |word: &str| branches::find(&fixture.index, file, line_with(file, word));

@@ -226,7 +226,7 @@ fn callees_of_the_linkage_table_are_found_by_name() {
 }
 
 #[test]
-fn what_a_resolver_chooses_is_called_by_its_name_and_has_no_address() {
+fn a_call_of_an_ifunc_has_its_name_and_no_address() {
     let file = "ifunc.c";
     let line = line_with(file, "/* through a resolver */");
     for flags in [

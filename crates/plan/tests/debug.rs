@@ -70,7 +70,7 @@ fn declarations_agree_with_gdb() {
 }
 
 #[test]
-fn what_is_only_inlined_is_said() {
+fn reports_functions_that_exist_only_inlined() {
     let fixture = compile("gcc", "shapes.c", &["-O2", "-g"]);
     let name = Name::Exact("always_inlined".into());
     let Some(PlanError::OnlyInlined { instances, .. }) = only_inlined(&name, &[&fixture.index]) else {

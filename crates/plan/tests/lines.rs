@@ -84,7 +84,7 @@ fn lines_agree_with_gdb() {
 }
 
 #[test]
-fn what_has_no_code_is_said() {
+fn a_line_without_code_names_the_nearest_with_code() {
     let fixture = compile("gcc", "shapes.c", &["-O0", "-g"]);
     let Err(LineError::NoCode { file, nearest, .. }) = lines::find(&fixture.index, "shapes.c", 1) else {
         panic!()

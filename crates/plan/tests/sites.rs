@@ -285,7 +285,7 @@ fn what_never_returns_has_no_end() {
 }
 
 #[test]
-fn what_goes_on_in_the_next_function_is_not_said_to_have_no_end() {
+fn code_that_falls_through_is_refused_except_by_return_probe() {
     let fixture = compile("gcc", "ends.c", &["-O2", "-g"]);
     let refused = planned(&fixture, "falls").unwrap_err().to_string();
     assert!(

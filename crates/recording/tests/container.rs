@@ -128,7 +128,7 @@ fn a_flipped_bit_costs_the_chunk_that_it_is_in_and_is_never_read_as_content() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_with_the_reason() {
+fn refuses_files_that_are_not_recordings_with_the_reason() {
     let refused = |bytes: &[u8]| Reader::open(Cursor::new(bytes.to_vec())).unwrap_err().to_string();
     assert_eq!(refused(b""), "it is empty");
     assert_eq!(

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_place() {
+    fn errors_have_the_offset_of_the_mistake() {
         for (text, offset) in [
             ("n", 1),
             ("> 5", 0),

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_made_once() {
+    fn makes_each_requested_grouping_once() {
         let asked: Groupings = [Grouping::Module, Grouping::Line, Grouping::Module]
             .into_iter()
             .collect();

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_cut_short_is_copied() {
+    fn copies_files_that_other_users_can_truncate() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("copy");
         let whole = fs::read("/bin/true").unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_elf_file_is_not_read() {
+    fn refuses_files_that_are_not_elf() {
         let refused = contents(Path::new("/etc/passwd")).err().unwrap();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
     }

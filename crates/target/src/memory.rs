@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_memory_is_read_and_what_is_not_is_not_fetched() {
+    fn reads_resident_pages_and_faults_none_in() {
         let length = 2 * rustix::param::page_size();
         let mut map = memmap2::MmapMut::map_anon(length).unwrap();
         let address = map.as_ptr() as u64;

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_refused() {
+    fn refuses_damaged_tables() {
         let bytes = build(&fs::read("/bin/true").unwrap()).unwrap().to_bytes();
         for at in 0..bytes.len() {
             let mut damaged = bytes.clone();
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_by_other_code_is_refused() {
+    fn refuses_tables_of_another_version() {
         let mut bytes = build(&fs::read("/bin/true").unwrap()).unwrap().to_bytes();
         bytes[12] ^= 1;
         assert_eq!(Table::from_bytes(&checked(bytes)), None);
     }
 
     #[test]
-    fn what_could_not_be_made_is_refused_whatever_its_checksum() {
+    fn refuses_inconsistent_tables_with_a_valid_checksum() {
         let table = build(&fs::read("/bin/true").unwrap()).unwrap();
         let changes: [fn(&mut Table); 8] = [
             |table| table.base += 1,

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_within_the_budget_stays() {
+    fn keeps_probes_within_the_budget() {
         assert_eq!(run(0.03, 1.0, &[9_000], 3_000), None);
         // Of eight busy threads the same share is eight times as much.
         assert_eq!(run(0.03, 8.0, &[70_000], 3_000), None);

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_since_a_file_was_read_counts() {
+    fn counts_memory_of_outlines_made_after_reading() {
         let library = Library::new(None);
         let key = keep(&library, Path::new("/bin/true"), "/bin/true");
         let file = library.get(&key).unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_last_stays() {
+    fn evicts_the_least_recently_used_file() {
         let folder = tempfile::tempdir().unwrap();
         let library = Library::new(None);
         let keys = ["a", "b", "c"].map(|name| {

@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_takes_no_more_memory_than_its_records() {
+    fn waiting_records_take_no_extra_memory() {
         let end = record::SpanEnd {
             kind: record::SPAN_END,
             flags: 0,

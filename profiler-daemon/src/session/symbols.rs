@@ -917,7 +917,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_by_kind_and_probe() {
+    fn counts_dropped_records_by_kind_and_probe() {
         let (jobs, inbox) = mpsc::sync_channel(1);
         let (_outbox, named) = mpsc::sync_channel(1);
         let mut symbols = Symbols {

@@ -43,7 +43,7 @@ fn node(compared: &Compared, outer: u32, inner: u32) -> NodeId {
 }
 
 #[test]
-fn what_grew_and_what_shrank_are_findings_and_the_rest_is_none() {
+fn only_functions_whose_share_grew_or_shrank_are_findings() {
     let part = |slow: usize| -> Vec<(u32, u32)> {
         let inner = |at: usize| match at {
             at if at < slow => 2,

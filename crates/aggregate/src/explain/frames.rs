@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_for_a_probe_is_no_reason() {
+    fn kernel_code_that_handles_probes_is_not_a_finding() {
         let (tree, nodes) = tree_of(&[&[1, 2, 3], &[1, 2, 4], &[1, 2, 90, 91]]);
         let [usual, slow, probe] = nodes[..] else {
             unreachable!()

@@ -43,7 +43,7 @@ fn study(calls: impl IntoIterator<Item = (bool, bool, f64)>) -> Study {
 }
 
 #[test]
-fn what_only_slow_calls_do_comes_first() {
+fn a_feature_of_only_slow_calls_comes_first() {
     let calls = (0..2000).map(|call| (call % 20 == 0, call % 20 == 0, f64::from(call % 7)));
     let findings = findings(&study(calls), &[Kind::Flag, Kind::Amount], is_slow);
     let first = &findings[0];
@@ -83,7 +83,7 @@ fn the_one_that_slow_calls_have_is_chosen() {
 }
 
 #[test]
-fn what_was_not_looked_for_is_not_taken_for_absent() {
+fn a_feature_not_probed_in_a_round_is_not_taken_for_absent() {
     let mut study = Study::default();
     let first = study.begin(Round {
         flags: vec![0],
@@ -113,7 +113,7 @@ fn what_was_not_looked_for_is_not_taken_for_absent() {
 }
 
 #[test]
-fn what_cannot_happen_in_a_call_is_not_held_against_it() {
+fn calls_in_which_a_feature_cannot_happen_do_not_count_for_it() {
     let mut study = Study::default();
     let round = study.begin(Round {
         flags: vec![0],

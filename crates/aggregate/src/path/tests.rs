@@ -40,7 +40,7 @@ fn path(asks: &[bool]) -> Path<u64> {
 }
 
 #[test]
-fn what_is_inside_a_slow_span_is_given_out_at_its_end() {
+fn releases_records_inside_a_slow_span_at_its_end() {
     let mut path = path(&[true, false]);
     assert!(!path.is_joined(probe(0)) && path.is_joined(probe(1)));
     path.wait(1, 2, 7, 0, 1);

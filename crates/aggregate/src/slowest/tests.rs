@@ -111,7 +111,7 @@ fn only_what_may_still_be_shown_is_kept() {
 }
 
 #[test]
-fn what_is_faster_than_asked_for_is_not_recorded() {
+fn sets_the_recording_limit_by_the_band_and_the_rate() {
     let mut calls = Histogram::<u64>::new();
     (0..100).for_each(|n| calls.record(n * 1_000_000));
     let from = bucket_of(90_000_000);

@@ -233,7 +233,7 @@ fn there_is_a_bound_to_locks_that_are_told_apart() {
 }
 
 #[test]
-fn what_is_not_known_is_not_told() {
+fn unknown_time_of_wakers_is_not_followed() {
     // 2 was off the CPU when it began, and is first seen to leave it at 60.
     let mut waits = Waits::new(HashSet::from([(MAIN, 2), (MAIN, 4)]));
     waits.take(&wait(2, 20, [60, 70, 70], Waker::Unseen), false);
@@ -264,7 +264,7 @@ fn what_is_not_known_is_not_told() {
 }
 
 #[test]
-fn what_a_thread_did_long_ago_is_forgotten() {
+fn forgets_the_oldest_waits_of_a_thread() {
     let mut waits = Waits::default();
     for at in 0..MAX_REMEMBERED as u64 + 10 {
         waits.take(
@@ -345,7 +345,7 @@ proptest! {
 }
 
 #[test]
-fn what_no_signal_ends_says_what_it_held_up() {
+fn an_uninterruptible_wait_shows_the_time_it_held_up() {
     let mut waits = Waits::default();
     let disk = |still_ns, times| Wait {
         waiting: Some(Waiting::Uninterruptible),

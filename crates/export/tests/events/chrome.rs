@@ -165,7 +165,7 @@ fn names_of_every_kind_come_back_and_show_nothing_unseen() {
 }
 
 #[test]
-fn what_has_no_room_is_counted_and_the_rest_is_whole() {
+fn counts_events_beyond_the_size_limit_and_writes_a_valid_file() {
     let mut timeline = sample();
     let slice = timeline.slices[0].clone();
     timeline.slices.extend((0..1_000).map(|number| Slice {

@@ -616,7 +616,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_timed_is_left_out() {
+    fn leaves_out_instances_that_cannot_be_timed() {
         // Another way leads behind its first instruction, or back to it.
         let into = jump(5);
         let parts: &[&[u8]] = &[&into, INSIDE, INSIDE, RET];
@@ -653,7 +653,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fills_space_leads_nowhere() {
+    fn padding_is_not_an_entry() {
         // jmp over; nop; the instance
         let to_it = jump(1);
         let parts: &[&[u8]] = &[&to_it, &[0x90], INSIDE, OUTSIDE, RET];

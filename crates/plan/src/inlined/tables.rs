@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_quite_that_is_not_known() {
+    fn rejects_code_that_only_resembles_a_jump_table() {
         // No comparison; another condition (jae); another register (cmp esi).
         assert_eq!(found(&[&lea(0), EXTEND, LOOK_UP, ADD, JUMP]), None);
         assert_eq!(

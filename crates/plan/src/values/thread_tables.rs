@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_refused() {
+    fn refuses_incomplete_descriptions_of_thread_local_storage() {
         let (symbols, memory) = process();
         for name in symbols.keys() {
             let mut less = symbols.clone();

@@ -12,7 +12,7 @@ fn fails(text: &str, offset: usize, message: &str) {
 }
 
 #[test]
-fn what_is_written_is_printed() {
+fn prints_expressions_as_written() {
     for text in [
         "n",
         "req->len",

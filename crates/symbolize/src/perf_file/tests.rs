@@ -61,7 +61,7 @@ impl Root {
 }
 
 #[test]
-fn what_is_appended_is_read_and_nothing_twice() {
+fn reads_appended_lines_once() {
     let mut root = Root::new();
     root.write("1000 10 first\n");
     root.read().unwrap();
@@ -101,7 +101,7 @@ fn a_file_that_begins_anew_is_read_anew() {
 }
 
 #[test]
-fn what_is_known_stays_when_the_file_goes() {
+fn keeps_names_when_the_file_is_removed() {
     let mut root = Root::new();
     root.write("1000 10 first\n");
     root.read().unwrap();
@@ -111,7 +111,7 @@ fn what_is_known_stays_when_the_file_goes() {
 }
 
 #[test]
-fn what_others_have_planted_is_not_believed() {
+fn refuses_planted_perf_maps() {
     let mut root = Root::new();
     let elsewhere = root.directory.path().join("elsewhere");
     fs::write(&elsewhere, "1000 10 secret\n").unwrap();

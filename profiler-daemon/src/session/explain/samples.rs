@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted() {
+    fn counts_calls_and_stacks_beyond_the_limits() {
         let mut samples = SamplesOfCalls::default();
         for sequence in 0..=MAX_OPEN as u64 {
             samples.take(7, 20, [span(sequence)].iter(), (&[FrameId(1)], true));

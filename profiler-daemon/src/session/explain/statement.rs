@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_can_be_looked_at() {
+    fn each_statement_has_a_scope_that_selects_it() {
         let value = |constants| What::Value(profiler_scope::expression::parse("req->n").unwrap(), constants);
         let n = value(Constants::Numbers);
         let names = vec![(1, "RED".to_owned()), (2, "GREEN".to_owned())];

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted() {
+    fn counts_places_and_calls_beyond_the_limits() {
         let probes = HashMap::from([(PROBE, (String::new(), 0))]);
         let mut waits = WaitsOfCalls::default();
         waits.note_recorded(Some(0));

@@ -237,7 +237,7 @@ fn conditions_are_decided() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_its_reason() {
+fn refuses_unreadable_fields_with_the_reason() {
     let record = Record::parse(SWITCH).unwrap();
     let refusal = |text: &str| record.lower(&parse(text).unwrap()).unwrap_err().to_string();
     assert!(refusal("to").contains("struct in6_addr"), "{}", refusal("to"));
