@@ -1,6 +1,5 @@
-//! Two scopes that were looked at at different times, held against each other: a recording and one before, or two parts of
-//! one. What is inside the one is on the inside, what is inside the other on the outside, and what is on the outside of
-//! either is left out.
+//! Compares one scope at two times: a recording with an earlier one, or two parts of one recording. The later time
+//! is shown as inside and the earlier one as outside; samples outside of either scope are left out.
 
 use super::{
     age::Over,

@@ -1,4 +1,4 @@
-//! Aggregation: what samples and counted calls add up to.
+//! Aggregation: sums, histograms and trees of samples and counted calls.
 //!
 //! Everything here is pure. There is no I/O and no clock: time is the parameter `now_ns`
 //! (`CLOCK_MONOTONIC`), and reading never changes anything. It depends on nothing but the layout

@@ -1,4 +1,4 @@
-//! The latency × stack matrix: what was sampled, by stack and by the latency of its span.
+//! The latency × stack matrix: samples by stack and by the latency of their span.
 
 use super::{
     calltree::{CallTree, NodeId},

@@ -1,4 +1,4 @@
-//! Bounded, fair selections of spans that have ended, for what needs spans one by one.
+//! Bounded, fair selections of ended spans, for views that need single spans.
 
 use super::{calltree::NodeId, slots::WindowConfig};
 use std::{collections::VecDeque, sync::Arc};

@@ -1,4 +1,4 @@
-//! The slowest spans of a sliding window, each with what is known of it.
+//! The slowest spans of a sliding window, with the data gathered for each.
 //!
 //! A span has to be kept for as long as fewer than are wanted end later and take longer: until then it comes among the
 //! slowest when those that ended earlier have left the window. All others never will, and are let go at once. So what

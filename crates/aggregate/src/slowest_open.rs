@@ -1,5 +1,5 @@
-//! What is gathered of spans that have not ended: their samples' stacks, what was read where they began, and what
-//! happened inside. Whether a span is slow is known when it ends; until then all of it has to be kept.
+//! Data gathered of open spans: the stacks of their samples, the values read at their entry, and the hits and
+//! calls inside. Whether a span is slow is known only when it ends; until then all of it has to be kept.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Counters in steps of time: what was counted between two readings.
+//! Counters in steps of time: the difference between two readings.
 
 /// What an event of a thread has counted since it was made.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! Who was waited for: a tree of waits, of those who ended them, and of what these did meanwhile.
+//! Who was waited for: a tree of waits, of the threads that ended them, and of what those threads did meanwhile.
 //!
 //! A thread waits from when it left the CPU until another, or an interrupt, made it runnable. What that other did in this
 //! time is what was waited for: its own waits, each followed in the same way, the time that it could run and had no CPU,

@@ -1,5 +1,4 @@
-//! The calls of a sliding window since they are watched, and which of them ended below the limit from which on ends are
-//! recorded.
+//! The calls of a sliding window since the window is watched, and those that ended below the recording limit.
 //!
 //! The limit follows the calls. One that was below it when it ended may be among the slowest later, when those that set
 //! the limit have left the window: then all that is known of it is that it was there.

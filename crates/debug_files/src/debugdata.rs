@@ -1,5 +1,5 @@
-//! Symbols in `.gnu_debugdata`: an ELF file with nothing but those that the dynamic table lacks, packed with
-//! xz (GDB manual, "`MiniDebugInfo`").
+//! Symbols in `.gnu_debugdata`: an ELF file with only the symbols that the dynamic table lacks, packed with xz
+//! (GDB manual, "`MiniDebugInfo`").
 
 use std::io::{self, Read as _};
 

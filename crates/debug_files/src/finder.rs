@@ -1,5 +1,5 @@
-//! How the debug files of modules are found: those that the user names first, then those in the usual places; and
-//! unfolded, where somebody keeps such.
+//! Finds the debug files of modules: first those that the user names, then those in the usual places; in
+//! uncompressed form, if there is a copy in that form.
 
 use std::{
     path::{Path, PathBuf},

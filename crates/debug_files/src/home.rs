@@ -1,5 +1,5 @@
-//! Where a module is at home: the folder that it was mapped from, and the file systems in which what belongs
-//! to it is looked for, the target's first.
+//! Where to look for a module's files: the folder that it was mapped from, and the file systems to search, the
+//! target's first.
 
 use std::{
     fs::{File, Metadata},

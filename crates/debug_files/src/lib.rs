@@ -1,4 +1,4 @@
-//! The files that a module's symbols and debug information are in: the mapped one, and those that were split off from it.
+//! The files with a module's symbols and debug information: the mapped file, and files split off from it.
 //!
 //! What is found was put there by others: only files of the module's owner or of root are taken, with the rights of
 //! the module's owner or of the process that has mapped it; links stay within the target's root, and nothing is opened

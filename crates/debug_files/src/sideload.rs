@@ -1,4 +1,4 @@
-//! Files with symbols that the user names, in place of those in the usual places.
+//! Files with symbols that the user names, used instead of those in the usual places.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},

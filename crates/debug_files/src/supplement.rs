@@ -1,5 +1,5 @@
-//! Finding the file to which `dwz` has moved what several files' debug information has in common: `.gnu_debugaltlink` of
-//! GNU, `.debug_sup` of DWARF 5 (section 7.3.6).
+//! Finds the supplementary file, to which `dwz` moves the debug information that several files share:
+//! `.gnu_debugaltlink` of GNU, `.debug_sup` of DWARF 5 (section 7.3.6).
 
 use std::{
     ffi::OsStr,

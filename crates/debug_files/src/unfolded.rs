@@ -1,4 +1,4 @@
-//! A file whose debug sections are compressed, written anew with these unfolded.
+//! Copies of files with compressed debug sections, in which these are uncompressed.
 //!
 //! Debug information is read at a few places, again and again. Compressed, all of it has to be unfolded for each look,
 //! into memory; what is written here is mapped instead.

@@ -1,4 +1,4 @@
-//! The functions by which programs allocate memory, by their names, and what their parameters say.
+//! The functions by which programs allocate memory, found by name, and the meaning of their parameters.
 
 use super::ModuleIndex;
 

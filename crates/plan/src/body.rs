@@ -1,4 +1,4 @@
-//! All code of one function: what its symbol spans, its cold parts, and pieces of it that no symbol names.
+//! All code of one function: the range of its symbol, its cold parts, and pieces of it without a symbol.
 
 use std::{
     collections::{BTreeSet, VecDeque},

@@ -1,4 +1,4 @@
-//! From a name to the inlined instances of what is called so, and where each of them begins and ends.
+//! From a name to the inlined instances of the functions with that name, and where each begins and ends.
 //!
 //! An instance can be timed where every way into its code leads to where it begins, and none from its own code does;
 //! where nothing in it moves the stack pointer, which tells its spans apart; and where it is left for other code of the

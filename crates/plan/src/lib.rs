@@ -1,4 +1,5 @@
-//! From a name to sites: which instructions to probe, by what a file says of itself.
+//! From a name to sites: finds the instructions to probe from a file's symbols, unwind tables, debug information
+//! and code.
 //!
 //! Everything here is pure: bytes and values in, sites out; no I/O, no clock. All input is hostile:
 //! it gives errors, never panics, and nothing is allocated beyond what the input's own size allows.

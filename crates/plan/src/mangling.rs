@@ -1,4 +1,5 @@
-//! Reading mangled names, bounded, with what the C++ demangler does not read or writes otherwise than compilers do.
+//! Reads mangled names within bounds, including forms that the C++ demangler does not read, or writes differently
+//! from compilers.
 
 use std::{
     borrow::Cow,

@@ -1,4 +1,5 @@
-//! Code that sets the stack pointer by hand, whatever its name: switches of coroutines, and what leaves for another stack or another frame.
+//! Finds code that sets the stack pointer by hand, whatever its name: switches between coroutines, and jumps to
+//! another stack or frame.
 //!
 //! Compilers move the stack pointer by numbers, and put it back from the frame pointer or from where the same function has kept it. An
 //! instruction that loads it from anywhere else, or exchanges it, was written by hand. Such bytes are looked for, and the function

@@ -1,4 +1,4 @@
-//! Scopes: what to look inside of. This is their value; [`parse`] reads their text.
+//! Scopes: which calls, lines and places to look inside of. This is their value; [`parse`] reads their text.
 //!
 //! A scope is a path of steps. Each is a place and conditions: on the duration of its spans, where it has such, and on
 //! values. A step is observed only while those before it are open on the same thread. The canonical text, which

@@ -1,4 +1,4 @@
-//! Where data lies that no variable's name is known of: on a thread's stack, on the heap, in what is mapped by name.
+//! Describes addresses of data without a variable's name: on a thread's stack, on the heap, or in a named mapping.
 
 use std::{
     collections::HashMap,

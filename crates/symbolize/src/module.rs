@@ -1,4 +1,4 @@
-//! One ELF file: what is at an address of it.
+//! One ELF file: resolves its addresses.
 
 use std::{collections::HashMap, sync::Arc};
 

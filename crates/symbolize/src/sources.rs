@@ -1,4 +1,5 @@
-//! What a module's names are read from: its own file, at most one companion, and what these refer to.
+//! The files that a module's names are read from: its own file, at most one companion, and the files that these
+//! refer to.
 
 use std::{
     io::ErrorKind,

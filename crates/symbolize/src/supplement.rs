@@ -1,4 +1,4 @@
-//! What is read of the file that has what several files' debug information has in common.
+//! Reads the supplementary file, which has the debug information that several files share.
 
 use std::{io, path::Path};
 

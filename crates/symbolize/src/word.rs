@@ -1,4 +1,4 @@
-//! Frames that stand for no code: words that say what a thread did off the CPU. They have the same numbers from the beginning.
+//! Frames that stand for no code: words for the state of a thread off the CPU. Their numbers are fixed.
 
 use super::frame::{Frame, FrameId};
 

@@ -1,4 +1,4 @@
-//! What is looked at: processes, what they have mapped, and how to find them.
+//! Targets: processes, their mappings, and how to find them.
 //!
 //! Everything here is read from `/proc`. What a process can choose itself (its name, its command line,
 //! the paths of its files) is taken as bytes and never trusted to be text.

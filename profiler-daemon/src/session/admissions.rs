@@ -1,4 +1,5 @@
-//! Which processes the programs may look at, for whom, and what becomes of that when a process is not what it was.
+//! Which processes the programs may look at, for whom, and what happens when a process changes, for example by an
+//! exec.
 //!
 //! A process is looked at by all who may, or by nobody: the programs know one answer for each. It closes by itself, as they
 //! compare before they read anything, and opens again once everybody who looks at it has been asked about anew.

@@ -1,5 +1,5 @@
-//! The probes' own share of a measured duration: what a call of an empty function is measured as; and what probes cost the
-//! thread that reaches them.
+//! Measures the probes' own share of a duration on an empty function, and what probes cost the thread that reaches
+//! them.
 
 use std::{arch::global_asm, path::Path};
 

@@ -1,4 +1,5 @@
-//! What flame graphs draw on a wait: who ended it, what that thread did meanwhile, and so on where it waited itself.
+//! The frames that flame graphs draw on a wait: who ended it, what that thread did meanwhile, and in turn whom it
+//! waited for.
 //!
 //! See `docs/internals/off-cpu.md` for how time off the CPU is seen.
 

@@ -1,4 +1,4 @@
-//! From the name of a function of the kernel to what is attached there: a span from its entry to its return.
+//! From the name of a kernel function to its probes: a span from its entry to its return.
 //!
 //! See `docs/internals/kernel-places.md` for how the kernel's own places are seen.
 

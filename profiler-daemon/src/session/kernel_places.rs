@@ -1,4 +1,4 @@
-//! From the kernel's own places to what is attached there: tracepoints are hits, system calls are spans.
+//! From the kernel's own places to their programs: tracepoints are hits, system calls are spans.
 //!
 //! See `docs/internals/kernel-places.md` for how the kernel's own places are seen.
 

@@ -1,4 +1,4 @@
-//! From a line and expressions to what is attached at it.
+//! From a line and expressions to the probes at it and the plans that read the values.
 
 use std::sync::Arc;
 

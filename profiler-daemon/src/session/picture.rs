@@ -1,4 +1,5 @@
-//! What a view shows at one moment. Pictures are whole: what changed since another is the wire's affair.
+//! The contents of a view at one moment. Pictures are whole; the differences between two are made where they are
+//! sent.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! The calls of a step that count: all that the programs have counted, or only those in spans whose duration is as
-//! asked.
+//! The calls of a step that count: all calls, or only those inside spans that meet the conditions on their
+//! durations.
 
 use std::collections::{BTreeMap, HashMap};
 

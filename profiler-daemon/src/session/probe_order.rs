@@ -1,4 +1,4 @@
-//! In which order programs run at one instruction: of those there, the kernel runs the one first that was attached last.
+//! The order in which programs run at one instruction: the kernel runs the one first that was attached last.
 //!
 //! A call is to be seen to begin before what is inside of it, and to end behind all of that. So all ends are attached first, and then
 //! beginnings and lines from the innermost step to the outermost. What is attached later than that has others moved behind it.

@@ -1,4 +1,4 @@
-//! How much of what all sessions share a user may hold.
+//! How many of the sessions and probes one user may hold.
 //!
 //! Sessions and probes are few, and one that is held is missing to others. Root may hold all of them. One user leaves some to the others,
 //! and all users together leave some to root.

@@ -1,4 +1,4 @@
-//! Where what was counted of probes is read: the programs' maps, or a recording.
+//! Where the counts of probes are read from: the programs' maps, or a recording.
 
 use profiler_common::probe::ProbeId;
 

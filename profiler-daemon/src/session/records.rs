@@ -1,5 +1,4 @@
-//! What flame graphs and latency are made of, for those who keep it: samples and ends of calls as they come, and what was
-//! counted of calls.
+//! The stream of records for a recording: samples and ends of calls as they come, and counts of calls.
 //!
 //! See `docs/internals/recordings.md` for how a recording is made and queried.
 

@@ -1,4 +1,4 @@
-//! What planning, target or kernel refuse, said to a client.
+//! Turns refusals of planning, target and kernel into errors for a client.
 
 use profiler_plan::{ModuleIndex, PlanError, only_inlined};
 use profiler_scope::{Name, ScopeError};

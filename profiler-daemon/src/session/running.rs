@@ -1,4 +1,4 @@
-//! What is loaded while there are sessions, and what comes out of it.
+//! The state while there are sessions: the loaded programs, and the records that they write.
 
 use std::{cell::OnceCell, collections::HashMap, iter, sync::Arc};
 

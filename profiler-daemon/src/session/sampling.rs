@@ -1,4 +1,4 @@
-//! What became of the samples on their way here: attempted = delivered + the sum of what was dropped.
+//! The fate of samples on their way here: attempted = delivered + the sum of all losses.
 
 use profiler_common::counter::Counter;
 

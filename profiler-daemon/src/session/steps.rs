@@ -1,4 +1,4 @@
-//! The steps of a running scope: what each has attached, and how one is replaced by another.
+//! The steps of a running scope: the probes of each, and how one step is replaced by another.
 //!
 //! See `docs/internals/steps.md` for how steps nest.
 

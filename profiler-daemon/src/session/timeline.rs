@@ -1,4 +1,4 @@
-//! Counters over time, read at steps and handed to those who watch them.
+//! Counters over time, read at steps and handed to their watchers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Hits and ended calls on their way to those who watch them, each once and in order.
+//! Hits and ended calls on their way to their watchers, each once and in order.
 //!
 //! See `docs/internals/values.md` for how a hit gets its values.
 

@@ -1,4 +1,4 @@
-//! Why there are no such calls at a line.
+//! Errors of the search for a call at a line.
 
 use std::fmt::Write as _;
 

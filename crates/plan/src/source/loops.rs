@@ -1,5 +1,5 @@
-//! Which jumps back are those of loops: from where they lead, they are reached again. Others only undo the compiler's
-//! order of blocks. And where the jumps of `switch`es lead.
+//! Tells which backward jumps are loops: those from whose target they are reached again. Other backward jumps only
+//! undo the compiler's order of blocks. Also finds the targets of the jumps of `switch` statements.
 
 use std::{
     collections::{HashMap, HashSet},

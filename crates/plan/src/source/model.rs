@@ -1,4 +1,4 @@
-//! What is known of a function's source and of what can be probed in it.
+//! The source of a function and the places that can be probed in it, as data.
 
 use std::ops::Range;
 

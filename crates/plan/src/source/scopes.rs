@@ -1,4 +1,4 @@
-//! The blocks of a function: what is inlined into it, and the blocks that variables live in.
+//! The blocks of a function: its inlined calls, and the blocks that its variables live in.
 
 use std::{collections::BTreeSet, ops::Range, rc::Rc};
 

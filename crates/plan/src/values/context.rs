@@ -1,4 +1,4 @@
-//! Where an expression is evaluated, and what it comes to.
+//! The context in which an expression is evaluated.
 
 use super::{
     code::Code,

@@ -1,4 +1,4 @@
-//! A file's entries, and what they refer to.
+//! The entries (DIEs) of a file's debug information, and their references.
 
 use super::{
     file::{DebugFile, Slice},

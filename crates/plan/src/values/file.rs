@@ -1,4 +1,4 @@
-//! A file's DWARF, a unit at a time, and what else of it is needed.
+//! A file's DWARF, read a unit at a time, and the other sections that expressions need.
 
 use std::{
     borrow::Cow,

@@ -1,4 +1,4 @@
-//! All of it together: an expression and an address to a plan and what its output means.
+//! Lowers an expression at an address to a plan for the programs, and to the shape of the plan's output.
 
 use std::ops::Range;
 

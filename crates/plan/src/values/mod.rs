@@ -1,4 +1,4 @@
-//! From an expression and an address to a plan that reads it, and from what was read to a value.
+//! From an expression and an address to a plan that reads it, and from the bytes read to a value.
 //!
 //! A variable's location is lowered once, for that address, to the bytecode of [`profiler_common::values`]. What
 //! cannot be read for certain is refused with the reason: a plausible wrong value is worse than none.

@@ -1,4 +1,4 @@
-//! The way from a variable to what is meant of it, step by step.
+//! The steps of an expression, from its variable to the value that it names.
 
 use std::rc::Rc;
 

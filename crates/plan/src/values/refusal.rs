@@ -1,4 +1,4 @@
-//! Why there is no plan.
+//! Why an expression has no plan.
 
 use profiler_elf::ElfError;
 

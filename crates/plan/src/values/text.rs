@@ -1,4 +1,4 @@
-//! Strings and slices of the languages' libraries: a pointer, a length, and what the pointer leads to.
+//! Strings and slices of the languages' libraries: a pointer, a length, and the memory that the pointer leads to.
 
 use profiler_common::values::{Instruction, MAX_BYTES, Operation};
 

@@ -1,5 +1,5 @@
-//! Files whose parts refer to each other over and over, so that a small file says endlessly much: what is read of them
-//! stays small, and is read soon.
+//! Small files whose parts refer to each other over and over, so that their content is endless: reading them takes
+//! little time and memory.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by it")]
 

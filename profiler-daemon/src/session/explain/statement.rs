@@ -1,4 +1,4 @@
-//! A finding in words of a scope, and the scope that looks only at such calls.
+//! A finding in the words of a scope, and the scope that selects the calls with it.
 
 use profiler_aggregate::explain::Statement;
 use profiler_common::{limits::MAX_JOINED, values};

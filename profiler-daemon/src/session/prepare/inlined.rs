@@ -1,4 +1,4 @@
-//! The inlined instances of a name in the files of a process, and what is said of those that are left out.
+//! The inlined instances of a name in the files of a process, and the warnings about those that are left out.
 
 use std::collections::BTreeMap;
 

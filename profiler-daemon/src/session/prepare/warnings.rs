@@ -1,4 +1,4 @@
-//! What is said of a plan before it is attached: what is not probed, and what costs much.
+//! Warnings about a plan before it is attached: functions that are not probed, and probes that cost much.
 
 use profiler_plan::{
     self as plan, Ends, PlannedFunction,

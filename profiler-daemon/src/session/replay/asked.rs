@@ -1,5 +1,5 @@
-//! Which of the recorded steps a scope asks for. What programs have not recorded cannot be had: steps may be left out from
-//! the end, and what is asked of durations is free.
+//! Finds the recorded steps of a requested scope. Steps may be left out from the end, and conditions on durations
+//! may be any; everything else has to be as recorded.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Two ways through recordings in one picture: what grew, and what shrank.
+//! Two parts of recordings in one picture: which shares grew, and which shrank.
 
 use std::{collections::HashMap, sync::Arc};
 

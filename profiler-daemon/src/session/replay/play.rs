@@ -1,4 +1,4 @@
-//! One way through the recording: what a session would have done at its ticks.
+//! Plays a recording once: does at its ticks what a session would have done.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! The part of a scope that matters to its slowest calls: whose they are, and what is inside.
+//! The part of a scope that matters to its slowest calls: the step whose calls are shown, and the steps inside.
 
 use std::{
     collections::{BTreeSet, HashMap},

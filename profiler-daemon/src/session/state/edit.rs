@@ -1,4 +1,4 @@
-//! The scope of a session put in the place of the one before, and what comes along.
+//! Replaces the scope of a session, and keeps the state of the steps that both scopes have.
 
 use std::{collections::HashSet, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! What the programs have counted is read, and what was lost on the way.
+//! Reads the counts of the programs, and what was lost on the way.
 
 use profiler_aggregate::{path, threshold::Band};
 

@@ -1,4 +1,5 @@
-//! What a session takes from records: hits, ends of calls, samples; and what waits for the spans around it.
+//! Distributes records in a session: hits, ends of calls, samples, and records that wait for the spans around
+//! them.
 
 use profiler_common::{layout::bucket_of, record::SpanEnd};
 use profiler_symbolize::Grouping;

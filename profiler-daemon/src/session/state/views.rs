@@ -1,4 +1,4 @@
-//! The views of a session: what can be watched of it.
+//! The views of a session.
 //!
 //! Each is one file, which says what a client asks for, how that is opened at a live session and in a recording, what of the session
 //! begins and ends with those who watch, and how its pictures are made. [`ALL`] is the one list of them.

@@ -1,4 +1,4 @@
-//! The lock that a thread waits for: what lies there, and who holds it.
+//! Describes the lock that a thread waits for: the data at its address, and its holder.
 
 use std::{fs, path::Path};
 

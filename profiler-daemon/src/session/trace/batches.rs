@@ -1,4 +1,4 @@
-//! Batches that wait for one client, bounded by their number and by what is in them.
+//! Batches that wait for one client, bounded by their number and size.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! The flame graphs of a session, which begin and end with those who watch them.
+//! The flame graphs of a session, which exist while somebody watches them.
 
 use std::{
     collections::{BTreeSet, HashSet},

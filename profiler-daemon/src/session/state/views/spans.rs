@@ -1,4 +1,5 @@
-//! The slowest calls of a session: what begins and ends with those who watch them, and the programs' limits.
+//! The view of the slowest calls of a session: what is attached while it is watched, and the programs' recording
+//! limits.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The system calls of a session's threads: what begins and ends with those who watch them.
+//! The view of system calls of a session's threads: what is attached while it is watched.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who a session's threads wait for: what begins and ends with those who watch it.
+//! The view of whom a session's threads wait for: what is attached while it is watched.
 
 use std::sync::Arc;
 
