@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_from_no_span_and_little_from_one() {
+    fn no_estimate_without_spans_and_a_wide_one_from_one() {
         assert_eq!(Shares::default().estimate(), None);
         let one = Shares {
             spans: 1,

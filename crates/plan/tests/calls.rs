@@ -253,7 +253,7 @@ fn a_call_of_an_ifunc_has_its_name_and_no_address() {
 }
 
 #[test]
-fn what_is_no_site_is_said() {
+fn reports_calls_that_cannot_be_probed() {
     let file = "calls.c";
     let fixture = compile("gcc", file, &["-O2", "-g"]);
     let find = |word: &str, name: &Name| calls::find(&fixture.index, file, line_with(file, word), name);
@@ -313,7 +313,7 @@ fn what_is_no_site_is_said() {
 }
 
 #[test]
-fn what_is_inlined_is_said() {
+fn reports_calls_that_are_inlined() {
     let file = "calls.c";
     for compiler in ["gcc", "clang-14"].into_iter().filter(|name| has_program(name)) {
         let fixture = compile(compiler, file, &["-O2", "-g"]);
@@ -344,7 +344,7 @@ fn what_is_inlined_is_said() {
 }
 
 #[test]
-fn what_the_kernel_refuses_is_left_out() {
+fn leaves_out_calls_that_the_kernel_refuses_to_probe() {
     let file = "calls.c";
     let flags = ["-O1", "-g", "-fPIC", "-shared"];
     let fixture = compile("gcc", file, &flags);

@@ -110,7 +110,7 @@ fn copies_of_an_unrolled_loop_are_one_instance_and_left_out() {
 }
 
 #[test]
-fn what_is_found_of_clang_is_accounted_for() {
+fn every_inlined_instance_of_clang_is_found_or_left_out() {
     if !has_program("clang-14") {
         return;
     }

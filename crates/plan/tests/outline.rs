@@ -42,7 +42,7 @@ fn compile_and(
 }
 
 #[test]
-fn a_file_all_of_whose_code_is_of_another_has_a_name() {
+fn a_file_whose_code_all_belongs_to_another_is_known_by_name() {
     let text = "#line 1 \"grammar.y\"\nint main(void) {\n  return 3;\n}\n";
     for version in ["-gdwarf-3", "-gdwarf-4", "-gdwarf-5"] {
         let index = compile("clang-14", &["-g", version], &[("generated.c", text)]);
@@ -77,7 +77,7 @@ fn units_of_types_do_not_use_up_what_may_be_read() {
 
 /// Inlined functions are found through the outline in whatever unit, and unit of whatever kind, they are described.
 #[test]
-fn what_is_inlined_is_found_by_name() {
+fn finds_inlined_functions_by_name() {
     let header = "#include <algorithm>\n#include <map>\n#include <string>\n#include <vector>\n\
                   struct Box { int n; int twice() const { return 2 * n; } };\n\
                   namespace deep { inline int thrice(const Box &box) { return box.twice() + box.n; } }\n\

@@ -34,7 +34,7 @@ fn is_refused(fixture: &Fixture, function: &str, why: &str) {
 }
 
 #[test]
-fn what_is_elsewhere_or_nowhere_is_not_read() {
+fn refuses_return_values_that_cannot_be_read() {
     for level in ["-O1", "-O2"] {
         let fixture = compile("gcc", "returned.c", &[level, "-g"]);
         returned(&fixture, "number").unwrap();
@@ -52,7 +52,7 @@ fn what_is_elsewhere_or_nowhere_is_not_read() {
 }
 
 #[test]
-fn of_overloads_it_is_the_one_that_is_called() {
+fn uses_the_return_type_of_the_called_overload() {
     let fixture = compile("g++", "overloads.cc", &["-O2", "-g", "-shared", "-fPIC"]);
     let bytes = fixture.index.files().program();
     let sections = DebugSections::load(bytes, bytes).unwrap();

@@ -272,7 +272,7 @@ fn tail_calls_tables_and_cold_parts() {
 }
 
 #[test]
-fn what_never_returns_has_no_end() {
+fn functions_that_never_return_have_no_end() {
     for compiler in ["gcc", "clang-14"] {
         let fixture = compile(compiler, "ends.c", &["-O2", "-g"]);
         assert_eq!(
@@ -400,7 +400,7 @@ fn names_of_three_languages() {
 }
 
 #[test]
-fn what_cannot_be_planned_says_why() {
+fn refuses_unusable_names_with_the_reason() {
     let fixture = compile("gcc", "shapes.c", &["-O0"]);
     let Err(PlanError::NoSuchFunction {
         nearest,

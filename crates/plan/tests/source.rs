@@ -360,7 +360,7 @@ fn variables_are_located_where_gdb_has_them() {
 }
 
 #[test]
-fn what_is_said_to_be_readable_is_visible_there() {
+fn variables_listed_as_readable_can_be_read() {
     for (build, file, fixture) in builds() {
         let bytes = std::fs::read(&fixture.path).unwrap();
         let sections = DebugSections::load(&bytes, &bytes).unwrap();
@@ -429,7 +429,7 @@ fn static_variables_of_an_instance_are_read_where_they_are() {
 }
 
 #[test]
-fn what_a_line_does_is_found_on_it() {
+fn finds_the_calls_branches_and_loops_of_each_line() {
     let file = "source.c";
     let at = |word: &str| line_with(file, word);
     for flags in [&["-O0", "-g"][..], &["-O1", "-g"]] {
@@ -491,7 +491,7 @@ fn what_a_line_does_is_found_on_it() {
 }
 
 #[test]
-fn what_exists_only_inlined_is_its_instances() {
+fn a_function_that_exists_only_inlined_has_its_instances() {
     let file = "source.c";
     let fixture = compile("gcc", file, &["-O2", "-g"]);
     let clamp = Name::Exact("clamp".to_owned());

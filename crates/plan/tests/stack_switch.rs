@@ -148,7 +148,7 @@ fn a_function_may_put_back_its_own_stack_pointer() {
 }
 
 #[test]
-fn what_compilers_write_for_arrays_of_variable_length_is_harmless() {
+fn arrays_of_variable_length_are_not_stack_switches() {
     let source = "
         #include <alloca.h>
         extern void use(void *, long);
@@ -180,7 +180,7 @@ fn what_compilers_write_for_arrays_of_variable_length_is_harmless() {
 }
 
 #[test]
-fn bytes_inside_another_instruction_are_none_where_unwind_rows_tell() {
+fn ignores_stack_switches_inside_other_instructions_if_unwind_rows_tell() {
     // 48 89 cc is `mov %rcx, %rsp`, here a part of a number.
     let code = "movabs $0x1122cc8948334455, %rax\n ret";
     is_harmless(&with_rows(code));

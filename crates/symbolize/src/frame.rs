@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_have_the_numbers_that_they_say() {
+    fn words_have_their_fixed_frame_numbers() {
         let mut frames = Frames::default();
         assert_eq!(frames.table().len(), 1 + Word::ALL.len());
         for word in Word::ALL {

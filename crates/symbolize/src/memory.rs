@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_pointer_is_said_of_threads_that_wait() {
+    fn reads_the_stack_pointer_of_waiting_threads() {
         let waits = "202 0x7ffe 0x80 0x2 0x0 0x0 0x0 0x7ffc51000aa0 0x7f3c2d0aa\n";
         assert_eq!(stack_pointer(waits), Some(0x7ffc_5100_0aa0));
         assert_eq!(

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_keeps_the_name_that_was_known() {
+    fn ended_threads_keep_their_last_known_name() {
         let (mut tasks, mut frames) = (Tasks::default(), Frames::default());
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id();

@@ -422,7 +422,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_back(
+        fn parses_every_line_that_the_kernel_can_write(
             (start, length, file_offset) in (0..u64::MAX / 2, 1..u64::MAX / 2, any::<u64>()),
             (executable, writable, device, deleted) in (any::<bool>(), any::<bool>(), any::<(u32, u32)>(), any::<bool>()),
             inode in 1..=u64::MAX,

@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn code_that_is_cut_short_or_calls_nothing_is_none() {
+    fn rejects_truncated_code() {
         assert_eq!(of_code(&EXIT[..4], 0), None);
         assert_eq!(of_code(&[], 0), None);
         assert_eq!(of_code(&EXIT, 0), None);

@@ -71,7 +71,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_taken_is_disjoint_and_comes_back(steps in proptest::collection::vec((any::<bool>(), 0u32..40), 0..200)) {
+        fn taken_runs_are_disjoint_and_can_be_given_back(steps in proptest::collection::vec((any::<bool>(), 0u32..40), 0..200)) {
             let mut runs = Runs::new(200);
             let mut taken: Vec<(u32, u32)> = Vec::new();
             for (give_back, length) in steps {

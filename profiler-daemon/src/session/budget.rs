@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_within_its_share_of_a_second_is_let_be() {
+    fn tolerates_a_burst_within_the_budget_of_a_second() {
         let mut budget = Budget::new(0.03);
         // 27 ms of cost at once, and nothing before or after.
         let calls = |now_ns: u64| if now_ns > 3_000 * MS { 9_000 } else { 0 };
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_of_an_idle_target_are_held_against_its_cpu_time_of_that_time() {
+    fn compares_bursts_with_the_cpu_time_of_the_same_period() {
         for (burst_ns, every_ns) in [
             (300 * MS, 5_000 * MS),
             (300 * MS, 700 * MS),

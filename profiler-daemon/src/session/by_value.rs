@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_told_apart_by_what_is_shown() {
+    fn values_that_look_alike_share_a_row() {
         let same = |a: &Reading, b: &Reading| Key::of(a) == Key::of(b);
         assert!(
             same(&text(b"alpha", 1), &text(b"alpha", 2)),

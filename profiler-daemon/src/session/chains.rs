@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_has_on_it_what_it_was_for() {
+    fn a_wait_is_drawn_with_the_chain_of_its_cause() {
         let mut chains = Chains::default();
         chains.begin(&[MAIN]);
         // The second thread waits for a disk, then ends the wait of the first.

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_other_where_a_process_that_is_there_has_more_or_less() {
+    fn detects_changes_of_the_mapped_code_of_live_processes() {
         let of = |code: &[(u32, u64)]| code.iter().copied().collect::<MappedCode>();
         let planned_for = of(&[(1, 10), (2, 20)]);
         assert!(!has_other_code(&planned_for, &of(&[(1, 10), (2, 20)])));

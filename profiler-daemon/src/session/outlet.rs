@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_reads_nothing_still_learns_of_the_end() {
+    fn a_stalled_reader_still_receives_the_end() {
         let (outlet, mut items) = Outlet::open(2);
         assert_eq!(
             [1, 2, 3].map(|item| outlet.offer(item)),

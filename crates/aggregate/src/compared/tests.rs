@@ -85,7 +85,7 @@ fn only_functions_whose_share_grew_or_shrank_are_findings() {
 }
 
 #[test]
-fn frames_of_the_other_stand_for_those_here() {
+fn maps_frames_of_the_earlier_recording_to_the_later_one() {
     let (after, before) = (of(&[(1, 2), (1, 2)]), of(&[(11, 12), (11, 13)]));
     let here = |frame: FrameId| {
         if frame.0 > 12 {

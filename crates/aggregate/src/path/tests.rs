@@ -54,7 +54,7 @@ fn releases_records_inside_a_slow_span_at_its_end() {
 }
 
 #[test]
-fn a_span_between_hands_on_what_waits() {
+fn a_span_between_hands_its_records_to_the_outer_span() {
     let mut path = path(&[true, false, false]);
     path.wait(1, 2, 8, 0, 1);
     assert!(path.span_end(&end(1, 8, 7, 5)).is_empty());
@@ -70,7 +70,7 @@ fn nothing_is_admitted_before_the_band_is_known() {
 }
 
 #[test]
-fn an_abandoned_span_takes_along_what_waits() {
+fn an_abandoned_span_drops_its_records() {
     let mut path = path(&[true]);
     path.wait(1, 2, 7, 0, 1);
     let abandoned = SpanEnd {
@@ -116,7 +116,7 @@ fn no_more_waits_than_may() {
 }
 
 #[test]
-fn lost_ends_do_not_stand_in_the_way_of_what_comes() {
+fn records_of_lost_ends_make_room_for_new_ones() {
     let mut path = path(&[true]);
     path.max_waiting = 80;
     for sequence in 0..1000 {

@@ -207,7 +207,7 @@ fn a_queue_is_behind_one_lock() {
 }
 
 #[test]
-fn there_is_a_bound_to_locks_that_are_told_apart() {
+fn bounds_the_number_of_distinct_locks() {
     let mut waits = Waits::default();
     for round in 0..2 {
         for address in 0..1000 {

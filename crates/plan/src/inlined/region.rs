@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_that_begins_and_ends_it_is_seen_behind() {
+    fn an_instance_of_one_instruction_is_timed_at_the_next_one_if_possible() {
         // Only from there, or from elsewhere too.
         let over = jump(5);
         let parts: &[&[u8]] = &[OUTSIDE, &over, OUTSIDE, OUTSIDE, RET];

@@ -265,7 +265,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_reaches_each_other_has_one_number(bytes in prop::collection::vec(any::<u8>(), 1..60)) {
+        fn instructions_that_reach_each_other_share_a_number(bytes in prop::collection::vec(any::<u8>(), 1..60)) {
             let Ok(code) = Code::decode(&bytes, 0x1000) else { return Ok(()) };
             let graph = Graph::of(code.instructions(), &HashMap::new());
             let reaches = |from: usize| {

@@ -78,7 +78,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_within_is_in_both(a in any_ranges(), b in any_ranges(), probe in 0..60u64) {
+        fn the_intersection_is_in_both(a in any_ranges(), b in any_ranges(), probe in 0..60u64) {
             let (a, b) = (Ranges::new(a), Ranges::new(b));
             let both = a.within(&b);
             prop_assert_eq!(both.contains(probe), a.contains(probe) && b.contains(probe));

@@ -149,7 +149,7 @@ fn read_all(original: &Original, bytes: &[u8], at: &[prop::sample::Index]) {
 }
 
 #[test]
-fn what_is_returned_is_known_where_it_is() {
+fn reads_return_values_only_at_return_instructions() {
     let original = original("values.c");
     let sections = DebugSections::load(&original.bytes, &original.bytes).unwrap();
     let file = DebugFile::new(&sections);

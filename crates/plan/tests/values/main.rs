@@ -33,7 +33,7 @@ const MIN_STOPS: u64 = 300;
 const MIN_READ_SHARE: f64 = 0.95;
 
 #[test]
-fn what_both_read_is_equal() {
+fn values_agree_with_gdb() {
     let only = std::env::var("VALUES_ONLY").unwrap_or_default();
     let mut programs = build::matrix();
     programs.retain(|program| program.name().contains(&only));

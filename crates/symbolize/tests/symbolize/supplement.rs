@@ -111,7 +111,7 @@ fn names(shared: &Shared, side_loaded: &[PathBuf]) -> (Vec<String>, Vec<Reason>)
 }
 
 #[test]
-fn where_it_is_looked_for_and_what_is_said_without_it() {
+fn finds_supplementary_files_and_reports_missing_ones() {
     let shared = shared(&DWARF_5, &["-r"], false);
     let (expected, reasons) = names(&shared, &[]);
     assert_eq!(reasons, []);
