@@ -215,7 +215,7 @@ fn places_that_the_kernel_has_not() {
                 Refusal::of(
                     Code::FailedPrecondition,
                     "CONDITION_REFUSED",
-                    &["char[16] is no number"],
+                    &["char[16] is not a number"],
                 ),
             ),
         ],
