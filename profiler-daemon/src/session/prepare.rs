@@ -33,6 +33,7 @@ use super::{
     library::Library,
     lines::{PreparedLine, Shown},
     picture::{ExitMethod, SiteInfo},
+    quotas::Held,
     refusal::{scope_refusal, target_refusal},
 };
 use crate::kernel::{Ability, Expected, ProbeSpec, missing_capabilities};
@@ -110,14 +111,17 @@ impl Prepared {
         }
     }
 
-    /// How many probes its steps need.
-    pub fn probes(&self) -> usize {
+    /// What its session will hold of the resources that all sessions share.
+    pub fn held(&self) -> Held {
         let of_step = |step: &PreparedStep| {
             let spans = step.files.iter().map(|file| file.sites.len());
             let lines = step.lines.iter().map(|lines| lines.lines.len());
             spans.chain(lines).sum::<usize>()
         };
-        self.steps.iter().map(of_step).sum()
+        Held {
+            sessions: 1,
+            probes: self.steps.iter().map(of_step).sum(),
+        }
     }
 
     /// The methods by which the ends of its spans will be seen, each once.

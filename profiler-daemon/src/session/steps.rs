@@ -460,7 +460,7 @@ impl Steps {
         all: &mut [Fresh],
     ) -> Result<(), KernelError> {
         let last = prepared.len().saturating_sub(1);
-        let read = places(prepared, |look| look.is_some_and(LookSpec::reads));
+        let read = read_places(prepared);
         let known = |number: usize| self.list.get(number).filter(|_| number < kept);
         let how = |number: usize| How {
             gates: gates[number],
@@ -698,8 +698,8 @@ fn is_by_name(place: &Place) -> bool {
 /// A file offset in a process's file.
 type At<'p> = (u32, &'p Path, u64);
 
-/// Where lines and calls are probed at which one looks in such a way.
-fn places(prepared: &[PreparedStep], looks: impl Fn(Option<&LookSpec>) -> bool) -> HashSet<At<'_>> {
+/// Where lines and calls read values or stacks.
+fn read_places(prepared: &[PreparedStep]) -> HashSet<At<'_>> {
     let mut found = HashSet::new();
     for step in prepared {
         let calls = step
@@ -707,11 +707,12 @@ fn places(prepared: &[PreparedStep], looks: impl Fn(Option<&LookSpec>) -> bool) 
             .iter()
             .filter(|_| matches!(step.step.place, Place::Call { .. }));
         for file in calls {
-            let sites = file.sites.iter().filter(|span| looks(span.spec.look.as_ref()));
+            let reads = |span: &&PreparedSpan| span.spec.look.as_ref().is_some_and(LookSpec::reads);
+            let sites = file.sites.iter().filter(reads);
             found.extend(sites.map(|span| (file.pid, file.path.as_path(), span.spec.entry_offset)));
         }
         for file in &step.lines {
-            let lines = file.lines.iter().filter(|line| looks(Some(&line.spec.look)));
+            let lines = file.lines.iter().filter(|line| line.spec.look.reads());
             found.extend(lines.map(|line| (file.pid, file.path.as_path(), line.spec.offset)));
         }
     }

@@ -30,6 +30,21 @@ fn attach(service: &Service, target: &Fixture, scope: &str, budget: f64) -> Sess
         .unwrap()
 }
 
+fn edit(service: &Service, session: &SessionInfo, edit: ScopeEdit) -> SessionInfo {
+    let done = service.handle.edit_scope(ROOT, session.name.clone(), edit);
+    service.runtime.block_on(done).unwrap()
+}
+
+/// Hits are counted, and hardly any is shown.
+fn few_hits() -> Capture {
+    Capture {
+        print: Vec::new(),
+        hits_per_second: 1,
+        stack: false,
+        purpose: Purpose::Shown,
+    }
+}
+
 /// Waits for a picture of which this holds.
 fn until(
     service: &Service,
@@ -128,12 +143,7 @@ fn a_line_that_costs_too_much_is_let_go_of_too() {
     let mut target = waiting();
     let request = NewSession {
         budget: Some(0.03),
-        capture: Some(Capture {
-            print: Vec::new(),
-            hits_per_second: 1,
-            stack: false,
-            purpose: Purpose::Shown,
-        }),
+        capture: Some(few_hits()),
         ..session_of(target.pid(), "hot.c:21")
     };
     let handle = &service.handle;
@@ -174,10 +184,7 @@ fn what_was_taken_off_does_not_come_back_with_a_line_at_its_entry() {
     let mut target = waiting();
     let session = attach(&service, &target, "step_cold", BUDGET);
     target.say("go");
-    let edit = |edit: ScopeEdit| {
-        let done = service.handle.edit_scope(ROOT, session.name.clone(), edit);
-        service.runtime.block_on(done).unwrap()
-    };
+    let edit = |edit: ScopeEdit| self::edit(&service, &session, edit);
     edit(ScopeEdit::Set("step_hot".to_owned()));
     let gone = |picture: &LatencyPicture| {
         let hot = picture.functions.iter().find(|of| of.function.name == "step_hot");
@@ -186,12 +193,7 @@ fn what_was_taken_off_does_not_come_back_with_a_line_at_its_entry() {
     until(&service, &session, gone);
     edit(ScopeEdit::Append("hot.c:7".to_owned()));
     // The line costs too much as well, and goes as the function did.
-    let sessions = || service.runtime.block_on(service.handle.list(ROOT)).unwrap();
-    let began = Instant::now();
-    while bpf::changed_code(target.pid()) != 0 {
-        assert!(began.elapsed() < PATIENCE, "breakpoints are left");
-        sessions();
-    }
+    bpf::wait_until_unchanged(target.pid());
     target.end();
 }
 
@@ -208,12 +210,7 @@ fn a_line_at_the_end_of_a_function_stays_inside_of_it_when_another_goes() {
         budget: Some(BUDGET),
         // What sees the function end is at the same instruction then.
         exit_method: Some(ExitMethod::Ret),
-        capture: Some(Capture {
-            print: Vec::new(),
-            hits_per_second: 1,
-            stack: false,
-            purpose: Purpose::Shown,
-        }),
+        capture: Some(few_hits()),
         ..session_of(target.pid(), &line)
     };
     let handle = &service.handle;
@@ -274,10 +271,7 @@ fn an_edit_that_costs_too_much_can_be_taken_back() {
     let mut target = waiting();
     let session = attach(&service, &target, "step_cold", BUDGET);
     target.say("go");
-    let edit = |edit: ScopeEdit| {
-        let done = service.handle.edit_scope(ROOT, session.name.clone(), edit);
-        service.runtime.block_on(done).unwrap()
-    };
+    let edit = |edit: ScopeEdit| self::edit(&service, &session, edit);
     edit(ScopeEdit::Set("step_hot".to_owned()));
     let picture = until(&service, &session, |picture| {
         picture

@@ -35,11 +35,7 @@ impl Owner {
                 format!("a session `{name}` exists already"),
             ));
         }
-        let more = Held {
-            sessions: 1,
-            probes: prepared.probes(),
-        };
-        self.admit_more(terms.owner, None, more)?;
+        self.admit_more(terms.owner, None, prepared.held())?;
         let name = if name.is_empty() { self.make_name() } else { name };
         let running = self.running()?;
         let hit_costs = match prepared.explain {
@@ -134,11 +130,7 @@ impl Owner {
         let owner = session.owner();
         authorize_steps(owner, prepared.steps.iter().map(|step| &step.step))?;
         let pids = session.pids();
-        let instead = Held {
-            sessions: 1,
-            probes: prepared.probes(),
-        };
-        self.admit_more(owner, Some(name), instead)?;
+        self.admit_more(owner, Some(name), prepared.held())?;
         self.admit(owner, &pids)?;
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
             return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
@@ -182,12 +174,12 @@ impl Owner {
             session.keep_returns(anew.code);
             return Ok(());
         }
-        let explains = session.explains();
+        if session.explains() {
+            // Its calls are those of the probes that it began with.
+            self.end_session(name, &Ending::other(BESIDE_RETURNS));
+            return Ok(());
+        }
         let prepared = match anew.prepared {
-            _ if session.explains_by_returns(&anew.no_returns_in) => {
-                self.end_session(name, &Ending::other(BESIDE_RETURNS));
-                return Ok(());
-            }
             Ok(prepared) => *prepared,
             Err(error) => {
                 let reason = format!(
@@ -209,11 +201,7 @@ impl Owner {
             },
         );
         match given_up {
-            Ok(false) => {}
-            Ok(true) if explains => {
-                self.end_session(name, &Ending::other(BESIDE_RETURNS));
-            }
-            Ok(true) => tracing::info!(target: "audit", session = name, "return probes given up"),
+            Ok(()) => tracing::info!(target: "audit", session = name, "return probes given up"),
             Err(error) => self.end_session(
                 name,
                 &Ending::other(format!(

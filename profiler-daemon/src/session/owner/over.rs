@@ -29,21 +29,26 @@ const MAX_WAIT_NS: u64 = 15_000_000_000;
 pub struct Over {
     session: Session,
     ending: Ending,
-    /// When it ended.
+    /// The time that its last pictures are of.
     now_ns: u64,
+    /// Since when it waits for names.
+    since_ns: u64,
     /// Batches that its records may be in.
     awaited: usize,
     /// The last of them, which have what its threads still did off the CPU: those before may have the same of another session that ended.
     last: usize,
-    /// Then it waits no longer.
-    until_ns: u64,
     /// Who waits for its end, if somebody does.
     reply: Option<Reply<()>>,
 }
 
 impl Over {
     fn is_named(&self, now_ns: u64) -> bool {
-        self.awaited == 0 || now_ns >= self.until_ns
+        self.awaited == 0 || now_ns >= self.since_ns + MAX_WAIT_NS
+    }
+
+    /// Whether others went on before it was over.
+    fn is_late(&self, now_ns: u64) -> bool {
+        now_ns > self.since_ns + 2 * AT_ONCE_NS
     }
 }
 
@@ -100,17 +105,17 @@ impl Owner {
             session.lose_timelines(pid);
         }
         session.end_buckets(&running.engine, monotonic_ns(), Some(ending));
-        let began_ns = monotonic_ns();
+        let since_ns = monotonic_ns();
         self.over.push(Over {
             session,
             ending: ending.clone(),
             now_ns,
+            since_ns,
             awaited,
             last: awaited - before,
-            until_ns: began_ns + MAX_WAIT_NS,
             reply,
         });
-        self.wait_for_names(began_ns + AT_ONCE_NS);
+        self.wait_for_names(since_ns + AT_ONCE_NS);
         if let Err(error) = self.settle_sampler() {
             tracing::warn!(%error, "the sampler could not be set");
         }
@@ -130,7 +135,7 @@ impl Owner {
     }
 
     /// Gives all sessions what has been named.
-    pub(super) fn take_named(&mut self) {
+    fn take_named(&mut self) {
         while let Some(batch) = self.running.as_mut().and_then(|running| running.symbols.take()) {
             self.hand_over(&batch);
         }
@@ -179,9 +184,7 @@ impl Owner {
 
     fn finish(&mut self, all: Vec<Over>) {
         let now_ns = monotonic_ns();
-        let is_late = all
-            .iter()
-            .any(|over| now_ns > over.until_ns - MAX_WAIT_NS + 2 * AT_ONCE_NS);
+        let is_late = all.iter().any(|over| over.is_late(now_ns));
         let replies: Vec<Reply<()>> = all.into_iter().filter_map(|over| self.show_last(over)).collect();
         self.settle_admissions();
         // Meanwhile somebody may have begun to prepare a session with what is loaded: it stays for a while then.

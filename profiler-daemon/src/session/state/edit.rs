@@ -164,26 +164,17 @@ impl Session {
         self.returns.set(&self.return_probed(), code);
     }
 
-    /// Whether slow calls are explained by return probes that are not safe in some processes.
-    pub fn explains_by_returns(&self, no_returns_in: &HashSet<u32>) -> bool {
-        let mut explain = self.explain.iter().flat_map(Explain::return_probed);
-        explain.any(|pid| no_returns_in.contains(&pid))
-    }
-
     /// Gives up return probes where what was prepared of the same scope says that they are not safe: the code beside them has changed.
-    /// Whether there were any.
     pub fn give_up_returns(
         &mut self,
         engine: &mut Engine,
         dropped: Dropped,
         prepared: Prepared,
         now_ns: u64,
-    ) -> Result<bool, KernelError> {
-        let is_any = self
-            .steps
+    ) -> Result<(), KernelError> {
+        self.steps
             .give_up_returns(engine, &prepared.steps, &prepared.no_returns_in);
-        self.replace(engine, dropped, prepared, now_ns)?;
-        Ok(is_any)
+        self.replace(engine, dropped, prepared, now_ns)
     }
 
     /// Says which probes are traced by now: those of the last step.
