@@ -3,10 +3,12 @@
 //! Each CPU of a machine is a thread. What one CPU writes can then pass by the translation that another just makes of
 //! that page: the other runs the instruction that was there before. Single-stepped probes write the instructions that they
 //! step into a page that all threads of a process execute, so a target with several threads, single-stepped at many
-//! places, can die here of what no processor does. One thread for all CPUs has no such fault, but takes three times as
-//! long, and calls that take turns with another CPU have no duration to speak of. The kernel's own code is rewritten where
-//! tracepoints come and go; `vm-init` sees to it that most stay. A machine that met with a breakpoint
-//! that was there for a moment is booted once more.
+//! places, can die here of what no processor does: a Go program died of SIGILL five bytes into its slot, which held a copy
+//! of `ret`, where the slot's last copy had been of a five-byte `mov`. Such a target has one CPU (`"vm_one_cpu"` in the
+//! fixtures' manifest). One thread for all CPUs has no such fault, but takes three times as long, and calls that take
+//! turns with another CPU have no duration to speak of. The kernel's own code is rewritten where tracepoints come and go;
+//! `vm-init` sees to it that most stay. A machine that met with a breakpoint that was there for a moment is booted once
+//! more.
 
 use std::{
     io::{BufRead, BufReader, Read},
