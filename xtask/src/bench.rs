@@ -15,7 +15,7 @@ mod table;
 
 use crate::{
     error::{Error, Result},
-    fixtures, sh, workspace,
+    fixtures, markdown, sh, workspace,
 };
 use attacher::Attacher;
 use bpftrace::Bpftrace;
@@ -133,12 +133,12 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 }
 
 /// Shows a table, and puts it in its place.
-fn finish(arguments: &Arguments, place: table::Place, text: &str) -> Result<()> {
+fn finish(arguments: &Arguments, place: markdown::Place, text: &str) -> Result<()> {
     println!("\n{text}");
     if arguments.print {
         Ok(())
     } else {
-        table::write_into(&workspace::root().join("docs/measurements.md"), place, text)
+        markdown::write_into(&workspace::root().join("docs/measurements.md"), place, text)
     }
 }
 

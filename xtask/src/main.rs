@@ -11,9 +11,11 @@ mod held_up;
 mod libtest;
 #[cfg(test)]
 mod links;
+mod markdown;
 mod programs;
 mod setup;
 mod sh;
+mod soak;
 mod test;
 mod vm;
 mod workspace;
@@ -45,6 +47,8 @@ enum Task {
     Fuzz(fuzz::Arguments),
     /// Run everything that CI runs
     Test(test::Arguments),
+    /// Probe random functions of real programs, whose answers have to stay as they are
+    Soak(soak::Arguments),
     /// Run the privileged suite on other kernels, in virtual machines
     Vm(vm::Arguments),
 }
@@ -69,6 +73,7 @@ fn run() -> error::Result<()> {
         Task::Fixtures => fixtures::compile().map(drop),
         Task::Fuzz(arguments) => fuzz::main(&arguments),
         Task::Test(arguments) => test::main(&arguments),
+        Task::Soak(arguments) => soak::main(&arguments),
         Task::Vm(arguments) => vm::main(&arguments),
     }
 }

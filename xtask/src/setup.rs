@@ -1,10 +1,17 @@
 //! `cargo xtask setup`: installs what building and testing need, as far as it is missing.
 
-use std::{collections::BTreeSet, env, fs, path::PathBuf, process::Command};
+use std::{
+    collections::BTreeSet,
+    env,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+    process::Command,
+};
 
 use crate::{
     error::{Error, Result},
-    sh, workspace,
+    sh, soak, workspace,
 };
 
 const BPF_LINKER_VERSION: &str = "0.13.0";
@@ -58,10 +65,15 @@ pub fn cargo_deny() -> Result<PathBuf> {
         .ok_or_else(|| Error::told("cargo-deny is missing: run `cargo xtask setup`"))
 }
 
-fn install_packages() -> Result<()> {
+pub fn install_packages() -> Result<()> {
     let installed = installed_packages()?;
+    let probed = soak::packages()?;
+    let probed: Vec<&str> = probed.iter().map(String::as_str).collect();
+    let purposes = PACKAGES
+        .into_iter()
+        .chain([("real programs, in which random functions are probed", &probed[..])]);
     let mut missing = Vec::new();
-    for (purpose, packages) in PACKAGES {
+    for (purpose, packages) in purposes {
         let lacking: Vec<_> = packages
             .iter()
             .copied()
@@ -95,6 +107,7 @@ fn install_packages() -> Result<()> {
                 "--no-install-recommends",
             ])
             .args(packages);
+        let _without_services = WithoutServices::begin()?;
         sh::run(&mut command)
     };
     if have_package_lists() {
@@ -106,6 +119,32 @@ fn install_packages() -> Result<()> {
     }
     sh::run(Command::new("apt-get").args(["update", "--quiet=2"]))?;
     install(&missing)
+}
+
+/// While it is there, packages of servers are installed without being started, as Debian's policy for `policy-rc.d` has
+/// it (`/usr/share/doc/init-system-helpers/README.policy-rc.d.gz`). A policy of the machine's own is left alone.
+struct WithoutServices(Option<PathBuf>);
+
+impl WithoutServices {
+    fn begin() -> Result<Self> {
+        let policy = PathBuf::from("/usr/sbin/policy-rc.d");
+        if policy.exists() {
+            return Ok(Self(None));
+        }
+        fs::write(&policy, "#!/bin/sh\nexit 101\n").map_err(Error::file("write", &policy))?;
+        fs::set_permissions(&policy, Permissions::from_mode(0o755))
+            .map_err(Error::file("make executable", &policy))?;
+        Ok(Self(Some(policy)))
+    }
+}
+
+impl Drop for WithoutServices {
+    fn drop(&mut self) {
+        if let Some(policy) = &self.0 {
+            // It stays where it cannot be removed: the next package would say so.
+            let _ = fs::remove_file(policy);
+        }
+    }
 }
 
 /// Names of the packages that dpkg has installed in full.

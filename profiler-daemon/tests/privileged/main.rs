@@ -39,6 +39,7 @@ mod paths;
 mod percentiles;
 mod places;
 mod service;
+mod soak;
 mod spans;
 mod stacks;
 mod stacks_churn;

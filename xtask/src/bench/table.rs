@@ -1,38 +1,25 @@
 //! Medians, spread and ratios, as Markdown in docs/measurements.md.
 
-use std::{fmt::Write as _, fs, path::Path, process::Command};
+use std::{fmt::Write as _, fs, process::Command};
 
 use super::CASES;
 use crate::{
     error::{Error, Result},
+    markdown::Place,
     sh,
 };
 
-/// The table's place in a Markdown file: between two lines that name it.
-#[derive(Clone, Copy, Debug)]
-pub struct Place(&'static str);
-
 /// Where the tables of [`markdown`] stand.
-pub const HERE: Place = Place("bench");
+pub const HERE: Place = Place::named("bench");
 /// Where the table of [`instructions`] stands.
-pub const MACHINE: Place = Place("bench-vm");
+pub const MACHINE: Place = Place::named("bench-vm");
 /// Where the tables of `bench --stacks` stand.
-pub const STACKS: Place = Place("bench-stacks");
+pub const STACKS: Place = Place::named("bench-stacks");
 /// Where the table of `bench --switches` stands.
-pub const SWITCHES: Place = Place("bench-switches");
+pub const SWITCHES: Place = Place::named("bench-switches");
 
 /// Of lines with conditions.
-pub const CONDITIONS: Place = Place("bench-conditions");
-
-impl Place {
-    fn begin(self) -> String {
-        format!("<!-- {}:begin -->", self.0)
-    }
-
-    fn end(self) -> String {
-        format!("<!-- {}:end -->", self.0)
-    }
-}
+pub const CONDITIONS: Place = Place::named("bench-conditions");
 
 /// The position of the floor and of ours among the cases.
 const FLOOR: usize = 1;
@@ -167,22 +154,6 @@ pub fn instructions(calls: &[CallRow], machine: &str) -> String {
     text
 }
 
-/// Replaces what stands at a place of a Markdown file.
-pub fn write_into(path: &Path, place: Place, text: &str) -> Result<()> {
-    let old = fs::read_to_string(path).map_err(Error::file("read", path))?;
-    let new = replace(&old, place, text).ok_or_else(|| {
-        Error::told(format!(
-            "{} has no lines `{}` and `{}` for the table to stand between",
-            path.display(),
-            place.begin(),
-            place.end()
-        ))
-    })?;
-    fs::write(path, new).map_err(Error::file("write", path))?;
-    println!("written into {}", path.display());
-    Ok(())
-}
-
 /// Kernel, processor and bpftrace: what the figures hold for.
 pub fn machine() -> Result<String> {
     let kernel = sh::read(Command::new("uname").arg("-r"))?;
@@ -202,13 +173,6 @@ pub fn machine() -> Result<String> {
         kernel.trim(),
         bpftrace.trim()
     ))
-}
-
-fn replace(old: &str, place: Place, text: &str) -> Option<String> {
-    let (begin, end) = (place.begin(), place.end());
-    let (before, rest) = old.split_once(&begin)?;
-    let (_, after) = rest.split_once(&end)?;
-    Some(format!("{before}{begin}\n{}\n{end}{after}", text.trim_end()))
 }
 
 /// The median of figures; NaN of none.
@@ -244,15 +208,6 @@ mod tests {
         }
         assert_eq!(with_spread(&[896.4, 880.0, 1012.0]), "896 (880–1012)");
         assert_eq!(with_spread(&[1.44]), "1.4 (1.4–1.4)");
-    }
-
-    #[test]
-    fn only_what_is_between_the_markers_changes() {
-        let old = "# Title\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nrest\n";
-        let new = replace(old, HERE, "new\n").unwrap();
-        assert_eq!(new, old.replace("old", "new"));
-        assert_eq!(replace(&new, HERE, "new\n").unwrap(), new);
-        assert_eq!(replace(old, MACHINE, "new"), None);
     }
 
     #[test]

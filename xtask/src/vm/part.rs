@@ -31,13 +31,21 @@ const MADE_OUTSIDE: [&str; 3] = ["estimate::", "percentiles::", "timeline::"];
 /// not run on 6.12.
 const BY_WAY_OF_ATTACHING: [&str; 5] = ["budget::", "explain::", "inlined::", "outcomes::", "paths::"];
 
+/// Real programs, which are not in the machines.
+const BY_INSTALLED_PROGRAMS: [&str; 1] = ["soak::"];
+
 /// The part that runs on a kernel of [`super::DEFAULT`].
 pub fn part(kernel: &str) -> Tests {
     let names = |parts: &[&[&str]]| parts.concat().into_iter().map(str::to_owned).collect();
     match kernel {
         "6.12-preempt" => Tests::Containing(names(&[&BESIDE_EACH_OTHER])),
-        "6.12" => Tests::Without(names(&[&BESIDE_EACH_OTHER, &MADE_OUTSIDE, &BY_WAY_OF_ATTACHING])),
-        "7.2" => Tests::Without(names(&[&MADE_OUTSIDE])),
-        _ => Tests::Containing(Vec::new()),
+        "6.12" => Tests::Without(names(&[
+            &BESIDE_EACH_OTHER,
+            &MADE_OUTSIDE,
+            &BY_WAY_OF_ATTACHING,
+            &BY_INSTALLED_PROGRAMS,
+        ])),
+        "7.2" => Tests::Without(names(&[&MADE_OUTSIDE, &BY_INSTALLED_PROGRAMS])),
+        _ => Tests::Without(names(&[&BY_INSTALLED_PROGRAMS])),
     }
 }
