@@ -79,6 +79,8 @@ pub(super) fn agent(settings: &Settings) -> Agent {
         .tls_config(tls)
         .user_agent(concat!("profiler/", env!("CARGO_PKG_VERSION")))
         .max_redirects(REDIRECTS_MAX)
+        // No server leads to one that is reached without.
+        .https_only(settings.servers.iter().all(|url| url.starts_with("https://")))
         .timeout_global(Some(settings.time_max))
         .timeout_resolve(settings.timeout)
         .timeout_connect(settings.timeout)

@@ -1,6 +1,6 @@
 //! What the environment says. The names and meanings are those that debuginfod's other clients have.
 
-use std::{ffi::OsString, path::PathBuf, time::Duration};
+use std::{ffi::OsString, net::IpAddr, path::PathBuf, time::Duration};
 
 /// Time in which a server has to send [`SLOWEST_BYTES`], if nothing is set.
 const TIMEOUT: Duration = Duration::from_secs(90);
@@ -18,6 +18,9 @@ pub(super) const SLOWEST_BYTES: u64 = 100 << 10;
 pub struct Settings {
     /// Servers, without a slash at the end.
     pub(super) servers: Vec<String>,
+    /// Servers that are not asked, because what they send could be changed on its way: a build-id names a build, and proves
+    /// nothing.
+    pub(super) unprotected: Vec<String>,
     /// Folder of what was got.
     pub(super) cache: PathBuf,
     /// Time in which a server has to send [`SLOWEST_BYTES`]; `None` for no such limit.
@@ -48,11 +51,11 @@ impl Settings {
         let servers = urls
             .split_whitespace()
             .filter(|url| url.starts_with("http://") || url.starts_with("https://"));
-        let servers: Vec<String> = servers
+        let (servers, unprotected): (Vec<String>, Vec<String>) = servers
             .take(SERVERS_MAX)
             .map(|url| url.trim_end_matches('/').to_owned())
-            .collect();
-        if servers.is_empty() {
+            .partition(|url| is_protected(url));
+        if servers.is_empty() && unprotected.is_empty() {
             return None;
         }
         let below = |folder: PathBuf| folder.join("debuginfod_client");
@@ -71,12 +74,26 @@ impl Settings {
         };
         Some(Self {
             servers,
+            unprotected,
             cache,
             timeout,
             time_max: positive("DEBUGINFOD_MAXTIME").map_or(TIME_MAX, Duration::from_secs),
             size_max: positive("DEBUGINFOD_MAXSIZE").unwrap_or(SIZE_MAX),
         })
     }
+}
+
+/// Whether nobody can change what a server sends: it is reached by TLS, or is on this machine.
+fn is_protected(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else {
+        return true;
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -103,10 +120,30 @@ mod tests {
     }
 
     #[test]
+    fn without_tls_only_this_machine_is_asked() {
+        let urls = "http://localhost:8002 http://127.0.0.2/x http://[::1]:80 http://b:8002/x/ http://localhost.b \
+                    http://localhost@b http://127.0.0.1@b";
+        let found = settings(&[("DEBUGINFOD_URLS", urls), ("HOME", "/root")]).unwrap();
+        assert_eq!(
+            found.servers,
+            ["http://localhost:8002", "http://127.0.0.2/x", "http://[::1]:80"]
+        );
+        assert_eq!(
+            found.unprotected,
+            [
+                "http://b:8002/x",
+                "http://localhost.b",
+                "http://localhost@b",
+                "http://127.0.0.1@b"
+            ]
+        );
+    }
+
+    #[test]
     fn servers_folder_and_bounds() {
-        let urls = ("DEBUGINFOD_URLS", "https://a/  ima:permissive http://b:8002/x/");
+        let urls = ("DEBUGINFOD_URLS", "https://a/  ima:permissive https://b:8002/x/");
         let found = settings(&[urls, ("HOME", "/root")]).unwrap();
-        assert_eq!(found.servers, ["https://a", "http://b:8002/x"]);
+        assert_eq!(found.servers, ["https://a", "https://b:8002/x"]);
         assert_eq!(found.cache, PathBuf::from("/root/.cache/debuginfod_client"));
         assert_eq!(
             (found.timeout, found.time_max, found.size_max),

@@ -54,9 +54,15 @@ impl Store {
         }
     }
 
-    /// The servers, as one says them.
-    pub fn servers(&self) -> String {
-        self.settings.servers.join(", ")
+    /// The servers, as one says them; `None` where there are none.
+    pub fn servers(&self) -> Option<String> {
+        let servers = &self.settings.servers;
+        (!servers.is_empty()).then(|| servers.join(", "))
+    }
+
+    /// The servers that are set and not asked.
+    pub fn unprotected(&self) -> &[String] {
+        &self.settings.unprotected
     }
 
     /// The file that is there already.

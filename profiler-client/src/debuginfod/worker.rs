@@ -88,10 +88,18 @@ fn get_all(mut store: Store, asked: &mpsc::Receiver<BuildId>, say: &mut impl FnM
             }
             let found = store.known(&build_id).or_else(|| {
                 if deadline.is_none() {
-                    say(format!(
-                        "getting debug information from {}; DEBUGINFOD_URLS= in the environment leaves it out.",
-                        terminal(&store.servers())
-                    ));
+                    for server in store.unprotected() {
+                        say(format!(
+                            "warning: {} is not asked for debug information, which could be changed on its way: use https.",
+                            terminal(server)
+                        ));
+                    }
+                    if let Some(servers) = store.servers() {
+                        say(format!(
+                            "getting debug information from {}; DEBUGINFOD_URLS= in the environment leaves it out.",
+                            terminal(&servers)
+                        ));
+                    }
                 }
                 let deadline = *deadline.get_or_insert_with(|| Instant::now() + RUN_MAX);
                 let get = || store.get(&build_id, |text| say(format!("warning: {}", terminal(&text))));

@@ -7,12 +7,15 @@ use std::{
 
 use hyper_util::rt::TokioIo;
 use tokio::{net::UnixStream, runtime::Runtime};
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{
+    Code, Response, Status, Streaming,
+    transport::{Channel, Endpoint, Uri},
+};
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 use tonic_reflection::pb::v1::{
-    ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
+    ServerReflectionRequest, ServerReflectionResponse, server_reflection_client::ServerReflectionClient,
     server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
 
@@ -20,6 +23,7 @@ use super::{
     bpf,
     command::{Running, Watchdog, through},
     daemon::{Daemon, profilerd},
+    users::connect_as_nobody,
     verbs::{busy, unharmed},
 };
 
@@ -147,16 +151,7 @@ fn health_and_reflection_answer() {
             let answer = health.check(request).await.unwrap().into_inner();
             assert_eq!(answer.status(), ServingStatus::Serving, "{service}");
         }
-        let mut reflection = ServerReflectionClient::new(channel);
-        let request = ServerReflectionRequest {
-            host: String::new(),
-            message_request: Some(MessageRequest::ListServices(String::new())),
-        };
-        let mut answers = reflection
-            .server_reflection_info(tokio_stream::once(request))
-            .await
-            .unwrap()
-            .into_inner();
+        let mut answers = services(channel).await.unwrap().into_inner();
         let answer = answers.message().await.unwrap().unwrap().message_response;
         let Some(MessageResponse::ListServicesResponse(listed)) = answer else {
             panic!("{answer:?}")
@@ -166,6 +161,41 @@ fn health_and_reflection_answer() {
         for service in ["SessionService", "TargetService", "ViewService"] {
             assert!(names.contains(&format!("profiler.v1.{service}")), "{names:?}");
         }
+    });
+    assert_eq!(daemon.stop(), Some(0));
+}
+
+/// Asks for the names of the services.
+async fn services(channel: Channel) -> Result<Response<Streaming<ServerReflectionResponse>>, Status> {
+    let request = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::ListServices(String::new())),
+    };
+    let mut reflection = ServerReflectionClient::new(channel);
+    reflection
+        .server_reflection_info(tokio_stream::once(request))
+        .await
+}
+
+#[test]
+#[ignore = "needs root"]
+fn reflection_is_for_root() {
+    let daemon = Daemon::start();
+    let socket = daemon.socket.clone();
+    let connected = std::thread::spawn(move || connect_as_nobody(&socket, 1));
+    let stream = connected.join().unwrap().remove(0);
+    stream.set_nonblocking(true).unwrap();
+    Runtime::new().unwrap().block_on(async {
+        let mut stream = Some(TokioIo::new(UnixStream::from_std(stream).unwrap()));
+        let channel = Endpoint::from_static("http://profilerd.invalid")
+            .connect_with_connector(tower::service_fn(move |_: Uri| {
+                let once = stream.take().ok_or_else(|| std::io::Error::other("once"));
+                std::future::ready(once)
+            }))
+            .await
+            .unwrap();
+        let refused = services(channel).await.unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied, "{refused}");
     });
     assert_eq!(daemon.stop(), Some(0));
 }

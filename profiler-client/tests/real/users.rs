@@ -14,6 +14,7 @@ use std::{
 };
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{
@@ -74,7 +75,7 @@ fn who_watched_what_is_in_the_audit_log_and_who_was_refused_too() {
             .any(|line| words.iter().all(|word| line.contains(word)))
     };
     assert!(
-        line(&["attached", "session=\"web\"", "scope=\"f\"", "reads=\"i\""]),
+        line(&["attached", "session=0/web", "scope=\"f\"", "reads=\"i\""]),
         "{log}"
     );
     assert!(line(&["watched", "uid=0", "view=\"latency\""]), "{log}");
@@ -213,7 +214,6 @@ fn through_a_daemon_of_root_everybody_has_their_own() {
     nobody(&["session", "end", "web"]).status(3);
     nobody(&["scope", "set", "web", ""]).status(3);
     assert_eq!(daemon.sessions().len(), 1);
-    daemon.profiler(&["session", "end", "web"]).status(0);
 
     // What is nobody's own, they may look at.
     let own = OfNobody::start(&open);
@@ -224,6 +224,25 @@ fn through_a_daemon_of_root_everybody_has_their_own() {
     let seen = nobody(&["latency", "-p", &pid, "f", "--json", "--duration", "0.5"]).status(0);
     let objects = seen.objects();
     assert!(objects.last().unwrap()["since_start"]["count"].as_u64().unwrap() > 0);
+    // Nor is its name taken. Root means another user's session with that user's number.
+    let names = |sessions: &[Value]| {
+        sessions
+            .iter()
+            .map(|session| session["name"].clone())
+            .collect::<Vec<_>>()
+    };
+    let new = nobody(&["session", "new", "-p", &pid, "f", "--name", "web"]).status(0);
+    assert_eq!(new.stdout(), "web\n");
+    assert_eq!(names(&daemon.sessions()), ["web", "65534/web"]);
+    let listed = nobody(&["session", "list", "--json"]).status(0);
+    assert_eq!(names(&listed.objects()), ["web"]);
+    nobody(&["session", "end", "0/web"]).status(3);
+    daemon
+        .profiler(&["scope", "set", "65534/web", "f[> 1ms]"])
+        .status(0);
+    daemon.profiler(&["session", "end", "65534/web"]).status(0);
+    nobody(&["session", "end", "web"]).status(3);
+    daemon.profiler(&["session", "end", "web"]).status(0);
     let flame = nobody(&["flame", "-p", &pid, "-f", "--duration", "0.5"]).status(0);
     assert!(flame.stdout().contains("fast_path"), "{}", flame.stdout());
     drop(own);
@@ -325,7 +344,7 @@ fn ready(child: &mut Child) {
 }
 
 /// Connections to a socket that the calling thread has made as `nobody`.
-fn connect_as_nobody(socket: &Path, number: usize) -> Vec<UnixStream> {
+pub fn connect_as_nobody(socket: &Path, number: usize) -> Vec<UnixStream> {
     let unchanged = -1_i64;
     // SAFETY: the call takes no pointers. Made past the C library, it changes the calling thread alone.
     let result = unsafe { libc::syscall(libc::SYS_setresuid, unchanged, i64::from(NOBODY), unchanged) };

@@ -156,8 +156,17 @@ pub fn step_ns(step: Option<prost_types::Duration>) -> Result<u64, SessionError>
     )
 }
 
-/// A session's name, as part of a request.
+/// A session's name, as part of a request: with its user's number, where it is another's.
 pub fn name(name: String) -> Result<String, SessionError> {
+    let is_uid = |uid: &str| uid.parse::<u32>().is_ok();
+    match name.split_once('/').filter(|(uid, _)| is_uid(uid)) {
+        Some((_, given)) => new_name(given.to_owned()).map(|_| name),
+        None => new_name(name),
+    }
+}
+
+/// The name of a new session; empty for one that is made up.
+fn new_name(name: String) -> Result<String, SessionError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.len() > MAX_NAME_BYTES || !name.chars().all(allowed) {
         return Err(invalid(format!(
@@ -207,7 +216,7 @@ pub fn new_session(request: v1::CreateSessionRequest) -> Result<NewSession, Sess
         _ => (10 * SECOND_NS, 30 * SECOND_NS),
     };
     Ok(NewSession {
-        name: name(text)?,
+        name: new_name(text)?,
         target,
         scope,
         frequency_hz: if frequency_hz == 0 {

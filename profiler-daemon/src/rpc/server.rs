@@ -14,10 +14,14 @@ use profiler_proto::v1::{
     view_service_server::ViewServiceServer,
 };
 use tokio::net::{UnixListener, UnixStream};
-use tonic::transport::{Channel, Endpoint, Server, Uri, server::Router};
+use tonic::{
+    Request, Status,
+    service::interceptor::InterceptedService,
+    transport::{Channel, Endpoint, Server, Uri, server::Router},
+};
 
-use super::{connections, sessions::Sessions, targets::Targets, views::Views};
-use crate::session::{self, Handle};
+use super::{arguments, connections, sessions::Sessions, targets::Targets, views::Views};
+use crate::session::{self, Handle, Reason, SessionError};
 
 /// Requests that one connection may have under way.
 const MAX_CONCURRENT_STREAMS: u32 = 64;
@@ -67,10 +71,20 @@ async fn router(handle: &Handle) -> Result<Router, ServerError> {
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
         .add_service(health)
-        .add_service(reflection)
+        .add_service(InterceptedService::new(reflection, of_root))
         .add_service(SessionServiceServer::new(Sessions(handle.clone())))
         .add_service(ViewServiceServer::new(Views(handle.clone())))
         .add_service(TargetServiceServer::new(Targets(handle.clone()))))
+}
+
+/// Lets root's requests through. Users' tools have the description from the repository, and no quota counts what answering
+/// takes.
+fn of_root(request: Request<()>) -> Result<Request<()>, Status> {
+    if arguments::caller(&request)?.is_root() {
+        return Ok(request);
+    }
+    let message = "reflection is for root: the service is described in proto/ of the repository";
+    Err(SessionError::new(Reason::PermissionDenied, message).into())
 }
 
 /// Listens on a Unix socket until `stop` completes; then refuses new requests and lets streams end.

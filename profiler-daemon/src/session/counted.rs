@@ -2,7 +2,7 @@
 
 use profiler_scope::Place;
 
-use super::{state::Session, steps::RunningStep};
+use super::{command::Caller, state::Session, steps::RunningStep};
 use crate::kernel::Engine;
 
 /// What a step has counted at one address.
@@ -36,12 +36,11 @@ pub enum CountKind {
 }
 
 impl Session {
-    /// What its steps have counted.
-    pub fn counted(&self, engine: &Engine) -> Vec<Counted> {
-        self.steps()
-            .iter()
-            .flat_map(|step| of_step(&self.name, step, engine))
-            .collect()
+    /// What its steps have counted, for a caller.
+    pub fn counted(&self, caller: Caller, engine: &Engine) -> Vec<Counted> {
+        let name = self.name.shown_to(caller);
+        let steps = self.steps().iter();
+        steps.flat_map(|step| of_step(&name, step, engine)).collect()
     }
 
     /// Calls of its scope's last step that have begun, or hits of it; `None` without a scope.

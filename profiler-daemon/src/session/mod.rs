@@ -78,6 +78,7 @@ mod library;
 mod lines;
 mod list;
 mod measure;
+mod name;
 mod outlet;
 mod outlines;
 mod owner;

@@ -37,6 +37,7 @@ use super::{
     ending::Ending,
     error::{Reason, SessionError},
     measure::{Measured, MeasuredFile},
+    name::SessionName,
     pace::{Pace, TICK_NS},
     refusal::kernel_refusal,
     running::{OPENING_NS, Opening, Running, answer},
@@ -64,10 +65,11 @@ pub struct Owner {
     folder: Option<Arc<Folder>>,
     inbox: Receiver<Command>,
     running: Option<Running>,
-    sessions: BTreeMap<String, Session>,
+    sessions: BTreeMap<SessionName, Session>,
     /// Those that have ended, and whose last pictures are still to be made.
     over: Vec<Over>,
-    names_made: u64,
+    /// How many names were made up for a user's sessions.
+    names_made: HashMap<u32, u64>,
 }
 
 impl Owner {
@@ -80,7 +82,7 @@ impl Owner {
             running: None,
             sessions: BTreeMap::new(),
             over: Vec::new(),
-            names_made: 0,
+            names_made: HashMap::new(),
         }
     }
 
@@ -142,7 +144,10 @@ impl Owner {
                 reply,
             } => {
                 let created = self.attach(caller, name, terms, *prepared);
-                let orphan = created.as_ref().ok().map(|session| session.name.clone());
+                let orphan = created
+                    .as_ref()
+                    .ok()
+                    .map(|session| SessionName::meant_by(caller, &session.name));
                 if let (Err(_), Some(name)) = (reply.send(created), orphan) {
                     // The client left before it learned the session's name.
                     self.end_session(&name, &Ending::other("its client is gone"));
@@ -154,7 +159,7 @@ impl Owner {
             }
             Command::List { caller, reply } => {
                 let sessions = self.sessions.values().filter(|session| session.may_use(caller));
-                answer(reply, Ok(sessions.map(Session::info).collect()));
+                answer(reply, Ok(sessions.map(|session| session.info(caller)).collect()));
             }
             Command::Counted { caller, pids, reply } => answer(reply, Ok(self.counted(caller, &pids))),
             Command::Target { caller, name, reply } => {
@@ -191,7 +196,10 @@ impl Owner {
             Command::End { caller, name, reply } => {
                 let ending = Ending::other("the session was ended");
                 match self.session(caller, &name).map(|_| ()) {
-                    Ok(()) => self.end_session_and_answer(&name, &ending, Some(reply)),
+                    Ok(()) => {
+                        let name = SessionName::meant_by(caller, &name);
+                        self.end_session_and_answer(&name, &ending, Some(reply));
+                    }
                     Err(error) => answer(reply, Err(error)),
                 }
             }
@@ -211,7 +219,7 @@ impl Owner {
         let sessions = self.sessions.values();
         sessions
             .filter(|session| session.may_use(caller) && pids.iter().any(|pid| session.looks_at(*pid)))
-            .flat_map(|session| session.counted(&running.engine))
+            .flat_map(|session| session.counted(caller, &running.engine))
             .collect()
     }
 
@@ -328,7 +336,7 @@ impl Owner {
     fn session(&mut self, caller: Caller, name: &str) -> Result<&mut Session, SessionError> {
         // A session of somebody else's is not told from one that does not exist.
         self.sessions
-            .get_mut(name)
+            .get_mut(&SessionName::meant_by(caller, name))
             .filter(|session| session.may_use(caller))
             .ok_or_else(|| {
                 SessionError::new(

@@ -38,6 +38,7 @@ use super::{
     explain::Explain,
     flame::Flame,
     late_code::ReturnProbes,
+    name::SessionName,
     picture::{ExitMethod, FlameKind, SessionInfo},
     population::JoinedCalls,
     prepare::{Prepared, PreparedAllocator},
@@ -67,7 +68,7 @@ use profiler_target::Process;
 
 /// One session.
 pub struct Session {
-    pub name: String,
+    pub name: SessionName,
     owner: Caller,
     scope: Scope,
     scope_text: Arc<str>,
@@ -159,7 +160,7 @@ impl Session {
     /// calls are explained.
     pub fn attach(
         engine: &mut Engine,
-        name: String,
+        name: SessionName,
         terms: Terms,
         (mut prepared, hit_costs): (Prepared, Option<HitCosts>),
         now_ns: u64,
@@ -326,10 +327,10 @@ impl Session {
         caller.is_root() || caller.uid == self.owner.uid
     }
 
-    /// What clients know of it.
-    pub fn info(&self) -> SessionInfo {
+    /// What a client knows of it.
+    pub fn info(&self, caller: Caller) -> SessionInfo {
         SessionInfo {
-            name: self.name.clone(),
+            name: self.name.shown_to(caller),
             scope: self.scope_text.to_string(),
             pids: self.pids(),
             sites: self

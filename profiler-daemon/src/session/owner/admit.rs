@@ -13,6 +13,7 @@ use crate::session::{
     ending::Ending,
     error::SessionError,
     measure::Measuring,
+    name::SessionName,
     prepare::Prepared,
     refusal::target_refusal,
     state::{Closed, Session},
@@ -84,14 +85,14 @@ impl Owner {
     }
 
     /// Takes processes from sessions, by their names.
-    pub(super) fn take_from(&mut self, closed: Vec<(String, Closed)>) {
+    pub(super) fn take_from(&mut self, closed: Vec<(SessionName, Closed)>) {
         let is_any = !closed.is_empty();
         let mut over = Vec::new();
         for (name, Closed { pid, reason }) in closed {
             let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(&name)) else {
                 continue;
             };
-            tracing::info!(target: "audit", session = name, pid, reason, "lost");
+            tracing::info!(target: "audit", session = %name, pid, reason, "lost");
             if !session.lose(&mut running.engine, pid, &reason) {
                 over.push((name, reason));
             }

@@ -11,6 +11,7 @@ use crate::session::{
     ending::Ending,
     error::{Reason, SessionError},
     late_code::PlannedAnew,
+    name::SessionName,
     picture::SessionInfo,
     prepare::Prepared,
     quotas::{Held, Quotas},
@@ -29,14 +30,20 @@ impl Owner {
         terms: Terms,
         mut prepared: Prepared,
     ) -> Result<SessionInfo, SessionError> {
-        if self.sessions.contains_key(&name) {
+        let is_named = !name.is_empty();
+        let given = SessionName::new(terms.owner, name);
+        if self.sessions.contains_key(&given) {
             return Err(SessionError::new(
                 Reason::SessionExists,
-                format!("a session `{name}` exists already"),
+                format!("a session `{}` exists already", given.shown_to(caller)),
             ));
         }
         self.admit_more(terms.owner, None, prepared.held())?;
-        let name = if name.is_empty() { self.make_name() } else { name };
+        let name = if is_named {
+            given
+        } else {
+            self.make_name(terms.owner)
+        };
         let running = self.running()?;
         let hit_costs = match prepared.explain {
             Some(_) => running.hit_costs(),
@@ -76,9 +83,9 @@ impl Owner {
         };
         session.set_overhead(|method| running.overhead_ns(method));
         session.note_losses_before(&running.engine, running.symbols.dropped());
-        let info = session.info();
+        let info = session.info(caller);
         let reads = session.reads();
-        tracing::info!(target: "audit", uid = caller.uid, session = name, pids = ?info.pids, scope = info.scope, reads, "attached");
+        tracing::info!(target: "audit", uid = caller.uid, session = %name, pids = ?info.pids, scope = info.scope, reads, "attached");
         let takes_stacks = session.takes_stacks() || session.samples();
         if !session.is_of_ticks() {
             running.expect_records(monotonic_ns());
@@ -92,22 +99,28 @@ impl Owner {
     }
 
     /// Whether a user may have a session of so much, in the place of another or beside all.
-    fn admit_more(&self, owner: Caller, instead_of: Option<&str>, more: Held) -> Result<(), SessionError> {
+    fn admit_more(
+        &self,
+        owner: Caller,
+        instead_of: Option<&SessionName>,
+        more: Held,
+    ) -> Result<(), SessionError> {
         let quotas = Quotas(Held {
             sessions: self.config.max_sessions,
             probes: MAX_PROBES as usize,
         });
         let others = self.sessions.values();
-        let others = others.filter(|session| Some(session.name.as_str()) != instead_of);
+        let others = others.filter(|session| Some(&session.name) != instead_of);
         let held = others.map(|session| (session.owner(), session.held()));
         quotas.admit(owner, held, more)
     }
 
-    /// A name that no session has, be it one that a client chose.
-    pub(super) fn make_name(&mut self) -> String {
+    /// A name that no session of a user has, be it one that a client chose.
+    pub(super) fn make_name(&mut self, owner: Caller) -> SessionName {
+        let made = self.names_made.entry(owner.uid).or_default();
         loop {
-            self.names_made += 1;
-            let name = format!("s{}", self.names_made);
+            *made += 1;
+            let name = SessionName::new(owner, format!("s{made}"));
             if !self.sessions.contains_key(&name) {
                 return name;
             }
@@ -127,12 +140,12 @@ impl Owner {
             let message = "another client is changing the scope at the same time: try again";
             return Err(SessionError::new(Reason::ScopeChanged, message));
         }
-        let owner = session.owner();
+        let (name, owner) = (session.name.clone(), session.owner());
         authorize_steps(owner, prepared.steps.iter().map(|step| &step.step))?;
         let pids = session.pids();
-        self.admit_more(owner, Some(name), prepared.held())?;
+        self.admit_more(owner, Some(&name), prepared.held())?;
         self.admit(owner, &pids)?;
-        let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
+        let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(&name)) else {
             return Err(SessionError::new(Reason::Kernel, "the engine is not loaded"));
         };
         let steps: Vec<&Step> = prepared.steps.iter().map(|step| &step.step).collect();
@@ -149,8 +162,8 @@ impl Owner {
             )
             .map_err(|error| kernel_refusal(&error))?;
         let is_recorded = session.is_recorded();
-        let info = session.info();
-        tracing::info!(target: "audit", uid = caller.uid, session = name, scope = info.scope, "scope set");
+        let info = session.info(caller);
+        tracing::info!(target: "audit", uid = caller.uid, session = %name, scope = info.scope, "scope set");
         if counts_calls || is_recorded {
             self.settle_sampler()?;
         }
@@ -174,9 +187,10 @@ impl Owner {
             session.keep_returns(anew.code);
             return Ok(());
         }
+        let name = session.name.clone();
         if session.explains() {
             // Its calls are those of the probes that it began with.
-            self.end_session(name, &Ending::other(BESIDE_RETURNS));
+            self.end_session(&name, &Ending::other(BESIDE_RETURNS));
             return Ok(());
         }
         let prepared = match anew.prepared {
@@ -186,11 +200,11 @@ impl Owner {
                     "{BESIDE_RETURNS}, and no other probes were found: {}",
                     error.message
                 );
-                self.end_session(name, &Ending::other(reason));
+                self.end_session(&name, &Ending::other(reason));
                 return Ok(());
             }
         };
-        let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(name)) else {
+        let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(&name)) else {
             return Ok(());
         };
         let given_up = running.attach_anew(
@@ -201,9 +215,9 @@ impl Owner {
             },
         );
         match given_up {
-            Ok(()) => tracing::info!(target: "audit", session = name, "return probes given up"),
+            Ok(()) => tracing::info!(target: "audit", session = %name, "return probes given up"),
             Err(error) => self.end_session(
-                name,
+                &name,
                 &Ending::other(format!(
                     "{BESIDE_RETURNS}, and other probes were refused: {error}"
                 )),

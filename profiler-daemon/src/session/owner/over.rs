@@ -12,6 +12,7 @@ use crate::{
         command::Reply,
         cost::monotonic_ns,
         ending::Ending,
+        name::SessionName,
         pace::TICK_NS,
         running::{MAX_RECORDS, answer},
         state::{Closed, Session},
@@ -54,12 +55,17 @@ impl Over {
 
 impl Owner {
     /// Ends a session: what is on its way still counts, watchers get their last picture.
-    pub(super) fn end_session(&mut self, name: &str, ending: &Ending) {
+    pub(super) fn end_session(&mut self, name: &SessionName, ending: &Ending) {
         self.end_session_and_answer(name, ending, None);
     }
 
     /// The same, and answers when it is over.
-    pub(super) fn end_session_and_answer(&mut self, name: &str, ending: &Ending, reply: Option<Reply<()>>) {
+    pub(super) fn end_session_and_answer(
+        &mut self,
+        name: &SessionName,
+        ending: &Ending,
+        reply: Option<Reply<()>>,
+    ) {
         let (Some(running), Some(mut session)) = (&mut self.running, self.sessions.remove(name)) else {
             return;
         };
@@ -222,7 +228,7 @@ impl Owner {
             running.symbols.forget(pid);
         }
         session.detach(&mut running.engine);
-        tracing::info!(target: "audit", session = session.name, reason = %ending, "detached");
+        tracing::info!(target: "audit", session = %session.name, reason = %ending, "detached");
         reply
     }
 

@@ -5,6 +5,7 @@ use crate::session::{
     command::{Caller, Reply},
     cost::monotonic_ns,
     error::{Reason, SessionError},
+    name::SessionName,
     running::{OPENING_NS, Opening, answer},
     state::{
         Session,
@@ -17,8 +18,9 @@ impl Owner {
     pub fn watch<V: View>(&mut self, caller: Caller, name: &str, view: V, reply: Reply<V::Stream>) {
         let now_ns = monotonic_ns();
         let allowed = self.session(caller, name).map(|_| ());
+        let name = &SessionName::meant_by(caller, name);
         let done = if allowed.is_ok() { "watched" } else { "refused" };
-        tracing::info!(target: "audit", uid = caller.uid, session = name, view = V::NAME, "{done}");
+        tracing::info!(target: "audit", uid = caller.uid, session = %name, view = V::NAME, "{done}");
         let stream = allowed.and_then(|()| self.open(name, view, now_ns));
         if V::IS_SAMPLED {
             self.open_sampled(name, now_ns, stream, reply);
@@ -29,7 +31,7 @@ impl Owner {
 
     pub(super) fn open<V: View>(
         &mut self,
-        name: &str,
+        name: &SessionName,
         view: V,
         now_ns: u64,
     ) -> Result<V::Stream, SessionError> {
@@ -45,14 +47,14 @@ impl Owner {
         if stream.is_ok() {
             session.renew(now_ns);
         }
-        self.sessions.insert(name.to_owned(), session);
+        self.sessions.insert(name.clone(), session);
         stream
     }
 
     /// Answers with a stream of a session's samples, once its target is sampled.
     pub(super) fn open_sampled<W: Send + 'static>(
         &mut self,
-        name: &str,
+        name: &SessionName,
         now_ns: u64,
         watch: Result<W, SessionError>,
         reply: Reply<W>,

@@ -118,7 +118,7 @@ impl Session {
         if verdict.is_end && !self.is_edited {
             return Some(reason);
         }
-        tracing::info!(target: "audit", session = self.name, reason, "taken off");
+        tracing::info!(target: "audit", session = %self.name, reason, "taken off");
         for (number, functions) in verdict.functions {
             if let Err(error) = self.steps.take_off(engine, number, &functions) {
                 return Some(format!(

@@ -28,6 +28,7 @@ use crate::{
         ending::Ending,
         error::SessionError,
         flame::Moment,
+        name::SessionName,
         owner::Owner,
         picture::{Cost, ExplainPicture, FlamePicture, FlameVariant, LatencyPicture},
         replay::{Player, not_recorded},
@@ -171,7 +172,7 @@ pub struct Live<'a> {
     /// The session.
     pub session: &'a mut Session,
     /// The other sessions.
-    pub others: &'a mut BTreeMap<String, Session>,
+    pub others: &'a mut BTreeMap<SessionName, Session>,
     /// What looks at all targets.
     pub running: &'a mut Running,
     /// Now.
@@ -310,7 +311,7 @@ impl Session {
     pub fn settle_views(&mut self, engine: &mut Engine, at: At) {
         for view in &ALL {
             if let Err(error) = (view.settle)(self, engine, at) {
-                tracing::warn!(session = self.name, %error, "a view shows nothing");
+                tracing::warn!(session = %self.name, %error, "a view shows nothing");
             }
         }
     }

@@ -40,10 +40,7 @@ impl View for Explain {
     fn open(self, live: Live<'_>) -> Result<Self::Stream, SessionError> {
         let Live { session, now_ns, .. } = live;
         if !session.explains() {
-            let message = format!(
-                "session `{}` was not made to explain calls: use `profiler explain`",
-                session.name
-            );
+            let message = "the session was not made to explain calls: use `profiler explain`";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
         let interval_ns = self.interval_ns.max(MIN_EXPLAIN_NS);

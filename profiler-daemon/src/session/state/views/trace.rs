@@ -30,10 +30,7 @@ impl View for Trace {
         } = live;
         let capture = session.capture.as_ref();
         if !capture.is_some_and(|capture| capture.purpose == Purpose::Shown) {
-            let message = format!(
-                "session `{}` records no hits: make one with `profiler session new --trace`",
-                session.name
-            );
+            let message = "the session records no hits: make one with `profiler session new --trace`";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
         let stream = session.trace.watch();
