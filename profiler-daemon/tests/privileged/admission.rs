@@ -31,7 +31,7 @@ use super::{
 };
 
 /// A user who is nobody else on the machine.
-const USER: Caller = Caller {
+pub const USER: Caller = Caller {
     uid: 61_234,
     gid: 61_234,
 };
@@ -43,10 +43,10 @@ const OWN_CALLS: usize = 100;
 const OTHER_CALL: u32 = 110;
 
 /// A folder of programs that are removed with it.
-struct Programs(PathBuf);
+pub struct Programs(PathBuf);
 
 impl Programs {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let folder = std::env::temp_dir().join(format!("profiler-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
@@ -54,7 +54,7 @@ impl Programs {
     }
 
     /// A copy of the target with an owner, a group and a mode.
-    fn copy(&self, name: &str, [owner, group]: [u32; 2], mode: u32) -> PathBuf {
+    pub fn copy(&self, name: &str, [owner, group]: [u32; 2], mode: u32) -> PathBuf {
         let path = self.0.join(name);
         fs::copy(directory().join("becomes"), &path).unwrap();
         chown(&path, Some(owner), Some(group)).unwrap();
@@ -63,12 +63,12 @@ impl Programs {
     }
 
     /// A copy of the user's own.
-    fn own(&self) -> PathBuf {
+    pub fn own(&self) -> PathBuf {
         self.copy("own", [USER.uid, USER.gid], 0o755)
     }
 
     /// A copy that gives who runs it a capability.
-    fn copy_with_capability(&self) -> io::Result<PathBuf> {
+    pub fn copy_with_capability(&self) -> io::Result<PathBuf> {
         let path = self.copy("capable", [0, 0], 0o755);
         // `struct vfs_cap_data` of `linux/capability.h`: version 2, effective, with CAP_NET_RAW.
         let words = [0x0200_0001_u32, 1 << 13, 0, 0, 0];
@@ -101,7 +101,7 @@ impl Drop for Programs {
 }
 
 /// A target of the user, which becomes what it is told to.
-fn start(program: &Path, how: &str, becomes: &Path) -> Fixture {
+pub fn start(program: &Path, how: &str, becomes: &Path) -> Fixture {
     let mut command = Command::new(program);
     command.arg(how).arg(becomes).uid(USER.uid).gid(USER.gid);
     Fixture::start_by(&mut command)

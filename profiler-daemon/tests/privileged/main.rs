@@ -31,6 +31,7 @@ mod kernel_functions;
 mod killed;
 mod losses;
 mod many;
+mod matrix;
 mod memory;
 mod off_cpu;
 mod outcomes;

@@ -48,6 +48,7 @@ impl Stored {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings {
             servers: servers.iter().map(|&url| url.to_owned()).collect(),
+            unprotected: Vec::new(),
             cache: folder.path().join("cache"),
             timeout: Some(Duration::from_secs(20)),
             time_max: Duration::from_mins(1),

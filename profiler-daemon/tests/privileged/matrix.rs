@@ -1,0 +1,369 @@
+//! Who may do what: every request of every kind of caller, on every kind of process and on everybody's sessions. The tables
+//! of `SECURITY.md` are those of this file.
+
+use std::{fmt::Write as _, path::Path};
+
+use profiler_aggregate::Over;
+use profiler_daemon::{
+    kernel::Counter,
+    session::{
+        Caller, Estimated, FlameRequest, FlameTimes, Library, NewSession, Reason, ScopeEdit, SessionError,
+        TargetSpec, TimelineRequest, list_functions, may_look, sources,
+    },
+};
+use profiler_symbolize::Grouping;
+
+use super::{
+    admission::{Programs, USER, start},
+    fixture::Fixture,
+    service::{ROOT, Service, session_of},
+};
+
+/// The callers, as the tables call them.
+const CALLERS: [(&str, Caller); 4] = [
+    ("root", ROOT),
+    ("the user", USER),
+    (
+        "the user, in another group",
+        Caller {
+            uid: USER.uid,
+            gid: 61_235,
+        },
+    ),
+    (
+        "another user",
+        Caller {
+            uid: 61_235,
+            gid: 61_235,
+        },
+    ),
+];
+
+/// Time between pictures.
+const INTERVAL_NS: u64 = 100_000_000;
+
+type Answer = Result<(), SessionError>;
+
+/// A process of some kind.
+struct Target {
+    /// As the table calls it.
+    kind: &'static str,
+    process: Fixture,
+}
+
+/// The processes, and which of the callers may look at each.
+fn targets(programs: &Programs) -> Vec<Target> {
+    let own = programs.own();
+    let user = USER.uid.to_string();
+    let of_user = |kind, program: &Path, how: &str, becomes: &Path| Target {
+        kind,
+        process: start(program, how, becomes),
+    };
+    let becomes = |kind, how: &str, becomes: &Path| {
+        let mut target = of_user(kind, &own, how, becomes);
+        target.process.say("go");
+        assert!(target.process.line().starts_with("own "));
+        target.process.say("become");
+        assert!(
+            target.process.line().starts_with("became "),
+            "{}",
+            target.process.output
+        );
+        target
+    };
+    let setuid = programs.copy("setuid", [0, 0], 0o4755);
+    let setgid = programs.copy("setgid", [0, 42], 0o2755);
+    let unreadable = programs.copy("unreadable", [0, 0], 0o711);
+    let mut targets = vec![
+        of_user("the user's own", &own, "exec", &own),
+        becomes("in a user namespace that it has made", "namespace", &own),
+        of_user("runs a setuid program", &setuid, "exec", &own),
+        of_user("runs a setgid program", &setgid, "exec", &own),
+        of_user(
+            "runs a program that the user may not read",
+            &unreadable,
+            "exec",
+            &own,
+        ),
+        becomes("may not be dumped", "undumpable", &own),
+        becomes("has exec'd a setuid program", "exec", &setuid),
+        Target {
+            kind: "was root's, and has become the user's",
+            process: Fixture::start("becomes", &["dropped".to_owned(), user]),
+        },
+        Target {
+            kind: "root's",
+            process: Fixture::start("becomes", &["exec", "x"].map(str::to_owned)),
+        },
+    ];
+    if let Ok(capable) = programs.copy_with_capability() {
+        targets.insert(
+            6,
+            of_user("runs a program with a capability", &capable, "exec", &own),
+        );
+    }
+    targets
+}
+
+/// All that can be asked of a process.
+fn requests_on_process(
+    service: &Service,
+    library: &Library,
+    caller: Caller,
+    pid: u32,
+) -> Vec<(&'static str, Answer)> {
+    let block = |answer| service.runtime.block_on(answer);
+    let new = |scope: &str| session_of(pid, scope);
+    let estimate = |measures| {
+        let of = Estimated::New(Box::new(new("a64l")));
+        service
+            .runtime
+            .block_on(service.handle.estimate(caller, of, measures))
+            .map(drop)
+    };
+    let attach = |request: NewSession| {
+        let session = service.runtime.block_on(service.handle.create(caller, request))?;
+        block(service.handle.end(caller, session.name))
+    };
+    let target = TargetSpec::Pid(pid);
+    vec![
+        ("attach", attach(new("a64l"))),
+        ("sample", attach(new(""))),
+        ("dry run", estimate(false)),
+        ("dry run, measured", estimate(true)),
+        (
+            "functions",
+            list_functions(library, caller, &target, "a64l").map(drop),
+        ),
+        ("source", sources(library, caller, &target, "became_fn").map(drop)),
+        (
+            "ps",
+            if may_look(caller, pid) {
+                Ok(())
+            } else {
+                Err(SessionError::new(Reason::PermissionDenied, "not listed"))
+            },
+        ),
+    ]
+}
+
+/// All that can be asked of a session, the end of it last.
+fn requests_on_session(service: &Service, caller: Caller, name: &str) -> Vec<(&'static str, Answer)> {
+    let (handle, name) = (&service.handle, || name.to_owned());
+    let flame = FlameRequest {
+        by: Grouping::Function,
+        times: Some(FlameTimes::OnCpu),
+        waits: false,
+        unique: false,
+        over: Over::Start,
+        difference: false,
+    };
+    let timeline = TimelineRequest {
+        counters: vec![Counter::parse("task-clock").unwrap()],
+        step_ns: INTERVAL_NS,
+        threads: false,
+    };
+    let edit = |edit| {
+        let edited = handle.edit_scope(caller, name(), edit);
+        service.runtime.block_on(edited).map(drop)
+    };
+    let of = Estimated::Edit {
+        name: name(),
+        edit: ScopeEdit::Set("a64l".to_owned()),
+    };
+    vec![
+        (
+            "latency",
+            service
+                .runtime
+                .block_on(handle.watch_latency(caller, name(), INTERVAL_NS))
+                .map(drop),
+        ),
+        (
+            "flame",
+            service
+                .runtime
+                .block_on(handle.watch_flame(caller, name(), INTERVAL_NS, flame))
+                .map(drop),
+        ),
+        (
+            "waits",
+            service
+                .runtime
+                .block_on(handle.watch_waits(caller, name(), INTERVAL_NS))
+                .map(drop),
+        ),
+        (
+            "syscalls",
+            service
+                .runtime
+                .block_on(handle.watch_syscalls(caller, name(), INTERVAL_NS, Grouping::Function))
+                .map(drop),
+        ),
+        (
+            "timeline",
+            service
+                .runtime
+                .block_on(handle.watch_timeline(caller, name(), timeline))
+                .map(drop),
+        ),
+        (
+            "trace",
+            service
+                .runtime
+                .block_on(handle.watch_trace(caller, name()))
+                .map(drop),
+        ),
+        (
+            "spans",
+            service
+                .runtime
+                .block_on(handle.watch_spans(caller, name(), INTERVAL_NS, 10))
+                .map(drop),
+        ),
+        (
+            "explain",
+            service
+                .runtime
+                .block_on(handle.watch_explain(caller, name(), INTERVAL_NS))
+                .map(drop),
+        ),
+        (
+            "dry run of an edit",
+            service
+                .runtime
+                .block_on(handle.estimate(caller, of, false))
+                .map(drop),
+        ),
+        (
+            "edit of the scope",
+            edit(ScopeEdit::Set("a64l[> 1ms]".to_owned())),
+        ),
+        ("undo", edit(ScopeEdit::Undo(1))),
+        (
+            "renew",
+            service.runtime.block_on(handle.renew(caller, name())).map(drop),
+        ),
+        ("end", service.runtime.block_on(handle.end(caller, name()))),
+    ]
+}
+
+/// Whether a caller may, as all requests agree.
+fn agreed(of: &str, answers: &[(&'static str, Answer)], forbidden: Reason) -> bool {
+    let is_allowed = |answer: &Answer| !matches!(answer, Err(error) if error.reason == forbidden);
+    let first = is_allowed(&answers[0].1);
+    for (request, answer) in answers {
+        assert_eq!(is_allowed(answer), first, "{of}: {request}: {answer:?}");
+    }
+    first
+}
+
+fn row(text: &mut String, first: &str, cells: [bool; CALLERS.len()]) {
+    let cells = cells.map(|may| if may { "yes" } else { "no" }).join(" | ");
+    writeln!(text, "| {first} | {cells} |").unwrap();
+}
+
+fn heading(first: &str) -> String {
+    let callers = CALLERS.map(|(name, _)| name).join(" | ");
+    format!("| {first} | {callers} |\n|---|{}\n", "---|".repeat(CALLERS.len()))
+}
+
+/// The table's text in `SECURITY.md`, between two lines that name it.
+fn written(name: &str) -> String {
+    let text = include_str!("../../../SECURITY.md");
+    let (_, rest) = text.split_once(&format!("<!-- {name}:begin -->\n")).unwrap();
+    rest.split_once(&format!("<!-- {name}:end -->"))
+        .unwrap()
+        .0
+        .to_owned()
+}
+
+#[test]
+#[ignore = "needs root"]
+fn who_may_look_at_a_process_is_as_written() {
+    let service = Service::start();
+    let library = Library::new(None);
+    let programs = Programs::new("matrix");
+    let mut table = heading("process");
+    let mut has_capable = false;
+    for mut target in targets(&programs) {
+        let pid = target.process.pid();
+        let cells = CALLERS.map(|(name, caller)| {
+            let of = format!("{name}, {}", target.kind);
+            agreed(
+                &of,
+                &requests_on_process(&service, &library, caller, pid),
+                Reason::PermissionDenied,
+            )
+        });
+        has_capable |= target.kind.contains("capability");
+        row(&mut table, target.kind, cells);
+        target.process.say("go");
+        assert!(target.process.finish().status.is_some());
+        // What has ended is nobody's to look at.
+        for (name, caller) in CALLERS {
+            for (request, answer) in requests_on_process(&service, &library, caller, pid) {
+                // `ps` asks only of processes that there are.
+                assert!(
+                    answer.is_err() || request == "ps",
+                    "{name}: {request} of a process that has ended"
+                );
+            }
+        }
+    }
+    println!("{table}");
+    let written = written("processes");
+    let written: String = written
+        .split_inclusive('\n')
+        .filter(|line| has_capable || !line.contains("capability"))
+        .collect();
+    assert_eq!(written, table, "SECURITY.md");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn who_may_use_a_session_is_as_written() {
+    let service = Service::start();
+    let programs = Programs::new("matrix-sessions");
+    let own = programs.own();
+    let mut target = start(&own, "exec", &own);
+    let mut table = heading("session");
+    for (maker, owner) in [("root's", ROOT), ("the user's", USER)] {
+        let cells = CALLERS.map(|(name, caller)| {
+            let new = session_of(target.pid(), "a64l");
+            let session = service
+                .runtime
+                .block_on(service.handle.create(owner, new))
+                .unwrap();
+            let meant = if caller.uid == owner.uid {
+                session.name.clone()
+            } else {
+                format!("{}/{}", owner.uid, session.name)
+            };
+            let of = format!("{name}, a session of {maker}");
+            let listed = service.runtime.block_on(service.handle.list(caller)).unwrap();
+            let may = agreed(
+                &of,
+                &requests_on_session(&service, caller, &meant),
+                Reason::SessionNotFound,
+            );
+            assert_eq!(
+                listed.iter().any(|listed| listed.name == meant),
+                may,
+                "{of}: list"
+            );
+            if !may {
+                service
+                    .runtime
+                    .block_on(service.handle.end(owner, session.name))
+                    .unwrap();
+            }
+            may
+        });
+        row(&mut table, maker, cells);
+    }
+    target.say("go");
+    assert!(target.finish().status.is_some());
+    println!("{table}");
+    assert_eq!(written("sessions"), table, "SECURITY.md");
+}
