@@ -2,6 +2,7 @@
 //! it is and whatever it waits for, and the engine has others to serve.
 
 use std::{
+    iter,
     sync::{
         OnceLock,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -25,8 +26,13 @@ pub(super) fn links<T: Send + 'static>(links: Vec<T>) -> Vec<Link> {
     links.into_iter().map(|link| Box::new(link) as Link).collect()
 }
 
-/// Links in the order of closing, and who is told that they are closed.
-type Job = ([Vec<Link>; 2], Sender<()>);
+/// Links that are closed for one caller.
+struct Job {
+    /// In the order of closing.
+    groups: [Vec<Link>; 2],
+    /// Is told that they are closed.
+    done: Sender<()>,
+}
 
 struct Closer {
     jobs: Sender<Job>,
@@ -48,7 +54,8 @@ pub(super) fn close(first: Vec<Link>, then: Vec<Link>) -> bool {
     if closer.open.fetch_add(1, Ordering::SeqCst) == 0 {
         closer.is_late.store(false, Ordering::SeqCst);
     }
-    if closer.jobs.send(([first, then], done)).is_err() {
+    let groups = [first, then];
+    if closer.jobs.send(Job { groups, done }).is_err() {
         return true;
     }
     let patience = if closer.is_late.load(Ordering::SeqCst) {
@@ -73,13 +80,25 @@ fn closer() -> Option<&'static Closer> {
         .get_or_init(|| {
             let (jobs, work) = mpsc::channel::<Job>();
             let closing = move || {
-                for (groups, done) in work {
-                    groups.into_iter().for_each(close_all);
-                    if let Some(closer) = closer() {
-                        closer.open.fetch_sub(1, Ordering::SeqCst);
+                while let Ok(job) = work.recv() {
+                    // On a busy machine more has come meanwhile, which waits for the same.
+                    let jobs: Vec<Job> = iter::once(job).chain(work.try_iter()).collect();
+                    let (mut first, mut then, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+                    for job in jobs {
+                        let [of_first, of_then] = job.groups;
+                        first.extend(of_first);
+                        then.extend(of_then);
+                        waiting.push(job.done);
                     }
-                    // Nobody need wait any more.
-                    let _ = done.send(());
+                    close_all(first);
+                    close_all(then);
+                    if let Some(closer) = closer() {
+                        closer.open.fetch_sub(waiting.len(), Ordering::SeqCst);
+                    }
+                    for done in waiting {
+                        // Nobody need wait any more.
+                        let _ = done.send(());
+                    }
                 }
             };
             let started = thread::Builder::new().name("closer".into()).spawn(closing);
@@ -106,7 +125,10 @@ fn close_all(mut links: Vec<Link>) {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Instant};
+    use std::{
+        sync::{Arc, Condvar, Mutex},
+        time::Instant,
+    };
 
     use super::*;
 
@@ -119,6 +141,32 @@ mod tests {
                 let _ = may.recv();
             }
             let _ = self.1.send(self.2);
+        }
+    }
+
+    /// Links that are being closed at the same time: how many there are, and were at most.
+    #[derive(Default)]
+    struct Together {
+        now_and_most: Mutex<[usize; 2]>,
+        changed: Condvar,
+    }
+
+    struct One(Arc<Together>);
+
+    impl Drop for One {
+        /// Waits for the others, but not without end.
+        fn drop(&mut self) {
+            let mut numbers = self.0.now_and_most.lock().unwrap();
+            let [now, most] = &mut *numbers;
+            *now += 1;
+            *most = (*most).max(*now);
+            self.0.changed.notify_all();
+            let are_missing = |numbers: &mut [usize; 2]| numbers[1] < AT_ONCE - 1;
+            let waited = self
+                .0
+                .changed
+                .wait_timeout_while(numbers, PATIENCE / 5, are_missing);
+            waited.unwrap().0[0] -= 1;
         }
     }
 
@@ -139,12 +187,18 @@ mod tests {
         assert!(!close(vec![Box::new(Arc::clone(&behind))], Vec::new()));
         assert!(begun.elapsed() < 2 * PATIENCE);
         assert_eq!(Arc::strong_count(&behind), 2);
+        // Nor is one of these closed after the other.
+        let together = Arc::new(Together::default());
+        for _ in 0..AT_ONCE - 1 {
+            assert!(!close(vec![Box::new(One(Arc::clone(&together)))], Vec::new()));
+        }
         release.send(()).unwrap();
         assert_eq!(tell.recv(), Ok("stuck"));
         // Once both are closed, all is as before.
         while closer().unwrap().open.load(Ordering::SeqCst) > 0 {
             thread::yield_now();
         }
+        assert_eq!(*together.now_and_most.lock().unwrap(), [0, AT_ONCE - 1]);
         assert!(close(vec![link(None, "last")], Vec::new()));
         assert_eq!(Arc::strong_count(&behind), 1);
     }
