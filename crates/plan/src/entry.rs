@@ -319,6 +319,11 @@ mod tests {
             entry(&[0xf0, 0x83, 0x07, 1, 0x31, 0xc0, 0xc3], false),
             (4, "xor", true)
         );
+        // vfmaddss xmm0, xmm0, xmm1, xmm2 of FMA4, which the kernel's decoder does not know; ret
+        assert_eq!(
+            entry(&[0xc4, 0xe3, 0xf9, 0x6a, 0xc2, 0x10, 0xc3], false),
+            (6, "ret", true)
+        );
         // lock add dword [rdi], 1; syscall
         let code = Code::decode(&[0xf0, 0x83, 0x07, 1, 0xc3], 0x1000).unwrap();
         assert_eq!(

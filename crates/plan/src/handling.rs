@@ -1,6 +1,6 @@
 //! What the kernel does with an instruction that a uprobe is on.
 
-use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind, Register};
 
 /// What a kernel does with an instruction under a uprobe (`arch/x86/kernel/uprobes.c`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,13 +29,15 @@ impl Handling {
 }
 
 /// Whether the kernel refuses a uprobe on it: one with a `lock` or an old segment prefix, which a
-/// `notrack` is too (`is_prefix_bad` in `arch/x86/kernel/uprobes.c`).
+/// `notrack` is too (`is_prefix_bad` in `arch/x86/kernel/uprobes.c`), or one that its decoder does not know, as AMD's FMA4
+/// (`arch/x86/lib/x86-opcode-map.txt`).
 pub(super) fn is_refused(instruction: &Instruction) -> bool {
     let segment = matches!(
         instruction.segment_prefix(),
         Register::ES | Register::CS | Register::SS | Register::DS
     );
-    instruction.has_lock_prefix() || segment
+    let is_unknown = || instruction.cpuid_features().contains(&CpuidFeature::FMA4);
+    instruction.has_lock_prefix() || segment || is_unknown()
 }
 
 /// What the kernel does with it. Of branches with an operand-size prefix see [`is_16_bit_branch`].

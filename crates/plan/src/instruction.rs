@@ -64,7 +64,9 @@ impl InstructionSite {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Obstacle {
     /// The kernel accepts no uprobe on it.
-    #[error("the kernel accepts no probe on the {mnemonic} at {address:#x}, because of its prefix")]
+    #[error(
+        "the kernel accepts no probe on the {mnemonic} at {address:#x}: it refuses its prefix, or does not know the instruction"
+    )]
     Refused {
         /// In the file's address space.
         address: u64,

@@ -12,19 +12,21 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
+    time::Duration,
 };
 
+use profiler_aggregate::Over;
 use profiler_daemon::{
     kernel::Counter,
     session::{
-        Caller, FlamePicture, FlameTimes, LatencyPicture, NewSession, Reason, SessionError, SessionInfo,
-        SyscallsPicture, TargetSpec, TimelineBucket, TimelineRequest, may_look,
+        Caller, Capture, FlamePicture, FlameRequest, FlameTimes, LatencyPicture, NewSession, Purpose, Reason,
+        SessionError, SessionInfo, SyscallsPicture, TargetSpec, TimelineBucket, TimelineRequest, may_look,
     },
 };
 use profiler_symbolize::Grouping;
 
 use super::{
-    fixture::{Fixture, directory, long_scale},
+    fixture::{Fixture, directory, long_scale, small_scale},
     places::Traced,
     service::{PATIENCE, ROOT, Service, Side, ended, function, session_of, time_under},
     skipped,
@@ -35,6 +37,9 @@ pub const USER: Caller = Caller {
     uid: 61_234,
     gid: 61_234,
 };
+
+/// Time between pictures of a glance.
+const GLANCE_NS: u64 = 100_000_000;
 
 /// Calls that a target makes before it becomes something else.
 const OWN_CALLS: usize = 100;
@@ -148,10 +153,7 @@ impl Looking {
                 target: TargetSpec::Pids(pids.clone()),
                 ..session_of(target.pid(), scope)
             };
-            service
-                .runtime
-                .block_on(service.handle.create(owner, request))
-                .unwrap()
+            service.create_for(owner, request).unwrap()
         };
         let traced = Traced::start_for(&service, owner, pids.clone(), "a64l", &["$rdi"]);
         let (timed, sampled) = (create("syscall:getppid"), create(""));
@@ -214,8 +216,7 @@ fn all_of(service: &Service, owner: Caller, targets: &[&Fixture]) -> Result<Sess
         target: TargetSpec::Pids(pids.clone()),
         ..session_of(pids[0], "")
     };
-    let created = service.handle.create(owner, request);
-    service.runtime.block_on(created)
+    service.create_for(owner, request)
 }
 
 /// Whatever is drawn inside a function, a text of all frames each.
@@ -282,6 +283,130 @@ fn nothing_is_seen_of_a_program_with_more_rights() {
         );
         assert_eq!(target.finish().status, Some(0));
     }
+}
+
+/// What a user sees of a process, with every view, once that has gone on.
+#[derive(Debug, Default)]
+struct Glance {
+    /// Calls of a function, timed and traced.
+    timed: u64,
+    traced: u64,
+    /// Time on and off the CPU in `became_fn`, and system calls that only a program with more rights makes.
+    became_ns: u64,
+    other_calls: u64,
+}
+
+impl Glance {
+    /// Looks at a process that waits for a line, lets it go on, and looks for so much longer, or until the process is lost.
+    fn at(service: &Service, target: &mut Fixture, function: &str, length: Duration) -> Self {
+        let pid = target.pid();
+        let create = |scope: &str, capture: Option<Capture>| {
+            let request = NewSession {
+                capture,
+                ..session_of(pid, scope)
+            };
+            service
+                .runtime
+                .block_on(service.handle.create(USER, request))
+                .unwrap()
+                .name
+        };
+        let hits = Capture {
+            print: vec![profiler_scope::expression::parse("$rdi").unwrap()],
+            hits_per_second: 1_000_000,
+            stack: true,
+            purpose: Purpose::Shown,
+        };
+        let flame = FlameRequest {
+            by: Grouping::Function,
+            times: Some(FlameTimes::Both),
+            waits: true,
+            unique: false,
+            over: Over::Start,
+            difference: false,
+        };
+        let (handle, block) = (&service.handle, &service.runtime);
+        let (timed, traced, sampled) = (
+            create(function, None),
+            create(function, Some(hits)),
+            create("", None),
+        );
+        let latency = handle.watch_latency(USER, timed.clone(), GLANCE_NS);
+        let mut latency = block.block_on(latency).unwrap();
+        let mut trace = block.block_on(handle.watch_trace(USER, traced.clone())).unwrap();
+        let flame = handle.watch_flame(USER, sampled.clone(), GLANCE_NS, flame);
+        let mut flame = block.block_on(flame).unwrap();
+        let calls = handle.watch_syscalls(USER, sampled.clone(), GLANCE_NS, Grouping::Function);
+        let mut calls = block.block_on(calls).unwrap();
+        target.say("go");
+        std::thread::sleep(length);
+        for name in [timed, traced, sampled] {
+            // It may be over.
+            let _ = block.block_on(handle.end(USER, name));
+        }
+        let mut seen = Self::default();
+        let picture = service.until(&mut latency, |picture| picture.ended.is_some());
+        let timed = picture
+            .functions
+            .iter()
+            .map(|function| ended(function) + function.open);
+        seen.timed = timed.sum();
+        while let Some(batch) = trace.blocking_recv() {
+            seen.traced = batch.reached;
+            if batch.ended.is_some() {
+                break;
+            }
+        }
+        let picture = service.until(&mut flame, |picture| picture.ended.is_some());
+        let sides = [Side::Inside, Side::Outside];
+        seen.became_ns = sides
+            .map(|side| time_under(&picture, side, "became_fn").0)
+            .iter()
+            .sum();
+        let picture = service.until(&mut calls, |picture| picture.ended.is_some());
+        let others = picture.calls.iter().filter(|call| call.call.number == OTHER_CALL);
+        seen.other_calls = others.map(|call| call.all.calls).sum();
+        seen
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn nothing_is_seen_of_programs_with_more_rights_that_come_and_go() {
+    if small_scale() {
+        return skipped("an emulated machine takes too long to attach");
+    }
+    let flips = if long_scale() { 10_000 } else { 1_000 };
+    let programs = Programs::new("becomes-flips");
+    let own = programs.own();
+    let setuid = programs.copy("setuid", [0, 0], 0o4755);
+    let service = Service::start();
+    let mut command = Command::new(&own);
+    command.args(["flips", setuid.to_str().unwrap(), &flips.to_string()]);
+    let mut target = Fixture::start_by(command.uid(USER.uid).gid(USER.gid));
+    target.say("go");
+    let (mut rounds, mut own_calls) = (0_u64, 0);
+    while target.line() == "waiting" {
+        // The program that has more rights calls the first of these, the other one the second.
+        let function = ["l64a", "a64l"][usize::from(rounds % 3 == 2)];
+        let seen = Glance::at(
+            &service,
+            &mut target,
+            function,
+            Duration::from_millis(rounds * 7 % 60),
+        );
+        if function == "a64l" {
+            own_calls += seen.timed.min(seen.traced);
+        } else {
+            assert_eq!((seen.timed, seen.traced), (0, 0), "{seen:?}");
+        }
+        assert_eq!((seen.became_ns, seen.other_calls), (0, 0), "{seen:?}");
+        rounds += 1;
+    }
+    assert!(target.output.ends_with("flipped\n"));
+    assert!(own_calls > 0);
+    println!("{flips} programs with more rights, attached to {rounds} times, {own_calls} own calls");
+    assert_eq!(target.finish().status, Some(0));
 }
 
 #[test]
@@ -385,7 +510,7 @@ fn one_user_leaves_sessions_to_others() {
             frequency_hz,
             ..session_of(target.pid(), scope)
         };
-        service.runtime.block_on(service.handle.create(caller, request))
+        service.create_for(caller, request)
     };
     let refused = |session: Result<SessionInfo, SessionError>, says: &str| {
         let error = session.unwrap_err();
@@ -400,11 +525,9 @@ fn one_user_leaves_sessions_to_others() {
     }
     refused(create(USER, "", 99), "may have at most 16 of the 64 sessions");
     let roots = create(ROOT, "", 10_000).unwrap();
-    for session in own {
-        let ended = service.handle.end(USER, session.name);
-        service.runtime.block_on(ended).unwrap();
+    for session in own.iter().chain([&roots]) {
+        service.end(session);
     }
-    service.end(&roots);
     target.say("go");
     assert!(target.finish().status.is_some());
 }
@@ -415,10 +538,7 @@ fn what_the_kernel_forbids_to_trace_is_refused() {
     let service = Service::start();
     let programs = Programs::new("becomes-refused");
     let own = programs.own();
-    let attach = |target: &Fixture| {
-        let created = service.handle.create(USER, session_of(target.pid(), ""));
-        service.runtime.block_on(created)
-    };
+    let attach = |target: &Fixture| service.create_for(USER, session_of(target.pid(), ""));
     let mut allowed = start(&own, "exec", &own);
     service.end(&attach(&allowed).unwrap());
     allowed.say("go");
@@ -469,8 +589,7 @@ fn the_stack_of_somebody_elses_waker_is_not_shown() {
     for owner in [USER, ROOT] {
         let service = Service::start();
         let mut target = start(&own, "namespace", &own);
-        let created = service.handle.create(owner, session_of(target.pid(), ""));
-        let session = service.runtime.block_on(created).unwrap();
+        let session = service.create_for(owner, session_of(target.pid(), "")).unwrap();
         let mut waits = service
             .watch_flame_with_waits(&session, FlameTimes::OffCpu)
             .unwrap();

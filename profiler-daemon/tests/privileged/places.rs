@@ -67,8 +67,7 @@ impl Traced {
             target: TargetSpec::Pids(pids),
             ..session_of(0, scope)
         };
-        let created = service.handle.create(owner, request);
-        let session = service.runtime.block_on(created).unwrap();
+        let session = service.create_for(owner, request).unwrap();
         let watching = service.handle.watch_trace(ROOT, session.name.clone());
         let batches = service.runtime.block_on(watching).unwrap();
         Self { session, batches }

@@ -171,6 +171,17 @@ impl Service {
         self.runtime.block_on(self.handle.create(ROOT, request))
     }
 
+    /// A session of somebody's, by the name that root means it by.
+    pub fn create_for(&self, owner: Caller, request: NewSession) -> Result<SessionInfo, SessionError> {
+        let created = self.runtime.block_on(self.handle.create(owner, request))?;
+        let name = if owner == ROOT {
+            created.name
+        } else {
+            format!("{}/{}", owner.uid, created.name)
+        };
+        Ok(SessionInfo { name, ..created })
+    }
+
     /// Extends the lease of a session that nobody watches.
     pub fn renew(&self, session: &SessionInfo) {
         self.runtime
