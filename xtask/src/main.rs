@@ -34,7 +34,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Task {
     /// Install what is missing for the other tasks
-    Setup,
+    Setup(setup::Arguments),
     /// Rebuild the eBPF object that is committed beside its source
     Ebpf(ebpf::Arguments),
     /// Profile the demo server: live latency, slow.svg, diff.svg
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 fn run() -> error::Result<()> {
     ebpf::wrapper::become_rustc_if_asked()?;
     match Arguments::parse().task {
-        Task::Setup => setup::main(),
+        Task::Setup(arguments) => setup::main(&arguments),
         Task::Ebpf(arguments) => ebpf::main(&arguments),
         Task::Demo(arguments) => demo::main(&arguments),
         Task::Bench(arguments) => bench::main(&arguments),

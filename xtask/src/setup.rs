@@ -46,12 +46,42 @@ const PACKAGES: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// Runs the subcommand: says what is there, installs the rest.
-pub fn main() -> Result<()> {
+/// What `cargo xtask setup` can do.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Also install the real programs that `cargo xtask soak` and its tests probe. Servers among them are not started now, but
+    /// with the machine
+    #[arg(long)]
+    programs: bool,
+}
+
+/// Whether the real programs that are probed are installed too.
+#[derive(Debug, Clone, Copy)]
+pub enum Programs {
+    /// They are.
+    Installed,
+    /// They are not.
+    LeftOut,
+}
+
+/// What they are for.
+const PROBED: &str = "real programs, in which random functions are probed";
+
+/// Runs the subcommand.
+pub fn main(arguments: &Arguments) -> Result<()> {
+    install(if arguments.programs {
+        Programs::Installed
+    } else {
+        Programs::LeftOut
+    })
+}
+
+/// Says what is there, and installs the rest.
+pub fn install(programs: Programs) -> Result<()> {
     if !is_debian() {
         return Err(Error::told(elsewhere()));
     }
-    install_packages()?;
+    install_packages(programs)?;
     install_components()?;
     install_bpf_linker()?;
     install_cargo_deny()
@@ -65,13 +95,16 @@ pub fn cargo_deny() -> Result<PathBuf> {
         .ok_or_else(|| Error::told("cargo-deny is missing: run `cargo xtask setup`"))
 }
 
-pub fn install_packages() -> Result<()> {
+fn install_packages(programs: Programs) -> Result<()> {
     let installed = installed_packages()?;
-    let probed = soak::packages()?;
+    let probed = match programs {
+        Programs::Installed => soak::packages()?,
+        Programs::LeftOut => Vec::new(),
+    };
     let probed: Vec<&str> = probed.iter().map(String::as_str).collect();
     let purposes = PACKAGES
         .into_iter()
-        .chain([("real programs, in which random functions are probed", &probed[..])]);
+        .chain((!probed.is_empty()).then_some((PROBED, &probed[..])));
     let mut missing = Vec::new();
     for (purpose, packages) in purposes {
         let lacking: Vec<_> = packages
@@ -126,22 +159,26 @@ pub fn install_packages() -> Result<()> {
 struct WithoutServices(Option<PathBuf>);
 
 impl WithoutServices {
+    /// By which a file of an installation that was interrupted is known.
+    const POLICY: &str = "#!/bin/sh\n# While `cargo xtask` installs packages.\nexit 101\n";
+
     fn begin() -> Result<Self> {
         let policy = PathBuf::from("/usr/sbin/policy-rc.d");
-        if policy.exists() {
+        if policy.exists() && fs::read_to_string(&policy).ok().as_deref() != Some(Self::POLICY) {
             return Ok(Self(None));
         }
-        fs::write(&policy, "#!/bin/sh\nexit 101\n").map_err(Error::file("write", &policy))?;
+        let begun = Self(Some(policy.clone()));
+        fs::write(&policy, Self::POLICY).map_err(Error::file("write", &policy))?;
         fs::set_permissions(&policy, Permissions::from_mode(0o755))
             .map_err(Error::file("make executable", &policy))?;
-        Ok(Self(Some(policy)))
+        Ok(begun)
     }
 }
 
 impl Drop for WithoutServices {
     fn drop(&mut self) {
         if let Some(policy) = &self.0 {
-            // It stays where it cannot be removed: the next package would say so.
+            // Where this fails, the next installation removes it.
             let _ = fs::remove_file(policy);
         }
     }

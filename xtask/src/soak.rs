@@ -28,11 +28,11 @@ pub struct Arguments {
     /// Functions of each program that are probed
     #[arg(long, value_name = "NUMBER", default_value_t = 200)]
     functions: u32,
-    /// Probes the functions that another run probed, which printed its seed
+    /// Choose functions as another run did, which printed its seed: the same, as far as the same are seen in samples
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// Write the table into docs/safety.md
-    #[arg(long)]
+    /// Write the table into docs/safety.md, where all programs were probed and none was harmed
+    #[arg(long, conflicts_with = "programs")]
     write: bool,
 }
 
@@ -131,7 +131,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             "attaching to processes needs root: run `cargo xtask soak` as root",
         ));
     }
-    setup::install_packages()?;
+    setup::install(setup::Programs::Installed)?;
     let seed = arguments.seed.unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         now.map_or(0, |now| u64::from(now.subsec_nanos()))
@@ -166,7 +166,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
     }
     let table = table(&reports, seed);
     println!("\n{table}");
-    if arguments.write {
+    if arguments.write && result.is_ok() {
         markdown::write_into(&workspace::root().join("docs/safety.md"), PLACE, &table)?;
     }
     result

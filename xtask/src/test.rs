@@ -46,7 +46,9 @@ pub fn main(arguments: &Arguments) -> Result<()> {
 }
 
 fn run(selection: &Selection, report: &mut Report) {
-    report.step("setup", || Outcome::of_check(setup::main()));
+    report.step("setup", || {
+        Outcome::of_check(setup::install(setup::Programs::LeftOut))
+    });
     report.step("fmt", || Outcome::of_check(fmt()));
     if selection.rust {
         report.step("clippy", || Outcome::of_check(cargo(&CLIPPY)));

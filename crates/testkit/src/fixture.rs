@@ -128,7 +128,7 @@ fn has_one_cpu(name: &str) -> bool {
 
 /// Lets a program and its threads execute on the first CPU alone.
 fn stay_on_the_first_cpu(command: &mut Command) {
-    // SAFETY: the call is async-signal-safe, and reads a set of its own.
+    // SAFETY: the call is async-signal-safe, and reads a set of its own; one of zeroes is a valid one without CPUs.
     unsafe {
         command.pre_exec(|| {
             let mut first: libc::cpu_set_t = std::mem::zeroed();
@@ -170,7 +170,7 @@ impl Fixture {
         Self::start_by(&mut command)
     }
 
-    /// The same of a copy of one, or of one with other rights.
+    /// The same of a copy of one, or of one with other rights; on all CPUs.
     pub fn start_by(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())

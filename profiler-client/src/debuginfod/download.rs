@@ -7,11 +7,11 @@ use std::{
 };
 
 use ureq::{
-    Agent,
+    Agent, Body,
     tls::{RootCerts, TlsConfig},
 };
 
-use super::settings::{SLOWEST_BYTES, Settings};
+use super::settings::{SLOWEST_BYTES, Settings, is_protected};
 
 /// Most redirections that are followed.
 const REDIRECTS_MAX: u32 = 5;
@@ -36,6 +36,12 @@ pub(super) enum DownloadError {
     /// It takes too long in all.
     #[error("it takes too long: DEBUGINFOD_MAXTIME sets the seconds that a file may take")]
     TooLong,
+    /// It leads on and on.
+    #[error("it redirects more than {REDIRECTS_MAX} times")]
+    TooManyRedirects,
+    /// It leads to another server whose answer could be changed on its way.
+    #[error("it redirects to `{0}`, which is not reached by TLS")]
+    Unprotected(String),
     /// The connection does not come about, or breaks.
     #[error("{0}")]
     Connection(Box<ureq::Error>),
@@ -68,39 +74,58 @@ impl From<ureq::Error> for DownloadError {
     }
 }
 
-/// The way to the servers.
-pub(super) fn agent(settings: &Settings) -> Agent {
+/// The way to a server: by TLS alone, wherever it redirects to; or to this machine, past proxies, and what it redirects to is
+/// for the caller to judge.
+fn agent(settings: &Settings, url: &str) -> Agent {
+    let by_tls = url.starts_with("https://");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = TlsConfig::builder()
         .root_certs(RootCerts::PlatformVerifier)
         .unversioned_rustls_crypto_provider(provider)
         .build();
-    Agent::config_builder()
+    let config = Agent::config_builder()
         .tls_config(tls)
         .user_agent(concat!("profiler/", env!("CARGO_PKG_VERSION")))
-        .max_redirects(REDIRECTS_MAX)
-        // No server leads to one that is reached without.
-        .https_only(settings.servers.iter().all(|url| url.starts_with("https://")))
+        .max_redirects(if by_tls { REDIRECTS_MAX } else { 0 })
+        .https_only(by_tls)
         .timeout_global(Some(settings.time_max))
         .timeout_resolve(settings.timeout)
         .timeout_connect(settings.timeout)
         .timeout_recv_response(settings.timeout)
-        .timeout_per_read(settings.timeout)
-        .build()
-        .into()
+        .timeout_per_read(settings.timeout);
+    let config = if by_tls { config } else { config.proxy(None) };
+    config.build().into()
+}
+
+/// What a URL leads to, from a server that is protected as the first one is.
+fn answer(url: &str, settings: &Settings) -> Result<Body, DownloadError> {
+    let mut url = url.to_owned();
+    for _ in 0..=REDIRECTS_MAX {
+        let response = agent(settings, &url).get(&url).call()?;
+        if !response.status().is_redirection() {
+            return Ok(response.into_body());
+        }
+        let location = response.headers().get("location");
+        let to = location.and_then(|to| to.to_str().ok()).unwrap_or_default();
+        url = if to.starts_with('/') {
+            let host = url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/");
+            format!("{host}{to}")
+        } else {
+            to.to_owned()
+        };
+        if !url.starts_with("http") || !is_protected(&url) {
+            return Err(DownloadError::Unprotected(url));
+        }
+    }
+    Err(DownloadError::TooManyRedirects)
 }
 
 /// Writes what a URL leads to.
 ///
 /// # Errors
 /// Where the server does not have it, or goes beyond the bounds; what has been written is then of no use.
-pub(super) fn download(
-    agent: &Agent,
-    url: &str,
-    settings: &Settings,
-    into: &mut impl Write,
-) -> Result<(), DownloadError> {
-    let body = agent.get(url).call()?.into_body();
+pub(super) fn download(url: &str, settings: &Settings, into: &mut impl Write) -> Result<(), DownloadError> {
+    let body = answer(url, settings)?;
     let too_large = || DownloadError::TooLarge(settings.size_max);
     if body
         .content_length()

@@ -84,11 +84,15 @@ impl Settings {
 }
 
 /// Whether nobody can change what a server sends: it is reached by TLS, or is on this machine.
-fn is_protected(url: &str) -> bool {
+pub(super) fn is_protected(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else {
         return true;
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('@') {
+        // What is before it is a user's name, however much it looks like a host's.
+        return false;
+    }
     let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
         None => authority.split(':').next().unwrap_or_default(),
@@ -122,7 +126,7 @@ mod tests {
     #[test]
     fn without_tls_only_this_machine_is_asked() {
         let urls = "http://localhost:8002 http://127.0.0.2/x http://[::1]:80 http://b:8002/x/ http://localhost.b \
-                    http://localhost@b http://127.0.0.1@b";
+                    http://localhost@b http://127.0.0.1:80@b/x";
         let found = settings(&[("DEBUGINFOD_URLS", urls), ("HOME", "/root")]).unwrap();
         assert_eq!(
             found.servers,
@@ -134,7 +138,7 @@ mod tests {
                 "http://b:8002/x",
                 "http://localhost.b",
                 "http://localhost@b",
-                "http://127.0.0.1@b"
+                "http://127.0.0.1:80@b/x"
             ]
         );
     }

@@ -7,11 +7,10 @@ use std::{
 };
 
 use profiler_symbolize::DebugFile;
-use ureq::Agent;
 
 use super::{
     BuildId,
-    download::{DownloadError, agent, download},
+    download::{DownloadError, download},
     settings::Settings,
 };
 
@@ -37,7 +36,6 @@ pub(super) enum StoreError {
 /// The files, and the servers that they come from.
 pub(super) struct Store {
     settings: Settings,
-    agent: Agent,
     /// What no server has, for this run.
     nowhere: HashSet<BuildId>,
     /// Servers that did not answer, for this run.
@@ -47,7 +45,6 @@ pub(super) struct Store {
 impl Store {
     pub fn new(settings: Settings) -> Self {
         Self {
-            agent: agent(&settings),
             settings,
             nowhere: HashSet::new(),
             silent: HashSet::new(),
@@ -139,7 +136,7 @@ impl Store {
             .tempfile_in(folder)
             .map_err(write)?;
         let url = format!("{server}/buildid/{}/debuginfo", build_id.hex());
-        download(&self.agent, &url, &self.settings, &mut file)?;
+        download(&url, &self.settings, &mut file)?;
         if !is_of(file.path(), build_id) {
             return Err(StoreError::NotThisBuild);
         }

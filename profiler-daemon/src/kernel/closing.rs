@@ -81,7 +81,8 @@ fn closer() -> Option<&'static Closer> {
             let (jobs, work) = mpsc::channel::<Job>();
             let closing = move || {
                 while let Ok(job) = work.recv() {
-                    // On a busy machine more has come meanwhile, which waits for the same.
+                    // Behind a late one, jobs pile up that nobody waits for. All wait for the same, so they are closed together:
+                    // in each, the first links go before the others still.
                     let jobs: Vec<Job> = iter::once(job).chain(work.try_iter()).collect();
                     let (mut first, mut then, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
                     for job in jobs {
@@ -144,11 +145,18 @@ mod tests {
         }
     }
 
-    /// Links that are being closed at the same time: how many there are, and were at most.
+    /// Links that are being closed at the same time.
     #[derive(Default)]
     struct Together {
-        now_and_most: Mutex<[usize; 2]>,
+        numbers: Mutex<Numbers>,
         changed: Condvar,
+    }
+
+    /// How many there are, and were at most.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Numbers {
+        now: usize,
+        most: usize,
     }
 
     struct One(Arc<Together>);
@@ -156,17 +164,16 @@ mod tests {
     impl Drop for One {
         /// Waits for the others, but not without end.
         fn drop(&mut self) {
-            let mut numbers = self.0.now_and_most.lock().unwrap();
-            let [now, most] = &mut *numbers;
-            *now += 1;
-            *most = (*most).max(*now);
+            let mut numbers = self.0.numbers.lock().unwrap();
+            numbers.now += 1;
+            numbers.most = numbers.most.max(numbers.now);
             self.0.changed.notify_all();
-            let are_missing = |numbers: &mut [usize; 2]| numbers[1] < AT_ONCE - 1;
+            let are_missing = |numbers: &mut Numbers| numbers.most < AT_ONCE - 1;
             let waited = self
                 .0
                 .changed
                 .wait_timeout_while(numbers, PATIENCE / 5, are_missing);
-            waited.unwrap().0[0] -= 1;
+            waited.unwrap().0.now -= 1;
         }
     }
 
@@ -187,7 +194,7 @@ mod tests {
         assert!(!close(vec![Box::new(Arc::clone(&behind))], Vec::new()));
         assert!(begun.elapsed() < 2 * PATIENCE);
         assert_eq!(Arc::strong_count(&behind), 2);
-        // Nor is one of these closed after the other.
+        // Nor is one of these closed after the other: with that, as many as are closed at once.
         let together = Arc::new(Together::default());
         for _ in 0..AT_ONCE - 1 {
             assert!(!close(vec![Box::new(One(Arc::clone(&together)))], Vec::new()));
@@ -198,7 +205,7 @@ mod tests {
         while closer().unwrap().open.load(Ordering::SeqCst) > 0 {
             thread::yield_now();
         }
-        assert_eq!(*together.now_and_most.lock().unwrap(), [0, AT_ONCE - 1]);
+        assert_eq!(together.numbers.lock().unwrap().most, AT_ONCE - 1);
         assert!(close(vec![link(None, "last")], Vec::new()));
         assert_eq!(Arc::strong_count(&behind), 1);
     }

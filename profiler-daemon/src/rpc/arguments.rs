@@ -11,7 +11,7 @@ use crate::{
     kernel::{Event, Pace},
     session::{
         Caller, Capture, DEFAULT_BUDGET, Estimated, ExitMethod, FlameTimes, NewSession, Purpose, Reason,
-        RecordedTime, ScopeEdit, SessionError, TargetSpec, unknown_event,
+        RecordedTime, ScopeEdit, SessionError, SessionName, TargetSpec, unknown_event,
     },
 };
 
@@ -158,8 +158,7 @@ pub fn step_ns(step: Option<prost_types::Duration>) -> Result<u64, SessionError>
 
 /// A session's name, as part of a request: with its user's number, where it is another's.
 pub fn name(name: String) -> Result<String, SessionError> {
-    let is_uid = |uid: &str| uid.parse::<u32>().is_ok();
-    match name.split_once('/').filter(|(uid, _)| is_uid(uid)) {
+    match SessionName::split(&name) {
         Some((_, given)) => new_name(given.to_owned()).map(|_| name),
         None => new_name(name),
     }
@@ -170,7 +169,7 @@ fn new_name(name: String) -> Result<String, SessionError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.len() > MAX_NAME_BYTES || !name.chars().all(allowed) {
         return Err(invalid(format!(
-            "a session's name has up to {MAX_NAME_BYTES} letters, digits, `-`, `_` and `.`"
+            "a session's name has up to {MAX_NAME_BYTES} letters, digits, `-`, `_` and `.`; another user's is UID/NAME"
         )));
     }
     Ok(name)

@@ -87,7 +87,7 @@ impl Handle {
                     && let Err(error) = self.plan_anew(of.caller, &of.name).await
                 {
                     // It is tried again at the next look, unless the session is over.
-                    tracing::debug!(session = of.name, %error, "not planned anew");
+                    tracing::debug!(uid = of.caller.uid, session = of.name, %error, "not planned anew");
                 }
             }
             tokio::time::sleep(LOOK).await;

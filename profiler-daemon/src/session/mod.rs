@@ -136,6 +136,7 @@ pub use explain::{Explained, StepCost, WaitPlace, What};
 pub use library::Library;
 pub use lines::TracedPlace;
 pub use list::list_functions;
+pub(crate) use name::SessionName;
 pub use picture::{
     Cost, ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameRequest, FlameTimes, FlameVariant,
     FunctionInfo, FunctionLatency, LatencyPicture, Losses, SessionInfo, SiteInfo, SlowCall,

@@ -1,11 +1,11 @@
-//! Names of sessions. Each user has names of their own, so a name is free whatever others have chosen, and nobody learns
-//! what that is.
+//! Names of sessions. Each user has names of their own: a name is free whatever names other users have given, and nobody
+//! learns those.
 
 use std::fmt::{self, Display};
 
 use super::command::Caller;
 
-/// Whose a session is, and what they call it.
+/// A session's name and its owner.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionName {
     uid: u32,
@@ -24,14 +24,23 @@ impl SessionName {
     /// The session that a caller means by a text: `NAME` is one of their own, `UID/NAME` that user's. Whether the caller may
     /// use it is for others to decide.
     pub fn meant_by(caller: Caller, text: &str) -> Self {
-        let of_user = text
-            .split_once('/')
-            .and_then(|(uid, given)| Some((uid.parse().ok()?, given)));
-        let (uid, given) = of_user.unwrap_or((caller.uid, text));
+        let (uid, given) = Self::split(text).unwrap_or((caller.uid, text));
         Self {
             uid,
             given: given.to_owned(),
         }
+    }
+
+    /// The two parts of `UID/NAME`; the number as it is shown, without signs and zeros before it.
+    pub fn split(text: &str) -> Option<(u32, &str)> {
+        let (shown, given) = text.split_once('/')?;
+        let uid: u32 = shown.parse().ok()?;
+        (uid.to_string() == shown).then_some((uid, given))
+    }
+
+    /// Its owner's number.
+    pub const fn uid(&self) -> u32 {
+        self.uid
     }
 
     /// The text by which a caller means it.
@@ -65,6 +74,22 @@ mod tests {
         assert_eq!(users, SessionName::new(USER, "s1".to_owned()));
         assert_eq!(users.shown_to(USER), "s1");
         assert_eq!(users.shown_to(ROOT), "1000/s1");
+    }
+
+    #[test]
+    fn the_number_is_written_in_one_way() {
+        assert_eq!(SessionName::split("1000/s1"), Some((1000, "s1")));
+        for text in [
+            "s1",
+            "+1000/s1",
+            "01000/s1",
+            "/s1",
+            "alice/s1",
+            "-1/s1",
+            "4294967296/s1",
+        ] {
+            assert_eq!(SessionName::split(text), None, "{text}");
+        }
     }
 
     #[test]

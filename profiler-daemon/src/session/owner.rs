@@ -339,9 +339,14 @@ impl Owner {
             .get_mut(&SessionName::meant_by(caller, name))
             .filter(|session| session.may_use(caller))
             .ok_or_else(|| {
+                let others = if caller.is_root() {
+                    "; another user's is UID/NAME, as `profiler session list` shows it"
+                } else {
+                    ""
+                };
                 SessionError::new(
                     Reason::SessionNotFound,
-                    format!("there is no session `{name}`: it was never made, or its lease ran out"),
+                    format!("there is no session `{name}`: it was never made, or its lease ran out{others}"),
                 )
             })
     }

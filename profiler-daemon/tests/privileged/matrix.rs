@@ -1,5 +1,5 @@
-//! Who may do what: every request of every kind of caller, on every kind of process and on everybody's sessions. The tables
-//! of `SECURITY.md` are those of this file.
+//! Who may do what: requests of all kinds of callers, on all kinds of processes and on everybody's sessions. The tables of
+//! `SECURITY.md` are those of this file. Not asked here is for a recording of a session, which is a view as the others are.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -105,7 +105,7 @@ fn targets(programs: &Programs) -> Vec<Target> {
     targets
 }
 
-/// All that can be asked of a process.
+/// Requests on a process.
 fn requests_on_process(
     service: &Service,
     library: &Library,
@@ -147,7 +147,7 @@ fn requests_on_process(
     ]
 }
 
-/// All that can be asked of a session, the end of it last.
+/// Requests on a session, the end of it last.
 fn requests_on_session(service: &Service, caller: Caller, name: &str) -> Vec<(&'static str, Answer)> {
     let (handle, name) = (&service.handle, || name.to_owned());
     let flame = FlameRequest {

@@ -1,16 +1,20 @@
 //! Real programs of many languages, interpreters and servers: random functions of all their files are attached and
 //! detached under load, and the programs' own answers and exit statuses have to be those of an unprobed run.
 //!
-//! `cargo xtask soak` probes 200 functions of each; here it is fewer. Which ones depends on a seed, which is printed:
-//! `PROFILER_SOAK_SEED`, or the number of the day, so that a test that fails does so again.
+//! `cargo xtask soak` probes 200 functions of each; here it is fewer. Which ones depends on a seed, which is printed, and on
+//! the functions that samples are seen in: `PROFILER_SOAK_SEED`, or the number of the day, so that a test that fails is likely
+//! to do so again.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     env,
     fmt::Display,
     fs::{self, Permissions},
     io::{BufRead as _, BufReader},
-    os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _},
+    os::unix::{
+        fs::PermissionsExt as _,
+        process::{CommandExt as _, ExitStatusExt as _},
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard},
@@ -22,7 +26,7 @@ use profiler_daemon::session::{
     DEFAULT_BUDGET, ExitMethod, FunctionInfo, Library, NewSession, OVER_BUDGET, Reason, SiteInfo, TargetSpec,
     list_functions,
 };
-use profiler_testkit::{has_program, skipped};
+use profiler_testkit::skipped;
 use serde_json::{Value, json};
 
 use super::service::{ROOT, Service, ended, session_of};
@@ -145,6 +149,8 @@ impl Running {
         let mut child = Command::new(&run[0])
             .args(&run[1..])
             .current_dir(&folder)
+            // What it starts goes down with it.
+            .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(errors)
@@ -250,7 +256,8 @@ impl Drop for Running {
                 }
                 std::thread::sleep(Duration::from_millis(100));
             }
-            let _ = self.child.kill();
+            // SAFETY: the call takes no pointers. The group is the child's own, which has not been waited for.
+            unsafe { libc::kill(-self.child.id().cast_signed(), libc::SIGKILL) };
             let _ = self.child.wait();
         }
         if let Some(reader) = self.reader.take() {
@@ -292,27 +299,44 @@ fn sampled(service: &Service, program: &Running) -> Vec<String> {
     frames.map(|frame| frame.function.to_string()).collect()
 }
 
-/// Functions to probe: half of them seen in samples, as far as there are, and the others of any file.
-fn selected(functions: &[FunctionInfo], seen: &[String], count: usize, random: &mut Random) -> Vec<String> {
-    let mut by_file: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+/// Functions to probe, each once: half of them seen in samples, as far as there are, and the others of any file.
+fn selected(functions: &[FunctionInfo], seen: &[String], count: usize, seed: u64) -> Vec<String> {
+    let mut by_file: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for function in functions {
-        by_file.entry(&function.module).or_default().push(&function.name);
+        by_file
+            .entry(&function.module)
+            .or_default()
+            .insert(&function.name);
     }
-    let files: Vec<&Vec<&str>> = by_file.values().collect();
-    let mut called: Vec<&str> = seen
+    let known: BTreeSet<&str> = by_file.values().flatten().copied().collect();
+    let called: BTreeSet<&str> = seen
         .iter()
         .map(String::as_str)
-        .filter(|name| functions.iter().any(|function| function.name == *name))
+        .filter(|name| known.contains(name))
+        .collect();
+    let mut called: Vec<&str> = called.into_iter().collect();
+    let files: Vec<Vec<&str>> = by_file
+        .into_values()
+        .map(|names| names.into_iter().collect())
         .collect();
     let mut names = Vec::new();
+    let mut random = Random(seed);
     while names.len() < count / 2 && !called.is_empty() {
-        names.push(called.swap_remove(random.below(called.len())).to_owned());
+        names.push(called.swap_remove(random.below(called.len())));
     }
-    while names.len() < count && !files.is_empty() {
-        let file = files[random.below(files.len())];
-        names.push(file[random.below(file.len())].to_owned());
+    // These are the same whatever was sampled.
+    let mut random = Random(!seed);
+    for _ in 0..count * 10 {
+        if names.len() == count || files.is_empty() {
+            break;
+        }
+        let file = &files[random.below(files.len())];
+        let name = file[random.below(file.len())];
+        if !names.contains(&name) {
+            names.push(name);
+        }
     }
-    names
+    names.into_iter().map(str::to_owned).collect()
 }
 
 /// What became of the functions.
@@ -404,7 +428,10 @@ fn soak(name: &str) {
     let program = programs.iter().find(|program| program["name"] == name).unwrap();
     let is_there = match program["package"].as_str() {
         Some(package) => is_installed(package),
-        None => has_program(&words(&program["build"])[0]),
+        None => Command::new(&words(&program["build"])[0])
+            .arg("--version")
+            .output()
+            .is_ok_and(|output| output.status.success()),
     };
     if !is_there {
         return skipped(format!(
@@ -429,7 +456,7 @@ fn soak(name: &str) {
     running.wait(ANSWERS, "before probes");
     let seen = sampled(&service, &running);
     let functions = list_functions(&LIBRARY, ROOT, &TargetSpec::Pid(running.pid()), "").unwrap();
-    let names = selected(&functions, &seen, count, &mut Random(seed));
+    let names = selected(&functions, &seen, count, seed);
     let mut tally = Tally::default();
     for batch in names.chunks(BATCH) {
         probe(&service, &running, batch, &mut tally);

@@ -128,6 +128,10 @@ impl Selection {
                 self.units.add("profiler-client cli");
                 // The links of all pages, and the list of the book's.
                 self.units.add("xtask xtask");
+                if name == "SECURITY.md" {
+                    // Its tables are held against what the daemon answers.
+                    self.privileged.add("matrix::");
+                }
             }
             ["docs" | "web", ..] | ["LICENSE-APACHE" | "LICENSE-MIT" | ".gitignore"] => {}
             ["profiler-daemon", "tests", "privileged", name] | ["profiler-client", "tests", "real", name] => {
@@ -137,6 +141,11 @@ impl Selection {
                     // What others are made of.
                     _ => self.privileged = Choice::All,
                 }
+            }
+            ["profiler-daemon", "tests", "fixtures", "soak", ..] => {
+                self.rust = true;
+                self.units.add("xtask ");
+                self.privileged.add("soak::");
             }
             ["profiler-daemon", "tests", "fixtures", "engine", ..] | ["crates", "testkit", ..] => {
                 self.rust = true;

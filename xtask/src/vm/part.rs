@@ -31,8 +31,8 @@ const MADE_OUTSIDE: [&str; 3] = ["estimate::", "percentiles::", "timeline::"];
 /// not run on 6.12.
 const BY_WAY_OF_ATTACHING: [&str; 5] = ["budget::", "explain::", "inlined::", "outcomes::", "paths::"];
 
-/// Requests by all kinds of callers on all kinds of processes, which the daemon answers by what each kernel says alike; and
-/// real programs, which are not in the machines. These tests run on the developer's own kernel alone.
+/// Who may send which request, which does not depend on the kernel's version; and real programs, which are not in the
+/// machines. These tests run on the developer's own kernel alone.
 const NOT_IN_MACHINES: [&str; 2] = ["matrix::", "soak::"];
 
 /// The part that runs on a kernel of [`super::DEFAULT`].

@@ -130,6 +130,11 @@ fn redirections_are_followed_and_bounded() {
     let round = Web::start(|_| Answer::Redirect("/again".to_owned()));
     Stored::new(&[&round.url]).refuses("redirect");
     assert!((2..10).contains(&round.asked().len()), "{:?}", round.asked());
+    let elsewhere = Web::start(|_| Answer::Redirect("http://debuginfod.invalid/there".to_owned()));
+    Stored::new(&[&elsewhere.url])
+        .refuses("redirects to `http://debuginfod.invalid/there`, which is not reached by TLS");
+    let nowhere = Web::start(|_| Answer::Redirect("ftp:there".to_owned()));
+    Stored::new(&[&nowhere.url]).refuses("redirects to `ftp:there`");
 }
 
 #[test]

@@ -19,6 +19,9 @@ use crate::session::{
     state::{Session, Terms},
 };
 
+/// Users whose made-up names are counted; beyond, those without a session begin anew.
+const MAX_NAMING_USERS: usize = 1024;
+
 /// Why a session ends that cannot go on without return probes.
 const BESIDE_RETURNS: &str = "newly mapped code makes return probes unsafe";
 
@@ -39,11 +42,6 @@ impl Owner {
             ));
         }
         self.admit_more(terms.owner, None, prepared.held())?;
-        let name = if is_named {
-            given
-        } else {
-            self.make_name(terms.owner)
-        };
         let running = self.running()?;
         let hit_costs = match prepared.explain {
             Some(_) => running.hit_costs(),
@@ -62,6 +60,11 @@ impl Owner {
             self.unload_if_idle();
             return Err(error);
         }
+        let name = if is_named {
+            given
+        } else {
+            self.make_name(terms.owner)
+        };
         let running = self.running()?;
         running.has_names = true;
         // Before there is anything to be seen: it takes a while.
@@ -117,6 +120,11 @@ impl Owner {
 
     /// A name that no session of a user has, be it one that a client chose.
     pub(super) fn make_name(&mut self, owner: Caller) -> SessionName {
+        if self.names_made.len() >= MAX_NAMING_USERS {
+            let sessions = &self.sessions;
+            self.names_made
+                .retain(|uid, _| sessions.keys().any(|name| name.uid() == *uid));
+        }
         let made = self.names_made.entry(owner.uid).or_default();
         loop {
             *made += 1;

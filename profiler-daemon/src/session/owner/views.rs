@@ -21,7 +21,11 @@ impl Owner {
         let name = &SessionName::meant_by(caller, name);
         let done = if allowed.is_ok() { "watched" } else { "refused" };
         tracing::info!(target: "audit", uid = caller.uid, session = %name, view = V::NAME, "{done}");
-        let stream = allowed.and_then(|()| self.open(name, view, now_ns));
+        if let Err(error) = allowed {
+            answer(reply, Err(error));
+            return;
+        }
+        let stream = self.open(name, view, now_ns);
         if V::IS_SAMPLED {
             self.open_sampled(name, now_ns, stream, reply);
         } else {
