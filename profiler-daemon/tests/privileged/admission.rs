@@ -376,7 +376,7 @@ fn nothing_is_seen_of_programs_with_more_rights_that_come_and_go() {
     if small_scale() {
         return skipped("an emulated machine takes too long to attach");
     }
-    let flips = if long_scale() { 10_000 } else { 1_000 };
+    let flips = if long_scale() { 10_000 } else { 240 };
     let programs = Programs::new("becomes-flips");
     let own = programs.own();
     let setuid = programs.copy("setuid", [0, 0], 0o4755);
