@@ -250,6 +250,31 @@ fn through_a_daemon_of_root_everybody_has_their_own() {
     assert_eq!(daemon.stop(), Some(0));
 }
 
+#[test]
+#[ignore = "needs root"]
+fn root_of_a_user_namespace_is_the_user_who_made_it() {
+    let target = busy();
+    let open = Open::new();
+    let program = open.copy(&program("profiler"));
+    let daemon = Daemon::start();
+    let own = OfNobody::start(&open);
+    let as_root_of_its_own = |arguments: &[&str]| {
+        let first = ["--user", "--map-root-user", program.to_str().unwrap()];
+        let arguments = [&first, arguments].concat();
+        let mut command = as_program(Path::new("unshare"), &daemon.socket, &arguments);
+        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        run(command)
+    };
+    let [pid, own_pid] = [target.pid(), own.0.id()].map(|pid| pid.to_string());
+    as_root_of_its_own(&["latency", "-p", &pid, "f"])
+        .status(4)
+        .says("belongs to user 0, you are user 65534");
+    as_root_of_its_own(&["latency", "-p", &own_pid, "f", "--duration", "0.2"]).status(0);
+    drop(own);
+    unharmed(target);
+    assert_eq!(daemon.stop(), Some(0));
+}
+
 /// A library of nobody's that is as long as can be copied, and of which nearly all is a hole.
 fn sparse_library(open: &Open, number: u64) -> String {
     const LENGTH: u64 = 1 << 30;
