@@ -15,7 +15,6 @@ use std::{
     time::Duration,
 };
 
-use profiler_aggregate::Over;
 use profiler_daemon::session::{
     self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, TargetSpec,
 };
@@ -75,14 +74,7 @@ async fn measure(handle: &Handle, pid: u32, duration: Duration) -> Measured {
         budget: None,
     };
     let session = handle.create(CALLER, request).await.unwrap();
-    let variant = FlameRequest {
-        by: Grouping::Function,
-        times: Some(FlameTimes::OnCpu),
-        waits: false,
-        unique: false,
-        over: Over::Start,
-        difference: false,
-    };
+    let variant = FlameRequest::of(Grouping::Function, Some(FlameTimes::OnCpu));
     let watch = handle.watch_flame(CALLER, session.name.clone(), 100_000_000, variant);
     let mut pictures = watch.await.unwrap();
     // The tables are made by then.

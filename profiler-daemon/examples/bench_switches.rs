@@ -20,7 +20,6 @@ use std::{
 };
 
 use aya::programs::loaded_programs;
-use profiler_aggregate::Over;
 use profiler_daemon::session::{
     self, Caller, Config, FlamePicture, FlameRequest, FlameTimes, Handle, NewSession, TargetSpec,
 };
@@ -95,16 +94,15 @@ impl Bench {
         };
         let session = self.handle.create(CALLER, request).await?;
         let variant = FlameRequest {
-            by: Grouping::Function,
-            times: Some(if waits {
-                FlameTimes::Both
-            } else {
-                FlameTimes::OffCpu
-            }),
             waits,
-            unique: false,
-            over: Over::Start,
-            difference: false,
+            ..FlameRequest::of(
+                Grouping::Function,
+                Some(if waits {
+                    FlameTimes::Both
+                } else {
+                    FlameTimes::OffCpu
+                }),
+            )
         };
         let watch = self
             .handle

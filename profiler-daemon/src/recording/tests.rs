@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path, sync::Arc};
 
-use profiler_aggregate::{Over, latency::AgeConfig};
+use profiler_aggregate::latency::AgeConfig;
 use profiler_common::{
     layout::bucket_of,
     probe::ProbeId,
@@ -303,14 +303,7 @@ impl Replay {
     }
 
     fn flame_by(&self, session: &str, by: Grouping) -> Result<Arc<FlamePicture>, String> {
-        let request = FlameRequest {
-            by,
-            times: None,
-            waits: false,
-            unique: false,
-            over: Over::Start,
-            difference: false,
-        };
+        let request = FlameRequest::of(by, None);
         let watch = self
             .handle
             .watch_flame(ROOT, session.to_owned(), 1_000_000_000, request);
@@ -499,14 +492,7 @@ fn what_was_not_recorded_is_refused_with_what_was() {
         let refused = replay.session(scope, 0, u64::MAX).unwrap_err();
         assert!(refused.contains(words), "{scope}: {refused}");
     }
-    let request = FlameRequest {
-        by: Grouping::Function,
-        times: None,
-        waits: false,
-        unique: false,
-        over: Over::Start,
-        difference: false,
-    };
+    let request = FlameRequest::of(Grouping::Function, None);
     let session = replay.session("f", 0, u64::MAX).unwrap();
     let waits = FlameRequest {
         waits: true,

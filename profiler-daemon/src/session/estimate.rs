@@ -6,7 +6,6 @@
 
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
-use profiler_aggregate::Over;
 use profiler_scope::Place;
 use profiler_symbolize::{Grouping, demangle};
 use profiler_target::Process;
@@ -340,14 +339,7 @@ impl Handle {
     /// Samples processes for a moment, through a session that probes nothing.
     async fn sample(&self, caller: Caller, pids: Vec<u32>) -> Result<Sampled, SessionError> {
         let session = self.create(caller, samples_of(pids)).await?;
-        let request = FlameRequest {
-            by: Grouping::Function,
-            times: Some(FlameTimes::OnCpu),
-            waits: false,
-            unique: false,
-            over: Over::Start,
-            difference: false,
-        };
+        let request = FlameRequest::of(Grouping::Function, Some(FlameTimes::OnCpu));
         let name = session.name;
         let watch = self.watch_flame(caller, name.clone(), LEASE_NS, request).await;
         let mut pictures = match watch {

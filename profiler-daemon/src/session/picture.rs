@@ -237,6 +237,19 @@ pub struct FlameRequest {
 }
 
 impl FlameRequest {
+    /// Of all samples since the start, without waits drawn on and without a comparison.
+    #[must_use]
+    pub const fn of(by: Grouping, times: Option<FlameTimes>) -> Self {
+        Self {
+            by,
+            times,
+            waits: false,
+            unique: false,
+            over: Over::Start,
+            difference: false,
+        }
+    }
+
     /// Whether it can be drawn.
     ///
     /// # Errors

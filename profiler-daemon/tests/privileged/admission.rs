@@ -15,7 +15,6 @@ use std::{
     time::Duration,
 };
 
-use profiler_aggregate::Over;
 use profiler_daemon::{
     kernel::Counter,
     session::{
@@ -318,12 +317,8 @@ impl Glance {
             purpose: Purpose::Shown,
         };
         let flame = FlameRequest {
-            by: Grouping::Function,
-            times: Some(FlameTimes::Both),
             waits: true,
-            unique: false,
-            over: Over::Start,
-            difference: false,
+            ..FlameRequest::of(Grouping::Function, Some(FlameTimes::Both))
         };
         let (handle, block) = (&service.handle, &service.runtime);
         let (timed, traced, sampled) = (

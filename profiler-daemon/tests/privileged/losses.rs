@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
-use profiler_aggregate::Over;
 use profiler_daemon::{
     kernel, rpc,
     session::{FlameRequest, FlameTimes, Losses},
@@ -212,14 +211,7 @@ fn updates_that_a_stalled_client_missed_are_counted() {
             .unwrap()
             .into_inner();
         // What is awaited is that a client who reads has got far more than fits the stalled one's window.
-        let request = FlameRequest {
-            by: Grouping::Function,
-            times: Some(FlameTimes::OnCpu),
-            waits: false,
-            unique: false,
-            over: Over::Start,
-            difference: false,
-        };
+        let request = FlameRequest::of(Grouping::Function, Some(FlameTimes::OnCpu));
         let reading = service
             .handle
             .watch_flame(ROOT, "stalled".to_owned(), 50_000_000, request);

@@ -3,7 +3,6 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use profiler_aggregate::Over;
 use profiler_daemon::{
     kernel::Counter,
     session::{
@@ -150,14 +149,7 @@ fn requests_on_process(
 /// Requests on a session, the end of it last.
 fn requests_on_session(service: &Service, caller: Caller, name: &str) -> Vec<(&'static str, Answer)> {
     let (handle, name) = (&service.handle, || name.to_owned());
-    let flame = FlameRequest {
-        by: Grouping::Function,
-        times: Some(FlameTimes::OnCpu),
-        waits: false,
-        unique: false,
-        over: Over::Start,
-        difference: false,
-    };
+    let flame = FlameRequest::of(Grouping::Function, Some(FlameTimes::OnCpu));
     let timeline = TimelineRequest {
         counters: vec![Counter::parse("task-clock").unwrap()],
         step_ns: INTERVAL_NS,

@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use profiler_aggregate::Over;
 use profiler_daemon::{
     kernel,
     session::{
@@ -233,12 +232,8 @@ impl Service {
         times: FlameTimes,
     ) -> watch::Receiver<Option<Arc<FlamePicture>>> {
         let request = FlameRequest {
-            by,
-            times: Some(times),
-            waits: false,
-            unique: false,
-            over: Over::Start,
             difference: true,
+            ..FlameRequest::of(by, Some(times))
         };
         let watch = self
             .handle
@@ -253,12 +248,8 @@ impl Service {
         times: FlameTimes,
     ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
         let request = FlameRequest {
-            by: Grouping::Function,
-            times: Some(times),
             waits: true,
-            unique: false,
-            over: Over::Start,
-            difference: false,
+            ..FlameRequest::of(Grouping::Function, Some(times))
         };
         let watch = self
             .handle

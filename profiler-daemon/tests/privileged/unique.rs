@@ -22,12 +22,8 @@ const FIXTURE: &str = "unique";
 
 fn request(event: Event) -> FlameRequest {
     FlameRequest {
-        by: Grouping::Function,
-        times: Some(FlameTimes::Event(event)),
-        waits: false,
         unique: true,
-        over: Over::Start,
-        difference: false,
+        ..FlameRequest::of(Grouping::Function, Some(FlameTimes::Event(event)))
     }
 }
 
