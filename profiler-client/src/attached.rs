@@ -99,7 +99,7 @@ impl Attached {
         choice: &SessionChoice,
         owned: &Owned,
     ) -> Result<Self, Failure> {
-        let mut client = SessionServiceClient::new(connection.channel.clone());
+        let mut client = connection.sessions();
         match choice {
             SessionChoice::Make(create) => {
                 let session = self::create(&mut client, create).await?;

@@ -7,6 +7,10 @@ use std::{
 };
 
 use hyper_util::rt::TokioIo;
+use profiler_proto::v1::{
+    session_service_client::SessionServiceClient, target_service_client::TargetServiceClient,
+    view_service_client::ViewServiceClient,
+};
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
@@ -27,7 +31,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Messages are refused above this size, so that a broken daemon cannot exhaust the client. A
 /// snapshot of a full latency × stack matrix stays well below.
-pub const MAX_MESSAGE_BYTES: usize = 256 << 20;
+const MAX_MESSAGE_BYTES: usize = 256 << 20;
 
 /// The service, and where it runs.
 #[derive(Clone, Debug)]
@@ -38,6 +42,26 @@ pub struct Connection {
     pub daemon: bool,
     /// The recording that it serves, if it does.
     pub recording: Option<PathBuf>,
+}
+
+impl Connection {
+    /// Sessions.
+    #[must_use]
+    pub fn sessions(&self) -> SessionServiceClient<Channel> {
+        SessionServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// Processes, and what there is in them.
+    #[must_use]
+    pub fn targets(&self) -> TargetServiceClient<Channel> {
+        TargetServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
+
+    /// The views of sessions.
+    #[must_use]
+    pub fn views(&self) -> ViewServiceClient<Channel> {
+        ViewServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    }
 }
 
 /// Connects.

@@ -7,7 +7,13 @@ use profiler_proto::v1;
 use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
-use crate::{attached::Owned, cli::exit::Failure, output::note, render::escape::terminal, stop::Stop};
+use crate::{
+    attached::{Attached, Owned},
+    cli::exit::Failure,
+    output::note,
+    render::escape::terminal,
+    stop::Stop,
+};
 
 /// How long a stream may take to bring its last message after its session was ended.
 const LAST_MESSAGE: Duration = Duration::from_secs(5);
@@ -40,113 +46,36 @@ impl<M: Message> Message for Box<M> {
     }
 }
 
-impl Message for v1::WatchLatencyResponse {
-    fn is_final(&self) -> bool {
-        self.r#final
-    }
-    fn final_reason(&self) -> &str {
-        &self.final_reason
-    }
-    fn final_signal(&self) -> u32 {
-        self.final_signal
-    }
+/// Messages that say in fields of the same names which is the last.
+macro_rules! messages {
+    ($($message:ty),+ $(,)?) => {
+        $(
+            impl Message for $message {
+                fn is_final(&self) -> bool {
+                    self.r#final
+                }
+                fn final_reason(&self) -> &str {
+                    &self.final_reason
+                }
+                fn final_signal(&self) -> u32 {
+                    self.final_signal
+                }
+            }
+        )+
+    };
 }
 
-impl Message for v1::WatchTraceResponse {
-    fn is_final(&self) -> bool {
-        self.r#final
-    }
-    fn final_reason(&self) -> &str {
-        &self.final_reason
-    }
-    fn final_signal(&self) -> u32 {
-        self.final_signal
-    }
-}
-
-impl Message for v1::WatchExplainResponse {
-    fn is_final(&self) -> bool {
-        self.r#final
-    }
-    fn final_reason(&self) -> &str {
-        &self.final_reason
-    }
-    fn final_signal(&self) -> u32 {
-        self.final_signal
-    }
-}
-
-impl Message for v1::WatchSpansResponse {
-    fn is_final(&self) -> bool {
-        self.r#final
-    }
-    fn final_reason(&self) -> &str {
-        &self.final_reason
-    }
-    fn final_signal(&self) -> u32 {
-        self.final_signal
-    }
-}
-
-impl Message for v1::WatchWaitsResponse {
-    fn is_final(&self) -> bool {
-        self.r#final
-    }
-    fn final_reason(&self) -> &str {
-        &self.final_reason
-    }
-    fn final_signal(&self) -> u32 {
-        self.final_signal
-    }
-}
-
-impl Message for v1::WatchTimelineResponse {
-    fn is_final(&self) -> bool {
-        self.r#final
-    }
-    fn final_reason(&self) -> &str {
-        &self.final_reason
-    }
-    fn final_signal(&self) -> u32 {
-        self.final_signal
-    }
-}
-
-impl Message for v1::WatchRecordsResponse {
-    fn is_final(&self) -> bool {
-        self.r#final
-    }
-    fn final_reason(&self) -> &str {
-        &self.final_reason
-    }
-    fn final_signal(&self) -> u32 {
-        self.final_signal
-    }
-}
-
-impl Message for v1::WatchSyscallsResponse {
-    fn is_final(&self) -> bool {
-        self.r#final
-    }
-    fn final_reason(&self) -> &str {
-        &self.final_reason
-    }
-    fn final_signal(&self) -> u32 {
-        self.final_signal
-    }
-}
-
-impl Message for v1::WatchFlameResponse {
-    fn is_final(&self) -> bool {
-        self.r#final
-    }
-    fn final_reason(&self) -> &str {
-        &self.final_reason
-    }
-    fn final_signal(&self) -> u32 {
-        self.final_signal
-    }
-}
+messages!(
+    v1::WatchLatencyResponse,
+    v1::WatchTraceResponse,
+    v1::WatchExplainResponse,
+    v1::WatchSpansResponse,
+    v1::WatchWaitsResponse,
+    v1::WatchTimelineResponse,
+    v1::WatchRecordsResponse,
+    v1::WatchSyscallsResponse,
+    v1::WatchFlameResponse,
+);
 
 /// What is said of a run that nobody ended.
 fn ended_by_itself(reason: &str) -> String {
@@ -200,6 +129,8 @@ impl Ended {
 /// What ends a run.
 #[derive(Clone, Debug)]
 pub struct Run {
+    /// When it began.
+    pub began: Instant,
     /// When the run is over; `None`: only when asked to stop.
     pub deadline: Option<Instant>,
     /// The user.
@@ -211,6 +142,19 @@ pub struct Run {
 }
 
 impl Run {
+    /// Begins a run of so long, or until it is asked to stop.
+    #[must_use]
+    pub fn begin(duration: Option<Duration>, stop: Stop, owned: Owned, attached: &Attached) -> Self {
+        let began = Instant::now();
+        Self {
+            began,
+            deadline: duration.map(|duration| began + duration),
+            stop,
+            owned,
+            own: attached.own,
+        }
+    }
+
     /// Hands every message to `on_message` until the run is over. What has come since the last message then is
     /// asked for by `again`, which opens the stream once more: the session is somebody else's and goes on.
     ///

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profiler_proto::v1::{self, session_service_client::SessionServiceClient};
+use profiler_proto::v1::{self};
 use tonic::Request;
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
         exit::Failure,
         request::{Estimate, Host},
     },
-    connect::{MAX_MESSAGE_BYTES, connect, require_daemon},
+    connect::{connect, require_daemon},
     output,
     render::{estimate, estimate_json},
 };
@@ -24,8 +24,7 @@ pub async fn run(host: &Host, request: Estimate) -> Result<(), Failure> {
     if !matches!(*request.of, v1::estimate_scope_request::Request::Create(_)) {
         require_daemon(&connection)?;
     }
-    let mut client =
-        SessionServiceClient::new(connection.channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let mut client = connection.sessions();
     let mut asked = Request::new(v1::EstimateScopeRequest {
         request: Some(*request.of),
         measure: request.measures,

@@ -5,8 +5,7 @@ use std::{
     time::Duration,
 };
 
-use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
-use tokio::time::Instant;
+use profiler_proto::v1::{self};
 
 use super::interruptible;
 use crate::{
@@ -15,7 +14,7 @@ use crate::{
         exit::Failure,
         request::{Explain, Host},
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     live::screen,
     output::{self, Progress, note, warnings},
     render::{explain, explain_json},
@@ -31,8 +30,7 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
     let (attached, stream, again) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client =
-            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = connection.views();
         let watch = v1::WatchExplainRequest {
             session: attached.session.name.clone(),
             interval: Some(prost_types::Duration {
@@ -47,13 +45,8 @@ pub async fn run(host: &Host, request: Explain, mut stop: Stop, owned: Owned) ->
     .await?;
     warnings(&attached.session.warnings);
 
-    let began = Instant::now();
-    let run = Run {
-        deadline: Some(began + request.duration),
-        stop,
-        owned,
-        own: attached.own,
-    };
+    let run = Run::begin(Some(request.duration), stop, owned, &attached);
+    let began = run.began;
     let mut last: Option<v1::WatchExplainResponse> = None;
     let mut progress = Progress::default();
     let ended = run

@@ -3,7 +3,7 @@
 use std::{io::IsTerminal as _, time::Duration};
 
 use profiler_export::{firefox, perf_script, pprof, speedscope};
-use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use profiler_proto::v1::{self};
 use tokio::time::Instant;
 
 use super::{interruptible, target};
@@ -15,7 +15,7 @@ use crate::{
         request::{Flame, FlameFormat, Host, Sides},
         validate::require_predicate,
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     debuginfod::{Names, Settings, Worker},
     output::{Output, Progress, note, warnings},
     render::{
@@ -60,8 +60,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         if attached.session.recorded_before.is_none() {
             require_predicate(request.sides, &attached.session.scope)?;
         }
-        let mut client =
-            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = connection.views();
         let watch = v1::WatchFlameRequest {
             session: attached.session.name.clone(),
             interval: Some(to_proto(INTERVAL)),
@@ -90,12 +89,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
     let mut interrupted = stop.clone();
     let ended = {
         let mut progress = Progress::default();
-        let run = Run {
-            deadline: request.duration.map(|duration| began + duration),
-            stop,
-            owned,
-            own: attached.own,
-        };
+        let run = Run::begin(request.duration, stop, owned, &attached);
         run.watch(stream, again, |message| {
             state
                 .apply(message)

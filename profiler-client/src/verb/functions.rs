@@ -1,13 +1,13 @@
 //! `profiler functions`.
 
-use profiler_proto::v1::{self, target_service_client::TargetServiceClient};
+use profiler_proto::v1::{self};
 
 use crate::{
     cli::{
         exit::{ExitStatus, Failure},
         request::Host,
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     output,
     render::{escape::terminal, json, text},
 };
@@ -15,8 +15,7 @@ use crate::{
 /// Lists functions, as they arrive: large programs have a million of them.
 pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) -> Result<(), Failure> {
     let connection = connect(host).await?;
-    let mut client =
-        TargetServiceClient::new(connection.channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let mut client = connection.targets();
     let request = v1::ListFunctionsRequest {
         target: Some(target),
         pattern: pattern.clone(),

@@ -6,8 +6,7 @@ use std::{
 };
 
 use profiler_export::interval_log::NotCountable;
-use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
-use tokio::time::Instant;
+use profiler_proto::v1::{self};
 
 use super::{interruptible, target};
 use crate::{
@@ -18,7 +17,7 @@ use crate::{
         exit::Failure,
         request::{Export, Host, Latency},
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     live,
     output::{self, Output, note, warnings},
     render::{by_value_json, escape::terminal, intervals::Intervals, json, text, units},
@@ -46,8 +45,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     let (attached, stream, again, mut show) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client =
-            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = connection.views();
         let watch = v1::WatchLatencyRequest {
             session: attached.session.name.clone(),
             interval: Some(to_proto(request.interval)),
@@ -78,13 +76,8 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     .await?;
     warnings(&attached.session.warnings);
 
-    let began = Instant::now();
-    let run = Run {
-        deadline: request.duration.map(|duration| began + duration),
-        stop,
-        owned,
-        own: attached.own,
-    };
+    let run = Run::begin(request.duration, stop, owned, &attached);
+    let began = run.began;
     let mut state = LatencyState::default();
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut intervals = request

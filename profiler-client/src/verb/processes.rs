@@ -1,13 +1,13 @@
 //! `profiler ps`.
 
-use profiler_proto::v1::{self, target_service_client::TargetServiceClient};
+use profiler_proto::v1::{self};
 
 use crate::{
     cli::{
         exit::{ExitStatus, Failure},
         request::Host,
     },
-    connect::{Connection, MAX_MESSAGE_BYTES, connect},
+    connect::{Connection, connect},
     output,
     render::{escape::terminal, json, text},
 };
@@ -46,8 +46,7 @@ pub async fn list(host: &Host, pattern: String, json: bool) -> Result<(), Failur
 
 /// Processes that match a pattern; all where it is empty.
 pub async fn fetch(connection: &Connection, pattern: String) -> Result<Vec<v1::Process>, Failure> {
-    let mut client =
-        TargetServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let mut client = connection.targets();
     let mut processes = client
         .list_processes(v1::ListProcessesRequest { pattern })
         .await?

@@ -8,11 +8,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use profiler_proto::v1::{self, record, view_service_client::ViewServiceClient};
+use profiler_proto::v1::{self, record};
 use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer};
 use prost::Message as _;
 use tempfile::NamedTempFile;
-use tokio::time::Instant;
 use tonic::Status;
 
 use super::{interruptible, target};
@@ -22,7 +21,7 @@ use crate::{
         exit::Failure,
         request::{Host, Record},
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     output::{Progress, note, warnings},
     render::{escape::terminal, units},
     stop::Stop,
@@ -42,8 +41,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let (attached, target, stream) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client =
-            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = connection.views();
         let watch = v1::WatchRecordsRequest {
             session: attached.session.name.clone(),
         };
@@ -57,14 +55,9 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     // From here on there is something in it.
     let file = file.take_place().map_err(|error| failed(&error))?;
     let mut recorder = Recorder::begin(file, &target).map_err(|error| failed(&error))?;
-    let began = Instant::now();
     let mut progress = Progress::default();
-    let run = Run {
-        deadline: request.duration.map(|duration| began + duration),
-        stop,
-        owned,
-        own: attached.own,
-    };
+    let run = Run::begin(request.duration, stop, owned, &attached);
+    let _began = run.began;
     // A second stream would begin where the first has ended, and knows nothing of what lies between.
     let again = async || Err(Status::cancelled("a recording is of one stream"));
     let watched = run

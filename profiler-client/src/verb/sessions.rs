@@ -93,5 +93,5 @@ fn edited(session: Option<v1::Session>) -> Result<(), Failure> {
 async fn sessions_of(host: &Host) -> Result<SessionServiceClient<Channel>, Failure> {
     let connection = connect(host).await?;
     require_daemon(&connection)?;
-    Ok(SessionServiceClient::new(connection.channel))
+    Ok(connection.sessions())
 }

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 
-use profiler_proto::v1::{self, target_service_client::TargetServiceClient};
+use profiler_proto::v1::{self};
 
 use crate::{
     cli::{
@@ -10,7 +10,7 @@ use crate::{
         exit::{ExitStatus, Failure},
         request::Host,
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     live::screen::{self, Screen},
     output,
     render::{escape::terminal, source, source_json},
@@ -25,8 +25,7 @@ pub async fn show(
     color: Color,
 ) -> Result<(), Failure> {
     let connection = connect(host).await?;
-    let mut client =
-        TargetServiceClient::new(connection.channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let mut client = connection.targets();
     let request = v1::SourceRequest {
         target: Some(target),
         place: place.clone(),

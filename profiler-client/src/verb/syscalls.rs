@@ -1,6 +1,6 @@
 //! `profiler syscalls`.
 
-use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use profiler_proto::v1::{self};
 use tokio::time::Instant;
 
 use super::{interruptible, target};
@@ -10,7 +10,7 @@ use crate::{
         exit::Failure,
         request::{Host, Syscalls},
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     live::Redrawn,
     output::{self, note, warnings},
     render::{syscalls, syscalls_json},
@@ -24,8 +24,7 @@ pub async fn run(host: &Host, request: Syscalls, mut stop: Stop, owned: Owned) -
     let (attached, stream, again, mut live) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client =
-            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = connection.views();
         let watch = v1::WatchSyscallsRequest {
             session: attached.session.name.clone(),
             interval: None,
@@ -40,13 +39,8 @@ pub async fn run(host: &Host, request: Syscalls, mut stop: Stop, owned: Owned) -
     .await?;
     warnings(&attached.session.warnings);
 
-    let began = Instant::now();
-    let run = Run {
-        deadline: request.duration.map(|duration| began + duration),
-        stop,
-        owned,
-        own: attached.own,
-    };
+    let run = Run::begin(request.duration, stop, owned, &attached);
+    let began = run.began;
     let mut state = SyscallsState::default();
     let ended = run
         .watch(stream, again, |message: v1::WatchSyscallsResponse| {

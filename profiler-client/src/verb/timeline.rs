@@ -2,7 +2,7 @@
 
 use std::future::ready;
 
-use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use profiler_proto::v1::{self};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -18,7 +18,7 @@ use crate::{
         exit::Failure,
         request::{Export, Host, Timeline},
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     live::Redrawn,
     output::{self, Output, note, warnings},
     render::{
@@ -57,8 +57,7 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
     let (attached, stream, about) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client =
-            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = connection.views();
         let watch = v1::WatchTimelineRequest {
             session: attached.session.name.clone(),
             counters: request.counters.clone(),
@@ -79,13 +78,8 @@ pub async fn run(host: &Host, request: Timeline, mut stop: Stop, owned: Owned) -
     let is_taken = |export: &Export<_>| export.output.is_none();
     let is_hidden = request.json || request.export.as_ref().is_some_and(is_taken);
     let mut live = Redrawn::open(request.color, is_hidden, ready(about.title.clone())).await;
-    let began = Instant::now();
-    let run = Run {
-        deadline: request.duration.map(|duration| began + duration),
-        stop,
-        owned,
-        own: attached.own,
-    };
+    let run = Run::begin(request.duration, stop, owned, &attached);
+    let began = run.began;
     let mut state = TimelineState::default();
     // Another stream would begin to count anew.
     let again = async || Err(Status::unavailable("the buckets are those that came"));

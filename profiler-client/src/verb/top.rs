@@ -1,7 +1,6 @@
 //! `profiler top`.
 
-use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
-use tokio::time::Instant;
+use profiler_proto::v1::{self};
 
 use super::{interruptible, target};
 use crate::{
@@ -10,7 +9,7 @@ use crate::{
         exit::Failure,
         request::{Host, Top},
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     live::Redrawn,
     output::{self, note, warnings},
     render::top,
@@ -24,8 +23,7 @@ pub async fn run(host: &Host, request: Top, mut stop: Stop, owned: Owned) -> Res
     let (attached, stream, again, mut live) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client =
-            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = connection.views();
         let watch = v1::WatchFlameRequest {
             session: attached.session.name.clone(),
             ..Default::default()
@@ -39,13 +37,8 @@ pub async fn run(host: &Host, request: Top, mut stop: Stop, owned: Owned) -> Res
     .await?;
     warnings(&attached.session.warnings);
 
-    let began = Instant::now();
-    let run = Run {
-        deadline: request.duration.map(|duration| began + duration),
-        stop,
-        owned,
-        own: attached.own,
-    };
+    let run = Run::begin(request.duration, stop, owned, &attached);
+    let began = run.began;
     let mut state = FlameState::default();
     let ended = run
         .watch(stream, again, |message: v1::WatchFlameResponse| {

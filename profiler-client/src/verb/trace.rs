@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use profiler_proto::v1::{self};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::{
         exit::Failure,
         request::{Host, Trace},
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     live::screen,
     output::{self, note, warnings},
     render::{events::hits::Hits, trace, trace_json},
@@ -48,8 +48,7 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
     let (attached, stream, again, began_ns, about) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client =
-            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = connection.views();
         let watch = v1::WatchTraceRequest {
             session: attached.session.name.clone(),
             interval: None,
@@ -75,13 +74,8 @@ pub async fn run(host: &Host, request: Trace, mut stop: Stop, owned: Owned) -> R
             colour: screen::is_coloured(request.color, io::stdout().is_terminal()),
         }
     };
-    let began = Instant::now();
-    let run = Run {
-        deadline: request.duration.map(|duration| began + duration),
-        stop,
-        owned,
-        own: attached.own,
-    };
+    let run = Run::begin(request.duration, stop, owned, &attached);
+    let began = run.began;
     let mut state = TraceState::default();
     let mut losses = io::stderr().is_terminal().then(|| Losses::since(began));
     let mut origin = None;

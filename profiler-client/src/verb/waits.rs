@@ -1,6 +1,6 @@
 //! `profiler waits`.
 
-use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use profiler_proto::v1::{self};
 use tokio::time::Instant;
 
 use super::{interruptible, target};
@@ -10,7 +10,7 @@ use crate::{
         exit::Failure,
         request::{Host, Waits},
     },
-    connect::{MAX_MESSAGE_BYTES, connect},
+    connect::connect,
     live::Redrawn,
     output::{self, note, warnings},
     render::{waits, waits_json},
@@ -24,8 +24,7 @@ pub async fn run(host: &Host, request: Waits, mut stop: Stop, owned: Owned) -> R
     let (attached, stream, again, mut live) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
-        let mut client =
-            ViewServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut client = connection.views();
         let watch = v1::WatchWaitsRequest {
             session: attached.session.name.clone(),
             interval: None,
@@ -39,13 +38,8 @@ pub async fn run(host: &Host, request: Waits, mut stop: Stop, owned: Owned) -> R
     .await?;
     warnings(&attached.session.warnings);
 
-    let began = Instant::now();
-    let run = Run {
-        deadline: request.duration.map(|duration| began + duration),
-        stop,
-        owned,
-        own: attached.own,
-    };
+    let run = Run::begin(request.duration, stop, owned, &attached);
+    let began = run.began;
     let mut state = WaitsState::default();
     let ended = run
         .watch(stream, again, |message: v1::WatchWaitsResponse| {

@@ -1,8 +1,6 @@
 //! Panes with a stream of their own: it is open as long as they are shown, and costs nothing otherwise.
 
-use profiler_proto::v1::{
-    self, session_service_client::SessionServiceClient, view_service_client::ViewServiceClient,
-};
+use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
 use tokio::sync::mpsc;
 use tonic::{Response, transport::Channel};
 
@@ -13,7 +11,7 @@ use super::{
 use crate::{
     attached::{self, Owned},
     cli::exit::Failure,
-    connect::{Connection, MAX_MESSAGE_BYTES},
+    connect::Connection,
     tui::lens::Pane,
 };
 
@@ -74,7 +72,7 @@ impl Task {
     }
 
     fn client(&self) -> ViewServiceClient<Channel> {
-        ViewServiceClient::new(self.connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+        self.connection.views()
     }
 
     fn waits(&self) -> Opened {
@@ -104,7 +102,7 @@ impl Task {
     }
 
     async fn explaining(&self, scope: String) -> Result<String, Failure> {
-        let mut sessions = SessionServiceClient::new(self.connection.channel.clone());
+        let mut sessions = self.connection.sessions();
         let create = v1::CreateSessionRequest {
             scope,
             explain: true,

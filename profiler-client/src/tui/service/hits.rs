@@ -2,9 +2,7 @@
 
 use std::future::pending;
 
-use profiler_proto::v1::{
-    self, session_service_client::SessionServiceClient, view_service_client::ViewServiceClient,
-};
+use profiler_proto::v1::{self};
 use profiler_scope::{Place, parse};
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
@@ -16,7 +14,7 @@ use super::{
 use crate::{
     attached::{self, Owned},
     cli::exit::Failure,
-    connect::{Connection, MAX_MESSAGE_BYTES},
+    connect::Connection,
     tui::{
         data::source::{expressions, lines},
         lens::path,
@@ -122,9 +120,8 @@ impl Task {
         print: Vec<String>,
         recording: Option<Recording>,
     ) -> Result<Recording, Failure> {
-        let mut sessions = SessionServiceClient::new(self.connection.channel.clone());
-        let mut views = ViewServiceClient::new(self.connection.channel.clone())
-            .max_decoding_message_size(MAX_MESSAGE_BYTES);
+        let mut sessions = self.connection.sessions();
+        let mut views = self.connection.views();
         let name = match recording {
             Some(recording) if recording.print == print => {
                 let name = recording.name;

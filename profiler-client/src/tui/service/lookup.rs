@@ -5,7 +5,7 @@ use tonic::transport::Channel;
 
 use crate::{
     cli::exit::{ExitStatus, Failure},
-    connect::{Connection, MAX_MESSAGE_BYTES},
+    connect::Connection,
     render::escape::terminal,
 };
 
@@ -14,7 +14,7 @@ const LOOKED_AT: usize = 2000;
 const SUGGESTED: usize = 50;
 
 fn client(connection: &Connection) -> TargetServiceClient<Channel> {
-    TargetServiceClient::new(connection.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    connection.targets()
 }
 
 /// The source of the first function that a place means.

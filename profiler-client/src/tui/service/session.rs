@@ -14,7 +14,7 @@ use super::{Edit, Incoming, Making, Reports, What, aside, counts, hits};
 use crate::{
     attached::{Attached, Owned},
     cli::{exit::Failure, request::SessionChoice},
-    connect::{Connection, MAX_MESSAGE_BYTES},
+    connect::Connection,
     tui::lens::Target,
     verb::target,
 };
@@ -81,15 +81,14 @@ impl Task {
             wanted: self.hits,
         };
         let views = Views {
-            client: ViewServiceClient::new(self.connection.channel.clone())
-                .max_decoding_message_size(MAX_MESSAGE_BYTES),
+            client: self.connection.views(),
             session: session.name.clone(),
             reports: self.reports.clone(),
             flame: None,
             latency: None,
         };
         let edits = Edits {
-            client: SessionServiceClient::new(self.connection.channel.clone()),
+            client: self.connection.sessions(),
             reports: self.reports,
             wanted: self.edits,
             name: session.name,
