@@ -18,30 +18,53 @@ use super::{
     service::{ROOT, Service, session_of},
 };
 
-/// The callers, as the tables call them.
-const CALLERS: [(&str, Caller); 4] = [
-    ("root", ROOT),
-    ("the user", USER),
-    (
-        "the user, in another group",
-        Caller {
+/// A kind of caller.
+struct Kind {
+    /// As the tables call it.
+    name: &'static str,
+    caller: Caller,
+}
+
+const CALLERS: [Kind; 4] = [
+    Kind {
+        name: "root",
+        caller: ROOT,
+    },
+    Kind {
+        name: "the user",
+        caller: USER,
+    },
+    Kind {
+        name: "the user, in another group",
+        caller: Caller {
             uid: USER.uid,
             gid: 61_235,
         },
-    ),
-    (
-        "another user",
-        Caller {
+    },
+    Kind {
+        name: "another user",
+        caller: Caller {
             uid: 61_235,
             gid: 61_235,
         },
-    ),
+    },
 ];
 
 /// Time between pictures.
 const INTERVAL_NS: u64 = 100_000_000;
 
-type Answer = Result<(), SessionError>;
+/// A request, and what became of it.
+struct Asked {
+    request: &'static str,
+    answer: Result<(), SessionError>,
+}
+
+fn asked<T>(request: &'static str, answer: Result<T, SessionError>) -> Asked {
+    Asked {
+        request,
+        answer: answer.map(drop),
+    }
+}
 
 /// A process of some kind.
 struct Target {
@@ -105,147 +128,105 @@ fn targets(programs: &Programs) -> Vec<Target> {
 }
 
 /// Requests on a process.
-fn requests_on_process(
-    service: &Service,
-    library: &Library,
-    caller: Caller,
-    pid: u32,
-) -> Vec<(&'static str, Answer)> {
-    let block = |answer| service.runtime.block_on(answer);
+fn requests_on_process(service: &Service, library: &Library, caller: Caller, pid: u32) -> Vec<Asked> {
+    let (handle, runtime) = (&service.handle, &service.runtime);
     let new = |scope: &str| session_of(pid, scope);
     let estimate = |measures| {
         let of = Estimated::New(Box::new(new("a64l")));
-        service
-            .runtime
-            .block_on(service.handle.estimate(caller, of, measures))
-            .map(drop)
+        runtime.block_on(handle.estimate(caller, of, measures))
     };
     let attach = |request: NewSession| {
-        let session = service.runtime.block_on(service.handle.create(caller, request))?;
-        block(service.handle.end(caller, session.name))
+        let session = runtime.block_on(handle.create(caller, request))?;
+        runtime.block_on(handle.end(caller, session.name))
+    };
+    let listed = if may_look(caller, pid) {
+        Ok(())
+    } else {
+        Err(SessionError::new(Reason::PermissionDenied, "not listed"))
     };
     let target = TargetSpec::Pid(pid);
     vec![
-        ("attach", attach(new("a64l"))),
-        ("sample", attach(new(""))),
-        ("dry run", estimate(false)),
-        ("dry run, measured", estimate(true)),
-        (
-            "functions",
-            list_functions(library, caller, &target, "a64l").map(drop),
-        ),
-        ("source", sources(library, caller, &target, "became_fn").map(drop)),
-        (
-            "ps",
-            if may_look(caller, pid) {
-                Ok(())
-            } else {
-                Err(SessionError::new(Reason::PermissionDenied, "not listed"))
-            },
-        ),
+        asked("attach", attach(new("a64l"))),
+        asked("sample", attach(new(""))),
+        asked("dry run", estimate(false)),
+        asked("dry run, measured", estimate(true)),
+        asked("functions", list_functions(library, caller, &target, "a64l")),
+        asked("source", sources(library, caller, &target, "became_fn")),
+        asked("ps", listed),
     ]
 }
 
 /// Requests on a session, the end of it last.
-fn requests_on_session(service: &Service, caller: Caller, name: &str) -> Vec<(&'static str, Answer)> {
-    let (handle, name) = (&service.handle, || name.to_owned());
+fn requests_on_session(service: &Service, caller: Caller, name: &str) -> Vec<Asked> {
+    let (handle, runtime, name) = (&service.handle, &service.runtime, || name.to_owned());
     let flame = FlameRequest::of(Grouping::Function, Some(FlameTimes::OnCpu));
     let timeline = TimelineRequest {
         counters: vec![Counter::parse("task-clock").unwrap()],
         step_ns: INTERVAL_NS,
         threads: false,
     };
-    let edit = |edit| {
-        let edited = handle.edit_scope(caller, name(), edit);
-        service.runtime.block_on(edited).map(drop)
-    };
     let of = Estimated::Edit {
         name: name(),
         edit: ScopeEdit::Set("a64l".to_owned()),
     };
+    let by = Grouping::Function;
+    let edit = |edit| runtime.block_on(handle.edit_scope(caller, name(), edit));
     vec![
-        (
+        asked(
             "latency",
-            service
-                .runtime
-                .block_on(handle.watch_latency(caller, name(), INTERVAL_NS))
-                .map(drop),
+            runtime.block_on(handle.watch_latency(caller, name(), INTERVAL_NS)),
         ),
-        (
+        asked(
             "flame",
-            service
-                .runtime
-                .block_on(handle.watch_flame(caller, name(), INTERVAL_NS, flame))
-                .map(drop),
+            runtime.block_on(handle.watch_flame(caller, name(), INTERVAL_NS, flame)),
         ),
-        (
+        asked(
             "waits",
-            service
-                .runtime
-                .block_on(handle.watch_waits(caller, name(), INTERVAL_NS))
-                .map(drop),
+            runtime.block_on(handle.watch_waits(caller, name(), INTERVAL_NS)),
         ),
-        (
+        asked(
             "syscalls",
-            service
-                .runtime
-                .block_on(handle.watch_syscalls(caller, name(), INTERVAL_NS, Grouping::Function))
-                .map(drop),
+            runtime.block_on(handle.watch_syscalls(caller, name(), INTERVAL_NS, by)),
         ),
-        (
+        asked(
             "timeline",
-            service
-                .runtime
-                .block_on(handle.watch_timeline(caller, name(), timeline))
-                .map(drop),
+            runtime.block_on(handle.watch_timeline(caller, name(), timeline)),
         ),
-        (
-            "trace",
-            service
-                .runtime
-                .block_on(handle.watch_trace(caller, name()))
-                .map(drop),
-        ),
-        (
+        asked("trace", runtime.block_on(handle.watch_trace(caller, name()))),
+        asked(
             "spans",
-            service
-                .runtime
-                .block_on(handle.watch_spans(caller, name(), INTERVAL_NS, 10))
-                .map(drop),
+            runtime.block_on(handle.watch_spans(caller, name(), INTERVAL_NS, 10)),
         ),
-        (
+        asked(
             "explain",
-            service
-                .runtime
-                .block_on(handle.watch_explain(caller, name(), INTERVAL_NS))
-                .map(drop),
+            runtime.block_on(handle.watch_explain(caller, name(), INTERVAL_NS)),
         ),
-        (
+        asked(
             "dry run of an edit",
-            service
-                .runtime
-                .block_on(handle.estimate(caller, of, false))
-                .map(drop),
+            runtime.block_on(handle.estimate(caller, of, false)),
         ),
-        (
+        asked(
             "edit of the scope",
             edit(ScopeEdit::Set("a64l[> 1ms]".to_owned())),
         ),
-        ("undo", edit(ScopeEdit::Undo(1))),
-        (
-            "renew",
-            service.runtime.block_on(handle.renew(caller, name())).map(drop),
-        ),
-        ("end", service.runtime.block_on(handle.end(caller, name()))),
+        asked("undo", edit(ScopeEdit::Undo(1))),
+        asked("renew", runtime.block_on(handle.renew(caller, name()))),
+        asked("end", runtime.block_on(handle.end(caller, name()))),
     ]
 }
 
 /// Whether a caller may, as all requests agree.
-fn agreed(of: &str, answers: &[(&'static str, Answer)], forbidden: Reason) -> bool {
-    let is_allowed = |answer: &Answer| !matches!(answer, Err(error) if error.reason == forbidden);
-    let first = is_allowed(&answers[0].1);
-    for (request, answer) in answers {
-        assert_eq!(is_allowed(answer), first, "{of}: {request}: {answer:?}");
+fn agreed(of: &str, asked: &[Asked], forbidden: Reason) -> bool {
+    let is_allowed = |asked: &Asked| !matches!(&asked.answer, Err(error) if error.reason == forbidden);
+    let first = is_allowed(&asked[0]);
+    for asked in asked {
+        assert_eq!(
+            is_allowed(asked),
+            first,
+            "{of}: {}: {:?}",
+            asked.request,
+            asked.answer
+        );
     }
     first
 }
@@ -256,7 +237,7 @@ fn row(text: &mut String, first: &str, cells: [bool; CALLERS.len()]) {
 }
 
 fn heading(first: &str) -> String {
-    let callers = CALLERS.map(|(name, _)| name).join(" | ");
+    let callers = CALLERS.map(|kind| kind.name).join(" | ");
     format!("| {first} | {callers} |\n|---|{}\n", "---|".repeat(CALLERS.len()))
 }
 
@@ -280,7 +261,7 @@ fn who_may_look_at_a_process_is_as_written() {
     let mut has_capable = false;
     for mut target in targets(&programs) {
         let pid = target.process.pid();
-        let cells = CALLERS.map(|(name, caller)| {
+        let cells = CALLERS.map(|Kind { name, caller }| {
             let of = format!("{name}, {}", target.kind);
             agreed(
                 &of,
@@ -293,8 +274,8 @@ fn who_may_look_at_a_process_is_as_written() {
         target.process.say("go");
         assert!(target.process.finish().status.is_some());
         // What has ended is nobody's to look at.
-        for (name, caller) in CALLERS {
-            for (request, answer) in requests_on_process(&service, &library, caller, pid) {
+        for Kind { name, caller } in CALLERS {
+            for Asked { request, answer } in requests_on_process(&service, &library, caller, pid) {
                 // `ps` asks only of processes that there are.
                 assert!(
                     answer.is_err() || request == "ps",
@@ -321,7 +302,7 @@ fn who_may_use_a_session_is_as_written() {
     let mut target = start(&own, "exec", &own);
     let mut table = heading("session");
     for (maker, owner) in [("root's", ROOT), ("the user's", USER)] {
-        let cells = CALLERS.map(|(name, caller)| {
+        let cells = CALLERS.map(|Kind { name, caller }| {
             let new = session_of(target.pid(), "a64l");
             let session = service
                 .runtime

@@ -16,7 +16,7 @@ use std::{
         process::{CommandExt as _, ExitStatusExt as _},
     },
     path::{Path, PathBuf},
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{Child, Command, Stdio},
     sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard},
     thread::JoinHandle,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -133,6 +133,16 @@ struct Answers {
     is_over: bool,
 }
 
+/// A program's answer, and how it ended.
+#[derive(PartialEq, Eq, Debug)]
+struct Ended {
+    answer: Option<String>,
+    /// Its exit status.
+    code: Option<i32>,
+    /// The signal that ended it.
+    signal: Option<i32>,
+}
+
 /// A program that gives the same answer over and over, a line each.
 struct Running {
     child: Child,
@@ -218,8 +228,8 @@ impl Running {
             .map_or_else(|_| self.child.id(), |pid| pid.trim().parse().unwrap())
     }
 
-    /// Ends it; gives its answer and how it ended.
-    fn finish(mut self) -> (Option<String>, ExitStatus) {
+    /// Ends it.
+    fn finish(mut self) -> Ended {
         fs::write(self.folder.join("stop"), "").unwrap();
         if self.ends_by_signal {
             // SAFETY: the call takes no pointers; the process is a child that has not been waited for.
@@ -241,7 +251,11 @@ impl Running {
             "{other:?} instead of {answer:?}: {}",
             self.errors()
         );
-        (answer, status)
+        Ended {
+            answer,
+            code: status.code(),
+            signal: status.signal(),
+        }
     }
 }
 
@@ -462,11 +476,7 @@ fn soak(name: &str) {
         probe(&service, &running, batch, &mut tally);
     }
     let probed = running.finish();
-    assert_eq!(
-        (probed.0, probed.1.code(), probed.1.signal()),
-        (plain.0, plain.1.code(), plain.1.signal()),
-        "with probes, and without"
-    );
+    assert_eq!(probed, plain, "with probes, and without");
     let report = json!({
         "program": name,
         "functions": functions.len(),
