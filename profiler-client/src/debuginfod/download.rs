@@ -74,10 +74,32 @@ impl From<ureq::Error> for DownloadError {
     }
 }
 
-/// The way to a server: by TLS alone, wherever it redirects to; or to this machine, past proxies, and what it redirects to is
-/// for the caller to judge.
-fn agent(settings: &Settings, url: &str) -> Agent {
-    let by_tls = url.starts_with("https://");
+/// The ways to the servers.
+pub(super) struct Agents {
+    /// By TLS alone, wherever a server redirects to.
+    by_tls: Agent,
+    /// To this machine, past proxies. What a server redirects to is for the caller to judge.
+    local: Agent,
+}
+
+impl Agents {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            by_tls: agent(settings, true),
+            local: agent(settings, false),
+        }
+    }
+
+    fn to(&self, url: &str) -> &Agent {
+        if url.starts_with("https://") {
+            &self.by_tls
+        } else {
+            &self.local
+        }
+    }
+}
+
+fn agent(settings: &Settings, by_tls: bool) -> Agent {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = TlsConfig::builder()
         .root_certs(RootCerts::PlatformVerifier)
@@ -98,10 +120,10 @@ fn agent(settings: &Settings, url: &str) -> Agent {
 }
 
 /// What a URL leads to, from a server that is protected as the first one is.
-fn answer(url: &str, settings: &Settings) -> Result<Body, DownloadError> {
+fn answer(agents: &Agents, url: &str) -> Result<Body, DownloadError> {
     let mut url = url.to_owned();
     for _ in 0..=REDIRECTS_MAX {
-        let response = agent(settings, &url).get(&url).call()?;
+        let response = agents.to(&url).get(&url).call()?;
         if !response.status().is_redirection() {
             return Ok(response.into_body());
         }
@@ -124,8 +146,13 @@ fn answer(url: &str, settings: &Settings) -> Result<Body, DownloadError> {
 ///
 /// # Errors
 /// Where the server does not have it, or goes beyond the bounds; what has been written is then of no use.
-pub(super) fn download(url: &str, settings: &Settings, into: &mut impl Write) -> Result<(), DownloadError> {
-    let body = answer(url, settings)?;
+pub(super) fn download(
+    agents: &Agents,
+    url: &str,
+    settings: &Settings,
+    into: &mut impl Write,
+) -> Result<(), DownloadError> {
+    let body = answer(agents, url)?;
     let too_large = || DownloadError::TooLarge(settings.size_max);
     if body
         .content_length()

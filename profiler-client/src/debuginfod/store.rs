@@ -10,7 +10,7 @@ use profiler_symbolize::DebugFile;
 
 use super::{
     BuildId,
-    download::{DownloadError, download},
+    download::{Agents, DownloadError, download},
     settings::Settings,
 };
 
@@ -36,6 +36,7 @@ pub(super) enum StoreError {
 /// The files, and the servers that they come from.
 pub(super) struct Store {
     settings: Settings,
+    agents: Agents,
     /// What no server has, for this run.
     nowhere: HashSet<BuildId>,
     /// Servers that did not answer, for this run.
@@ -45,6 +46,7 @@ pub(super) struct Store {
 impl Store {
     pub fn new(settings: Settings) -> Self {
         Self {
+            agents: Agents::new(&settings),
             settings,
             nowhere: HashSet::new(),
             silent: HashSet::new(),
@@ -136,7 +138,7 @@ impl Store {
             .tempfile_in(folder)
             .map_err(write)?;
         let url = format!("{server}/buildid/{}/debuginfo", build_id.hex());
-        download(&url, &self.settings, &mut file)?;
+        download(&self.agents, &url, &self.settings, &mut file)?;
         if !is_of(file.path(), build_id) {
             return Err(StoreError::NotThisBuild);
         }

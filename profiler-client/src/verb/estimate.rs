@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 use tonic::Request;
 
 use crate::{

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 
 use super::interruptible;
 use crate::{

@@ -3,8 +3,7 @@
 use std::{io::IsTerminal as _, time::Duration};
 
 use profiler_export::{firefox, perf_script, pprof, speedscope};
-use profiler_proto::v1::{self};
-use tokio::time::Instant;
+use profiler_proto::v1;
 
 use super::{interruptible, target};
 use crate::{
@@ -82,14 +81,14 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
     .await?;
     warnings(&attached.session.warnings);
 
-    let began = Instant::now();
     let mut state = FlameState::default();
     let mut debuginfod = Worker::start(Settings::from_environment())
         .map_err(|error| Failure::failed(format!("Cannot start a thread: {error}.")))?;
     let mut interrupted = stop.clone();
+    let run = Run::begin(request.duration, stop, owned, &attached);
+    let began = run.began;
     let ended = {
         let mut progress = Progress::default();
-        let run = Run::begin(request.duration, stop, owned, &attached);
         run.watch(stream, again, |message| {
             state
                 .apply(message)

@@ -1,6 +1,6 @@
 //! `profiler functions`.
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 
 use crate::{
     cli::{

@@ -6,7 +6,7 @@ use std::{
 };
 
 use profiler_export::interval_log::NotCountable;
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 
 use super::{interruptible, target};
 use crate::{

@@ -1,6 +1,6 @@
 //! `profiler ps`.
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 
 use crate::{
     cli::{

@@ -57,7 +57,6 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let mut recorder = Recorder::begin(file, &target).map_err(|error| failed(&error))?;
     let mut progress = Progress::default();
     let run = Run::begin(request.duration, stop, owned, &attached);
-    let _began = run.began;
     // A second stream would begin where the first has ended, and knows nothing of what lies between.
     let again = async || Err(Status::cancelled("a recording is of one stream"));
     let watched = run

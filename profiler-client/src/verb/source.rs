@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 
 use crate::{
     cli::{

@@ -1,6 +1,6 @@
 //! `profiler spans`.
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 use tokio::time::Instant;
 
 use super::{

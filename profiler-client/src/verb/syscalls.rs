@@ -1,6 +1,6 @@
 //! `profiler syscalls`.
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 use tokio::time::Instant;
 
 use super::{interruptible, target};

@@ -2,7 +2,7 @@
 
 use std::future::ready;
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 use tokio::time::Instant;
 use tonic::Status;
 

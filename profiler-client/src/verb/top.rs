@@ -1,6 +1,6 @@
 //! `profiler top`.
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 
 use super::{interruptible, target};
 use crate::{

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 

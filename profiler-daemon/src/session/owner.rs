@@ -195,11 +195,8 @@ impl Owner {
             }
             Command::End { caller, name, reply } => {
                 let ending = Ending::other("the session was ended");
-                match self.session(caller, &name).map(|_| ()) {
-                    Ok(()) => {
-                        let name = SessionName::meant_by(caller, &name);
-                        self.end_session_and_answer(&name, &ending, Some(reply));
-                    }
+                match self.session(caller, &name).map(|session| session.name.clone()) {
+                    Ok(name) => self.end_session_and_answer(&name, &ending, Some(reply)),
                     Err(error) => answer(reply, Err(error)),
                 }
             }

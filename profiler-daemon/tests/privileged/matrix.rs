@@ -15,7 +15,7 @@ use profiler_symbolize::Grouping;
 use super::{
     admission::{Programs, USER, start},
     fixture::Fixture,
-    service::{ROOT, Service, session_of},
+    service::{ROOT, Service, meant_by, session_of},
 };
 
 /// A kind of caller.
@@ -308,11 +308,7 @@ fn who_may_use_a_session_is_as_written() {
                 .runtime
                 .block_on(service.handle.create(owner, new))
                 .unwrap();
-            let meant = if caller.uid == owner.uid {
-                session.name.clone()
-            } else {
-                format!("{}/{}", owner.uid, session.name)
-            };
+            let meant = meant_by(caller, owner, &session.name);
             let of = format!("{name}, a session of {maker}");
             let listed = service.runtime.block_on(service.handle.list(caller)).unwrap();
             let may = agreed(

@@ -47,6 +47,15 @@ pub fn session_of(pid: u32, scope: &str) -> NewSession {
     }
 }
 
+/// The name by which a caller means somebody's session.
+pub fn meant_by(caller: Caller, owner: Caller, name: &str) -> String {
+    if caller.uid == owner.uid {
+        name.to_owned()
+    } else {
+        format!("{}/{name}", owner.uid)
+    }
+}
+
 /// A session task and the runtime that talks to it.
 pub struct Running {
     pub runtime: Runtime,
@@ -167,17 +176,13 @@ impl Service {
             exit_method,
             ..session_of(pid, scope)
         };
-        self.runtime.block_on(self.handle.create(ROOT, request))
+        self.create_for(ROOT, request)
     }
 
     /// A session of somebody's, by the name that root means it by.
     pub fn create_for(&self, owner: Caller, request: NewSession) -> Result<SessionInfo, SessionError> {
         let created = self.runtime.block_on(self.handle.create(owner, request))?;
-        let name = if owner == ROOT {
-            created.name
-        } else {
-            format!("{}/{}", owner.uid, created.name)
-        };
+        let name = meant_by(ROOT, owner, &created.name);
         Ok(SessionInfo { name, ..created })
     }
 

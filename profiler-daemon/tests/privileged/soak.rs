@@ -395,7 +395,7 @@ fn probe(service: &Service, program: &Running, batch: &[String], tally: &mut Tal
             budget: Some(DEFAULT_BUDGET),
             ..session_of(program.pid(), &scope)
         };
-        match service.runtime.block_on(service.handle.create(ROOT, request)) {
+        match service.create_for(ROOT, request) {
             Ok(session) => {
                 tally.attached(&session.sites);
                 // It may go over its budget at once, and end.

@@ -1,8 +1,8 @@
 //! Panes with a stream of their own: it is open as long as they are shown, and costs nothing otherwise.
 
-use profiler_proto::v1::{self, view_service_client::ViewServiceClient};
+use profiler_proto::v1;
 use tokio::sync::mpsc;
-use tonic::{Response, transport::Channel};
+use tonic::Response;
 
 use super::{
     Incoming, Reports, What,
@@ -71,12 +71,8 @@ impl Task {
         }
     }
 
-    fn client(&self) -> ViewServiceClient<Channel> {
-        self.connection.views()
-    }
-
     fn waits(&self) -> Opened {
-        let (mut client, reports) = (self.client(), self.reports.clone());
+        let (mut client, reports) = (self.connection.views(), self.reports.clone());
         let request = v1::WatchWaitsRequest {
             session: self.session.clone(),
             interval: None,
@@ -89,7 +85,7 @@ impl Task {
     }
 
     fn syscalls(&self) -> Opened {
-        let (mut client, reports) = (self.client(), self.reports.clone());
+        let (mut client, reports) = (self.connection.views(), self.reports.clone());
         let request = v1::WatchSyscallsRequest {
             session: self.session.clone(),
             ..Default::default()
@@ -114,7 +110,7 @@ impl Task {
     }
 
     fn explained(&self, session: String) -> Opened {
-        let (mut client, reports) = (self.client(), self.reports.clone());
+        let (mut client, reports) = (self.connection.views(), self.reports.clone());
         let request = v1::WatchExplainRequest {
             session,
             interval: None,

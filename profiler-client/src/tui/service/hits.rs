@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use profiler_proto::v1::{self};
+use profiler_proto::v1;
 use profiler_scope::{Place, parse};
 use tokio::sync::mpsc;
 use tonic::{Status, Streaming};

@@ -1,7 +1,6 @@
 //! Functions and sources, as they are asked for.
 
-use profiler_proto::v1::{self, target_service_client::TargetServiceClient};
-use tonic::transport::Channel;
+use profiler_proto::v1;
 
 use crate::{
     cli::exit::{ExitStatus, Failure},
@@ -12,10 +11,6 @@ use crate::{
 /// Functions that are looked at for suggestions, and those that are made of them.
 const LOOKED_AT: usize = 2000;
 const SUGGESTED: usize = 50;
-
-fn client(connection: &Connection) -> TargetServiceClient<Channel> {
-    connection.targets()
-}
 
 /// The source of the first function that a place means.
 pub async fn source(
@@ -43,7 +38,7 @@ pub async fn all_sources(
         target: Some(target),
         place: place.to_owned(),
     };
-    let mut stream = client(connection).source(request).await?.into_inner();
+    let mut stream = connection.targets().source(request).await?.into_inner();
     let mut functions = Vec::new();
     while let Some(message) = stream.message().await? {
         functions.extend(message.function);
@@ -69,7 +64,7 @@ pub async fn functions(
         target: Some(target),
         pattern: format!("*{}*", words.join("*")),
     };
-    let mut stream = client(connection).list_functions(request).await?.into_inner();
+    let mut stream = connection.targets().list_functions(request).await?.into_inner();
     let mut names: Vec<String> = Vec::new();
     while let Some(message) = stream.message().await? {
         names.extend(message.functions.into_iter().map(|function| function.name));

@@ -33,9 +33,8 @@ impl Owner {
         terms: Terms,
         mut prepared: Prepared,
     ) -> Result<SessionInfo, SessionError> {
-        let is_named = !name.is_empty();
-        let given = SessionName::new(terms.owner, name);
-        if self.sessions.contains_key(&given) {
+        let given = (!name.is_empty()).then(|| SessionName::new(terms.owner, name));
+        if let Some(given) = given.as_ref().filter(|given| self.sessions.contains_key(given)) {
             return Err(SessionError::new(
                 Reason::SessionExists,
                 format!("a session `{}` exists already", given.shown_to(caller)),
@@ -60,11 +59,7 @@ impl Owner {
             self.unload_if_idle();
             return Err(error);
         }
-        let name = if is_named {
-            given
-        } else {
-            self.make_name(terms.owner)
-        };
+        let name = given.unwrap_or_else(|| self.make_name(terms.owner));
         let running = self.running()?;
         running.has_names = true;
         // Before there is anything to be seen: it takes a while.
