@@ -10,3 +10,5 @@ pub mod kernel;
 mod recording;
 pub mod rpc;
 pub mod session;
+
+pub use recording::Summarizer;

@@ -165,6 +165,15 @@ impl Joiner {
             probe: outermost.probe,
             start_ns: outermost.start_ns,
         };
+        let cell = Cell {
+            weight: sample.weight_ns,
+            samples: sample.count,
+        };
+        self.wait(span, sample.ts_ns, sample.node, cell);
+    }
+
+    /// Takes what was sampled of a stack until `latest_ns` in a span that is open.
+    pub fn wait(&mut self, span: Awaited, latest_ns: u64, node: NodeId, cell: Cell<u64>) {
         let key = (span.tid, span.sequence);
         // A new thread may have got the number of one whose last span's end was lost.
         if self.pending.get(&key).is_some_and(|known| known.span != span) {
@@ -178,15 +187,9 @@ impl Joiner {
             stacks: Tally::default(),
         });
         let before = pending.stacks.len();
-        pending.stacks.add(
-            sample.node.0.into(),
-            Cell {
-                weight: sample.weight_ns,
-                samples: sample.count,
-            },
-        );
-        pending.samples += sample.count;
-        pending.latest_ns = pending.latest_ns.max(sample.ts_ns);
+        pending.stacks.add(node.0.into(), cell);
+        pending.samples += cell.samples;
+        pending.latest_ns = pending.latest_ns.max(latest_ns);
         self.stacks = self.stacks - before + pending.stacks.len();
         if self.stacks > self.max_pending {
             self.give_up_oldest();
@@ -273,6 +276,14 @@ impl Joiner {
     /// The spans that samples wait for.
     pub fn awaited(&self) -> impl Iterator<Item = &Awaited> {
         self.pending.values().map(|pending| &pending.span)
+    }
+
+    /// The samples that wait, by span and stack; one pair may come several times, with parts of its sum.
+    pub fn waiting(&self) -> impl Iterator<Item = (&Awaited, NodeId, Cell<u64>)> {
+        self.pending.values().flat_map(|pending| {
+            let stacks = pending.stacks.iter();
+            stacks.map(|(node, cell)| (&pending.span, node_of_key(node), cell))
+        })
     }
 
     /// Hands out the samples of open spans whose side is already certain at `now_ns`, and returns

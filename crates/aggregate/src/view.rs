@@ -246,6 +246,33 @@ impl ScopeAggregate {
         });
     }
 
+    /// Adds what was summed up elsewhere of samples whose spans ended as all around them ask: shown since the start alone.
+    pub fn add_ended(&mut self, node: NodeId, bucket: usize, cell: Cell<u64>) {
+        self.start.matrix_mut().add(0, node, bucket, cell, &self.tree);
+    }
+
+    /// Adds samples that were found elsewhere to belong to no span: shown since the start alone.
+    pub fn add_elsewhere(&mut self, elsewhere: Elsewhere) {
+        for (reason, samples) in elsewhere
+            .into_iter()
+            .enumerate()
+            .filter(|(_, samples)| *samples > 0)
+        {
+            let cell = Cell { weight: 0, samples };
+            self.start
+                .matrix_mut()
+                .add(0, NodeId::NONE, reason, cell, &self.tree);
+        }
+    }
+
+    /// Takes what was sampled until `latest_ns` in a span that is open. See [`Joiner::wait`].
+    pub fn wait(&mut self, span: Awaited, latest_ns: u64, node: NodeId, cell: Cell<u64>) {
+        if let Some(joiner) = &mut self.joiner {
+            joiner.wait(span, latest_ns, node, cell);
+            self.count_elsewhere(latest_ns);
+        }
+    }
+
     /// Sets a probe's counters as they stood when this aggregate began: calls before it are not of
     /// the population that is drawn. Without this they are taken to have been zero.
     pub fn calls_before(&mut self, probe: ProbeId, cumulative: impl IntoIterator<Item = (usize, u64)>) {

@@ -15,6 +15,8 @@ pub enum Kind {
     About,
     /// What views are made of.
     Records,
+    /// What the records since numbers began anew come to.
+    Summary,
     /// Something that a newer version writes, which can be passed over.
     Other(u8),
 }
@@ -24,6 +26,7 @@ impl Kind {
         match byte {
             1 => Self::About,
             2 => Self::Records,
+            3 => Self::Summary,
             other => Self::Other(other),
         }
     }
@@ -32,6 +35,7 @@ impl Kind {
         match self {
             Self::About => 1,
             Self::Records => 2,
+            Self::Summary => 3,
             Self::Other(byte) => byte,
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A file is a prologue and chunks behind one another. Nothing in it is ever changed once it is written, and each chunk can be
 //! read without those behind it: a writer that is killed, a full disk or a copy that was cut off costs the last chunk and no
-//! other. What the chunks hold is messages of `profiler.v1`, of which this crate knows nothing.
+//! other. What the chunks hold is messages of `profiler.v1`, of which this crate knows nothing: one `RecordingAbout`,
+//! `WatchRecordsResponse` behind one another, each behind its length, and a `RecordingSummary` of a minute's.
 //!
 //! ```text
 //! prologue   8 bytes   "profrec\n"

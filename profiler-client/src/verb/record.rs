@@ -8,6 +8,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use profiler_daemon::Summarizer;
 use profiler_proto::v1::{self, record};
 use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer};
 use prost::Message as _;
@@ -141,6 +142,7 @@ impl<'a> NewFile<'a> {
 /// Messages on their way into a file.
 struct Recorder {
     writer: Writer<File>,
+    summarizer: Summarizer,
     content: Vec<u8>,
     /// Of what the content is.
     chunk: Option<Chunk>,
@@ -204,6 +206,7 @@ impl Recorder {
         writer.write(chunk, &about.encode_to_vec())?;
         Ok(Self {
             writer,
+            summarizer: Summarizer::default(),
             content: Vec::new(),
             chunk: None,
             probes: HashSet::new(),
@@ -221,6 +224,9 @@ impl Recorder {
         }
         if message.begins_anew {
             self.flush()?;
+        }
+        for summary in self.summarizer.take(&message) {
+            self.write_summary(&summary)?;
         }
         self.count(&message);
         let chunk = self.chunk.get_or_insert(Chunk {
@@ -271,13 +277,31 @@ impl Recorder {
             return Ok(());
         };
         let content = std::mem::take(&mut self.content);
-        if let Err(error) = self.writer.write(chunk, &content) {
-            // Without the part of a chunk that may be there now; a reader passes over it in any case.
-            let _ = self.writer.get_ref().set_len(self.writer.bytes());
-            return Err(error);
-        }
+        self.write(chunk, &content)?;
         self.written = self.taken;
         Ok(())
+    }
+
+    /// Writes what a minute comes to. Where that is more than a reader takes, there is none.
+    fn write_summary(&mut self, summary: &v1::RecordingSummary) -> io::Result<()> {
+        let Some(told) = &summary.told else { return Ok(()) };
+        if summary.encoded_len() > MAX_CONTENT_BYTES {
+            return Ok(());
+        }
+        let chunk = Chunk {
+            kind: Kind::Summary,
+            begins_anew: true,
+            from_ns: told.from_ns,
+            to_ns: told.to_ns,
+        };
+        self.write(chunk, &summary.encode_to_vec())
+    }
+
+    fn write(&mut self, chunk: Chunk, content: &[u8]) -> io::Result<()> {
+        self.writer.write(chunk, content).inspect_err(|_| {
+            // Without the part of a chunk that may be there now; a reader passes over it in any case.
+            let _ = self.writer.get_ref().set_len(self.writer.bytes());
+        })
     }
 }
 

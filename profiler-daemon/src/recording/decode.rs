@@ -41,7 +41,7 @@ const MAX_TOLD: usize = 1 << 20;
 const MAX_BUILD_ID: usize = 64;
 
 /// A count or a weight above this is none; sums of them have room.
-const MAX_COUNT: u64 = 1 << 48;
+pub(super) const MAX_COUNT: u64 = 1 << 48;
 
 /// A message that contradicts itself, or those before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,10 +97,10 @@ type StackKey = (u32, Option<FrameId>);
 
 /// A thread that was told.
 #[derive(Clone, Copy)]
-struct Thread {
-    tgid: u32,
-    tid: u32,
-    task: Option<Task>,
+pub(super) struct Thread {
+    pub tgid: u32,
+    pub tid: u32,
+    pub task: Option<Task>,
 }
 
 impl Decoder {
@@ -185,6 +185,11 @@ impl Decoder {
         })
     }
 
+    /// The thread of a number.
+    pub(super) fn thread(&self, id: u32) -> Result<Thread, Damaged> {
+        self.threads.get(&id).copied().ok_or(Damaged)
+    }
+
     /// Takes a record, by the time of the one before and the weight that most samples have.
     fn record(
         &mut self,
@@ -194,9 +199,9 @@ impl Decoder {
     ) -> Result<Recorded, Damaged> {
         Ok(match record {
             v1::record::Record::Sample(sample) => {
-                let thread = *self.threads.get(&sample.thread).ok_or(Damaged)?;
+                let thread = self.thread(sample.thread)?;
                 let Thread { tgid, tid, task } = thread;
-                let stacks = self.stacks(&sample, task, frames)?;
+                let stacks = self.stacks((sample.function_node, sample.line_node), task, frames)?;
                 let activity = activity(sample.activity());
                 if sample.weight_ns > MAX_COUNT || usual_ns > MAX_COUNT {
                     return Err(Damaged);
@@ -216,42 +221,22 @@ impl Decoder {
                     stacks,
                     task,
                     complete: !sample.incomplete,
-                    spans: (sample.spans.iter())
-                        .map(|span| SpanRef {
-                            probe: ProbeId(span.probe),
-                            gates: span.gates,
-                            sequence: span.sequence,
-                            start_ns: ts_ns.saturating_sub_signed(span.before_ns),
-                        })
-                        .collect(),
+                    spans: spans(&sample, ts_ns),
                 })
             }
             v1::record::Record::SpanEnd(end) => {
-                let Thread { tgid, tid, .. } = *self.threads.get(&end.thread).ok_or(Damaged)?;
+                let Thread { tgid, tid, .. } = self.thread(end.thread)?;
                 let end_ns = last_ns.saturating_add_signed(end.after_ns);
                 *last_ns = end_ns;
-                Recorded::SpanEnd(SpanEnd {
-                    kind: SPAN_END,
-                    flags: end.flags,
-                    tgid,
-                    tid,
-                    probe: ProbeId(end.probe),
-                    hits: end.hits,
-                    sequence: end.sequence,
-                    start_ns: end_ns.saturating_sub(end.duration_ns),
-                    end_ns,
-                    parent: end.parent,
-                    gates: end.gates,
-                    returned: [0; 2],
-                })
+                Recorded::SpanEnd(span_end(&end, (tgid, tid), end_ns))
             }
         })
     }
 
-    /// The stack of a sample as it is wanted, the same as long as it is kept.
-    fn stacks(
+    /// The stack of a sample as it is wanted, the same as long as it is kept; by its nodes, of functions and of lines.
+    pub(super) fn stacks(
         &mut self,
-        sample: &v1::RecordedSample,
+        (function_node, line_node): (u32, u32),
         task: Option<Task>,
         frames: &mut Frames,
     ) -> Result<Stacks, Damaged> {
@@ -259,8 +244,8 @@ impl Decoder {
             return Ok(Stacks::default());
         };
         let node = match by {
-            Grouping::Line => sample.line_node,
-            _ => sample.function_node,
+            Grouping::Line => line_node,
+            _ => function_node,
         };
         let below = match by {
             Grouping::Thread => Some(task.map_or(FrameId::OTHER, |task| task.thread)),
@@ -313,6 +298,37 @@ impl Decoder {
     }
 }
 
+/// The spans that were open when a sample was taken.
+pub(super) fn spans(sample: &v1::RecordedSample, ts_ns: u64) -> Vec<SpanRef> {
+    let spans = sample.spans.iter();
+    spans
+        .map(|span| SpanRef {
+            probe: ProbeId(span.probe),
+            gates: span.gates,
+            sequence: span.sequence,
+            start_ns: ts_ns.saturating_sub_signed(span.before_ns),
+        })
+        .collect()
+}
+
+/// The end of a span of a process's thread.
+pub(super) fn span_end(end: &v1::RecordedSpanEnd, (tgid, tid): (u32, u32), end_ns: u64) -> SpanEnd {
+    SpanEnd {
+        kind: SPAN_END,
+        flags: end.flags,
+        tgid,
+        tid,
+        probe: ProbeId(end.probe),
+        hits: end.hits,
+        sequence: end.sequence,
+        start_ns: end_ns.saturating_sub(end.duration_ns),
+        end_ns,
+        parent: end.parent,
+        gates: end.gates,
+        returned: [0; 2],
+    }
+}
+
 fn frame(frame: v1::Frame) -> Frame {
     let unresolved = Reason::of_text(&frame.unresolved);
     let nameable = (!frame.build_id.is_empty()).then(|| Nameable {
@@ -331,7 +347,7 @@ fn frame(frame: v1::Frame) -> Frame {
     }
 }
 
-fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<ProbeId, u64>), Damaged> {
+pub(super) fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<ProbeId, u64>), Damaged> {
     let functions = scope.steps.iter().map(|step| step.functions.len().max(1));
     let probes = scope.steps.iter().flat_map(|step| &step.functions);
     let probes = probes.map(|function| function.probes.len());
@@ -396,20 +412,14 @@ fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<ProbeId, u6
     Ok((recorded, open))
 }
 
-fn counted(calls: v1::CountedCalls) -> Result<Counted, Damaged> {
+/// What was counted of a probe.
+pub(super) fn counted(calls: v1::CountedCalls) -> Result<Counted, Damaged> {
     let histogram = calls.ended.unwrap_or_default();
-    if histogram.bucket_deltas.len() != histogram.counts.len() {
+    let buckets = buckets(&histogram.bucket_deltas)?;
+    if buckets.len() != histogram.counts.len() || histogram.counts.iter().any(|count| *count > MAX_COUNT) {
         return Err(Damaged);
     }
-    let mut bucket = 0_usize;
-    let mut ended = Vec::with_capacity(histogram.counts.len());
-    for (delta, count) in histogram.bucket_deltas.iter().zip(&histogram.counts) {
-        bucket = bucket.saturating_add(*delta as usize);
-        if bucket >= BUCKETS || *count > MAX_COUNT {
-            return Err(Damaged);
-        }
-        ended.push((bucket, *count));
-    }
+    let ended = buckets.into_iter().zip(histogram.counts).collect();
     let others = [
         calls.begun,
         calls.abandoned,
@@ -442,7 +452,17 @@ fn counted(calls: v1::CountedCalls) -> Result<Counted, Damaged> {
     })
 }
 
-fn activity(activity: v1::Activity) -> Activity {
+/// Buckets, each told by its distance from the one before.
+pub(super) fn buckets(deltas: &[u32]) -> Result<Vec<usize>, Damaged> {
+    let mut bucket = 0_usize;
+    let buckets = deltas.iter().map(|delta| {
+        bucket = bucket.saturating_add(*delta as usize);
+        (bucket < BUCKETS).then_some(bucket).ok_or(Damaged)
+    });
+    buckets.collect()
+}
+
+pub(super) fn activity(activity: v1::Activity) -> Activity {
     match activity {
         v1::Activity::Unspecified | v1::Activity::OnCpu => Activity::OnCpu,
         v1::Activity::Sleeping => Activity::Sleeping,

@@ -3,8 +3,10 @@
 //! | file | idea |
 //! |---|---|
 //! | `decode` | from messages to records |
+//! | `summary` | a minute's records, summed up |
 
 mod decode;
+mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +23,11 @@ use profiler_symbolize::{Frames, Grouping};
 use prost::Message as _;
 
 use self::decode::Decoder;
-pub use self::decode::{Batch, Counted, Damaged};
+pub use self::{
+    decode::{Batch, Counted, Damaged},
+    summary::{Summarizer, Summary},
+};
+use crate::session::RecordedScope;
 
 /// Messages of one chunk that are read; a second's are four, and one more for each edit.
 const MAX_MESSAGES: usize = 1024;
@@ -58,6 +64,8 @@ pub struct Recording {
     reader: Reader<File>,
     /// The chunks of records, in order.
     chunks: Vec<Place>,
+    /// Those of summaries, in the order of what they sum up.
+    summaries: Vec<SummaryPlace>,
 }
 
 /// Where records are.
@@ -69,10 +77,41 @@ struct Place {
     to_ns: u64,
 }
 
+/// Where a summary is.
+#[derive(Clone, Copy)]
+struct SummaryPlace {
+    number: usize,
+    from_ns: u64,
+    to_ns: u64,
+}
+
+/// What is to be read of a recording.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    /// From a little before this time on.
+    pub from_ns: u64,
+    /// What frames of stacks are to stand for; `None` where no stacks are wanted.
+    pub by: Option<Grouping>,
+    /// Which summaries do in the place of the records that they sum up.
+    pub answers: &'a dyn Fn(&Offered) -> bool,
+}
+
+/// A summary that is there in the place of records.
+pub struct Offered {
+    /// What was looked at.
+    pub scope: RecordedScope,
+    /// Of how many of the scope's steps it is.
+    pub steps: usize,
+    /// Until when.
+    pub to_ns: u64,
+}
+
 /// What is read of a recording.
 pub enum Part {
     /// What came in a short time.
     Batch(Box<Batch>),
+    /// What came in about a minute, summed up.
+    Summary(Box<Summary>),
     /// Something in between that cannot be read: from when, until when.
     Missing {
         /// `CLOCK_MONOTONIC` of the machine.
@@ -117,7 +156,20 @@ impl Recording {
         if chunks.is_empty() {
             return Err(OpenError::Nothing(path.to_owned()));
         }
-        Ok(Self { reader, chunks })
+        let mut summaries: Vec<SummaryPlace> = (reader.chunks().enumerate())
+            .filter(|(_, chunk)| chunk.kind == Kind::Summary && chunk.from_ns < chunk.to_ns)
+            .map(|(number, chunk)| SummaryPlace {
+                number,
+                from_ns: chunk.from_ns,
+                to_ns: chunk.to_ns,
+            })
+            .collect();
+        summaries.sort_by_key(|summary| summary.from_ns);
+        Ok(Self {
+            reader,
+            chunks,
+            summaries,
+        })
     }
 
     /// When it begins: `CLOCK_MONOTONIC` of the recorded machine.
@@ -135,26 +187,40 @@ impl Recording {
         self.reader.cut().map_or(0, |cut| cut.bytes)
     }
 
-    /// Reads what was recorded, from a little before a time on, in order; `take` says whether to go on. Frames get their
-    /// numbers in `frames`; those of stacks stand for this.
+    /// Reads what was recorded, in order; `take` says whether to go on. Frames get their numbers in `frames`.
     ///
     /// # Errors
     /// Where the file cannot be read. What is damaged is a part that is missing.
     pub fn read(
         &mut self,
-        from_ns: u64,
-        by: Option<Grouping>,
+        wanted: Wanted<'_>,
         frames: &mut Frames,
         mut take: impl FnMut(Part, &Frames) -> bool,
     ) -> io::Result<()> {
+        let Wanted { from_ns, by, answers } = wanted;
         let first = (self.chunks.iter())
             .rposition(|chunk| chunk.begins_anew && chunk.from_ns <= from_ns)
             .unwrap_or(0);
         // Nothing that was told is known, at the beginning and behind what is damaged.
         let mut told: Option<Decoder> = None;
         let mut until_ns = None;
+        let mut summed_until_ns = 0;
         for number in first..self.chunks.len() {
             let place = self.chunks[number];
+            if place.to_ns <= summed_until_ns {
+                continue;
+            }
+            if place.begins_anew
+                && place.from_ns >= from_ns
+                && let Some(summary) = self.summary(place.from_ns, answers, by, frames)?
+            {
+                (told, until_ns) = (None, None);
+                summed_until_ns = summary.batch.to_ns;
+                if !take(Part::Summary(Box::new(summary)), frames) {
+                    return Ok(());
+                }
+                continue;
+            }
             if let Some(from_ns) = until_ns
                 && self.reader.is_behind_hole(place.number)
             {
@@ -191,6 +257,37 @@ impl Recording {
             }
         }
         Ok(())
+    }
+
+    /// The summary of what begins at a time, if there is one that does.
+    fn summary(
+        &mut self,
+        from_ns: u64,
+        answers: &dyn Fn(&Offered) -> bool,
+        by: Option<Grouping>,
+        frames: &mut Frames,
+    ) -> io::Result<Option<Summary>> {
+        let first = (self.summaries).partition_point(|summary| summary.from_ns < from_ns);
+        let places = self.summaries.iter().skip(first);
+        for place in places.take_while(|summary| summary.from_ns == from_ns) {
+            let content = match self.reader.read(place.number) {
+                Ok(content) => content,
+                Err(ReadError::Damaged { .. }) => continue,
+                Err(ReadError::Io(error)) => return Err(error),
+            };
+            let Ok(message) = v1::RecordingSummary::decode(content.as_slice()) else {
+                continue;
+            };
+            if !summary::offered(&message).is_ok_and(|offered| answers(&offered)) {
+                continue;
+            }
+            if let Ok(summary) = Decoder::new(by).summary(message, frames)
+                && (summary.batch.from_ns, summary.batch.to_ns) == (place.from_ns, place.to_ns)
+            {
+                return Ok(Some(summary));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -13,15 +13,17 @@ use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Stacks};
 use proptest::prelude::*;
 use prost::Message as _;
 
+mod summaries;
+
 use super::Recording;
 use crate::{
     kernel::{Activity, ProbeCounts},
     rpc::records::Messages,
     session::{
-        Caller, Cost, ExitMethod, FlamePicture, FlameRequest, FunctionInfo, Handle, LatencyPicture,
-        NewSession, OwnLosses, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded, RecordedFunction,
-        RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses, TargetSpec, Task,
-        compare, replay,
+        Caller, Cost, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionInfo, Handle,
+        LatencyPicture, NewSession, OwnLosses, ProbeReading, RECORDED_GROUPINGS, RecordBatch, Recorded,
+        RecordedFunction, RecordedSample, RecordedScope, RecordedStep, RecordedTime, Sampling, SpanLosses,
+        TargetSpec, Task, compare, replay,
     },
 };
 
@@ -721,62 +723,6 @@ fn what_has_no_records_is_not_opened() {
     assert!(refused(&path).contains("no records"), "{}", refused(&path));
     assert!(refused(folder.path()).contains("not a regular file"));
     assert!(refused(&folder.path().join("none")).contains("cannot open"));
-}
-
-/// How long an hour of 8 busy threads takes to ask, and how large it is.
-#[test]
-#[ignore = "a measurement: run it with --release --nocapture"]
-fn an_hour() {
-    const BATCHES: u64 = 4 * 3600;
-    const THREADS: u64 = 8;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a");
-    let mut target = Target::new();
-    let first = target.first();
-    let mut batches = (0..BATCHES).map(|_| {
-        let mut batch = target.next();
-        let records = Arc::make_mut(&mut batch.records);
-        // 24.75 samples of each thread, in as many calls.
-        let one: Vec<Recorded> = records.clone();
-        for thread in 1..THREADS + 2 {
-            records.extend(one.iter().cloned().map(|mut record| {
-                let tid = 41 + u32::try_from(thread).unwrap();
-                match &mut record {
-                    Recorded::Sample(sample) => {
-                        sample.tid = tid;
-                        sample.ts_ns += thread * 1_037_003;
-                    }
-                    Recorded::SpanEnd(end) => end.tid = tid,
-                }
-                record
-            }));
-        }
-        batch
-    });
-    write_all(&path, std::iter::once(first).chain(&mut batches));
-    println!("{} bytes", fs::metadata(&path).unwrap().len());
-    let since = std::time::Instant::now();
-    let replay = Replay::of(&path);
-    println!("opened in {:?}", since.elapsed());
-    for (scope, begin_ns, end_ns) in [
-        ("f[>= p97]", 0, u64::MAX),
-        ("f[>= 5ms]", 600_000_000_000, 660_000_000_000),
-        ("f", 3_540_000_000_000, u64::MAX),
-    ] {
-        let since = std::time::Instant::now();
-        let session = replay.session(scope, begin_ns, end_ns).unwrap();
-        let picture = replay.flame(&session).unwrap();
-        let samples: u64 = picture
-            .picture
-            .weights
-            .iter()
-            .map(|weight| weight.inside_samples)
-            .sum();
-        println!(
-            "{scope} from {begin_ns}: {samples} inside, in {:?}",
-            since.elapsed()
-        );
-    }
 }
 
 proptest! {

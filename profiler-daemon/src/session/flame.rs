@@ -26,11 +26,12 @@ use super::{
     ending::Ending,
     picture::{Cost, FlameKind, FlamePicture, FlameVariant, Losses},
     population::{Calls, Population},
+    records::SummedSamples,
     sampling::{SampleCounts, event_losses},
     symbols::{Dropped, Named},
     watchers::Watchers,
 };
-use crate::kernel::{Event, Key};
+use crate::kernel::{Activity, Event, Key};
 
 /// After this long, samples of a thread that is gone no longer wait for their span to end.
 pub const EXPIRE_AFTER_NS: u64 = 2_000_000_000;
@@ -242,6 +243,35 @@ impl Flame {
                     node,
                     ..sample
                 });
+            }
+        }
+    }
+
+    /// Takes samples that are summed up: pictures over all calls since the start show them.
+    pub fn summed(&mut self, samples: &SummedSamples) {
+        let SummedSamples {
+            to_ns,
+            rows,
+            elsewhere,
+        } = samples;
+        let times = self.kind.times;
+        for row in rows.iter().filter(|row| times.contain(row.activity)) {
+            let Some(node) = self.node(&row.stacks, row.complete) else {
+                continue;
+            };
+            for (bucket, cell) in &row.ended {
+                self.aggregate.add_ended(node, *bucket, *cell);
+            }
+            for (span, cell) in &row.open {
+                self.aggregate.wait(*span, *to_ns, node, *cell);
+            }
+        }
+        for (activity, elsewhere) in [
+            (Activity::OnCpu, elsewhere.on_cpu),
+            (Activity::Sleeping, elsewhere.off_cpu),
+        ] {
+            if times.contain(activity) {
+                self.aggregate.add_elsewhere(elsewhere);
             }
         }
     }

@@ -172,6 +172,11 @@ impl Function {
         self.overhead_ns
     }
 
+    /// When the last of the slow calls that are kept ended; `None` where none is.
+    pub fn last_slow_ns(&self) -> Option<u64> {
+        self.slowest.iter().map(|call| call.ts_ns).max()
+    }
+
     /// Whether its probes were taken off the target.
     pub fn is_taken_off(&self) -> bool {
         self.taken_off.is_some()

@@ -146,9 +146,11 @@ pub use picture::{
 pub(crate) use records::GROUPINGS as RECORDED_GROUPINGS;
 pub(crate) use records::ProbeReading;
 pub(crate) use records::{
-    RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, RecordedStep,
+    RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, RecordedStep, SummedElsewhere,
+    SummedRow, SummedSamples,
 };
 pub use replay::{OpenError as RecordingError, compare, replay};
+pub(crate) use replay::{SummedSteps, summed_steps};
 pub(crate) use sampled_events::unknown as unknown_event;
 pub(crate) use sampling::Sampling;
 pub use source::{MarkedLine, SourceView, Sources, sources};

@@ -4,7 +4,11 @@
 
 use std::sync::Arc;
 
-use profiler_aggregate::latency::AgeConfig;
+use profiler_aggregate::{
+    join::{Awaited, Elsewhere},
+    latency::AgeConfig,
+    matrix::Cell,
+};
 use profiler_common::{
     probe::ProbeId,
     record::{SpanEnd, SpanRef},
@@ -113,6 +117,34 @@ pub struct RecordedSample {
     /// Whether its stack reaches a known root.
     pub complete: bool,
     pub spans: Vec<SpanRef>,
+}
+
+/// Samples of one thread at one stack, summed up.
+#[derive(Clone, Debug)]
+pub struct SummedRow {
+    pub activity: Activity,
+    pub stacks: Stacks,
+    /// Whether the stack reaches a known root.
+    pub complete: bool,
+    /// Of calls that ended, by the bucket of their duration; of none, in the first.
+    pub ended: Vec<(usize, Cell<u64>)>,
+    /// Of calls that had not.
+    pub open: Vec<(Awaited, Cell<u64>)>,
+}
+
+/// Samples of no call of the step, summed up.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct SummedElsewhere {
+    pub on_cpu: Elsewhere,
+    pub off_cpu: Elsewhere,
+}
+
+/// Samples, summed up until a time.
+#[derive(Clone, Debug)]
+pub struct SummedSamples {
+    pub to_ns: u64,
+    pub rows: Vec<SummedRow>,
+    pub elsewhere: SummedElsewhere,
 }
 
 /// A record.

@@ -48,7 +48,7 @@ pub fn steps(
     ages: AgeConfig,
     now_ns: u64,
 ) -> Result<Vec<AskedStep>, SessionError> {
-    let known = recorded.steps.iter().map(parsed).collect::<Result<Vec<_>, _>>()?;
+    let known = known(recorded)?;
     let asked: Vec<Step> = match asked {
         Some(scope) => scope.steps.clone(),
         None => known.clone(),
@@ -74,6 +74,14 @@ pub fn steps(
     }
     refuse_other_joins(&steps, &known)?;
     Ok(steps)
+}
+
+/// The recorded steps, as they were asked for.
+///
+/// # Errors
+/// Where they cannot be read.
+pub fn known(recorded: &RecordedScope) -> Result<Vec<Step>, SessionError> {
+    recorded.steps.iter().map(parsed).collect()
 }
 
 /// Whether calls were recorded one by one where a step before asks for what is known at an end, and else were not.

@@ -7,6 +7,7 @@
 //! | `compare` | two ways through recordings in one picture |
 //! | `counts` | what was counted of probes, added up |
 //! | `play` | one way through the recording |
+//! | `summed` | which questions a minute's sums answer |
 //!
 //! See `docs/internals/recordings.md` for how a recording is made and queried.
 
@@ -14,6 +15,7 @@ mod asked;
 mod compare;
 mod counts;
 mod play;
+mod summed;
 
 use std::{
     collections::BTreeMap,
@@ -28,7 +30,7 @@ use std::{
 use profiler_scope::Scope;
 use tokio::sync::watch;
 
-use self::play::{AskedAges, Begun, Part};
+use self::play::{AskedAges, Begun, Part, Question};
 use super::{
     Handle, Library, MAX_QUEUED, Turns,
     command::{Command, RecordedTime},
@@ -39,6 +41,8 @@ use super::{
     state::Terms,
     watchers::Watchers,
 };
+pub use summed::{SummedSteps, of as summed_steps};
+
 pub use crate::recording::OpenError;
 use crate::recording::Recording;
 
@@ -247,7 +251,10 @@ impl Player {
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
         let (scope, part) = (scope.clone(), *part);
-        let played = play::play(&mut self.recording, scope.as_ref(), part, None)?;
+        let mut played = play::play(&mut self.recording, scope.as_ref(), part, Question::Latency)?;
+        if played.has_no_recent_slow_call() {
+            played = play::play(&mut self.recording, scope.as_ref(), part, Question::SlowestCalls)?;
+        }
         let mut watchers = Watchers::default();
         let receiver = watchers.add((), 0, 0);
         let picture = played.latency()?;
@@ -274,10 +281,15 @@ impl Player {
         } = self.session(name)?;
         let (scope, part, before) = (scope.clone(), *part, *before);
         request.check()?;
-        let mut played = play::play(&mut self.recording, scope.as_ref(), part, Some(request))?;
+        let question = Question::Flame(FlameRequest {
+            // What is compared needs observations.
+            difference: request.difference || before.is_some(),
+            ..request
+        });
+        let mut played = play::play(&mut self.recording, scope.as_ref(), part, question)?;
         match (before, &mut self.before) {
             (Some(part), Some(before)) => {
-                let before = play::play(before, scope.as_ref(), part, Some(request))?;
+                let before = play::play(before, scope.as_ref(), part, question)?;
                 compare::picture(played, before, request)
             }
             _ => played.flame(request),

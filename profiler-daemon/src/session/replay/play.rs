@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use profiler_aggregate::{
+    Over,
     latency::AgeConfig,
     path::{self, Path},
     slots::WindowConfig,
@@ -33,11 +34,11 @@ use super::{
     },
     asked::{self, AskedStep},
     counts::RecordedCounts,
-    unreadable,
+    summed, unreadable,
 };
 use crate::{
     kernel::Key,
-    recording::{self, Batch, Recording},
+    recording::{self, Batch, Offered, Recording, Summary, Wanted},
 };
 
 /// Why records are missing that were lost before they were written.
@@ -97,7 +98,12 @@ pub struct Begun {
 pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Result<Begun, SessionError> {
     let mut found: Option<(RecordedScope, u64)> = None;
     let mut frames = Frames::default();
-    let read = recording.read(part.begin_ns, None, &mut frames, |read, _| {
+    let wanted = Wanted {
+        from_ns: part.begin_ns,
+        by: None,
+        answers: &|_| false,
+    };
+    let read = recording.read(wanted, &mut frames, |read, _| {
         if let recording::Part::Batch(batch) = read {
             let is_in = batch.is_in(part);
             if let Some((scope, _)) = batch.scope {
@@ -157,6 +163,27 @@ impl Call {
     }
 }
 
+/// What a way through a recording is for.
+#[derive(Clone, Copy)]
+pub enum Question {
+    /// A flame graph.
+    Flame(FlameRequest),
+    /// Latency, with the slowest calls where the last slow one is recent.
+    Latency,
+    /// Latency with the slowest calls, however long ago they were.
+    SlowestCalls,
+}
+
+impl Question {
+    /// The flame graph that is asked for, if one is.
+    fn flame(self) -> Option<FlameRequest> {
+        match self {
+            Self::Flame(request) => Some(request),
+            Self::Latency | Self::SlowestCalls => None,
+        }
+    }
+}
+
 /// What came of a way through the recording.
 pub struct Played {
     pub scope: Arc<str>,
@@ -187,13 +214,14 @@ pub fn play(
     recording: &mut Recording,
     asked: Option<&Scope>,
     part: Part,
-    request: Option<FlameRequest>,
+    question: Question,
 ) -> Result<Played, SessionError> {
     let mut frames = Frames::default();
+    let end_ns = part.end_ns.min(recording.end_ns());
     let mut playing = Playing {
         asked,
         part,
-        request,
+        question,
         recorded: None,
         counts: RecordedCounts::default(),
         is_behind_hole: false,
@@ -204,8 +232,11 @@ pub fn play(
     };
     recording
         .read(
-            part.begin_ns,
-            request.map(|request| request.by),
+            Wanted {
+                from_ns: part.begin_ns,
+                by: question.flame().map(|request| request.by),
+                answers: &|offered| answers(offered, asked, Part { end_ns, ..part }, question),
+            },
             &mut frames,
             |read, _| playing.take(read),
         )
@@ -239,11 +270,32 @@ pub fn play(
     Ok(played)
 }
 
+/// Whether a summary does in the place of the records that it sums up.
+fn answers(offered: &Offered, asked: Option<&Scope>, part: Part, question: Question) -> bool {
+    let Offered { scope, steps, to_ns } = offered;
+    let ages = part.ages(scope);
+    let Ok(asked) = asked::steps(scope, asked, ages, *to_ns) else {
+        return false;
+    };
+    let is_enough = match question {
+        // Observations, and times within the minute, are not summed up.
+        Question::Flame(request) => request.over == Over::Start && !request.difference,
+        // Slow calls are kept one by one: those of the window before the last of them.
+        Question::Latency => {
+            let recent_ns = ages.window.window_ns.saturating_mul(2);
+            to_ns.saturating_add(recent_ns) <= part.end_ns
+                && !division::is_joined(&asked, asked.len().saturating_sub(1))
+        }
+        Question::SlowestCalls => false,
+    };
+    is_enough && *to_ns <= part.end_ns && summed::answers(scope, *steps, &asked)
+}
+
 /// A way through the recording that has not come to its end.
 struct Playing<'a> {
     asked: Option<&'a Scope>,
     part: Part,
-    request: Option<FlameRequest>,
+    question: Question,
     /// The scope that was told last.
     recorded: Option<RecordedScope>,
     /// Before the part begins, for what is open then.
@@ -254,6 +306,13 @@ struct Playing<'a> {
     missing_ns: u64,
     failed: Option<SessionError>,
     edited_ns: Option<u64>,
+}
+
+/// What to do with records.
+enum Next {
+    Play,
+    PassOver,
+    End,
 }
 
 impl Batch {
@@ -277,19 +336,39 @@ impl Playing<'_> {
                 }
                 from_ns <= self.part.end_ns
             }
-            recording::Part::Batch(batch) => match self.take_batch(*batch) {
-                Ok(goes_on) => goes_on,
-                Err(error) => {
-                    self.failed = Some(error);
-                    false
-                }
-            },
+            recording::Part::Batch(mut batch) => {
+                let goes_on = self.tell(&mut batch);
+                self.goes_on(goes_on, |played| played.take(&batch))
+            }
+            recording::Part::Summary(mut summary) => {
+                let goes_on = self.tell(&mut summary.batch);
+                self.goes_on(goes_on, |played| played.take_summary(&summary))
+            }
         }
     }
 
-    fn take_batch(&mut self, mut batch: Batch) -> Result<bool, SessionError> {
+    /// Plays something, where that is what comes next; whether to go on.
+    fn goes_on(&mut self, next: Result<Next, SessionError>, play: impl FnOnce(&mut Played)) -> bool {
+        match next {
+            Ok(Next::Play) => {
+                if let Some(played) = &mut self.played {
+                    play(played);
+                }
+                true
+            }
+            Ok(Next::PassOver) => true,
+            Ok(Next::End) => false,
+            Err(error) => {
+                self.failed = Some(error);
+                false
+            }
+        }
+    }
+
+    /// Takes what is told with records.
+    fn tell(&mut self, batch: &mut Batch) -> Result<Next, SessionError> {
         if batch.to_ns > self.part.end_ns {
-            return Ok(false);
+            return Ok(Next::End);
         }
         let told = batch.scope.take();
         if let Some((scope, open)) = told {
@@ -303,13 +382,13 @@ impl Playing<'_> {
             }
             if self.played.is_some() && self.is_another(&scope) {
                 self.edited_ns = Some(batch.from_ns);
-                return Ok(false);
+                return Ok(Next::End);
             }
             self.recorded = Some(scope);
         }
         if !batch.is_in(self.part) {
             batch.calls.iter().for_each(|calls| self.counts.add(calls));
-            return Ok(true);
+            return Ok(Next::PassOver);
         }
         if self.played.is_none() {
             let mut played = self.begin(batch.from_ns)?;
@@ -317,10 +396,7 @@ impl Playing<'_> {
             played.read();
             self.played = Some(played);
         }
-        if let Some(played) = &mut self.played {
-            played.take(&batch);
-        }
-        Ok(true)
+        Ok(Next::Play)
     }
 
     /// Whether another scope than before was told, as far as it is asked for: conditions on durations are free.
@@ -362,7 +438,7 @@ impl Playing<'_> {
             counted: &counts,
             joined: &joined,
         };
-        let flame = match self.request {
+        let flame = match self.question.flame() {
             Some(request) => Some(new_flame(request, &steps, calls, ages, now_ns)?),
             None => None,
         };
@@ -423,6 +499,37 @@ impl Played {
             self.forget_open();
             self.lost = self.lost.saturating_add(batch.dropped);
         }
+        self.take_records(batch);
+        batch.calls.iter().for_each(|calls| self.counts.add(calls));
+        self.now_ns = batch.to_ns;
+        self.read();
+    }
+
+    fn take_summary(&mut self, summary: &Summary) {
+        let Summary {
+            batch,
+            samples,
+            moments,
+        } = summary;
+        // Ends of calls that were open before, which what follows may go on with.
+        self.take_records(batch);
+        if let Some(flame) = &mut self.flame {
+            flame.summed(samples);
+        }
+        for moment in moments {
+            moment.calls.iter().for_each(|calls| self.counts.add(calls));
+            self.now_ns = moment.to_ns;
+            // What is drawn since the start does not depend on when calls were counted.
+            if self.flame.is_none() {
+                self.read();
+            }
+        }
+        self.now_ns = batch.to_ns;
+        self.read();
+    }
+
+    /// Takes records, and what was counted on their way.
+    fn take_records(&mut self, batch: &Batch) {
         for record in &batch.records {
             match record {
                 Recorded::Sample(sample) => {
@@ -433,14 +540,11 @@ impl Played {
                 Recorded::SpanEnd(end) => self.span_end(end),
             }
         }
-        batch.calls.iter().for_each(|calls| self.counts.add(calls));
         for (name, count) in batch.counters.iter().filter(|(name, _)| is_counter(name)) {
             let sum = self.counters.entry(name.clone()).or_default();
             *sum = sum.saturating_add(*count);
         }
         self.cost = batch.cost;
-        self.now_ns = batch.to_ns;
-        self.read();
     }
 
     fn span_end(&mut self, end: &SpanEnd) {
@@ -525,6 +629,15 @@ impl Played {
         let last = self.steps.last().zip(division);
         let slow = last.and_then(|(last, division)| division::slow_from_ns(last.step(), division));
         slow.unwrap_or(u64::MAX)
+    }
+
+    /// Whether slow calls are asked for and none is recent: those that are shown came before.
+    pub fn has_no_recent_slow_call(&self) -> bool {
+        let oldest_ns = self.now_ns.saturating_sub(self.ages.window.window_ns);
+        let asks = |last: &&AskedStep| !last.step().predicates.is_empty();
+        let mut functions =
+            (self.steps.last().filter(asks).into_iter()).flat_map(|last| last.functions.iter());
+        functions.any(|function| function.last_slow_ns().is_none_or(|last_ns| last_ns < oldest_ns))
     }
 
     /// What the session did not see.

@@ -1,0 +1,508 @@
+//! A minute of a recording, summed up: made while it is recorded, and read.
+//!
+//! The samples of an hour are millions, the stacks and durations among them thousands. A question of an hour is answered
+//! by the sums of its minutes, and by the records at its edges.
+//!
+//! See `docs/internals/recordings.md` for what a summary holds, and why it gives the same answer.
+
+use std::collections::{BTreeMap, HashMap};
+
+use profiler_aggregate::{
+    calltree::NodeId,
+    join::{Awaited, Elsewhere, Joiner, Reason, Sample},
+    matrix::Cell,
+};
+use profiler_common::{probe::ProbeId, record::SpanEnd};
+use profiler_proto::v1::{self, record::Record};
+use profiler_symbolize::Frames;
+
+use super::{
+    Offered,
+    decode::{self, Batch, Counted, Damaged, Decoder, MAX_COUNT},
+};
+use crate::session::{SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps};
+
+/// Rows, cells and records of a minute that is summed up; one with more is not.
+const MAX_ENTRIES: usize = 1 << 18;
+
+/// Sums up the messages of a stream, as they come.
+#[derive(Default)]
+pub struct Summarizer {
+    minute: Option<Minute>,
+}
+
+impl Summarizer {
+    /// Takes the next message; gives what the ones before come to, where this one begins anew. A summary is of the time
+    /// of what it tells. There is none of a minute of which records were lost, or which is too large.
+    pub fn take(&mut self, message: &v1::WatchRecordsResponse) -> Vec<v1::RecordingSummary> {
+        let mut ended = Vec::new();
+        if message.begins_anew {
+            let minute = self.minute.take();
+            // Two edits at once have nothing between them.
+            let minute = minute.filter(|minute| minute.told.from_ns < minute.told.to_ns);
+            ended = minute.map(Minute::end).unwrap_or_default();
+            self.minute = Minute::begin(message);
+        }
+        if let Some(minute) = &mut self.minute
+            && minute.take(message).is_err()
+        {
+            self.minute = None;
+        }
+        ended
+    }
+}
+
+/// Why a minute is not summed up: records are missing, contradict each other, or are too many.
+struct NotSummed;
+
+/// What rows are told apart by: all as messages give it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct RowKey {
+    thread: u32,
+    activity: i32,
+    function_node: u32,
+    line_node: u32,
+    incomplete: bool,
+}
+
+/// A process's thread.
+#[derive(Clone, Copy)]
+struct Thread {
+    pid: u32,
+    tid: u32,
+}
+
+/// What came since numbers began anew.
+struct Minute {
+    told: v1::WatchRecordsResponse,
+    threads: HashMap<u32, Thread>,
+    /// When the record before was taken: in the stream, and among those that are kept.
+    last_ns: u64,
+    last_kept_ns: u64,
+    rows: Vec<RowKey>,
+    row_of: HashMap<RowKey, u32>,
+    sums: Vec<Sums>,
+    moments: Vec<v1::SummaryMoment>,
+    last_moment_ns: u64,
+    /// Entries of all kinds, so far.
+    entries: usize,
+}
+
+impl Minute {
+    fn begin(first: &v1::WatchRecordsResponse) -> Option<Self> {
+        let (scope, _) = decode::scope(first.scope.clone()?).ok()?;
+        Some(Self {
+            told: v1::WatchRecordsResponse {
+                from_ns: first.from_ns,
+                to_ns: first.from_ns,
+                begins_anew: true,
+                scope: first.scope.clone(),
+                ..Default::default()
+            },
+            threads: HashMap::new(),
+            last_ns: first.from_ns,
+            last_kept_ns: first.from_ns,
+            rows: Vec::new(),
+            row_of: HashMap::new(),
+            sums: summed_steps(&scope).into_iter().map(Sums::new).collect(),
+            moments: Vec::new(),
+            last_moment_ns: first.from_ns,
+            entries: 0,
+        })
+    }
+
+    fn take(&mut self, message: &v1::WatchRecordsResponse) -> Result<(), NotSummed> {
+        if message.dropped > 0 || self.sums.is_empty() {
+            return Err(NotSummed);
+        }
+        let threads = message.threads.iter().map(|thread| {
+            let (pid, tid) = (thread.pid, thread.tid);
+            (thread.id, Thread { pid, tid })
+        });
+        self.threads.extend(threads);
+        self.told.threads.extend_from_slice(&message.threads);
+        self.told.frames.extend_from_slice(&message.frames);
+        self.told.nodes.extend_from_slice(&message.nodes);
+        for (name, count) in &message.counters {
+            let sum = self.told.counters.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*count);
+        }
+        self.told.cost = message.cost;
+        self.told.to_ns = message.to_ns;
+        self.last_ns = message.from_ns;
+        for record in message.records.iter().filter_map(|record| record.record.as_ref()) {
+            match record {
+                Record::Sample(sample) => self.sample(sample, message.weight_ns)?,
+                Record::SpanEnd(end) => self.span_end(end)?,
+            }
+        }
+        if !message.calls.is_empty() {
+            self.entries += message.calls.len();
+            self.moments.push(v1::SummaryMoment {
+                after_ns: message.to_ns.saturating_sub(self.last_moment_ns),
+                calls: message.calls.clone(),
+            });
+            self.last_moment_ns = message.to_ns;
+        }
+        let told = self.told.nodes.len() + self.told.frames.len() + self.told.threads.len();
+        let cells: usize = self.sums.iter().map(|sums| sums.ended.len()).sum();
+        if self.entries + told + cells > MAX_ENTRIES {
+            return Err(NotSummed);
+        }
+        Ok(())
+    }
+
+    fn sample(&mut self, sample: &v1::RecordedSample, usual_ns: u64) -> Result<(), NotSummed> {
+        let Thread { pid, tid } = *self.threads.get(&sample.thread).ok_or(NotSummed)?;
+        let ts_ns = self.last_ns.saturating_add_signed(sample.after_ns);
+        self.last_ns = ts_ns;
+        let weight_ns = match sample.weight_ns {
+            0 => usual_ns,
+            weight_ns => weight_ns,
+        };
+        if ts_ns < self.told.from_ns {
+            // Whoever begins here does not count it; whoever began before does.
+            let after_ns = self.after_kept(ts_ns);
+            self.keep(Record::Sample(v1::RecordedSample {
+                after_ns,
+                weight_ns,
+                ..sample.clone()
+            }));
+            return Ok(());
+        }
+        let row = self.row(RowKey {
+            thread: sample.thread,
+            activity: sample.activity,
+            function_node: sample.function_node,
+            line_node: sample.line_node,
+            incomplete: sample.incomplete,
+        });
+        let spans = decode::spans(sample, ts_ns);
+        let sample = Sample {
+            tgid: pid,
+            tid,
+            ts_ns,
+            weight_ns,
+            count: u64::from(!sample.continues),
+            node: NodeId(row),
+            spans: &spans,
+        };
+        let is_on_cpu = self.is_on_cpu(row);
+        self.sums
+            .iter_mut()
+            .for_each(|sums| sums.sample(&sample, is_on_cpu));
+        Ok(())
+    }
+
+    fn span_end(&mut self, end: &v1::RecordedSpanEnd) -> Result<(), NotSummed> {
+        let Thread { pid, tid } = *self.threads.get(&end.thread).ok_or(NotSummed)?;
+        let end_ns = self.last_ns.saturating_add_signed(end.after_ns);
+        self.last_ns = end_ns;
+        let span = decode::span_end(end, (pid, tid), end_ns);
+        if span.start_ns < self.told.from_ns {
+            // Samples before may wait for it.
+            let after_ns = self.after_kept(end_ns);
+            self.keep(Record::SpanEnd(v1::RecordedSpanEnd { after_ns, ..*end }));
+        }
+        self.sums.iter_mut().for_each(|sums| sums.span_end(&span));
+        Ok(())
+    }
+
+    /// A time, in nanoseconds after that of the record that was kept before.
+    fn after_kept(&mut self, ns: u64) -> i64 {
+        let before_ns = std::mem::replace(&mut self.last_kept_ns, ns);
+        i64::try_from(i128::from(ns) - i128::from(before_ns)).unwrap_or(i64::MAX)
+    }
+
+    fn keep(&mut self, record: Record) {
+        self.entries += 1;
+        let record = Some(record);
+        self.told.records.push(v1::Record { record });
+    }
+
+    fn row(&mut self, key: RowKey) -> u32 {
+        let next = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        let row = *self.row_of.entry(key).or_insert(next);
+        if row == next {
+            self.rows.push(key);
+            self.entries += 1;
+        }
+        row
+    }
+
+    fn is_on_cpu(&self, row: u32) -> bool {
+        let activity = self.rows.get(row as usize).map_or(0, |row| row.activity);
+        activity == v1::Activity::Unspecified as i32 || activity == v1::Activity::OnCpu as i32
+    }
+
+    fn end(self) -> Vec<v1::RecordingSummary> {
+        let Self {
+            told,
+            rows,
+            sums,
+            moments,
+            ..
+        } = self;
+        let summary = |sums: Sums| v1::RecordingSummary {
+            told: Some(told.clone()),
+            moments: moments.clone(),
+            ..sums.summary(&rows, told.to_ns)
+        };
+        sums.into_iter().map(summary).collect()
+    }
+}
+
+/// The samples of a minute, for some of the scope's steps.
+struct Sums {
+    steps: usize,
+    /// `None` where all samples are inside.
+    joiners: Option<Joiners>,
+    /// Of calls that ended, by row and bucket.
+    ended: HashMap<(u32, usize), Cell<u64>>,
+}
+
+/// Samples that wait for the ends of their calls.
+struct Joiners {
+    on_cpu: Joiner,
+    off_cpu: Joiner,
+}
+
+impl Sums {
+    fn new(summed: SummedSteps) -> Self {
+        let SummedSteps { steps, nesting } = summed;
+        Self {
+            steps,
+            joiners: nesting.map(|nesting| Joiners {
+                on_cpu: Joiner::new(nesting.levels.clone()),
+                off_cpu: Joiner::new(nesting.levels),
+            }),
+            ended: HashMap::new(),
+        }
+    }
+
+    fn sample(&mut self, sample: &Sample<'_>, is_on_cpu: bool) {
+        match &mut self.joiners {
+            Some(Joiners { on_cpu, .. }) if is_on_cpu => on_cpu.sample(sample),
+            Some(Joiners { off_cpu, .. }) => off_cpu.sample(sample),
+            None => {
+                *self.ended.entry((sample.node.0, 0)).or_default() += Cell {
+                    weight: sample.weight_ns,
+                    samples: sample.count,
+                };
+            }
+        }
+    }
+
+    fn span_end(&mut self, end: &SpanEnd) {
+        let Some(Joiners { on_cpu, off_cpu }) = &mut self.joiners else {
+            return;
+        };
+        for ended in [on_cpu.span_end(end), off_cpu.span_end(end)]
+            .into_iter()
+            .flatten()
+        {
+            for (node, cell) in ended.leaves {
+                *self.ended.entry((node.0, ended.bucket)).or_default() += cell;
+            }
+        }
+    }
+
+    fn summary(mut self, keys: &[RowKey], to_ns: u64) -> v1::RecordingSummary {
+        let mut rows: BTreeMap<u32, v1::SummaryRow> = BTreeMap::new();
+        let mut ended: Vec<_> = self.ended.into_iter().collect();
+        ended.sort_unstable_by_key(|(at, _)| *at);
+        let mut last = (0, 0);
+        for ((row, bucket), cell) in ended {
+            let before = if last.0 == row { last.1 } else { 0 };
+            last = (row, bucket);
+            let cells = row_of(&mut rows, keys, row).ended.get_or_insert_default();
+            let delta = u32::try_from(bucket - before).unwrap_or(u32::MAX);
+            cells.bucket_deltas.push(delta);
+            cells.weights_ns.push(cell.weight);
+            cells.samples.push(cell.samples);
+        }
+        let mut elsewhere = [None, None];
+        if let Some(Joiners { on_cpu, off_cpu }) = &mut self.joiners {
+            for (joiner, elsewhere) in [on_cpu, off_cpu].into_iter().zip(&mut elsewhere) {
+                *elsewhere = told_elsewhere(joiner.take_elsewhere());
+                for (span, node, cell) in joiner.waiting() {
+                    row_of(&mut rows, keys, node.0).open.push(v1::SummaryOpen {
+                        probe: span.probe.0,
+                        sequence: span.sequence,
+                        before_ns: i64::try_from(i128::from(to_ns) - i128::from(span.start_ns))
+                            .unwrap_or(i64::MAX),
+                        weight_ns: cell.weight,
+                        samples: cell.samples,
+                    });
+                }
+            }
+        }
+        let [on_cpu_elsewhere, off_cpu_elsewhere] = elsewhere;
+        v1::RecordingSummary {
+            steps: u32::try_from(self.steps).unwrap_or(u32::MAX),
+            rows: rows.into_values().collect(),
+            on_cpu_elsewhere,
+            off_cpu_elsewhere,
+            ..Default::default()
+        }
+    }
+}
+
+fn row_of<'a>(
+    rows: &'a mut BTreeMap<u32, v1::SummaryRow>,
+    keys: &[RowKey],
+    row: u32,
+) -> &'a mut v1::SummaryRow {
+    rows.entry(row).or_insert_with(|| {
+        let key = keys.get(row as usize).copied();
+        key.map_or_else(v1::SummaryRow::default, |key| v1::SummaryRow {
+            thread: key.thread,
+            activity: key.activity,
+            function_node: key.function_node,
+            line_node: key.line_node,
+            incomplete: key.incomplete,
+            ..Default::default()
+        })
+    })
+}
+
+fn told_elsewhere(elsewhere: Elsewhere) -> Option<v1::SummaryElsewhere> {
+    (elsewhere != Elsewhere::default()).then(|| v1::SummaryElsewhere {
+        no_span: elsewhere[Reason::NoSpan as usize],
+        abandoned: elsewhere[Reason::Abandoned as usize],
+        expired: elsewhere[Reason::Expired as usize],
+    })
+}
+
+/// A summary, read.
+pub struct Summary {
+    /// What was told, and the records that are kept.
+    pub batch: Batch,
+    pub samples: SummedSamples,
+    pub moments: Vec<Moment>,
+}
+
+/// What was counted until a time, since the moment before.
+pub struct Moment {
+    pub to_ns: u64,
+    pub calls: Vec<Counted>,
+}
+
+/// What a summary is of.
+pub fn offered(message: &v1::RecordingSummary) -> Result<Offered, Damaged> {
+    let told = message.told.as_ref().ok_or(Damaged)?;
+    let (scope, _) = decode::scope(told.scope.clone().ok_or(Damaged)?)?;
+    Ok(Offered {
+        scope,
+        steps: usize::try_from(message.steps).map_err(|_| Damaged)?,
+        to_ns: told.to_ns,
+    })
+}
+
+impl Decoder {
+    /// Reads a summary.
+    pub fn summary(
+        &mut self,
+        message: v1::RecordingSummary,
+        frames: &mut Frames,
+    ) -> Result<Summary, Damaged> {
+        let v1::RecordingSummary {
+            steps: _,
+            told,
+            rows,
+            on_cpu_elsewhere,
+            off_cpu_elsewhere,
+            moments,
+        } = message;
+        let batch = self.next(told.ok_or(Damaged)?, frames)?;
+        if batch.dropped > 0 || batch.scope.is_none() || !batch.calls.is_empty() {
+            return Err(Damaged);
+        }
+        let (from_ns, to_ns) = (batch.from_ns, batch.to_ns);
+        let rows = rows.into_iter().map(|row| self.summed_row(&row, to_ns, frames));
+        let rows = rows.collect::<Result<_, _>>()?;
+        let mut last_ns = from_ns;
+        let moments = moments.into_iter().map(|moment| {
+            last_ns = last_ns.saturating_add(moment.after_ns);
+            let calls = moment.calls.into_iter().map(decode::counted);
+            Ok(Moment {
+                to_ns: last_ns.min(to_ns),
+                calls: calls.collect::<Result<_, _>>()?,
+            })
+        });
+        let moments = moments.collect::<Result<_, _>>()?;
+        let elsewhere = SummedElsewhere {
+            on_cpu: read_elsewhere(on_cpu_elsewhere)?,
+            off_cpu: read_elsewhere(off_cpu_elsewhere)?,
+        };
+        Ok(Summary {
+            batch,
+            samples: SummedSamples {
+                to_ns,
+                rows,
+                elsewhere,
+            },
+            moments,
+        })
+    }
+
+    fn summed_row(
+        &mut self,
+        row: &v1::SummaryRow,
+        to_ns: u64,
+        frames: &mut Frames,
+    ) -> Result<SummedRow, Damaged> {
+        let thread = self.thread(row.thread)?;
+        let cells = row.ended.clone().unwrap_or_default();
+        let buckets = decode::buckets(&cells.bucket_deltas)?;
+        if buckets.len() != cells.weights_ns.len() || buckets.len() != cells.samples.len() {
+            return Err(Damaged);
+        }
+        let sums = cells.weights_ns.iter().zip(&cells.samples);
+        let ended = buckets
+            .into_iter()
+            .zip(sums.map(|(weight, samples)| cell(*weight, *samples)))
+            .map(|(bucket, cell)| Ok((bucket, cell?)))
+            .collect::<Result<_, _>>()?;
+        let open = row.open.iter().map(|open| {
+            let span = Awaited {
+                tgid: thread.tgid,
+                tid: thread.tid,
+                sequence: open.sequence,
+                probe: ProbeId(open.probe),
+                start_ns: to_ns.saturating_sub_signed(open.before_ns),
+            };
+            Ok((span, cell(open.weight_ns, open.samples)?))
+        });
+        Ok(SummedRow {
+            activity: decode::activity(row.activity()),
+            stacks: self.stacks((row.function_node, row.line_node), thread.task, frames)?,
+            complete: !row.incomplete,
+            ended,
+            open: open.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn cell(weight: u64, samples: u64) -> Result<Cell<u64>, Damaged> {
+    if weight > MAX_COUNT || samples > MAX_COUNT {
+        return Err(Damaged);
+    }
+    Ok(Cell { weight, samples })
+}
+
+fn read_elsewhere(elsewhere: Option<v1::SummaryElsewhere>) -> Result<Elsewhere, Damaged> {
+    let elsewhere = elsewhere.unwrap_or_default();
+    let mut read = Elsewhere::default();
+    for (reason, count) in [
+        (Reason::NoSpan, elsewhere.no_span),
+        (Reason::Abandoned, elsewhere.abandoned),
+        (Reason::Expired, elsewhere.expired),
+    ] {
+        if count > MAX_COUNT {
+            return Err(Damaged);
+        }
+        read[reason as usize] = count;
+    }
+    Ok(read)
+}
