@@ -11,4 +11,4 @@ mod recording;
 pub mod rpc;
 pub mod session;
 
-pub use recording::Summarizer;
+pub use recording::{Summaries, Summarizer};

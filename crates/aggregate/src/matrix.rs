@@ -110,6 +110,29 @@ impl<N: Number> Matrix<N> {
         }
     }
 
+    /// Adds to cells of a node, in ascending order of their buckets; as [`Self::add`].
+    pub fn add_row(&mut self, node: NodeId, cells: impl Iterator<Item = (usize, Cell<N>)>) {
+        if self.rows.len() <= node.index() {
+            self.rows.resize_with(node.index() + 1, Vec::new);
+        }
+        let mut behind = 0;
+        for (bucket, cell) in cells {
+            let bin = self.bin(node, bucket);
+            let row = &mut self.rows[node.index()];
+            match row[behind..].binary_search_by_key(&bin, |&(bin, _)| bin) {
+                Ok(at) => {
+                    behind += at;
+                    row[behind].1 += cell;
+                }
+                Err(at) => {
+                    behind += at;
+                    row.insert(behind, (bin, cell));
+                    self.cells += 1;
+                }
+            }
+        }
+    }
+
     /// Takes from a cell what was added to it before.
     pub fn subtract(&mut self, node: NodeId, bucket: usize, cell: Cell<N>) {
         let bin = self.bin(node, bucket);

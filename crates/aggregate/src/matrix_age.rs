@@ -15,6 +15,19 @@ pub trait AgingMatrix {
     /// Adds at `now_ns`, and makes room where that was one too many.
     fn add(&mut self, now_ns: u64, node: NodeId, bucket: usize, cell: Cell<u64>, tree: &CallTree);
 
+    /// As [`Self::add`], for cells of one node in ascending order of their buckets.
+    fn add_row(
+        &mut self,
+        now_ns: u64,
+        node: NodeId,
+        cells: &mut dyn Iterator<Item = (usize, Cell<u64>)>,
+        tree: &CallTree,
+    ) {
+        for (bucket, cell) in cells {
+            self.add(now_ns, node, bucket, cell, tree);
+        }
+    }
+
     /// Adds the weights at `now_ns`, rounded to whole nanoseconds and samples, to `sides`, which is
     /// indexed by node and long enough for every node of the tree.
     fn sides(&self, now_ns: u64, band: Band, sides: &mut [Sides<u64>]);
@@ -37,6 +50,19 @@ fn add_sides(sum: &mut Sides<u64>, sides: Sides<u64>) {
 impl AgingMatrix for Matrix<u64> {
     fn add(&mut self, _now_ns: u64, node: NodeId, bucket: usize, cell: Cell<u64>, tree: &CallTree) {
         Self::add(self, node, bucket, cell);
+        if self.is_over() {
+            self.shrink(tree);
+        }
+    }
+
+    fn add_row(
+        &mut self,
+        _now_ns: u64,
+        node: NodeId,
+        cells: &mut dyn Iterator<Item = (usize, Cell<u64>)>,
+        tree: &CallTree,
+    ) {
+        Self::add_row(self, node, cells);
         if self.is_over() {
             self.shrink(tree);
         }

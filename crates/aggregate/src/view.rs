@@ -246,9 +246,10 @@ impl ScopeAggregate {
         });
     }
 
-    /// Adds what was summed up elsewhere of samples whose spans ended as all around them ask: shown since the start alone.
-    pub fn add_ended(&mut self, node: NodeId, bucket: usize, cell: Cell<u64>) {
-        self.start.matrix_mut().add(0, node, bucket, cell, &self.tree);
+    /// Adds what was summed up elsewhere of samples whose spans ended as all around them ask, in ascending order of the
+    /// buckets: shown since the start alone.
+    pub fn add_ended(&mut self, node: NodeId, mut cells: impl Iterator<Item = (usize, Cell<u64>)>) {
+        self.start.matrix_mut().add_row(0, node, &mut cells, &self.tree);
     }
 
     /// Adds samples that were found elsewhere to belong to no span: shown since the start alone.

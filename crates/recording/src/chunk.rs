@@ -15,8 +15,10 @@ pub enum Kind {
     About,
     /// What views are made of.
     Records,
-    /// What the records since numbers began anew come to.
-    Summary,
+    /// What the samples since numbers began anew come to.
+    Samples,
+    /// What the calls since then come to.
+    Calls,
     /// Something that a newer version writes, which can be passed over.
     Other(u8),
 }
@@ -26,7 +28,8 @@ impl Kind {
         match byte {
             1 => Self::About,
             2 => Self::Records,
-            3 => Self::Summary,
+            3 => Self::Samples,
+            4 => Self::Calls,
             other => Self::Other(other),
         }
     }
@@ -35,7 +38,8 @@ impl Kind {
         match self {
             Self::About => 1,
             Self::Records => 2,
-            Self::Summary => 3,
+            Self::Samples => 3,
+            Self::Calls => 4,
             Self::Other(byte) => byte,
         }
     }

@@ -36,6 +36,11 @@ impl<W: Write> Writer<W> {
         })
     }
 
+    /// Goes on with a recording that ends after so many bytes, where `out` appends.
+    pub fn append(out: W, bytes: u64) -> Self {
+        Self { out, bytes }
+    }
+
     /// Appends a chunk. It is whole in the file when this returns.
     ///
     /// # Errors

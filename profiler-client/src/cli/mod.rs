@@ -8,6 +8,7 @@ pub mod exit;
 mod help;
 pub mod print_list;
 pub mod request;
+pub mod size;
 pub mod validate;
 
 use std::process::ExitCode;

@@ -361,6 +361,17 @@ pub struct Record {
     pub output: PathBuf,
     /// Whether a file that is there is replaced.
     pub force: bool,
+    /// How much of it is kept.
+    pub keep: Keep,
+}
+
+/// How much of a recording is kept. Minutes are dropped as a whole, and the last one never is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Keep {
+    /// Bytes of the file, at most.
+    pub max_bytes: Option<u64>,
+    /// What is older may go.
+    pub max_age: Option<Duration>,
 }
 
 /// A validated `flame`.

@@ -23,9 +23,10 @@ use profiler_symbolize::{Frames, Grouping};
 use prost::Message as _;
 
 use self::decode::Decoder;
+use self::summary::Message;
 pub use self::{
     decode::{Batch, Counted, Damaged},
-    summary::{Summarizer, Summary},
+    summary::{Summaries, Summarizer, Summary},
 };
 use crate::session::RecordedScope;
 
@@ -81,6 +82,7 @@ struct Place {
 #[derive(Clone, Copy)]
 struct SummaryPlace {
     number: usize,
+    kind: Kind,
     from_ns: u64,
     to_ns: u64,
 }
@@ -96,12 +98,20 @@ pub struct Wanted<'a> {
     pub answers: &'a dyn Fn(&Offered) -> bool,
 }
 
+/// What is summed up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OfferedKind {
+    /// Samples, for so many of the scope's steps.
+    Samples { steps: usize },
+    /// Calls.
+    Calls,
+}
+
 /// A summary that is there in the place of records.
 pub struct Offered {
     /// What was looked at.
     pub scope: RecordedScope,
-    /// Of how many of the scope's steps it is.
-    pub steps: usize,
+    pub of: OfferedKind,
     /// Until when.
     pub to_ns: u64,
 }
@@ -157,9 +167,11 @@ impl Recording {
             return Err(OpenError::Nothing(path.to_owned()));
         }
         let mut summaries: Vec<SummaryPlace> = (reader.chunks().enumerate())
-            .filter(|(_, chunk)| chunk.kind == Kind::Summary && chunk.from_ns < chunk.to_ns)
+            .filter(|(_, chunk)| matches!(chunk.kind, Kind::Samples | Kind::Calls))
+            .filter(|(_, chunk)| chunk.from_ns < chunk.to_ns)
             .map(|(number, chunk)| SummaryPlace {
                 number,
+                kind: chunk.kind,
                 from_ns: chunk.from_ns,
                 to_ns: chunk.to_ns,
             })
@@ -269,18 +281,26 @@ impl Recording {
     ) -> io::Result<Option<Summary>> {
         let first = (self.summaries).partition_point(|summary| summary.from_ns < from_ns);
         let places = self.summaries.iter().skip(first);
-        for place in places.take_while(|summary| summary.from_ns == from_ns) {
+        // Stacks are of samples.
+        let kind = if by.is_some() { Kind::Samples } else { Kind::Calls };
+        let places = places.take_while(|summary| summary.from_ns == from_ns);
+        for place in places.filter(|summary| summary.kind == kind) {
             let content = match self.reader.read(place.number) {
                 Ok(content) => content,
                 Err(ReadError::Damaged { .. }) => continue,
                 Err(ReadError::Io(error)) => return Err(error),
             };
-            let Ok(message) = v1::RecordingSummary::decode(content.as_slice()) else {
+            let message = match place.kind {
+                Kind::Samples => v1::SampleSummary::decode(content.as_slice()).map(Message::Samples),
+                _ => v1::CallSummary::decode(content.as_slice()).map(Message::Calls),
+            };
+            let offered = message.map_err(|_| Damaged).and_then(|message| {
+                let offered = message.offered()?;
+                Ok((message, offered))
+            });
+            let Some((message, _)) = offered.ok().filter(|(_, offered)| answers(offered)) else {
                 continue;
             };
-            if !summary::offered(&message).is_ok_and(|offered| answers(&offered)) {
-                continue;
-            }
             if let Ok(summary) = Decoder::new(by).summary(message, frames)
                 && (summary.batch.from_ns, summary.batch.to_ns) == (place.from_ns, place.to_ns)
             {

@@ -5,21 +5,25 @@
 //!
 //! See `docs/internals/recordings.md` for what a summary holds, and why it gives the same answer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Range,
+};
 
 use profiler_aggregate::{
     calltree::NodeId,
     join::{Awaited, Elsewhere, Joiner, Reason, Sample},
     matrix::Cell,
 };
-use profiler_common::{probe::ProbeId, record::SpanEnd};
+use profiler_common::{layout::BUCKETS, probe::ProbeId, record::SpanEnd};
 use profiler_proto::v1::{self, record::Record};
 use profiler_symbolize::Frames;
 
 use super::{
-    Offered,
+    Offered, OfferedKind,
     decode::{self, Batch, Counted, Damaged, Decoder, MAX_COUNT},
 };
+use crate::rpc::histogram;
 use crate::session::{SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps};
 
 /// Rows, cells and records of a minute that is summed up; one with more is not.
@@ -31,11 +35,19 @@ pub struct Summarizer {
     minute: Option<Minute>,
 }
 
+/// What a minute comes to. There is nothing of one of which records were lost, or which is too large.
+#[derive(Default)]
+pub struct Summaries {
+    /// For each number of steps that the scope can be asked with.
+    pub samples: Vec<v1::SampleSummary>,
+    /// Where the scope has steps.
+    pub calls: Option<v1::CallSummary>,
+}
+
 impl Summarizer {
-    /// Takes the next message; gives what the ones before come to, where this one begins anew. A summary is of the time
-    /// of what it tells. There is none of a minute of which records were lost, or which is too large.
-    pub fn take(&mut self, message: &v1::WatchRecordsResponse) -> Vec<v1::RecordingSummary> {
-        let mut ended = Vec::new();
+    /// Takes the next message; gives what the ones before come to, where this one begins anew.
+    pub fn take(&mut self, message: &v1::WatchRecordsResponse) -> Summaries {
+        let mut ended = Summaries::default();
         if message.begins_anew {
             let minute = self.minute.take();
             // Two edits at once have nothing between them.
@@ -82,8 +94,10 @@ struct Minute {
     rows: Vec<RowKey>,
     row_of: HashMap<RowKey, u32>,
     sums: Vec<Sums>,
-    moments: Vec<v1::SummaryMoment>,
+    calls: BTreeMap<u32, CallSum>,
+    moments: Vec<v1::CallMoment>,
     last_moment_ns: u64,
+    usual_ns: u64,
     /// Entries of all kinds, so far.
     entries: usize,
 }
@@ -105,8 +119,10 @@ impl Minute {
             rows: Vec::new(),
             row_of: HashMap::new(),
             sums: summed_steps(&scope).into_iter().map(Sums::new).collect(),
+            calls: BTreeMap::new(),
             moments: Vec::new(),
             last_moment_ns: first.from_ns,
+            usual_ns: 0,
             entries: 0,
         })
     }
@@ -130,6 +146,9 @@ impl Minute {
         self.told.cost = message.cost;
         self.told.to_ns = message.to_ns;
         self.last_ns = message.from_ns;
+        if self.usual_ns == 0 {
+            self.usual_ns = message.weight_ns;
+        }
         for record in message.records.iter().filter_map(|record| record.record.as_ref()) {
             match record {
                 Record::Sample(sample) => self.sample(sample, message.weight_ns)?,
@@ -138,7 +157,10 @@ impl Minute {
         }
         if !message.calls.is_empty() {
             self.entries += message.calls.len();
-            self.moments.push(v1::SummaryMoment {
+            for calls in &message.calls {
+                self.calls.entry(calls.probe).or_default().add(calls);
+            }
+            self.moments.push(v1::CallMoment {
                 after_ns: message.to_ns.saturating_sub(self.last_moment_ns),
                 calls: message.calls.clone(),
             });
@@ -210,8 +232,7 @@ impl Minute {
 
     /// A time, in nanoseconds after that of the record that was kept before.
     fn after_kept(&mut self, ns: u64) -> i64 {
-        let before_ns = std::mem::replace(&mut self.last_kept_ns, ns);
-        i64::try_from(i128::from(ns) - i128::from(before_ns)).unwrap_or(i64::MAX)
+        after(std::mem::replace(&mut self.last_kept_ns, ns), ns)
     }
 
     fn keep(&mut self, record: Record) {
@@ -235,20 +256,79 @@ impl Minute {
         activity == v1::Activity::Unspecified as i32 || activity == v1::Activity::OnCpu as i32
     }
 
-    fn end(self) -> Vec<v1::RecordingSummary> {
+    fn end(self) -> Summaries {
         let Self {
-            told,
+            mut told,
             rows,
             sums,
+            calls,
             moments,
+            usual_ns,
             ..
         } = self;
-        let summary = |sums: Sums| v1::RecordingSummary {
-            told: Some(told.clone()),
-            moments: moments.clone(),
-            ..sums.summary(&rows, told.to_ns)
+        let of_calls = v1::CallSummary {
+            told: Some(v1::WatchRecordsResponse {
+                frames: Vec::new(),
+                nodes: Vec::new(),
+                threads: (told.threads.iter())
+                    .map(|thread| v1::RecordedThread {
+                        thread_frame: 0,
+                        process_frame: 0,
+                        ..*thread
+                    })
+                    .collect(),
+                ..told.clone()
+            }),
+            moments,
         };
-        sums.into_iter().map(summary).collect()
+        let calls = calls.into_iter().map(|(probe, sum)| sum.counted(probe));
+        told.calls = calls.collect();
+        let samples = sums.into_iter().map(|sums| v1::SampleSummary {
+            told: Some(told.clone()),
+            ..sums.summary(&rows, usual_ns, told.to_ns)
+        });
+        Summaries {
+            samples: samples.collect(),
+            calls: Some(of_calls).filter(|calls| !calls.moments.is_empty()),
+        }
+    }
+}
+
+/// What was counted of a probe in a minute.
+#[derive(Default)]
+struct CallSum {
+    ended: BTreeMap<u32, u64>,
+    others: v1::CountedCalls,
+}
+
+impl CallSum {
+    fn add(&mut self, calls: &v1::CountedCalls) {
+        let mut bucket = 0_u32;
+        if let Some(histogram) = &calls.ended {
+            for (delta, count) in histogram.bucket_deltas.iter().zip(&histogram.counts) {
+                bucket = bucket.saturating_add(*delta);
+                *self.ended.entry(bucket).or_default() += count;
+            }
+        }
+        let others = &mut self.others;
+        others.begun += calls.begun;
+        others.abandoned += calls.abandoned;
+        others.too_deep += calls.too_deep;
+        others.open_at_attach += calls.open_at_attach;
+        others.no_thread_state += calls.no_thread_state;
+        others.no_histogram_page += calls.no_histogram_page;
+        others.join_limit += calls.join_limit;
+        others.refused += calls.refused;
+        others.undecided += calls.undecided;
+    }
+
+    fn counted(self, probe: u32) -> v1::CountedCalls {
+        let ended: Vec<(u32, u64)> = self.ended.into_iter().collect();
+        v1::CountedCalls {
+            probe,
+            ended: Some(histogram(&ended)),
+            ..self.others
+        }
     }
 }
 
@@ -307,20 +387,10 @@ impl Sums {
         }
     }
 
-    fn summary(mut self, keys: &[RowKey], to_ns: u64) -> v1::RecordingSummary {
+    fn summary(mut self, keys: &[RowKey], usual_ns: u64, to_ns: u64) -> v1::SampleSummary {
         let mut rows: BTreeMap<u32, v1::SummaryRow> = BTreeMap::new();
         let mut ended: Vec<_> = self.ended.into_iter().collect();
         ended.sort_unstable_by_key(|(at, _)| *at);
-        let mut last = (0, 0);
-        for ((row, bucket), cell) in ended {
-            let before = if last.0 == row { last.1 } else { 0 };
-            last = (row, bucket);
-            let cells = row_of(&mut rows, keys, row).ended.get_or_insert_default();
-            let delta = u32::try_from(bucket - before).unwrap_or(u32::MAX);
-            cells.bucket_deltas.push(delta);
-            cells.weights_ns.push(cell.weight);
-            cells.samples.push(cell.samples);
-        }
         let mut elsewhere = [None, None];
         if let Some(Joiners { on_cpu, off_cpu }) = &mut self.joiners {
             for (joiner, elsewhere) in [on_cpu, off_cpu].into_iter().zip(&mut elsewhere) {
@@ -329,23 +399,46 @@ impl Sums {
                     row_of(&mut rows, keys, node.0).open.push(v1::SummaryOpen {
                         probe: span.probe.0,
                         sequence: span.sequence,
-                        before_ns: i64::try_from(i128::from(to_ns) - i128::from(span.start_ns))
-                            .unwrap_or(i64::MAX),
+                        before_ns: after(span.start_ns, to_ns),
                         weight_ns: cell.weight,
                         samples: cell.samples,
                     });
                 }
             }
         }
+        let mut cells = v1::SummaryCells {
+            weight_ns: usual_ns,
+            ..Default::default()
+        };
+        let mut last = (u32::MAX, 0);
+        for ((row, bucket), cell) in ended {
+            let before = if last.0 == row { last.1 } else { 0 };
+            last = (row, bucket);
+            row_of(&mut rows, keys, row).cells += 1;
+            let delta = u32::try_from(bucket - before).unwrap_or(u32::MAX);
+            cells.bucket_deltas.push(delta);
+            cells.samples.push(cell.samples);
+            let usual_ns = usual_ns.saturating_mul(cell.samples);
+            cells.weights_beyond_ns.push(after(usual_ns, cell.weight));
+        }
+        if cells.weights_beyond_ns.iter().all(|beyond_ns| *beyond_ns == 0) {
+            cells.weights_beyond_ns.clear();
+        }
         let [on_cpu_elsewhere, off_cpu_elsewhere] = elsewhere;
-        v1::RecordingSummary {
+        v1::SampleSummary {
             steps: u32::try_from(self.steps).unwrap_or(u32::MAX),
             rows: rows.into_values().collect(),
+            cells: Some(cells),
             on_cpu_elsewhere,
             off_cpu_elsewhere,
-            ..Default::default()
+            told: None,
         }
     }
+}
+
+/// How much larger a number is than another.
+fn after(number: u64, larger: u64) -> i64 {
+    i64::try_from(i128::from(larger) - i128::from(number)).unwrap_or(i64::MAX)
 }
 
 fn row_of<'a>(
@@ -378,7 +471,9 @@ fn told_elsewhere(elsewhere: Elsewhere) -> Option<v1::SummaryElsewhere> {
 pub struct Summary {
     /// What was told, and the records that are kept.
     pub batch: Batch,
+    /// None where calls are asked for.
     pub samples: SummedSamples,
+    /// None where samples are asked for: all that was counted is the batch's.
     pub moments: Vec<Moment>,
 }
 
@@ -388,41 +483,55 @@ pub struct Moment {
     pub calls: Vec<Counted>,
 }
 
-/// What a summary is of.
-pub fn offered(message: &v1::RecordingSummary) -> Result<Offered, Damaged> {
-    let told = message.told.as_ref().ok_or(Damaged)?;
-    let (scope, _) = decode::scope(told.scope.clone().ok_or(Damaged)?)?;
-    Ok(Offered {
-        scope,
-        steps: usize::try_from(message.steps).map_err(|_| Damaged)?,
-        to_ns: told.to_ns,
-    })
+/// A summary's message.
+pub enum Message {
+    Samples(v1::SampleSummary),
+    Calls(v1::CallSummary),
+}
+
+impl Message {
+    fn told(&self) -> Option<&v1::WatchRecordsResponse> {
+        match self {
+            Self::Samples(samples) => samples.told.as_ref(),
+            Self::Calls(calls) => calls.told.as_ref(),
+        }
+    }
+
+    /// What it is of.
+    pub fn offered(&self) -> Result<Offered, Damaged> {
+        let told = self.told().ok_or(Damaged)?;
+        let (scope, _) = decode::scope(told.scope.clone().ok_or(Damaged)?)?;
+        let of = match self {
+            Self::Samples(samples) => OfferedKind::Samples {
+                steps: usize::try_from(samples.steps).map_err(|_| Damaged)?,
+            },
+            Self::Calls(_) => OfferedKind::Calls,
+        };
+        Ok(Offered {
+            scope,
+            of,
+            to_ns: told.to_ns,
+        })
+    }
 }
 
 impl Decoder {
     /// Reads a summary.
-    pub fn summary(
-        &mut self,
-        message: v1::RecordingSummary,
-        frames: &mut Frames,
-    ) -> Result<Summary, Damaged> {
-        let v1::RecordingSummary {
-            steps: _,
-            told,
-            rows,
-            on_cpu_elsewhere,
-            off_cpu_elsewhere,
-            moments,
-        } = message;
-        let batch = self.next(told.ok_or(Damaged)?, frames)?;
-        if batch.dropped > 0 || batch.scope.is_none() || !batch.calls.is_empty() {
+    pub fn summary(&mut self, message: Message, frames: &mut Frames) -> Result<Summary, Damaged> {
+        let read = match message {
+            Message::Samples(samples) => self.samples(samples, frames),
+            Message::Calls(calls) => self.calls(calls, frames),
+        }?;
+        if read.batch.dropped > 0 || read.batch.scope.is_none() {
             return Err(Damaged);
         }
-        let (from_ns, to_ns) = (batch.from_ns, batch.to_ns);
-        let rows = rows.into_iter().map(|row| self.summed_row(&row, to_ns, frames));
-        let rows = rows.collect::<Result<_, _>>()?;
-        let mut last_ns = from_ns;
-        let moments = moments.into_iter().map(|moment| {
+        Ok(read)
+    }
+
+    fn calls(&mut self, message: v1::CallSummary, frames: &mut Frames) -> Result<Summary, Damaged> {
+        let batch = self.next(message.told.ok_or(Damaged)?, frames)?;
+        let (mut last_ns, to_ns) = (batch.from_ns, batch.to_ns);
+        let moments = message.moments.into_iter().map(|moment| {
             last_ns = last_ns.saturating_add(moment.after_ns);
             let calls = moment.calls.into_iter().map(decode::counted);
             Ok(Moment {
@@ -430,40 +539,60 @@ impl Decoder {
                 calls: calls.collect::<Result<_, _>>()?,
             })
         });
-        let moments = moments.collect::<Result<_, _>>()?;
+        Ok(Summary {
+            moments: moments.collect::<Result<_, _>>()?,
+            samples: SummedSamples::default(),
+            batch,
+        })
+    }
+
+    fn samples(&mut self, message: v1::SampleSummary, frames: &mut Frames) -> Result<Summary, Damaged> {
+        let v1::SampleSummary {
+            steps: _,
+            told,
+            rows: told_rows,
+            cells,
+            on_cpu_elsewhere,
+            off_cpu_elsewhere,
+        } = message;
+        let batch = self.next(told.ok_or(Damaged)?, frames)?;
+        let to_ns = batch.to_ns;
+        let told_cells = cells.unwrap_or_default();
+        if told_cells.samples.len() != told_cells.bucket_deltas.len() {
+            return Err(Damaged);
+        }
+        let mut cells = Vec::with_capacity(told_cells.samples.len());
+        let mut rows = Vec::with_capacity(told_rows.len());
+        for row in &told_rows {
+            let begin = cells.len();
+            read_cells(&told_cells, row.cells, &mut cells)?;
+            rows.push(self.summed_row(row, begin..cells.len(), to_ns, frames)?);
+        }
         let elsewhere = SummedElsewhere {
             on_cpu: read_elsewhere(on_cpu_elsewhere)?,
             off_cpu: read_elsewhere(off_cpu_elsewhere)?,
         };
+        let samples = SummedSamples {
+            to_ns,
+            rows,
+            cells,
+            elsewhere,
+        };
         Ok(Summary {
             batch,
-            samples: SummedSamples {
-                to_ns,
-                rows,
-                elsewhere,
-            },
-            moments,
+            samples,
+            moments: Vec::new(),
         })
     }
 
     fn summed_row(
         &mut self,
         row: &v1::SummaryRow,
+        cells: Range<usize>,
         to_ns: u64,
         frames: &mut Frames,
     ) -> Result<SummedRow, Damaged> {
         let thread = self.thread(row.thread)?;
-        let cells = row.ended.clone().unwrap_or_default();
-        let buckets = decode::buckets(&cells.bucket_deltas)?;
-        if buckets.len() != cells.weights_ns.len() || buckets.len() != cells.samples.len() {
-            return Err(Damaged);
-        }
-        let sums = cells.weights_ns.iter().zip(&cells.samples);
-        let ended = buckets
-            .into_iter()
-            .zip(sums.map(|(weight, samples)| cell(*weight, *samples)))
-            .map(|(bucket, cell)| Ok((bucket, cell?)))
-            .collect::<Result<_, _>>()?;
         let open = row.open.iter().map(|open| {
             let span = Awaited {
                 tgid: thread.tgid,
@@ -478,10 +607,40 @@ impl Decoder {
             activity: decode::activity(row.activity()),
             stacks: self.stacks((row.function_node, row.line_node), thread.task, frames)?,
             complete: !row.incomplete,
-            ended,
+            cells,
             open: open.collect::<Result<_, _>>()?,
         })
     }
+}
+
+/// Reads the next cells, which are a row's, behind those before.
+fn read_cells(
+    told: &v1::SummaryCells,
+    count: u32,
+    cells: &mut Vec<(usize, Cell<u64>)>,
+) -> Result<(), Damaged> {
+    let begin = cells.len();
+    let end = begin.saturating_add(count as usize);
+    let deltas = told.bucket_deltas.get(begin..end).ok_or(Damaged)?;
+    let samples = told.samples.get(begin..end).ok_or(Damaged)?;
+    let mut bucket = 0_usize;
+    for (number, (delta, samples)) in deltas.iter().zip(samples).enumerate() {
+        bucket = bucket.saturating_add(*delta as usize);
+        // All are of the usual weight where none is told.
+        let beyond_ns = match told.weights_beyond_ns.as_slice() {
+            [] => 0,
+            beyond_ns => *beyond_ns.get(begin + number).ok_or(Damaged)?,
+        };
+        let weight_ns = told
+            .weight_ns
+            .saturating_mul(*samples)
+            .saturating_add_signed(beyond_ns);
+        if bucket >= BUCKETS {
+            return Err(Damaged);
+        }
+        cells.push((bucket, cell(weight_ns, *samples)?));
+    }
+    Ok(())
 }
 
 fn cell(weight: u64, samples: u64) -> Result<Cell<u64>, Damaged> {

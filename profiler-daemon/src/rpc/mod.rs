@@ -25,6 +25,7 @@ mod estimate;
 mod explain;
 mod flame_delta;
 mod latency_delta;
+pub(crate) use latency_delta::histogram;
 pub(crate) mod records;
 mod server;
 mod sessions;

@@ -252,6 +252,7 @@ impl Flame {
         let SummedSamples {
             to_ns,
             rows,
+            cells,
             elsewhere,
         } = samples;
         let times = self.kind.times;
@@ -259,9 +260,8 @@ impl Flame {
             let Some(node) = self.node(&row.stacks, row.complete) else {
                 continue;
             };
-            for (bucket, cell) in &row.ended {
-                self.aggregate.add_ended(node, *bucket, *cell);
-            }
+            let ended = cells.get(row.cells.clone()).unwrap_or_default();
+            self.aggregate.add_ended(node, ended.iter().copied());
             for (span, cell) in &row.open {
                 self.aggregate.wait(*span, *to_ns, node, *cell);
             }

@@ -2,7 +2,7 @@
 //!
 //! See `docs/internals/recordings.md` for how a recording is made and queried.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use profiler_aggregate::{
     join::{Awaited, Elsewhere},
@@ -126,8 +126,8 @@ pub struct SummedRow {
     pub stacks: Stacks,
     /// Whether the stack reaches a known root.
     pub complete: bool,
-    /// Of calls that ended, by the bucket of their duration; of none, in the first.
-    pub ended: Vec<(usize, Cell<u64>)>,
+    /// Which of the cells are its own.
+    pub cells: Range<usize>,
     /// Of calls that had not.
     pub open: Vec<(Awaited, Cell<u64>)>,
 }
@@ -140,10 +140,12 @@ pub struct SummedElsewhere {
 }
 
 /// Samples, summed up until a time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct SummedSamples {
     pub to_ns: u64,
     pub rows: Vec<SummedRow>,
+    /// Samples of calls that ended, by the bucket of their duration, ascending in each row; of none, in the first bucket.
+    pub cells: Vec<(usize, Cell<u64>)>,
     pub elsewhere: SummedElsewhere,
 }
 

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    super::duration::{self, Span},
+    super::{
+        duration::{self, Span},
+        size::{self, Bytes},
+    },
     HostArgs, SessionMakingArgs, TargetArgs,
 };
 
@@ -28,6 +31,13 @@ pub struct RecordArgs {
     /// Replace FILE if it exists
     #[arg(long)]
     pub force: bool,
+    /// Keep the file below this size, in bytes or with a unit (500K, 100M, 2G), at least 1M: its oldest minutes are
+    /// dropped as newer ones come, down to the last one
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub max_size: Option<Bytes>,
+    /// Keep at least this long, in seconds or with a unit (90s, 10m), and drop older minutes from time to time
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub max_age: Option<Span>,
     /// How long to record, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,

@@ -4,7 +4,7 @@ use super::{
     super::{
         args::RecordArgs,
         exit::Failure,
-        request::{Record, SessionChoice},
+        request::{Keep, Record, SessionChoice},
     },
     session::{OWN_LEASE, absolute, create},
     target,
@@ -24,5 +24,9 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
         duration: args.duration.map(|span| span.0),
         output: args.output,
         force: args.force,
+        keep: Keep {
+            max_bytes: args.max_size.map(|size| size.0),
+            max_age: args.max_age.map(|span| span.0),
+        },
     })
 }

@@ -3,7 +3,7 @@
 use profiler_aggregate::slots::WindowConfig;
 
 use super::*;
-use crate::recording::{Part, Summarizer, Wanted};
+use crate::recording::{Part, Summaries, Summarizer, Wanted};
 
 /// Functions of the scope, outermost first, and one that is not in it.
 const OUTER: ProbeId = ProbeId(1);
@@ -287,15 +287,19 @@ fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
     let mut summarizer = Summarizer::default();
     for batch in batches {
         let message = messages.next(&batch);
-        for summary in summarizer.take(&message) {
-            let told = summary.told.as_ref().unwrap();
+        let Summaries { samples, calls } = summarizer.take(&message);
+        let samples =
+            (samples.iter()).map(|samples| (Kind::Samples, samples.told.as_ref(), samples.encode_to_vec()));
+        let calls = (calls.iter()).map(|calls| (Kind::Calls, calls.told.as_ref(), calls.encode_to_vec()));
+        for (kind, told, content) in samples.chain(calls) {
+            let told = told.unwrap();
             let chunk = Chunk {
-                kind: Kind::Summary,
+                kind,
                 begins_anew: true,
                 from_ns: told.from_ns,
                 to_ns: told.to_ns,
             };
-            writer.write(chunk, &summary.encode_to_vec()).unwrap();
+            writer.write(chunk, &content).unwrap();
         }
         let chunk = Chunk {
             kind: Kind::Records,
@@ -336,29 +340,43 @@ fn folded(picture: &FlamePicture) -> BTreeMap<String, [u64; 4]> {
         .collect()
 }
 
-/// What is answered to a question of a part of a recording, in words.
-fn answers(replay: &Replay, scope: &str, (begin_ns, end_ns): (u64, u64)) -> Vec<String> {
-    let session = match replay.session(scope, begin_ns, end_ns) {
-        Ok(session) => session,
-        Err(error) => return vec![error],
-    };
-    let mut answers = Vec::new();
-    for by in [
+/// What is asked of a part of a recording.
+#[derive(Clone, Copy, Debug)]
+enum Question {
+    Flame(Grouping, FlameTimes),
+    Latency,
+}
+
+fn questions() -> Vec<Question> {
+    let groupings = [
         Grouping::Function,
         Grouping::Line,
         Grouping::Thread,
         Grouping::Module,
-    ] {
-        for times in [FlameTimes::OnCpu, FlameTimes::OffCpu, FlameTimes::Both] {
+    ];
+    let times = [FlameTimes::OnCpu, FlameTimes::OffCpu, FlameTimes::Both];
+    let flames = groupings
+        .into_iter()
+        .flat_map(|by| times.map(|times| Question::Flame(by, times)));
+    flames.chain([Question::Latency]).collect()
+}
+
+/// What is answered, in words.
+fn answer(replay: &Replay, scope: &str, (begin_ns, end_ns): (u64, u64), question: Question) -> String {
+    let session = match replay.session(scope, begin_ns, end_ns) {
+        Ok(session) => session,
+        Err(error) => return error,
+    };
+    match question {
+        Question::Flame(by, times) => {
             let request = FlameRequest::of(by, Some(times));
-            let watch = replay
-                .handle
-                .watch_flame(ROOT, session.clone(), 1_000_000_000, request);
-            answers.push(match replay.runtime.block_on(watch) {
+            let watch = replay.handle.watch_flame(ROOT, session, 1_000_000_000, request);
+            match replay.runtime.block_on(watch) {
                 Ok(pictures) => {
                     let picture = pictures.borrow().clone().unwrap();
                     format!(
-                        "{by:?} {times:?}: {:?} {:?} {} {:?} {:?}",
+                        "{} {:?} {:?} {} {:?} {:?}",
+                        picture.scope,
                         folded(&picture),
                         picture.picture.summary,
                         picture.attempted,
@@ -367,23 +385,24 @@ fn answers(replay: &Replay, scope: &str, (begin_ns, end_ns): (u64, u64)) -> Vec<
                     )
                 }
                 Err(error) => error.to_string(),
-            });
+            }
+        }
+        Question::Latency => {
+            let watch = replay.handle.watch_latency(ROOT, session, 1_000_000_000);
+            match replay.runtime.block_on(watch) {
+                Ok(pictures) => format!("{:?}", pictures.borrow().as_ref().unwrap()),
+                Err(error) => error.to_string(),
+            }
         }
     }
-    let watch = replay.handle.watch_latency(ROOT, session, 1_000_000_000);
-    answers.push(match replay.runtime.block_on(watch) {
-        Ok(pictures) => format!("{:?}", pictures.borrow().as_ref().unwrap()),
-        Err(error) => error.to_string(),
-    });
-    answers
 }
 
 /// Summaries that are read in the place of the records of a whole recording.
-fn summaries_read(path: &Path) -> usize {
+fn summaries_read(path: &Path, by: Option<Grouping>) -> usize {
     let mut summaries = 0;
     let wanted = Wanted {
         from_ns: 0,
-        by: Some(Grouping::Function),
+        by,
         answers: &|_| true,
     };
     let take = |part: Part, _: &Frames| {
@@ -398,7 +417,7 @@ fn summaries_read(path: &Path) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(250))]
 
     #[test]
     fn a_question_has_the_same_answer_with_and_without_summaries(
@@ -407,7 +426,7 @@ proptest! {
         from in 0u64..12,
         length in 1u64..20,
     ) {
-        let (steps, questions): (&[(&str, ProbeId)], &[&str]) = [
+        let (steps, scopes): (&[(&str, ProbeId)], &[&str]) = [
             (&[] as &[_], &["", "a"] as &[_]),
             (&[("a", OUTER)], &["", "a[>= p50]", "a[< 20ms]", "a[>= p90][< p99]"]),
             (&[("a", OUTER), ("b", INNER)], &["", "a/b[>= p50]", "a[>= 5ms]", "a"]),
@@ -418,18 +437,20 @@ proptest! {
         let (plain, summed) = (folder.path().join("plain"), folder.path().join("summed"));
         write(&plain, &batches);
         write_summed(&summed, batches.iter().cloned());
-        let (plain, with_summaries) = (Replay::of(&plain), Replay::of(&summed));
-        for question in questions {
-            for time in [(0, u64::MAX), (from * BATCH_NS, (from + length) * BATCH_NS)] {
-                let expected = answers(&plain, question, time);
-                let found = answers(&with_summaries, question, time);
-                prop_assert_eq!(found.len(), expected.len());
-                for (found, expected) in found.iter().zip(&expected) {
-                    prop_assert_eq!(found, expected, "{} of {:?}", question, time);
+        let with_summaries = Replay::of(&summed);
+        for time in [(0, u64::MAX), (from * BATCH_NS, (from + length) * BATCH_NS)] {
+            for question in questions() {
+                for scope in scopes {
+                    // Nothing is left of the question before.
+                    let expected = answer(&Replay::of(&plain), scope, time, question);
+                    let found = answer(&with_summaries, scope, time, question);
+                    prop_assert_eq!(found, expected, "{:?} of {} in {:?}", question, scope, time);
                 }
             }
         }
-        prop_assert_eq!(summaries_read(&summed) as u64, (batches.len() as u64 - 1).div_ceil(ANEW) - 1);
+        let minutes = (batches.len() - 1).div_ceil(usize::try_from(ANEW).unwrap()) - 1;
+        prop_assert_eq!(summaries_read(&summed, Some(Grouping::Function)), minutes);
+        prop_assert!(summaries_read(&summed, None) <= minutes);
     }
 }
 

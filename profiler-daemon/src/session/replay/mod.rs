@@ -30,7 +30,7 @@ use std::{
 use profiler_scope::Scope;
 use tokio::sync::watch;
 
-use self::play::{AskedAges, Begun, Part, Question};
+use self::play::{AskedAges, Begun, Part, Played, Question};
 use super::{
     Handle, Library, MAX_QUEUED, Turns,
     command::{Command, RecordedTime},
@@ -71,6 +71,7 @@ fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result
         inbox,
         sessions: BTreeMap::new(),
         names_made: 0,
+        last: None,
     };
     std::thread::Builder::new()
         .name("recording".to_owned())
@@ -104,6 +105,23 @@ pub struct Player {
     inbox: Receiver<Command>,
     sessions: BTreeMap<String, Replayed>,
     names_made: u64,
+    /// The flame graph that was made last.
+    last: Option<LastFlame>,
+}
+
+/// A flame graph, which is divided anew where only durations are asked for that are others.
+struct LastFlame {
+    key: FlameKey,
+    played: Played,
+}
+
+/// What was asked for, but for the scope.
+#[derive(Clone, Copy, PartialEq)]
+struct FlameKey {
+    part: Part,
+    request: FlameRequest,
+    /// The scope was the recorded one: an edit of its durations ends what is shown.
+    is_as_recorded: bool,
 }
 
 impl Player {
@@ -281,19 +299,35 @@ impl Player {
         } = self.session(name)?;
         let (scope, part, before) = (scope.clone(), *part, *before);
         request.check()?;
-        let question = Question::Flame(FlameRequest {
-            // What is compared needs observations.
-            difference: request.difference || before.is_some(),
-            ..request
-        });
-        let mut played = play::play(&mut self.recording, scope.as_ref(), part, question)?;
-        match (before, &mut self.before) {
-            (Some(part), Some(before)) => {
-                let before = play::play(before, scope.as_ref(), part, question)?;
-                compare::picture(played, before, request)
-            }
-            _ => played.flame(request),
+        if let (Some(part_before), Some(recording_before)) = (before, &mut self.before) {
+            let question = Question::Flame(FlameRequest {
+                // What is compared needs observations.
+                difference: true,
+                ..request
+            });
+            let played = play::play(&mut self.recording, scope.as_ref(), part, question)?;
+            let before = play::play(recording_before, scope.as_ref(), part_before, question)?;
+            return compare::picture(played, before, request);
         }
+        let key = FlameKey {
+            part,
+            request,
+            is_as_recorded: scope.is_none(),
+        };
+        let last = self.last.take().filter(|last| last.key == key);
+        let last = last.and_then(|mut last| last.played.ask_again(scope.as_ref()).then_some(last.played));
+        let mut played = match last {
+            Some(played) => played,
+            None => play::play(
+                &mut self.recording,
+                scope.as_ref(),
+                part,
+                Question::Flame(request),
+            )?,
+        };
+        let pictures = played.flame(request);
+        self.last = Some(LastFlame { key, played });
+        pictures
     }
 }
 

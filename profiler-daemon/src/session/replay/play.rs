@@ -38,7 +38,7 @@ use super::{
 };
 use crate::{
     kernel::Key,
-    recording::{self, Batch, Offered, Recording, Summary, Wanted},
+    recording::{self, Batch, Offered, OfferedKind, Recording, Summary, Wanted},
 };
 
 /// Why records are missing that were lost before they were written.
@@ -48,7 +48,7 @@ const DROPPED: &str = "recording_behind";
 const END: &str = "the end of the recording";
 
 /// A part of a recording's time.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Part {
     /// `CLOCK_MONOTONIC` of the recorded machine.
     pub begin_ns: u64,
@@ -58,7 +58,7 @@ pub struct Part {
 }
 
 /// How long calls are remembered by the window and by the moving average; 0 for as long as where it was recorded.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AskedAges {
     pub window_ns: u64,
     pub half_life_ns: u64,
@@ -188,6 +188,8 @@ impl Question {
 pub struct Played {
     pub scope: Arc<str>,
     parsed: Scope,
+    /// The scope that was told first.
+    recorded: RecordedScope,
     steps: Vec<AskedStep>,
     counts: RecordedCounts,
     joined: JoinedCalls,
@@ -272,23 +274,25 @@ pub fn play(
 
 /// Whether a summary does in the place of the records that it sums up.
 fn answers(offered: &Offered, asked: Option<&Scope>, part: Part, question: Question) -> bool {
-    let Offered { scope, steps, to_ns } = offered;
+    let Offered { scope, of, to_ns } = offered;
     let ages = part.ages(scope);
     let Ok(asked) = asked::steps(scope, asked, ages, *to_ns) else {
         return false;
     };
-    let is_enough = match question {
+    let is_enough = match (question, *of) {
         // Observations, and times within the minute, are not summed up.
-        Question::Flame(request) => request.over == Over::Start && !request.difference,
+        (Question::Flame(request), OfferedKind::Samples { steps }) => {
+            request.over == Over::Start && !request.difference && summed::answers(scope, steps, &asked)
+        }
         // Slow calls are kept one by one: those of the window before the last of them.
-        Question::Latency => {
+        (Question::Latency, OfferedKind::Calls) => {
             let recent_ns = ages.window.window_ns.saturating_mul(2);
             to_ns.saturating_add(recent_ns) <= part.end_ns
                 && !division::is_joined(&asked, asked.len().saturating_sub(1))
         }
-        Question::SlowestCalls => false,
+        _ => false,
     };
-    is_enough && *to_ns <= part.end_ns && summed::answers(scope, *steps, &asked)
+    is_enough && *to_ns <= part.end_ns
 }
 
 /// A way through the recording that has not come to its end.
@@ -446,6 +450,7 @@ impl Playing<'_> {
         Ok(Played {
             scope: parsed.to_string().into(),
             parsed,
+            recorded: recorded.clone(),
             path: Path::new(division::asked(&steps), Call::weight),
             steps,
             counts,
@@ -516,13 +521,11 @@ impl Played {
         if let Some(flame) = &mut self.flame {
             flame.summed(samples);
         }
+        batch.calls.iter().for_each(|calls| self.counts.add(calls));
         for moment in moments {
             moment.calls.iter().for_each(|calls| self.counts.add(calls));
             self.now_ns = moment.to_ns;
-            // What is drawn since the start does not depend on when calls were counted.
-            if self.flame.is_none() {
-                self.read();
-            }
+            self.read();
         }
         self.now_ns = batch.to_ns;
         self.read();
@@ -681,6 +684,26 @@ impl Played {
             lost: self.span_losses(),
             ended: Some(self.ended.clone()),
         })
+    }
+
+    /// Whether another scope can be answered from what was played, and then does. It can where it asks other durations
+    /// of the step that divides, and nothing else.
+    pub fn ask_again(&mut self, asked: Option<&Scope>) -> bool {
+        let Ok(steps) = asked::steps(&self.recorded, asked, self.ages, self.now_ns) else {
+            return false;
+        };
+        if !summed::are_alike(&steps, &self.steps) {
+            return false;
+        }
+        for (known, asked) in self.steps.iter_mut().zip(steps) {
+            known.ask(asked);
+        }
+        self.parsed = scope(&self.steps);
+        self.scope = self.parsed.to_string().into();
+        if let Some(flame) = &mut self.flame {
+            flame.set_predicates(division::dividing(&self.steps));
+        }
+        true
     }
 
     /// What a flame graph is asked for.

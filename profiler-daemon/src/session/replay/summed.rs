@@ -44,6 +44,12 @@ pub fn answers(recorded: &RecordedScope, steps: usize, asked: &[AskedStep]) -> b
     asked.len() == steps && summed.is_some_and(|summed| nesting(asked) == Some(summed.nesting))
 }
 
+/// Whether what was made of samples for these steps answers those, too.
+pub fn are_alike(these: &[AskedStep], those: &[AskedStep]) -> bool {
+    let nesting = nesting(these);
+    these.len() == those.len() && nesting.is_some() && nesting == self::nesting(those)
+}
+
 /// How samples are looked for; `None` where they wait for calls further out.
 #[expect(clippy::option_option, reason = "a scope without steps has no nesting")]
 fn nesting(steps: &[AskedStep]) -> Option<Option<Nesting>> {

@@ -1,0 +1,126 @@
+//! The file of a recording: a new one at its path, and one without its oldest minutes.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use tempfile::NamedTempFile;
+
+use crate::{cli::exit::Failure, render::escape::terminal};
+
+/// A file that takes its place when there is something to write; until then, the one that may be there stays.
+pub struct NewFile {
+    path: PathBuf,
+    /// Its owner alone may read it: what is recorded of a process is its user's.
+    temporary: NamedTempFile,
+    force: bool,
+}
+
+impl NewFile {
+    /// Makes it beside its place.
+    ///
+    /// # Errors
+    /// Where it cannot be written, or another is in its place that may not be replaced.
+    pub fn open(path: &Path, force: bool) -> Result<Self, Failure> {
+        let failed = |error: io::Error| Failure::writing(&path.to_string_lossy(), &error);
+        match fs::symlink_metadata(path) {
+            Ok(there) if there.is_file() && force => {}
+            Ok(there) if there.is_file() => {
+                return Err(Failure::usage(format!(
+                    "{} exists already: name another file, or replace it with --force.",
+                    terminal(&path.to_string_lossy())
+                )));
+            }
+            Ok(_) => {
+                return Err(Failure::usage(format!(
+                    "{} is not a regular file, which a recording needs: name a new one.",
+                    terminal(&path.to_string_lossy())
+                )));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        Ok(Self {
+            temporary: temporary(path).map_err(|error| failed(io::Error::from(error.kind())))?,
+            path: path.to_owned(),
+            force,
+        })
+    }
+
+    /// Puts it in its place.
+    ///
+    /// # Errors
+    /// Where that cannot be written, or another has come there.
+    pub fn take_place(self) -> io::Result<Placed> {
+        let persisted = if self.force {
+            self.temporary.persist(&self.path)
+        } else {
+            self.temporary.persist_noclobber(&self.path)
+        };
+        Ok(Placed {
+            file: persisted.map_err(|error| error.error)?,
+            path: self.path,
+        })
+    }
+}
+
+/// A file in its place.
+#[derive(Debug)]
+pub struct Placed {
+    pub file: File,
+    path: PathBuf,
+}
+
+impl Placed {
+    /// An empty one that is to take its place.
+    ///
+    /// # Errors
+    /// Where it cannot be made, or what is in its place is no longer this file.
+    pub fn successor(&self) -> io::Result<Successor> {
+        let (own, there) = (self.file.metadata()?, fs::symlink_metadata(&self.path)?);
+        if (own.dev(), own.ino()) != (there.dev(), there.ino()) {
+            let message = "another file has taken its place";
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
+        }
+        Ok(Successor {
+            temporary: temporary(&self.path)?,
+            path: self.path.clone(),
+        })
+    }
+}
+
+/// A file that takes the place of one that is written to.
+pub struct Successor {
+    temporary: NamedTempFile,
+    path: PathBuf,
+}
+
+impl Successor {
+    /// To write to.
+    pub fn file(&mut self) -> &mut File {
+        self.temporary.as_file_mut()
+    }
+
+    /// Puts it in the place of the other.
+    ///
+    /// # Errors
+    /// Where that cannot be written.
+    pub fn take_place(self) -> io::Result<Placed> {
+        Ok(Placed {
+            file: self.temporary.persist(&self.path).map_err(|error| error.error)?,
+            path: self.path,
+        })
+    }
+}
+
+/// A file beside a path, with a name that no other has.
+fn temporary(path: &Path) -> io::Result<NamedTempFile> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    tempfile::Builder::new().prefix(".profiler-").tempfile_in(folder)
+}

@@ -1,0 +1,80 @@
+//! `profiler record`.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `file` | the file: a new one at its path, and one without its oldest minutes |
+//! | `recorder` | messages on their way into it |
+
+mod file;
+mod recorder;
+
+use std::io;
+
+use profiler_proto::v1;
+use tonic::Status;
+
+use self::{file::NewFile, recorder::Recorder};
+use super::{interruptible, target};
+use crate::{
+    attached::{Attached, Owned},
+    cli::{
+        exit::Failure,
+        request::{Host, Record},
+    },
+    connect::connect,
+    output::{Progress, note, warnings},
+    render::{escape::terminal, units},
+    stop::Stop,
+    watch::Run,
+};
+
+/// Runs it.
+pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
+    let failed = |error: &io::Error| Failure::writing(&request.output.to_string_lossy(), error);
+    let file = NewFile::open(&request.output, request.force)?;
+    let (attached, target, stream) = interruptible(&mut stop, async {
+        let connection = connect(host).await?;
+        let attached = Attached::open(&connection, &request.session, &owned).await?;
+        let mut client = connection.views();
+        let watch = v1::WatchRecordsRequest {
+            session: attached.session.name.clone(),
+        };
+        let stream = client.watch_records(watch).await?.into_inner();
+        let target = target::label(&connection, &attached.session).await;
+        Ok((attached, target, stream))
+    })
+    .await?;
+    warnings(&attached.session.warnings);
+
+    // From here on there is something in it.
+    let file = file.take_place().map_err(|error| failed(&error))?;
+    let mut recorder = Recorder::begin(file, &target, request.keep).map_err(|error| failed(&error))?;
+    let mut progress = Progress::default();
+    let run = Run::begin(request.duration, stop, owned, &attached);
+    // A second stream would begin where the first has ended, and knows nothing of what lies between.
+    let again = async || Err(Status::cancelled("a recording is of one stream"));
+    let watched = run
+        .watch(stream, again, |message: v1::WatchRecordsResponse| {
+            recorder.take(message).map_err(|error| failed(&error))?;
+            progress.show(&recorder.describe_taken());
+            Ok(())
+        })
+        .await;
+    // Whatever ended it, what has come is kept.
+    let written = recorder.flush().map_err(|error| failed(&error));
+    drop(progress);
+    note(&format!(
+        "{} written: {}",
+        terminal(&request.output.to_string_lossy()),
+        recorder.describe_written()
+    ));
+    if recorder.dropped() > 0 {
+        note(&format!(
+            "warning: {} samples and ends of calls came faster than they could be written, and are not in the file.",
+            units::count(recorder.dropped())
+        ));
+    }
+    let ended = watched?;
+    written?;
+    ended.result(true)
+}

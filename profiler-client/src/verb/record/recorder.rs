@@ -1,0 +1,338 @@
+//! Messages on their way into a file, which may be kept short.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    fs::File,
+    io::{self, Write as _},
+    ops::Range,
+    os::unix::fs::FileExt as _,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use profiler_daemon::{Summaries, Summarizer};
+use profiler_proto::v1::{self, record};
+use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer};
+use prost::Message as _;
+
+use super::file::Placed;
+use crate::{cli::request::Keep, render::units};
+
+/// A chunk is written when it holds this much, unfolded.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Or is of so long a time.
+const CHUNK_NS: u64 = 1_000_000_000;
+
+/// Messages on their way into a file.
+pub struct Recorder {
+    file: Placed,
+    writer: Writer<File>,
+    keep: Keep,
+    /// Where the first minute begins: before it is what every file begins with.
+    head_bytes: u64,
+    /// What begins anew in the file, oldest first.
+    minutes: VecDeque<Minute>,
+    summarizer: Summarizer,
+    content: Vec<u8>,
+    /// Of what the content is.
+    chunk: Option<Chunk>,
+    /// Probes of the scope's last step.
+    probes: HashSet<u32>,
+    /// What has come.
+    taken: Sum,
+    /// What was written.
+    written: Sum,
+    dropped: u64,
+}
+
+/// A part of the file that can be understood without those before it.
+#[derive(Clone, Copy, Debug)]
+struct Minute {
+    at: u64,
+    from_ns: u64,
+    /// What was written before it, since the recording began.
+    before: Sum,
+}
+
+/// What is in some messages.
+#[derive(Clone, Copy, Default, Debug)]
+struct Sum {
+    from_ns: Option<u64>,
+    to_ns: u64,
+    samples: u64,
+    /// Of the scope's last step; `None` where there is none.
+    calls: Option<u64>,
+}
+
+impl Sum {
+    /// What came since a minute began.
+    fn since(&self, minute: &Minute) -> Self {
+        Self {
+            from_ns: Some(minute.from_ns),
+            to_ns: self.to_ns,
+            samples: self.samples - minute.before.samples,
+            calls: self.calls.map(|calls| calls - minute.before.calls.unwrap_or(0)),
+        }
+    }
+
+    /// In words, in so many bytes.
+    fn describe(&self, bytes: u64) -> String {
+        let length_ns = self.to_ns.saturating_sub(self.from_ns.unwrap_or(self.to_ns));
+        let mut text = format!(
+            "{}, {} samples",
+            units::duration(length_ns as f64),
+            units::count(self.samples)
+        );
+        if let Some(calls) = self.calls {
+            text.push_str(&format!(", {} calls", units::count(calls)));
+        }
+        text.push_str(&format!(", {} bytes", units::count(bytes)));
+        text
+    }
+}
+
+impl Recorder {
+    /// Begins a recording of a target.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn begin(file: Placed, target: &str, keep: Keep) -> io::Result<Self> {
+        let mut writer = Writer::begin(file.file.try_clone()?)?;
+        let monotonic = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let system = rustix::system::uname();
+        let now_ns = nanoseconds(monotonic.tv_sec, monotonic.tv_nsec);
+        let about = v1::RecordingAbout {
+            writer: concat!("profiler ", env!("CARGO_PKG_VERSION")).to_owned(),
+            host: system.nodename().to_string_lossy().into_owned(),
+            kernel: system.release().to_string_lossy().into_owned(),
+            monotonic_ns: now_ns,
+            since_1970_ns: u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX),
+            target: target.to_owned(),
+        };
+        let chunk = Chunk {
+            kind: Kind::About,
+            begins_anew: false,
+            from_ns: now_ns,
+            to_ns: now_ns,
+        };
+        writer.write(chunk, &about.encode_to_vec())?;
+        Ok(Self {
+            file,
+            head_bytes: writer.bytes(),
+            writer,
+            keep,
+            minutes: VecDeque::new(),
+            summarizer: Summarizer::default(),
+            content: Vec::new(),
+            chunk: None,
+            probes: HashSet::new(),
+            taken: Sum::default(),
+            written: Sum::default(),
+            dropped: 0,
+        })
+    }
+
+    /// What has come and is kept, in words.
+    pub fn describe_taken(&self) -> String {
+        self.describe(&self.taken)
+    }
+
+    /// What is in the file, in words.
+    pub fn describe_written(&self) -> String {
+        self.describe(&self.written)
+    }
+
+    fn describe(&self, sum: &Sum) -> String {
+        let kept = self.minutes.front().map(|oldest| sum.since(oldest));
+        kept.unwrap_or_default().describe(self.writer.bytes())
+    }
+
+    /// Records that came faster than they were written.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Takes the next message.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn take(&mut self, mut message: v1::WatchRecordsResponse) -> io::Result<()> {
+        if message.encoded_len() > MAX_CONTENT_BYTES - CHUNK_BYTES {
+            // More than a reader takes.
+            message.dropped += message.records.len() as u64;
+            message.records.clear();
+        }
+        if message.begins_anew {
+            self.flush()?;
+        }
+        let summaries = self.summarizer.take(&message);
+        self.write_summaries(&summaries)?;
+        if message.begins_anew {
+            self.minutes.push_back(Minute {
+                at: self.writer.bytes(),
+                from_ns: message.from_ns,
+                before: self.taken,
+            });
+        }
+        self.count(&message);
+        let chunk = self.chunk.get_or_insert(Chunk {
+            kind: Kind::Records,
+            begins_anew: message.begins_anew,
+            from_ns: message.from_ns,
+            to_ns: message.to_ns,
+        });
+        chunk.to_ns = message.to_ns;
+        let is_long = chunk.to_ns.saturating_sub(chunk.from_ns) >= CHUNK_NS;
+        message
+            .encode_length_delimited(&mut self.content)
+            .map_err(io::Error::other)?;
+        if is_long || message.r#final || self.content.len() >= CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, message: &v1::WatchRecordsResponse) {
+        if let Some(scope) = &message.scope {
+            let functions = scope.steps.last().into_iter().flat_map(|step| &step.functions);
+            let probes = functions.flat_map(|function| &function.probes);
+            self.probes = probes.map(|probe| probe.id).collect();
+            if !self.probes.is_empty() {
+                self.taken.calls.get_or_insert(0);
+            }
+        }
+        let records = message.records.iter().filter_map(|record| record.record.as_ref());
+        let is_sample = |record: &&record::Record| match record {
+            record::Record::Sample(sample) => !sample.continues,
+            record::Record::SpanEnd(_) => false,
+        };
+        self.taken.samples += records.filter(is_sample).count() as u64;
+        let calls = (message.calls.iter()).filter(|calls| self.probes.contains(&calls.probe));
+        let ended = calls.filter_map(|calls| calls.ended.as_ref());
+        if let Some(calls) = &mut self.taken.calls {
+            *calls += ended.flat_map(|ended| &ended.counts).sum::<u64>();
+        }
+        self.dropped += message.dropped;
+        self.taken.to_ns = message.to_ns;
+    }
+
+    /// Writes what has come.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let Some(chunk) = self.chunk.take() else {
+            return Ok(());
+        };
+        let content = std::mem::take(&mut self.content);
+        self.write(chunk, &content)?;
+        self.written = self.taken;
+        self.shorten(chunk.to_ns)
+    }
+
+    /// Writes what a minute comes to.
+    fn write_summaries(&mut self, summaries: &Summaries) -> io::Result<()> {
+        for samples in &summaries.samples {
+            self.write_summary(Kind::Samples, samples.told.as_ref(), samples)?;
+        }
+        if let Some(calls) = &summaries.calls {
+            self.write_summary(Kind::Calls, calls.told.as_ref(), calls)?;
+        }
+        Ok(())
+    }
+
+    /// Writes a summary. Where it is more than a reader takes, there is none.
+    fn write_summary(
+        &mut self,
+        kind: Kind,
+        told: Option<&v1::WatchRecordsResponse>,
+        summary: &impl prost::Message,
+    ) -> io::Result<()> {
+        let Some(told) = told.filter(|_| summary.encoded_len() <= MAX_CONTENT_BYTES) else {
+            return Ok(());
+        };
+        let chunk = Chunk {
+            kind,
+            begins_anew: true,
+            from_ns: told.from_ns,
+            to_ns: told.to_ns,
+        };
+        self.write(chunk, &summary.encode_to_vec())
+    }
+
+    fn write(&mut self, chunk: Chunk, content: &[u8]) -> io::Result<()> {
+        self.writer.write(chunk, content).inspect_err(|_| {
+            // Without the part of a chunk that may be there now; a reader passes over it in any case.
+            let _ = self.writer.get_ref().set_len(self.writer.bytes());
+        })
+    }
+
+    /// Drops the oldest minutes, where enough may go that copying the others is worth it.
+    fn shorten(&mut self, now_ns: u64) -> io::Result<()> {
+        let to_drop = self.minutes_to_drop(now_ns);
+        let Some(kept) = self.minutes.get(to_drop).filter(|_| to_drop > 0).copied() else {
+            return Ok(());
+        };
+        let mut successor = self.file.successor()?;
+        let all = 0..self.writer.bytes();
+        copy(&self.file.file, all.start..self.head_bytes, successor.file())?;
+        copy(&self.file.file, kept.at..all.end, successor.file())?;
+        let moved = kept.at - self.head_bytes;
+        self.file = successor.take_place()?;
+        self.writer = Writer::append(self.file.file.try_clone()?, all.end - moved);
+        self.minutes.drain(..to_drop);
+        self.minutes.iter_mut().for_each(|minute| minute.at -= moved);
+        Ok(())
+    }
+
+    /// How many of the oldest minutes go now; 0 where they are too few to go.
+    fn minutes_to_drop(&self, now_ns: u64) -> usize {
+        let bytes = self.writer.bytes();
+        let last = self.minutes.len().saturating_sub(1);
+        let ends = |number: usize| self.minutes.get(number + 1);
+        let too_large = match self.keep.max_bytes {
+            // To three quarters, so that what is copied is at most thrice what comes.
+            Some(max_bytes) if bytes + CHUNK_BYTES as u64 > max_bytes => (0..last)
+                .take_while(|number| {
+                    let dropped = self
+                        .minutes
+                        .get(*number)
+                        .map_or(0, |minute| minute.at - self.head_bytes);
+                    bytes - dropped > max_bytes - max_bytes / 4
+                })
+                .count(),
+            _ => 0,
+        };
+        let too_old = self.keep.max_age.map_or(0, |max_age| {
+            let oldest_ns = now_ns.saturating_sub(u64::try_from(max_age.as_nanos()).unwrap_or(u64::MAX));
+            (0..last)
+                .take_while(|number| ends(*number).is_some_and(|next| next.from_ns <= oldest_ns))
+                .count()
+        });
+        let is_worth_it = too_old * 4 >= self.minutes.len();
+        too_large.max(if is_worth_it { too_old } else { 0 })
+    }
+}
+
+/// Copies a part of a file, whose own position stays where it is.
+fn copy(from: &File, mut part: Range<u64>, to: &mut File) -> io::Result<()> {
+    let mut buffer = vec![0; CHUNK_BYTES];
+    while part.start < part.end {
+        let wanted = usize::try_from(part.end - part.start).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        from.read_exact_at(&mut buffer[..wanted], part.start)?;
+        to.write_all(&buffer[..wanted])?;
+        part.start += wanted as u64;
+    }
+    Ok(())
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> u64 {
+    let seconds = u64::try_from(seconds).unwrap_or(0);
+    seconds
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(nanoseconds).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests;
