@@ -22,7 +22,7 @@ const LAST_MESSAGE: Duration = Duration::from_secs(5);
 const LAST_LOOK: Duration = Duration::from_secs(3);
 
 /// Why a picture of a recording is the last, where there is nothing else to say.
-const END_OF_RECORDING: &str = "the end of the recording";
+pub const END_OF_RECORDING: &str = "the end of the recording";
 
 /// A message of a view's stream.
 pub trait Message {

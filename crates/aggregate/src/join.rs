@@ -273,6 +273,12 @@ impl Joiner {
         self.pending.values().map(|pending| pending.samples).sum()
     }
 
+    /// Pairs of a span and a stack that wait; one may count several times.
+    #[must_use]
+    pub fn stacks(&self) -> usize {
+        self.stacks
+    }
+
     /// The spans that samples wait for.
     pub fn awaited(&self) -> impl Iterator<Item = &Awaited> {
         self.pending.values().map(|pending| &pending.span)

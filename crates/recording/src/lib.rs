@@ -2,8 +2,8 @@
 //!
 //! A file is a prologue and chunks behind one another. Nothing in it is ever changed once it is written, and each chunk can be
 //! read without those behind it: a writer that is killed, a full disk or a copy that was cut off costs the last chunk and no
-//! other. What the chunks hold is messages of `profiler.v1`, of which this crate knows nothing: one `RecordingAbout`,
-//! `WatchRecordsResponse` behind one another, each behind its length, and of a minute's a `SampleSummary` or a `CallSummary`.
+//! other. What the chunks hold is messages of `profiler.v1`, of which this crate knows nothing: one `RecordingAbout`;
+//! `WatchRecordsResponse` behind one another, each with its length before it; a `SampleSummary`; or a `CallSummary`.
 //!
 //! ```text
 //! prologue   8 bytes   "profrec\n"
@@ -37,7 +37,7 @@ mod writer;
 
 pub use chunk::{Chunk, Kind};
 pub use reader::{Cut, OpenError, ReadError, Reader};
-pub use writer::{TooLarge, Writer};
+pub use writer::{TooLarge, Writer, WrittenChunk};
 
 /// What a recording begins with.
 const MAGIC: &[u8; 8] = b"profrec\n";

@@ -37,7 +37,7 @@ impl<W: Write> Writer<W> {
     }
 
     /// Goes on with a recording that ends after so many bytes, where `out` appends.
-    pub fn append(out: W, bytes: u64) -> Self {
+    pub fn resume(out: W, bytes: u64) -> Self {
         Self { out, bytes }
     }
 
@@ -46,27 +46,18 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// Where it cannot be written, or is larger than a reader takes: [`TooLarge`].
     pub fn write(&mut self, chunk: Chunk, content: &[u8]) -> io::Result<()> {
-        if content.len() > MAX_CONTENT_BYTES {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                TooLarge(content.len()),
-            ));
-        }
-        let payload = compress_to_vec(content, CompressionLevel::Fastest);
-        let length = u32::try_from(payload.len())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, TooLarge(payload.len())))?;
-        let head = Head {
-            chunk,
-            length,
-            checksum: crc32fast::hash(&payload),
-        };
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + payload.len());
-        bytes.extend(head.bytes());
-        bytes.extend(payload);
+        self.append(&WrittenChunk::of(chunk, content)?)
+    }
+
+    /// As [`Self::write`], of a chunk whose size was looked at before.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn append(&mut self, chunk: &WrittenChunk) -> io::Result<()> {
         // In one piece, so that others see as little as possible of a chunk that is not whole.
-        self.out.write_all(&bytes)?;
+        self.out.write_all(&chunk.bytes)?;
         self.out.flush()?;
-        self.bytes += bytes.len() as u64;
+        self.bytes += chunk.bytes();
         Ok(())
     }
 
@@ -84,5 +75,54 @@ impl<W: Write> Writer<W> {
     /// What it was written to.
     pub fn into_inner(self) -> W {
         self.out
+    }
+}
+
+/// A chunk as it is written.
+#[derive(Debug)]
+pub struct WrittenChunk {
+    bytes: Vec<u8>,
+    to_ns: u64,
+}
+
+impl WrittenChunk {
+    /// A chunk with this content.
+    ///
+    /// # Errors
+    /// Where it is larger than a reader takes: [`TooLarge`].
+    pub fn of(chunk: Chunk, content: &[u8]) -> io::Result<Self> {
+        if content.len() > MAX_CONTENT_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                TooLarge(content.len()),
+            ));
+        }
+        let payload = compress_to_vec(content, CompressionLevel::Fastest);
+        let length = u32::try_from(payload.len())
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, TooLarge(payload.len())))?;
+        let head = Head {
+            chunk,
+            length,
+            checksum: crc32fast::hash(&payload),
+        };
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + payload.len());
+        bytes.extend(head.bytes());
+        bytes.extend(payload);
+        Ok(Self {
+            bytes,
+            to_ns: chunk.to_ns,
+        })
+    }
+
+    /// Bytes that it takes in the file.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// Until when its content is.
+    #[must_use]
+    pub fn to_ns(&self) -> u64 {
+        self.to_ns
     }
 }

@@ -75,12 +75,13 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         ),
         Verb::Tui(mut args) => {
             let given = std::mem::take(&mut args.host);
-            let request = tui(args, given.host.clone())?;
-            (host(given)?, Request::Tui(Box::new(request)))
+            let place = place_of(given.clone(), args.from.as_ref())?;
+            let request = tui(args, given.host)?;
+            (place, Request::Tui(Box::new(request)))
         }
         Verb::Top(mut args) => (host(std::mem::take(&mut args.host))?, Request::Top(top(args)?)),
         Verb::Latency(mut args) => (
-            place_of(std::mem::take(&mut args.host), &args.recording)?,
+            place_of(std::mem::take(&mut args.host), args.recording.from.as_ref())?,
             dry_run::or_estimate(args.dry_run, Request::Latency(latency(args)?))?,
         ),
         Verb::Trace(mut args) => (
@@ -92,7 +93,7 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
             dry_run::or_estimate(args.dry_run, Request::Spans(spans(args)?))?,
         ),
         Verb::Flame(mut args) => (
-            place_of(std::mem::take(&mut args.host), &args.recording)?,
+            place_of(std::mem::take(&mut args.host), args.recording.from.as_ref())?,
             dry_run::or_estimate(args.dry_run, Request::Flame(flame(args)?))?,
         ),
         Verb::Diff(args) => diff(args)?,
@@ -172,8 +173,8 @@ fn host(args: HostArgs) -> Result<Host, Failure> {
 }
 
 /// The recording that is looked at, or else where the daemon is.
-fn place_of(args: HostArgs, recording: &FromArgs) -> Result<Host, Failure> {
-    match &recording.from {
+fn place_of(args: HostArgs, recording: Option<&PathBuf>) -> Result<Host, Failure> {
+    match recording {
         Some(path) => Ok(Host::Recording(path.clone())),
         None => host(args),
     }
@@ -190,7 +191,8 @@ fn target_or_recording(args: TargetArgs, recording: &FromArgs) -> Result<v1::Tar
 }
 
 /// A part of a recording; without one, all of it.
-fn recorded_time(time: Option<RecordedTime>) -> v1::RecordedTime {
+#[must_use]
+pub fn recorded_time(time: Option<RecordedTime>) -> v1::RecordedTime {
     let ns = |at: Option<Duration>| {
         let ns = at.unwrap_or_default().as_nanos();
         u64::try_from(ns).unwrap_or(u64::MAX)

@@ -66,6 +66,20 @@ pub struct Binding {
     pub short: &'static str,
 }
 
+impl Binding {
+    /// Whether they do something on the screen.
+    #[must_use]
+    pub fn is_for(&self, lens: &Lens) -> bool {
+        let is_there = match self.action {
+            Action::Show(pane) => lens.has(pane),
+            Action::Values => lens.has(Pane::Hits),
+            Action::Processes => !lens.is_of_recording(),
+            _ => true,
+        };
+        is_there && self.on.is_for(lens.screen())
+    }
+}
+
 const fn key(c: char) -> Key {
     of(KeyCode::Char(c))
 }

@@ -6,7 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{bpf, command::program, fixture::Fixture};
+use super::{
+    bpf,
+    command::{profiler, program, run},
+    fixture::Fixture,
+    verbs::{busy, unharmed},
+};
 use profiler_testkit::has_program;
 
 /// What has not come by then does not.
@@ -200,6 +205,65 @@ fn four_steps_by_keys_lead_from_everything_to_a_value() {
     bpf::wait_until_unchanged(target.pid());
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", target.pid())).unwrap();
     assert!(!maps.is_empty(), "the target goes on");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_recording_is_looked_at_by_the_same_keys() {
+    if !has_program("tmux") {
+        return;
+    }
+    let target = busy();
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.profrec");
+    let file = file.to_str().unwrap();
+    let recorded = [
+        "record",
+        "-p",
+        &pid,
+        "f",
+        "-F",
+        "499",
+        "--duration",
+        "2",
+        "-o",
+        file,
+    ];
+    run(profiler(&recorded)).status(0);
+    unharmed(target);
+
+    let terminal = Terminal::open(110, 32);
+    terminal.start(&format!("--from {file}"));
+    terminal.wait("functions", |screen| {
+        screen.contains("recording ") && screen.contains("slow_inner")
+    });
+    terminal.press(&["3"]);
+    terminal.wait("the histogram", |screen| {
+        screen.contains("▸ f") && screen.contains("p50")
+    });
+    terminal.press(&["Enter"]);
+    terminal.wait("slow calls", |screen| {
+        screen.contains("▸ f[>= p95]") && screen.contains(" inside") && screen.contains("◀ slow")
+    });
+    terminal.press(&["d"]);
+    let screen = terminal.wait("the difference", |screen| {
+        screen.contains("▏slow_path") && screen.contains("f[>= p95]")
+    });
+    println!("{screen}");
+    terminal.press(&[">"]);
+    terminal.wait("the next percentile", |screen| screen.contains("▸ f[>= p99]"));
+    terminal.press(&["5"]);
+    terminal.wait_for("Recordings have no source");
+    // Back, a key each.
+    for path in ["▸ f[>= p95]", "▸ f"] {
+        terminal.press(&["u"]);
+        terminal.wait(path, |screen| {
+            screen.lines().nth(1).is_some_and(|line| line.trim() == path)
+        });
+    }
+    terminal.press(&["q"]);
+    terminal.wait_until_restored("ended 0");
 }
 
 /// The value below the list of hits.

@@ -11,6 +11,7 @@ mod summary;
 mod tests;
 
 use std::{
+    collections::HashSet,
     fs::{File, OpenOptions},
     io,
     os::unix::fs::OpenOptionsExt as _,
@@ -74,6 +75,8 @@ pub struct Recording {
 struct Place {
     number: usize,
     begins_anew: bool,
+    /// Something before it is damaged.
+    is_behind_hole: bool,
     from_ns: u64,
     to_ns: u64,
 }
@@ -94,8 +97,8 @@ pub struct Wanted<'a> {
     pub from_ns: u64,
     /// What frames of stacks are to stand for; `None` where no stacks are wanted.
     pub by: Option<Grouping>,
-    /// Which summaries do in the place of the records that they sum up.
-    pub answers: &'a dyn Fn(&Offered) -> bool,
+    /// Which summaries do in the place of the records that they sum up; `None` where none does.
+    pub answers: Option<&'a dyn Fn(&Offered) -> bool>,
 }
 
 /// What is summed up.
@@ -154,13 +157,18 @@ impl Recording {
             path: path.to_owned(),
             source,
         })?;
+        let mut is_behind_hole = false;
         let chunks: Vec<Place> = (reader.chunks().enumerate())
-            .filter(|(_, chunk)| chunk.kind == Kind::Records)
-            .map(|(number, chunk)| Place {
-                number,
-                begins_anew: chunk.begins_anew,
-                from_ns: chunk.from_ns,
-                to_ns: chunk.to_ns,
+            .filter_map(|(number, chunk)| {
+                // What is between two chunks of records may be behind the hole.
+                is_behind_hole |= reader.is_behind_hole(number);
+                (chunk.kind == Kind::Records).then(|| Place {
+                    number,
+                    begins_anew: chunk.begins_anew,
+                    is_behind_hole: std::mem::take(&mut is_behind_hole),
+                    from_ns: chunk.from_ns,
+                    to_ns: chunk.to_ns,
+                })
             })
             .collect();
         if chunks.is_empty() {
@@ -209,7 +217,7 @@ impl Recording {
         frames: &mut Frames,
         mut take: impl FnMut(Part, &Frames) -> bool,
     ) -> io::Result<()> {
-        let Wanted { from_ns, by, answers } = wanted;
+        let Wanted { from_ns, by, .. } = wanted;
         let first = (self.chunks.iter())
             .rposition(|chunk| chunk.begins_anew && chunk.from_ns <= from_ns)
             .unwrap_or(0);
@@ -217,25 +225,40 @@ impl Recording {
         let mut told: Option<Decoder> = None;
         let mut until_ns = None;
         let mut summed_until_ns = 0;
+        let mut looked_at = HashSet::new();
         for number in first..self.chunks.len() {
             let place = self.chunks[number];
             if place.to_ns <= summed_until_ns {
                 continue;
             }
-            if place.begins_anew
-                && place.from_ns >= from_ns
-                && let Some(summary) = self.summary(place.from_ns, answers, by, frames)?
-            {
-                (told, until_ns) = (None, None);
+            let gap_from_ns = until_ns.filter(|until_ns| place.is_behind_hole && *until_ns < place.from_ns);
+            let begins_ns = (place.begins_anew && place.from_ns < place.to_ns).then_some(place.from_ns);
+            let mut missing_from_ns = gap_from_ns;
+            // A summary outlasts its records; and does in the place of those that are there.
+            for begins_ns in gap_from_ns.into_iter().chain(begins_ns) {
+                if begins_ns < from_ns || begins_ns < summed_until_ns {
+                    continue;
+                }
+                let Some(summary) = self.summary(begins_ns, wanted, &mut looked_at, frames)? else {
+                    continue;
+                };
+                if let Some(missing_from_ns) = missing_from_ns.take().filter(|from_ns| *from_ns < begins_ns) {
+                    let (from_ns, to_ns) = (missing_from_ns, begins_ns);
+                    if !take(Part::Missing { from_ns, to_ns }, frames) {
+                        return Ok(());
+                    }
+                }
+                (told, until_ns) = (None, Some(summary.batch.to_ns));
                 summed_until_ns = summary.batch.to_ns;
+                missing_from_ns = gap_from_ns.and(until_ns);
                 if !take(Part::Summary(Box::new(summary)), frames) {
                     return Ok(());
                 }
+            }
+            if place.to_ns <= summed_until_ns {
                 continue;
             }
-            if let Some(from_ns) = until_ns
-                && self.reader.is_behind_hole(place.number)
-            {
+            if let Some(from_ns) = missing_from_ns.filter(|from_ns| *from_ns < place.from_ns) {
                 told = None;
                 let to_ns = place.from_ns;
                 if !take(Part::Missing { from_ns, to_ns }, frames) {
@@ -271,36 +294,36 @@ impl Recording {
         Ok(())
     }
 
-    /// The summary of what begins at a time, if there is one that does.
+    /// The summary of what begins at a time, if there is one that does. Each is looked at once.
     fn summary(
         &mut self,
         from_ns: u64,
-        answers: &dyn Fn(&Offered) -> bool,
-        by: Option<Grouping>,
+        wanted: Wanted<'_>,
+        looked_at: &mut HashSet<usize>,
         frames: &mut Frames,
     ) -> io::Result<Option<Summary>> {
-        let first = (self.summaries).partition_point(|summary| summary.from_ns < from_ns);
-        let places = self.summaries.iter().skip(first);
+        let Wanted { by, answers, .. } = wanted;
+        let Some(answers) = answers else { return Ok(None) };
         // Stacks are of samples.
         let kind = if by.is_some() { Kind::Samples } else { Kind::Calls };
+        let first = (self.summaries).partition_point(|summary| summary.from_ns < from_ns);
+        let places = self.summaries.iter().skip(first);
         let places = places.take_while(|summary| summary.from_ns == from_ns);
         for place in places.filter(|summary| summary.kind == kind) {
+            if !looked_at.insert(place.number) {
+                continue;
+            }
             let content = match self.reader.read(place.number) {
                 Ok(content) => content,
                 Err(ReadError::Damaged { .. }) => continue,
                 Err(ReadError::Io(error)) => return Err(error),
             };
-            let message = match place.kind {
-                Kind::Samples => v1::SampleSummary::decode(content.as_slice()).map(Message::Samples),
-                _ => v1::CallSummary::decode(content.as_slice()).map(Message::Calls),
-            };
-            let offered = message.map_err(|_| Damaged).and_then(|message| {
-                let offered = message.offered()?;
-                Ok((message, offered))
-            });
-            let Some((message, _)) = offered.ok().filter(|(_, offered)| answers(offered)) else {
+            let Ok(message) = Message::read(kind, &content) else {
                 continue;
             };
+            if !message.offered().is_ok_and(|offered| answers(&offered)) {
+                continue;
+            }
             if let Ok(summary) = Decoder::new(by).summary(message, frames)
                 && (summary.batch.from_ns, summary.batch.to_ns) == (place.from_ns, place.to_ns)
             {

@@ -15,9 +15,15 @@ use profiler_aggregate::{
     join::{Awaited, Elsewhere, Joiner, Reason, Sample},
     matrix::Cell,
 };
-use profiler_common::{layout::BUCKETS, probe::ProbeId, record::SpanEnd};
+use profiler_common::{
+    layout::BUCKETS,
+    probe::ProbeId,
+    record::{SpanEnd, SpanRef},
+};
 use profiler_proto::v1::{self, record::Record};
+use profiler_recording::Kind;
 use profiler_symbolize::Frames;
+use prost::Message as _;
 
 use super::{
     Offered, OfferedKind,
@@ -26,8 +32,14 @@ use super::{
 use crate::rpc::histogram;
 use crate::session::{SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps};
 
-/// Rows, cells and records of a minute that is summed up; one with more is not.
-const MAX_ENTRIES: usize = 1 << 18;
+/// Rows, cells, records, names, buckets and samples that wait of a minute that is summed up; one with more is not.
+const MAX_ENTRIES: usize = 1 << 19;
+
+/// Messages of a minute that is summed up: they come four times a second, and one more with each edit.
+const MAX_MOMENTS: usize = 1024;
+
+/// Whoever reads the clock before what happened meanwhile is ahead of it by less than this.
+const CLOCK_AHEAD_NS: u64 = 1_000_000_000;
 
 /// Sums up the messages of a stream, as they come.
 #[derive(Default)]
@@ -35,7 +47,8 @@ pub struct Summarizer {
     minute: Option<Minute>,
 }
 
-/// What a minute comes to. There is nothing of one of which records were lost, or which is too large.
+/// The summaries of a minute: of the time from one message that begins anew to the next, which is shorter than a minute where
+/// the scope was edited. There is none where records were lost, or there are too many.
 #[derive(Default)]
 pub struct Summaries {
     /// For each number of steps that the scope can be asked with.
@@ -50,10 +63,11 @@ impl Summarizer {
         let mut ended = Summaries::default();
         if message.begins_anew {
             let minute = self.minute.take();
+            let open = minute.as_ref().map(Minute::open).unwrap_or_default();
             // Two edits at once have nothing between them.
             let minute = minute.filter(|minute| minute.told.from_ns < minute.told.to_ns);
             ended = minute.map(Minute::end).unwrap_or_default();
-            self.minute = Minute::begin(message);
+            self.minute = Minute::begin(message, open);
         }
         if let Some(minute) = &mut self.minute
             && minute.take(message).is_err()
@@ -67,7 +81,7 @@ impl Summarizer {
 /// Why a minute is not summed up: records are missing, contradict each other, or are too many.
 struct NotSummed;
 
-/// What rows are told apart by: all as messages give it.
+/// The identity of a row, as messages have it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct RowKey {
     thread: u32,
@@ -100,10 +114,28 @@ struct Minute {
     usual_ns: u64,
     /// Entries of all kinds, so far.
     entries: usize,
+    /// Spans that samples waited for when it began.
+    open_before: HashMap<SpanKey, Awaited>,
+}
+
+/// A span's id on the recorded host: its thread, and its number there. It comes again with another thread of that number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct SpanKey {
+    tid: u32,
+    sequence: u64,
+}
+
+impl SpanKey {
+    fn of(span: &Awaited) -> Self {
+        Self {
+            tid: span.tid,
+            sequence: span.sequence,
+        }
+    }
 }
 
 impl Minute {
-    fn begin(first: &v1::WatchRecordsResponse) -> Option<Self> {
+    fn begin(first: &v1::WatchRecordsResponse, open_before: HashMap<SpanKey, Awaited>) -> Option<Self> {
         let (scope, _) = decode::scope(first.scope.clone()?).ok()?;
         Some(Self {
             told: v1::WatchRecordsResponse {
@@ -124,11 +156,12 @@ impl Minute {
             last_moment_ns: first.from_ns,
             usual_ns: 0,
             entries: 0,
+            open_before,
         })
     }
 
     fn take(&mut self, message: &v1::WatchRecordsResponse) -> Result<(), NotSummed> {
-        if message.dropped > 0 || self.sums.is_empty() {
+        if message.dropped > 0 || self.sums.is_empty() || self.moments.len() >= MAX_MOMENTS {
             return Err(NotSummed);
         }
         let threads = message.threads.iter().map(|thread| {
@@ -156,8 +189,8 @@ impl Minute {
             }
         }
         if !message.calls.is_empty() {
-            self.entries += message.calls.len();
             for calls in &message.calls {
+                self.entries += 1 + calls.ended.as_ref().map_or(0, |ended| ended.counts.len());
                 self.calls.entry(calls.probe).or_default().add(calls);
             }
             self.moments.push(v1::CallMoment {
@@ -167,8 +200,8 @@ impl Minute {
             self.last_moment_ns = message.to_ns;
         }
         let told = self.told.nodes.len() + self.told.frames.len() + self.told.threads.len();
-        let cells: usize = self.sums.iter().map(|sums| sums.ended.len()).sum();
-        if self.entries + told + cells > MAX_ENTRIES {
+        let cells: usize = self.sums.iter().map(Sums::entries).sum();
+        if self.entries + told * self.sums.len() + cells > MAX_ENTRIES {
             return Err(NotSummed);
         }
         Ok(())
@@ -200,6 +233,18 @@ impl Minute {
             incomplete: sample.incomplete,
         });
         let spans = decode::spans(sample, ts_ns);
+        let is_of_another = |span: &SpanRef| {
+            let key = SpanKey {
+                tid,
+                sequence: span.sequence,
+            };
+            let before = self.open_before.get(&key);
+            before.is_some_and(|before| (before.probe, before.start_ns) != (span.probe, span.start_ns))
+        };
+        if spans.iter().any(is_of_another) {
+            // Whoever reads the minutes before gives up samples of a span whose key comes again.
+            return Err(NotSummed);
+        }
         let sample = Sample {
             tgid: pid,
             tid,
@@ -221,7 +266,11 @@ impl Minute {
         let end_ns = self.last_ns.saturating_add_signed(end.after_ns);
         self.last_ns = end_ns;
         let span = decode::span_end(end, (pid, tid), end_ns);
-        if span.start_ns < self.told.from_ns {
+        self.open_before.remove(&SpanKey {
+            tid,
+            sequence: span.sequence,
+        });
+        if span.start_ns < self.told.from_ns.saturating_add(CLOCK_AHEAD_NS) {
             // Samples before may wait for it.
             let after_ns = self.after_kept(end_ns);
             self.keep(Record::SpanEnd(v1::RecordedSpanEnd { after_ns, ..*end }));
@@ -251,12 +300,35 @@ impl Minute {
         row
     }
 
+    /// Spans that samples wait for, of this minute and of those before.
+    fn open(&self) -> HashMap<SpanKey, Awaited> {
+        let awaited = self.sums.iter().flat_map(Sums::awaited);
+        let own = awaited.map(|span| (SpanKey::of(span), *span));
+        let before = self.open_before.iter().map(|(key, span)| (*key, *span));
+        // Ends that were lost never come.
+        before.take(MAX_ENTRIES).chain(own).collect()
+    }
+
     fn is_on_cpu(&self, row: u32) -> bool {
         let activity = self.rows.get(row as usize).map_or(0, |row| row.activity);
         activity == v1::Activity::Unspecified as i32 || activity == v1::Activity::OnCpu as i32
     }
 
+    /// Whether samples on the CPU and off it wait for different spans of one key, where one would have given up the other.
+    fn is_ambiguous(&self) -> bool {
+        let mut known: HashMap<SpanKey, Awaited> = HashMap::new();
+        let mut awaited = self.sums.iter().flat_map(Sums::awaited);
+        awaited.any(|span| {
+            let before = known.insert(SpanKey::of(span), *span);
+            // Each number of steps has its own.
+            before.is_some_and(|before| before.start_ns != span.start_ns && before.probe == span.probe)
+        })
+    }
+
     fn end(self) -> Summaries {
+        if self.is_ambiguous() {
+            return Summaries::default();
+        }
         let Self {
             mut told,
             rows,
@@ -294,7 +366,7 @@ impl Minute {
     }
 }
 
-/// What was counted of a probe in a minute.
+/// The calls of a probe in a minute.
 #[derive(Default)]
 struct CallSum {
     ended: BTreeMap<u32, u64>,
@@ -307,19 +379,24 @@ impl CallSum {
         if let Some(histogram) = &calls.ended {
             for (delta, count) in histogram.bucket_deltas.iter().zip(&histogram.counts) {
                 bucket = bucket.saturating_add(*delta);
-                *self.ended.entry(bucket).or_default() += count;
+                let sum = self.ended.entry(bucket).or_default();
+                *sum = sum.saturating_add(*count);
             }
         }
         let others = &mut self.others;
-        others.begun += calls.begun;
-        others.abandoned += calls.abandoned;
-        others.too_deep += calls.too_deep;
-        others.open_at_attach += calls.open_at_attach;
-        others.no_thread_state += calls.no_thread_state;
-        others.no_histogram_page += calls.no_histogram_page;
-        others.join_limit += calls.join_limit;
-        others.refused += calls.refused;
-        others.undecided += calls.undecided;
+        for (sum, count) in [
+            (&mut others.begun, calls.begun),
+            (&mut others.abandoned, calls.abandoned),
+            (&mut others.too_deep, calls.too_deep),
+            (&mut others.open_at_attach, calls.open_at_attach),
+            (&mut others.no_thread_state, calls.no_thread_state),
+            (&mut others.no_histogram_page, calls.no_histogram_page),
+            (&mut others.join_limit, calls.join_limit),
+            (&mut others.refused, calls.refused),
+            (&mut others.undecided, calls.undecided),
+        ] {
+            *sum = sum.saturating_add(count);
+        }
     }
 
     fn counted(self, probe: u32) -> v1::CountedCalls {
@@ -348,6 +425,21 @@ struct Joiners {
 }
 
 impl Sums {
+    /// Sums, and those that wait.
+    fn entries(&self) -> usize {
+        let joiners = self.joiners.as_ref();
+        let waiting = joiners.map_or(0, |Joiners { on_cpu, off_cpu }| {
+            on_cpu.stacks() + off_cpu.stacks()
+        });
+        self.ended.len() + waiting
+    }
+
+    /// The spans that samples wait for.
+    fn awaited(&self) -> impl Iterator<Item = &Awaited> {
+        let joiners = self.joiners.iter();
+        joiners.flat_map(|Joiners { on_cpu, off_cpu }| on_cpu.awaited().chain(off_cpu.awaited()))
+    }
+
     fn new(summed: SummedSteps) -> Self {
         let SummedSteps { steps, nesting } = summed;
         Self {
@@ -490,6 +582,15 @@ pub enum Message {
 }
 
 impl Message {
+    /// Reads the content of a chunk.
+    pub fn read(kind: Kind, content: &[u8]) -> Result<Self, Damaged> {
+        let message = match kind {
+            Kind::Samples => v1::SampleSummary::decode(content).map(Self::Samples),
+            _ => v1::CallSummary::decode(content).map(Self::Calls),
+        };
+        message.map_err(|_| Damaged)
+    }
+
     fn told(&self) -> Option<&v1::WatchRecordsResponse> {
         match self {
             Self::Samples(samples) => samples.told.as_ref(),
@@ -529,6 +630,9 @@ impl Decoder {
     }
 
     fn calls(&mut self, message: v1::CallSummary, frames: &mut Frames) -> Result<Summary, Damaged> {
+        if message.moments.len() > MAX_MOMENTS {
+            return Err(Damaged);
+        }
         let batch = self.next(message.told.ok_or(Damaged)?, frames)?;
         let (mut last_ns, to_ns) = (batch.from_ns, batch.to_ns);
         let moments = message.moments.into_iter().map(|moment| {
@@ -558,7 +662,9 @@ impl Decoder {
         let batch = self.next(told.ok_or(Damaged)?, frames)?;
         let to_ns = batch.to_ns;
         let told_cells = cells.unwrap_or_default();
-        if told_cells.samples.len() != told_cells.bucket_deltas.len() {
+        let entries = told_cells.samples.len() + told_rows.len();
+        let open: usize = told_rows.iter().map(|row| row.open.len()).sum();
+        if told_cells.samples.len() != told_cells.bucket_deltas.len() || entries + open > MAX_ENTRIES {
             return Err(Damaged);
         }
         let mut cells = Vec::with_capacity(told_cells.samples.len());
@@ -578,6 +684,9 @@ impl Decoder {
             cells,
             elsewhere,
         };
+        if total(&samples).is_none_or(|total| total.weight > MAX_COUNT || total.samples > MAX_COUNT) {
+            return Err(Damaged);
+        }
         Ok(Summary {
             batch,
             samples,
@@ -611,6 +720,21 @@ impl Decoder {
             open: open.collect::<Result<_, _>>()?,
         })
     }
+}
+
+/// The sum of all cells; `None` where it is too large to be one.
+fn total(samples: &SummedSamples) -> Option<Cell<u64>> {
+    let open = samples
+        .rows
+        .iter()
+        .flat_map(|row| row.open.iter().map(|(_, cell)| *cell));
+    let mut cells = samples.cells.iter().map(|(_, cell)| *cell).chain(open);
+    cells.try_fold(Cell::default(), |sum: Cell<u64>, cell| {
+        Some(Cell {
+            weight: sum.weight.checked_add(cell.weight)?,
+            samples: sum.samples.checked_add(cell.samples)?,
+        })
+    })
 }
 
 /// Reads the next cells, which are a row's, behind those before.

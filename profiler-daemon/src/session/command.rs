@@ -75,6 +75,13 @@ pub enum TargetSpec {
     },
 }
 
+impl TargetSpec {
+    /// Whether it is of recordings, and not of processes.
+    fn is_recorded(&self) -> bool {
+        matches!(self, Self::Recording(_) | Self::Comparison { .. })
+    }
+}
+
 /// A part of a recording, since its beginning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordedTime {
@@ -306,6 +313,15 @@ pub(super) enum Command {
         revision: u64,
         edits_undone: usize,
         prepared: Box<Prepared>,
+        reply: Reply<SessionInfo>,
+    },
+    /// Another scope of a session of a recording.
+    ReplaceRecorded {
+        name: String,
+        /// The scope that it is in the place of.
+        revision: u64,
+        edits_undone: usize,
+        scope: String,
         reply: Reply<SessionInfo>,
     },
     /// The same scope was planned for the code that its processes have by now.
@@ -615,19 +631,29 @@ impl Handle {
             let (scope, edits_undone) = edit.apply(&editable)?;
             let how = editable.how();
             let Editable { target, revision, .. } = editable;
-            let (prepared, _) = self.prepare(caller, target, scope, how).await?;
-            let prepared = Box::new(prepared);
-            let of = name.clone();
-            let replaced = self
-                .ask(|reply| Command::Replace {
+            let name = name.clone();
+            let replaced = if target.is_recorded() {
+                self.ask(|reply| Command::ReplaceRecorded {
+                    name,
+                    revision,
+                    edits_undone,
+                    scope,
+                    reply,
+                })
+                .await
+            } else {
+                let (prepared, _) = self.prepare(caller, target, scope, how).await?;
+                let prepared = Box::new(prepared);
+                self.ask(|reply| Command::Replace {
                     caller,
-                    name: of,
+                    name,
                     revision,
                     edits_undone,
                     prepared,
                     reply,
                 })
-                .await;
+                .await
+            };
             match replaced {
                 // Somebody else's edit came first: this one is made of what that has left.
                 Err(error) if error.reason == Reason::ScopeChanged && retries.next().is_some() => {}

@@ -39,6 +39,7 @@ pub struct Function {
 #[derive(Default)]
 pub struct Functions {
     list: Vec<Function>,
+    by_key: HashMap<Key, usize>,
     by_probe: HashMap<ProbeId, usize>,
     next_id: u32,
 }
@@ -53,25 +54,22 @@ impl Functions {
         ages: AgeConfig,
         now_ns: u64,
     ) {
-        let at = self
-            .list
-            .iter()
-            .position(|known| key(&known.info) == key(info))
-            .unwrap_or_else(|| {
-                self.list.push(Function {
-                    id: self.next_id,
-                    info: Arc::clone(info),
-                    method,
-                    probes: Vec::new(),
-                    given_up: Vec::new(),
-                    latency: Latency::new(ages, now_ns),
-                    slowest: Vec::new(),
-                    overhead_ns: 0,
-                    taken_off: None,
-                });
-                self.next_id += 1;
-                self.list.len() - 1
+        let next = self.list.len();
+        let at = *self.by_key.entry(key(info)).or_insert(next);
+        if at == next {
+            self.list.push(Function {
+                id: self.next_id,
+                info: Arc::clone(info),
+                method,
+                probes: Vec::new(),
+                given_up: Vec::new(),
+                latency: Latency::new(ages, now_ns),
+                slowest: Vec::new(),
+                overhead_ns: 0,
+                taken_off: None,
             });
+            self.next_id += 1;
+        }
         self.list[at].method = method;
         self.list[at].probes.push(probe);
         self.by_probe.insert(probe, at);
@@ -80,6 +78,8 @@ impl Functions {
     /// Keeps the functions that are still wanted.
     pub fn retain(&mut self, wanted: impl Fn(&Key) -> bool) {
         self.list.retain(|function| wanted(&key(&function.info)));
+        let keys = self.list.iter().enumerate();
+        self.by_key = keys.map(|(at, function)| (key(&function.info), at)).collect();
         self.by_probe = self
             .list
             .iter()
@@ -152,6 +152,13 @@ impl Functions {
         function.slowest.truncate(SLOW_KEPT);
     }
 
+    /// Forgets slow calls that ended before a time.
+    pub fn forget_slow_before(&mut self, oldest_ns: u64) {
+        for function in &mut self.list {
+            function.slowest.retain(|call| call.ts_ns >= oldest_ns);
+        }
+    }
+
     /// What is shown of each function.
     pub fn pictures(&self, readings: &dyn Readings, now_ns: u64) -> Vec<FunctionLatency> {
         self.list
@@ -170,11 +177,6 @@ impl Function {
     /// The probes' own share of a duration.
     pub fn overhead_ns(&self) -> u64 {
         self.overhead_ns
-    }
-
-    /// When the last of the slow calls that are kept ended; `None` where none is.
-    pub fn last_slow_ns(&self) -> Option<u64> {
-        self.slowest.iter().map(|call| call.ts_ns).max()
     }
 
     /// Whether its probes were taken off the target.

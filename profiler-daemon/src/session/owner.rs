@@ -153,7 +153,7 @@ impl Owner {
                     self.end_session(&name, &Ending::other("its client is gone"));
                 }
             }
-            Command::Replay { reply, .. } => {
+            Command::Replay { reply, .. } | Command::ReplaceRecorded { reply, .. } => {
                 let message = "this service looks at processes, not at a recording: open one by --from FILE";
                 answer(reply, Err(SessionError::new(Reason::ArgumentInvalid, message)));
             }

@@ -128,7 +128,7 @@ pub struct SummedRow {
     pub complete: bool,
     /// Which of the cells are its own.
     pub cells: Range<usize>,
-    /// Of calls that had not.
+    /// Of calls that had not ended.
     pub open: Vec<(Awaited, Cell<u64>)>,
 }
 
@@ -144,7 +144,8 @@ pub struct SummedElsewhere {
 pub struct SummedSamples {
     pub to_ns: u64,
     pub rows: Vec<SummedRow>,
-    /// Samples of calls that ended, by the bucket of their duration, ascending in each row; of none, in the first bucket.
+    /// Samples of calls that ended, by the bucket of their duration, ascending in each row. Without a step, all samples are in the
+    /// first bucket.
     pub cells: Vec<(usize, Cell<u64>)>,
     pub elsewhere: SummedElsewhere,
 }

@@ -23,6 +23,7 @@ use profiler_common::probe::ProbeId;
 use self::take::Inside;
 use self::views::{OpenStreams, Tick};
 pub use self::{
+    edit::MAX_HISTORY,
     governed::{CpuTime, OVER_BUDGET, ProbeCosts, percent},
     views::Closed,
 };

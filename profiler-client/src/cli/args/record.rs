@@ -31,7 +31,7 @@ pub struct RecordArgs {
     /// Replace FILE if it exists
     #[arg(long)]
     pub force: bool,
-    /// Keep the file below this size, in bytes or with a unit (500K, 100M, 2G), at least 1M: its oldest minutes are
+    /// Keep the file below this size, in bytes or with a unit (2048K, 100M, 2G), at least 1M: its oldest minutes are
     /// dropped as newer ones come, down to the last one
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub max_size: Option<Bytes>,

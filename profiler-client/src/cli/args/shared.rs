@@ -1,6 +1,6 @@
 //! Flags of several verbs.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
 
@@ -10,7 +10,7 @@ use super::super::{
 };
 
 /// Where the daemon is.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct HostArgs {
     /// Daemon to use: the path of its socket, or unix:PATH. Left out: the local daemon's socket
     /// ($PROFILER_SOCKET or /run/profilerd.sock) if one answers there, otherwise none is needed
@@ -49,6 +49,13 @@ pub struct RecordedTime {
     pub begin: Option<Duration>,
     /// Until when; `None` for its end.
     pub end: Option<Duration>,
+}
+
+impl fmt::Display for RecordedTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |at: Option<Duration>| at.map(|at| format!("{}s", at.as_secs_f64())).unwrap_or_default();
+        write!(f, "{}..{}", at(self.begin), at(self.end))
+    }
 }
 
 /// Reads a part of a recording.

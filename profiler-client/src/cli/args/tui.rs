@@ -1,8 +1,12 @@
 //! The flags of `tui`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
-use super::{super::print_list, Color, HostArgs, SessionMakingArgs, TargetArgs};
+use super::{
+    super::print_list, Color, HostArgs, RecordedTime, SessionMakingArgs, TargetArgs, shared::recorded_time,
+};
 use crate::{state::functions::Sort, tui::lens::Pane};
 
 /// `profiler tui`.
@@ -16,6 +20,13 @@ pub struct TuiArgs {
     /// Look at a running session instead of making one; edits of its scope are seen by all who watch it
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "exe", "scope", "window", "half_life", "exit", "budget", "frequency"])]
     pub session: Option<String>,
+    /// Look at a recording made by `profiler record`. SCOPE is by default the recorded one; it may leave out steps
+    /// from the end, and have other conditions on durations
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "exe", "session", "host", "exit", "budget", "frequency"])]
+    pub from: Option<PathBuf>,
+    /// With --from, look at a part of the recording, counted from its beginning: 10s..20s, 5m.., ..30s
+    #[arg(long, value_name = "A..B", requires = "from", value_parser = recorded_time)]
+    pub time: Option<RecordedTime>,
     /// Pane to begin with
     #[arg(long, value_enum, default_value = "top", value_name = "PANE")]
     pub pane: Pane,

@@ -13,11 +13,18 @@ use super::{
     },
     session::{OWN_LEASE, create},
 };
-use crate::tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Target};
+use crate::tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Recorded, Target};
 
 /// `host` is the daemon that was given.
 pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
+    let recorded = args.from.map(|path| {
+        Target::Recording(Recorded {
+            path: path.to_string_lossy().into_owned(),
+            time: args.time.unwrap_or_default(),
+        })
+    });
     let target = match (args.session, args.target.pid, args.target.exe) {
+        _ if recorded.is_some() => recorded,
         (Some(name), ..) => Some(Target::Session(name)),
         (None, Some(pid), _) => Some(Target::Pid(pid)),
         (None, None, Some(exe)) if !exe.is_empty() => Some(Target::Exe(exe)),

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use profiler_export::text::is_unseen;
 
-use super::{FrameId, Lens, Pane, Target};
-use crate::state::functions::Sort;
+use super::{FrameId, Lens, Pane, Recorded, Target};
+use crate::{cli::args::RecordedTime, state::functions::Sort};
 
 /// Separates the frames of `--zoom`, as folded stacks do.
 pub const BETWEEN_FRAMES: char = ';';
@@ -53,6 +53,7 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
     }
     let is_of_session = matches!(lens.target, Some(Target::Session(_)));
     match lens.pane {
+        Pane::Top if lens.is_of_recording() => words.push("flame".to_owned()),
         Pane::Top => words.push("top".to_owned()),
         Pane::Graph | Pane::Difference => words.push("flame".to_owned()),
         Pane::Latency => words.push("latency".to_owned()),
@@ -92,6 +93,11 @@ fn target(lens: &Lens, with_scope: bool) -> Vec<String> {
         Some(Target::Session(name)) => return vec!["--session".to_owned(), name.clone()],
         Some(Target::Pid(pid)) => vec!["-p".to_owned(), pid.to_string()],
         Some(Target::Exe(exe)) => vec!["--exe".to_owned(), exe.clone()],
+        Some(Target::Recording(Recorded { path, time })) => {
+            let time = (*time != RecordedTime::default()).then(|| format!("--time={time}"));
+            let from = ["--from".to_owned(), path.clone()];
+            from.into_iter().chain(time).collect()
+        }
     };
     if with_scope && !lens.scope.is_empty() {
         words.push(lens.scope.clone());

@@ -1,6 +1,7 @@
 //! What a lens asks for: nothing else reaches the service or the terminal.
 
 use super::Pane;
+use crate::cli::args::RecordedTime;
 
 /// What to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +12,17 @@ pub enum Target {
     Exe(String),
     /// A running session of a daemon.
     Session(String),
+    /// What was recorded.
+    Recording(Recorded),
+}
+
+/// A part of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The file.
+    pub path: String,
+    /// Which part; all of it by default.
+    pub time: RecordedTime,
 }
 
 /// Something to be done outside of the model.

@@ -19,7 +19,7 @@ use profiler_scope::Place;
 pub use self::{
     action::{Action, Move, Typing},
     command_line::{BETWEEN_FRAMES, of_screen, of_verb, quoted},
-    effect::{Effect, Target},
+    effect::{Effect, Recorded, Target},
     input::{Input, Purpose},
     item::{FrameId, HitId, Item, LineId},
     pane::Pane,
@@ -141,6 +141,18 @@ impl Lens {
     #[must_use]
     pub fn screen(&self) -> Option<Pane> {
         self.target.as_ref().map(|_| self.pane)
+    }
+
+    /// Whether a recording is looked at.
+    #[must_use]
+    pub const fn is_of_recording(&self) -> bool {
+        matches!(self.target, Some(Target::Recording(_)))
+    }
+
+    /// Whether there is such a screen of the target.
+    #[must_use]
+    pub const fn has(&self, pane: Pane) -> bool {
+        !self.is_of_recording() || pane.is_recorded()
     }
 
     /// Whether edits of the scope are under way.

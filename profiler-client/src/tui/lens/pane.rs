@@ -63,6 +63,12 @@ impl Pane {
         matches!(self, Self::Explain | Self::Waits | Self::Syscalls)
     }
 
+    /// Whether recordings hold what it shows.
+    #[must_use]
+    pub const fn is_recorded(self) -> bool {
+        matches!(self, Self::Top | Self::Graph | Self::Latency | Self::Difference)
+    }
+
     /// Whether it shows a flame graph.
     #[must_use]
     pub const fn is_graph(self) -> bool {

@@ -1,14 +1,20 @@
 //! The model under all actions, in any order.
 
+use std::time::Duration;
+
 use clap::Parser as _;
 use proptest::prelude::*;
 
 use super::{
-    Action, Effect, Item, Lens, Move, Overlay, Pane, Target, Typing, of_screen, of_verb, path::Towards,
-    update,
+    Action, Effect, Item, Lens, Move, Overlay, Pane, Recorded, Target, Typing, of_screen, of_verb,
+    path::Towards, update,
 };
 use crate::{
-    cli::{args::Cli, request::Request, validate::validate},
+    cli::{
+        args::{Cli, RecordedTime},
+        request::Request,
+        validate::validate,
+    },
     tui::sample,
 };
 
@@ -98,6 +104,16 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
+fn recording() -> Target {
+    Target::Recording(Recorded {
+        path: "incident.profrec".to_owned(),
+        time: RecordedTime {
+            begin: Some(Duration::from_millis(20_500)),
+            end: None,
+        },
+    })
+}
+
 fn attached() -> (Lens, Service) {
     let mut lens = Lens {
         target: Some(Target::Pid(4211)),
@@ -123,12 +139,16 @@ proptest! {
                 Target::Pid(4211),
                 Target::Exe("demo".to_owned()),
                 Target::Session("web".to_owned()),
+                recording(),
             ];
             for target in targets {
                 let lens = Lens {
                     target: lens.target.is_some().then_some(target),
                     ..lens.clone()
                 };
+                if !lens.has(lens.pane) {
+                    continue;
+                }
                 for words in [of_screen(&lens), of_verb(&lens)] {
                     let cli = Cli::try_parse_from(&words);
                     prop_assert!(cli.is_ok(), "{words:?}: {}", cli.unwrap_err());
@@ -338,4 +358,43 @@ fn copying_again_copies_the_verb() {
     assert_eq!(verb.as_deref(), Some("profiler flame -p 4211 'f[>= p95]' --diff"));
     update(&mut lens, Action::Nothing, &data);
     assert_eq!(lens.overlay, Overlay::None);
+}
+
+#[test]
+fn a_recording_has_what_was_recorded_and_says_so_of_the_rest() {
+    let (mut lens, mut service) = attached();
+    lens.target = Some(recording());
+    lens.scope = "handle".to_owned();
+    service.scopes = vec!["handle".to_owned()];
+    do_all(&mut lens, &mut service, Action::Show(Pane::Difference));
+    assert_eq!(
+        (lens.scope.as_str(), lens.pane),
+        ("handle[>= p95]", Pane::Difference)
+    );
+    for pane in [
+        Pane::Source,
+        Pane::Hits,
+        Pane::Explain,
+        Pane::Waits,
+        Pane::Syscalls,
+    ] {
+        do_all(&mut lens, &mut service, Action::Show(pane));
+        let notice = lens.notice.clone().unwrap_or_default();
+        assert!(notice.starts_with("Recordings have no "), "{pane:?}: {notice}");
+        assert_eq!(lens.pane, Pane::Difference, "{pane:?}");
+    }
+    do_all(&mut lens, &mut service, Action::Processes);
+    assert_eq!(lens.target, Some(recording()), "it is all that there is");
+    let words = of_screen(&lens).join(" ");
+    assert_eq!(
+        words,
+        "profiler tui --from incident.profrec --time=20.5s.. handle[>= p95] --pane diff"
+    );
+    let cli = Cli::try_parse_from(of_screen(&lens)).unwrap();
+    let (_, Request::Tui(request)) = validate(cli).unwrap() else {
+        panic!("another verb");
+    };
+    assert_eq!(request.lens.target, lens.target);
+    lens.pane = Pane::Top;
+    assert_eq!(of_verb(&lens)[1], "flame");
 }

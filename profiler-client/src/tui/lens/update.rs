@@ -161,6 +161,13 @@ fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
         lens.notice = Some("Choose a process first: Enter attaches to the one that is selected.".to_owned());
         return Vec::new();
     }
+    if !lens.has(pane) {
+        lens.notice = Some(format!(
+            "Recordings have no {}: it is there while the process runs, with `profiler tui -p PID`.",
+            pane.name()
+        ));
+        return Vec::new();
+    }
     match pane {
         Pane::Difference | Pane::Explain => {
             let selected = selected_place(lens, data).filter(|_| lens.scope.is_empty());
@@ -276,6 +283,10 @@ fn attach(lens: &mut Lens) -> Vec<Effect> {
 
 fn detach(lens: &mut Lens) -> Vec<Effect> {
     if lens.target.is_none() {
+        return Vec::new();
+    }
+    if lens.is_of_recording() {
+        lens.notice = Some("This is a recording: `profiler tui` alone begins with the processes.".to_owned());
         return Vec::new();
     }
     *lens = Lens::default();

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     attached::{Attached, Owned},
-    cli::{exit::Failure, request::SessionChoice},
+    cli::{exit::Failure, request::SessionChoice, validate::recorded_time},
     connect::Connection,
     verb::processes,
 };
@@ -132,6 +132,7 @@ impl Making {
             Target::Session(name) => return SessionChoice::Join(name.clone()),
             Target::Pid(pid) => v1::target::Target::Pid(*pid),
             Target::Exe(exe) => v1::target::Target::Executable(exe.clone()),
+            Target::Recording(recorded) => v1::target::Target::Recording(recorded_time(Some(recorded.time))),
         };
         SessionChoice::Make(Box::new(v1::CreateSessionRequest {
             target: Some(v1::Target { target: Some(target) }),
@@ -319,6 +320,8 @@ impl Service {
         let target = match self.of.as_ref()? {
             Target::Pid(pid) => v1::target::Target::Pid(*pid),
             Target::Exe(exe) => v1::target::Target::Executable(exe.clone()),
+            // It has none.
+            Target::Recording(_) => return None,
             // Of a shared session, its first process stands for the others.
             Target::Session(_) => v1::target::Target::Pid(self.first_pid?),
         };

@@ -47,13 +47,31 @@ impl Task {
         let session = attached.session.clone();
         self.reports.send(What::Attached(Box::new(attached), name)).await;
 
+        let views = Views {
+            client: self.connection.views(),
+            session: session.name.clone(),
+            reports: self.reports.clone(),
+            recorded_scope: matches!(self.target, Target::Recording(_)).then(|| session.scope.clone()),
+            flame: None,
+            latency: None,
+        };
+        let (scope, scopes) = watch::channel(session.scope.clone());
+        let edits = Edits {
+            client: self.connection.sessions(),
+            reports: self.reports.clone(),
+            wanted: self.edits,
+            name: session.name.clone(),
+            scope,
+        };
+        let edits = edits.run(self.differs, views);
         let target = match (&self.target, session.pids.first()) {
+            // Nothing more is recorded.
+            (Target::Recording(_), _) => return edits.await,
             (Target::Exe(exe), _) => v1::target::Target::Executable(exe.clone()),
             (Target::Pid(pid), _) => v1::target::Target::Pid(*pid),
             (Target::Session(_), pid) => v1::target::Target::Pid(pid.copied().unwrap_or(0)),
         };
         let target = v1::Target { target: Some(target) };
-        let (scope, scopes) = watch::channel(session.scope.clone());
         let counts = counts::count(
             self.connection.clone(),
             target.clone(),
@@ -80,22 +98,8 @@ impl Task {
             reports: self.reports.clone(),
             wanted: self.hits,
         };
-        let views = Views {
-            client: self.connection.views(),
-            session: session.name.clone(),
-            reports: self.reports.clone(),
-            flame: None,
-            latency: None,
-        };
-        let edits = Edits {
-            client: self.connection.sessions(),
-            reports: self.reports,
-            wanted: self.edits,
-            name: session.name,
-            scope,
-        };
         // They end together, when the attachment is left.
-        tokio::join!(edits.run(self.differs, views), hits.run(), aside.run(), counts);
+        tokio::join!(edits, hits.run(), aside.run(), counts);
     }
 }
 
@@ -166,6 +170,8 @@ struct Views {
     client: ViewServiceClient<Channel>,
     session: String,
     reports: Reports,
+    /// The scope that a recording is looked at with: its views have one message, of that.
+    recorded_scope: Option<String>,
     flame: Option<Flame>,
     latency: Option<Opened>,
 }
@@ -196,6 +202,12 @@ struct Flame {
 impl Views {
     /// Opens what a scope can be seen by, and closes what it cannot.
     fn follow(&mut self, scope: &str, difference: bool) {
+        if let Some(recorded_scope) = &mut self.recorded_scope
+            && recorded_scope != scope
+        {
+            scope.clone_into(recorded_scope);
+            (self.flame, self.latency) = (None, None);
+        }
         let steps = parse(scope).map(|scope| scope.steps).unwrap_or_default();
         let has_calls = steps.last().is_some_and(|last| last.place.has_spans());
         if !has_calls {

@@ -1,5 +1,7 @@
 //! The scope as a path, above each screen: each step with how often it is reached, and how slow calls have to be.
 
+use std::time::Duration;
+
 use profiler_proto::v1;
 
 use super::text::Page;
@@ -8,8 +10,9 @@ use crate::{
     render::{escape::terminal, source_names::cut, units},
     tui::{
         data::Data,
-        lens::{Input, Lens, Pane, Purpose, Target, path},
+        lens::{Input, Lens, Pane, Purpose, Recorded, Target, path},
     },
+    watch::END_OF_RECORDING,
 };
 
 /// A step and what is known of it.
@@ -49,11 +52,14 @@ fn heading(lens: &Lens, data: &Data) -> Line {
         (Some(Target::Pid(pid)), "") => format!("pid {pid}"),
         (Some(Target::Exe(exe)), "") => terminal(exe).into_owned(),
         (Some(Target::Session(name)), _) => format!("session {}  {}", terminal(name), data.target),
+        (Some(Target::Recording(recorded)), _) => recording(recorded, data),
         (None, _) => String::new(),
         (_, label) => label.to_owned(),
     };
     let mut line = Line::of(Style::Strong, "profiler ").and(Style::Plain, target);
-    if let Some(why) = &data.ended {
+    let ended = data.ended.as_ref();
+    // What a recording's part shows has come to its end as soon as it is there.
+    if let Some(why) = ended.filter(|why| !(lens.is_of_recording() && *why == END_OF_RECORDING)) {
         line = line.and(Style::Warning, format!("  ended: {}", terminal(why)));
     } else if let Some(function) = data
         .latency
@@ -84,6 +90,21 @@ fn heading(lens: &Lens, data: &Data) -> Line {
         line = line.and(Style::Faint, format!("  ! {}{more}", terminal(warning)));
     }
     line
+}
+
+/// The recording, and how long the part of it is.
+fn recording(recorded: &Recorded, data: &Data) -> String {
+    let length = data
+        .session
+        .as_ref()
+        .and_then(|session| session.recorded.as_ref());
+    let length = length.and_then(|length| Duration::try_from(*length).ok());
+    let length = length.map(|length| format!("  {}", units::duration(length.as_nanos() as f64)));
+    format!(
+        "recording {}{}",
+        terminal(&recorded.path),
+        length.unwrap_or_default()
+    )
 }
 
 fn path_lines(page: &mut Page<'_>, lens: &Lens, data: &Data) {

@@ -60,7 +60,7 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
             );
             bar::draw(&mut top, lens, data);
             page.skip(3);
-            tabs(&mut page, pane);
+            tabs(&mut page, lens, pane);
             match pane {
                 Pane::Top => top::draw(&mut page, lens, data),
                 Pane::Graph | Pane::Difference => graph::draw(&mut page, lens, data),
@@ -83,9 +83,9 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
 }
 
 /// The panes, with their keys.
-fn tabs(page: &mut Page<'_>, shown: Pane) {
+fn tabs(page: &mut Page<'_>, lens: &Lens, shown: Pane) {
     let mut spans = Vec::new();
-    for pane in Pane::ALL {
+    for pane in Pane::ALL.into_iter().filter(|pane| lens.has(*pane)) {
         let binding = KEYS.iter().find(|binding| binding.action == Action::Show(pane));
         let key = binding
             .and_then(|binding| binding.keys.first())
@@ -104,7 +104,7 @@ fn tabs(page: &mut Page<'_>, shown: Pane) {
 
 /// What is not there yet, and why.
 fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
-    if data.ended.is_some() {
+    if data.ended.is_some() && !lens.is_of_recording() {
         "the session ended before anything was seen"
     } else if lens.attaching {
         "attaching …"
@@ -149,10 +149,7 @@ fn footer(page: &mut Page<'_>, lens: &Lens) {
             return;
         }
         Some(_) => TYPING.iter().collect(),
-        None => KEYS
-            .iter()
-            .filter(|binding| binding.on.is_for(lens.screen()))
-            .collect(),
+        None => KEYS.iter().filter(|binding| binding.is_for(lens)).collect(),
     };
     let mut shown: Vec<&Binding> = table
         .into_iter()

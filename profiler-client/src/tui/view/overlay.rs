@@ -76,10 +76,7 @@ fn wrapped(text: &str, columns: usize) -> impl Iterator<Item = String> {
 pub fn help(lens: &Lens) -> Vec<Line> {
     let here: Vec<&Binding> = match lens.input {
         Some(_) => TYPING.iter().collect(),
-        None => KEYS
-            .iter()
-            .filter(|binding| binding.on.is_for(lens.screen()))
-            .collect(),
+        None => KEYS.iter().filter(|binding| binding.is_for(lens)).collect(),
     };
     let (moves, others): (Vec<&Binding>, Vec<&Binding>) = here
         .into_iter()

@@ -1,14 +1,18 @@
 //! Every screen, as text.
 
+use std::sync::Arc;
+
+use profiler_proto::v1;
 use ratatui::{Terminal, backend::TestBackend, buffer::Buffer};
 
 use super::{
     overlay::help,
     theme::{Depth, Theme},
 };
+use crate::cli::args::RecordedTime;
 use crate::tui::{
     data::Data,
-    lens::{Action, Input, Lens, Overlay, Pane, Purpose, Target, update},
+    lens::{Action, Input, Lens, Overlay, Pane, Purpose, Recorded, Target, update},
     sample,
 };
 
@@ -212,6 +216,37 @@ fn nothing_is_said_to_be_nothing() {
         };
         says(&text, &[words]);
     }
+}
+
+#[test]
+fn a_recording_is_shown_with_its_length_and_the_panes_that_it_has() {
+    let mut data = sample::busy();
+    data.ended = Some("the end of the recording".to_owned());
+    data.session = Some(Arc::new(v1::Session {
+        recorded: Some(prost_types::Duration {
+            seconds: 90,
+            nanos: 0,
+        }),
+        ..v1::Session::default()
+    }));
+    let mut lens = lens(Pane::Top, SLOW);
+    lens.target = Some(Target::Recording(Recorded {
+        path: "incident\x1b.profrec".to_owned(),
+        time: RecordedTime::default(),
+    }));
+    let shown = text(&lens, &data);
+    says(
+        &shown,
+        &[
+            "recording incident\\u{1b}.profrec  90.0 s",
+            "1 top 2 graph 3 latency 4 diff",
+        ],
+    );
+    for absent in ["ended:", "5 source", "6 hits", "values", "7 explain"] {
+        assert!(!shown.contains(absent), "{absent} is in\n{shown}");
+    }
+    data.ended = Some("the scope was changed 3 s into the recording".to_owned());
+    says(&text(&lens, &data), &["ended: the scope was changed 3 s"]);
 }
 
 #[test]

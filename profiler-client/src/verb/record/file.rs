@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io,
-    os::unix::fs::MetadataExt as _,
+    os::unix::fs::{MetadataExt as _, fchown},
     path::{Path, PathBuf},
 };
 
@@ -79,26 +79,41 @@ impl Placed {
     ///
     /// # Errors
     /// Where it cannot be made, or what is in its place is no longer this file.
-    pub fn successor(&self) -> io::Result<Successor> {
-        let (own, there) = (self.file.metadata()?, fs::symlink_metadata(&self.path)?);
+    pub fn successor(&self) -> io::Result<Successor<'_>> {
+        self.check_place()?;
+        let temporary = temporary(&self.path)?;
+        // Whoever the file was given to keeps it.
+        let own = self.file.metadata()?;
+        fchown(temporary.as_file(), Some(own.uid()), Some(own.gid()))?;
+        temporary.as_file().set_permissions(own.permissions())?;
+        Ok(Successor { of: self, temporary })
+    }
+
+    /// Whether it is still in its place.
+    fn check_place(&self) -> io::Result<()> {
+        let there = match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let message = "it was moved or removed while it was recorded to";
+                return Err(io::Error::new(io::ErrorKind::NotFound, message));
+            }
+            there => there?,
+        };
+        let own = self.file.metadata()?;
         if (own.dev(), own.ino()) != (there.dev(), there.ino()) {
             let message = "another file has taken its place";
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, message));
         }
-        Ok(Successor {
-            temporary: temporary(&self.path)?,
-            path: self.path.clone(),
-        })
+        Ok(())
     }
 }
 
 /// A file that takes the place of one that is written to.
-pub struct Successor {
+pub struct Successor<'a> {
+    of: &'a Placed,
     temporary: NamedTempFile,
-    path: PathBuf,
 }
 
-impl Successor {
+impl Successor<'_> {
     /// To write to.
     pub fn file(&mut self) -> &mut File {
         self.temporary.as_file_mut()
@@ -107,11 +122,15 @@ impl Successor {
     /// Puts it in the place of the other.
     ///
     /// # Errors
-    /// Where that cannot be written.
+    /// Where that cannot be written, or the other is not there any more.
     pub fn take_place(self) -> io::Result<Placed> {
+        // The machine may fall over: what was kept is on the disk before it is all that there is.
+        self.temporary.as_file().sync_data()?;
+        self.of.check_place()?;
+        let path = self.of.path.clone();
         Ok(Placed {
-            file: self.temporary.persist(&self.path).map_err(|error| error.error)?,
-            path: self.path,
+            file: self.temporary.persist(&path).map_err(|error| error.error)?,
+            path,
         })
     }
 }

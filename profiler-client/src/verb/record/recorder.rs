@@ -11,7 +11,7 @@ use std::{
 
 use profiler_daemon::{Summaries, Summarizer};
 use profiler_proto::v1::{self, record};
-use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer};
+use profiler_recording::{Chunk, Kind, MAX_CONTENT_BYTES, Writer, WrittenChunk};
 use prost::Message as _;
 
 use super::file::Placed;
@@ -19,6 +19,9 @@ use crate::{cli::request::Keep, render::units};
 
 /// A chunk is written when it holds this much, unfolded.
 const CHUNK_BYTES: usize = 256 << 10;
+
+/// Bytes that are copied at once.
+const COPIED_BYTES: usize = 256 << 10;
 
 /// Or is of so long a time.
 const CHUNK_NS: u64 = 1_000_000_000;
@@ -228,7 +231,7 @@ impl Recorder {
         let content = std::mem::take(&mut self.content);
         self.write(chunk, &content)?;
         self.written = self.taken;
-        self.shorten(chunk.to_ns)
+        Ok(())
     }
 
     /// Writes what a minute comes to.
@@ -262,15 +265,17 @@ impl Recorder {
     }
 
     fn write(&mut self, chunk: Chunk, content: &[u8]) -> io::Result<()> {
-        self.writer.write(chunk, content).inspect_err(|_| {
+        let chunk = WrittenChunk::of(chunk, content)?;
+        self.shorten(chunk.to_ns(), chunk.bytes())?;
+        self.writer.append(&chunk).inspect_err(|_| {
             // Without the part of a chunk that may be there now; a reader passes over it in any case.
             let _ = self.writer.get_ref().set_len(self.writer.bytes());
         })
     }
 
-    /// Drops the oldest minutes, where enough may go that copying the others is worth it.
-    fn shorten(&mut self, now_ns: u64) -> io::Result<()> {
-        let to_drop = self.minutes_to_drop(now_ns);
+    /// Drops the oldest minutes before so many bytes are added, where enough may go that copying the others is worth it.
+    fn shorten(&mut self, now_ns: u64, added_bytes: u64) -> io::Result<()> {
+        let to_drop = self.minutes_to_drop(now_ns, added_bytes);
         let Some(kept) = self.minutes.get(to_drop).filter(|_| to_drop > 0).copied() else {
             return Ok(());
         };
@@ -280,20 +285,20 @@ impl Recorder {
         copy(&self.file.file, kept.at..all.end, successor.file())?;
         let moved = kept.at - self.head_bytes;
         self.file = successor.take_place()?;
-        self.writer = Writer::append(self.file.file.try_clone()?, all.end - moved);
+        self.writer = Writer::resume(self.file.file.try_clone()?, all.end - moved);
         self.minutes.drain(..to_drop);
         self.minutes.iter_mut().for_each(|minute| minute.at -= moved);
         Ok(())
     }
 
     /// How many of the oldest minutes go now; 0 where they are too few to go.
-    fn minutes_to_drop(&self, now_ns: u64) -> usize {
-        let bytes = self.writer.bytes();
+    fn minutes_to_drop(&self, now_ns: u64, added_bytes: u64) -> usize {
+        let bytes = self.writer.bytes() + added_bytes;
         let last = self.minutes.len().saturating_sub(1);
         let ends = |number: usize| self.minutes.get(number + 1);
         let too_large = match self.keep.max_bytes {
             // To three quarters, so that what is copied is at most thrice what comes.
-            Some(max_bytes) if bytes + CHUNK_BYTES as u64 > max_bytes => (0..last)
+            Some(max_bytes) if bytes > max_bytes => (0..last)
                 .take_while(|number| {
                     let dropped = self
                         .minutes
@@ -317,9 +322,22 @@ impl Recorder {
 
 /// Copies a part of a file, whose own position stays where it is.
 fn copy(from: &File, mut part: Range<u64>, to: &mut File) -> io::Result<()> {
-    let mut buffer = vec![0; CHUNK_BYTES];
+    // The kernel copies, and shares blocks where the file system can.
     while part.start < part.end {
-        let wanted = usize::try_from(part.end - part.start).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+        let (mut begin, left) = (
+            part.start,
+            usize::try_from(part.end - part.start).unwrap_or(usize::MAX),
+        );
+        match rustix::fs::copy_file_range(from, Some(&mut begin), &*to, None, left) {
+            Ok(copied) if copied > 0 => part.start += copied as u64,
+            // It cannot here.
+            _ => break,
+        }
+    }
+    let mut buffer = vec![0; COPIED_BYTES];
+    while part.start < part.end {
+        let wanted =
+            usize::try_from(part.end - part.start).map_or(COPIED_BYTES, |left| left.min(COPIED_BYTES));
         from.read_exact_at(&mut buffer[..wanted], part.start)?;
         to.write_all(&buffer[..wanted])?;
         part.start += wanted as u64;

@@ -1,9 +1,16 @@
 //! Summaries give the answers that the records give.
 
+use std::time::Instant;
+
 use profiler_aggregate::slots::WindowConfig;
 
+use profiler_proto::v1;
+
 use super::*;
-use crate::recording::{Part, Summaries, Summarizer, Wanted};
+use crate::{
+    recording::{Part, Summaries, Summarizer, Wanted},
+    session::ScopeEdit,
+};
 
 /// Functions of the scope, outermost first, and one that is not in it.
 const OUTER: ProbeId = ProbeId(1);
@@ -28,6 +35,8 @@ enum Event {
         abandoned: bool,
         is_delivered: bool,
     },
+    /// The thread ends in its calls, and another has its number.
+    Reborn,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +69,12 @@ fn happenings() -> impl Strategy<Value = Vec<Happening>> {
         abandoned,
         is_delivered,
     });
-    let event = prop_oneof![3 => probe.prop_map(Event::Enter), 6 => sample, 3 => leave];
+    let event = prop_oneof![
+        30 => probe.prop_map(Event::Enter),
+        60 => sample,
+        30 => leave,
+        1 => Just(Event::Reborn),
+    ];
     let happening = (0u8..3, prop_oneof![4 => 0u64..40, 1 => 0u64..900], event);
     let happening = happening.prop_map(|(thread, after_ms, event)| Happening {
         thread,
@@ -214,6 +228,7 @@ impl Story {
                     spans: spans.copied().collect(),
                 }));
             }
+            Event::Reborn => *place = Thread::default(),
             Event::Leave {
                 abandoned,
                 is_delivered,
@@ -280,6 +295,30 @@ fn scope_of(steps: &[(&str, ProbeId)]) -> RecordedScope {
     }
 }
 
+/// The contents of summaries' chunks.
+fn contents(summaries: &Summaries) -> Vec<(Kind, &v1::WatchRecordsResponse, Vec<u8>)> {
+    let Summaries { samples, calls } = summaries;
+    let samples = samples.iter().map(|samples| {
+        let told = samples.told.as_ref().unwrap();
+        (Kind::Samples, told, samples.encode_to_vec())
+    });
+    let calls = calls.iter().map(|calls| {
+        let told = calls.told.as_ref().unwrap();
+        (Kind::Calls, told, calls.encode_to_vec())
+    });
+    samples.chain(calls).collect()
+}
+
+/// The chunk of a summary of what was told.
+fn of_summary(kind: Kind, told: &v1::WatchRecordsResponse) -> Chunk {
+    Chunk {
+        kind,
+        begins_anew: true,
+        from_ns: told.from_ns,
+        to_ns: told.to_ns,
+    }
+}
+
 /// Writes batches with the summaries that a recorder makes of them.
 fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
     let mut writer = Writer::begin(Vec::new()).unwrap();
@@ -287,19 +326,9 @@ fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
     let mut summarizer = Summarizer::default();
     for batch in batches {
         let message = messages.next(&batch);
-        let Summaries { samples, calls } = summarizer.take(&message);
-        let samples =
-            (samples.iter()).map(|samples| (Kind::Samples, samples.told.as_ref(), samples.encode_to_vec()));
-        let calls = (calls.iter()).map(|calls| (Kind::Calls, calls.told.as_ref(), calls.encode_to_vec()));
-        for (kind, told, content) in samples.chain(calls) {
-            let told = told.unwrap();
-            let chunk = Chunk {
-                kind,
-                begins_anew: true,
-                from_ns: told.from_ns,
-                to_ns: told.to_ns,
-            };
-            writer.write(chunk, &content).unwrap();
+        let summaries = summarizer.take(&message);
+        for (kind, told, content) in contents(&summaries) {
+            writer.write(of_summary(kind, told), &content).unwrap();
         }
         let chunk = Chunk {
             kind: Kind::Records,
@@ -403,7 +432,7 @@ fn summaries_read(path: &Path, by: Option<Grouping>) -> usize {
     let wanted = Wanted {
         from_ns: 0,
         by,
-        answers: &|_| true,
+        answers: Some(&|_| true),
     };
     let take = |part: Part, _: &Frames| {
         summaries += usize::from(matches!(part, Part::Summary(_)));
@@ -417,7 +446,7 @@ fn summaries_read(path: &Path, by: Option<Grouping>) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(250))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn a_question_has_the_same_answer_with_and_without_summaries(
@@ -449,8 +478,163 @@ proptest! {
             }
         }
         let minutes = (batches.len() - 1).div_ceil(usize::try_from(ANEW).unwrap()) - 1;
-        prop_assert_eq!(summaries_read(&summed, Some(Grouping::Function)), minutes);
+        let read = summaries_read(&summed, Some(Grouping::Function));
+        prop_assert!(read <= minutes);
+        // There is none where a thread's number comes again.
+        let is_reborn = happenings.iter().any(|happening| matches!(happening.event, Event::Reborn));
+        prop_assert!(read == minutes || is_reborn);
         prop_assert!(summaries_read(&summed, None) <= minutes);
+    }
+}
+
+/// A recording of calls of `f` for so many batches, with summaries; and where its chunks begin.
+fn summed(path: &Path, batches: usize) -> Vec<usize> {
+    let mut target = Target::new();
+    let mut all = vec![target.first()];
+    for number in 0..batches {
+        if number.is_multiple_of(usize::try_from(ANEW).unwrap()) {
+            target.scope = Arc::new(scope("f"));
+        }
+        all.push(target.next());
+    }
+    write_summed(path, all.into_iter());
+    let file = fs::read(path).unwrap();
+    (0..file.len())
+        .filter(|at| file[*at..].starts_with(b"CHNK"))
+        .collect()
+}
+
+/// What kind of chunk begins at a place of a file.
+fn kind(file: &[u8], at: usize) -> u8 {
+    file[at + 4]
+}
+
+#[test]
+fn a_minute_that_is_damaged_is_answered_by_its_summary_and_missing_where_that_does_not_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let chunks = summed(&path, 9);
+    let whole = fs::read(&path).unwrap();
+    let all = expected((9 * (CALLS - 1), 0), (9, 0));
+    let records: Vec<usize> = chunks
+        .iter()
+        .copied()
+        .filter(|at| kind(&whole, *at) == 2)
+        .collect();
+    // The first message, and then three minutes of three batches: those of the second minute.
+    for damaged in 4..7 {
+        let mut file = whole.clone();
+        file[records[damaged]] ^= 1;
+        fs::write(&path, &file).unwrap();
+        let replay = Replay::of(&path);
+        assert_eq!(replay.samples("f", 0, u64::MAX), all, "chunk {damaged}");
+        // A comparison needs the records.
+        let session = replay.session("f[>= 5ms]", 0, u64::MAX).unwrap();
+        let request = FlameRequest {
+            difference: true,
+            ..FlameRequest::of(Grouping::Function, None)
+        };
+        let watch = replay.handle.watch_flame(ROOT, session, 1_000_000_000, request);
+        let pictures = replay.runtime.block_on(watch).unwrap();
+        let ended = pictures.borrow().as_ref().unwrap().ended.clone().unwrap();
+        assert!(ended.contains("s of it are damaged"), "chunk {damaged}: {ended}");
+    }
+    // All of it.
+    let mut file = whole.clone();
+    records[4..7].iter().for_each(|at| file[*at] ^= 1);
+    fs::write(&path, &file).unwrap();
+    assert_eq!(Replay::of(&path).samples("f", 0, u64::MAX), all);
+    // Summaries alone are damaged: nothing is missing.
+    for damaged in chunks.iter().copied().filter(|at| kind(&whole, *at) != 2) {
+        let mut file = whole.clone();
+        file[damaged] ^= 1;
+        fs::write(&path, &file).unwrap();
+        let replay = Replay::of(&path);
+        let session = replay.session("f", 0, u64::MAX).unwrap();
+        let picture = replay.flame(&session).unwrap();
+        assert_eq!(by_function(&picture), all);
+        assert_eq!(picture.ended.as_deref(), Some("the end of the recording"));
+    }
+}
+
+#[test]
+fn a_session_of_a_recording_has_other_scopes_one_after_the_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    summed(&path, 9);
+    let replay = Replay::of(&path);
+    let session = replay.session("f", 0, u64::MAX).unwrap();
+    let edit = |edit: ScopeEdit| {
+        let edited = replay
+            .runtime
+            .block_on(replay.handle.edit_scope(ROOT, session.clone(), edit));
+        edited
+            .map(|session| session.scope)
+            .map_err(|error| error.to_string())
+    };
+    let shown = || by_function(&replay.flame(&session).unwrap());
+    let (fast, slow) = (9 * (CALLS - 1), 9);
+    assert_eq!(edit(ScopeEdit::Set("f[>= 5ms]".to_owned())).unwrap(), "f[>= 5ms]");
+    assert_eq!(shown(), expected((0, fast), (slow, 0)));
+    let refused = edit(ScopeEdit::Set("g".to_owned())).unwrap_err();
+    assert!(refused.contains("was not recorded"), "{refused}");
+    assert_eq!(shown(), expected((0, fast), (slow, 0)), "it goes on as it was");
+    assert_eq!(edit(ScopeEdit::Drop(1)).unwrap(), "");
+    assert_eq!(shown(), expected((fast, 0), (slow, 0)));
+    assert_eq!(edit(ScopeEdit::Undo(2)).unwrap(), "f");
+    assert_eq!(shown(), expected((fast, 0), (slow, 0)));
+    assert!(edit(ScopeEdit::Undo(1)).unwrap_err().contains("0 edits"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Summaries that a checksum does not help against: made up by somebody.
+    #[test]
+    fn hostile_summaries_never_panic(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
+        length in any::<prop::sample::Index>(),
+        is_cut in any::<bool>(),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let mut target = Target::new();
+        let mut messages = Messages::default();
+        let mut summarizer = Summarizer::default();
+        let mut writer = Writer::begin(Vec::new()).unwrap();
+        let mut batches = vec![target.first(), target.next(), target.next()];
+        target.scope = Arc::new(scope("f"));
+        batches.extend([target.next(), target.next()]);
+        for batch in &batches {
+            let message = messages.next(batch);
+            let made = summarizer.take(&message);
+            for (kind, told, mut content) in contents(&made) {
+                for (at, byte) in &changes {
+                    let at = at.index(content.len());
+                    content[at] = *byte;
+                }
+                if is_cut {
+                    content.truncate(length.index(content.len()));
+                }
+                writer.write(of_summary(kind, told), &content).unwrap();
+            }
+            let chunk = Chunk {
+                kind: Kind::Records,
+                begins_anew: message.begins_anew,
+                from_ns: message.from_ns,
+                to_ns: message.to_ns,
+            };
+            writer.write(chunk, &message.encode_length_delimited_to_vec()).unwrap();
+        }
+        fs::write(&path, writer.into_inner()).unwrap();
+        let replay = Replay::of(&path);
+        for scope in ["f[>= p95]", "f", ""] {
+            if let Ok(session) = replay.session(scope, 0, u64::MAX) {
+                let _ = replay.flame(&session);
+                let watch = replay.handle.watch_latency(ROOT, session, 1);
+                let _ = replay.runtime.block_on(watch);
+            }
+        }
     }
 }
 
@@ -464,16 +648,10 @@ impl Numbers {
     }
 }
 
-/// How long questions of an hour take: 8 busy threads, 99 samples a second of each in as many calls, 400 stacks.
-#[test]
-#[ignore = "a measurement: run it with --release --nocapture"]
-fn an_hour() {
+/// Writes an hour: 8 busy threads, 99 samples a second of each in as many calls, 400 stacks.
+fn write_an_hour(path: &Path) {
     const BATCHES: u64 = 4 * 3600;
-    const THREADS: u32 = 8;
     const DEPTH: u64 = 12;
-    const MINUTE_NS: u64 = 60_000_000_000;
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a");
     let mut story = Story::new(scope_of(&[("a", OUTER)]));
     let mut frames = Frames::default();
     let mut frame = |number: u64| {
@@ -497,54 +675,10 @@ fn an_hour() {
         frames: story.target.frames.clone().into(),
         ..story.batches[0].clone()
     };
-    let mut sequence = 0;
-    let batches = (0..BATCHES).map(|_| {
-        let from_ns = story.end_ns() - BATCH_NS;
-        for number in 0..25 {
-            for thread in 0..THREADS {
-                sequence += 1;
-                let duration_ns = MS / 2 + numbers.below(40) * numbers.below(40) * MS / 160;
-                let start_ns = from_ns + number * 10 * MS + u64::from(thread) * 1000;
-                let span = SpanRef {
-                    probe: OUTER,
-                    gates: 0,
-                    sequence,
-                    start_ns,
-                };
-                let drawn = numbers.below(20) * numbers.below(20);
-                story.records.push(Recorded::Sample(RecordedSample {
-                    tgid: 40,
-                    tid: 41 + thread,
-                    ts_ns: start_ns + duration_ns / 2,
-                    weight_ns: 10 * MS,
-                    activity: Activity::OnCpu,
-                    continues: false,
-                    task: Some(story.target.task),
-                    stacks: stacks[usize::try_from(drawn).unwrap()].clone(),
-                    complete: true,
-                    spans: vec![span],
-                }));
-                story.records.push(Recorded::SpanEnd(SpanEnd {
-                    kind: SPAN_END,
-                    flags: 0,
-                    tgid: 40,
-                    tid: 41 + thread,
-                    probe: OUTER,
-                    hits: 1,
-                    sequence,
-                    start_ns,
-                    end_ns: start_ns + duration_ns,
-                    parent: 0,
-                    gates: 0,
-                    returned: [0; 2],
-                }));
-                let calls = story.calls.get_mut(&OUTER).unwrap();
-                calls.entries += 1;
-                *calls.ended.entry(bucket_of(duration_ns)).or_default() += 1;
-            }
-        }
-        story.target.scope = Arc::clone(&scope);
+    let batches = (0..BATCHES).map(|number| {
+        story.happens_busily(number, &stacks, &mut numbers);
         story.end_batch();
+        story.target.scope = Arc::clone(&scope);
         let batch = story.batches.pop().unwrap();
         RecordBatch {
             scope: Arc::clone(&scope),
@@ -552,40 +686,92 @@ fn an_hour() {
             ..batch
         }
     });
-    write_summed(&path, std::iter::once(first).chain(batches));
+    write_summed(path, std::iter::once(first).chain(batches));
+}
+
+impl Story {
+    /// What happens in a batch to 8 threads that are never idle.
+    fn happens_busily(&mut self, batch: u64, stacks: &[Stacks], numbers: &mut Numbers) {
+        let from_ns = BEGIN_NS + batch * BATCH_NS;
+        for (number, thread) in (0..25).flat_map(|number| (0..8).map(move |thread| (number, thread))) {
+            let sequence = (batch * 25 + number) * 8 + u64::from(thread);
+            let duration_ns = MS / 2 + numbers.below(40) * numbers.below(40) * MS / 160;
+            let start_ns = from_ns + number * 10 * MS + u64::from(thread) * 1000;
+            let drawn = numbers.below(20) * numbers.below(20);
+            self.records.push(Recorded::Sample(RecordedSample {
+                tgid: 40,
+                tid: 41 + thread,
+                ts_ns: start_ns + duration_ns / 2,
+                weight_ns: 10 * MS,
+                activity: Activity::OnCpu,
+                continues: false,
+                task: Some(self.target.task),
+                stacks: stacks[usize::try_from(drawn).unwrap()].clone(),
+                complete: true,
+                spans: vec![SpanRef {
+                    probe: OUTER,
+                    gates: 0,
+                    sequence,
+                    start_ns,
+                }],
+            }));
+            self.records.push(Recorded::SpanEnd(SpanEnd {
+                kind: SPAN_END,
+                flags: 0,
+                tgid: 40,
+                tid: 41 + thread,
+                probe: OUTER,
+                hits: 1,
+                sequence,
+                start_ns,
+                end_ns: start_ns + duration_ns,
+                parent: 0,
+                gates: 0,
+                returned: [0; 2],
+            }));
+            let calls = self.calls.entry(OUTER).or_default();
+            calls.entries += 1;
+            *calls.ended.entry(bucket_of(duration_ns)).or_default() += 1;
+        }
+    }
+}
+
+/// How long questions of an hour take.
+#[test]
+#[ignore = "a measurement: run it with --release --nocapture"]
+fn an_hour() {
+    const MINUTE_NS: u64 = 60_000_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    write_an_hour(&path);
     println!("{} bytes", fs::metadata(&path).unwrap().len());
-    let since = std::time::Instant::now();
+    let since = Instant::now();
     let replay = Replay::of(&path);
     println!("opened in {:?}", since.elapsed());
-    for (scope, by, begin_ns, end_ns) in [
-        ("a[>= p95]", Grouping::Function, 0, u64::MAX),
-        ("a[>= p99.9]", Grouping::Function, 0, u64::MAX),
-        ("a[>= p50][< p60]", Grouping::Function, 0, u64::MAX),
-        ("a[>= p95]", Grouping::Line, 0, u64::MAX),
-        ("a[>= p95]", Grouping::Thread, 0, u64::MAX),
-        ("a[>= p95]", Grouping::Function, 10 * MINUTE_NS, 20 * MINUTE_NS),
-        (
-            "a[>= p95]",
-            Grouping::Function,
-            10 * MINUTE_NS + 30_000 * MS,
-            50 * MINUTE_NS + 30_000 * MS,
-        ),
-        ("a", Grouping::Function, 59 * MINUTE_NS, u64::MAX),
+    let all = (0, u64::MAX);
+    let amid = 10 * MINUTE_NS + MINUTE_NS / 2;
+    for (scope, by, (begin_ns, end_ns)) in [
+        ("a[>= p95]", Grouping::Function, all),
+        ("a[>= p99.9]", Grouping::Function, all),
+        ("a[>= p50][< p60]", Grouping::Function, all),
+        ("a[>= p95]", Grouping::Line, all),
+        ("a[>= p95]", Grouping::Thread, all),
+        ("a[>= p95]", Grouping::Function, (10 * MINUTE_NS, 20 * MINUTE_NS)),
+        ("a[>= p95]", Grouping::Function, (amid, amid + 40 * MINUTE_NS)),
+        ("a", Grouping::Function, (59 * MINUTE_NS, u64::MAX)),
     ] {
-        let since = std::time::Instant::now();
+        let since = Instant::now();
         let session = replay.session(scope, begin_ns, end_ns).unwrap();
-        let made = since.elapsed();
         let picture = replay.flame_by(&session, by).unwrap();
         let summary = picture.picture.summary;
+        let (inside, samples) = (summary.inside, summary.samples);
         println!(
-            "{scope} by {by:?} from {begin_ns}: {} inside of {}, in {:?}, session {made:?}",
-            summary.inside,
-            summary.samples,
+            "{scope} by {by:?} from {begin_ns}: {inside} inside of {samples}, in {:?}",
             since.elapsed()
         );
     }
     for scope in ["a", "a[>= p99.9]"] {
-        let since = std::time::Instant::now();
+        let since = Instant::now();
         let session = replay.session(scope, 0, u64::MAX).unwrap();
         replay.latency(&session);
         println!("latency of {scope} in {:?}", since.elapsed());

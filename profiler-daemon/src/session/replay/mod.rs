@@ -33,12 +33,12 @@ use tokio::sync::watch;
 use self::play::{AskedAges, Begun, Part, Played, Question};
 use super::{
     Handle, Library, MAX_QUEUED, Turns,
-    command::{Command, RecordedTime},
+    command::{Command, Editable, RecordedTime, TargetSpec},
     error::{Reason, SessionError},
     picture::{FlamePicture, FlameRequest, LatencyPicture, SessionInfo},
     refusal::scope_refusal,
     running::answer,
-    state::Terms,
+    state::{MAX_HISTORY, Terms},
     watchers::Watchers,
 };
 pub use summed::{SummedSteps, of as summed_steps};
@@ -71,7 +71,7 @@ fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result
         inbox,
         sessions: BTreeMap::new(),
         names_made: 0,
-        last: None,
+        flames: Vec::new(),
     };
     std::thread::Builder::new()
         .name("recording".to_owned())
@@ -87,14 +87,46 @@ fn serve(path: &Path, recording: Recording, before: Option<Recording>) -> Result
     })
 }
 
+/// Flame graphs that are kept: one with a comparison, and one without.
+const MAX_FLAMES: usize = 2;
+
 /// A session of a recording.
 struct Replayed {
+    target: TargetSpec,
     /// As it was asked for; `None` for the recorded one.
     scope: Option<Scope>,
-    part: Part,
+    parts: Parts,
+    info: SessionInfo,
+    /// Texts of the scopes before, the latest last.
+    history: Vec<Arc<str>>,
+    /// Grows with each edit.
+    revision: u64,
+}
+
+/// The parts of recordings that a session looks at.
+#[derive(Clone, Copy)]
+struct Parts {
+    of: Part,
     /// Of the recording before, where it is compared.
     before: Option<Part>,
-    info: SessionInfo,
+}
+
+impl Replayed {
+    /// What an edit of its scope begins with.
+    fn editable(&self) -> Editable {
+        let scope = self.scope.clone();
+        Editable {
+            target: self.target.clone(),
+            exit_method: None,
+            capture: None,
+            scope: scope
+                .or_else(|| profiler_scope::parse(&self.info.scope).ok())
+                .unwrap_or_default(),
+            history: self.history.clone(),
+            budget: None,
+            revision: self.revision,
+        }
+    }
 }
 
 /// The task.
@@ -105,12 +137,12 @@ pub struct Player {
     inbox: Receiver<Command>,
     sessions: BTreeMap<String, Replayed>,
     names_made: u64,
-    /// The flame graph that was made last.
-    last: Option<LastFlame>,
+    /// The flame graphs that were asked for last, the latest last.
+    flames: Vec<KeptFlame>,
 }
 
 /// A flame graph, which is divided anew where only durations are asked for that are others.
-struct LastFlame {
+struct KeptFlame {
     key: FlameKey,
     played: Played,
 }
@@ -171,7 +203,16 @@ impl Player {
             Command::Attach { reply, .. } | Command::Replace { reply, .. } => {
                 answer(reply, Err(not_recorded()));
             }
-            Command::Target { reply, .. } => answer(reply, Err(not_recorded())),
+            Command::Target { name, reply, .. } => {
+                answer(reply, self.session(&name).map(Replayed::editable));
+            }
+            Command::ReplaceRecorded {
+                name,
+                revision,
+                edits_undone,
+                scope,
+                reply,
+            } => answer(reply, self.replace(&name, revision, edits_undone, &scope)),
             Command::Stop { .. } => unreachable!("`run` takes it"),
         }
     }
@@ -199,57 +240,110 @@ impl Player {
         if terms.capture.is_some() {
             return Err(not_recorded());
         }
-        let scope = if scope.trim().is_empty() {
-            None
-        } else {
-            let scope = profiler_scope::parse(scope).map_err(|error| scope_refusal(&error))?;
-            Some(scope)
-        };
+        let scope = (!scope.trim().is_empty())
+            .then(|| read_scope(scope))
+            .transpose()?;
         let ages = AskedAges {
             window_ns: terms.window_ns,
             half_life_ns: terms.half_life_ns,
         };
-        let part = part(&self.recording, time, ages)?;
+        let of = part(&self.recording, time, ages)?;
+        let (target, before) = match before {
+            None => (TargetSpec::Recording(time), None),
+            Some(before) => {
+                let recording = self.before.as_ref().ok_or_else(nothing_to_compare)?;
+                let part = part(recording, before, ages)?;
+                let after = time;
+                (TargetSpec::Comparison { after, before }, Some(part))
+            }
+        };
         self.names_made += 1;
         let name = if name.is_empty() {
             format!("r{}", self.names_made)
         } else {
             name
         };
-        let (begun, length_ns) = begin(&mut self.recording, scope.as_ref(), part)?;
-        let mut warnings = begun.warnings.clone();
-        let mut compared = None;
-        if let Some(time) = before {
-            let Some(before) = &mut self.before else {
-                let message = "there is no other recording to compare with";
-                return Err(SessionError::new(Reason::ArgumentInvalid, message));
-            };
-            let part = self::part(before, time, ages)?;
-            let (begun_before, length_ns) = begin(before, scope.as_ref(), part)?;
-            warnings.extend(compare::warnings(&begun, &begun_before)?);
-            compared = Some((part, length_ns));
+        let parts = Parts { of, before };
+        let info = self.look(name.clone(), scope.as_ref(), parts, terms.lease_ns)?;
+        let session = Replayed {
+            target,
+            scope,
+            parts,
+            info: info.clone(),
+            history: Vec::new(),
+            revision: 0,
+        };
+        self.sessions.insert(name, session);
+        Ok(info)
+    }
+
+    /// Gives a session another scope. Its views are over, and are opened anew.
+    fn replace(
+        &mut self,
+        name: &str,
+        revision: u64,
+        edits_undone: usize,
+        scope: &str,
+    ) -> Result<SessionInfo, SessionError> {
+        let session = self.session(name)?;
+        if session.revision != revision {
+            let message = "the session's scope was changed meanwhile";
+            return Err(SessionError::new(Reason::ScopeChanged, message));
         }
-        let info = SessionInfo {
-            name: name.clone(),
+        let (parts, lease_ns) = (session.parts, session.info.lease_ns);
+        let scope = if scope.trim().is_empty() {
+            Scope::default()
+        } else {
+            read_scope(scope)?
+        };
+        let info = self.look(name.to_owned(), Some(&scope), parts, lease_ns)?;
+        if let Some(session) = self.sessions.get_mut(name) {
+            if edits_undone > 0 {
+                let kept = session.history.len().saturating_sub(edits_undone);
+                session.history.truncate(kept);
+            } else if session.info.scope != info.scope {
+                if session.history.len() == MAX_HISTORY {
+                    session.history.remove(0);
+                }
+                session.history.push(session.info.scope.as_str().into());
+            }
+            session.scope = Some(scope);
+            session.info = info.clone();
+            session.revision += 1;
+        }
+        Ok(info)
+    }
+
+    /// What a session is that looks at parts of the recordings with this scope.
+    fn look(
+        &mut self,
+        name: String,
+        scope: Option<&Scope>,
+        parts: Parts,
+        lease_ns: u64,
+    ) -> Result<SessionInfo, SessionError> {
+        let (begun, length_ns) = begin(&mut self.recording, scope, parts.of)?;
+        let mut warnings = begun.warnings.clone();
+        let mut recorded_before_ns = None;
+        if let Some(part) = parts.before {
+            let recording = self.before.as_mut().ok_or_else(nothing_to_compare)?;
+            let (before, length_ns) = begin(recording, scope, part)?;
+            warnings.extend(compare::warnings(&begun, &before)?);
+            recorded_before_ns = Some(length_ns);
+        }
+        Ok(SessionInfo {
+            name,
             scope: begun.scope,
             pids: begun.pids,
             sites: Vec::new(),
             perf_links: false,
             warnings,
             frequency_hz: begun.frequency_hz,
-            lease_ns: terms.lease_ns,
+            lease_ns,
             watchers: 0,
             recorded_ns: Some(length_ns),
-            recorded_before_ns: compared.map(|(_, length_ns)| length_ns),
-        };
-        let session = Replayed {
-            scope,
-            part,
-            before: compared.map(|(part, _)| part),
-            info: info.clone(),
-        };
-        self.sessions.insert(name, session);
-        Ok(info)
+            recorded_before_ns,
+        })
     }
 
     /// What was counted of the calls of a session.
@@ -259,20 +353,17 @@ impl Player {
     pub fn latency(
         &mut self,
         name: &str,
+        is_awaited: &dyn Fn() -> bool,
     ) -> Result<watch::Receiver<Option<Arc<LatencyPicture>>>, SessionError> {
-        let Replayed {
-            scope, part, before, ..
-        } = self.session(name)?;
-        if before.is_some() {
+        let Replayed { scope, parts, .. } = self.session(name)?;
+        if parts.before.is_some() {
             let message =
                 "two recordings can only be compared as a flame graph: show the latency of each by itself";
             return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
-        let (scope, part) = (scope.clone(), *part);
-        let mut played = play::play(&mut self.recording, scope.as_ref(), part, Question::Latency)?;
-        if played.has_no_recent_slow_call() {
-            played = play::play(&mut self.recording, scope.as_ref(), part, Question::SlowestCalls)?;
-        }
+        let (scope, part) = (scope.clone(), parts.of);
+        let scope = scope.as_ref();
+        let mut played = play::play(&mut self.recording, scope, part, Question::Latency, is_awaited)?;
         let mut watchers = Watchers::default();
         let receiver = watchers.add((), 0, 0);
         let picture = played.latency()?;
@@ -293,11 +384,10 @@ impl Player {
         &mut self,
         name: &str,
         request: FlameRequest,
+        is_awaited: &dyn Fn() -> bool,
     ) -> Result<watch::Receiver<Option<Arc<FlamePicture>>>, SessionError> {
-        let Replayed {
-            scope, part, before, ..
-        } = self.session(name)?;
-        let (scope, part, before) = (scope.clone(), *part, *before);
+        let Replayed { scope, parts, .. } = self.session(name)?;
+        let (scope, Parts { of: part, before }) = (scope.clone(), *parts);
         request.check()?;
         if let (Some(part_before), Some(recording_before)) = (before, &mut self.before) {
             let question = Question::Flame(FlameRequest {
@@ -305,8 +395,9 @@ impl Player {
                 difference: true,
                 ..request
             });
-            let played = play::play(&mut self.recording, scope.as_ref(), part, question)?;
-            let before = play::play(recording_before, scope.as_ref(), part_before, question)?;
+            let scope = scope.as_ref();
+            let played = play::play(&mut self.recording, scope, part, question, is_awaited)?;
+            let before = play::play(recording_before, scope, part_before, question, is_awaited)?;
             return compare::picture(played, before, request);
         }
         let key = FlameKey {
@@ -314,21 +405,37 @@ impl Player {
             request,
             is_as_recorded: scope.is_none(),
         };
-        let last = self.last.take().filter(|last| last.key == key);
-        let last = last.and_then(|mut last| last.played.ask_again(scope.as_ref()).then_some(last.played));
-        let mut played = match last {
+        let known = self.flames.iter().position(|flame| flame.key == key);
+        let known = known.map(|at| self.flames.remove(at).played);
+        let known = known.and_then(|mut played| played.ask_again(scope.as_ref()).then_some(played));
+        let mut played = match known {
             Some(played) => played,
             None => play::play(
                 &mut self.recording,
                 scope.as_ref(),
                 part,
                 Question::Flame(request),
+                is_awaited,
             )?,
         };
         let pictures = played.flame(request);
-        self.last = Some(LastFlame { key, played });
+        if self.flames.len() == MAX_FLAMES {
+            self.flames.remove(0);
+        }
+        self.flames.push(KeptFlame { key, played });
         pictures
     }
+}
+
+/// Reads a scope's text.
+fn read_scope(text: &str) -> Result<Scope, SessionError> {
+    profiler_scope::parse(text).map_err(|error| scope_refusal(&error))
+}
+
+/// Refuses a comparison of one recording.
+fn nothing_to_compare() -> SessionError {
+    let message = "there is no other recording to compare with";
+    SessionError::new(Reason::ArgumentInvalid, message)
 }
 
 /// A part of a recording's time.

@@ -101,7 +101,7 @@ pub fn begin(recording: &mut Recording, asked: Option<&Scope>, part: Part) -> Re
     let wanted = Wanted {
         from_ns: part.begin_ns,
         by: None,
-        answers: &|_| false,
+        answers: None,
     };
     let read = recording.read(wanted, &mut frames, |read, _| {
         if let recording::Part::Batch(batch) = read {
@@ -164,22 +164,28 @@ impl Call {
 }
 
 /// What a way through a recording is for.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub enum Question {
     /// A flame graph.
     Flame(FlameRequest),
-    /// Latency, with the slowest calls where the last slow one is recent.
+    /// Latency.
     Latency,
-    /// Latency with the slowest calls, however long ago they were.
-    SlowestCalls,
 }
 
 impl Question {
+    /// Whether summaries may answer it: observations, and times within a minute, are not summed up.
+    fn can_be_summed(self) -> bool {
+        match self {
+            Self::Flame(request) => request.over == Over::Start && !request.difference,
+            Self::Latency => true,
+        }
+    }
+
     /// The flame graph that is asked for, if one is.
     fn flame(self) -> Option<FlameRequest> {
         match self {
             Self::Flame(request) => Some(request),
-            Self::Latency | Self::SlowestCalls => None,
+            Self::Latency => None,
         }
     }
 }
@@ -205,18 +211,50 @@ pub struct Played {
     pub frames: Arc<Vec<Frame>>,
     pub cost: Cost,
     pub now_ns: u64,
+    /// Until when summaries did in the place of records; 0 where none did.
+    summed_until_ns: u64,
     pub ended: Ending,
 }
 
 /// Goes through a part of a recording.
 ///
 /// # Errors
-/// As [`begin`], and where the flame graph that is asked for was not recorded.
+/// As [`begin`], and where the flame graph that is asked for was not recorded, or nobody waits for it any more.
 pub fn play(
     recording: &mut Recording,
     asked: Option<&Scope>,
     part: Part,
     question: Question,
+    is_awaited: &dyn Fn() -> bool,
+) -> Result<Played, SessionError> {
+    let is_summed = question.can_be_summed();
+    let played = go_through(recording, asked, part, question, is_awaited, is_summed)?;
+    // It ended before the part does: its last windows may have been summed up.
+    let is_cut_short = question == Question::Latency
+        && played.summed_until_ns > 0
+        && played.summed_until_ns.saturating_add(recent_ns(played.ages)) > played.now_ns;
+    if is_cut_short {
+        return go_through(recording, asked, part, question, is_awaited, false);
+    }
+    Ok(played)
+}
+
+/// How long before its end the calls of a part are kept one by one, and counts by when they came: two windows, as a slow call
+/// is kept for a window after the next; one more, in which so many came that others were not kept; and a moment.
+fn recent_ns(ages: AgeConfig) -> u64 {
+    ages.window
+        .window_ns
+        .saturating_mul(3)
+        .saturating_add(1_000_000_000)
+}
+
+fn go_through(
+    recording: &mut Recording,
+    asked: Option<&Scope>,
+    part: Part,
+    question: Question,
+    is_awaited: &dyn Fn() -> bool,
+    is_summed: bool,
 ) -> Result<Played, SessionError> {
     let mut frames = Frames::default();
     let end_ns = part.end_ns.min(recording.end_ns());
@@ -237,12 +275,17 @@ pub fn play(
             Wanted {
                 from_ns: part.begin_ns,
                 by: question.flame().map(|request| request.by),
-                answers: &|offered| answers(offered, asked, Part { end_ns, ..part }, question),
+                answers: is_summed
+                    .then_some(&|offered| answers(offered, asked, Part { end_ns, ..part }, question)),
             },
             &mut frames,
-            |read, _| playing.take(read),
+            |read, _| is_awaited() && playing.take(read),
         )
         .map_err(|error| unreadable(&error))?;
+    if !is_awaited() {
+        let message = "nobody waits for the answer any more";
+        return Err(SessionError::new(Reason::Stopping, message));
+    }
     let Playing {
         played,
         failed,
@@ -280,14 +323,9 @@ fn answers(offered: &Offered, asked: Option<&Scope>, part: Part, question: Quest
         return false;
     };
     let is_enough = match (question, *of) {
-        // Observations, and times within the minute, are not summed up.
-        (Question::Flame(request), OfferedKind::Samples { steps }) => {
-            request.over == Over::Start && !request.difference && summed::answers(scope, steps, &asked)
-        }
-        // Slow calls are kept one by one: those of the window before the last of them.
+        (Question::Flame(_), OfferedKind::Samples { steps }) => summed::answers(scope, steps, &asked),
         (Question::Latency, OfferedKind::Calls) => {
-            let recent_ns = ages.window.window_ns.saturating_mul(2);
-            to_ns.saturating_add(recent_ns) <= part.end_ns
+            to_ns.saturating_add(recent_ns(ages)) <= part.end_ns
                 && !division::is_joined(&asked, asked.len().saturating_sub(1))
         }
         _ => false,
@@ -464,6 +502,7 @@ impl Playing<'_> {
             frames: Arc::default(),
             cost: Cost::default(),
             now_ns,
+            summed_until_ns: 0,
             ended: Ending::other(String::new()),
         })
     }
@@ -528,6 +567,7 @@ impl Played {
             self.read();
         }
         self.now_ns = batch.to_ns;
+        self.summed_until_ns = batch.to_ns;
         self.read();
     }
 
@@ -634,15 +674,6 @@ impl Played {
         slow.unwrap_or(u64::MAX)
     }
 
-    /// Whether slow calls are asked for and none is recent: those that are shown came before.
-    pub fn has_no_recent_slow_call(&self) -> bool {
-        let oldest_ns = self.now_ns.saturating_sub(self.ages.window.window_ns);
-        let asks = |last: &&AskedStep| !last.step().predicates.is_empty();
-        let mut functions =
-            (self.steps.last().filter(asks).into_iter()).flat_map(|last| last.functions.iter());
-        functions.any(|function| function.last_slow_ns().is_none_or(|last_ns| last_ns < oldest_ns))
-    }
-
     /// What the session did not see.
     fn own_losses(&self) -> OwnLosses {
         OwnLosses::of_counters(|name| self.counters.get(name).copied().unwrap_or(0))
@@ -667,7 +698,12 @@ impl Played {
     ///
     /// # Errors
     /// Where there is nothing to time.
-    pub fn latency(&self) -> Result<LatencyPicture, SessionError> {
+    pub fn latency(&mut self) -> Result<LatencyPicture, SessionError> {
+        // Those before may be summed up.
+        let oldest_ns = self.now_ns.saturating_sub(self.ages.window.window_ns);
+        for step in &mut self.steps {
+            step.functions.forget_slow_before(oldest_ns);
+        }
         let last = self.steps.last().filter(|last| last.step().place.has_spans());
         let last = last.ok_or_else(|| {
             SessionError::new(

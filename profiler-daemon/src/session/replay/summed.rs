@@ -5,7 +5,7 @@
 //! move with the calls.
 
 use profiler_aggregate::Nesting;
-use profiler_scope::Scope;
+use profiler_scope::{Scope, Step};
 
 use super::{
     super::{division, records::RecordedScope},
@@ -20,27 +20,30 @@ pub struct SummedSteps {
     pub nesting: Option<Nesting>,
 }
 
-/// What a recorded scope is summed up for: all its steps, and those without the last, and so on.
+/// What a recorded scope is summed up for: all its steps, those without the last, and so on, and none.
 pub fn of(recorded: &RecordedScope) -> Vec<SummedSteps> {
     let Ok(known) = asked::known(recorded) else {
         return Vec::new();
     };
-    let least = usize::from(!known.is_empty());
-    (least..=known.len())
-        .filter_map(|steps| {
-            let scope = Scope {
-                steps: known[..steps].to_vec(),
-            };
-            let asked = asked::steps(recorded, Some(&scope), recorded.ages, 0).ok()?;
-            let nesting = nesting(&asked)?;
-            Some(SummedSteps { steps, nesting })
-        })
+    (0..=known.len())
+        .filter_map(|steps| summed(recorded, &known, steps))
         .collect()
+}
+
+/// So many of the recorded steps, where samples are summed up for them.
+fn summed(recorded: &RecordedScope, known: &[Step], steps: usize) -> Option<SummedSteps> {
+    let scope = Scope {
+        steps: known.get(..steps)?.to_vec(),
+    };
+    let asked = asked::steps(recorded, Some(&scope), recorded.ages, 0).ok()?;
+    let nesting = nesting(&asked)?;
+    Some(SummedSteps { steps, nesting })
 }
 
 /// Whether the sums for so many of the recorded steps answer what is asked of these.
 pub fn answers(recorded: &RecordedScope, steps: usize, asked: &[AskedStep]) -> bool {
-    let summed = of(recorded).into_iter().find(|summed| summed.steps == steps);
+    let known = asked::known(recorded).unwrap_or_default();
+    let summed = summed(recorded, &known, steps);
     asked.len() == steps && summed.is_some_and(|summed| nesting(asked) == Some(summed.nesting))
 }
 

@@ -25,7 +25,7 @@ use super::{
 use crate::kernel::{Engine, KernelError};
 
 /// Edits of a scope that can be taken back.
-const MAX_HISTORY: usize = 64;
+pub const MAX_HISTORY: usize = 64;
 
 impl Session {
     /// What an edit of the scope begins with.

@@ -65,11 +65,16 @@ pub trait View: Send + Sized + 'static {
     /// Where the session cannot be shown so.
     fn open(self, live: Live<'_>) -> Result<Self::Stream, SessionError>;
 
-    /// Opens it at a session of a recording.
+    /// Opens it at a session of a recording, as long as somebody waits for it.
     ///
     /// # Errors
     /// Where a recording does not have it, or not for this scope.
-    fn replay(self, _player: &mut Player, _session: &str) -> Result<Self::Stream, SessionError> {
+    fn replay(
+        self,
+        _player: &mut Player,
+        _session: &str,
+        _is_awaited: &dyn Fn() -> bool,
+    ) -> Result<Self::Stream, SessionError> {
         Err(not_recorded())
     }
 
@@ -252,7 +257,13 @@ impl<V: View> Request for Asked<V> {
     }
 
     fn replay(self: Box<Self>, player: &mut Player, session: &str) {
-        answer(self.reply, self.view.replay(player, session));
+        let Self { view, reply } = *self;
+        // Who asks one question after the other does not wait for the ones before.
+        if reply.is_closed() {
+            return;
+        }
+        let replayed = view.replay(player, session, &|| !reply.is_closed());
+        answer(reply, replayed);
     }
 }
 

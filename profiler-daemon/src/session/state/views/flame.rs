@@ -80,8 +80,13 @@ impl View for Flame {
         Ok(stream)
     }
 
-    fn replay(self, player: &mut Player, session: &str) -> Result<Self::Stream, SessionError> {
-        player.flame(session, self.request)
+    fn replay(
+        self,
+        player: &mut Player,
+        session: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<Self::Stream, SessionError> {
+        player.flame(session, self.request, is_awaited)
     }
 
     fn streams(session: &Session) -> &dyn Streams {

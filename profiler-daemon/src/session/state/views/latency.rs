@@ -40,8 +40,13 @@ impl View for Latency {
         Ok(streams.add((), self.interval_ns, now_ns + FIRST_NS))
     }
 
-    fn replay(self, player: &mut Player, session: &str) -> Result<Self::Stream, SessionError> {
-        player.latency(session)
+    fn replay(
+        self,
+        player: &mut Player,
+        session: &str,
+        is_awaited: &dyn Fn() -> bool,
+    ) -> Result<Self::Stream, SessionError> {
+        player.latency(session, is_awaited)
     }
 
     fn streams(session: &Session) -> &dyn Streams {
