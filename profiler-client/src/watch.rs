@@ -4,7 +4,10 @@ use std::{future::Future, time::Duration};
 
 use profiler_daemon::session::OVER_BUDGET;
 use profiler_proto::v1;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 use tonic::{Status, Streaming};
 
 use crate::{
@@ -132,7 +135,7 @@ pub struct Run {
     /// When it began.
     pub began: Instant,
     /// When the run is over; `None`: only when asked to stop.
-    pub deadline: Option<Instant>,
+    pub deadline: watch::Receiver<Option<Instant>>,
     /// The user.
     pub stop: Stop,
     /// Sessions to end; what their streams then send last still belongs to the run.
@@ -146,9 +149,10 @@ impl Run {
     #[must_use]
     pub fn begin(duration: Option<Duration>, stop: Stop, owned: Owned, attached: &Attached) -> Self {
         let began = Instant::now();
+        let (_, deadline) = watch::channel(duration.map(|duration| began + duration));
         Self {
             began,
-            deadline: duration.map(|duration| began + duration),
+            deadline,
             stop,
             owned,
             own: attached.own,
@@ -171,7 +175,7 @@ impl Run {
             let message = tokio::select! {
                 biased;
                 () = self.stop.requested() => break,
-                () = until(self.deadline) => break,
+                () = until(&mut self.deadline) => break,
                 message = stream.message() => message,
             };
             if let Some(ended) = take(message, &mut on_message)? {
@@ -231,9 +235,26 @@ fn take<M: Message>(
     }
 }
 
-async fn until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => sleep_until(deadline).await,
+async fn until(deadline: &mut watch::Receiver<Option<Instant>>) {
+    loop {
+        let at = *deadline.borrow_and_update();
+        let over = async {
+            match at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = over => return,
+            changed = deadline.changed() => if changed.is_err() {
+                break;
+            },
+        }
+    }
+    // It stays as it is.
+    let at = *deadline.borrow();
+    match at {
+        Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

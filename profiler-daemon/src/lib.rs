@@ -11,4 +11,4 @@ mod recording;
 pub mod rpc;
 pub mod session;
 
-pub use recording::{Summaries, Summarizer};
+pub use recording::{Summaries, Summarizer, Trigger, TriggerError};

@@ -363,6 +363,19 @@ pub struct Record {
     pub force: bool,
     /// How much of it is kept.
     pub keep: Keep,
+    /// What ends it, the first that happens; none: nothing of these.
+    pub on: Vec<On>,
+    /// How long it goes on once that has happened.
+    pub after: Duration,
+}
+
+/// Something that a recording waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum On {
+    /// SIGUSR1.
+    Signal,
+    /// What [`profiler_daemon::Trigger`] reads.
+    Condition(String),
 }
 
 /// How much of a recording is kept. Minutes are dropped as a whole, and the last one never is.

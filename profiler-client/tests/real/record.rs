@@ -402,3 +402,59 @@ fn files_that_are_no_place_for_a_recording_are_refused() {
         .says("it has nothing after 540.000 s");
     unharmed(target);
 }
+
+#[test]
+#[ignore = "needs root"]
+fn a_recording_ends_after_what_it_waits_for_and_has_what_was_before() {
+    let target = busy();
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.profrec");
+    let file = file.to_str().unwrap();
+    let record = |scope: &str, more: &[&str]| {
+        let arguments = ["record", "-p", &pid, scope, "--force", "-o", file];
+        run(profiler(&[&arguments[..], more].concat()))
+    };
+    // Slow calls take 20 ms, and come all the time.
+    record("f", &["--on", "f[>= 15ms]", "--after", "1"])
+        .status(0)
+        .says("f[>= 15ms] happened")
+        .says("it goes on for 1.00 s")
+        .says("a.profrec written: ");
+    let latency = run(profiler(&["latency", "--from", file, "--json", "f[>= 15ms]"])).status(0);
+    let function = latency
+        .objects()
+        .into_iter()
+        .rfind(|object| object["type"] == "latency");
+    let slow = function.unwrap()["since_start"]["max_ns"].as_u64().unwrap();
+    assert!(slow >= 15_000_000, "{slow}");
+    record(
+        "f",
+        &["--on", "window p95 of f > 15ms for 500ms", "--after", "0.5"],
+    )
+    .status(0)
+    .says("window p95 of f > 15ms for 500ms happened");
+    record("f", &["--on", "f[>= 1h]", "--duration", "1"])
+        .status(0)
+        .says("what --on waits for has not happened");
+    record("f", &["--on", "slow_path[>= 1ms]"])
+        .status(2)
+        .says("`slow_path` is not among the steps");
+    record("f", &["--on", "f"]).status(2).says("asks for no duration");
+
+    let recorder = Running::start(profiler(&[
+        "record", "-p", &pid, "f", "--force", "-o", file, "--on", "signal", "--after", "0.2",
+    ]));
+    until_there_is_something_in(file);
+    recorder.signal(Signal::USR1);
+    recorder.end().status(0).says("SIGUSR1 happened");
+    unharmed(target);
+}
+
+/// Waits until records are written to a file.
+fn until_there_is_something_in(file: &str) {
+    let begin = Instant::now();
+    while fs::metadata(file).map_or(0, |about| about.len()) < 4096 {
+        assert!(begin.elapsed() < PATIENCE);
+    }
+}

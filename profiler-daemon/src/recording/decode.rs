@@ -347,6 +347,23 @@ fn frame(frame: v1::Frame) -> Frame {
     }
 }
 
+/// How long calls are remembered.
+pub(super) fn ages(scope: &v1::RecordedScope) -> AgeConfig {
+    let ns = |duration: Option<prost_types::Duration>| {
+        let duration = duration.unwrap_or_default();
+        let seconds = u64::try_from(duration.seconds).unwrap_or(0);
+        let nanos = u64::try_from(duration.nanos).unwrap_or(0);
+        seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
+    };
+    AgeConfig {
+        window: WindowConfig {
+            window_ns: ns(scope.window),
+            slots: crate::session::WINDOW_SLOTS,
+        },
+        half_life_ns: ns(scope.half_life),
+    }
+}
+
 pub(super) fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<ProbeId, u64>), Damaged> {
     let functions = scope.steps.iter().map(|step| step.functions.len().max(1));
     let probes = scope.steps.iter().flat_map(|step| &step.functions);
@@ -356,12 +373,7 @@ pub(super) fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<
         return Err(Damaged);
     }
     let mut open = HashMap::new();
-    let ns = |duration: Option<prost_types::Duration>| {
-        let duration = duration.unwrap_or_default();
-        let seconds = u64::try_from(duration.seconds).unwrap_or(0);
-        let nanos = u64::try_from(duration.nanos).unwrap_or(0);
-        seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
-    };
+    let ages = ages(&scope);
     let mut function = |function: v1::RecordedFunction| {
         open.extend((function.probes.iter()).map(|probe| (ProbeId(probe.id), probe.open)));
         let method = match function.exit_method() {
@@ -400,13 +412,7 @@ pub(super) fn scope(scope: v1::RecordedScope) -> Result<(RecordedScope, HashMap<
         steps,
         pids: scope.pids,
         frequency_hz: scope.frequency_hz,
-        ages: AgeConfig {
-            window: WindowConfig {
-                window_ns: ns(scope.window),
-                slots: crate::session::WINDOW_SLOTS,
-            },
-            half_life_ns: ns(scope.half_life),
-        },
+        ages,
         warnings: scope.warnings,
     };
     Ok((recorded, open))

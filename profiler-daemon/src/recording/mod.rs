@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `decode` | from messages to records |
 //! | `summary` | a minute's records, summed up |
+//! | `trigger` | what a recording waits for |
 
 mod decode;
 mod summary;
 #[cfg(test)]
 mod tests;
+mod trigger;
 
 use std::{
     collections::HashSet,
@@ -28,6 +30,7 @@ use self::summary::Message;
 pub use self::{
     decode::{Batch, Counted, Damaged},
     summary::{Summaries, Summarizer, Summary},
+    trigger::{Trigger, TriggerError},
 };
 use crate::session::RecordedScope;
 

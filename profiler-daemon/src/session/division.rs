@@ -163,7 +163,7 @@ pub fn slow_from_ns(step: &Step, division: &Division) -> Option<u64> {
 }
 
 /// A step's conditions, as the aggregates take them.
-fn predicates(step: &Step) -> Vec<Predicate> {
+pub fn predicates(step: &Step) -> Vec<Predicate> {
     step.predicates
         .iter()
         .map(|condition| Predicate {

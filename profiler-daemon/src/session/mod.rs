@@ -129,6 +129,7 @@ pub use command::{
     Caller, Capture, Estimated, Handle, MAX_QUEUED, NewSession, Purpose, RecordedTime, ScopeEdit, TargetSpec,
 };
 pub use counted::{CountKind, Counted};
+pub(crate) use division::predicates;
 pub use ending::Ending;
 pub use error::{Reason, SessionError};
 pub use estimate::{Estimate, EstimatedEnd, EstimatedPlace, EstimatedStep, Sampled};

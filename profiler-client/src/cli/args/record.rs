@@ -38,6 +38,14 @@ pub struct RecordArgs {
     /// Keep at least this long, in seconds or with a unit (90s, 10m), and drop older minutes from time to time
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub max_age: Option<Span>,
+    /// Go on until this happens, and for --after behind it: 'f[>= 50ms]', a call of a recorded step; 'window p99 of f >
+    /// 20ms for 5s'; or signal, which is SIGUSR1. Repeatable: the first that happens. Without --max-size and --max-age,
+    /// two minutes before it are kept
+    #[arg(long, value_name = "CONDITION")]
+    pub on: Vec<String>,
+    /// With --on, how long to go on once it has happened, in seconds or with a unit
+    #[arg(long, value_name = "S", value_parser = duration::parse, requires = "on", default_value = "10")]
+    pub after: Span,
     /// How long to record, in seconds or with a unit [default: until Ctrl-C]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,

@@ -1,14 +1,31 @@
 //! What `record` is asked for.
 
+use std::time::Duration;
+
+use profiler_daemon::Trigger;
+
 use super::{
     super::{
         args::RecordArgs,
         exit::Failure,
-        request::{Keep, Record, SessionChoice},
+        request::{Keep, On, Record, SessionChoice},
     },
     session::{OWN_LEASE, absolute, create},
     target,
 };
+
+/// What is kept of the time before what is waited for.
+const KEPT_BEFORE: Duration = Duration::from_mins(2);
+
+fn on(text: &str) -> Result<On, Failure> {
+    if text.trim() == "signal" {
+        return Ok(On::Signal);
+    }
+    match Trigger::parse(text) {
+        Ok(trigger) => Ok(On::Condition(trigger.to_string())),
+        Err(error) => Err(Failure::usage(format!("--on: {error}."))),
+    }
+}
 
 pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
     let session = if let Some(name) = args.session {
@@ -19,6 +36,9 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
         create.symbols = absolute(&args.symbols)?;
         SessionChoice::Make(create)
     };
+    let on: Vec<On> = args.on.iter().map(|text| on(text)).collect::<Result<_, _>>()?;
+    let is_kept_whole = args.max_size.is_none() && args.max_age.is_none();
+    let before = (!on.is_empty() && is_kept_whole).then_some(KEPT_BEFORE);
     Ok(Record {
         session,
         duration: args.duration.map(|span| span.0),
@@ -26,7 +46,9 @@ pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {
         force: args.force,
         keep: Keep {
             max_bytes: args.max_size.map(|size| size.0),
-            max_age: args.max_age.map(|span| span.0),
+            max_age: args.max_age.map(|span| span.0).or(before),
         },
+        on,
+        after: args.after.0,
     })
 }

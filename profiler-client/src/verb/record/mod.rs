@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `file` | the file: a new one at its path, and one without its oldest minutes |
 //! | `recorder` | messages on their way into it |
+//! | `awaited` | what is waited for, and when it is over |
 
+mod awaited;
 mod file;
 mod recorder;
 
@@ -13,7 +15,7 @@ use std::io;
 use profiler_proto::v1;
 use tonic::Status;
 
-use self::{file::NewFile, recorder::Recorder};
+use self::{awaited::Awaited, file::NewFile, recorder::Recorder};
 use super::{interruptible, target};
 use crate::{
     attached::{Attached, Owned},
@@ -32,6 +34,7 @@ use crate::{
 pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
     let failed = |error: &io::Error| Failure::writing(&request.output.to_string_lossy(), error);
     let file = NewFile::open(&request.output, request.force)?;
+    let mut awaited = Awaited::listen(&request.on, request.after)?;
     let (attached, target, stream) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
@@ -50,11 +53,16 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let file = file.take_place().map_err(|error| failed(&error))?;
     let mut recorder = Recorder::begin(file, &target, request.keep).map_err(|error| failed(&error))?;
     let mut progress = Progress::default();
-    let run = Run::begin(request.duration, stop, owned, &attached);
+    let mut run = Run::begin(request.duration, stop, owned, &attached);
+    awaited.is_to_end(&mut run);
     // A second stream would begin where the first has ended, and knows nothing of what lies between.
     let again = async || Err(Status::cancelled("a recording is of one stream"));
     let watched = run
         .watch(stream, again, |message: v1::WatchRecordsResponse| {
+            if let Some(happened) = awaited.take(&message)? {
+                drop(std::mem::take(&mut progress));
+                note(&happened);
+            }
             recorder.take(message).map_err(|error| failed(&error))?;
             progress.show(&recorder.describe_taken());
             Ok(())
@@ -73,6 +81,9 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
             "warning: {} samples and ends of calls came faster than they could be written, and are not in the file.",
             units::count(recorder.dropped())
         ));
+    }
+    if awaited.has_not_happened() {
+        note("what --on waits for has not happened.");
     }
     let ended = watched?;
     written?;

@@ -557,6 +557,40 @@ fn a_minute_that_is_damaged_is_answered_by_its_summary_and_missing_where_that_do
     }
 }
 
+/// The recording of release 0.1.0: nine batches of calls of `f`, in three minutes.
+const RELEASED: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/src/recording/tests/released/0.1.0.profrec"
+);
+
+#[test]
+fn recordings_of_earlier_releases_are_opened() {
+    let released = Path::new(RELEASED);
+    let replay = Replay::of(released);
+    assert_eq!(
+        replay.samples("f[>= 5ms]", 0, u64::MAX),
+        expected((0, 9 * (CALLS - 1)), (9, 0))
+    );
+    assert_eq!(
+        replay.samples("", 2 * BATCH_NS, 4 * BATCH_NS),
+        expected((2 * (CALLS - 1), 0), (2, 0))
+    );
+    let session = replay.session("f", 0, u64::MAX).unwrap();
+    let calls = replay.latency(&session).functions[0].since_start.clone();
+    let calls: u64 = calls.iter().map(|(_, count)| count).sum();
+    assert_eq!(calls, 9 * CALLS);
+    assert_eq!(summaries_read(released, Some(Grouping::Function)), 2);
+    assert_eq!(summaries_read(released, None), 2);
+}
+
+/// What [`RELEASED`] was made by. A release with another format has a file of its own, beside those before.
+#[test]
+#[ignore = "writes a file: its path is in PROFILER_RELEASED"]
+fn the_recording_of_a_release_is_written() {
+    let path = std::env::var("PROFILER_RELEASED").unwrap();
+    summed(Path::new(&path), 9);
+}
+
 #[test]
 fn a_session_of_a_recording_has_other_scopes_one_after_the_other() {
     let folder = tempfile::tempdir().unwrap();
