@@ -76,6 +76,11 @@ pub async fn connect(host: &Host) -> Result<Connection, Failure> {
             daemon: true,
             recording: None,
         }),
+        Host::InProcess => Ok(Connection {
+            channel: in_process::start().await?,
+            daemon: false,
+            recording: None,
+        }),
         Host::Recording(path) => Ok(Connection {
             channel: in_process::of_recording(path).await?,
             daemon: false,
@@ -99,6 +104,32 @@ pub async fn connect(host: &Host) -> Result<Connection, Failure> {
             }),
         },
     }
+}
+
+/// The process of a daemon: that of the socket, or the local one.
+///
+/// # Errors
+///
+/// Where none answers.
+pub async fn daemon_pid(host: &Host) -> Result<u32, Failure> {
+    let path = match host {
+        Host::Socket(path) => path.clone(),
+        _ => local_socket(),
+    };
+    let stream = tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(&path)).await;
+    let stream = stream.map_err(io::Error::from).and_then(|connected| connected);
+    let stream = stream.map_err(|error| unreachable(&path, &error))?;
+    let peer = stream.peer_cred().map_err(|error| unreachable(&path, &error))?;
+    let pid = peer
+        .pid()
+        .and_then(|pid| u32::try_from(pid).ok())
+        .filter(|pid| *pid > 0);
+    pid.ok_or_else(|| {
+        Failure::failed(format!(
+            "The daemon at {} runs where its process cannot be seen: in another PID namespace.",
+            terminal(&path.to_string_lossy())
+        ))
+    })
 }
 
 fn local_socket() -> PathBuf {

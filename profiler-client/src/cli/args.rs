@@ -11,6 +11,7 @@ mod explain;
 mod flame;
 mod latency;
 mod listing;
+mod own;
 mod record;
 mod scope;
 mod session;
@@ -31,6 +32,7 @@ pub use self::{
     flame::{By, DrawingArgs, FlameArgs, Format, Over},
     latency::{BarsOver, LatencyArgs, LatencyFormat},
     listing::{FunctionsArgs, PsArgs, SourceArgs},
+    own::OwnArgs,
     record::RecordArgs,
     scope::{ScopeAppendArgs, ScopeArgs, ScopeCountArgs, ScopeSetArgs, ScopeVerb},
     session::{SessionArgs, SessionEndArgs, SessionListArgs, SessionNewArgs, SessionVerb},
@@ -102,6 +104,9 @@ pub enum Verb {
     /// Record samples and calls into a file, to ask for flame graphs and latency afterwards
     #[command(after_help = help::RECORD)]
     Record(RecordArgs),
+    /// Record the daemon itself, by a second one within this command: what the profiler costs, and where
+    #[command(name = "self", after_help = help::OWN)]
+    Own(OwnArgs),
     /// Draw what differs between two recordings, or two parts of one
     #[command(after_help = help::DIFF)]
     Diff(DiffArgs),

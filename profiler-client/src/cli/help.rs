@@ -64,6 +64,17 @@ were taken, and a histogram of durations. Which calls are slow is decided afterw
 part of the time. Calls that conditions on values rule out are not recorded."
 );
 
+/// `profiler self --help`.
+pub const OWN: &str = help!(
+    "Examples:
+  profiler self -o own.profrec --duration 30
+  profiler flame --from own.profrec -o own.svg
+  profiler tui --from own.profrec
+
+The daemon is the local one, or that of --host. It goes on as it does; samples of it are taken by
+programs that this command loads besides, which ends with it."
+);
+
 /// `profiler diff --help`.
 pub const DIFF: &str = help!(
     "Examples:

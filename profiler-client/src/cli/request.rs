@@ -19,6 +19,8 @@ pub enum Host {
     Socket(PathBuf),
     /// A recording in this file.
     Recording(PathBuf),
+    /// One within this process, whether a daemon answers or not.
+    InProcess,
     /// Two recordings that are held against each other.
     Comparison {
         /// The one that is looked at.
@@ -89,6 +91,8 @@ pub enum Request {
     Explain(Explain),
     /// `record`.
     Record(Record),
+    /// `self`: the target is the daemon.
+    RecordOwn(Record),
     /// `session new`.
     SessionNew {
         /// What to create.

@@ -26,7 +26,7 @@ use self::{
     explain::explain,
     flame::{diff, flame},
     latency::latency,
-    record::record,
+    record::{own, record},
     session::session_new,
     spans::spans,
     syscalls::syscalls,
@@ -116,6 +116,10 @@ pub fn validate(cli: Cli) -> Result<(Host, Request), Failure> {
         Verb::Record(mut args) => (
             host(std::mem::take(&mut args.host))?,
             Request::Record(record(args)?),
+        ),
+        Verb::Own(mut args) => (
+            host(std::mem::take(&mut args.host))?,
+            Request::RecordOwn(own(args)?),
         ),
         Verb::Session(args) => match args.verb {
             SessionVerb::New(mut args) => (

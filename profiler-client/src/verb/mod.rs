@@ -6,6 +6,7 @@ mod explain;
 mod flame;
 mod functions;
 mod latency;
+mod own;
 pub(crate) mod processes;
 mod record;
 mod sessions;
@@ -50,6 +51,7 @@ pub async fn run(host: Host, request: Request, mut stop: Stop, owned: Owned) -> 
         Request::Syscalls(request) => syscalls::run(&host, request, stop.clone(), owned).await,
         Request::Flame(request) => flame::run(&host, request, stop.clone(), owned).await,
         Request::Record(request) => record::run(&host, request, stop.clone(), owned).await,
+        Request::RecordOwn(request) => own::run(&host, request, stop.clone(), owned).await,
         Request::Ps { pattern, json } => interruptible(stop, processes::list(&host, pattern, json)).await,
         Request::Functions {
             target,

@@ -458,3 +458,47 @@ fn until_there_is_something_in(file: &str) {
         assert!(begin.elapsed() < PATIENCE);
     }
 }
+
+#[test]
+#[ignore = "needs root"]
+fn the_daemon_is_recorded_like_any_process() {
+    let daemon = Daemon::start();
+    let target = busy();
+    let pid = target.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.profrec");
+    let file = file.to_str().unwrap();
+    // It has something to do: each sample's stack is named.
+    let busy = Running::start(through(
+        &daemon.socket,
+        &["flame", "-p", &pid, "-F", "2000", "--json"],
+    ));
+    until_watched_by(&daemon, 1);
+    run(through(
+        &daemon.socket,
+        &["self", "-o", file, "--duration", "2", "-F", "999"],
+    ))
+    .status(0)
+    .says("own.profrec written: ");
+    busy.end().status(0);
+    let (stacks, _) = stacks(
+        &run(profiler(&["flame", "--from", file, "--json"]))
+            .status(0)
+            .objects(),
+    );
+    assert!(
+        stacks.keys().any(|stack| stack.contains("profilerd")),
+        "{stacks:?}"
+    );
+    run(profiler(&[
+        "self",
+        "--host",
+        "/nonexistent/socket",
+        "-o",
+        file,
+        "--force",
+    ]))
+    .status(1)
+    .says("Cannot reach a daemon at /nonexistent/socket");
+    unharmed(target);
+}

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use profiler_daemon::Trigger;
+use profiler_proto::v1;
 
 use super::{
     super::{
-        args::RecordArgs,
+        args::{OwnArgs, RecordArgs, SessionMakingArgs},
         exit::Failure,
         request::{Keep, On, Record, SessionChoice},
     },
@@ -25,6 +26,21 @@ fn on(text: &str) -> Result<On, Failure> {
         Ok(trigger) => Ok(On::Condition(trigger.to_string())),
         Err(error) => Err(Failure::usage(format!("--on: {error}."))),
     }
+}
+
+/// What `self` is asked for; its target is found out by the one who runs it.
+pub(super) fn own(args: OwnArgs) -> Result<Record, Failure> {
+    let making = SessionMakingArgs::default();
+    let target = v1::Target::default();
+    Ok(Record {
+        session: SessionChoice::Make(create(target, &making, args.scope, args.frequency, OWN_LEASE)?),
+        duration: args.duration.map(|span| span.0),
+        output: args.output,
+        force: args.force,
+        keep: Keep::default(),
+        on: Vec::new(),
+        after: Duration::ZERO,
+    })
 }
 
 pub(super) fn record(args: RecordArgs) -> Result<Record, Failure> {

@@ -1,0 +1,32 @@
+//! The flags of `self`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{
+    super::duration::{self, Span},
+    HostArgs,
+};
+
+/// `profiler self`.
+#[derive(Args, Debug)]
+pub struct OwnArgs {
+    /// Calls of the daemon to time and to look inside of; left out: only samples of time on the CPU
+    pub scope: Option<String>,
+    /// File to write: a new one, which only its owner may read
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub output: PathBuf,
+    /// Replace FILE if it exists
+    #[arg(long)]
+    pub force: bool,
+    /// How long to record, in seconds or with a unit [default: until Ctrl-C]
+    #[arg(long, value_name = "S", value_parser = duration::parse)]
+    pub duration: Option<Span>,
+    /// Samples per second and CPU, in Hz [default: 99]
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub frequency: Option<u32>,
+    /// The daemon that is recorded.
+    #[command(flatten)]
+    pub host: HostArgs,
+}
