@@ -224,59 +224,27 @@ impl Recording {
         let first = (self.chunks.iter())
             .rposition(|chunk| chunk.begins_anew && chunk.from_ns <= from_ns)
             .unwrap_or(0);
-        // Nothing that was told is known, at the beginning and behind what is damaged.
-        let mut told: Option<Decoder> = None;
-        let mut until_ns = None;
-        let mut summed_until_ns = 0;
-        let mut looked_at = HashSet::new();
+        let mut way = Way::default();
         for number in first..self.chunks.len() {
             let place = self.chunks[number];
-            if place.to_ns <= summed_until_ns {
+            if place.to_ns <= way.summed_until_ns {
                 continue;
             }
-            let gap_from_ns = until_ns.filter(|until_ns| place.is_behind_hole && *until_ns < place.from_ns);
-            let begins_ns = (place.begins_anew && place.from_ns < place.to_ns).then_some(place.from_ns);
-            let mut missing_from_ns = gap_from_ns;
-            // A summary outlasts its records; and does in the place of those that are there.
-            for begins_ns in gap_from_ns.into_iter().chain(begins_ns) {
-                if begins_ns < from_ns || begins_ns < summed_until_ns {
-                    continue;
-                }
-                let Some(summary) = self.summary(begins_ns, wanted, &mut looked_at, frames)? else {
-                    continue;
-                };
-                if let Some(missing_from_ns) = missing_from_ns.take().filter(|from_ns| *from_ns < begins_ns) {
-                    let (from_ns, to_ns) = (missing_from_ns, begins_ns);
-                    if !take(Part::Missing { from_ns, to_ns }, frames) {
-                        return Ok(());
-                    }
-                }
-                (told, until_ns) = (None, Some(summary.batch.to_ns));
-                summed_until_ns = summary.batch.to_ns;
-                missing_from_ns = gap_from_ns.and(until_ns);
-                if !take(Part::Summary(Box::new(summary)), frames) {
-                    return Ok(());
-                }
+            if !self.read_up_to(place, wanted, &mut way, frames, &mut take)? {
+                return Ok(());
             }
-            if place.to_ns <= summed_until_ns {
+            if place.to_ns <= way.summed_until_ns {
                 continue;
-            }
-            if let Some(from_ns) = missing_from_ns.filter(|from_ns| *from_ns < place.from_ns) {
-                told = None;
-                let to_ns = place.from_ns;
-                if !take(Part::Missing { from_ns, to_ns }, frames) {
-                    return Ok(());
-                }
             }
             if place.begins_anew {
-                told = Some(Decoder::new(by));
+                way.told = Some(Decoder::new(by));
             }
             let content = match self.reader.read(place.number) {
                 Ok(content) => Some(content),
                 Err(ReadError::Damaged { .. }) => None,
                 Err(ReadError::Io(error)) => return Err(error),
             };
-            let read = content.as_deref().zip(told.as_mut());
+            let read = content.as_deref().zip(way.told.as_mut());
             let mut read_to_ns = place.from_ns;
             let read = read.map_or(Err(Damaged), |(content, told)| {
                 read_chunk(content, told, frames, |batch, frames| {
@@ -284,9 +252,9 @@ impl Recording {
                     take(Part::Batch(Box::new(batch)), frames)
                 })
             });
-            until_ns = Some(place.to_ns);
+            way.until_ns = Some(place.to_ns);
             let goes_on = read.unwrap_or_else(|Damaged| {
-                told = None;
+                way.told = None;
                 let (from_ns, to_ns) = (read_to_ns, place.to_ns);
                 take(Part::Missing { from_ns, to_ns }, frames)
             });
@@ -297,12 +265,56 @@ impl Recording {
         Ok(())
     }
 
+    /// Reads summaries of what is missing before a chunk, and in the place of the chunk; whether to go on.
+    fn read_up_to(
+        &mut self,
+        place: Place,
+        wanted: Wanted<'_>,
+        way: &mut Way,
+        frames: &mut Frames,
+        take: &mut impl FnMut(Part, &Frames) -> bool,
+    ) -> io::Result<bool> {
+        // Where no time is missing, a summary was damaged.
+        let is_missing = |until_ns: &u64| *until_ns < place.from_ns;
+        let mut missing_from_ns = way.until_ns.filter(is_missing).filter(|_| place.is_behind_hole);
+        // A summary outlasts its records.
+        while let Some(begins_ns) = missing_from_ns.filter(|begins_ns| *begins_ns >= wanted.from_ns) {
+            let Some(summary) = self.summary(begins_ns, wanted, way, frames)? else {
+                break;
+            };
+            missing_from_ns = Some(summary.batch.to_ns).filter(is_missing);
+            way.is_summed_until(summary.batch.to_ns);
+            if !take(Part::Summary(Box::new(summary)), frames) {
+                return Ok(false);
+            }
+        }
+        if let Some(from_ns) = missing_from_ns {
+            way.told = None;
+            let to_ns = place.from_ns;
+            if !take(Part::Missing { from_ns, to_ns }, frames) {
+                return Ok(false);
+            }
+        }
+        // A chunk of no time has only told something.
+        let begins_ns = place.from_ns;
+        if !place.begins_anew || begins_ns == place.to_ns || begins_ns < wanted.from_ns {
+            return Ok(true);
+        }
+        match self.summary(begins_ns, wanted, way, frames)? {
+            Some(summary) => {
+                way.is_summed_until(summary.batch.to_ns);
+                Ok(take(Part::Summary(Box::new(summary)), frames))
+            }
+            None => Ok(true),
+        }
+    }
+
     /// The summary of what begins at a time, if there is one that does. Each is looked at once.
     fn summary(
         &mut self,
         from_ns: u64,
         wanted: Wanted<'_>,
-        looked_at: &mut HashSet<usize>,
+        way: &mut Way,
         frames: &mut Frames,
     ) -> io::Result<Option<Summary>> {
         let Wanted { by, answers, .. } = wanted;
@@ -313,7 +325,7 @@ impl Recording {
         let places = self.summaries.iter().skip(first);
         let places = places.take_while(|summary| summary.from_ns == from_ns);
         for place in places.filter(|summary| summary.kind == kind) {
-            if !looked_at.insert(place.number) {
+            if !way.looked_at.insert(place.number) {
                 continue;
             }
             let content = match self.reader.read(place.number) {
@@ -334,6 +346,27 @@ impl Recording {
             }
         }
         Ok(None)
+    }
+}
+
+/// How far a recording is read.
+#[derive(Default)]
+struct Way {
+    /// What was told since numbers began anew; `None` at the beginning, and behind what is damaged or summed up.
+    told: Option<Decoder>,
+    /// Until when it is read; `None` before anything is.
+    until_ns: Option<u64>,
+    /// Until when summaries did in the place of records.
+    summed_until_ns: u64,
+    /// The numbers of the summaries that were looked at: each is once.
+    looked_at: HashSet<usize>,
+}
+
+impl Way {
+    fn is_summed_until(&mut self, to_ns: u64) {
+        self.told = None;
+        self.until_ns = Some(to_ns);
+        self.summed_until_ns = to_ns;
     }
 }
 

@@ -513,15 +513,15 @@ fn kind(file: &[u8], at: usize) -> u8 {
 fn a_minute_that_is_damaged_is_answered_by_its_summary_and_missing_where_that_does_not_do() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
-    let chunks = summed(&path, 9);
+    let chunks = summed(&path, 12);
     let whole = fs::read(&path).unwrap();
-    let all = expected((9 * (CALLS - 1), 0), (9, 0));
+    let all = expected((12 * (CALLS - 1), 0), (12, 0));
     let records: Vec<usize> = chunks
         .iter()
         .copied()
         .filter(|at| kind(&whole, *at) == 2)
         .collect();
-    // The first message, and then three minutes of three batches: those of the second minute.
+    // The first message, and then four minutes of three batches: those of the second minute.
     for damaged in 4..7 {
         let mut file = whole.clone();
         file[records[damaged]] ^= 1;
@@ -539,11 +539,13 @@ fn a_minute_that_is_damaged_is_answered_by_its_summary_and_missing_where_that_do
         let ended = pictures.borrow().as_ref().unwrap().ended.clone().unwrap();
         assert!(ended.contains("s of it are damaged"), "chunk {damaged}: {ended}");
     }
-    // All of it.
-    let mut file = whole.clone();
-    records[4..7].iter().for_each(|at| file[*at] ^= 1);
-    fs::write(&path, &file).unwrap();
-    assert_eq!(Replay::of(&path).samples("f", 0, u64::MAX), all);
+    // All of it; and of the third.
+    for damaged in [4..7, 4..10] {
+        let mut file = whole.clone();
+        records[damaged].iter().for_each(|at| file[*at] ^= 1);
+        fs::write(&path, &file).unwrap();
+        assert_eq!(Replay::of(&path).samples("f", 0, u64::MAX), all);
+    }
     // Summaries alone are damaged: nothing is missing.
     for damaged in chunks.iter().copied().filter(|at| kind(&whole, *at) != 2) {
         let mut file = whole.clone();
