@@ -559,6 +559,49 @@ fn a_minute_that_is_damaged_is_answered_by_its_summary_and_missing_where_that_do
     }
 }
 
+#[test]
+fn a_thread_with_the_number_of_one_that_ended_in_a_call_has_samples_of_its_own() {
+    let sample = Event::Sample {
+        stack: 3,
+        complete: true,
+        activity: Activity::OnCpu,
+        continues: false,
+        late_ms: 0,
+    };
+    let leave = Event::Leave {
+        abandoned: false,
+        is_delivered: true,
+    };
+    // The second call has the first one's number, and begins and ends in a minute of its own.
+    let minute_ms = ANEW * BATCH_NS / MS;
+    let happenings: Vec<Happening> = [
+        (10, Event::Enter(OUTER)),
+        (10, sample),
+        (10, Event::Reborn),
+        (minute_ms, Event::Enter(OUTER)),
+        (10, sample),
+        (10, leave),
+        (2 * minute_ms, Event::Enter(OUTER)),
+        (10, leave),
+    ]
+    .map(|(after_ms, event)| Happening {
+        thread: 0,
+        after_ms,
+        event,
+    })
+    .to_vec();
+    let batches = Story::told(scope_of(&[("a", OUTER)]), &happenings);
+    let folder = tempfile::tempdir().unwrap();
+    let (plain, summed) = (folder.path().join("plain"), folder.path().join("summed"));
+    write(&plain, &batches);
+    write_summed(&summed, batches.iter().cloned());
+    let question = Question::Flame(Grouping::Function, FlameTimes::OnCpu);
+    let [expected, found] =
+        [&plain, &summed].map(|path| answer(&Replay::of(path), "a[>= 1ms]", (0, u64::MAX), question));
+    assert!(expected.contains("elsewhere_expired: 1"), "{expected}");
+    assert_eq!(found, expected);
+}
+
 /// The recording of release 0.1.0: nine batches of calls of `f`, in three minutes.
 const RELEASED: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
