@@ -2,7 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::lens::{Action, Lens, Move, Pane, Typing, path::Towards};
+use super::lens::{Action, Lens, Move, Pane, Part, Typing, path::Towards};
 
 /// A key of the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +74,7 @@ impl Binding {
             Action::Show(pane) => lens.has(pane),
             Action::Values => lens.has(Pane::Hits),
             Action::Processes => !lens.is_of_recording(),
+            Action::Part(_) => lens.is_of_recording(),
             _ => true,
         };
         is_there && self.on.is_for(lens.screen())
@@ -260,6 +261,34 @@ pub static KEYS: &[Binding] = &[
         Action::Nudge(Towards::Faster),
         "",
         "the threshold at the next lower percentile",
+    ),
+    bind(
+        &[key(']')],
+        On::Panes,
+        Action::Part(Part::Later),
+        "later",
+        "of a recording: the part that is half of its length later",
+    ),
+    bind(
+        &[key('[')],
+        On::Panes,
+        Action::Part(Part::Earlier),
+        "",
+        "of a recording: the part that is half of its length earlier",
+    ),
+    bind(
+        &[key('{')],
+        On::Panes,
+        Action::Part(Part::Shorter),
+        "shorter",
+        "of a recording: the first half of the part",
+    ),
+    bind(
+        &[key('}')],
+        On::Panes,
+        Action::Part(Part::Longer),
+        "",
+        "of a recording: twice the part",
     ),
     bind(
         &[key('e'), key(':')],

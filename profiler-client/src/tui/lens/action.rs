@@ -1,6 +1,6 @@
 //! What can happen to a lens.
 
-use super::{Pane, path::Towards};
+use super::{Pane, Part, path::Towards};
 
 /// Which way a selection moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,8 @@ pub enum Action {
     Undo,
     /// The threshold at another percentile.
     Nudge(Towards),
+    /// Another part of the recording.
+    Part(Part),
     /// The order of functions.
     Sort,
     /// The scope is edited as text.

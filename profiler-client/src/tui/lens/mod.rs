@@ -6,13 +6,14 @@ mod effect;
 mod input;
 mod item;
 mod pane;
+mod part;
 pub mod path;
 #[cfg(test)]
 mod tests;
 mod typing;
 mod update;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use profiler_scope::Place;
 
@@ -23,6 +24,7 @@ pub use self::{
     input::{Input, Purpose},
     item::{FrameId, HitId, Item, LineId},
     pane::Pane,
+    part::Part,
     update::update,
 };
 use crate::state::functions::Sort;
@@ -68,6 +70,12 @@ pub struct Lens {
     pub making: Vec<String>,
     /// A session was asked for, and has not come.
     pub attaching: bool,
+    /// There is none: what was asked for was refused.
+    unattached: bool,
+    /// How long all of the recording is, once that is known.
+    whole: Option<Duration>,
+    /// The part of the recording that was looked at before, until the next one has come.
+    part_before: Option<Recorded>,
     /// The scope, as it will be once the service has done what it was asked.
     pub scope: String,
     /// The screen.

@@ -1,12 +1,13 @@
 //! The model under all actions, in any order.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use clap::Parser as _;
+use profiler_proto::v1;
 use proptest::prelude::*;
 
 use super::{
-    Action, Effect, Item, Lens, Move, Overlay, Pane, Recorded, Target, Typing, of_screen, of_verb,
+    Action, Effect, Item, Lens, Move, Overlay, Pane, Part, Recorded, Target, Typing, of_screen, of_verb,
     path::Towards, update,
 };
 use crate::{
@@ -93,6 +94,8 @@ fn action() -> impl Strategy<Value = Action> {
             Move::Next, Move::Previous,
         ]).prop_map(Action::Move),
         2 => prop::sample::select(vec![Towards::Slower, Towards::Faster]).prop_map(Action::Nudge),
+        2 => prop::sample::select(vec![Part::Earlier, Part::Later, Part::Shorter, Part::Longer])
+            .prop_map(Action::Part),
         6 => typing.prop_map(Action::Type),
         12 => prop::sample::select(vec![
             Action::Enter, Action::Enter, Action::Inside, Action::Values, Action::Back, Action::Undo, Action::Sort,
@@ -397,4 +400,56 @@ fn a_recording_has_what_was_recorded_and_says_so_of_the_rest() {
     assert_eq!(request.lens.target, lens.target);
     lens.pane = Pane::Top;
     assert_eq!(of_verb(&lens)[1], "flame");
+}
+
+#[test]
+fn parts_of_a_recording_are_looked_at_with_the_same_scope() {
+    let whole = Target::Recording(Recorded {
+        path: "a.profrec".to_owned(),
+        time: RecordedTime::default(),
+    });
+    let mut lens = Lens::on(Some(whole.clone()));
+    let mut data = sample::busy();
+    data.session = Some(Arc::new(v1::Session {
+        recorded: Some(prost_types::Duration {
+            seconds: 100,
+            nanos: 0,
+        }),
+        ..v1::Session::default()
+    }));
+    let attached = || Action::Attached {
+        scope: "handle".to_owned(),
+    };
+    update(&mut lens, attached(), &data);
+    let effects = update(&mut lens, Action::Part(Part::Shorter), &data);
+    let [Effect::Attach { target, scope }] = effects.as_slice() else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(scope, "handle");
+    let Target::Recording(Recorded { time, .. }) = target else {
+        panic!("{target:?}")
+    };
+    assert_eq!(time.to_string(), "0s..50s");
+    assert!(lens.attaching);
+    // What is refused leaves the part that there was.
+    let refused = Action::NotAttached {
+        message: "No.".to_owned(),
+    };
+    let effects = update(&mut lens, refused, &data);
+    assert_eq!(
+        effects,
+        [Effect::Attach {
+            target: whole,
+            scope: "handle".to_owned()
+        }]
+    );
+    assert_eq!(lens.notice.as_deref(), Some("No."));
+    update(&mut lens, attached(), &data);
+    assert!(update(&mut lens, Action::Part(Part::Later), &data).is_empty());
+    assert!(
+        lens.notice
+            .as_deref()
+            .unwrap_or_default()
+            .contains("no more of the recording")
+    );
 }

@@ -1,12 +1,14 @@
 //! What each action does.
 
+use std::time::Duration;
+
 use profiler_scope::Place;
 
 use super::{
-    Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Purpose, Target,
-    command_line, path, typing,
+    Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Part, Purpose, Recorded,
+    Target, command_line, part, path, typing,
 };
-use crate::{state::functions::Sort, tui::data::Data};
+use crate::{cli::args::RecordedTime, state::functions::Sort, tui::data::Data};
 
 /// Says what an action changes, and what is to be done outside.
 pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
@@ -39,6 +41,7 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             let scope = path::nudge(&lens.scope, towards);
             set_scope(lens, scope)
         }
+        Action::Part(part) => move_part(lens, part, data),
         Action::Sort => {
             lens.sort = match lens.sort {
                 Sort::Own => Sort::Total,
@@ -78,6 +81,13 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         }
         Action::Attached { scope } => {
             lens.attaching = false;
+            lens.unattached = false;
+            lens.part_before = None;
+            if let Some(Target::Recording(recorded)) = &lens.target
+                && recorded.time == RecordedTime::default()
+            {
+                lens.whole = recorded_length(data);
+            }
             lens.scope = scope;
             // The screen that the command line names has to be one that the scope has.
             let pane = std::mem::take(&mut lens.pane);
@@ -86,6 +96,16 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
                 return Vec::new();
             }
             show(lens, pane, data)
+        }
+        Action::NotAttached { message } if lens.is_of_recording() => {
+            lens.attaching = false;
+            lens.unattached = true;
+            lens.notice = Some(message);
+            let before = lens.part_before.take().map(Target::Recording);
+            before
+                .map(|before| attach_recording(lens, before))
+                .into_iter()
+                .collect()
         }
         Action::NotAttached { message } => {
             *lens = Lens {
@@ -132,6 +152,14 @@ pub(super) fn set_scope(lens: &mut Lens, scope: Result<String, String>) -> Vec<E
         Err(why_not) => {
             lens.notice = Some(why_not);
             Vec::new()
+        }
+        Ok(scope) if lens.unattached => {
+            lens.scope = scope;
+            let target = lens.target.clone();
+            target
+                .map(|target| attach_recording(lens, target))
+                .into_iter()
+                .collect()
         }
         Ok(scope) if scope == lens.scope => Vec::new(),
         Ok(scope) => {
@@ -279,6 +307,46 @@ fn attach(lens: &mut Lens) -> Vec<Effect> {
         target,
         scope: lens.scope.clone(),
     }]
+}
+
+/// Looks at another part of the recording.
+fn move_part(lens: &mut Lens, part: Part, data: &Data) -> Vec<Effect> {
+    let Some(Target::Recording(recorded)) = lens.target.clone() else {
+        lens.notice = Some("Only recordings have parts: a process is looked at as it goes on.".to_owned());
+        return Vec::new();
+    };
+    let Some(length) = recorded_length(data).filter(|_| !lens.attaching) else {
+        return Vec::new();
+    };
+    let Some(time) = part::moved(recorded.time, length, lens.whole, part) else {
+        lens.notice = Some("There is no more of the recording that way.".to_owned());
+        return Vec::new();
+    };
+    let target = Target::Recording(Recorded {
+        time,
+        path: recorded.path.clone(),
+    });
+    lens.part_before = Some(recorded);
+    vec![attach_recording(lens, target)]
+}
+
+/// Looks at a part of a recording with the scope that there is. Edits of the session before cannot be taken back.
+fn attach_recording(lens: &mut Lens, target: Target) -> Effect {
+    lens.target = Some(target.clone());
+    lens.attaching = true;
+    (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
+    Effect::Attach {
+        target,
+        scope: lens.scope.clone(),
+    }
+}
+
+/// How long the part of the recording is.
+fn recorded_length(data: &Data) -> Option<Duration> {
+    let session = data.session.as_ref()?;
+    session
+        .recorded
+        .and_then(|length| Duration::try_from(length).ok())
 }
 
 fn detach(lens: &mut Lens) -> Vec<Effect> {

@@ -6,6 +6,7 @@ use profiler_proto::v1;
 
 use super::text::Page;
 use crate::{
+    cli::args::RecordedTime,
     live::line::{Line, Style},
     render::{escape::terminal, source_names::cut, units},
     tui::{
@@ -100,11 +101,12 @@ fn recording(recorded: &Recorded, data: &Data) -> String {
         .and_then(|session| session.recorded.as_ref());
     let length = length.and_then(|length| Duration::try_from(*length).ok());
     let length = length.map(|length| format!("  {}", units::duration(length.as_nanos() as f64)));
-    format!(
-        "recording {}{}",
-        terminal(&recorded.path),
-        length.unwrap_or_default()
-    )
+    let time = match recorded.time {
+        all if all == RecordedTime::default() => String::new(),
+        part => format!("  {part}"),
+    };
+    let length = length.unwrap_or_default();
+    format!("recording {}{time}{length}", terminal(&recorded.path))
 }
 
 fn path_lines(page: &mut Page<'_>, lens: &Lens, data: &Data) {

@@ -1,0 +1,117 @@
+//! The part of a recording that is looked at, moved by keys.
+
+use std::time::Duration;
+
+use crate::cli::args::RecordedTime;
+
+/// The shortest part.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// Which way the part of a recording is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// By half of its length towards the beginning.
+    Earlier,
+    /// By half of its length towards the end.
+    Later,
+    /// To its first half.
+    Shorter,
+    /// To twice its length, with as much more on both sides.
+    Longer,
+}
+
+/// Where a part is that was at `time` and so long, of a recording of which all is as long as `whole`, where that is known;
+/// `None` where there is no other that way.
+#[must_use]
+pub fn moved(
+    time: RecordedTime,
+    length: Duration,
+    whole: Option<Duration>,
+    part: Part,
+) -> Option<RecordedTime> {
+    let begin = time.begin.unwrap_or_default();
+    let half = length / 2;
+    let (begin, length) = match part {
+        Part::Earlier => (begin.saturating_sub(half), length),
+        Part::Later => (begin.saturating_add(half), length),
+        Part::Shorter if half < SHORTEST => return None,
+        Part::Shorter => (begin, half),
+        Part::Longer => (begin.saturating_sub(half), length.saturating_mul(2)),
+    };
+    let end = begin.saturating_add(length);
+    let moved = match whole {
+        Some(whole) if length >= whole => RecordedTime::default(),
+        Some(whole) if end >= whole => {
+            // The last one is as long as the others.
+            let begin = Some(in_ms(whole.saturating_sub(length)));
+            RecordedTime { begin, end: None }
+        }
+        _ => RecordedTime {
+            begin: Some(in_ms(begin)),
+            end: Some(in_ms(end)),
+        },
+    };
+    (moved != time).then_some(moved)
+}
+
+/// Whole milliseconds, which can be read on a command line.
+fn in_ms(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seconds(begin: u64, end: Option<u64>) -> RecordedTime {
+        RecordedTime {
+            begin: Some(Duration::from_secs(begin)),
+            end: end.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn a_part_goes_through_a_recording_by_halves() {
+        let (all, whole) = (RecordedTime::default(), Duration::from_secs(100));
+        let go = |time, length, part| moved(time, Duration::from_secs(length), Some(whole), part);
+        let half = seconds(0, Some(50));
+        assert_eq!(go(all, 100, Part::Shorter), Some(half));
+        assert_eq!(go(half, 50, Part::Later), Some(seconds(25, Some(75))));
+        assert_eq!(
+            go(seconds(25, Some(75)), 50, Part::Later),
+            Some(seconds(50, None))
+        );
+        assert_eq!(go(seconds(50, None), 50, Part::Later), None);
+        assert_eq!(
+            go(seconds(50, None), 50, Part::Earlier),
+            Some(seconds(25, Some(75)))
+        );
+        assert_eq!(go(half, 50, Part::Earlier), None);
+        assert_eq!(go(half, 50, Part::Longer), Some(all));
+        assert_eq!(go(all, 100, Part::Longer), None);
+        assert_eq!(go(all, 100, Part::Later), None);
+        assert_eq!(go(all, 100, Part::Earlier), None);
+        assert_eq!(go(all, 1, Part::Shorter), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_part_is_within_the_recording(
+            whole_ms in 2_000u64..100_000_000,
+            parts in prop::collection::vec(prop::sample::select(vec![
+                Part::Earlier, Part::Later, Part::Shorter, Part::Longer,
+            ]), 0..40),
+        ) {
+            let whole = Duration::from_millis(whole_ms);
+            let mut time = RecordedTime::default();
+            for part in parts {
+                let length = time.end.unwrap_or(whole) - time.begin.unwrap_or_default();
+                time = moved(time, length, Some(whole), part).unwrap_or(time);
+                let (begin, end) = (time.begin.unwrap_or_default(), time.end.unwrap_or(whole));
+                prop_assert!(begin < end && end <= whole, "{time:?}");
+                prop_assert!(end - begin >= SHORTEST / 2, "{time:?}");
+            }
+        }
+    }
+}
