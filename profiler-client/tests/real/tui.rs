@@ -226,7 +226,7 @@ fn a_recording_is_looked_at_by_the_same_keys() {
         "-F",
         "499",
         "--duration",
-        "2",
+        "4",
         "-o",
         file,
     ];
@@ -260,6 +260,14 @@ fn a_recording_is_looked_at_by_the_same_keys() {
         terminal.press(&["u"]);
         terminal.wait(path, |screen| {
             screen.lines().nth(1).is_some_and(|line| line.trim() == path)
+        });
+    }
+    // A part of its time, and the next one.
+    for (key, part) in [("{", "  0s..2"), ("]", "  1"), ("}", "a.profrec  4")] {
+        terminal.press(&[key]);
+        terminal.wait(part, |screen| {
+            let heading = screen.lines().next().unwrap_or_default();
+            heading.contains(part) && !heading.contains("attaching")
         });
     }
     terminal.press(&["q"]);

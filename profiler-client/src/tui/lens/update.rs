@@ -79,43 +79,8 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             bind(lens, data);
             Vec::new()
         }
-        Action::Attached { scope } => {
-            lens.attaching = false;
-            lens.unattached = false;
-            lens.part_before = None;
-            if let Some(Target::Recording(recorded)) = &lens.target
-                && recorded.time == RecordedTime::default()
-            {
-                lens.whole = recorded_length(data);
-            }
-            lens.scope = scope;
-            // The screen that the command line names has to be one that the scope has.
-            let pane = std::mem::take(&mut lens.pane);
-            if pane == Pane::Source && lens.source.is_some() {
-                lens.pane = pane;
-                return Vec::new();
-            }
-            show(lens, pane, data)
-        }
-        Action::NotAttached { message } if lens.is_of_recording() => {
-            lens.attaching = false;
-            lens.unattached = true;
-            lens.notice = Some(message);
-            let before = lens.part_before.take().map(Target::Recording);
-            before
-                .map(|before| attach_recording(lens, before))
-                .into_iter()
-                .collect()
-        }
-        Action::NotAttached { message } => {
-            *lens = Lens {
-                notice: Some(message),
-                search: std::mem::take(&mut lens.search),
-                selected: std::mem::take(&mut lens.selected),
-                ..Lens::default()
-            };
-            Vec::new()
-        }
+        Action::Attached { scope } => attached(lens, scope, data),
+        Action::NotAttached { message } => not_attached(lens, message),
         Action::Edited { scope } => {
             lens.edits = lens.edits.saturating_sub(1);
             if lens.edits == 0 {
@@ -134,6 +99,45 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
     }
+}
+
+/// The session is there, with this scope.
+fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effect> {
+    lens.attaching = false;
+    lens.unattached = false;
+    lens.part_before = None;
+    if let Some(Target::Recording(recorded)) = &lens.target
+        && recorded.time == RecordedTime::default()
+    {
+        lens.whole = recorded_length(data);
+    }
+    lens.scope = scope;
+    // The screen that the command line names has to be one that the scope has.
+    let pane = std::mem::take(&mut lens.pane);
+    if pane == Pane::Source && lens.source.is_some() {
+        lens.pane = pane;
+        return Vec::new();
+    }
+    show(lens, pane, data)
+}
+
+/// There is no session, and why.
+fn not_attached(lens: &mut Lens, message: String) -> Vec<Effect> {
+    if lens.is_of_recording() {
+        lens.attaching = false;
+        lens.unattached = true;
+        lens.notice = Some(message);
+        let before = lens.part_before.take().map(Target::Recording);
+        let effect = before.map(|before| attach_recording(lens, before));
+        return effect.into_iter().collect();
+    }
+    *lens = Lens {
+        notice: Some(message),
+        search: std::mem::take(&mut lens.search),
+        selected: std::mem::take(&mut lens.selected),
+        ..Lens::default()
+    };
+    Vec::new()
 }
 
 /// The scope is as the service says, and the user back where that was edited from.
