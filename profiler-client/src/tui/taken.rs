@@ -36,6 +36,11 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
         }
         What::Edited(session) => {
             let scope = session.scope.clone();
+            if session.recorded.is_some() {
+                // What was drawn is of the scope before; a recording's views begin anew.
+                (data.flame, data.latency) = (FlameState::default(), LatencyState::default());
+                (data.stale, data.ended) = (true, None);
+            }
             data.session = Some(Arc::new(*session));
             return Some(Action::Edited { scope });
         }

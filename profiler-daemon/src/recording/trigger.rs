@@ -69,7 +69,7 @@ impl Trigger {
         };
         if !place.has_spans() {
             return Err(TriggerError(format!(
-                "`{text}` is not of a function or a call, which have durations"
+                "`{text}` is of a place without durations: name a function or a call, as in f[>= 50ms]"
             )));
         }
         Ok(Self {
@@ -80,14 +80,33 @@ impl Trigger {
         })
     }
 
-    /// Takes the next message; whether it has happened. It is looked for in the calls that were counted, all those of the
-    /// step, four times a second.
+    /// Whether its step is one of a scope.
     ///
     /// # Errors
-    /// Where the step is not recorded.
-    pub fn take(&mut self, message: &v1::WatchRecordsResponse) -> Result<bool, TriggerError> {
+    /// Where it is not: then it never happens.
+    pub fn check(&self, scope: &str) -> Result<(), TriggerError> {
+        let steps = profiler_scope::parse(scope)
+            .map(|scope| scope.steps)
+            .unwrap_or_default();
+        if steps.iter().any(|step| step.place == self.place) {
+            return Ok(());
+        }
+        let recorded = if scope.is_empty() {
+            "nothing is timed".to_owned()
+        } else {
+            format!("`{scope}`")
+        };
+        Err(TriggerError(format!(
+            "`{}` is not among the steps that are recorded, {recorded}: name one of them",
+            self.place
+        )))
+    }
+
+    /// Takes the next message; whether it has happened. It is looked for in the calls that were counted, all those of the
+    /// step, four times a second.
+    pub fn take(&mut self, message: &v1::WatchRecordsResponse) -> bool {
         if let Some(scope) = &message.scope {
-            self.begin(scope, message.from_ns)?;
+            self.begin(scope, message.from_ns);
         }
         let mut calls = Vec::new();
         for counted in &message.calls {
@@ -97,14 +116,14 @@ impl Trigger {
                 calls.extend(counted.ended);
             }
         }
-        Ok(match &mut self.condition {
+        match &mut self.condition {
             Condition::Call(asked) => calls.iter().any(|(bucket, _)| asked.contains(*bucket)),
             Condition::Window(window) => window.take(message.to_ns, &calls),
-        })
+        }
     }
 
-    /// Finds the step in the scope.
-    fn begin(&mut self, scope: &v1::RecordedScope, now_ns: u64) -> Result<(), TriggerError> {
+    /// Finds the step in a scope that is told, which may be another than before.
+    fn begin(&mut self, scope: &v1::RecordedScope, now_ns: u64) {
         let of_place = scope.steps.iter().filter(|recorded| {
             let step = profiler_scope::parse(&recorded.text).ok();
             let step = step.and_then(|scope| scope.steps.into_iter().next());
@@ -112,19 +131,14 @@ impl Trigger {
         });
         let functions = of_place.flat_map(|step| &step.functions);
         let probes = functions.flat_map(|function| &function.probes);
-        self.probes = probes.map(|probe| ProbeId(probe.id)).collect();
-        if self.probes.is_empty() {
-            return Err(TriggerError(format!(
-                "`{}` is not among the steps that are recorded, `{}`: name one of them",
-                self.place, scope.text
-            )));
-        }
+        let probes = probes.map(|probe| ProbeId(probe.id)).collect();
+        let is_another = std::mem::replace(&mut self.probes, probes) != self.probes;
         if let Condition::Window(window) = &mut self.condition
-            && window.calls.is_none()
+            && (is_another || window.calls.is_none())
         {
             window.calls = Some(Window::new(decode::ages(scope).window, now_ns));
+            window.since_ns = None;
         }
-        Ok(())
     }
 }
 
@@ -136,7 +150,7 @@ impl OfWindow {
         window.record(now_ns, calls);
         let calls = window.histogram(now_ns);
         // Of fewer, it is the slowest of them.
-        let is_enough = calls.total() as f64 * (1.0 - self.quantile) >= 1.0;
+        let is_enough = calls.total() as f64 * (1.0 - self.quantile) >= 1.0 - 1e-9;
         let at = calls.quantile(self.quantile).filter(|_| is_enough);
         if at.is_none_or(|bucket| !self.asked.contains(bucket)) {
             self.since_ns = None;
@@ -267,11 +281,11 @@ mod tests {
     #[test]
     fn a_call_that_is_slow_enough_fires() {
         let mut trigger = Trigger::parse(" f[>= 50ms] ").unwrap();
-        assert!(!trigger.take(&message(0, &[(MS, 1000), (49 * MS, 1)])).unwrap());
-        assert!(trigger.take(&message(1, &[(MS, 1000), (51 * MS, 1)])).unwrap());
+        assert!(!trigger.take(&message(0, &[(MS, 1000), (49 * MS, 1)])));
+        assert!(trigger.take(&message(1, &[(MS, 1000), (51 * MS, 1)])));
         let mut band = Trigger::parse("f[>= 2ms][< 5ms]").unwrap();
-        assert!(!band.take(&message(0, &[(MS, 1), (9 * MS, 1)])).unwrap());
-        assert!(band.take(&message(1, &[(3 * MS, 1)])).unwrap());
+        assert!(!band.take(&message(0, &[(MS, 1), (9 * MS, 1)])));
+        assert!(band.take(&message(1, &[(3 * MS, 1)])));
     }
 
     #[test]
@@ -281,7 +295,7 @@ mod tests {
         let fires: Vec<bool> = (0..8)
             .map(|number| {
                 let calls = if number == 0 { &[(MS, 100)][..] } else { &slow };
-                trigger.take(&message(number, calls)).unwrap()
+                trigger.take(&message(number, calls))
             })
             .collect();
         let first = fires.iter().position(|fires| *fires).unwrap();
@@ -295,12 +309,12 @@ mod tests {
             } else {
                 &[(MS, 10_000)]
             };
-            assert!(!trigger.take(&message(number, calls)).unwrap(), "{number}");
+            assert!(!trigger.take(&message(number, calls)), "{number}");
         }
         // One call is no percentile.
         let mut trigger = Trigger::parse("window p99 of f >= 20ms").unwrap();
-        assert!(!trigger.take(&message(0, &[(30 * MS, 1)])).unwrap());
-        assert!(trigger.take(&message(1, &[(30 * MS, 200)])).unwrap());
+        assert!(!trigger.take(&message(0, &[(30 * MS, 1)])));
+        assert!(trigger.take(&message(1, &[(30 * MS, 200)])));
     }
 
     #[test]
@@ -320,8 +334,10 @@ mod tests {
             let refused = refused.unwrap_err().to_string();
             assert!(refused.contains(words), "{text}: {refused}");
         }
-        let mut other = Trigger::parse("g[>= 5ms]").unwrap();
-        let refused = other.take(&message(0, &[])).unwrap_err().to_string();
+        let other = Trigger::parse("g[>= 5ms]").unwrap();
+        let refused = other.check("f[>= p95]").unwrap_err().to_string();
         assert!(refused.contains("`g` is not among the steps"), "{refused}");
+        assert!(other.check("").is_err());
+        Trigger::parse("f[>= 5ms]").unwrap().check("f[>= p95]").unwrap();
     }
 }

@@ -157,6 +157,12 @@ impl Lens {
         matches!(self.target, Some(Target::Recording(_)))
     }
 
+    /// Whether a recording has nothing to show for what was asked: it was refused.
+    #[must_use]
+    pub const fn is_unattached(&self) -> bool {
+        self.unattached
+    }
+
     /// Whether there is such a screen of the target.
     #[must_use]
     pub const fn has(&self, pane: Pane) -> bool {

@@ -20,6 +20,25 @@ pub enum Part {
     Longer,
 }
 
+/// How long a part is; `None` where it goes on to an end that is not known.
+#[must_use]
+pub fn length(time: RecordedTime, whole: Option<Duration>) -> Option<Duration> {
+    let end = time.end.or(whole)?;
+    Some(end.saturating_sub(time.begin.unwrap_or_default()))
+}
+
+/// How long all of the recording is, where a part shows its end: one that was asked for up to there, or is shorter than it
+/// was asked for. Parts begin and end where records were written, four times a second.
+#[must_use]
+pub fn whole(time: RecordedTime, recorded: Duration) -> Option<Duration> {
+    let begin = time.begin.unwrap_or_default();
+    let is_to_end = match time.end {
+        None => true,
+        Some(end) => recorded.saturating_add(Duration::from_secs(1)) < end.saturating_sub(begin),
+    };
+    is_to_end.then(|| begin.saturating_add(recorded))
+}
+
 /// Where a part is that was at `time` and so long, of a recording of which all is as long as `whole`, where that is known;
 /// `None` where there is no other that way.
 #[must_use]
@@ -93,6 +112,27 @@ mod tests {
         assert_eq!(go(all, 100, Part::Later), None);
         assert_eq!(go(all, 100, Part::Earlier), None);
         assert_eq!(go(all, 1, Part::Shorter), None);
+    }
+
+    #[test]
+    fn the_end_is_known_from_a_part_that_shows_it() {
+        let length = Duration::from_secs(25);
+        assert_eq!(whole(RecordedTime::default(), length), Some(length));
+        assert_eq!(whole(seconds(10, None), Duration::from_secs(15)), Some(length));
+        assert_eq!(
+            whole(seconds(10, Some(60)), Duration::from_secs(15)),
+            Some(length)
+        );
+        assert_eq!(whole(seconds(10, Some(20)), Duration::from_millis(9_750)), None);
+        assert_eq!(
+            super::length(seconds(10, Some(20)), None),
+            Some(Duration::from_secs(10))
+        );
+        assert_eq!(
+            super::length(seconds(10, None), Some(length)),
+            Some(Duration::from_secs(15))
+        );
+        assert_eq!(super::length(seconds(10, None), None), None);
     }
 
     proptest! {

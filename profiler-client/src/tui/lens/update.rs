@@ -8,7 +8,7 @@ use super::{
     Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Part, Purpose, Recorded,
     Target, command_line, part, path, typing,
 };
-use crate::{cli::args::RecordedTime, state::functions::Sort, tui::data::Data};
+use crate::{state::functions::Sort, tui::data::Data};
 
 /// Says what an action changes, and what is to be done outside.
 pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
@@ -105,16 +105,19 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
 fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effect> {
     lens.attaching = false;
     lens.unattached = false;
-    lens.part_before = None;
-    if let Some(Target::Recording(recorded)) = &lens.target
-        && recorded.time == RecordedTime::default()
-    {
-        lens.whole = recorded_length(data);
+    let is_of_part = lens.part_before.take().is_some();
+    if let (Some(Target::Recording(recorded)), Some(length)) = (&lens.target, recorded_length(data)) {
+        lens.whole = part::whole(recorded.time, length).or(lens.whole);
     }
+    // Without a scope, a recording has the recorded one.
+    let wants_everything = is_of_part && lens.scope.is_empty() && !scope.is_empty();
     lens.scope = scope;
+    if wants_everything {
+        return set_scope(lens, Ok(String::new()));
+    }
     // The screen that the command line names has to be one that the scope has.
     let pane = std::mem::take(&mut lens.pane);
-    if pane == Pane::Source && lens.source.is_some() {
+    if pane == Pane::Source && lens.source.is_some() && lens.has(pane) {
         lens.pane = pane;
         return Vec::new();
     }
@@ -319,7 +322,9 @@ fn move_part(lens: &mut Lens, part: Part, data: &Data) -> Vec<Effect> {
         lens.notice = Some("Only recordings have parts: a process is looked at as it goes on.".to_owned());
         return Vec::new();
     };
-    let Some(length) = recorded_length(data).filter(|_| !lens.attaching) else {
+    let length = part::length(recorded.time, lens.whole);
+    let Some(length) = length.or_else(|| recorded_length(data)) else {
+        lens.notice = Some("How long the recording is, is not known yet.".to_owned());
         return Vec::new();
     };
     let Some(time) = part::moved(recorded.time, length, lens.whole, part) else {
@@ -338,6 +343,7 @@ fn move_part(lens: &mut Lens, part: Part, data: &Data) -> Vec<Effect> {
 fn attach_recording(lens: &mut Lens, target: Target) -> Effect {
     lens.target = Some(target.clone());
     lens.attaching = true;
+    lens.frozen = false;
     (lens.trail, lens.settled, lens.edits) = (Vec::new(), Vec::new(), 0);
     Effect::Attach {
         target,

@@ -215,22 +215,30 @@ impl Views {
                 let reports = self.reports.clone();
                 tokio::spawn(async move { reports.send(What::NoLatency).await });
             }
-        } else if !self.latency.as_ref().is_some_and(Opened::is_open) {
+        } else if !(self.latency.as_ref()).is_some_and(|opened| self.is_recorded() || opened.is_open()) {
             self.latency = Some(self.open_latency());
         }
         let in_calls = !steps.is_empty();
+        let is_recorded = self.is_recorded();
         let is_open = |flame: &Flame| {
-            flame.difference == difference && flame.in_calls == in_calls && flame.opened.is_open()
+            let is_current = flame.difference == difference && flame.in_calls == in_calls;
+            is_current && (is_recorded || flame.opened.is_open())
         };
         if !self.flame.as_ref().is_some_and(is_open) {
             // The stream before stays open until this one is: without any, the daemon forgets what was sampled.
-            let before = self.flame.take();
+            // Of a recording there is one answer to each question, and nobody waits for the one before.
+            let before = self.flame.take().filter(|_| !is_recorded);
             self.flame = Some(Flame {
                 difference,
                 in_calls,
                 opened: self.open_flame(difference, before),
             });
         }
+    }
+
+    /// Whether each view has one message, its last.
+    fn is_recorded(&self) -> bool {
+        self.recorded_scope.is_some()
     }
 
     fn open_latency(&self) -> Opened {

@@ -104,7 +104,13 @@ fn tabs(page: &mut Page<'_>, lens: &Lens, shown: Pane) {
 
 /// What is not there yet, and why.
 fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
-    if data.ended.is_some() && !lens.is_of_recording() {
+    if lens.is_unattached() {
+        "nothing is shown of this scope: e edits it"
+    } else if lens.is_of_recording() && data.ended.is_none() {
+        "reading the recording …"
+    } else if lens.is_of_recording() {
+        "no sample inside in this part of the recording"
+    } else if data.ended.is_some() {
         "the session ended before anything was seen"
     } else if lens.attaching {
         "attaching …"

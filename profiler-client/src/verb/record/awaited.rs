@@ -1,4 +1,4 @@
-//! What a recording waits for: then it goes on for a while, and is over.
+//! The conditions of `--on`: once one holds, the recording goes on for a while, and is over.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use crate::{
     watch::Run,
 };
 
-/// What is waited for.
+/// The conditions that a recording waits for.
 pub struct Awaited {
     triggers: Vec<Trigger>,
     /// Whether the signal has come, where one is waited for.
@@ -70,45 +70,51 @@ impl Awaited {
         })
     }
 
-    /// Ends a run once it has happened.
+    /// Ends a run some time after a condition holds.
     pub fn is_to_end(&mut self, run: &mut Run) {
         let deadline = *run.deadline.borrow();
         self.deadline.send_replace(deadline);
         run.deadline = self.deadline.subscribe();
     }
 
-    /// Takes the next message; what is to be said where it happens.
+    /// Looks whether conditions are of a scope.
     ///
     /// # Errors
-    /// Where a condition is of a step that is not recorded.
-    pub fn take(&mut self, message: &v1::WatchRecordsResponse) -> Result<Option<String>, Failure> {
-        let from_ns = *self.from_ns.get_or_insert(message.from_ns);
-        let signalled = self.signalled.as_ref();
-        let mut what = (signalled.is_some_and(|signalled| signalled.load(Ordering::Relaxed)))
-            .then(|| "SIGUSR1".to_owned());
-        for trigger in &mut self.triggers {
-            let happens = trigger.take(message);
-            if happens.map_err(|error| Failure::usage(format!("--on: {}.", terminal(&error.to_string()))))? {
-                what.get_or_insert_with(|| trigger.to_string());
-            }
+    /// Where one is not.
+    pub fn check(&self, scope: &str) -> Result<(), Failure> {
+        for trigger in &self.triggers {
+            let checked = trigger.check(scope);
+            checked.map_err(|error| Failure::usage(format!("--on: {}.", terminal(&error.to_string()))))?;
         }
-        let Some(what) = what.filter(|_| !self.happened) else {
-            return Ok(None);
-        };
-        self.happened = true;
-        let end = Instant::now() + self.after;
-        self.deadline.send_modify(|deadline| {
-            *deadline = Some(deadline.map_or(end, |before| before.min(end)));
-        });
-        Ok(Some(format!(
-            "{} happened {} after the recording began: it goes on for {}.",
-            terminal(&what),
-            units::duration(message.to_ns.saturating_sub(from_ns) as f64),
-            units::duration(self.after.as_nanos() as f64)
-        )))
+        Ok(())
     }
 
-    /// Whether something is waited for that has not happened.
+    /// Takes the next message; a sentence where a condition holds for the first time.
+    pub fn take(&mut self, message: &v1::WatchRecordsResponse) -> Option<String> {
+        let from_ns = *self.from_ns.get_or_insert(message.from_ns);
+        let signalled = self.signalled.as_ref();
+        let is_signalled = signalled.is_some_and(|signalled| signalled.load(Ordering::Relaxed));
+        let mut condition = is_signalled.then(|| "SIGUSR1".to_owned());
+        for trigger in &mut self.triggers {
+            if trigger.take(message) {
+                condition.get_or_insert_with(|| trigger.to_string());
+            }
+        }
+        let condition = condition.filter(|_| !self.happened)?;
+        self.happened = true;
+        let now = Instant::now();
+        let end = now + self.after;
+        let end = self.deadline.borrow().map_or(end, |before| before.min(end));
+        self.deadline.send_replace(Some(end));
+        Some(format!(
+            "{} happened {} after the recording began: it goes on for {}.",
+            terminal(&condition),
+            units::duration(message.to_ns.saturating_sub(from_ns) as f64),
+            units::duration(end.saturating_duration_since(now).as_nanos() as f64)
+        ))
+    }
+
+    /// Whether there are conditions, and none has held.
     pub fn has_not_happened(&self) -> bool {
         !self.happened && (self.signalled.is_some() || !self.triggers.is_empty())
     }

@@ -84,7 +84,8 @@ impl Placed {
         let temporary = temporary(&self.path)?;
         // Whoever the file was given to keeps it.
         let own = self.file.metadata()?;
-        fchown(temporary.as_file(), Some(own.uid()), Some(own.gid()))?;
+        // Who may not do that keeps it.
+        let _ = fchown(temporary.as_file(), Some(own.uid()), Some(own.gid()));
         temporary.as_file().set_permissions(own.permissions())?;
         Ok(Successor { of: self, temporary })
     }

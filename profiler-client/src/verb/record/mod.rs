@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `file` | the file: a new one at its path, and one without its oldest minutes |
 //! | `recorder` | messages on their way into it |
-//! | `awaited` | what is waited for, and when it is over |
+//! | `awaited` | the conditions that it waits for |
 
 mod awaited;
 mod file;
@@ -48,6 +48,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     })
     .await?;
     warnings(&attached.session.warnings);
+    awaited.check(&attached.session.scope)?;
 
     // From here on there is something in it.
     let file = file.take_place().map_err(|error| failed(&error))?;
@@ -59,9 +60,10 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
     let again = async || Err(Status::cancelled("a recording is of one stream"));
     let watched = run
         .watch(stream, again, |message: v1::WatchRecordsResponse| {
-            if let Some(happened) = awaited.take(&message)? {
+            if let Some(happened) = awaited.take(&message) {
                 drop(std::mem::take(&mut progress));
                 note(&happened);
+                recorder.keep_before(message.to_ns);
             }
             recorder.take(message).map_err(|error| failed(&error))?;
             progress.show(&recorder.describe_taken());
@@ -83,7 +85,7 @@ pub async fn run(host: &Host, request: Record, mut stop: Stop, owned: Owned) -> 
         ));
     }
     if awaited.has_not_happened() {
-        note("what --on waits for has not happened.");
+        note("no condition of --on has held.");
     }
     let ended = watched?;
     written?;

@@ -31,6 +31,8 @@ pub struct Recorder {
     file: Placed,
     writer: Writer<File>,
     keep: Keep,
+    /// What is later stays, however old it gets: what was waited for, with what was before.
+    kept_from_ns: Option<u64>,
     /// Where the first minute begins: before it is what every file begins with.
     head_bytes: u64,
     /// What begins anew in the file, oldest first.
@@ -125,6 +127,7 @@ impl Recorder {
             head_bytes: writer.bytes(),
             writer,
             keep,
+            kept_from_ns: None,
             minutes: VecDeque::new(),
             summarizer: Summarizer::default(),
             content: Vec::new(),
@@ -134,6 +137,16 @@ impl Recorder {
             written: Sum::default(),
             dropped: 0,
         })
+    }
+
+    /// Keeps what is before a time, as old as it may be then, for good.
+    pub fn keep_before(&mut self, at_ns: u64) {
+        self.kept_from_ns = Some(at_ns.saturating_sub(self.max_age_ns()));
+    }
+
+    fn max_age_ns(&self) -> u64 {
+        let max_age = self.keep.max_age.map(|age| u64::try_from(age.as_nanos()));
+        max_age.and_then(Result::ok).unwrap_or(u64::MAX)
     }
 
     /// What has come and is kept, in words.
@@ -266,11 +279,13 @@ impl Recorder {
 
     fn write(&mut self, chunk: Chunk, content: &[u8]) -> io::Result<()> {
         let chunk = WrittenChunk::of(chunk, content)?;
-        self.shorten(chunk.to_ns(), chunk.bytes())?;
-        self.writer.append(&chunk).inspect_err(|_| {
+        // Where the file cannot be shortened, what has come is in it all the same.
+        let shortened = self.shorten(chunk.to_ns(), chunk.bytes());
+        let written = self.writer.append(&chunk).inspect_err(|_| {
             // Without the part of a chunk that may be there now; a reader passes over it in any case.
             let _ = self.writer.get_ref().set_len(self.writer.bytes());
-        })
+        });
+        written.and(shortened)
     }
 
     /// Drops the oldest minutes before so many bytes are added, where enough may go that copying the others is worth it.
@@ -309,8 +324,11 @@ impl Recorder {
                 .count(),
             _ => 0,
         };
-        let too_old = self.keep.max_age.map_or(0, |max_age| {
-            let oldest_ns = now_ns.saturating_sub(u64::try_from(max_age.as_nanos()).unwrap_or(u64::MAX));
+        let too_old = self.keep.max_age.map_or(0, |_| {
+            let oldest_ns = now_ns.saturating_sub(self.max_age_ns());
+            let oldest_ns = self
+                .kept_from_ns
+                .map_or(oldest_ns, |from_ns| from_ns.min(oldest_ns));
             (0..last)
                 .take_while(|number| ends(*number).is_some_and(|next| next.from_ns <= oldest_ns))
                 .count()

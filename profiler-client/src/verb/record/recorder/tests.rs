@@ -138,3 +138,23 @@ fn another_file_in_its_place_is_not_overwritten() {
     assert!(error.to_string().contains("another file"), "{error}");
     assert_eq!(fs::read_to_string(&path).unwrap(), "mine");
 }
+
+#[test]
+fn what_was_waited_for_stays_with_what_was_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let keep = Keep {
+        max_bytes: None,
+        max_age: Some(Duration::from_secs(30)),
+    };
+    let mut recorder = record(&path, keep, 100, 10);
+    recorder.keep_before(100 * SECOND_NS);
+    for second in 100..300 {
+        recorder.take(message(second, 10)).unwrap();
+    }
+    let first = chunks(&path)
+        .into_iter()
+        .find(|chunk| chunk.kind == Kind::Records);
+    let from_s = first.unwrap().from_ns / SECOND_NS;
+    assert!((50..=70).contains(&from_s), "{from_s}");
+}
