@@ -7,6 +7,9 @@ use crate::cli::args::RecordedTime;
 /// The shortest part.
 const SHORTEST: Duration = Duration::from_secs(1);
 
+/// As much as a part has lost by being halved and rounded to milliseconds, at most.
+const ROUNDED: Duration = Duration::from_millis(50);
+
 /// Which way the part of a recording is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -59,8 +62,9 @@ pub fn moved(
     };
     let end = begin.saturating_add(length);
     let moved = match whole {
-        Some(whole) if length >= whole => RecordedTime::default(),
-        Some(whole) if end >= whole => {
+        // Halves are rounded.
+        Some(whole) if length.saturating_add(ROUNDED) >= whole => RecordedTime::default(),
+        Some(whole) if end.saturating_add(ROUNDED) >= whole => {
             // The last one is as long as the others.
             let begin = Some(in_ms(whole.saturating_sub(length)));
             RecordedTime { begin, end: None }
