@@ -84,9 +84,7 @@ impl Attached {
     /// For how long is looked at what it shows: since then, or the length of a recording's part.
     #[must_use]
     pub fn elapsed(&self, began: Instant) -> Duration {
-        let recorded = self.session.recorded.as_ref();
-        let recorded = recorded.and_then(|length| Duration::try_from(*length).ok());
-        recorded.unwrap_or_else(|| began.elapsed())
+        recorded_length(&self.session).unwrap_or_else(|| began.elapsed())
     }
 
     /// Makes the session, or finds the running one.
@@ -117,6 +115,14 @@ impl Attached {
             }
         }
     }
+}
+
+/// How long the part of a recording is that a session looks at; `None` of a process.
+#[must_use]
+pub fn recorded_length(session: &v1::Session) -> Option<Duration> {
+    session
+        .recorded
+        .and_then(|length| Duration::try_from(length).ok())
 }
 
 /// Makes a session.

@@ -116,9 +116,7 @@ pub async fn daemon_pid(host: &Host) -> Result<u32, Failure> {
         Host::Socket(path) => path.clone(),
         _ => local_socket(),
     };
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(&path)).await;
-    let stream = stream.map_err(io::Error::from).and_then(|connected| connected);
-    let stream = stream.map_err(|error| unreachable(&path, &error))?;
+    let stream = stream(&path).await.map_err(|error| unreachable(&path, &error))?;
     let peer = stream.peer_cred().map_err(|error| unreachable(&path, &error))?;
     let pid = peer
         .pid()
@@ -151,10 +149,13 @@ pub fn require_daemon(connection: &Connection) -> Result<(), Failure> {
     )))
 }
 
+async fn stream(path: &Path) -> io::Result<UnixStream> {
+    tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path)).await?
+}
+
 async fn socket(path: &Path) -> io::Result<Channel> {
     // One connection is made here and now, so that a dead socket is noticed before anything else.
-    let stream = tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path)).await??;
-    let mut stream = Some(stream);
+    let mut stream = Some(stream(path).await?);
     let connector = tower::service_fn(move |_: Uri| {
         let stream = stream.take();
         async move {

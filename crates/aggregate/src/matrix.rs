@@ -96,18 +96,7 @@ impl<N: Number> Matrix<N> {
 
     /// Adds to a cell. The caller then calls [`Self::shrink`] where [`Self::is_over`] says so.
     pub fn add(&mut self, node: NodeId, bucket: usize, cell: Cell<N>) {
-        let bin = self.bin(node, bucket);
-        if self.rows.len() <= node.index() {
-            self.rows.resize_with(node.index() + 1, Vec::new);
-        }
-        let row = &mut self.rows[node.index()];
-        match row.binary_search_by_key(&bin, |&(bin, _)| bin) {
-            Ok(at) => row[at].1 += cell,
-            Err(at) => {
-                row.insert(at, (bin, cell));
-                self.cells += 1;
-            }
-        }
+        self.add_row(node, std::iter::once((bucket, cell)));
     }
 
     /// Adds to cells of a node, in ascending order of their buckets; as [`Self::add`].

@@ -29,8 +29,11 @@ use super::{
     Offered, OfferedKind,
     decode::{self, Batch, Counted, Damaged, Decoder, MAX_COUNT},
 };
-use crate::rpc::histogram;
-use crate::session::{SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps};
+use crate::{
+    kernel::Activity,
+    rpc::{histogram, records::after},
+    session::{SummedElsewhere, SummedRow, SummedSamples, SummedSteps, summed_steps},
+};
 
 /// Rows, cells, records, names, buckets and samples that wait of a minute that is summed up; one with more is not.
 const MAX_ENTRIES: usize = 1 << 19;
@@ -232,6 +235,7 @@ impl Minute {
             line_node: sample.line_node,
             incomplete: sample.incomplete,
         });
+        let is_on_cpu = decode::activity(sample.activity()) == Activity::OnCpu;
         let spans = decode::spans(sample, ts_ns);
         let is_of_another = |span: &SpanRef| {
             let key = SpanKey {
@@ -254,7 +258,6 @@ impl Minute {
             node: NodeId(row),
             spans: &spans,
         };
-        let is_on_cpu = self.is_on_cpu(row);
         self.sums
             .iter_mut()
             .for_each(|sums| sums.sample(&sample, is_on_cpu));
@@ -307,11 +310,6 @@ impl Minute {
         let before = self.open_before.iter().map(|(key, span)| (*key, *span));
         // Ends that were lost never come.
         before.take(MAX_ENTRIES).chain(own).collect()
-    }
-
-    fn is_on_cpu(&self, row: u32) -> bool {
-        let activity = self.rows.get(row as usize).map_or(0, |row| row.activity);
-        activity == v1::Activity::Unspecified as i32 || activity == v1::Activity::OnCpu as i32
     }
 
     /// Whether samples on the CPU and off it wait for different spans of one key, where one would have given up the other.
@@ -526,11 +524,6 @@ impl Sums {
             told: None,
         }
     }
-}
-
-/// How much larger a number is than another.
-fn after(number: u64, larger: u64) -> i64 {
-    i64::try_from(i128::from(larger) - i128::from(number)).unwrap_or(i64::MAX)
 }
 
 fn row_of<'a>(

@@ -8,6 +8,7 @@ use profiler_common::{
     probe::ProbeId,
     record::{SPAN_END, SpanEnd, SpanRef},
 };
+use profiler_proto::v1;
 use profiler_recording::{Chunk, Kind, Writer};
 use profiler_symbolize::{Frame, FrameId, Frames, Grouping, Stacks};
 use proptest::prelude::*;
@@ -205,6 +206,16 @@ fn scope(text: &str) -> RecordedScope {
     }
 }
 
+/// The chunk of a message.
+fn of_records(message: &v1::WatchRecordsResponse) -> Chunk {
+    Chunk {
+        kind: Kind::Records,
+        begins_anew: message.begins_anew,
+        from_ns: message.from_ns,
+        to_ns: message.to_ns,
+    }
+}
+
 /// Writes batches, each in a chunk of its own.
 fn write(path: &Path, batches: &[RecordBatch]) {
     write_all(path, batches.iter().cloned());
@@ -215,14 +226,8 @@ fn write_all(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
     let mut messages = Messages::default();
     for batch in batches {
         let message = messages.next(&batch);
-        let chunk = Chunk {
-            kind: Kind::Records,
-            begins_anew: message.begins_anew,
-            from_ns: message.from_ns,
-            to_ns: message.to_ns,
-        };
         writer
-            .write(chunk, &message.encode_length_delimited_to_vec())
+            .write(of_records(&message), &message.encode_length_delimited_to_vec())
             .unwrap();
     }
     fs::write(path, writer.into_inner()).unwrap();

@@ -408,8 +408,8 @@ fn usual_weight(records: &[Recorded]) -> u64 {
     weights.into_iter().next().unwrap_or(0)
 }
 
-/// A time, in nanoseconds after another.
-fn after(from_ns: u64, ns: u64) -> i64 {
+/// A number, as how much larger it is than another: a time in nanoseconds after another.
+pub fn after(from_ns: u64, ns: u64) -> i64 {
     i64::try_from(i128::from(ns) - i128::from(from_ns)).unwrap_or(i64::MAX)
 }
 

@@ -1,14 +1,12 @@
 //! What each action does.
 
-use std::time::Duration;
-
 use profiler_scope::Place;
 
 use super::{
     Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Part, Purpose, Recorded,
     Target, command_line, part, path, typing,
 };
-use crate::{state::functions::Sort, tui::data::Data};
+use crate::{attached::recorded_length, state::functions::Sort, tui::data::Data};
 
 /// Says what an action changes, and what is to be done outside.
 pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
@@ -106,7 +104,9 @@ fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effect> {
     lens.attaching = false;
     lens.unattached = false;
     let is_of_part = lens.part_before.take().is_some();
-    if let (Some(Target::Recording(recorded)), Some(length)) = (&lens.target, recorded_length(data)) {
+    if let (Some(Target::Recording(recorded)), Some(length)) =
+        (&lens.target, data.session.as_deref().and_then(recorded_length))
+    {
         lens.whole = part::whole(recorded.time, length).or(lens.whole);
     }
     // Without a scope, a recording has the recorded one.
@@ -323,7 +323,7 @@ fn move_part(lens: &mut Lens, part: Part, data: &Data) -> Vec<Effect> {
         return Vec::new();
     };
     let length = part::length(recorded.time, lens.whole);
-    let Some(length) = length.or_else(|| recorded_length(data)) else {
+    let Some(length) = length.or_else(|| data.session.as_deref().and_then(recorded_length)) else {
         lens.notice = Some("How long the recording is, is not known yet.".to_owned());
         return Vec::new();
     };
@@ -349,14 +349,6 @@ fn attach_recording(lens: &mut Lens, target: Target) -> Effect {
         target,
         scope: lens.scope.clone(),
     }
-}
-
-/// How long the part of the recording is.
-fn recorded_length(data: &Data) -> Option<Duration> {
-    let session = data.session.as_ref()?;
-    session
-        .recorded
-        .and_then(|length| Duration::try_from(length).ok())
 }
 
 fn detach(lens: &mut Lens) -> Vec<Effect> {

@@ -1,11 +1,10 @@
 //! The scope as a path, above each screen: each step with how often it is reached, and how slow calls have to be.
 
-use std::time::Duration;
-
 use profiler_proto::v1;
 
 use super::text::Page;
 use crate::{
+    attached::recorded_length,
     cli::args::RecordedTime,
     live::line::{Line, Style},
     render::{escape::terminal, source_names::cut, units},
@@ -95,11 +94,7 @@ fn heading(lens: &Lens, data: &Data) -> Line {
 
 /// The recording, and how long the part of it is.
 fn recording(recorded: &Recorded, data: &Data) -> String {
-    let length = data
-        .session
-        .as_ref()
-        .and_then(|session| session.recorded.as_ref());
-    let length = length.and_then(|length| Duration::try_from(*length).ok());
+    let length = data.session.as_deref().and_then(recorded_length);
     let length = length.map(|length| format!("  {}", units::duration(length.as_nanos() as f64)));
     let time = match recorded.time {
         all if all == RecordedTime::default() => String::new(),

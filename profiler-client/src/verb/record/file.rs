@@ -82,9 +82,8 @@ impl Placed {
     pub fn successor(&self) -> io::Result<Successor<'_>> {
         self.check_place()?;
         let temporary = temporary(&self.path)?;
-        // Whoever the file was given to keeps it.
+        // It stays its owner's, where we may give it away.
         let own = self.file.metadata()?;
-        // Who may not do that keeps it.
         let _ = fchown(temporary.as_file(), Some(own.uid()), Some(own.gid()));
         temporary.as_file().set_permissions(own.permissions())?;
         Ok(Successor { of: self, temporary })

@@ -20,11 +20,11 @@ use crate::{cli::request::Keep, render::units};
 /// A chunk is written when it holds this much, unfolded.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Bytes that are copied at once.
-const COPIED_BYTES: usize = 256 << 10;
-
 /// Or is of so long a time.
 const CHUNK_NS: u64 = 1_000_000_000;
+
+/// Bytes that are copied at once.
+const COPIED_BYTES: usize = 256 << 10;
 
 /// Messages on their way into a file.
 pub struct Recorder {

@@ -4,8 +4,6 @@ use std::time::Instant;
 
 use profiler_aggregate::slots::WindowConfig;
 
-use profiler_proto::v1;
-
 use super::*;
 use crate::{
     recording::{Part, Summaries, Summarizer, Wanted},
@@ -330,14 +328,8 @@ fn write_summed(path: &Path, batches: impl Iterator<Item = RecordBatch>) {
         for (kind, told, content) in contents(&summaries) {
             writer.write(of_summary(kind, told), &content).unwrap();
         }
-        let chunk = Chunk {
-            kind: Kind::Records,
-            begins_anew: message.begins_anew,
-            from_ns: message.from_ns,
-            to_ns: message.to_ns,
-        };
         let content = message.encode_length_delimited_to_vec();
-        writer.write(chunk, &content).unwrap();
+        writer.write(of_records(&message), &content).unwrap();
     }
     fs::write(path, writer.into_inner()).unwrap();
 }
@@ -697,13 +689,7 @@ proptest! {
                 }
                 writer.write(of_summary(kind, told), &content).unwrap();
             }
-            let chunk = Chunk {
-                kind: Kind::Records,
-                begins_anew: message.begins_anew,
-                from_ns: message.from_ns,
-                to_ns: message.to_ns,
-            };
-            writer.write(chunk, &message.encode_length_delimited_to_vec()).unwrap();
+            writer.write(of_records(&message), &message.encode_length_delimited_to_vec()).unwrap();
         }
         fs::write(&path, writer.into_inner()).unwrap();
         let replay = Replay::of(&path);
