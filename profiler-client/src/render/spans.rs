@@ -58,14 +58,20 @@ pub fn spans(state: &SpansState, origin_ns: u64, detail: Detail) -> Vec<Line> {
         lines.extend(places(state, span, detail.frames));
     }
     if state.spans.is_empty() {
-        let why = if state.calls == 0 {
-            "no call has ended in the window"
-        } else {
-            "no call in the window meets the conditions"
-        };
-        lines.push(Line::of(Style::Faint, format!("  {why}")));
+        lines.push(none(state));
     }
     lines
+}
+
+/// Why there are none.
+#[must_use]
+pub fn none(state: &SpansState) -> Line {
+    let why = if state.calls == 0 {
+        "no call has ended in the window"
+    } else {
+        "no call in the window meets the conditions"
+    };
+    Line::of(Style::Faint, format!("  {why}"))
 }
 
 fn head(span: &v1::Span, number: &str, origin_ns: u64) -> Line {
@@ -91,7 +97,8 @@ fn head(span: &v1::Span, number: &str, origin_ns: u64) -> Line {
 }
 
 /// What the thread did in a call, what took no time left out.
-fn times(span: &v1::Span) -> Vec<Line> {
+#[must_use]
+pub fn times(span: &v1::Span) -> Vec<Line> {
     let Some(times) = &span.times else {
         return Vec::new();
     };
@@ -112,7 +119,8 @@ fn times(span: &v1::Span) -> Vec<Line> {
 
 /// Where a call waited longest, and where most samples of it are: what took longer comes first, and alone where there is no
 /// room for both.
-fn places(state: &SpansState, span: &v1::Span, most: usize) -> Vec<Line> {
+#[must_use]
+pub fn places(state: &SpansState, span: &v1::Span, most: usize) -> Vec<Line> {
     let Some(wait) = &span.longest_wait else {
         return stack(state, span, most);
     };
@@ -272,10 +280,15 @@ pub fn screen(state: &SpansState, target: &str, origin_ns: u64, elapsed: Duratio
 }
 
 fn of_calls(state: &SpansState) -> String {
+    format!("the {} slowest of {}", state.spans.len(), calls(state))
+}
+
+/// The number of calls, and in how long that was.
+#[must_use]
+pub fn calls(state: &SpansState) -> String {
     let calls = state.calls;
     format!(
-        "the {} slowest of {} call{} in the last {}",
-        state.spans.len(),
+        "{} call{} in the last {}",
         units::count(calls),
         if calls == 1 { "" } else { "s" },
         // What was before is not among them.

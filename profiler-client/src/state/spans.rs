@@ -88,6 +88,22 @@ impl SpansState {
         Ok(())
     }
 
+    /// What belongs to one of its calls: nothing of the others.
+    #[must_use]
+    pub fn of(&self, span: &v1::Span) -> Self {
+        let wait = span.longest_wait.iter().flat_map(|wait| &wait.stack);
+        let ids = span.stack.iter().chain(wait);
+        let frames = ids.filter_map(|id| Some((*id, self.frames.get(id)?.clone())));
+        Self {
+            scope: self.scope.clone(),
+            spans: Vec::new(),
+            frames: frames.collect(),
+            lost: BTreeMap::new(),
+            cost: None,
+            ..*self
+        }
+    }
+
     /// A call's stack, root first.
     #[must_use]
     pub fn stack<'a>(&'a self, span: &'a v1::Span) -> impl DoubleEndedIterator<Item = &'a v1::Frame> {

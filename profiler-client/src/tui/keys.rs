@@ -118,7 +118,7 @@ const LEFT: &[Key] = &[of(KeyCode::Left), key('h')];
 const RIGHT: &[Key] = &[of(KeyCode::Right), key('l')];
 const ENTER: &[Key] = &[of(KeyCode::Enter)];
 const GRAPHS: On = On::These(&[Pane::Graph, Pane::Difference]);
-const LISTS: On = On::These(&[Pane::Top, Pane::Source, Pane::Hits, Pane::Explain]);
+const LISTS: On = On::These(&[Pane::Top, Pane::Source, Pane::Hits, Pane::Explain, Pane::Spans]);
 
 /// All keys.
 pub static KEYS: &[Binding] = &[
@@ -127,7 +127,7 @@ pub static KEYS: &[Binding] = &[
         On::Processes,
         Action::Enter,
         "attach",
-        "attach to the selected process",
+        "attach to the selected process, or join the selected session",
     ),
     bind(
         ENTER,
@@ -170,6 +170,13 @@ pub static KEYS: &[Binding] = &[
         Action::Enter,
         "next step",
         "look only at calls of which the selected finding is true",
+    ),
+    bind(
+        ENTER,
+        On::These(&[Pane::Spans]),
+        Action::Enter,
+        "as slow",
+        "look only at calls as slow as the selected one, as a flame graph",
     ),
     bind(
         &[key('f')],
@@ -247,6 +254,13 @@ pub static KEYS: &[Binding] = &[
         Action::Show(Pane::Syscalls),
         "",
         "system calls, and who makes them",
+    ),
+    bind(
+        &[key('0'), key('b')],
+        On::Panes,
+        Action::Show(Pane::Spans),
+        "",
+        "the slowest calls; what each did, from its beginning to its end",
     ),
     bind(
         &[key('>'), key('+')],

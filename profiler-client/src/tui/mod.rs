@@ -96,7 +96,7 @@ impl App {
                 let scope = self.lens.scope.clone();
                 self.service.attach(target, scope);
             }
-            None => self.service.list_processes(),
+            None => self.service.list_choices(),
         }
     }
 
@@ -227,7 +227,7 @@ impl App {
         match action {
             Some(Action::NotAttached { message }) => {
                 self.service.leave();
-                self.service.list_processes();
+                self.service.list_choices();
                 self.act(Action::NotAttached { message })
             }
             Some(action) => self.act(action),

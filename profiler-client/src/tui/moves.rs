@@ -8,13 +8,7 @@ use super::{
 /// Moves the selection of the screen.
 pub(super) fn step(lens: &mut Lens, towards: Move, data: &Data) {
     match lens.screen() {
-        None => rows(
-            lens,
-            towards,
-            data.processes_shown(lens)
-                .map(|row| Item::Process(row.pid))
-                .collect(),
-        ),
+        None => rows(lens, towards, data.choices(lens).collect()),
         Some(Pane::Top) => {
             let items = data
                 .functions_shown(lens)
@@ -27,6 +21,10 @@ pub(super) fn step(lens: &mut Lens, towards: Move, data: &Data) {
         Some(Pane::Explain) => {
             let findings = data.findings().map(|finding| Item::Finding(finding.text.clone()));
             rows(lens, towards, findings.collect());
+        }
+        Some(Pane::Spans) => {
+            let calls = data.aside.calls.rows.iter().map(|row| Item::Call(row.id()));
+            rows(lens, towards, calls.collect());
         }
         Some(Pane::Latency | Pane::Waits | Pane::Syscalls) => {}
     }

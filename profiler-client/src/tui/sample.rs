@@ -254,6 +254,59 @@ fn explained() -> v1::WatchExplainResponse {
     }
 }
 
+fn spans() -> v1::WatchSpansResponse {
+    let span = |ts_ns, duration_ns| v1::Span {
+        ts_ns,
+        tid: 4631,
+        duration_ns,
+        function: Some(v1::Function {
+            name: "handle".into(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    let child = |place: &str, offset_ns, duration_ns| v1::SpanChild {
+        place: place.into(),
+        offset_ns,
+        duration_ns,
+    };
+    v1::WatchSpansResponse {
+        scope: "handle[>= p95]".into(),
+        spans: vec![
+            v1::Span {
+                children: vec![
+                    child("server.cc:13", 12_000, None),
+                    child(HOSTILE, 10_000_000, Some(5_000_000)),
+                ],
+                children_left_out: 7,
+                samples: 12,
+                stack_samples: 9,
+                stack: vec![1, 2],
+                times: Some(v1::SpanTimes {
+                    on_cpu_ns: 6_000_000,
+                    sleeping_ns: 14_000_000,
+                    ..Default::default()
+                }),
+                waits: 3,
+                longest_wait: Some(v1::SpanWait {
+                    activity: "sleeping".into(),
+                    offset_ns: 5_000_000,
+                    time_ns: 10_000_000,
+                    stack: vec![1, 2, 3],
+                    ..Default::default()
+                }),
+                ..span(7_000_000_000, 20_000_000)
+            },
+            span(6_000_000_000, 4_000_000),
+        ],
+        frames: vec![frame(1, "main"), frame(2, "handle"), frame(3, "read")],
+        calls: 2000,
+        window_ns: 10_000_000_000,
+        watched_ns: 60_000_000_000,
+        ..Default::default()
+    }
+}
+
 /// Nothing has come yet but the processes.
 pub fn empty() -> Data {
     Data {
@@ -294,6 +347,7 @@ pub fn busy() -> Data {
     data.latency.apply(latency()).unwrap();
     data.hits.apply(trace(0)).unwrap();
     data.aside.explained = Some(explained());
+    data.aside.calls.apply(spans()).unwrap();
     let count = StepCount {
         count: 1234,
         rate_hz: Some(99.5),

@@ -16,11 +16,16 @@ use crate::{
 /// Takes a report; what the user is told of it.
 pub fn take(data: &mut Data, what: What) -> Option<Action> {
     match what {
+        What::Sessions(sessions) => data.sessions = sessions,
         What::Processes(processes) => data.processes = processes,
         What::Attached(attached, target) => {
-            let processes = std::mem::take(&mut data.processes);
+            let (sessions, processes) = (
+                std::mem::take(&mut data.sessions),
+                std::mem::take(&mut data.processes),
+            );
             let scope = attached.session.scope.clone();
             *data = Data {
+                sessions,
                 processes,
                 target,
                 session: Some(Arc::new(attached.session)),
@@ -89,12 +94,16 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
         What::AsideBegin => data.aside = Aside::default(),
         What::Waits(Incoming::Broken(failure))
         | What::Syscalls(Incoming::Broken(failure))
+        | What::Spans(Incoming::Broken(failure))
         | What::Explained(Incoming::Broken(failure)) => data.aside.failure = Some(failure.message),
         What::Waits(Incoming::Message(message)) => {
             return wrong(data.aside.waits.apply(message));
         }
         What::Syscalls(Incoming::Message(message)) => {
             return wrong(data.aside.syscalls.apply(message));
+        }
+        What::Spans(Incoming::Message(message)) => {
+            return wrong(data.aside.calls.apply(message));
         }
         What::Explained(Incoming::Message(message)) => data.aside.explained = Some(*message),
         What::Source(found) => match found {
@@ -112,6 +121,7 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
 
 /// Lets a screen that stands still have what is no measurement.
 pub fn follow(frozen: &mut Data, live: &Data) {
+    frozen.sessions.clone_from(&live.sessions);
     frozen.processes.clone_from(&live.processes);
     frozen.target.clone_from(&live.target);
     frozen.session.clone_from(&live.session);

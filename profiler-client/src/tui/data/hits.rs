@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use profiler_proto::v1;
 
-use super::super::lens::HitId;
+use super::super::lens::MomentId;
 use crate::state::{Malformed, trace::TraceState};
 
 /// Hits that are kept.
@@ -22,8 +22,8 @@ pub struct HitRow {
 impl HitRow {
     /// Which one it is.
     #[must_use]
-    pub const fn id(&self) -> HitId {
-        HitId {
+    pub const fn id(&self) -> MomentId {
+        MomentId {
             ts_ns: self.hit.ts_ns,
             tid: self.hit.tid,
         }

@@ -1,5 +1,6 @@
 //! What has come from the service, and what is made of it once for each message.
 
+mod calls;
 mod graph;
 mod hits;
 mod processes;
@@ -11,6 +12,7 @@ use profiler_proto::v1;
 use profiler_scope::Place;
 
 pub use self::{
+    calls::{CallRow, Calls},
     graph::{Block, Graph, GraphNode},
     hits::{HitRow, Hits},
     processes::ProcessRow,
@@ -47,6 +49,8 @@ pub struct Aside {
     pub waits: WaitsState,
     /// System calls.
     pub syscalls: SyscallsState,
+    /// The slowest calls.
+    pub calls: Calls,
     /// What slow calls do that the others do not.
     pub explained: Option<v1::WatchExplainResponse>,
     /// Why there is nothing.
@@ -56,6 +60,8 @@ pub struct Aside {
 /// All of it.
 #[derive(Clone, Debug, Default)]
 pub struct Data {
+    /// Sessions of the daemon.
+    pub sessions: Vec<v1::Session>,
     /// Processes, the busiest first.
     pub processes: Vec<ProcessRow>,
     /// The target's name.
@@ -118,6 +124,21 @@ impl Data {
         self.processes
             .iter()
             .filter(|row| is_match(&row.command, &lens.search) || row.pid.to_string() == lens.search)
+    }
+
+    /// The sessions of the screen.
+    pub fn sessions_shown(&self, lens: &Lens) -> impl Iterator<Item = &v1::Session> {
+        let is_shown = |session: &&v1::Session| {
+            is_match(&session.name, &lens.search) || is_match(&session.scope, &lens.search)
+        };
+        self.sessions.iter().filter(is_shown)
+    }
+
+    /// What can be looked at, in the order of the screen.
+    pub fn choices(&self, lens: &Lens) -> impl Iterator<Item = Item> {
+        let sessions = self.sessions_shown(lens);
+        let sessions = sessions.map(|session| Item::Session(session.name.clone()));
+        sessions.chain(self.processes_shown(lens).map(|row| Item::Process(row.pid)))
     }
 
     /// A frame of a function.
@@ -194,6 +215,17 @@ impl Data {
         }
     }
 
+    /// The selected call: the slowest, where none was chosen.
+    #[must_use]
+    pub fn selected_call(&self, lens: &Lens) -> Option<&CallRow> {
+        let rows = &self.aside.calls.rows;
+        let chosen = match lens.selection() {
+            Some(Item::Call(id)) => rows.iter().find(|row| row.id() == *id),
+            _ => None,
+        };
+        chosen.or_else(|| rows.first())
+    }
+
     /// The selected expression of the selected hit and its value, as a condition has it.
     #[must_use]
     pub fn selected_value(&self, lens: &Lens) -> Option<(String, String)> {
@@ -225,10 +257,7 @@ impl Data {
     #[must_use]
     pub fn first_item(&self, lens: &Lens) -> Option<Item> {
         match lens.screen() {
-            None => self
-                .processes_shown(lens)
-                .next()
-                .map(|row| Item::Process(row.pid)),
+            None => self.choices(lens).next(),
             Some(Pane::Top) => {
                 let row = self.functions_shown(lens).next();
                 row.map(|row| Item::Function(FrameId::of(&row.frame)))
@@ -241,8 +270,8 @@ impl Data {
                     .or_else(|| source::lines(source).next());
                 line.map(|line| Item::Line(source::id(source, line)))
             }
-            // The last one is, as long as no other is chosen.
-            Some(Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls) => None,
+            // The last hit is, or the slowest call, as long as no other is chosen.
+            Some(Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls | Pane::Spans) => None,
             Some(Pane::Explain) => self
                 .findings()
                 .next()
@@ -274,6 +303,7 @@ impl Data {
     #[must_use]
     pub fn has(&self, lens: &Lens, item: &Item) -> bool {
         match item {
+            Item::Session(name) => self.sessions_shown(lens).any(|session| session.name == *name),
             Item::Process(pid) => self.processes_shown(lens).any(|row| row.pid == *pid),
             Item::Function(id) => self.functions_shown(lens).any(|row| id.is(&row.frame)),
             // What is not there any more is found as far as it is.
@@ -283,6 +313,7 @@ impl Data {
                 source.is_some_and(|source| source::lines(source).any(|line| source::id(source, line) == *id))
             }
             Item::Hit(id) => self.hits.rows.iter().any(|row| row.id() == *id),
+            Item::Call(id) => self.aside.calls.rows.iter().any(|row| row.id() == *id),
             Item::Finding(text) => self.findings().any(|finding| finding.text == *text),
         }
     }
@@ -301,6 +332,7 @@ impl Data {
             &self.hits.state.lost,
             &self.aside.waits.lost,
             &self.aside.syscalls.lost,
+            &self.aside.calls.state.lost,
         ];
         let others = others
             .into_iter()

@@ -63,6 +63,7 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
         Pane::Explain => words.push("explain".to_owned()),
         Pane::Waits => words.push("waits".to_owned()),
         Pane::Syscalls => words.push("syscalls".to_owned()),
+        Pane::Spans => words.push("spans".to_owned()),
         Pane::Source => {
             words.push("source".to_owned());
             words.extend(host(lens));

@@ -56,9 +56,9 @@ pub struct LineId {
     pub line: u32,
 }
 
-/// A hit.
+/// What was in a thread at a time: a hit, or the beginning of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HitId {
+pub struct MomentId {
     /// When it was, on the kernel's clock.
     pub ts_ns: u64,
     /// The thread that it was in.
@@ -68,6 +68,8 @@ pub struct HitId {
 /// What is selected on a screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
+    /// A session of the daemon, by its name.
+    Session(String),
     /// A process, by its number.
     Process(u32),
     /// A function.
@@ -77,7 +79,9 @@ pub enum Item {
     /// A line.
     Line(LineId),
     /// A hit.
-    Hit(HitId),
+    Hit(MomentId),
+    /// A call, by its beginning.
+    Call(MomentId),
     /// What slow calls do, in words of a scope.
     Finding(String),
 }

@@ -22,7 +22,7 @@ pub use self::{
     command_line::{BETWEEN_FRAMES, of_screen, of_verb, quoted},
     effect::{Effect, Recorded, Target},
     input::{Input, Purpose},
-    item::{FrameId, HitId, Item, LineId},
+    item::{FrameId, Item, LineId, MomentId},
     pane::Pane,
     part::Part,
     update::update,

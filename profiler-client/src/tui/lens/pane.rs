@@ -25,11 +25,13 @@ pub enum Pane {
     Waits,
     /// System calls, and who makes them.
     Syscalls,
+    /// The slowest calls, one of them opened.
+    Spans,
 }
 
 impl Pane {
     /// All of them, in the order of their keys.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Top,
         Self::Graph,
         Self::Latency,
@@ -39,6 +41,7 @@ impl Pane {
         Self::Explain,
         Self::Waits,
         Self::Syscalls,
+        Self::Spans,
     ];
 
     /// What it is called, on the screen and as `--pane`.
@@ -54,13 +57,14 @@ impl Pane {
             Self::Explain => "explain",
             Self::Waits => "waits",
             Self::Syscalls => "syscalls",
+            Self::Spans => "spans",
         }
     }
 
     /// Whether it has a stream of its own, which is open as long as it is shown.
     #[must_use]
     pub const fn is_aside(self) -> bool {
-        matches!(self, Self::Explain | Self::Waits | Self::Syscalls)
+        matches!(self, Self::Explain | Self::Waits | Self::Syscalls | Self::Spans)
     }
 
     /// Whether recordings hold what it shows.

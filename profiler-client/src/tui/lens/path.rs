@@ -83,20 +83,39 @@ pub fn with_threshold(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     let mut scope = read(text)?;
-    let timed = scope.steps.iter_mut().rev().find(|step| step.place.has_spans());
-    let Some(step) = timed else {
-        return Err(
-            "Choose a function first: slow calls are those of a function (1 shows functions).".to_owned(),
-        );
-    };
-    step.predicates = percentile(FIRST)
-        .map(|bound| Predicate {
-            comparison: Comparison::GreaterOrEqual,
-            bound: Bound::Percentile(bound),
-        })
-        .into_iter()
-        .collect();
+    let first = percentile(FIRST).map(Bound::Percentile);
+    timed_step(&mut scope)?.predicates = first.into_iter().map(or_more).collect();
     Ok(scope.to_string())
+}
+
+/// The scope of calls that take as long as one of them did, to two digits.
+///
+/// # Errors
+///
+/// Where nothing of it has a duration.
+pub fn at_least(text: &str, duration_ns: u64) -> Result<String, String> {
+    let mut scope = read(text)?;
+    let digits = duration_ns.checked_ilog10().unwrap_or(0);
+    let unit_ns = 10u64.pow(digits.saturating_sub(1));
+    timed_step(&mut scope)?.predicates = vec![or_more(Bound::Duration(duration_ns / unit_ns * unit_ns))];
+    Ok(scope.to_string())
+}
+
+/// The step whose calls are divided by their duration: the last that is, or else the last that has one.
+fn timed_step(scope: &mut Scope) -> Result<&mut Step, String> {
+    let steps = &mut scope.steps;
+    let divided = steps.iter().rposition(|step| !step.predicates.is_empty());
+    let timed = divided.or_else(|| steps.iter().rposition(|step| step.place.has_spans()));
+    timed.and_then(|at| steps.get_mut(at)).ok_or_else(|| {
+        "Choose a function first: slow calls are those of a function (1 shows functions).".to_owned()
+    })
+}
+
+const fn or_more(bound: Bound) -> Predicate {
+    Predicate {
+        comparison: Comparison::GreaterOrEqual,
+        bound,
+    }
 }
 
 /// The scope with its threshold at the next percentile.
@@ -231,6 +250,18 @@ mod tests {
     }
 
     #[test]
+    fn a_duration_becomes_the_threshold() {
+        assert_eq!(at_least("f", 31_047_000).unwrap(), "f[>= 31ms]");
+        assert_eq!(
+            at_least("f[>= p95]/main.cc:3", 1_299_999).unwrap(),
+            "f[>= 1.2ms]/main.cc:3"
+        );
+        assert_eq!(at_least("f[>= p50][< 1s]", 7).unwrap(), "f[>= 7ns]");
+        assert!(at_least("main.cc:3", 7).is_err());
+        assert!(at_least("", 0).is_err());
+    }
+
+    #[test]
     fn a_value_becomes_a_condition() {
         assert_eq!(
             with_condition("f/main.cc:3", "n", "7").unwrap(),
@@ -266,7 +297,7 @@ mod tests {
         #[test]
         fn any_text_is_survived(text in ".*", name in ".*") {
             let _ = (nudge(&text, Towards::Slower), with_threshold(&text), steps(&text), function(&text));
-            let _ = with_condition(&text, &name, &name);
+            let _ = (with_condition(&text, &name, &name), at_least(&text, text.len() as u64));
             if let Ok(scope) = append(&text, function_named(&name)) {
                 prop_assert_eq!(read(&scope).unwrap().to_string(), scope);
             }

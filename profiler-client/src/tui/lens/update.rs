@@ -218,11 +218,11 @@ fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
                 Some("Choose a function or a line first: hits are those of the last step.".to_owned());
             Vec::new()
         }
-        Pane::Latency if lens.scope.is_empty() => {
+        Pane::Latency | Pane::Spans if lens.scope.is_empty() => {
             lens.notice = Some("Select a function and press Enter: its calls are timed.".to_owned());
             Vec::new()
         }
-        Pane::Top | Pane::Graph | Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls => {
+        Pane::Top | Pane::Graph | Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls | Pane::Spans => {
             lens.pane = pane;
             Vec::new()
         }
@@ -277,8 +277,19 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         },
         Pane::Hits => only_such(lens, data),
         Pane::Explain => next_of_finding(lens, data),
+        Pane::Spans => as_slow(lens, data),
         Pane::Waits | Pane::Syscalls => Vec::new(),
     }
+}
+
+/// Only calls that take as long as the selected one.
+fn as_slow(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some(call) = data.selected_call(lens) else {
+        lens.notice = Some("There is no call yet: as soon as one has ended, it can be selected.".to_owned());
+        return Vec::new();
+    };
+    let scope = path::at_least(&lens.scope, call.span.duration_ns);
+    set_scope_and_show(lens, scope, Pane::Graph)
 }
 
 /// The scope that the selected finding leads to.
@@ -302,11 +313,14 @@ fn only_such(lens: &mut Lens, data: &Data) -> Vec<Effect> {
 }
 
 fn attach(lens: &mut Lens) -> Vec<Effect> {
-    let Some(Item::Process(pid)) = lens.selection() else {
-        lens.notice = Some("There is no process to attach to.".to_owned());
-        return Vec::new();
+    let target = match lens.selection() {
+        Some(Item::Process(pid)) => Target::Pid(*pid),
+        Some(Item::Session(name)) => Target::Session(name.clone()),
+        _ => {
+            lens.notice = Some("There is no process to attach to.".to_owned());
+            return Vec::new();
+        }
     };
-    let target = Target::Pid(*pid);
     lens.target = Some(target.clone());
     lens.attaching = true;
     lens.search = String::new();
@@ -412,7 +426,12 @@ fn selected_frame(lens: &Lens) -> Option<FrameId> {
     match lens.selection()? {
         Item::Function(frame) => Some(frame.clone()),
         Item::Stack(stack) => stack.last().cloned(),
-        Item::Process(_) | Item::Line(_) | Item::Hit(_) | Item::Finding(_) => None,
+        Item::Session(_)
+        | Item::Process(_)
+        | Item::Line(_)
+        | Item::Hit(_)
+        | Item::Call(_)
+        | Item::Finding(_) => None,
     }
 }
 

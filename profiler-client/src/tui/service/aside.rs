@@ -15,6 +15,9 @@ use crate::{
     tui::lens::Pane,
 };
 
+/// Calls in a message.
+const SPANS: u32 = 20;
+
 /// The pane that is shown, and its scope. One without such a stream wants nothing.
 #[derive(Debug, Default)]
 pub struct Wanted {
@@ -54,6 +57,7 @@ impl Task {
             opened = match wanted.pane {
                 Pane::Waits => Some(self.waits()),
                 Pane::Syscalls => Some(self.syscalls()),
+                Pane::Spans => Some(self.spans()),
                 Pane::Explain => match self.explaining(wanted.scope).await {
                     Ok(name) => {
                         explains = Some(name.clone());
@@ -93,6 +97,20 @@ impl Task {
         let task = async move {
             let opened = client.watch_syscalls(request).await.map(Response::into_inner);
             forward(opened, &reports, What::Syscalls).await;
+        };
+        Opened(tokio::spawn(task).abort_handle())
+    }
+
+    fn spans(&self) -> Opened {
+        let (mut client, reports) = (self.connection.views(), self.reports.clone());
+        let request = v1::WatchSpansRequest {
+            session: self.session.clone(),
+            interval: None,
+            spans: SPANS,
+        };
+        let task = async move {
+            let opened = client.watch_spans(request).await.map(Response::into_inner);
+            forward(opened, &reports, What::Spans).await;
         };
         Opened(tokio::spawn(task).abort_handle())
     }

@@ -50,6 +50,8 @@ pub enum Incoming<M> {
 /// What has come.
 #[derive(Debug)]
 pub enum What {
+    /// Sessions of the daemon.
+    Sessions(Vec<v1::Session>),
     /// Processes, the busiest first.
     Processes(Vec<ProcessRow>),
     /// The session, and the target's name.
@@ -80,6 +82,8 @@ pub enum What {
     Waits(Incoming<v1::WatchWaitsResponse>),
     /// Of system calls.
     Syscalls(Incoming<v1::WatchSyscallsResponse>),
+    /// Of the slowest calls.
+    Spans(Incoming<v1::WatchSpansResponse>),
     /// Of what slow calls do.
     Explained(Incoming<Box<v1::WatchExplainResponse>>),
     /// The source that was asked for.
@@ -188,12 +192,18 @@ impl Service {
         (service, Inbox(receiver))
     }
 
-    /// Looks at processes until something is attached.
-    pub fn list_processes(&mut self) {
+    /// Looks at sessions and processes until something is attached.
+    pub fn list_choices(&mut self) {
         let (connection, reports) = (self.connection.clone(), self.reports.clone());
         self.run(async move {
             let mut usage = Usage::default();
+            let mut sessions = connection.sessions();
             loop {
+                if let Ok(found) = sessions.list_sessions(v1::ListSessionsRequest {}).await
+                    && !reports.send(What::Sessions(found.into_inner().sessions)).await
+                {
+                    return;
+                }
                 if let Ok(found) = processes::fetch(&connection, String::new()).await
                     && !reports.send(What::Processes(usage.rows(found))).await
                 {
@@ -250,7 +260,7 @@ impl Service {
             Effect::Attach { target, scope } => self.attach(target, scope),
             Effect::Detach => {
                 self.leave();
-                self.list_processes();
+                self.list_choices();
             }
             Effect::SetScope(scope) => self.edit(Edit::Set(scope)),
             Effect::Undo => self.edit(Edit::Undo),

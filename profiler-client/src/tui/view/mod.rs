@@ -8,6 +8,7 @@ mod latency;
 mod overlay;
 mod processes;
 mod source;
+mod spans;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -31,7 +32,7 @@ use crate::{
     render::{text as numbers, units},
 };
 
-/// Columns from which on there is room between the names of panes.
+/// Columns from which on there is room between the names of panes and their keys.
 const WIDE: usize = 100;
 
 /// Draws all of it.
@@ -45,7 +46,7 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
         None => {
             page.line(&Line::of(Style::Strong, "profiler").and(
                 Style::Faint,
-                "  choose a process: type / to filter, Enter attaches",
+                "  choose a process or a session: type / to filter, Enter attaches",
             ));
             processes::draw(&mut page, lens, data);
         }
@@ -68,6 +69,7 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
                 Pane::Source => source::draw(&mut page, lens, data),
                 Pane::Hits => hits::draw(&mut page, lens, data),
                 Pane::Explain | Pane::Waits | Pane::Syscalls => aside::draw(&mut page, lens, data),
+                Pane::Spans => spans::draw(&mut page, lens, data),
             }
         }
     }
@@ -96,8 +98,13 @@ fn tabs(page: &mut Page<'_>, lens: &Lens, shown: Pane) {
         } else {
             page.theme.of(Style::Faint)
         };
-        spans.push(Span::styled(format!("{key} {}", pane.name()), style));
-        spans.push(Span::raw(if page.width() < WIDE { " " } else { "   " }));
+        let (within, behind) = if page.width() < WIDE {
+            ("", " ")
+        } else {
+            (" ", "   ")
+        };
+        spans.push(Span::styled(format!("{key}{within}{}", pane.name()), style));
+        spans.push(Span::raw(behind));
     }
     page.styled(&Spans::from(spans), ratatui::style::Style::new());
 }

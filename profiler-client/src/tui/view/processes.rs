@@ -1,5 +1,6 @@
-//! The list of processes.
+//! What can be looked at: the sessions that the daemon has, and below them processes.
 
+use profiler_proto::v1;
 use ratatui::{
     style::Style,
     text::{Line, Span},
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     live::line,
-    render::escape::terminal,
+    render::{escape::terminal, source_names::cut},
     tui::{
         data::{Data, ProcessRow},
         lens::{Item, Lens},
@@ -20,6 +21,7 @@ use crate::{
 
 /// Draws it.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    sessions(page, lens, data);
     let rows: Vec<&ProcessRow> = data.processes_shown(lens).collect();
     let heading = format!(
         "{:>8} {:<12} {:>7} {:>7}  COMMAND",
@@ -35,18 +37,65 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         page.line(&line::Line::of(line::Style::Faint, format!("  {words}")));
         return;
     }
-    let is_selected = |row: &&ProcessRow| lens.selection() == Some(&Item::Process(row.pid));
-    let selected = rows.iter().position(is_selected);
+    let selected = rows
+        .iter()
+        .position(|row| lens.selection() == Some(&Item::Process(row.pid)));
+    let texts = rows.into_iter().map(text).collect();
+    list(page, texts, selected);
+}
+
+/// Sessions, where there are any; processes keep two thirds of the room.
+fn sessions(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let rows: Vec<&v1::Session> = data.sessions_shown(lens).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let heading = format!("  {:<16} {:>14} {:>8}  SCOPE", "SESSION", "PIDS", "WATCHERS");
+    page.line(&line::Line::of(line::Style::Faint, heading));
+    let selected = rows
+        .iter()
+        .position(|row| matches!(lens.selection(), Some(Item::Session(name)) if *name == row.name));
+    let texts: Vec<String> = rows.into_iter().map(session).collect();
+    let height = u16::try_from(texts.len()).unwrap_or(u16::MAX);
+    let mut part = Page::new(
+        page.buffer,
+        page.theme,
+        ratatui::layout::Rect {
+            height: height.min((page.area.height / 3).max(1)).min(page.area.height),
+            ..page.area
+        },
+    );
+    let taken = part.area.height;
+    list(&mut part, texts, selected);
+    page.skip(taken);
+}
+
+fn list(page: &mut Page<'_>, texts: Vec<String>, selected: Option<usize>) {
     let room = page.rows();
-    let begin = first(selected.unwrap_or(0), rows.len(), room);
-    for row in rows.iter().skip(begin).take(room) {
-        let style = if is_selected(row) {
+    let begin = first(selected.unwrap_or(0), texts.len(), room);
+    for (at, text) in texts.into_iter().enumerate().skip(begin).take(room) {
+        let style = if Some(at) == selected {
             Theme::selected()
         } else {
             Style::new()
         };
-        page.styled(&Line::from(Span::raw(text(row))), style);
+        page.styled(&Line::from(Span::raw(text)), style);
     }
+}
+
+fn session(session: &v1::Session) -> String {
+    let pids: Vec<String> = session.pids.iter().map(u32::to_string).collect();
+    let scope = if session.scope.is_empty() {
+        "everything".into()
+    } else {
+        terminal(&session.scope)
+    };
+    format!(
+        "  {:<16} {:>14} {:>8}  {scope}",
+        cut(&terminal(&session.name), 16),
+        cut(&pids.join(","), 14),
+        session.watchers,
+    )
 }
 
 fn text(row: &ProcessRow) -> String {

@@ -69,6 +69,38 @@ fn processes_are_listed_harmlessly() {
 }
 
 #[test]
+fn sessions_stand_above_processes_and_are_joined() {
+    let session = |name: &str, scope: &str| v1::Session {
+        name: name.to_owned(),
+        scope: scope.to_owned(),
+        pids: vec![4211, 4212, 4213, 4214],
+        watchers: 2,
+        ..v1::Session::default()
+    };
+    let mut data = sample::empty();
+    data.sessions = vec![session("1000/web\x1b", SLOW), session("batch", "")];
+    let shown = text(&Lens::default(), &data);
+    says(
+        &shown,
+        &[
+            "SESSION                    PIDS WATCHERS  SCOPE",
+            "1000/web\\u{1b}   4211,4212,421…        2  handle[>= p95]",
+            "batch            4211,4212,421…        2  everything",
+            "4211 www ",
+        ],
+    );
+    let mut lens = Lens::default();
+    update(&mut lens, Action::Drawn, &data);
+    update(&mut lens, Action::Move(crate::tui::lens::Move::Down), &data);
+    update(&mut lens, Action::Enter, &data);
+    assert_eq!(lens.target, Some(Target::Session("batch".to_owned())));
+
+    // However many there are, processes are in sight.
+    data.sessions = (0..100).map(|at| session(&at.to_string(), "")).collect();
+    says(&text(&Lens::default(), &data), &["4211 www "]);
+}
+
+#[test]
 fn the_top_says_self_and_total() {
     let text = text(&lens(Pane::Top, ""), &sample::busy());
     says(
@@ -194,10 +226,40 @@ fn reasons_lead_to_the_next_step() {
 }
 
 #[test]
+fn the_slowest_calls_are_listed_and_one_is_opened() {
+    let mut lens = lens(Pane::Spans, SLOW);
+    let data = sample::busy();
+    let shown = text(&lens, &data);
+    says(
+        &shown,
+        &[
+            "the 2 slowest so far; 2,000 calls in the last 10 s",
+            "    20.0 ms   6.00 ms   14.0 ms    1.000 s     4631  handle",
+            "    the call  20.0 ms                    ███████████████████████████████████████",
+            "    [sleeping]  10.0 ms                           ████████████████████",
+            "    server.cc:13  at 12.0 µs             ▏",
+            "name  5.00 ms                      ██████████",
+            "    … and 7 more inside",
+            "time:   6.00 ms on the CPU, 14.0 ms sleeping",
+            "[sleeping] at +5.00 ms, the longest of 3",
+            "read  server.cc:3",
+            "Enter as slow",
+        ],
+    );
+    update(&mut lens, Action::Drawn, &data);
+    for _ in 0..2 {
+        update(&mut lens, Action::Move(crate::tui::lens::Move::Down), &data);
+    }
+    says(&text(&lens, &data), &["the call  4.00 ms", "no sample hit it"]);
+    update(&mut lens, Action::Enter, &data);
+    assert_eq!((lens.scope.as_str(), lens.pane), ("handle[>= 4ms]", Pane::Graph));
+}
+
+#[test]
 fn what_a_pane_cannot_show_of_a_scope_is_said() {
     let mut data = sample::busy();
     data.aside.failure = Some("waits cannot be filtered by call duration".to_owned());
-    for pane in [Pane::Explain, Pane::Waits, Pane::Syscalls] {
+    for pane in Pane::ALL.into_iter().filter(|pane| pane.is_aside()) {
         says(&text(&lens(pane, SLOW), &data), &["by call duration"]);
     }
 }
@@ -211,7 +273,7 @@ fn nothing_is_said_to_be_nothing() {
         let words = match pane {
             Pane::Source => "reading the source",
             Pane::Hits => "no hit yet",
-            Pane::Explain | Pane::Waits | Pane::Syscalls => "looking",
+            pane if pane.is_aside() => "looking",
             _ => "no sample inside so far",
         };
         says(&text, &[words]);
@@ -239,10 +301,10 @@ fn a_recording_is_shown_with_its_length_and_the_panes_that_it_has() {
         &shown,
         &[
             "recording incident\\u{1b}.profrec  90.0 s",
-            "1 top 2 graph 3 latency 4 diff",
+            "1top 2graph 3latency 4diff",
         ],
     );
-    for absent in ["ended:", "5 source", "6 hits", "values", "7 explain"] {
+    for absent in ["ended:", "5source", "6hits", "values", "7explain"] {
         assert!(!shown.contains(absent), "{absent} is in\n{shown}");
     }
     data.ended = Some("the scope was changed 3 s into the recording".to_owned());
