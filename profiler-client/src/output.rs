@@ -56,6 +56,20 @@ pub struct Replacement {
 }
 
 impl Output {
+    /// Opens it as [`Self::open`] does, for bytes that a terminal cannot show.
+    ///
+    /// # Errors
+    ///
+    /// The same, and where they would go to a terminal.
+    pub fn open_binary(path: Option<&Path>) -> Result<Self, Failure> {
+        if path.is_none() && io::stdout().is_terminal() {
+            return Err(Failure::usage(
+                "This format is binary, which a terminal cannot show: write it to a file with -o, or into a pipe.",
+            ));
+        }
+        Self::open(path)
+    }
+
     /// Opens it.
     ///
     /// Names are followed by the kernel alone, so that its rules hold for root too: a link that somebody has planted in a

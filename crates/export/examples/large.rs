@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use profiler_export::{
-    Frame, Measure, Profile, Stack, Unit, firefox,
-    interval_log::{Count, Interval, IntervalLog},
-    perf_script, pprof, speedscope,
+    Count, Frame, Measure, Profile, Stack, Unit, firefox,
+    interval_log::{Interval, IntervalLog},
+    otlp, perf_script, pprof, speedscope,
 };
 
 fn main() {
@@ -52,6 +52,7 @@ fn main() {
         "pprof" => pprof::write(&profile),
         "firefox" => firefox::write(&profile),
         "perf-script" => perf_script::write(&profile),
+        "otlp" => otlp::profiles(&profile),
         "speedscope" => speedscope::write(&profile),
         "hlog" => hlog(&mut next),
         _ => Vec::new(),

@@ -12,7 +12,7 @@ use hdrhistogram::{
     serialization::{Serializer as _, V2DeflateSerializer},
 };
 
-use crate::text::visible;
+use crate::{durations::Count, text::visible};
 
 /// Significant digits of the histograms: their buckets are those that calls are counted in, so that no count moves.
 pub const DIGITS: u8 = 2;
@@ -41,15 +41,6 @@ pub struct Interval<'a> {
     pub length: Duration,
     /// Counts by value.
     pub counts: &'a [Count],
-}
-
-/// How often there was a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
-    /// The value, or any of its bucket, in nanoseconds.
-    pub value_ns: u64,
-    /// How often.
-    pub count: u64,
 }
 
 /// Why an interval was not taken.

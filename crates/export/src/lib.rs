@@ -3,9 +3,11 @@
 //! | file | idea |
 //! |---|---|
 //! | `profile` | what is written: stacks with weights |
+//! | `durations` | what is written: how long calls took |
 //! | `timeline` | what is written: what happened when, on tracks of threads, and counters |
 //! | `lanes` | slices of a thread that nest, and those that do not |
 //! | `pprof` | Go's pprof, and what reads its files |
+//! | `otlp` | OpenTelemetry's collectors, and what they send profiles and metrics to |
 //! | `firefox` | <https://profiler.firefox.com> |
 //! | `speedscope` | <https://www.speedscope.app> |
 //! | `interval_log` | HdrHistogram, and what reads its logs |
@@ -15,10 +17,12 @@
 //! | `text` | names of targets in a line of text |
 
 pub mod chrome;
+pub mod durations;
 pub mod firefox;
 pub mod interval_log;
 mod lanes;
 mod list;
+pub mod otlp;
 pub mod perf_script;
 pub mod perfetto;
 pub mod pprof;
@@ -27,4 +31,5 @@ pub mod speedscope;
 pub mod text;
 pub mod timeline;
 
+pub use durations::{Count, Durations, FunctionDurations};
 pub use profile::{Frame, Label, Measure, Profile, Stack, Unit};

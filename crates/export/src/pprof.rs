@@ -3,12 +3,12 @@
 //! Numbers of fields are those of
 //! <https://github.com/google/pprof/blob/main/proto/profile.proto>, which also says what each means.
 
-use std::{collections::HashMap, fmt::Write as _, io::Write as _};
+use std::{collections::HashMap, io::Write as _};
 
 use flate2::{Compression, write::GzEncoder};
 use prost::Message;
 
-use crate::profile::{Frame, Profile, Stack, Unit};
+use crate::profile::{Frame, Profile, Stack};
 
 /// The field of [`ProfileMessage`] that has the samples.
 const SAMPLE: u32 = 2;
@@ -32,14 +32,6 @@ pub fn write(profile: &Profile) -> Vec<u8> {
     }
     let _ = gzip.write_all(&tables.rest(profile).encode_to_vec());
     gzip.finish().unwrap_or_default()
-}
-
-const fn unit(unit: Unit) -> &'static str {
-    match unit {
-        Unit::Nanoseconds => "nanoseconds",
-        Unit::Bytes => "bytes",
-        Unit::Count => "count",
-    }
 }
 
 /// What samples refer to, each once.
@@ -100,7 +92,7 @@ impl Tables {
     fn rest(mut self, profile: &Profile) -> ProfileMessage {
         let measures = profile.measures.iter().map(|measure| ValueType {
             r#type: self.text(&measure.name),
-            unit: self.text(unit(measure.unit)),
+            unit: self.text(measure.unit.name()),
         });
         let sample_type = measures.collect();
         let shown = profile.measures.last();
@@ -130,35 +122,25 @@ impl Tables {
     /// The locations of a stack, the innermost first.
     fn locations_of(&mut self, profile: &Profile, stack: &Stack) -> Vec<u64> {
         let mut ids = Vec::new();
-        let mut group: Vec<(u32, &Frame)> = Vec::new();
-        for (number, frame) in profile.frames_of(stack) {
-            if !frame.inlined && !group.is_empty() {
-                ids.push(self.location(&group));
-                group.clear();
-            }
-            group.push((number, frame));
-        }
-        if !group.is_empty() {
-            ids.push(self.location(&group));
-        }
+        profile.each_place(stack, |place| ids.push(self.location(place)));
         ids.reverse();
         ids
     }
 
     /// The location of a frame and of what is inlined into it.
-    fn location(&mut self, group: &[(u32, &Frame)]) -> u64 {
-        let key: Vec<u32> = group.iter().map(|(number, _)| *number).collect();
+    fn location(&mut self, place: &[(u32, &Frame)]) -> u64 {
+        let key: Vec<u32> = place.iter().map(|(number, _)| *number).collect();
         if let Some(id) = self.location_ids.get(&key) {
             return *id;
         }
         let id = self.locations.len() as u64 + 1;
         // The innermost function's line is the first.
-        let line = group.iter().rev().map(|(_, frame)| Line {
+        let line = place.iter().rev().map(|(_, frame)| Line {
             function_id: self.function(frame),
             line: frame.line.into(),
         });
         let line = line.collect();
-        let outer = group.first().map(|(_, frame)| *frame);
+        let outer = place.first().map(|(_, frame)| *frame);
         let location = Location {
             id,
             mapping_id: outer.map_or(0, |frame| self.mapping(frame)),
@@ -199,7 +181,7 @@ impl Tables {
                 && let Some(at) = usize::try_from(*id).ok().and_then(|id| id.checked_sub(1))
                 && self.mappings.get(at).is_some_and(|mapping| mapping.build_id == 0)
             {
-                let build_id = self.texts.number(&hex(&frame.build_id));
+                let build_id = self.texts.number(&frame.build_id_hex());
                 self.mappings[at].build_id = build_id;
             }
             return *id;
@@ -208,7 +190,7 @@ impl Tables {
         let mapping = Mapping {
             id,
             filename: self.text(&frame.module),
-            build_id: self.texts.number(&hex(&frame.build_id)),
+            build_id: self.texts.number(&frame.build_id_hex()),
             // What could be named has been.
             has_functions: true,
             has_filenames: true,
@@ -231,13 +213,6 @@ impl Texts {
         self.numbers.insert(text.to_owned(), number);
         number
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// `perftools.profiles.Profile`.

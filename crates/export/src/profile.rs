@@ -1,5 +1,7 @@
 //! What is written: stacks with weights, as a flame graph has them.
 
+use std::fmt::Write as _;
+
 /// A call tree's stacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
@@ -39,6 +41,18 @@ pub enum Unit {
     Count,
 }
 
+impl Unit {
+    /// As pprof and OpenTelemetry write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "nanoseconds",
+            Self::Bytes => "bytes",
+            Self::Count => "count",
+        }
+    }
+}
+
 /// A function in a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Frame {
@@ -58,6 +72,17 @@ pub struct Frame {
     pub address: u64,
     /// Its code is a part of the function before it in a stack.
     pub inlined: bool,
+}
+
+impl Frame {
+    /// The build-id as `readelf` prints it.
+    #[must_use]
+    pub fn build_id_hex(&self) -> String {
+        self.build_id.iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
+    }
 }
 
 /// A stack.
@@ -88,5 +113,21 @@ impl Profile {
             .frames
             .iter()
             .filter_map(|&number| Some((number, self.frames.get(number as usize)?)))
+    }
+
+    /// Hands out each place in code that a stack goes through, the outermost first: a frame, and behind it what is inlined
+    /// into it.
+    pub fn each_place<'a>(&'a self, stack: &'a Stack, mut each: impl FnMut(&[(u32, &'a Frame)])) {
+        let mut place: Vec<(u32, &Frame)> = Vec::new();
+        for (number, frame) in self.frames_of(stack) {
+            if !frame.inlined && !place.is_empty() {
+                each(&place);
+                place.clear();
+            }
+            place.push((number, frame));
+        }
+        if !place.is_empty() {
+            each(&place);
+        }
     }
 }

@@ -12,7 +12,10 @@ use hdrhistogram::{
         interval_log::{IntervalLogIterator, LogEntry},
     },
 };
-use profiler_export::interval_log::{Count, Interval, IntervalLog};
+use profiler_export::{
+    Count,
+    interval_log::{Interval, IntervalLog},
+};
 
 const HIGHEST_NS: u64 = (1 << 42) - 1;
 

@@ -10,4 +10,4 @@ pub mod bpf;
 pub mod fixture;
 mod skip;
 
-pub use skip::{has_program, skipped};
+pub use skip::{has_program, has_python_module, skipped};

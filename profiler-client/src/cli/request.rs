@@ -333,13 +333,15 @@ pub enum FlameFormat {
     Firefox,
     /// What `perf script` prints.
     PerfScript,
+    /// What OpenTelemetry's collectors take.
+    Otlp,
 }
 
 impl FlameFormat {
     /// Whether it is nothing that a terminal could show.
     #[must_use]
     pub const fn is_binary(self) -> bool {
-        matches!(self, Self::Pprof)
+        matches!(self, Self::Pprof | Self::Otlp)
     }
 }
 

@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use profiler_common::layout;
-use profiler_export::interval_log::{Count, Interval, IntervalLog, NotCountable};
+use profiler_export::interval_log::{Interval, IntervalLog, NotCountable};
 
-use super::text::distinct;
+use super::{durations::counts, text::distinct};
 use crate::state::{histogram::Counts, latency::LatencyState};
 
 /// How large a log gets; what comes later is counted.
@@ -54,7 +54,7 @@ impl Intervals {
         for ((id, function), name) in state.functions.iter().zip(names) {
             let all = &function.since_start_counts;
             if !(is_first && self.joined) {
-                let counts = self
+                let more = self
                     .before
                     .get(id)
                     .map_or_else(|| all.clone(), |before| all.since(before));
@@ -62,7 +62,7 @@ impl Intervals {
                     tag: &name,
                     began: self.last,
                     length: elapsed.saturating_sub(self.last),
-                    counts: &values(&counts),
+                    counts: &counts(&more),
                 })?;
             }
             now.insert(*id, all.clone());
@@ -79,21 +79,11 @@ impl Intervals {
     }
 }
 
-/// Each bucket by its midpoint: the log's buckets are the same ones.
-fn values(counts: &Counts) -> Vec<Count> {
-    let counts = counts.buckets();
-    counts
-        .map(|(bucket, count)| Count {
-            value_ns: layout::midpoint_ns(bucket),
-            count,
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
+    use profiler_export::Count;
     use profiler_proto::v1;
 
     use super::*;
@@ -183,7 +173,8 @@ mod tests {
         })
         .unwrap();
         let histogram = hdrhistogram::Histogram::<u64>::new_with_bounds(1, layout::MAX_NS, 2).unwrap();
-        for (Count { value_ns, .. }, (bucket, _)) in values(&counts).into_iter().zip(counts.buckets()) {
+        for (Count { value_ns, .. }, (bucket, _)) in super::counts(&counts).into_iter().zip(counts.buckets())
+        {
             assert_eq!(histogram.lowest_equivalent(value_ns), layout::lowest_ns(bucket));
             assert_eq!(histogram.highest_equivalent(value_ns), layout::highest_ns(bucket));
         }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    io::{self, IsTerminal as _},
     path::{Path, PathBuf},
 };
 
@@ -46,18 +45,17 @@ impl File {
     ///
     /// # Errors
     ///
-    /// Where nothing can be written there, or nothing that can be read.
+    /// Where nothing can be written there, or a terminal would show what is binary.
     pub fn open(export: &Export<EventFormat>) -> Result<Self, Failure> {
         let Export { output, format } = export;
-        if *format == EventFormat::Perfetto && output.is_none() && io::stdout().is_terminal() {
-            return Err(Failure::usage(
-                "This format is binary, which a terminal cannot show: write it to a file with -o, or into a pipe.",
-            ));
-        }
+        let open = match format {
+            EventFormat::Perfetto => Output::open_binary,
+            EventFormat::Chrome => Output::open,
+        };
         Ok(Self {
             path: output.clone(),
             format: *format,
-            output: Output::open(output.as_deref())?,
+            output: open(output.as_deref())?,
         })
     }
 

@@ -1,8 +1,8 @@
 //! `profiler flame`.
 
-use std::{io::IsTerminal as _, time::Duration};
+use std::time::Duration;
 
-use profiler_export::{firefox, perf_script, pprof, speedscope};
+use profiler_export::{firefox, otlp, perf_script, pprof, speedscope};
 use profiler_proto::v1;
 
 use super::{interruptible, target};
@@ -45,12 +45,12 @@ const AFTER_STOP: Duration = Duration::from_secs(3);
 
 /// Runs it.
 pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    if request.format.is_binary() && request.output.is_none() && std::io::stdout().is_terminal() {
-        return Err(Failure::usage(
-            "This format is binary, which a terminal cannot show: write it to a file with -o, or into a pipe.",
-        ));
-    }
-    let output = Output::open(request.output.as_deref())?;
+    let open = if request.format.is_binary() {
+        Output::open_binary
+    } else {
+        Output::open
+    };
+    let output = open(request.output.as_deref())?;
     let event = request.event.clone().unwrap_or_default();
     let (attached, target, stream, again) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
@@ -175,6 +175,7 @@ fn render(state: &FlameState, request: &Flame, about: &About) -> Vec<u8> {
         FlameFormat::Firefox => return firefox::write(&stacks()),
         FlameFormat::PerfScript => return perf_script::write(&stacks()),
         FlameFormat::Speedscope => return speedscope::write(&stacks()),
+        FlameFormat::Otlp => return otlp::profiles(&stacks()),
         FlameFormat::Text => render::tree::render(state, request.sides),
         FlameFormat::Folded => render::folded::render(state, request.sides),
         FlameFormat::Json => escape::ndjson(&render::json::flame(state, request.sides)).into_owned(),

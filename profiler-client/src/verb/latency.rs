@@ -5,7 +5,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use profiler_export::interval_log::NotCountable;
+use profiler_export::{interval_log::NotCountable, otlp};
 use profiler_proto::v1;
 
 use super::{interruptible, target};
@@ -20,7 +20,7 @@ use crate::{
     connect::connect,
     live,
     output::{self, Output, note, warnings},
-    render::{by_value_json, escape::terminal, intervals::Intervals, json, text, units},
+    render::{by_value_json, durations, escape::terminal, intervals::Intervals, json, text, units},
     state::latency::LatencyState,
     stop::Stop,
     watch::{Message as _, Run},
@@ -40,9 +40,13 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     let output = request
         .export
         .as_ref()
-        .map(|export| Output::open(export.output.as_deref()))
+        .map(|export| match export.format {
+            LatencyFormat::Otlp => Output::open_binary(export.output.as_deref()),
+            LatencyFormat::Hlog => Output::open(export.output.as_deref()),
+        })
         .transpose()?;
-    let (attached, stream, again, mut show) = interruptible(&mut stop, async {
+    let format = request.export.as_ref().map(|export| export.format);
+    let (attached, stream, again, mut show, title) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         let mut client = connection.views();
@@ -52,6 +56,10 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         };
         let stream = client.watch_latency(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_latency(watch).await?.into_inner());
+        let title = match format {
+            Some(LatencyFormat::Otlp) => target::label(&connection, &attached.session).await,
+            Some(LatencyFormat::Hlog) | None => String::new(),
+        };
         let show = if request.json {
             Show::Json
         } else if request
@@ -71,7 +79,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         } else {
             Show::Lines
         };
-        Ok((attached, stream, again, show))
+        Ok((attached, stream, again, show, title))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -80,10 +88,8 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     let began = run.began;
     let mut state = LatencyState::default();
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut intervals = request
-        .export
-        .as_ref()
-        .map(|_| Intervals::new(since_1970, !attached.own));
+    let mut intervals =
+        (format == Some(LatencyFormat::Hlog)).then(|| Intervals::new(since_1970, !attached.own));
     let ended = run
         .watch(stream, again, |message: v1::WatchLatencyResponse| {
             let last = message.is_final();
@@ -106,8 +112,22 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         .await?;
 
     finish(&mut show, &state, attached.elapsed(began))?;
-    if let (Some(export), Some(output), Some(intervals)) = (&request.export, output, intervals) {
-        write(export, output, intervals)?;
+    match (&request.export, output, intervals) {
+        (Some(export), Some(output), Some(intervals)) => write_log(export, output, intervals)?,
+        (Some(export), Some(output), None) => {
+            let about = durations::About {
+                target: &title,
+                // A session that was joined has counted before.
+                began: attached.own.then_some(since_1970),
+                ended: since_1970 + attached.elapsed(began),
+            };
+            output.write(otlp::metrics(&durations::of(&state, &about)))?;
+            written(
+                export,
+                &format!("{} functions", units::count(state.functions.len() as u64)),
+            );
+        }
+        _ => {}
     }
     if state.dropped > 0 {
         output::note(&format!(
@@ -120,17 +140,11 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
 }
 
 /// Writes the log, and says what is in it.
-fn write(export: &Export<LatencyFormat>, output: Output, intervals: Intervals) -> Result<(), Failure> {
+fn write_log(export: &Export<LatencyFormat>, output: Output, intervals: Intervals) -> Result<(), Failure> {
     let log = intervals.finish();
     let (kept, left_out) = (log.intervals(), log.left_out());
     output.write(log.into_bytes())?;
-    if let Some(path) = &export.output {
-        note(&format!(
-            "{} written: {} intervals",
-            terminal(&path.to_string_lossy()),
-            units::count(kept)
-        ));
-    }
+    written(export, &format!("{} intervals", units::count(kept)));
     if left_out > 0 {
         note(&format!(
             "warning: {} intervals did not fit into the log: choose a longer --interval.",
@@ -138,6 +152,13 @@ fn write(export: &Export<LatencyFormat>, output: Output, intervals: Intervals) -
         ));
     }
     Ok(())
+}
+
+/// Says what is in a file.
+fn written(export: &Export<LatencyFormat>, what: &str) {
+    if let Some(path) = &export.output {
+        note(&format!("{} written: {what}", terminal(&path.to_string_lossy())));
+    }
 }
 
 /// The objects of an update.

@@ -94,7 +94,7 @@ pub struct DrawingArgs {
     #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
     pub by: By,
     /// Write to FILE; its name gives the format: .svg .folded .json .pb.gz (pprof)
-    /// .speedscope.json .firefox.json .perf (perf script)
+    /// .speedscope.json .firefox.json .perf (perf script) .otlp
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Format of FILE, whatever its name; without FILE, of stdout
@@ -165,4 +165,6 @@ pub enum Format {
     Firefox,
     /// The output format of `perf script`.
     PerfScript,
+    /// OpenTelemetry's profiles, which are still in development: experimental.
+    Otlp,
 }

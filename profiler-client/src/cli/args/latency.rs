@@ -42,7 +42,8 @@ pub struct LatencyArgs {
     /// Histogram that the bars show [default: window]
     #[arg(long, value_enum, value_name = "HISTOGRAM")]
     pub over: Option<BarsOver>,
-    /// Write to FILE as well, when the run ends; its name gives the format: .hlog (HdrHistogram's interval log)
+    /// Write to FILE as well, when the run ends; its name gives the format: .hlog (HdrHistogram's interval log),
+    /// .otlp (OpenTelemetry's metrics: exponential histograms)
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Format of FILE, whatever its name; without FILE, of stdout in place of the view
@@ -67,6 +68,8 @@ pub struct LatencyArgs {
 pub enum LatencyFormat {
     /// `HdrHistogram`'s interval log: a histogram for each update and function.
     Hlog,
+    /// OpenTelemetry's metrics: an exponential histogram for each function.
+    Otlp,
 }
 
 /// `--over` of `latency`.

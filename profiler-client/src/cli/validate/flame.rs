@@ -123,6 +123,7 @@ fn drawing(args: DrawingArgs) -> Result<Drawing, Failure> {
         Some(Format::Firefox) => Some(FlameFormat::Firefox),
         Some(Format::Speedscope) => Some(FlameFormat::Speedscope),
         Some(Format::PerfScript) => Some(FlameFormat::PerfScript),
+        Some(Format::Otlp) => Some(FlameFormat::Otlp),
         None if args.folded => Some(FlameFormat::Folded),
         None if args.json => Some(FlameFormat::Json),
         None => None,
@@ -163,12 +164,13 @@ fn times(on_cpu: bool, off_cpu: bool) -> v1::Times {
 }
 
 /// What files of a format end in; the longer ones first.
-const ENDINGS: [(&str, FlameFormat); 9] = [
+const ENDINGS: [(&str, FlameFormat); 10] = [
     (".firefox.json", FlameFormat::Firefox),
     (".speedscope.json", FlameFormat::Speedscope),
     (".pb.gz", FlameFormat::Pprof),
     (".pprof", FlameFormat::Pprof),
     (".perf", FlameFormat::PerfScript),
+    (".otlp", FlameFormat::Otlp),
     (".folded", FlameFormat::Folded),
     (".ndjson", FlameFormat::Json),
     (".json", FlameFormat::Json),

@@ -39,4 +39,4 @@ pub(super) fn latency(args: LatencyArgs) -> Result<Latency, Failure> {
 }
 
 /// What files of a format end in.
-const ENDINGS: [(&str, LatencyFormat); 1] = [(".hlog", LatencyFormat::Hlog)];
+const ENDINGS: [(&str, LatencyFormat); 2] = [(".hlog", LatencyFormat::Hlog), (".otlp", LatencyFormat::Otlp)];

@@ -1,0 +1,65 @@
+//! OpenTelemetry's messages, which files hold and collectors take as requests.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `profiles` | stacks with weights, in a format that is still developed |
+//! | `metrics` | histograms of durations |
+
+mod metrics;
+mod profiles;
+
+use opentelemetry_proto::tonic::{
+    common::v1::{AnyValue, InstrumentationScope, KeyValue, any_value::Value},
+    resource::v1::Resource,
+};
+
+pub use self::{
+    metrics::{SCALE, write as metrics},
+    profiles::write as profiles,
+};
+
+/// Keys of attributes, by <https://opentelemetry.io/docs/specs/semconv/> where that has one.
+mod key {
+    pub const SERVICE: &str = "service.name";
+    pub const BUILD_ID: &str = "process.executable.build_id.gnu";
+    pub const FRAME_TYPE: &str = "profile.frame.type";
+    pub const FUNCTION: &str = "code.function.name";
+    pub const COMMENTS: &str = "profiler.comments";
+    pub const MODULE: &str = "profiler.module";
+    pub const SCOPE: &str = "profiler.scope";
+}
+
+fn text_value(text: &str) -> AnyValue {
+    AnyValue {
+        value: Some(Value::StringValue(text.to_owned())),
+    }
+}
+
+/// Attributes; those without a text are left out.
+fn attributes(all: &[(&str, &str)]) -> Vec<KeyValue> {
+    let known = all.iter().filter(|(_, text)| !text.is_empty());
+    known
+        .map(|(key, text)| KeyValue {
+            key: (*key).to_owned(),
+            value: Some(text_value(text)),
+            ..KeyValue::default()
+        })
+        .collect()
+}
+
+/// What was measured: the title is the name of a service.
+fn resource(title: &str) -> Resource {
+    Resource {
+        attributes: attributes(&[(key::SERVICE, title)]),
+        ..Resource::default()
+    }
+}
+
+/// Who measured it.
+fn instrumentation() -> InstrumentationScope {
+    InstrumentationScope {
+        name: "profiler".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    }
+}
