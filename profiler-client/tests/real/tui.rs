@@ -193,6 +193,15 @@ fn four_steps_by_keys_lead_from_everything_to_a_value() {
     let size = size(&screen).unwrap();
     assert!((50_001..55_000).contains(&size), "{size}");
 
+    // The slowest calls, with when the line was reached.
+    terminal.press(&["0"]);
+    let screen = terminal.wait("the slowest calls", |screen| {
+        screen.contains("slowest so far")
+            && screen.contains("the call  3.")
+            && screen.contains("explain.c:31")
+    });
+    println!("{screen}");
+
     // Back, a key each.
     for path in ["▸ handle[>= p95]", "▸ handle", "▸ everything"] {
         terminal.press(&["u"]);

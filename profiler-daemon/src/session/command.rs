@@ -28,6 +28,7 @@ use super::{
     library::Library,
     measure::{Measured, MeasuredFile},
     prepare::{self, How, Prepared, Read},
+    probed_code::{ProbedCode, Watched},
     state::Terms,
 };
 use crate::kernel::{Ability, AttachKind, Expected};
@@ -333,6 +334,13 @@ pub(super) enum Command {
         anew: PlannedAnew,
         reply: Reply<()>,
     },
+    /// The code of some of its probes was changed by the target.
+    TakeOffChanged {
+        caller: Caller,
+        name: String,
+        changed: Vec<Arc<ProbedCode>>,
+        reply: Reply<()>,
+    },
     Renew {
         caller: Caller,
         name: String,
@@ -439,6 +447,7 @@ impl Handle {
             capture: capture.clone(),
             budget,
             returns: Arc::default(),
+            codes: Arc::default(),
         };
         let recorded = match target {
             TargetSpec::Recording(time) => Some((time, None)),
@@ -470,7 +479,7 @@ impl Handle {
             let pids = prepared.processes.iter().map(Process::pid).collect();
             self.ask(|reply| Command::Follow { pids, reply }).await?;
         }
-        let returns = Arc::downgrade(&terms.returns);
+        let (returns, codes) = (Arc::downgrade(&terms.returns), Arc::downgrade(&terms.codes));
         let attach = self.ask(|reply| Command::Attach {
             caller,
             name,
@@ -479,6 +488,11 @@ impl Handle {
             reply,
         });
         let created = attach.await?;
+        tokio::spawn(self.clone().watch_code(Watched {
+            caller,
+            name: created.name.clone(),
+            codes,
+        }));
         // Where programs do the returns themselves, there are no return probes but by the user's choice.
         if !ability.write_context && exit_method.is_none() {
             tokio::spawn(self.clone().look_after(LookedAfter {

@@ -17,6 +17,7 @@
 //! | `refusal` | what planning, target or kernel refuse |
 //! | `prepare` | scope text and target become sites, before anything is attached |
 //! | `late_code` | code that a target maps while it is looked at |
+//! | `probed_code` | code under probes that a target changes |
 //! | `estimate` | what attaching a scope would do and cost |
 //! | `measure` | how often places are reached, counted for a moment |
 //! | `owner` | the thread: commands, ticks |
@@ -87,6 +88,7 @@ mod picture;
 mod population;
 mod prepare;
 mod probe_order;
+mod probed_code;
 mod quotas;
 mod readings;
 mod records;

@@ -186,6 +186,12 @@ impl Owner {
                 anew,
                 reply,
             } => answer(reply, self.give_up_returns(caller, &name, revision, anew)),
+            Command::TakeOffChanged {
+                caller,
+                name,
+                changed,
+                reply,
+            } => answer(reply, self.take_off_changed(caller, &name, &changed)),
             Command::Renew { caller, name, reply } => {
                 let now_ns = monotonic_ns();
                 answer(

@@ -10,7 +10,7 @@
 //! | `warnings` | what is said of it before |
 
 mod allocators;
-mod changed_code;
+pub mod changed_code;
 mod inlined;
 mod planner;
 mod sites;
@@ -19,6 +19,7 @@ mod warnings;
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 pub use self::{allocators::PreparedAllocator, planner::Planner};
@@ -33,6 +34,7 @@ use super::{
     library::Library,
     lines::{PreparedLine, Shown},
     picture::{ExitMethod, SiteInfo},
+    probed_code::ProbedCode,
     quotas::Held,
     refusal::{scope_refusal, target_refusal},
 };
@@ -139,6 +141,8 @@ pub struct PreparedStep {
     pub files: Vec<PreparedFile>,
     /// Of its lines.
     pub lines: Vec<PreparedLines>,
+    /// The code that its probes are put into.
+    pub code: Vec<Arc<ProbedCode>>,
 }
 
 impl PreparedStep {

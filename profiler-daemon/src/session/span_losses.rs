@@ -14,6 +14,8 @@ pub struct OwnLosses {
     pub not_admitted: u64,
     /// Functions and lines whose probes were taken off the target, as they cost too much: they are not seen since.
     pub over_budget: u64,
+    /// Functions and lines whose probes were taken off the target, as their code was changed there: they are not seen since.
+    pub code_changed: u64,
 }
 
 impl OwnLosses {
@@ -22,14 +24,16 @@ impl OwnLosses {
         Self {
             not_admitted: self.not_admitted.saturating_sub(before.not_admitted),
             over_budget: self.over_budget.saturating_sub(before.over_budget),
+            code_changed: self.code_changed.saturating_sub(before.code_changed),
         }
     }
 
     /// All by reason.
-    pub fn counters(self) -> [(&'static str, u64); 2] {
+    pub fn counters(self) -> [(&'static str, u64); 3] {
         [
             ("not_admitted", self.not_admitted),
             ("over_budget", self.over_budget),
+            ("code_changed", self.code_changed),
         ]
     }
 
@@ -38,6 +42,7 @@ impl OwnLosses {
         Self {
             not_admitted: recorded("not_admitted"),
             over_budget: recorded("over_budget"),
+            code_changed: recorded("code_changed"),
         }
     }
 
@@ -117,6 +122,6 @@ impl SpanLosses {
     }
 }
 
-fn positive(counts: [(&'static str, u64); 2]) -> impl Iterator<Item = (&'static str, u64)> {
+fn positive<const N: usize>(counts: [(&'static str, u64); N]) -> impl Iterator<Item = (&'static str, u64)> {
     counts.into_iter().filter(|(_, count)| *count > 0)
 }

@@ -43,6 +43,7 @@ use super::{
     picture::{ExitMethod, FlameKind, SessionInfo},
     population::JoinedCalls,
     prepare::{Prepared, PreparedAllocator},
+    probed_code::ProbedCodes,
     quotas::Held,
     records::Recorder,
     sampled_events::SampledEvents,
@@ -112,6 +113,8 @@ pub struct Session {
     exit_method: Option<ExitMethod>,
     /// Told of its return probes, which are looked after.
     returns: Arc<ReturnProbes>,
+    /// Told of the code of its probes, which is watched.
+    codes: Arc<ProbedCodes>,
     lease_until_ns: u64,
     meter: Meter,
     /// What its probes may cost the target; `None` where that is not bounded.
@@ -154,6 +157,8 @@ pub struct Terms {
     pub budget: Option<f64>,
     /// Told of its return probes.
     pub returns: Arc<ReturnProbes>,
+    /// Told of the code of its probes.
+    pub codes: Arc<ProbedCodes>,
 }
 
 impl Session {
@@ -206,6 +211,7 @@ impl Session {
             lease_ns: terms.lease_ns,
             exit_method: terms.exit_method,
             returns: terms.returns,
+            codes: terms.codes,
             lease_until_ns: now_ns.saturating_add(terms.lease_ns),
             meter: Meter::new(now_ns),
             budget: terms.budget.map(Budget::new),

@@ -20,6 +20,7 @@ use super::{
     picture::{ExitMethod, SiteInfo},
     prepare::{PreparedFile, PreparedLines, PreparedSpan, PreparedStep},
     probe_order::Late,
+    probed_code::ProbedCode,
 };
 use crate::kernel::{Attachment, Engine, Gate, Gates, KernelError, LookSpec};
 
@@ -81,6 +82,10 @@ pub struct RunningStep {
     gate: Option<Gate>,
     /// Why all its probes were taken off the target, if they were.
     taken_off: Option<String>,
+    /// The code that its probes are in.
+    code: Vec<Arc<ProbedCode>>,
+    /// How many functions, or lines, were taken off as their code was changed.
+    changed: u64,
 }
 
 impl RunningStep {
@@ -99,7 +104,7 @@ impl RunningStep {
         })
     }
 
-    /// How many of what it has are off the target, as they cost too much: functions, or all of it.
+    /// How many of what it has are off the target: functions, or all of it.
     pub fn taken_off(&self) -> u64 {
         let functions = self.functions.iter().filter(|function| function.is_taken_off());
         if self.is_taken_off() {
@@ -107,6 +112,24 @@ impl RunningStep {
         } else {
             functions.map(|_| 1).sum()
         }
+    }
+
+    /// How many of these are, as their code was changed.
+    pub fn changed(&self) -> u64 {
+        self.changed.min(self.taken_off())
+    }
+
+    /// The code that it still has probes in.
+    pub fn code(&self) -> impl Iterator<Item = Arc<ProbedCode>> + '_ {
+        let taken_off = self.functions.iter().filter(|function| function.is_taken_off());
+        let taken_off: HashSet<Key> = taken_off.map(|function| key(&function.info)).collect();
+        let is_off = move |code: &ProbedCode| {
+            code.function
+                .as_ref()
+                .is_some_and(|function| taken_off.contains(function))
+        };
+        let all = self.code.iter().filter(|_| !self.is_taken_off());
+        all.filter(move |code| !is_off(code)).cloned()
     }
 
     /// What became of its probes.
@@ -496,7 +519,9 @@ impl Steps {
         ages: AgeConfig,
         now_ns: u64,
     ) {
-        let PreparedStep { step, files, .. } = prepared;
+        let PreparedStep {
+            step, files, code, ..
+        } = prepared;
         if number == self.list.len() {
             self.list.push(RunningStep {
                 step: step.clone(),
@@ -506,10 +531,12 @@ impl Steps {
                 lines: Vec::new(),
                 gate: None,
                 taken_off: None,
+                code: Vec::new(),
+                changed: 0,
             });
         }
         let running = &mut self.list[number];
-        running.step = step;
+        (running.step, running.code) = (step, code);
         for (attachment, sites) in fresh.spans {
             for (probe, (site, _)) in attachment.probes().iter().zip(&sites) {
                 running
@@ -585,6 +612,13 @@ impl Steps {
             }
         }
         self.has_given_up()
+    }
+
+    /// Notes that so many functions or lines of a step are taken off as their code was changed.
+    pub fn note_changed(&mut self, number: usize, count: usize) {
+        if let Some(step) = self.list.get_mut(number) {
+            step.changed = step.changed.saturating_add(count as u64);
+        }
     }
 
     /// Takes all probes of a step off the target, for a reason; what they have counted stays.

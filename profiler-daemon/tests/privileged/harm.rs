@@ -176,7 +176,7 @@ fn hooked_functions_and_code_that_can_be_written_to_are_left_out() {
     for seen in ["step_plain", "step_instead"] {
         assert_eq!(ended(function(&picture, seen)), 10);
     }
-    assert_eq!(picture.functions.len(), 2);
+    assert_eq!(picture.functions.len(), 3);
     assert_eq!(ended(function(&service.last_latency(&again), "step_plain")), 10);
     let ended = target.finish();
     assert_eq!((ended.output, ended.status), (plain.output, plain.status));
@@ -327,4 +327,68 @@ fn return_probes_are_given_up_where_a_library_that_throws_is_loaded() {
         (10, 10),
         "what was counted before is lost, or what came after"
     );
+}
+
+/// A program that calls functions until it is told otherwise, and changes its own code when it is told to.
+fn that_changes_its_code() -> Fixture {
+    Fixture::start("hooked", &["later".to_owned()])
+}
+
+const CHANGED: &str = "its code was changed while it was probed";
+
+#[test]
+#[ignore = "needs root"]
+fn a_function_that_is_hooked_while_it_is_probed_is_taken_off_and_the_others_count_on() {
+    let service = Service::start();
+    let mut target = that_changes_its_code();
+    let session = service.attach(target.pid(), "step_*").unwrap();
+    let mut pictures = service.watch_latency(&session);
+    target.say("go");
+    service.until(&mut pictures, |picture| {
+        ended(function(picture, "step_later")) >= 10
+    });
+    target.say("hook");
+    assert_eq!(target.line(), "hooked");
+    let picture = service.until(&mut pictures, |picture| {
+        function(picture, "step_later").taken_off.is_some()
+    });
+    let reason = function(&picture, "step_later").taken_off.clone().unwrap();
+    println!("{reason}");
+    assert!(reason.starts_with(CHANGED), "{reason}");
+    assert_eq!(picture.lost.get("code_changed"), Some(&1), "{:?}", picture.lost);
+    assert_eq!(picture.lost.get("over_budget"), None);
+    let counted = ended(function(&picture, "step_plain"));
+    service.until(&mut pictures, |picture| {
+        ended(function(picture, "step_plain")) >= counted + 100
+    });
+    drop(pictures);
+    target.say("end");
+    let truth = target.truth();
+    let picture = service.last_latency(&session);
+    assert_eq!(ended(function(&picture, "step_later")), truth["step_later"].calls);
+    assert!(function(&picture, "step_plain").taken_off.is_none());
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_function_whose_breakpoint_is_written_over_ends_a_session_of_nothing_else() {
+    let service = Service::start();
+    let mut target = that_changes_its_code();
+    let session = service.attach(target.pid(), "step_later").unwrap();
+    let mut pictures = service.watch_latency(&session);
+    target.say("go");
+    service.until(&mut pictures, |picture| {
+        ended(function(picture, "step_later")) >= 10
+    });
+    target.say("restore");
+    assert_eq!(target.line(), "restored");
+    let last = service.until(&mut pictures, |picture| picture.ended.is_some());
+    let reason = last.ended.clone().unwrap();
+    println!("{reason}");
+    assert!(
+        reason.starts_with("`step_later` was taken off: its code was changed"),
+        "{reason}"
+    );
+    assert!(target.end()["step_later"].calls > ended(function(&last, "step_later")));
 }

@@ -44,11 +44,14 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     page.line(&Line::of(Style::Strong, heading));
     let head = "   DURATION    ON CPU   OFF CPU         AT   THREAD  FUNCTION";
     page.line(&Line::of(Style::Faint, head));
-    // The list keeps a third of the room.
-    let list = (page.rows() / 3).max(1).min(calls.rows.len());
-    let opened_rows = page.rows().saturating_sub(list);
-    let mut opened = page.foot(u16::try_from(opened_rows).unwrap_or(u16::MAX));
-    open(&mut opened, selected);
+    // The list keeps a third of the room, and what the opened call leaves.
+    let least = (page.rows() / 3).max(1).min(calls.rows.len());
+    let opened = open(selected, page.width(), page.rows().saturating_sub(least));
+    let mut foot = page.foot(u16::try_from(opened.len()).unwrap_or(u16::MAX));
+    for line in &opened {
+        foot.line(line);
+    }
+    let list = page.rows();
     let at = calls.rows.iter().position(|row| row.id() == selected.id());
     let begin = first(at.unwrap_or(0), calls.rows.len(), list);
     for (number, row) in calls.rows.iter().enumerate().skip(begin).take(list) {
@@ -84,9 +87,9 @@ fn line_of(row: &CallRow, origin_ns: u64) -> Line {
     values.fold(line, |line, value| trace::with_value(line, value, "  "))
 }
 
-/// A call, opened: when what was inside it was, what its thread did, and where.
-fn open(page: &mut Page<'_>, row: &CallRow) {
-    page.skip(1);
+/// A call, opened: when what was inside it was, what its thread did, and where. In so many rows at most.
+fn open(row: &CallRow, columns: usize, rows: usize) -> Vec<Line> {
+    let mut lines = vec![Line::default()];
     let (span, whole_ns) = (&row.span, row.span.duration_ns);
     let mut bars = vec![Bar {
         label: "the call".to_owned(),
@@ -106,21 +109,18 @@ fn open(page: &mut Page<'_>, row: &CallRow) {
         duration_ns: child.duration_ns,
         style: Style::Bar,
     }));
-    let room = page.rows().div_ceil(2);
+    let room = rows.saturating_sub(1).div_ceil(2);
     let left_out = (bars.len().saturating_sub(room) as u64).saturating_add(span.children_left_out);
-    for bar in bars.iter().take(room) {
-        page.line(&bar.line(whole_ns, page.width()));
-    }
+    lines.extend(bars.iter().take(room).map(|bar| bar.line(whole_ns, columns)));
     if left_out > 0 {
         let words = format!("    … and {} more inside", units::count(left_out));
-        page.line(&Line::of(Style::Faint, words));
+        lines.push(Line::of(Style::Faint, words));
     }
-    for line in spans::times(span) {
-        page.line(&line);
-    }
-    for line in spans::places(&row.said, span, page.rows().saturating_sub(1)) {
-        page.line(&line);
-    }
+    lines.extend(spans::times(span));
+    let left = rows.saturating_sub(lines.len() + 1);
+    lines.extend(spans::places(&row.said, span, left));
+    lines.truncate(rows);
+    lines
 }
 
 /// A part of a call's time.

@@ -1,5 +1,7 @@
 //! How sessions begin and change their scope.
 
+use std::sync::Arc;
+
 use profiler_common::limits::MAX_PROBES;
 use profiler_scope::Step;
 
@@ -14,6 +16,7 @@ use crate::session::{
     name::SessionName,
     picture::SessionInfo,
     prepare::Prepared,
+    probed_code::ProbedCode,
     quotas::{Held, Quotas},
     refusal::kernel_refusal,
     state::{Session, Terms},
@@ -171,6 +174,23 @@ impl Owner {
             self.settle_sampler()?;
         }
         Ok(info)
+    }
+
+    /// Takes probes off whose code the target has changed. Where nothing is left to look at, the session ends.
+    pub(super) fn take_off_changed(
+        &mut self,
+        caller: Caller,
+        name: &str,
+        changed: &[Arc<ProbedCode>],
+    ) -> Result<(), SessionError> {
+        let name = self.session(caller, name)?.name.clone();
+        let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(&name)) else {
+            return Ok(());
+        };
+        if let Some(reason) = session.take_off_changed(&mut running.engine, changed) {
+            self.end_session(&name, &Ending::other(reason));
+        }
+        Ok(())
     }
 
     /// Sees calls end in another way than by return probes, where these are not safe beside the code that there is by now.

@@ -6,7 +6,7 @@
 
 use profiler_target::{Mapping, Memory};
 
-use super::super::files::TargetFile;
+use super::super::{files::TargetFile, functions::Key, probed_code::ProbedCode};
 
 /// The kernel's breakpoint.
 const BREAKPOINT: u8 = 0xcc;
@@ -19,6 +19,9 @@ const CALL: u8 = 0xe8;
 
 /// Code of one function that is compared, in bytes.
 const MAX_BYTES: u64 = 1 << 16;
+
+/// Code of a function that is watched while it is probed, in bytes: where hooks are put.
+const WATCHED_BYTES: u64 = 32;
 
 /// The code of a process, as it is by now.
 pub struct Code(Option<Memory>);
@@ -58,14 +61,7 @@ impl Code {
         if mapping.inode == 0 || !is_private.unwrap_or(false) {
             return false;
         }
-        let program = file.known.index.files().program();
-        let Ok(from) = usize::try_from(offset) else {
-            return false;
-        };
-        let Some(code) = usize::try_from(bytes)
-            .ok()
-            .and_then(|bytes| program.get(from..from.checked_add(bytes)?))
-        else {
+        let Some(code) = bytes_of(file, offset, bytes) else {
             return false;
         };
         let mut now = vec![0; code.len()];
@@ -73,8 +69,44 @@ impl Code {
     }
 }
 
+/// What a file has at an offset.
+fn bytes_of(file: &TargetFile, offset: u64, bytes: u64) -> Option<&[u8]> {
+    let program = file.known.index.files().program();
+    let from = usize::try_from(offset).ok()?;
+    let to = from.checked_add(usize::try_from(bytes).ok()?)?;
+    program.get(from..to)
+}
+
+/// The code of a process that a probe is put into: the first bytes of what is at `offset`, up to behind the probe.
+pub fn under_probe(
+    file: &TargetFile,
+    (pid, function): (u32, Option<Key>),
+    (offset, bytes): (u64, u64),
+    probe_offset: u64,
+) -> Option<ProbedCode> {
+    // A file that is mapped twice has its probes in both.
+    let address = file.module.addresses_of(offset).next()?;
+    let probe = probe_offset.checked_sub(offset)?;
+    let bytes = WATCHED_BYTES
+        .max(probe + NOP.len() as u64)
+        .min(bytes.max(probe + 1));
+    Some(ProbedCode {
+        pid,
+        address,
+        was: bytes_of(file, offset, bytes)?.into(),
+        probe: usize::try_from(probe).ok()?,
+        function,
+    })
+}
+
+/// Whether a probe of the kernel is at the first of these bytes.
+pub fn is_probe(was: &[u8], now: &[u8]) -> bool {
+    let is_call = || now.first() == Some(&CALL) && was.starts_with(&NOP);
+    now.first() == Some(&BREAKPOINT) || is_call()
+}
+
 /// Whether code differs by more than the kernel's probes, whoever set these.
-fn differs(code: &[u8], now: &[u8]) -> bool {
+pub fn differs(code: &[u8], now: &[u8]) -> bool {
     let mut at = 0;
     while let (Some(was), Some(is)) = (code.get(at), now.get(at)) {
         let is_call = *is == CALL && code[at..].starts_with(&NOP);

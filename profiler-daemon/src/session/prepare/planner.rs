@@ -16,13 +16,14 @@ use super::{
         error::{Reason, SessionError},
         explain::probed::Check,
         files::TargetFile,
+        functions::key,
         kernel_functions, kernel_places,
         lines::{self, PreparedLine},
         picture::ExitMethod,
         refusal::plan_refusal,
     },
     PreparedFile, PreparedLines, PreparedSpan, PreparedStep, Returning,
-    changed_code::Code,
+    changed_code::{Code, under_probe},
     inlined::Inlined,
     sites::{by_file, call_site, inlined_site},
     warnings::{warn, warn_of_entries, warn_of_inlined, warn_of_lines, warn_once},
@@ -56,6 +57,7 @@ impl Planner<'_> {
             step: step.clone(),
             files: Vec::new(),
             lines: Vec::new(),
+            code: Vec::new(),
         };
         match &step.place {
             Place::Function(name) => {
@@ -96,7 +98,7 @@ impl Planner<'_> {
         Ok(prepared)
     }
 
-    /// Leaves out what lies in code that a process has changed.
+    /// Leaves out what lies in code that a process has changed. What is left is watched from then on.
     fn leave_out_changed(
         &self,
         prepared: &mut PreparedStep,
@@ -108,6 +110,7 @@ impl Planner<'_> {
             refused.get_or_insert_with(|| message.clone());
             warn_once(warnings, message);
         };
+        let mut watched = Vec::new();
         let codes = self.processes.iter().zip(self.files);
         for (process, files) in codes {
             let code = Code::of(process.pid());
@@ -124,7 +127,14 @@ impl Planner<'_> {
                         _ => (span.spec.entry_offset, MAX_INSTRUCTION_BYTES),
                     };
                     let why = code.refusal(file, offset, bytes);
-                    why.inspect(|why| refuse(&function.name, why)).is_none()
+                    if let Some(why) = why {
+                        refuse(&function.name, why);
+                        return false;
+                    }
+                    let of = (process.pid(), Some(key(function)));
+                    let under_probe = under_probe(file, of, (offset, bytes), span.spec.entry_offset);
+                    watched.extend(under_probe.map(Arc::new));
+                    true
                 });
             }
             for of_file in prepared.lines.iter_mut().filter(|file| file.pid == process.pid()) {
@@ -132,11 +142,18 @@ impl Planner<'_> {
                     continue;
                 };
                 of_file.lines.retain(|line| {
-                    let why = code.refusal(file, line.spec.offset, MAX_INSTRUCTION_BYTES);
-                    why.inspect(|why| refuse(&line.place.site, why)).is_none()
+                    let at = (line.spec.offset, MAX_INSTRUCTION_BYTES);
+                    if let Some(why) = code.refusal(file, at.0, at.1) {
+                        refuse(&line.place.site, why);
+                        return false;
+                    }
+                    let under_probe = under_probe(file, (process.pid(), None), at, line.spec.offset);
+                    watched.extend(under_probe.map(Arc::new));
+                    true
                 });
             }
         }
+        prepared.code = watched;
         prepared.files.retain(|file| !file.sites.is_empty());
         prepared.lines.retain(|file| !file.lines.is_empty());
         match refused {

@@ -195,6 +195,7 @@ impl Player {
             Command::Ability { reply, .. } => answer(reply, Err(not_recorded())),
             Command::SideLoad { reply, .. }
             | Command::Follow { reply, .. }
+            | Command::TakeOffChanged { reply, .. }
             | Command::GiveUpReturns { reply, .. } => {
                 answer(reply, Err(not_recorded()));
             }

@@ -15,6 +15,7 @@ use super::{
         late_code::MappedCode,
         lines::{self, TracedPlace},
         prepare::Prepared,
+        steps::RunningStep,
         symbols::Dropped,
         trace::Around,
     },
@@ -108,6 +109,7 @@ impl Session {
             self.processes = processes;
         }
         self.returns.set(&self.return_probed(), code);
+        self.tell_code();
         self.scope = scope;
         self.scope_text = text.into();
         self.planned_warnings = warnings;
@@ -145,6 +147,11 @@ impl Session {
         self.set_bands();
         self.renew_views(engine, At { dropped, now_ns }, renewed);
         Ok(())
+    }
+
+    /// Says which code its probes are in.
+    pub(super) fn tell_code(&self) {
+        self.codes.set(self.steps.iter().flat_map(RunningStep::code));
     }
 
     /// Processes in which it has return probes, or had and needs others in their place.

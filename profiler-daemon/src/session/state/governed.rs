@@ -1,6 +1,9 @@
 //! What its probes cost the target, and which of them go where that is more than the budget.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
     super::{
@@ -8,6 +11,7 @@ use super::{
         calibrate::{CallCost, HitCosts},
         functions::{Key, key},
         picture::ExitMethod,
+        probed_code::{CHANGED, ProbedCode},
         steps::{RunningStep, taken_off},
     },
     Session,
@@ -46,7 +50,7 @@ enum PartKind {
     Step,
 }
 
-/// What follows from costs that are more than the budget.
+/// What follows from costs that are more than the budget, or from code that was changed.
 #[derive(Default)]
 struct Verdict {
     /// Functions to be taken off, by step and number, each with the reason.
@@ -114,6 +118,44 @@ impl Session {
         let excess = budget.look(now_ns, &probed, cpu_ns);
         self.budget = Some(budget);
         let verdict = self.verdict(&parts, &excess?);
+        self.carry_out(engine, verdict)
+    }
+
+    /// Takes functions and lines off the target whose code was changed there. Why the session has to end, as above.
+    pub fn take_off_changed(&mut self, engine: &mut Engine, changed: &[Arc<ProbedCode>]) -> Option<String> {
+        let mut verdict = Verdict::default();
+        for (number, step) in self.steps.iter().enumerate() {
+            let here: Vec<_> = step.code().filter(|code| changed.contains(code)).collect();
+            let keys: HashSet<&Key> = here.iter().filter_map(|code| code.function.as_ref()).collect();
+            let functions = step
+                .functions
+                .iter()
+                .filter(|function| keys.contains(&key(&function.info)));
+            for function in functions {
+                verdict.reasons.push(taken_off(&function.info.name, CHANGED));
+                let functions = verdict.functions.entry(number).or_default();
+                functions.insert(function.id, CHANGED.to_owned());
+            }
+            if here.iter().any(|code| code.function.is_none()) {
+                verdict.reasons.push(taken_off(&step.step.to_string(), CHANGED));
+                verdict.steps.insert(number, CHANGED.to_owned());
+            }
+        }
+        if verdict.reasons.is_empty() {
+            return None;
+        }
+        for (number, functions) in &verdict.functions {
+            self.steps.note_changed(*number, functions.len());
+        }
+        for number in verdict.steps.keys() {
+            self.steps.note_changed(*number, 1);
+        }
+        verdict.is_end = self.ends_by(&verdict);
+        self.carry_out(engine, verdict)
+    }
+
+    /// Takes off what a verdict says. Why the session has to end, where it has.
+    fn carry_out(&mut self, engine: &mut Engine, verdict: Verdict) -> Option<String> {
         let reason = verdict.reasons.join("; ");
         if verdict.is_end && !self.is_edited {
             return Some(reason);
@@ -129,12 +171,19 @@ impl Session {
         for (number, reason) in verdict.steps {
             self.steps.take_off_step(engine, number, reason);
         }
+        self.tell_code();
         None
     }
 
     /// How many functions and lines were taken off the target as they cost too much.
-    pub(super) fn taken_off(&self) -> u64 {
-        self.steps.iter().map(RunningStep::taken_off).sum()
+    pub(super) fn over_budget(&self) -> u64 {
+        let all: u64 = self.steps.iter().map(RunningStep::taken_off).sum();
+        all.saturating_sub(self.code_changed())
+    }
+
+    /// How many were as their code was changed.
+    pub(super) fn code_changed(&self) -> u64 {
+        self.steps.iter().map(RunningStep::changed).sum()
     }
 
     /// What can be taken off.
@@ -220,15 +269,20 @@ impl Session {
                 }
             }
         }
-        verdict.is_end = !verdict.steps.is_empty();
-        verdict.is_end |= verdict.functions.iter().any(|(number, gone)| {
+        verdict.is_end = self.ends_by(&verdict);
+        verdict
+    }
+
+    /// Whether a step has nothing left then.
+    fn ends_by(&self, verdict: &Verdict) -> bool {
+        let has_nothing = |(number, gone): (&usize, &HashMap<u32, String>)| {
             let stays = |step: &RunningStep| {
                 let mut functions = step.functions.iter();
                 functions.any(|function| !function.is_taken_off() && !gone.contains_key(&function.id))
             };
             !gone.is_empty() && !self.steps.get(*number).is_some_and(stays)
-        });
-        verdict
+        };
+        !verdict.steps.is_empty() || verdict.functions.iter().any(has_nothing)
     }
 }
 

@@ -61,7 +61,8 @@ impl Session {
     pub(super) fn own_losses(&self) -> OwnLosses {
         OwnLosses {
             not_admitted: self.not_admitted,
-            over_budget: self.taken_off(),
+            over_budget: self.over_budget(),
+            code_changed: self.code_changed(),
         }
     }
 

@@ -1,0 +1,187 @@
+//! Code under probes, which a target may change while it is probed: a hook is put over a function's first instructions, or these
+//! are put back as they were. The breakpoint is gone then, and calls are no longer seen. The kernel does not say so.
+//!
+//! Whoever made a session therefore looks at the code of its probes again and again, beside the owner, and has those taken off whose code
+//! is another by now. See `docs/safety.md` for what is promised.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
+
+use profiler_target::Memory;
+
+use super::{
+    command::{Caller, Command, Handle, blocking},
+    functions::Key,
+    prepare::changed_code::{differs, is_probe},
+};
+
+/// Time between looks. Code is changed in steps: it counts where two looks find it changed.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Places that are looked at, of one session. The others are not watched.
+const MAX_PLACES: usize = 4096;
+
+/// Why probes are taken off whose code has changed.
+pub const CHANGED: &str =
+    "its code was changed while it was probed, and its breakpoint is gone: calls since then were not seen";
+
+/// Code of a process under a probe.
+#[derive(PartialEq, Eq, Debug)]
+pub struct ProbedCode {
+    /// The process.
+    pub pid: u32,
+    /// Where the code is in its memory.
+    pub address: u64,
+    /// What the file has there.
+    pub was: Box<[u8]>,
+    /// Which of the bytes the probe is at.
+    pub probe: usize,
+    /// The function whose spans begin there; `None` of a line.
+    pub function: Option<Key>,
+}
+
+impl ProbedCode {
+    /// Whether other bytes are there by now, or no probe. What cannot be read says nothing.
+    fn is_changed(&self, memory: &Memory) -> bool {
+        let mut now = vec![0; self.was.len()];
+        if memory.read_exact_at(&mut now, self.address).is_err() {
+            return false;
+        }
+        let has_probe = match (self.was.get(self.probe..), now.get(self.probe..)) {
+            (Some(was), Some(now)) => is_probe(was, now),
+            _ => true,
+        };
+        !has_probe || differs(&self.was, &now)
+    }
+}
+
+/// The code of a session's probes; there as long as the session.
+#[derive(Default, Debug)]
+pub struct ProbedCodes(Mutex<Vec<Arc<ProbedCode>>>);
+
+impl ProbedCodes {
+    /// Says which code it is by now.
+    pub fn set(&self, codes: impl Iterator<Item = Arc<ProbedCode>>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = codes.take(MAX_PLACES).collect();
+    }
+
+    fn all(&self) -> Vec<Arc<ProbedCode>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Those whose code is another by now.
+fn changed(codes: Vec<Arc<ProbedCode>>) -> Vec<Arc<ProbedCode>> {
+    let mut of: Option<(u32, Option<Memory>)> = None;
+    let mut is_changed = |code: &Arc<ProbedCode>| {
+        if of.as_ref().is_none_or(|(pid, _)| *pid != code.pid) {
+            of = Some((code.pid, Memory::open(code.pid).ok()));
+        }
+        let memory = of.as_ref().and_then(|(_, memory)| memory.as_ref());
+        memory.is_some_and(|memory| code.is_changed(memory))
+    };
+    codes.into_iter().filter(|code| is_changed(code)).collect()
+}
+
+/// A session whose probes are watched.
+pub struct Watched {
+    /// Its owner.
+    pub caller: Caller,
+    /// Its name.
+    pub name: String,
+    /// The code of its probes.
+    pub codes: Weak<ProbedCodes>,
+}
+
+impl Handle {
+    /// Watches the code of a session's probes until that ends.
+    pub(super) async fn watch_code(self, of: Watched) {
+        let mut before: HashSet<(u32, u64)> = HashSet::new();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let Some(codes) = of.codes.upgrade().map(|codes| codes.all()) else {
+                return;
+            };
+            if codes.is_empty() {
+                continue;
+            }
+            let Ok(now) = blocking(move || Ok(changed(codes))).await else {
+                continue;
+            };
+            let at = |code: &Arc<ProbedCode>| (code.pid, code.address);
+            let certain: Vec<_> = now
+                .iter()
+                .filter(|code| before.contains(&at(code)))
+                .cloned()
+                .collect();
+            before = now.iter().map(at).collect();
+            if certain.is_empty() {
+                continue;
+            }
+            let (caller, name) = (of.caller, of.name.clone());
+            let taken_off = self.ask(|reply| Command::TakeOffChanged {
+                caller,
+                name,
+                changed: certain,
+                reply,
+            });
+            if let Err(error) = taken_off.await {
+                tracing::debug!(uid = caller.uid, session = of.name, %error, "changed code stays probed");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Code of this process, as if `was` were the file's.
+    fn code(now: &[u8], was: &[u8], probe: usize) -> ProbedCode {
+        ProbedCode {
+            pid: std::process::id(),
+            address: now.as_ptr() as u64,
+            was: was.into(),
+            probe,
+            function: None,
+        }
+    }
+
+    #[test]
+    fn a_probe_is_no_change_and_one_that_is_gone_is_one() {
+        let memory = Memory::open(std::process::id()).unwrap();
+        let was = [0x55, 0x48, 0x89, 0xe5, 0x90, 0xc3];
+        let with = |at: usize, bytes: &[u8]| {
+            let mut now = was;
+            now[at..at + bytes.len()].copy_from_slice(bytes);
+            now
+        };
+        for (now, probe, is_changed) in [
+            (with(0, &[0xcc]), 0, false),
+            (with(1, &[0xcc]), 1, false),
+            // Another's beside ours.
+            (with(0, &[0xcc, 0xcc]), 0, false),
+            (was, 0, true),
+            (with(1, &[0xcc]), 0, true),
+            (with(0, &[0xe9, 1, 2, 3, 4]), 0, true),
+            (with(0, &[0xcc, 0x90, 0x90]), 0, true),
+        ] {
+            assert_eq!(
+                code(&now, &was, probe).is_changed(&memory),
+                is_changed,
+                "{now:x?} {probe}"
+            );
+        }
+        let nop = [0x0f, 0x1f, 0x44, 0, 0, 0xc3];
+        let call = [0xe8, 1, 2, 3, 4, 0xc3];
+        assert!(!code(&call, &nop, 0).is_changed(&memory), "the kernel's call");
+        let nowhere = ProbedCode {
+            address: 0,
+            ..code(&was, &was, 0)
+        };
+        assert!(!nowhere.is_changed(&memory), "nothing is known of it");
+    }
+}
