@@ -4,6 +4,7 @@
 
 mod estimate;
 mod fake;
+mod imported;
 mod spans;
 mod syscalls;
 mod timeline;

@@ -14,11 +14,13 @@
 //! | `perfetto` | <https://ui.perfetto.dev>, `trace_processor` |
 //! | `chrome` | what reads the JSON of `chrome://tracing` |
 //! | `perf_script` | what reads the text that `perf script` prints |
+//! | `import` | profiles of other tools: bytes in, stacks out |
 //! | `text` | names of targets in a line of text |
 
 pub mod chrome;
 pub mod durations;
 pub mod firefox;
+pub mod import;
 pub mod interval_log;
 mod lanes;
 mod list;

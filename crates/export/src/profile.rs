@@ -115,6 +115,24 @@ impl Profile {
             .filter_map(|&number| Some((number, self.frames.get(number as usize)?)))
     }
 
+    /// Makes a measure the last, which tools show first; one of another name changes nothing.
+    pub fn show_last(&mut self, name: &str) {
+        let Some(at) = self.measures.iter().position(|measure| measure.name == name) else {
+            return;
+        };
+        let to_end = |list_len: usize| at..list_len;
+        let range = to_end(self.measures.len());
+        self.measures[range].rotate_left(1);
+        for stack in &mut self.stacks {
+            let range = to_end(stack.weights.len());
+            if let Some(weights) = stack.weights.get_mut(range)
+                && !weights.is_empty()
+            {
+                weights.rotate_left(1);
+            }
+        }
+    }
+
     /// Hands out each place in code that a stack goes through, the outermost first: a frame, and behind it what is inlined
     /// into it.
     pub fn each_place<'a>(&'a self, stack: &'a Stack, mut each: impl FnMut(&[(u32, &'a Frame)])) {

@@ -40,7 +40,7 @@ pub use reader::{Cut, OpenError, ReadError, Reader};
 pub use writer::{TooLarge, Writer, WrittenChunk};
 
 /// What a recording begins with.
-const MAGIC: &[u8; 8] = b"profrec\n";
+pub const MAGIC: &[u8; 8] = b"profrec\n";
 
 /// The version of the format that is written, and the newest that is read.
 pub const VERSION: u32 = 1;

@@ -4,6 +4,7 @@ pub mod by_value;
 pub mod flame;
 pub mod functions;
 pub mod histogram;
+pub mod imported;
 pub mod latency;
 pub mod rename;
 pub mod spans;

@@ -5,7 +5,10 @@ use std::time::Duration;
 use profiler_export::{firefox, otlp, perf_script, pprof, speedscope};
 use profiler_proto::v1;
 
-use super::{interruptible, target};
+use super::{
+    imported::{self, Imported},
+    interruptible, target,
+};
 use crate::{
     attached::{Attached, Owned},
     cli::{
@@ -51,6 +54,11 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         Output::open
     };
     let output = open(request.output.as_deref())?;
+    if let Some(Imported { state, about }) = imported::open(host, &request)? {
+        output.write(render(&state, &request, &about))?;
+        say(&request, &imported::describe(&state, &about));
+        return Ok(());
+    }
     let event = request.event.clone().unwrap_or_default();
     let (attached, target, stream, again) = interruptible(&mut stop, async {
         let connection = connect(host).await?;
@@ -121,10 +129,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         if let Some(before) = &state.before {
             compare(&state, before, &attached.session);
         }
-        match &request.output {
-            Some(path) => note(&format!("{} written: {run}", terminal(&path.to_string_lossy()))),
-            None => note(&run),
-        }
+        say(&request, &run);
         if state
             .summary
             .lost
@@ -137,6 +142,14 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         }
     }
     ended.result(state.started)
+}
+
+/// Says what was drawn.
+fn say(request: &Flame, run: &str) {
+    match &request.output {
+        Some(path) => note(&format!("{} written: {run}", terminal(&path.to_string_lossy()))),
+        None => note(run),
+    }
 }
 
 /// What debuginfod servers know of functions that the daemon could not name. A user who asks to stop gets the result

@@ -5,6 +5,7 @@ mod events;
 mod explain;
 mod flame;
 mod functions;
+mod imported;
 mod latency;
 mod own;
 pub(crate) mod processes;

@@ -1,5 +1,7 @@
 //! A profile with what may be in one, and its stacks.
 
+#![allow(dead_code, reason = "each test takes a part of it")]
+
 use std::collections::BTreeMap;
 
 use profiler_export::{Frame, Label, Measure, Profile, Stack, Unit};

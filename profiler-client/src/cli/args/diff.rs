@@ -9,7 +9,8 @@ use super::{DrawingArgs, RecordedTime, shared::recorded_time};
 /// `profiler diff`.
 #[derive(Args, Debug)]
 pub struct DiffArgs {
-    /// The recording to compare with, made by `profiler record`
+    /// The recording to compare with, made by `profiler record`; or a profile of pprof, of `perf script`, or folded
+    /// stacks, and AFTER one too
     #[arg(value_name = "BEFORE")]
     pub before: PathBuf,
     /// The recording to look at; name BEFORE again to compare two parts of one

@@ -33,7 +33,8 @@ pub struct TargetArgs {
 #[derive(Args, Debug, Default)]
 pub struct FromArgs {
     /// Look at a recording made by `profiler record` instead of a process. SCOPE is by default the recorded
-    /// one; it may leave out steps from the end, and have other conditions on durations
+    /// one; it may leave out steps from the end, and have other conditions on durations. Of flame, FILE may be a
+    /// profile of pprof, of `perf script`, or folded stacks
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["pid", "exe", "session", "host", "duration", "exit", "budget", "dry_run"])]
     pub from: Option<PathBuf>,

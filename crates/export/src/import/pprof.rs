@@ -1,0 +1,127 @@
+//! pprof's protobuf message, decompressed.
+
+use std::collections::HashMap;
+
+use prost::Message as _;
+
+use super::{NotAProfile, stacks::Stacks};
+use crate::{
+    pprof::{FunctionMessage, Location, Mapping, ProfileMessage},
+    profile::{Frame, Measure, Profile, Unit},
+};
+
+/// Reads one.
+pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
+    let message = ProfileMessage::decode(bytes).map_err(|_| {
+        NotAProfile::new("it is neither pprof's, nor the text of `perf script`, nor folded stacks")
+    })?;
+    if message.sample_type.is_empty() {
+        return Err(NotAProfile::new(
+            "it has no types of samples, which each pprof profile has",
+        ));
+    }
+    let read = Read::new(&message);
+    let mut stacks = Stacks::default();
+    for sample in &message.sample {
+        let mut frames = Vec::new();
+        // The innermost is first, of locations and of their lines.
+        for id in sample.location_id.iter().rev() {
+            for frame in read.frames(*id) {
+                frames.push(stacks.frame(frame));
+            }
+        }
+        let weights = sample
+            .value
+            .iter()
+            .map(|value| u64::try_from(*value).unwrap_or(0));
+        stacks.add(frames, &weights.collect::<Vec<_>>());
+    }
+    let measures = message.sample_type.iter().map(|kind| Measure {
+        name: read.text(kind.r#type),
+        unit: match read.text(kind.unit).as_str() {
+            "nanoseconds" => Unit::Nanoseconds,
+            "bytes" => Unit::Bytes,
+            _ => Unit::Count,
+        },
+    });
+    let mut profile = stacks.profile(measures.collect());
+    profile.show_last(&read.text(message.default_sample_type));
+    profile.duration_ns = u64::try_from(message.duration_nanos).unwrap_or(0);
+    let began_ns = u64::try_from(message.time_nanos).unwrap_or(0);
+    profile.ended_ns = began_ns.saturating_add(profile.duration_ns);
+    profile.comments = message.comment.iter().map(|line| read.text(*line)).collect();
+    Ok(profile)
+}
+
+/// What samples refer to.
+struct Read<'a> {
+    message: &'a ProfileMessage,
+    locations: HashMap<u64, &'a Location>,
+    functions: HashMap<u64, &'a FunctionMessage>,
+    mappings: HashMap<u64, &'a Mapping>,
+}
+
+impl<'a> Read<'a> {
+    fn new(message: &'a ProfileMessage) -> Self {
+        Self {
+            message,
+            locations: message
+                .location
+                .iter()
+                .map(|location| (location.id, location))
+                .collect(),
+            functions: message
+                .function
+                .iter()
+                .map(|function| (function.id, function))
+                .collect(),
+            mappings: message
+                .mapping
+                .iter()
+                .map(|mapping| (mapping.id, mapping))
+                .collect(),
+        }
+    }
+
+    /// A text by its number; nothing of a number that none has.
+    fn text(&self, number: i64) -> String {
+        let at = usize::try_from(number).ok();
+        let text = at.and_then(|at| self.message.string_table.get(at));
+        text.cloned().unwrap_or_default()
+    }
+
+    /// The frames of a location, the outermost first; one without a name is called by its address.
+    fn frames(&self, id: u64) -> Vec<Frame> {
+        let Some(location) = self.locations.get(&id) else {
+            return Vec::new();
+        };
+        let module = self.mappings.get(&location.mapping_id);
+        let module = module.map_or_else(String::new, |mapping| self.text(mapping.filename));
+        if location.line.is_empty() {
+            return vec![Frame {
+                name: format!("{:#x}", location.address),
+                module,
+                ..Frame::default()
+            }];
+        }
+        let lines = location.line.iter().rev().enumerate();
+        lines
+            .map(|(depth, line)| {
+                let function = self.functions.get(&line.function_id);
+                let text = |of: fn(&FunctionMessage) -> i64| {
+                    function.map_or_else(String::new, |function| self.text(of(function)))
+                };
+                Frame {
+                    name: text(|function| function.name),
+                    file: text(|function| function.filename),
+                    declared_line: function
+                        .and_then(|function| u32::try_from(function.start_line).ok())
+                        .unwrap_or(0),
+                    module: module.clone(),
+                    inlined: depth > 0,
+                    ..Frame::default()
+                }
+            })
+            .collect()
+    }
+}
