@@ -89,7 +89,7 @@ fn cycles_leave_everything_where_it_was() {
     let times = match (small_scale(), long_scale()) {
         (true, _) => 40,
         (_, true) => 1_000,
-        _ => 300,
+        _ => 200,
     };
     let mut target = Fixture::start("slowpath", &[]);
     target.say("go");

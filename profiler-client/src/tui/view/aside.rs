@@ -1,12 +1,6 @@
 //! Reasons, waits and system calls.
 
-use profiler_proto::v1;
-use ratatui::{style::Style as Look, text::Span};
-
-use super::{
-    text::{Page, first},
-    theme::Theme,
-};
+use super::text::{Page, first};
 use crate::{
     live::line::{Line, Style},
     render::{escape::terminal, explain, syscalls, units, waits},
@@ -15,6 +9,7 @@ use crate::{
         lens::{Item, Lens, Pane},
     },
 };
+use profiler_proto::v1;
 
 /// Draws the pane that is shown.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
@@ -78,18 +73,7 @@ fn reasons(page: &mut Page<'_>, lens: &Lens, data: &Data, explained: &v1::WatchE
     let room = page.rows();
     let begin = first(selected, findings.len(), room);
     for finding in findings.iter().skip(begin).take(room) {
-        let line = explain::line(finding);
-        let style = if is_selected(finding) {
-            Theme::selected()
-        } else {
-            Look::new()
-        };
-        let theme = page.theme;
-        let spans = line
-            .0
-            .iter()
-            .map(|(style, text)| Span::styled(text.as_str(), theme.of(*style)));
-        page.styled(&spans.collect(), style);
+        page.row(&explain::line(finding), is_selected(finding));
     }
 }
 

@@ -1,15 +1,9 @@
 //! What can be looked at: the sessions that the daemon has, and below them processes.
 
 use profiler_proto::v1;
-use ratatui::{
-    style::Style,
-    text::{Line, Span},
-};
+use ratatui::layout::Rect;
 
-use super::{
-    text::{Page, first},
-    theme::Theme,
-};
+use super::text::{Page, first};
 use crate::{
     live::line,
     render::{escape::terminal, source_names::cut},
@@ -60,7 +54,7 @@ fn sessions(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let mut part = Page::new(
         page.buffer,
         page.theme,
-        ratatui::layout::Rect {
+        Rect {
             height: height.min((page.area.height / 3).max(1)).min(page.area.height),
             ..page.area
         },
@@ -74,12 +68,7 @@ fn list(page: &mut Page<'_>, texts: Vec<String>, selected: Option<usize>) {
     let room = page.rows();
     let begin = first(selected.unwrap_or(0), texts.len(), room);
     for (at, text) in texts.into_iter().enumerate().skip(begin).take(room) {
-        let style = if Some(at) == selected {
-            Theme::selected()
-        } else {
-            Style::new()
-        };
-        page.styled(&Line::from(Span::raw(text)), style);
+        page.row(&line::Line::of(line::Style::Plain, text), Some(at) == selected);
     }
 }
 

@@ -1,11 +1,6 @@
 //! The slowest calls, and what the selected one did from its beginning to its end.
 
-use ratatui::{style::Style as Look, text::Span};
-
-use super::{
-    text::{Page, first},
-    theme::Theme,
-};
+use super::text::{Page, first};
 use crate::{
     live::line::{Line, Style},
     render::{escape::terminal, source_names::cut, spans, trace, units},
@@ -55,16 +50,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let at = calls.rows.iter().position(|row| row.id() == selected.id());
     let begin = first(at.unwrap_or(0), calls.rows.len(), list);
     for (number, row) in calls.rows.iter().enumerate().skip(begin).take(list) {
-        let style = if Some(number) == at {
-            Theme::selected()
-        } else {
-            Look::new()
-        };
-        let line = line_of(row, calls.origin_ns);
-        let theme = page.theme;
-        let parts = line.0.iter();
-        let parts = parts.map(|(style, text)| Span::styled(text.as_str(), theme.of(*style)));
-        page.styled(&parts.collect(), style);
+        page.row(&line_of(row, calls.origin_ns), Some(number) == at);
     }
 }
 

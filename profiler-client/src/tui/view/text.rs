@@ -39,11 +39,21 @@ impl<'a> Page<'a> {
 
     /// The next line, if there is room.
     pub fn line(&mut self, line: &line::Line) {
+        self.row(line, false);
+    }
+
+    /// The next line of a list.
+    pub fn row(&mut self, line: &line::Line, is_selected: bool) {
         let spans = line
             .0
             .iter()
             .map(|(style, text)| Span::styled(text.as_str(), self.theme.of(*style)));
-        self.styled(&spans.collect::<Line<'_>>(), Style::new());
+        let style = if is_selected {
+            Theme::selected()
+        } else {
+            Style::new()
+        };
+        self.styled(&spans.collect::<Line<'_>>(), style);
     }
 
     /// The next line, and what it lies on.
