@@ -33,10 +33,10 @@ pub struct FunctionDurations {
     pub module: String,
     /// Calls by duration.
     pub counts: Vec<Count>,
-    /// What all calls took together, in nanoseconds.
+    /// What all calls took together, in nanoseconds, each taken to last as long as the middle of its bucket.
     pub sum_ns: f64,
-    /// The fastest call, in nanoseconds; of no call, nothing.
+    /// The lower edge of the fastest call's bucket, in nanoseconds; of no call, nothing.
     pub min_ns: u64,
-    /// The slowest call, in nanoseconds; of no call, nothing.
+    /// The upper edge of the slowest call's bucket, in nanoseconds; of no call, nothing.
     pub max_ns: u64,
 }

@@ -52,7 +52,8 @@ pub fn of(profile: &Profile, before: Option<&Profile>) -> Result<FlameState, Mal
         tree.add(before, Side::Outside);
     }
     let samples = tree.sum(|node| node.own_samples);
-    let differences = if before.is_some() {
+    let has_samples = [Some(profile), before].into_iter().flatten().all(counts_samples);
+    let differences = if before.is_some() && has_samples {
         tree.differences(samples)
     } else {
         Vec::new()
@@ -95,6 +96,25 @@ pub fn of(profile: &Profile, before: Option<&Profile>) -> Result<FlameState, Mal
     Ok(state)
 }
 
+/// Where more are counted than this, they are no samples: somebody has folded nanoseconds.
+const MAX_SAMPLES: u64 = 1 << 30;
+
+/// Whether a profile says of how many samples it is.
+pub fn counts_samples(profile: &Profile) -> bool {
+    let Some(at) = samples_of(profile) else {
+        return false;
+    };
+    let counts = profile.stacks.iter().filter_map(|stack| stack.weights.get(at));
+    counts.fold(0_u64, |sum, count| sum.saturating_add(*count)) <= MAX_SAMPLES
+}
+
+fn samples_of(profile: &Profile) -> Option<usize> {
+    profile
+        .measures
+        .iter()
+        .position(|measure| measure.name == "samples")
+}
+
 impl Tree {
     fn add(&mut self, profile: &Profile, side: Side) {
         let samples = profile
@@ -114,8 +134,7 @@ impl Tree {
             let count = samples.and_then(|at| stack.weights.get(at)).copied();
             let side = side as usize;
             node.own[side] = node.own[side].saturating_add(weight);
-            // Of what has no number of samples, there was at least one for each stack.
-            node.own_samples[side] = node.own_samples[side].saturating_add(count.unwrap_or(1));
+            node.own_samples[side] = node.own_samples[side].saturating_add(count.unwrap_or(0));
         }
     }
 
@@ -124,13 +143,19 @@ impl Tree {
             return *id;
         }
         let id = u32::try_from(self.frames.len() + 1).unwrap_or(u32::MAX);
+        let is_kernel = frame.module.starts_with("[kernel");
         self.frames.push(v1::Frame {
             id,
             function: frame.name.clone(),
             file: frame.file.clone(),
-            module: frame.module.clone(),
+            line: frame.declared_line,
+            module: if is_kernel {
+                "[kernel]".to_owned()
+            } else {
+                frame.module.clone()
+            },
             inlined: frame.inlined,
-            kernel: frame.module.starts_with("[kernel"),
+            kernel: is_kernel,
             ..v1::Frame::default()
         });
         self.frame_ids.insert(frame.clone(), id);
@@ -184,47 +209,62 @@ impl Tree {
         self.nodes.iter().map(of).fold([0; 2], added)
     }
 
-    /// How shares of samples differ. Samples are taken to be independent of each other, as nothing says which belong together.
-    fn differences(&self, all: [u64; 2]) -> Vec<v1::NodeDifference> {
-        let mut totals: Vec<[u64; 2]> = self.nodes.iter().map(|node| node.own_samples).collect();
-        for at in (0..self.nodes.len()).rev() {
-            if let Some(parent) = self.nodes[at].parent.checked_sub(1) {
-                totals[parent] = added(totals[parent], totals[at]);
-            }
-        }
-        let estimate = |count: u64, of: u64| -> Option<Estimate> {
-            let (node, all) = (count as f64, of as f64);
-            let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-            let shares = Shares {
-                spans: number(of),
-                seen: number(count),
-                full: number(count),
-                samples: all,
-                node,
-                node_node: node,
-                node_all: node,
-                all,
-                all_all: all,
-            };
-            shares.estimate()
-        };
-        let nodes = (1_u32..).zip(totals);
+    /// How shares of the weight differ. Samples are taken to be independent of each other, as nothing says which belong together.
+    fn differences(&self, samples: [u64; 2]) -> Vec<v1::NodeDifference> {
+        let all = self.sum(|node| node.own);
+        let (weights, counts) = (self.totals(|node| node.own), self.totals(|node| node.own_samples));
+        let nodes = (1_u32..).zip(weights.into_iter().zip(counts));
         nodes
-            .filter_map(|(id, total)| {
-                let [inside, outside] = [0, 1].map(|side| estimate(total[side], all[side]));
+            .filter_map(|(id, (weights, counts))| {
+                let [inside, outside] = [0, 1].map(|side| {
+                    let share = weights[side] as f64 / all[side] as f64;
+                    estimate(share, counts[side], samples[side])
+                });
                 let difference = difference(inside?, outside?);
-                let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+                let [inside_spans, outside_spans] = counts.map(number);
                 Some(v1::NodeDifference {
                     node: id,
                     difference: difference.value,
                     low: difference.low,
                     high: difference.high,
-                    inside_spans: number(total[0]),
-                    outside_spans: number(total[1]),
+                    inside_spans,
+                    outside_spans,
                 })
             })
             .collect()
     }
+
+    /// What nodes have with all below them.
+    fn totals(&self, own: impl Fn(&Node) -> [u64; 2]) -> Vec<[u64; 2]> {
+        let mut totals: Vec<[u64; 2]> = self.nodes.iter().map(own).collect();
+        for at in (0..self.nodes.len()).rev() {
+            if let Some(parent) = self.nodes[at].parent.checked_sub(1) {
+                totals[parent] = added(totals[parent], totals[at]);
+            }
+        }
+        totals
+    }
+}
+
+/// What is known of a share of the weight that was seen in so many of the samples.
+fn estimate(share: f64, seen: u64, samples: u64) -> Option<Estimate> {
+    let (all, node) = (samples as f64, share * samples as f64);
+    let shares = Shares {
+        spans: number(samples),
+        seen: number(seen),
+        full: number(seen),
+        samples: all,
+        node,
+        node_node: node,
+        node_all: node,
+        all,
+        all_all: all,
+    };
+    shares.estimate().filter(|estimate| estimate.value.is_finite())
+}
+
+fn number(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 fn added(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
@@ -270,6 +310,23 @@ mod tests {
         assert!((many.difference - 0.4).abs() < 1e-9 && many.low > 0.3, "{many:?}");
         let few = differences("main;f 3\nmain;g 1\n", "main;f 2\nmain;g 2\n");
         assert!(few.low < 0.0 && few.high > 0.0, "{few:?}");
+    }
+
+    #[test]
+    fn without_a_number_of_samples_nothing_is_certain() {
+        let mut heap = folded_stacks("main;f 900\nmain;g 100\n");
+        heap.measures[0].name = "inuse_space".to_owned();
+        heap.measures[0].unit = Unit::Bytes;
+        let state = of(&heap, Some(&heap)).unwrap();
+        assert!(state.differences.is_empty());
+        assert_eq!((state.summary.samples, state.unit.as_str()), (0, "bytes"));
+        let folded_times = folded_stacks("main;f 900000000000\n");
+        assert!(
+            of(&folded_times, Some(&folded_times))
+                .unwrap()
+                .differences
+                .is_empty()
+        );
     }
 
     #[test]

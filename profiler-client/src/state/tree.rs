@@ -75,6 +75,8 @@ pub struct Tree<'a> {
     pub by: v1::Grouping,
     /// What weights are numbers of; empty of time.
     pub unit: &'a str,
+    /// What a difference is an observation of.
+    pub observed: &'static str,
     /// What the two sides are called.
     pub names: SideNames,
     /// All nodes.
@@ -95,6 +97,12 @@ impl<'a> Tree<'a> {
         let mut tree = Self {
             by: state.by,
             unit: &state.unit,
+            // Of a scope, calls; else samples, or all those of a while.
+            observed: if state.scope.is_empty() {
+                "observations"
+            } else {
+                "sampled calls"
+            },
             names: state.names(),
             ..Self::default()
         };

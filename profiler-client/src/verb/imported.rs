@@ -14,6 +14,7 @@ use crate::{
         exit::Failure,
         request::{Flame, Host, SessionChoice, Sides},
     },
+    output::note,
     render::{escape::terminal, svg::About, units},
     state::{flame::FlameState, imported},
 };
@@ -49,7 +50,8 @@ pub fn open(host: &Host, request: &Flame) -> Result<Option<Imported>, Failure> {
             "A recording is not compared with a profile of another tool: write it as one first, with `profiler flame --from RECORDING -o FILE.pb.gz`.",
         ));
     }
-    require_stacks_alone(request, before.is_some())?;
+    let is_compared = before.is_some();
+    require_stacks_alone(request, is_compared)?;
     let profile = read(path)?;
     let before = before.map(|path| read(path)).transpose()?;
     let state = imported::of(&profile, before.as_ref())
@@ -58,6 +60,11 @@ pub fn open(host: &Host, request: &Flame) -> Result<Option<Imported>, Failure> {
         target: shown(path),
         elapsed: std::time::Duration::from_nanos(profile.duration_ns),
     };
+    if is_compared && state.differences.is_empty() {
+        note(
+            "warning: the numbers of samples are not known: nothing says which differences are chance, and none has a colour.",
+        );
+    }
     Ok(Some(Imported { state, about }))
 }
 
@@ -68,8 +75,17 @@ pub fn describe(state: &FlameState, about: &About) -> String {
     if !about.elapsed.is_zero() {
         words.push(units::duration(about.elapsed.as_nanos() as f64));
     }
-    words.push(format!("{} samples", units::count(summary.samples)));
-    if let Some(before) = &state.before {
+    if summary.samples > 0 {
+        words.push(format!("{} samples", units::count(summary.samples)));
+    } else {
+        let weights = state.weights.values();
+        let drawn = weights.fold(0_u64, |sum, weight| sum.saturating_add(weight.inside_ns));
+        words.push(format!(
+            "{} drawn, of a number of samples that it does not say",
+            units::weight(drawn, &state.unit)
+        ));
+    }
+    if let Some(before) = state.before.as_ref().filter(|_| summary.samples > 0) {
         words.push(format!(
             "{} of after and {} of before",
             units::count(summary.inside),

@@ -115,11 +115,18 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     match (&request.export, output, intervals) {
         (Some(export), Some(output), Some(intervals)) => write_log(export, output, intervals)?,
         (Some(export), Some(output), None) => {
+            let length = attached.elapsed(began);
+            // What was recorded is over; how long ago that was, its file alone says.
+            let started = if attached.session.recorded.is_some() {
+                since_1970.saturating_sub(length)
+            } else {
+                since_1970
+            };
             let about = durations::About {
                 target: &title,
                 // A session that was joined has counted before.
-                began: attached.own.then_some(since_1970),
-                ended: since_1970 + attached.elapsed(began),
+                began: attached.own.then_some(started),
+                ended: started + length,
             };
             output.write(otlp::metrics(&durations::of(&state, &about)))?;
             written(

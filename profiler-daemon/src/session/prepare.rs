@@ -99,6 +99,7 @@ impl Prepared {
         for step in self.steps.iter_mut().chain(places.map(|place| &mut place.step)) {
             step.files.retain(|file| lives(file.pid));
             step.lines.retain(|lines| lives(lines.pid));
+            step.code.retain(|code| lives(code.pid));
         }
         true
     }

@@ -5,12 +5,12 @@
 //! is another by now. See `docs/safety.md` for what is promised.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
-use profiler_target::Memory;
+use profiler_target::{Mapping, Memory, executable_mappings};
 
 use super::{
     command::{Caller, Command, Handle, blocking},
@@ -26,7 +26,7 @@ const MAX_PLACES: usize = 4096;
 
 /// Why probes are taken off whose code has changed.
 pub const CHANGED: &str =
-    "its code was changed while it was probed, and its breakpoint is gone: calls since then were not seen";
+    "its code was changed while it was probed: what came since then may not have been seen";
 
 /// Code of a process under a probe.
 #[derive(PartialEq, Eq, Debug)]
@@ -35,15 +35,43 @@ pub struct ProbedCode {
     pub pid: u32,
     /// Where the code is in its memory.
     pub address: u64,
-    /// What the file has there.
+    /// The file that is mapped there, and where in it that is.
+    pub file: MappedFile,
+    /// What the file has there, and a few bytes behind that: an instruction may begin in one and end in the other.
     pub was: Box<[u8]>,
+    /// How many of the bytes are compared.
+    pub compared: usize,
     /// Which of the bytes the probe is at.
     pub probe: usize,
     /// The function whose spans begin there; `None` of a line.
     pub function: Option<Key>,
 }
 
+/// A place in a file, whatever its name is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MappedFile {
+    /// Its device and inode, as of [`Mapping`].
+    pub device: (u32, u32),
+    /// See there.
+    pub inode: u64,
+    /// Where in the file, in bytes.
+    pub offset: u64,
+}
+
 impl ProbedCode {
+    /// Whether the file is still mapped there: a process may run another program by now, or have unloaded a library.
+    fn is_mapped(&self, mappings: &[Mapping]) -> bool {
+        let MappedFile {
+            device,
+            inode,
+            offset,
+        } = self.file;
+        let mut mappings = mappings.iter();
+        mappings.any(|now| {
+            (now.device, now.inode) == (device, inode) && now.address_of(offset) == Some(self.address)
+        })
+    }
+
     /// Whether other bytes are there by now, or no probe. What cannot be read says nothing.
     fn is_changed(&self, memory: &Memory) -> bool {
         let mut now = vec![0; self.was.len()];
@@ -54,7 +82,7 @@ impl ProbedCode {
             (Some(was), Some(now)) => is_probe(was, now),
             _ => true,
         };
-        !has_probe || differs(&self.was, &now)
+        !has_probe || differs(&self.was, &now, self.compared)
     }
 }
 
@@ -75,15 +103,22 @@ impl ProbedCodes {
 
 /// Those whose code is another by now.
 fn changed(codes: Vec<Arc<ProbedCode>>) -> Vec<Arc<ProbedCode>> {
-    let mut of: Option<(u32, Option<Memory>)> = None;
-    let mut is_changed = |code: &Arc<ProbedCode>| {
-        if of.as_ref().is_none_or(|(pid, _)| *pid != code.pid) {
-            of = Some((code.pid, Memory::open(code.pid).ok()));
+    let mut of_processes: HashMap<u32, Vec<Arc<ProbedCode>>> = HashMap::new();
+    for code in codes {
+        of_processes.entry(code.pid).or_default().push(code);
+    }
+    let mut changed = Vec::new();
+    for (pid, mut codes) in of_processes {
+        let Ok(memory) = Memory::open(pid) else { continue };
+        codes.retain(|code| code.is_changed(&memory));
+        if codes.is_empty() {
+            continue;
         }
-        let memory = of.as_ref().and_then(|(_, memory)| memory.as_ref());
-        memory.is_some_and(|memory| code.is_changed(memory))
-    };
-    codes.into_iter().filter(|code| is_changed(code)).collect()
+        let mappings = executable_mappings(pid).unwrap_or_default();
+        codes.retain(|code| code.is_mapped(&mappings));
+        changed.append(&mut codes);
+    }
+    changed
 }
 
 /// A session whose probes are watched.
@@ -144,7 +179,13 @@ mod tests {
         ProbedCode {
             pid: std::process::id(),
             address: now.as_ptr() as u64,
+            file: MappedFile {
+                device: (8, 1),
+                inode: 7,
+                offset: 0x1000,
+            },
             was: was.into(),
+            compared: was.len(),
             probe,
             function: None,
         }
@@ -183,5 +224,36 @@ mod tests {
             ..code(&was, &was, 0)
         };
         assert!(!nowhere.is_changed(&memory), "nothing is known of it");
+        let of_a_line = ProbedCode {
+            compared: 1,
+            ..code(&with(0, &[0xcc, 0xe9, 1, 2]), &was, 0)
+        };
+        assert!(!of_a_line.is_changed(&memory), "what is behind it is another's");
+    }
+
+    #[test]
+    fn it_is_no_change_where_another_file_is_mapped() {
+        let now = [0_u8; 8];
+        let code = code(&now, &now, 0);
+        let mapping = Mapping {
+            start: code.address - 0x100,
+            end: code.address + 0x100,
+            file_offset: 0x1000 - 0x100,
+            executable: true,
+            writable: false,
+            device: (8, 1),
+            inode: 7,
+            path: "/usr/bin/server".into(),
+            deleted: false,
+        };
+        assert!(code.is_mapped(std::slice::from_ref(&mapping)));
+        let other = |change: fn(&mut Mapping)| {
+            let mut other = mapping.clone();
+            change(&mut other);
+            code.is_mapped(&[other])
+        };
+        assert!(!other(|mapping| mapping.inode = 8));
+        assert!(!other(|mapping| mapping.file_offset = 0x3000), "elsewhere in it");
+        assert!(!code.is_mapped(&[]));
     }
 }

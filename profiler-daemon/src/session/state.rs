@@ -248,6 +248,7 @@ impl Session {
 
     /// Takes its probes off the target; what they have counted stays, for the last pictures.
     pub fn quiesce(&mut self, engine: &mut Engine) {
+        self.codes.set(std::iter::empty());
         self.steps.quiesce(engine, None);
     }
 
@@ -414,6 +415,7 @@ impl Session {
             calls.lose(pid);
         }
         self.left.push(reason.to_owned());
+        self.tell_code();
         self.renew_records();
         true
     }

@@ -20,7 +20,7 @@ use super::{
     picture::{ExitMethod, SiteInfo},
     prepare::{PreparedFile, PreparedLines, PreparedSpan, PreparedStep},
     probe_order::Late,
-    probed_code::ProbedCode,
+    probed_code::{CHANGED, ProbedCode},
 };
 use crate::kernel::{Attachment, Engine, Gate, Gates, KernelError, LookSpec};
 
@@ -84,8 +84,6 @@ pub struct RunningStep {
     taken_off: Option<String>,
     /// The code that its probes are in.
     code: Vec<Arc<ProbedCode>>,
-    /// How many functions, or lines, were taken off as their code was changed.
-    changed: u64,
 }
 
 impl RunningStep {
@@ -116,20 +114,33 @@ impl RunningStep {
 
     /// How many of these are, as their code was changed.
     pub fn changed(&self) -> u64 {
-        self.changed.min(self.taken_off())
+        if let Some(reason) = &self.taken_off {
+            return u64::from(reason.starts_with(CHANGED));
+        }
+        let reasons = self.functions.iter().filter_map(Function::taken_off);
+        reasons
+            .filter(|reason| reason.starts_with(CHANGED))
+            .map(|_| 1)
+            .sum()
     }
 
     /// The code that it still has probes in.
     pub fn code(&self) -> impl Iterator<Item = Arc<ProbedCode>> + '_ {
         let taken_off = self.functions.iter().filter(|function| function.is_taken_off());
         let taken_off: HashSet<Key> = taken_off.map(|function| key(&function.info)).collect();
-        let is_off = move |code: &ProbedCode| {
-            code.function
-                .as_ref()
-                .is_some_and(|function| taken_off.contains(function))
+        let live = self.spans.iter().filter(|spans| !spans.is_given_up);
+        let live = live.flat_map(|spans| {
+            let pid = spans.attachment.pid();
+            spans.spans.iter().map(move |span| (pid, span.function.clone()))
+        });
+        let live: HashSet<(u32, Key)> = live.collect();
+        let is_on = move |code: &ProbedCode| {
+            code.function.as_ref().is_none_or(|function| {
+                !taken_off.contains(function) && live.contains(&(code.pid, function.clone()))
+            })
         };
         let all = self.code.iter().filter(|_| !self.is_taken_off());
-        all.filter(move |code| !is_off(code)).cloned()
+        all.filter(move |code| is_on(code)).cloned()
     }
 
     /// What became of its probes.
@@ -532,7 +543,6 @@ impl Steps {
                 gate: None,
                 taken_off: None,
                 code: Vec::new(),
-                changed: 0,
             });
         }
         let running = &mut self.list[number];
@@ -612,13 +622,6 @@ impl Steps {
             }
         }
         self.has_given_up()
-    }
-
-    /// Notes that so many functions or lines of a step are taken off as their code was changed.
-    pub fn note_changed(&mut self, number: usize, count: usize) {
-        if let Some(step) = self.list.get_mut(number) {
-            step.changed = step.changed.saturating_add(count as u64);
-        }
     }
 
     /// Takes all probes of a step off the target, for a reason; what they have counted stays.

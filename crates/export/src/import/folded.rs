@@ -6,6 +6,7 @@ use crate::profile::{Frame, Measure, Profile, Unit};
 /// Reads them. What the numbers are is not written: samples, for all that is known.
 pub fn read(text: &str) -> Result<Profile, NotAProfile> {
     let mut stacks = Stacks::default();
+    let mut has_two = true;
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim_end();
         if line.is_empty() || line.starts_with('#') {
@@ -14,9 +15,12 @@ pub fn read(text: &str) -> Result<Profile, NotAProfile> {
         let split = line.rsplit_once(' ');
         let Some((names, weight)) = split.and_then(|(names, count)| Some((names, weight(count)?))) else {
             return Err(NotAProfile::new(format!(
-                "line {number} is no folded stack, which ends in a space and a number"
+                "line {number} is no folded stack, which ends in a space and a whole number"
             )));
         };
+        has_two &= names
+            .rsplit_once(' ')
+            .is_some_and(|(_, word)| self::weight(word).is_some());
         let frames = names.split(';').map(|name| {
             stacks.frame(Frame {
                 name: name.to_owned(),
@@ -25,6 +29,11 @@ pub fn read(text: &str) -> Result<Profile, NotAProfile> {
         });
         let frames = frames.collect();
         stacks.add(frames, &[weight]);
+    }
+    if has_two && !stacks.is_empty() {
+        return Err(NotAProfile::new(
+            "each of its stacks ends in two numbers, as those of a difference do: fold one side alone",
+        ));
     }
     let profile = stacks.profile(vec![Measure {
         name: "samples".to_owned(),
@@ -36,11 +45,11 @@ pub fn read(text: &str) -> Result<Profile, NotAProfile> {
     Ok(profile)
 }
 
-/// A number, of which some tools write fractions.
+/// A whole number, be it written with a point.
 fn weight(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let is_number = fraction.bytes().all(|digit| digit.is_ascii_digit());
-    whole.parse().ok().filter(|_| is_number)
+    let is_whole = fraction.bytes().all(|digit| digit == b'0');
+    whole.parse().ok().filter(|_| is_whole)
 }
 
 #[cfg(test)]
@@ -67,6 +76,15 @@ mod tests {
         let refused = |text: &str| read(text).unwrap_err().reason;
         assert!(refused("main;f 3\nhello").starts_with("line 2 is no folded stack"));
         assert!(refused("main;f -3").starts_with("line 1"));
+        assert!(
+            refused("main;f 0.004").starts_with("line 1"),
+            "a fraction would be lost"
+        );
         assert!(refused("\n\n").contains("no stacks"));
+        assert!(refused("main;f 3 4\nmain 5 6\n").contains("two numbers"));
+        assert!(
+            read("main;f 3 4\nmain 5\n").is_ok(),
+            "a name that ends in a number"
+        );
     }
 }

@@ -19,7 +19,7 @@ use flate2::read::MultiGzDecoder;
 use crate::profile::Profile;
 
 /// What a compressed profile may become, in bytes.
-const MAX_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 28;
 
 /// How gzip's files begin (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -53,27 +53,37 @@ impl NotAProfile {
 ///
 /// Where it is in none of them, or damaged.
 pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
-    if bytes.starts_with(&GZIP) {
-        let mut message = Vec::new();
-        MultiGzDecoder::new(bytes)
-            .take(MAX_BYTES + 1)
-            .read_to_end(&mut message)
-            .map_err(|error| NotAProfile::new(format!("it cannot be decompressed: {error}")))?;
-        if message.len() as u64 > MAX_BYTES {
-            return Err(NotAProfile::new(
-                "it is larger than 1 GiB when it is decompressed",
-            ));
-        }
-        return pprof::read(&message);
+    if !bytes.starts_with(&GZIP) {
+        return read_plain(bytes);
     }
-    if let Ok(text) = std::str::from_utf8(bytes)
-        && !text.contains('\0')
-    {
-        return if perf_script::is_one(text) {
-            perf_script::read(text)
-        } else {
-            folded::read(text)
-        };
+    let mut plain = Vec::new();
+    MultiGzDecoder::new(bytes)
+        .take(MAX_BYTES + 1)
+        .read_to_end(&mut plain)
+        .map_err(|error| NotAProfile::new(format!("it cannot be decompressed: {error}")))?;
+    if plain.len() as u64 > MAX_BYTES {
+        return Err(NotAProfile::new(
+            "it is larger than 256 MiB when it is decompressed",
+        ));
     }
-    pprof::read(bytes)
+    read_plain(&plain)
+}
+
+fn read_plain(bytes: &[u8]) -> Result<Profile, NotAProfile> {
+    if bytes.contains(&0) {
+        return pprof::read(bytes);
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => read_text(text),
+        // Names of a target may be in any encoding.
+        Err(_) => pprof::read(bytes).or_else(|_| read_text(&String::from_utf8_lossy(bytes))),
+    }
+}
+
+fn read_text(text: &str) -> Result<Profile, NotAProfile> {
+    if perf_script::is_one(text) {
+        perf_script::read(text)
+    } else {
+        folded::read(text)
+    }
 }

@@ -19,6 +19,7 @@ pub fn is_one(text: &str) -> bool {
 pub fn read(text: &str) -> Result<Profile, NotAProfile> {
     let mut stacks = Stacks::default();
     let mut event = String::new();
+    let mut has_periods = true;
     let mut open: Option<(u64, Vec<u32>)> = None;
     // An empty line ends a sample; so does the end.
     for (number, line) in (1..).zip(text.lines().chain([""])) {
@@ -43,11 +44,18 @@ pub fn read(text: &str) -> Result<Profile, NotAProfile> {
             };
             if event.is_empty() {
                 head.event.clone_into(&mut event);
+            } else if event != head.event {
+                return Err(NotAProfile::new(format!(
+                    "it has samples of `{event}` and of `{}`, which do not add up: print one event, with `perf script --event`",
+                    head.event
+                )));
             }
-            open = Some((head.period, Vec::new()));
+            has_periods &= head.period.is_some();
+            open = Some((head.period.unwrap_or(1), Vec::new()));
         }
     }
-    let unit = if event.contains("clock") {
+    let is_clock = matches!(event.split(':').next(), Some("cpu-clock" | "task-clock"));
+    let unit = if is_clock && has_periods {
         Unit::Nanoseconds
     } else {
         Unit::Count
@@ -64,8 +72,8 @@ pub fn read(text: &str) -> Result<Profile, NotAProfile> {
 /// What the first line of a sample says.
 struct Head<'a> {
     event: &'a str,
-    /// 1 where that is not printed.
-    period: u64,
+    /// `None` where that is not printed.
+    period: Option<u64>,
 }
 
 /// `comm pid/tid [cpu] time: period event:`, of which `perf script` leaves out what it is told to.
@@ -84,11 +92,11 @@ fn head(line: &str) -> Option<Head<'_>> {
     let mut words = rest.split_whitespace().rev();
     let last = words.next()?;
     let period = if is_time(last) {
-        1
+        None
     } else {
         let period = last.parse().ok()?;
         words.next().filter(|word| is_time(word))?;
-        period
+        Some(period)
     };
     Some(Head { event, period })
 }
@@ -125,7 +133,7 @@ fn frame(line: &str) -> Option<Frame> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# a comment\nmy server 4630/4631 [001] 12.345678:     250000 cpu-clock:u: \n\t    55d0 f<(a + b)>+0x12 (/usr/bin/server)\n\t    55d1 g (inlined)\n\t    55d2 main+0x1 (/usr/bin/server)\n\nother 7 12.5: cycles: \n\tffff [unknown] ([unknown])\n\n";
+    const TEXT: &str = "# a comment\nmy server 4630/4631 [001] 12.345678:     250000 cpu-clock:u: \n\t    55d0 f<(a + b)>+0x12 (/usr/bin/server)\n\t    55d1 g (inlined)\n\t    55d2 main+0x1 (/usr/bin/server)\n\nother 7 12.5: 7 cpu-clock:u: \n\tffff [unknown] ([unknown])\n\n";
 
     #[test]
     fn samples_have_their_frames_and_period() {
@@ -136,11 +144,24 @@ mod tests {
         assert!(profile.frames[1].inlined);
         assert_eq!(profile.stacks[0].frames, [2, 1, 0]);
         assert_eq!(profile.stacks[0].weights, [1, 250_000]);
-        assert_eq!(profile.stacks[1].weights, [1, 1]);
+        assert_eq!(profile.stacks[1].weights, [1, 7]);
         assert_eq!(
             (profile.measures[1].name.as_str(), profile.measures[1].unit),
             ("cpu-clock:u", Unit::Nanoseconds)
         );
+    }
+
+    #[test]
+    fn events_are_not_added_to_others_and_samples_without_periods_are_no_time() {
+        let two = TEXT.replace("7 cpu-clock:u", "7 cycles");
+        let refused = read(&two).unwrap_err().reason;
+        assert!(refused.contains("`cpu-clock:u` and of `cycles`"), "{refused}");
+        let unit = |text: &str| read(text).unwrap().measures[1].unit;
+        assert_eq!(
+            unit(&TEXT.replace("250000 cpu", "cpu").replace("7 cpu", "cpu")),
+            Unit::Count
+        );
+        assert_eq!(unit("perf 7 1.5: 9 unc_clockticks:\n\t1 f (x)\n"), Unit::Count);
     }
 
     #[test]

@@ -20,29 +20,47 @@ pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
             "it has no types of samples, which each pprof profile has",
         ));
     }
-    let read = Read::new(&message);
+    let mut read = Read::new(&message);
     let mut stacks = Stacks::default();
+    let units: Vec<Scaled> = message
+        .sample_type
+        .iter()
+        .map(|kind| scaled(&read.text(kind.unit)))
+        .collect();
+    let mut left = MAX_FRAMES;
     for sample in &message.sample {
         let mut frames = Vec::new();
         // The innermost is first, of locations and of their lines.
         for id in sample.location_id.iter().rev() {
-            for frame in read.frames(*id) {
-                frames.push(stacks.frame(frame));
+            frames.extend_from_slice(read.frames(*id, &mut stacks));
+            if frames.len() > left {
+                return Err(NotAProfile::new(
+                    "its stacks have more than 67,108,864 frames in all",
+                ));
             }
         }
-        let weights = sample
-            .value
-            .iter()
-            .map(|value| u64::try_from(*value).unwrap_or(0));
-        stacks.add(frames, &weights.collect::<Vec<_>>());
+        left -= frames.len();
+        let weights = sample.value.iter().zip(&units);
+        let weights: Option<Vec<u64>> = weights
+            .map(|(value, unit)| Some(u64::try_from(*value).ok()?.saturating_mul(unit.factor)))
+            .collect();
+        let Some(weights) = weights else {
+            return Err(NotAProfile::new(
+                "it has negative values, as a difference has: write both profiles, and compare them with `profiler diff`",
+            ));
+        };
+        stacks.add(frames, &weights);
     }
-    let measures = message.sample_type.iter().map(|kind| Measure {
-        name: read.text(kind.r#type),
-        unit: match read.text(kind.unit).as_str() {
-            "nanoseconds" => Unit::Nanoseconds,
-            "bytes" => Unit::Bytes,
-            _ => Unit::Count,
-        },
+    let measures = message.sample_type.iter().zip(units).map(|(kind, unit)| {
+        let name = read.text(kind.r#type);
+        Measure {
+            name: if name.is_empty() {
+                "values".to_owned()
+            } else {
+                name
+            },
+            unit: unit.unit,
+        }
     });
     let mut profile = stacks.profile(measures.collect());
     profile.show_last(&read.text(message.default_sample_type));
@@ -53,9 +71,33 @@ pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
     Ok(profile)
 }
 
+/// Frames of all stacks: what refers to long lists many times is no profile.
+const MAX_FRAMES: usize = 1 << 26;
+
+/// What values are numbers of, once they are multiplied.
+struct Scaled {
+    unit: Unit,
+    factor: u64,
+}
+
+/// A unit by its name, as `profile.proto` has them.
+fn scaled(unit: &str) -> Scaled {
+    let (unit, factor) = match unit {
+        "nanoseconds" => (Unit::Nanoseconds, 1),
+        "microseconds" => (Unit::Nanoseconds, 1_000),
+        "milliseconds" => (Unit::Nanoseconds, 1_000_000),
+        "seconds" => (Unit::Nanoseconds, 1_000_000_000),
+        "bytes" => (Unit::Bytes, 1),
+        _ => (Unit::Count, 1),
+    };
+    Scaled { unit, factor }
+}
+
 /// What samples refer to.
 struct Read<'a> {
     message: &'a ProfileMessage,
+    /// The frames of locations that were asked for, by their numbers.
+    known: HashMap<u64, Vec<u32>>,
     locations: HashMap<u64, &'a Location>,
     functions: HashMap<u64, &'a FunctionMessage>,
     mappings: HashMap<u64, &'a Mapping>,
@@ -65,6 +107,7 @@ impl<'a> Read<'a> {
     fn new(message: &'a ProfileMessage) -> Self {
         Self {
             message,
+            known: HashMap::new(),
             locations: message
                 .location
                 .iter()
@@ -90,8 +133,18 @@ impl<'a> Read<'a> {
         text.cloned().unwrap_or_default()
     }
 
+    /// The numbers of a location's frames, the outermost first.
+    fn frames(&mut self, id: u64, stacks: &mut Stacks) -> &[u32] {
+        if !self.known.contains_key(&id) {
+            let frames = self.frames_of(id).into_iter();
+            let frames = frames.map(|frame| stacks.frame(frame)).collect();
+            self.known.insert(id, frames);
+        }
+        self.known.get(&id).map_or(&[], Vec::as_slice)
+    }
+
     /// The frames of a location, the outermost first; one without a name is called by its address.
-    fn frames(&self, id: u64) -> Vec<Frame> {
+    fn frames_of(&self, id: u64) -> Vec<Frame> {
         let Some(location) = self.locations.get(&id) else {
             return Vec::new();
         };

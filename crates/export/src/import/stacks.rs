@@ -4,6 +4,9 @@ use std::collections::HashMap;
 
 use crate::profile::{Frame, Measure, Profile, Stack};
 
+/// What stands for a sample without a stack, so that its weight is seen.
+pub const NO_STACK: &str = "[no stack]";
+
 /// A profile that is being read.
 #[derive(Debug, Default)]
 pub struct Stacks {
@@ -25,12 +28,23 @@ impl Stacks {
     }
 
     /// Adds the weights of a stack, the outermost frame first.
-    pub fn add(&mut self, frames: Vec<u32>, weights: &[u64]) {
+    pub fn add(&mut self, mut frames: Vec<u32>, weights: &[u64]) {
+        if frames.is_empty() {
+            frames.push(self.frame(Frame {
+                name: NO_STACK.to_owned(),
+                ..Frame::default()
+            }));
+        }
         let sums = self.weights.entry(frames).or_default();
         sums.resize(weights.len().max(sums.len()), 0);
         for (sum, weight) in sums.iter_mut().zip(weights) {
             *sum = sum.saturating_add(*weight);
         }
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.weights.is_empty()
     }
 
     /// The profile; its stacks in the order of their frames.

@@ -99,8 +99,9 @@ fn compared(difference: &v1::NodeDifference, tree: &Tree<'_>) -> Vec<String> {
             points(difference.high),
         ),
         format!(
-            "seen in {} sampled calls inside, {} outside",
+            "seen in {} {} inside, {} outside",
             units::count(difference.inside_spans.into()),
+            tree.observed,
             units::count(difference.outside_spans.into()),
         ),
     ]

@@ -15,8 +15,8 @@ use crate::{
     tui::lens::Pane,
 };
 
-/// Calls in a message.
-const SPANS: u32 = 20;
+/// Calls in a message: as many as the service gives.
+const SPANS: u32 = 100;
 
 /// The pane that is shown, and its scope. One without such a stream wants nothing.
 #[derive(Debug, Default)]

@@ -176,7 +176,7 @@ impl Owner {
         Ok(info)
     }
 
-    /// Takes probes off whose code the target has changed. Where nothing is left to look at, the session ends.
+    /// Takes probes off whose code the target has changed. Where a step has nothing left to look at, the session ends.
     pub(super) fn take_off_changed(
         &mut self,
         caller: Caller,

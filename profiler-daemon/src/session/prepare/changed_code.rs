@@ -6,7 +6,11 @@
 
 use profiler_target::{Mapping, Memory};
 
-use super::super::{files::TargetFile, functions::Key, probed_code::ProbedCode};
+use super::super::{
+    files::TargetFile,
+    functions::Key,
+    probed_code::{MappedFile, ProbedCode},
+};
 
 /// The kernel's breakpoint.
 const BREAKPOINT: u8 = 0xcc;
@@ -65,7 +69,7 @@ impl Code {
             return false;
         };
         let mut now = vec![0; code.len()];
-        memory.read_exact_at(&mut now, address).is_ok() && differs(code, &now)
+        memory.read_exact_at(&mut now, address).is_ok() && differs(code, &now, code.len())
     }
 }
 
@@ -77,23 +81,36 @@ fn bytes_of(file: &TargetFile, offset: u64, bytes: u64) -> Option<&[u8]> {
     program.get(from..to)
 }
 
-/// The code of a process that a probe is put into: the first bytes of what is at `offset`, up to behind the probe.
+/// The code of a process that a probe is put into: the first bytes of the function at `offset`, up to the probe's, where that is among
+/// them; else the probe's byte alone.
 pub fn under_probe(
     file: &TargetFile,
     (pid, function): (u32, Option<Key>),
     (offset, bytes): (u64, u64),
     probe_offset: u64,
 ) -> Option<ProbedCode> {
-    // A file that is mapped twice has its probes in both.
-    let address = file.module.addresses_of(offset).next()?;
-    let probe = probe_offset.checked_sub(offset)?;
-    let bytes = WATCHED_BYTES
-        .max(probe + NOP.len() as u64)
-        .min(bytes.max(probe + 1));
+    let is_near = |probe: &u64| *probe < WATCHED_BYTES;
+    let (offset, probe, compared) = match probe_offset.checked_sub(offset).filter(is_near) {
+        Some(probe) => (offset, probe, WATCHED_BYTES.min(bytes.max(probe + 1))),
+        None => (probe_offset, 0, 1),
+    };
+    // Of a file that is mapped twice, the first place stands for both.
+    let mut mappings = file.module.mappings.iter();
+    let (address, mapping) = mappings.find_map(|mapping| Some((mapping.address_of(offset)?, mapping)))?;
+    // Of a `nop` that begins in them all is wanted.
+    let was = (0..NOP.len() as u64)
+        .rev()
+        .find_map(|more| bytes_of(file, offset, compared + more))?;
     Some(ProbedCode {
         pid,
         address,
-        was: bytes_of(file, offset, bytes)?.into(),
+        file: MappedFile {
+            device: mapping.device,
+            inode: mapping.inode,
+            offset,
+        },
+        was: was.into(),
+        compared: usize::try_from(compared).ok()?,
         probe: usize::try_from(probe).ok()?,
         function,
     })
@@ -105,10 +122,10 @@ pub fn is_probe(was: &[u8], now: &[u8]) -> bool {
     now.first() == Some(&BREAKPOINT) || is_call()
 }
 
-/// Whether code differs by more than the kernel's probes, whoever set these.
-pub fn differs(code: &[u8], now: &[u8]) -> bool {
+/// Whether code differs in its first bytes, so many, by more than the kernel's probes, whoever set these.
+pub fn differs(code: &[u8], now: &[u8], bytes: usize) -> bool {
     let mut at = 0;
-    while let (Some(was), Some(is)) = (code.get(at), now.get(at)) {
+    while let (true, Some(was), Some(is)) = (at < bytes, code.get(at), now.get(at)) {
         let is_call = *is == CALL && code[at..].starts_with(&NOP);
         if was != is && !is_call && *is != BREAKPOINT {
             return true;
@@ -120,7 +137,10 @@ pub fn differs(code: &[u8], now: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+
+    fn differs(code: &[u8], now: &[u8]) -> bool {
+        super::differs(code, now, code.len())
+    }
 
     #[test]
     fn probes_of_the_kernel_are_no_change_and_a_hook_is_one() {

@@ -147,7 +147,8 @@ impl Planner<'_> {
                         refuse(&line.place.site, why);
                         return false;
                     }
-                    let under_probe = under_probe(file, (process.pid(), None), at, line.spec.offset);
+                    // What is behind its first byte may be another's: an instruction's length is not known here.
+                    let under_probe = under_probe(file, (process.pid(), None), (at.0, 1), line.spec.offset);
                     watched.extend(under_probe.map(Arc::new));
                     true
                 });

@@ -62,6 +62,9 @@ impl Session {
         let is_given_up = self
             .steps
             .give_up_returns(engine, &prepared.steps, &prepared.no_returns_in);
+        if is_given_up {
+            self.tell_code();
+        }
         let replaced = self.replace(engine, dropped, prepared, now_ns);
         if replaced.is_err() && is_given_up {
             self.returns.set_outdated(&self.return_probed());
@@ -151,7 +154,9 @@ impl Session {
 
     /// Says which code its probes are in.
     pub(super) fn tell_code(&self) {
-        self.codes.set(self.steps.iter().flat_map(RunningStep::code));
+        let pids = self.pids();
+        let codes = self.steps.iter().flat_map(RunningStep::code);
+        self.codes.set(codes.filter(|code| pids.contains(&code.pid)));
     }
 
     /// Processes in which it has return probes, or had and needs others in their place.

@@ -121,11 +121,20 @@ impl Session {
         self.carry_out(engine, verdict)
     }
 
-    /// Takes functions and lines off the target whose code was changed there. Why the session has to end, as above.
+    /// Takes functions and lines off the targets whose code was changed in one of these, a line with all its places. Why the session has
+    /// to end, as above.
     pub fn take_off_changed(&mut self, engine: &mut Engine, changed: &[Arc<ProbedCode>]) -> Option<String> {
         let mut verdict = Verdict::default();
+        let lives = |pid: u32| {
+            let mut processes = self.processes.iter();
+            processes.any(|process| process.pid() == pid && process.is_alive())
+        };
         for (number, step) in self.steps.iter().enumerate() {
-            let here: Vec<_> = step.code().filter(|code| changed.contains(code)).collect();
+            let is_meant = |code: &Arc<ProbedCode>| changed.iter().any(|changed| Arc::ptr_eq(changed, code));
+            let here: Vec<_> = step
+                .code()
+                .filter(|code| is_meant(code) && lives(code.pid))
+                .collect();
             let keys: HashSet<&Key> = here.iter().filter_map(|code| code.function.as_ref()).collect();
             let functions = step
                 .functions
@@ -143,12 +152,6 @@ impl Session {
         }
         if verdict.reasons.is_empty() {
             return None;
-        }
-        for (number, functions) in &verdict.functions {
-            self.steps.note_changed(*number, functions.len());
-        }
-        for number in verdict.steps.keys() {
-            self.steps.note_changed(*number, 1);
         }
         verdict.is_end = self.ends_by(&verdict);
         self.carry_out(engine, verdict)
