@@ -100,7 +100,7 @@ pub fn of(profile: &Profile, before: Option<&Profile>) -> Result<FlameState, Mal
 const MAX_SAMPLES: u64 = 1 << 30;
 
 /// Whether a profile says of how many samples it is.
-pub fn counts_samples(profile: &Profile) -> bool {
+fn counts_samples(profile: &Profile) -> bool {
     let Some(at) = samples_of(profile) else {
         return false;
     };
@@ -117,10 +117,7 @@ fn samples_of(profile: &Profile) -> Option<usize> {
 
 impl Tree {
     fn add(&mut self, profile: &Profile, side: Side) {
-        let samples = profile
-            .measures
-            .iter()
-            .position(|measure| measure.name == "samples");
+        let samples = samples_of(profile).filter(|_| counts_samples(profile));
         for stack in &profile.stacks {
             let mut at = 0;
             for (_, frame) in profile.frames_of(stack) {

@@ -116,23 +116,8 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         (Some(export), Some(output), Some(intervals)) => write_log(export, output, intervals)?,
         (Some(export), Some(output), None) => {
             let length = attached.elapsed(began);
-            // What was recorded is over; how long ago that was, its file alone says.
-            let started = if attached.session.recorded.is_some() {
-                since_1970.saturating_sub(length)
-            } else {
-                since_1970
-            };
-            let about = durations::About {
-                target: &title,
-                // A session that was joined has counted before.
-                began: attached.own.then_some(started),
-                ended: started + length,
-            };
-            output.write(otlp::metrics(&durations::of(&state, &about)))?;
-            written(
-                export,
-                &format!("{} functions", units::count(state.functions.len() as u64)),
-            );
+            let times = Times::of(&attached, since_1970, length);
+            write_metrics(export, output, &state, &title, times)?;
         }
         _ => {}
     }
@@ -144,6 +129,44 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     }
     // A table without calls is a result as well.
     ended.result(true)
+}
+
+/// When calls were counted, since 1970.
+struct Times {
+    /// `None` where that is not known.
+    began: Option<Duration>,
+    ended: Duration,
+}
+
+impl Times {
+    fn of(attached: &Attached, since_1970: Duration, length: Duration) -> Self {
+        // What was recorded is over; how long ago that was, its file alone says.
+        let started = if attached.session.recorded.is_some() {
+            since_1970.saturating_sub(length)
+        } else {
+            since_1970
+        };
+        Self {
+            // A session that was joined has counted before.
+            began: attached.own.then_some(started),
+            ended: started + length,
+        }
+    }
+}
+
+/// Writes the metrics, and says what is in them.
+fn write_metrics(
+    export: &Export<LatencyFormat>,
+    output: Output,
+    state: &LatencyState,
+    target: &str,
+    Times { began, ended }: Times,
+) -> Result<(), Failure> {
+    let about = durations::About { target, began, ended };
+    output.write(otlp::metrics(&durations::of(state, &about)))?;
+    let functions = units::count(state.functions.len() as u64);
+    written(export, &format!("{functions} functions"));
+    Ok(())
 }
 
 /// Writes the log, and says what is in it.
