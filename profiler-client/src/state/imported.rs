@@ -6,7 +6,10 @@ use profiler_aggregate::interval::{Estimate, Shares, difference};
 use profiler_export::{Profile, Unit};
 use profiler_proto::v1;
 
-use super::{Malformed, flame::FlameState};
+use super::{
+    Malformed,
+    flame::{FlameState, MAX_NODES},
+};
 
 /// A node of the tree that both profiles make together.
 struct Node {
@@ -47,9 +50,9 @@ pub fn of(profile: &Profile, before: Option<&Profile>) -> Result<FlameState, Mal
         return Err(Malformed("two profiles that do not measure the same"));
     }
     let mut tree = Tree::default();
-    tree.add(profile, Side::Inside);
+    tree.add(profile, Side::Inside)?;
     if let Some(before) = before {
-        tree.add(before, Side::Outside);
+        tree.add(before, Side::Outside)?;
     }
     let samples = tree.sum(|node| node.own_samples);
     let has_samples = [Some(profile), before].into_iter().flatten().all(counts_samples);
@@ -116,13 +119,16 @@ fn samples_of(profile: &Profile) -> Option<usize> {
 }
 
 impl Tree {
-    fn add(&mut self, profile: &Profile, side: Side) {
+    fn add(&mut self, profile: &Profile, side: Side) -> Result<(), Malformed> {
         let samples = samples_of(profile).filter(|_| counts_samples(profile));
         for stack in &profile.stacks {
             let mut at = 0;
             for (_, frame) in profile.frames_of(stack) {
                 let frame = self.frame(frame);
                 at = self.child(at, frame);
+                if at > MAX_NODES {
+                    return Err(Malformed("more stacks than a flame graph may have"));
+                }
             }
             let Some(node) = at.checked_sub(1).and_then(|at| self.nodes.get_mut(at)) else {
                 continue;
@@ -133,6 +139,7 @@ impl Tree {
             node.own[side] = node.own[side].saturating_add(weight);
             node.own_samples[side] = node.own_samples[side].saturating_add(count.unwrap_or(0));
         }
+        Ok(())
     }
 
     fn frame(&mut self, frame: &profiler_export::Frame) -> u32 {
@@ -245,6 +252,10 @@ impl Tree {
 
 /// What is known of a share of the weight that was seen in so many of the samples.
 fn estimate(share: f64, seen: u64, samples: u64) -> Option<Estimate> {
+    if !share.is_finite() {
+        // Nothing weighs anything on that side.
+        return None;
+    }
     let (all, node) = (samples as f64, share * samples as f64);
     let shares = Shares {
         spans: number(samples),
@@ -257,7 +268,7 @@ fn estimate(share: f64, seen: u64, samples: u64) -> Option<Estimate> {
         all,
         all_all: all,
     };
-    shares.estimate().filter(|estimate| estimate.value.is_finite())
+    shares.estimate()
 }
 
 fn number(count: u64) -> u32 {
@@ -324,6 +335,19 @@ mod tests {
                 .differences
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn where_nothing_weighs_anything_nothing_differs() {
+        let mut profile = folded_stacks("main;f 900\nmain;g 100\n");
+        profile.measures.push(profiler_export::Measure {
+            name: "cpu".to_owned(),
+            unit: Unit::Nanoseconds,
+        });
+        for stack in &mut profile.stacks {
+            stack.weights.push(0);
+        }
+        assert!(of(&profile, Some(&profile)).unwrap().differences.is_empty());
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::{
     library::Library,
     measure::{Measured, MeasuredFile},
     prepare::{self, How, Prepared, Read},
-    probed_code::{ProbedCode, Watched},
+    probed_code::{ChangedCode, Watched},
     state::Terms,
 };
 use crate::kernel::{Ability, AttachKind, Expected};
@@ -338,7 +338,7 @@ pub(super) enum Command {
     TakeOffChanged {
         caller: Caller,
         name: String,
-        changed: Vec<Arc<ProbedCode>>,
+        changed: ChangedCode,
         reply: Reply<()>,
     },
     Renew {

@@ -5,7 +5,7 @@
 //! is another by now. See `docs/safety.md` for what is promised.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
@@ -18,8 +18,12 @@ use super::{
     prepare::changed_code::{differs, is_probe},
 };
 
-/// Time between looks. Code is changed in steps: it counts where two looks find it changed.
-const LOOK: Duration = Duration::from_secs(1);
+/// Time between looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Looks in a row that have to find it changed. Code is changed in steps, and where probes are attached anew, their breakpoints are
+/// gone for a moment.
+const LOOKS: u32 = 4;
 
 /// Places that are looked at, of one session. The others are not watched.
 const MAX_PLACES: usize = 4096;
@@ -88,17 +92,42 @@ impl ProbedCode {
 
 /// The code of a session's probes; there as long as the session.
 #[derive(Default, Debug)]
-pub struct ProbedCodes(Mutex<Vec<Arc<ProbedCode>>>);
+pub struct ProbedCodes(Mutex<Generation>);
+
+/// Code that probes are in from one change of these to the next.
+#[derive(Clone, Default, Debug)]
+struct Generation {
+    number: u64,
+    codes: Vec<Arc<ProbedCode>>,
+}
 
 impl ProbedCodes {
-    /// Says which code it is by now.
+    /// Says which code it is by now. None is judged while probes are attached and detached: nothing is said to be probed then.
     pub fn set(&self, codes: impl Iterator<Item = Arc<ProbedCode>>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = codes.take(MAX_PLACES).collect();
+        let codes = codes.take(MAX_PLACES).collect();
+        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *now = Generation {
+            number: now.number + 1,
+            codes,
+        };
     }
 
-    fn all(&self) -> Vec<Arc<ProbedCode>> {
+    /// How often that was said.
+    pub fn generation(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).number
+    }
+
+    fn now(&self) -> Generation {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Code that a target has changed.
+pub struct ChangedCode {
+    /// When it was looked at, as of [`ProbedCodes::generation`].
+    pub generation: u64,
+    /// The places.
+    pub places: Vec<Arc<ProbedCode>>,
 }
 
 /// Those whose code is another by now.
@@ -134,33 +163,40 @@ pub struct Watched {
 impl Handle {
     /// Watches the code of a session's probes until that ends.
     pub(super) async fn watch_code(self, of: Watched) {
-        let mut before: HashSet<(u32, u64)> = HashSet::new();
+        // How many looks in a row have found what changed.
+        let mut seen: HashMap<(u32, u64), u32> = HashMap::new();
+        let mut generation = 0;
         loop {
             tokio::time::sleep(LOOK).await;
-            let Some(codes) = of.codes.upgrade().map(|codes| codes.all()) else {
+            let Some(Generation { number, codes }) = of.codes.upgrade().map(|codes| codes.now()) else {
                 return;
             };
-            if codes.is_empty() {
+            let looked = blocking(move || Ok(changed(codes))).await.unwrap_or_default();
+            let Some(after) = of.codes.upgrade().map(|codes| codes.generation()) else {
+                return;
+            };
+            if generation != number || number != after {
+                seen.clear();
+            }
+            generation = number;
+            if number != after {
                 continue;
             }
-            let Ok(now) = blocking(move || Ok(changed(codes))).await else {
-                continue;
+            let times = |code: &Arc<ProbedCode>| {
+                let at = (code.pid, code.address);
+                (at, seen.get(&at).copied().unwrap_or(0) + 1)
             };
-            let at = |code: &Arc<ProbedCode>| (code.pid, code.address);
-            let certain: Vec<_> = now
-                .iter()
-                .filter(|code| before.contains(&at(code)))
-                .cloned()
-                .collect();
-            before = now.iter().map(at).collect();
-            if certain.is_empty() {
+            seen = looked.iter().map(times).collect();
+            let is_certain = |code: &Arc<ProbedCode>| seen.get(&(code.pid, code.address)) >= Some(&LOOKS);
+            let places: Vec<_> = looked.into_iter().filter(is_certain).collect();
+            if places.is_empty() {
                 continue;
             }
             let (caller, name) = (of.caller, of.name.clone());
             let taken_off = self.ask(|reply| Command::TakeOffChanged {
                 caller,
                 name,
-                changed: certain,
+                changed: ChangedCode { generation, places },
                 reply,
             });
             if let Err(error) = taken_off.await {

@@ -126,8 +126,8 @@ impl RunningStep {
 
     /// The code that it still has probes in.
     pub fn code(&self) -> impl Iterator<Item = Arc<ProbedCode>> + '_ {
-        let taken_off = self.functions.iter().filter(|function| function.is_taken_off());
-        let taken_off: HashSet<Key> = taken_off.map(|function| key(&function.info)).collect();
+        let on = self.functions.iter().filter(|function| !function.is_taken_off());
+        let on: HashSet<Key> = on.map(|function| key(&function.info)).collect();
         let live = self.spans.iter().filter(|spans| !spans.is_given_up);
         let live = live.flat_map(|spans| {
             let pid = spans.attachment.pid();
@@ -135,12 +135,28 @@ impl RunningStep {
         });
         let live: HashSet<(u32, Key)> = live.collect();
         let is_on = move |code: &ProbedCode| {
-            code.function.as_ref().is_none_or(|function| {
-                !taken_off.contains(function) && live.contains(&(code.pid, function.clone()))
-            })
+            code.function
+                .as_ref()
+                .is_none_or(|function| on.contains(function) && live.contains(&(code.pid, function.clone())))
         };
         let all = self.code.iter().filter(|_| !self.is_taken_off());
         all.filter(move |code| is_on(code)).cloned()
+    }
+
+    /// Notes the code of what is attached now, before it is among the rest. What stays attached stays in the code that it was attached
+    /// in, whatever was planned for it since.
+    fn keep_code(&mut self, planned: Vec<Arc<ProbedCode>>, fresh: &Fresh) {
+        let spans = fresh.spans.iter().flat_map(|(attachment, sites)| {
+            let pid = attachment.pid();
+            sites
+                .iter()
+                .map(move |(site, _)| (pid, Some(key(&site.function))))
+        });
+        let lines = fresh.lines.iter().map(|lines| (lines.attachment.pid(), None));
+        let fresh: HashSet<(u32, Option<Key>)> = spans.chain(lines).collect();
+        let is_fresh = |code: &Arc<ProbedCode>| fresh.contains(&(code.pid, code.function.clone()));
+        self.code.retain(|code| !is_fresh(code));
+        self.code.extend(planned.into_iter().filter(is_fresh));
     }
 
     /// What became of its probes.
@@ -546,7 +562,8 @@ impl Steps {
             });
         }
         let running = &mut self.list[number];
-        (running.step, running.code) = (step, code);
+        running.step = step;
+        running.keep_code(code, &fresh);
         for (attachment, sites) in fresh.spans {
             for (probe, (site, _)) in attachment.probes().iter().zip(&sites) {
                 running
@@ -574,6 +591,8 @@ impl Steps {
         for attached in unused {
             engine.detach(attached.attachment);
         }
+        // Not of what was let go of, however often a scope is edited.
+        running.code = running.code().collect();
     }
 
     /// Takes all probes off the target, or those of one process off that; what they have counted stays.

@@ -1,7 +1,7 @@
 //! What return probes are known to break: the target behaves as if nothing were attached, and every call is
 //! timed, abandoned or too deep; none is invented.
 
-use profiler_daemon::session::{ExitMethod, NewSession, Reason, ScopeEdit, SessionInfo};
+use profiler_daemon::session::{ExitMethod, NewSession, Reason, ScopeEdit, SessionInfo, TargetSpec};
 use profiler_testkit::skipped;
 
 use super::{
@@ -391,4 +391,37 @@ fn a_function_whose_breakpoint_is_written_over_ends_a_session_of_nothing_else() 
         "{reason}"
     );
     assert!(target.end()["step_later"].calls > ended(function(&last, "step_later")));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_process_that_ends_takes_no_function_from_the_other_one_and_a_change_in_that_one_is_seen() {
+    let service = Service::start();
+    let (mut ends, mut stays) = (that_changes_its_code(), that_changes_its_code());
+    let pids = vec![ends.pid(), stays.pid()];
+    let request = NewSession {
+        target: TargetSpec::Pids(pids),
+        ..session_of(stays.pid(), "step_*")
+    };
+    let session = service.create_for(ROOT, request).unwrap();
+    let mut pictures = service.watch_latency(&session);
+    ends.say("go");
+    stays.say("go");
+    service.until(&mut pictures, |picture| {
+        ended(function(picture, "step_later")) >= 100
+    });
+    ends.end();
+    // About three seconds: what is changed is told within two.
+    let picture = service.until(&mut pictures, |_| true);
+    let counted = ended(function(&picture, "step_plain"));
+    let picture = service.until(&mut pictures, |picture| {
+        ended(function(picture, "step_plain")) >= counted + 2500
+    });
+    assert!(function(&picture, "step_later").taken_off.is_none());
+    stays.say("hook");
+    assert_eq!(stays.line(), "hooked");
+    service.until(&mut pictures, |picture| {
+        function(picture, "step_later").taken_off.is_some()
+    });
+    stays.end();
 }

@@ -8,7 +8,7 @@ use profiler_daemon::session::{
 
 use super::{
     fixture::{Fixture, Truth, small_scale, spec},
-    service::{ROOT, Service, ended},
+    service::{ROOT, Service, ended, function},
 };
 
 /// The number of the source line with a text, and `below` it.
@@ -347,5 +347,31 @@ fn a_line_is_put_behind_an_instance_that_runs() {
     let truth = target.run();
     let (count, left, _) = seen(&service.last_latency(&session));
     assert_eq!((count, left), (truth["unusual"].calls, 0));
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn what_stays_attached_when_a_step_goes_is_not_taken_for_changed_code() {
+    let service = Service::start();
+    let mut target = Fixture::start("inlines_o2", &spec("inlines_o2").args);
+    // Where something inlined may begin at once, the step around it begins at its first instruction.
+    let session = service.attach(target.pid(), "outer/calling@inlined").unwrap();
+    for scope in ["outer", "outer/calling@inlined", "calling@inlined", "outer"] {
+        let edit = ScopeEdit::Set(scope.to_owned());
+        let editing = service.handle.edit_scope(ROOT, session.name.clone(), edit);
+        service.runtime.block_on(editing).unwrap();
+    }
+    let mut pictures = service.watch_latency(&session);
+    let began = std::time::Instant::now();
+    // Changed code is told of within less.
+    let picture = service.until(&mut pictures, |_| {
+        began.elapsed() > std::time::Duration::from_secs(4)
+    });
+    assert_eq!(picture.ended, None);
+    assert!(function(&picture, "outer").taken_off.is_none());
+    let truth = target.run();
+    let picture = service.last_latency(&session);
+    assert_eq!(ended(function(&picture, "outer")), truth["outer"].calls);
     assert_eq!(target.finish().status, Some(0));
 }

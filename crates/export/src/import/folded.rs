@@ -27,8 +27,8 @@ pub fn read(text: &str) -> Result<Profile, NotAProfile> {
                 ..Frame::default()
             })
         });
-        let frames = frames.collect();
-        stacks.add(frames, &[weight]);
+        let frames: Result<Vec<u32>, NotAProfile> = frames.collect();
+        stacks.add(frames?, &[weight])?;
     }
     if has_two && !stacks.is_empty() {
         return Err(NotAProfile::new(

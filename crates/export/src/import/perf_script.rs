@@ -29,13 +29,13 @@ pub fn read(text: &str) -> Result<Profile, NotAProfile> {
         if line.trim().is_empty() {
             if let Some((period, mut frames)) = open.take() {
                 frames.reverse();
-                stacks.add(frames, &[1, period]);
+                stacks.add(frames, &[1, period])?;
             }
         } else if let Some((_, frames)) = &mut open {
             let Some(frame) = frame(line) else {
                 return Err(NotAProfile::new(format!("line {number} is no frame of a sample")));
             };
-            frames.push(stacks.frame(frame));
+            frames.push(stacks.frame(frame)?);
         } else {
             let Some(head) = head(line) else {
                 return Err(NotAProfile::new(format!(

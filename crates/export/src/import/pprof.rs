@@ -20,6 +20,9 @@ pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
             "it has no types of samples, which each pprof profile has",
         ));
     }
+    if message.sample_type.len() > MAX_TYPES {
+        return Err(NotAProfile::new("it has more than 64 types of samples"));
+    }
     let mut read = Read::new(&message);
     let mut stacks = Stacks::default();
     let units: Vec<Scaled> = message
@@ -32,7 +35,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
         let mut frames = Vec::new();
         // The innermost is first, of locations and of their lines.
         for id in sample.location_id.iter().rev() {
-            frames.extend_from_slice(read.frames(*id, &mut stacks));
+            frames.extend_from_slice(read.frames(*id, &mut stacks)?);
             if frames.len() > left {
                 return Err(NotAProfile::new(
                     "its stacks have more than 67,108,864 frames in all",
@@ -49,7 +52,7 @@ pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
                 "it has negative values, as a difference has: write both profiles, and compare them with `profiler diff`",
             ));
         };
-        stacks.add(frames, &weights);
+        stacks.add(frames, &weights)?;
     }
     let measures = message.sample_type.iter().zip(units).map(|(kind, unit)| {
         let name = read.text(kind.r#type);
@@ -67,12 +70,14 @@ pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
     profile.duration_ns = u64::try_from(message.duration_nanos).unwrap_or(0);
     let began_ns = u64::try_from(message.time_nanos).unwrap_or(0);
     profile.ended_ns = began_ns.saturating_add(profile.duration_ns);
-    profile.comments = message.comment.iter().map(|line| read.text(*line)).collect();
     Ok(profile)
 }
 
 /// Frames of all stacks: what refers to long lists many times is no profile.
 const MAX_FRAMES: usize = 1 << 26;
+
+/// Types of samples.
+const MAX_TYPES: usize = 64;
 
 /// What values are numbers of, once they are multiplied.
 struct Scaled {
@@ -134,47 +139,46 @@ impl<'a> Read<'a> {
     }
 
     /// The numbers of a location's frames, the outermost first.
-    fn frames(&mut self, id: u64, stacks: &mut Stacks) -> &[u32] {
+    fn frames(&mut self, id: u64, stacks: &mut Stacks) -> Result<&[u32], NotAProfile> {
         if !self.known.contains_key(&id) {
-            let frames = self.frames_of(id).into_iter();
-            let frames = frames.map(|frame| stacks.frame(frame)).collect();
+            let frames = self.number(id, stacks)?;
             self.known.insert(id, frames);
         }
-        self.known.get(&id).map_or(&[], Vec::as_slice)
+        Ok(self.known.get(&id).map_or(&[], Vec::as_slice))
     }
 
-    /// The frames of a location, the outermost first; one without a name is called by its address.
-    fn frames_of(&self, id: u64) -> Vec<Frame> {
+    fn number(&self, id: u64, stacks: &mut Stacks) -> Result<Vec<u32>, NotAProfile> {
         let Some(location) = self.locations.get(&id) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let module = self.mappings.get(&location.mapping_id);
         let module = module.map_or_else(String::new, |mapping| self.text(mapping.filename));
         if location.line.is_empty() {
-            return vec![Frame {
+            // It is called by its address.
+            let frame = Frame {
                 name: format!("{:#x}", location.address),
                 module,
                 ..Frame::default()
-            }];
+            };
+            return Ok(vec![stacks.frame(frame)?]);
         }
         let lines = location.line.iter().rev().enumerate();
-        lines
-            .map(|(depth, line)| {
-                let function = self.functions.get(&line.function_id);
-                let text = |of: fn(&FunctionMessage) -> i64| {
-                    function.map_or_else(String::new, |function| self.text(of(function)))
-                };
-                Frame {
-                    name: text(|function| function.name),
-                    file: text(|function| function.filename),
-                    declared_line: function
-                        .and_then(|function| u32::try_from(function.start_line).ok())
-                        .unwrap_or(0),
-                    module: module.clone(),
-                    inlined: depth > 0,
-                    ..Frame::default()
-                }
+        let numbers = lines.map(|(depth, line)| {
+            let function = self.functions.get(&line.function_id);
+            let text = |of: fn(&FunctionMessage) -> i64| {
+                function.map_or_else(String::new, |function| self.text(of(function)))
+            };
+            stacks.frame(Frame {
+                name: text(|function| function.name),
+                file: text(|function| function.filename),
+                declared_line: function
+                    .and_then(|function| u32::try_from(function.start_line).ok())
+                    .unwrap_or(0),
+                module: module.clone(),
+                inlined: depth > 0,
+                ..Frame::default()
             })
-            .collect()
+        });
+        numbers.collect()
     }
 }

@@ -2,7 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::NotAProfile;
 use crate::profile::{Frame, Measure, Profile, Stack};
+
+/// Names of functions, in bytes.
+const MAX_TEXT_BYTES: usize = 1 << 28;
 
 /// What stands for a sample without a stack, so that its weight is seen.
 pub const NO_STACK: &str = "[no stack]";
@@ -11,35 +15,50 @@ pub const NO_STACK: &str = "[no stack]";
 #[derive(Debug, Default)]
 pub struct Stacks {
     frames: Vec<Frame>,
+    /// What these take, and they are kept twice.
+    text_bytes: usize,
     frame_numbers: HashMap<Frame, u32>,
     weights: HashMap<Vec<u32>, Vec<u64>>,
 }
 
 impl Stacks {
     /// The number of a frame.
-    pub fn frame(&mut self, frame: Frame) -> u32 {
+    ///
+    /// # Errors
+    /// Where all names together are too long.
+    pub fn frame(&mut self, frame: Frame) -> Result<u32, NotAProfile> {
         if let Some(number) = self.frame_numbers.get(&frame) {
-            return *number;
+            return Ok(*number);
+        }
+        self.text_bytes += frame.name.len() + frame.file.len() + frame.module.len() + size_of::<Frame>();
+        if self.text_bytes > MAX_TEXT_BYTES {
+            return Err(NotAProfile::new(
+                "the names of its functions take more than 256 MiB",
+            ));
         }
         let number = u32::try_from(self.frames.len()).unwrap_or(u32::MAX);
         self.frames.push(frame.clone());
         self.frame_numbers.insert(frame, number);
-        number
+        Ok(number)
     }
 
     /// Adds the weights of a stack, the outermost frame first.
-    pub fn add(&mut self, mut frames: Vec<u32>, weights: &[u64]) {
+    ///
+    /// # Errors
+    /// As of [`Self::frame`].
+    pub fn add(&mut self, mut frames: Vec<u32>, weights: &[u64]) -> Result<(), NotAProfile> {
         if frames.is_empty() {
             frames.push(self.frame(Frame {
                 name: NO_STACK.to_owned(),
                 ..Frame::default()
-            }));
+            })?);
         }
         let sums = self.weights.entry(frames).or_default();
         sums.resize(weights.len().max(sums.len()), 0);
         for (sum, weight) in sums.iter_mut().zip(weights) {
             *sum = sum.saturating_add(*weight);
         }
+        Ok(())
     }
 
     /// Whether there is none.

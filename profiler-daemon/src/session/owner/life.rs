@@ -1,7 +1,5 @@
 //! How sessions begin and change their scope.
 
-use std::sync::Arc;
-
 use profiler_common::limits::MAX_PROBES;
 use profiler_scope::Step;
 
@@ -16,7 +14,7 @@ use crate::session::{
     name::SessionName,
     picture::SessionInfo,
     prepare::Prepared,
-    probed_code::ProbedCode,
+    probed_code::ChangedCode,
     quotas::{Held, Quotas},
     refusal::kernel_refusal,
     state::{Session, Terms},
@@ -181,7 +179,7 @@ impl Owner {
         &mut self,
         caller: Caller,
         name: &str,
-        changed: &[Arc<ProbedCode>],
+        changed: &ChangedCode,
     ) -> Result<(), SessionError> {
         let name = self.session(caller, name)?.name.clone();
         let (Some(running), Some(session)) = (&mut self.running, self.sessions.get_mut(&name)) else {

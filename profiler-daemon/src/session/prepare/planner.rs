@@ -28,7 +28,7 @@ use super::{
     sites::{by_file, call_site, inlined_site},
     warnings::{warn, warn_of_entries, warn_of_inlined, warn_of_lines, warn_once},
 };
-use crate::kernel::{Ability, AttachKind, LookSpec};
+use crate::kernel::{Ability, AttachKind, LookSpec, SpanKind};
 
 /// The longest instruction.
 const MAX_INSTRUCTION_BYTES: u64 = 15;
@@ -132,7 +132,13 @@ impl Planner<'_> {
                         return false;
                     }
                     let of = (process.pid(), Some(key(function)));
-                    let under_probe = under_probe(file, of, (offset, bytes), span.spec.entry_offset);
+                    // What is inlined is in several parts: what is behind its first may be another's.
+                    let watched_bytes = if span.spec.kind == SpanKind::Function {
+                        bytes
+                    } else {
+                        1
+                    };
+                    let under_probe = under_probe(file, of, (offset, watched_bytes), span.spec.entry_offset);
                     watched.extend(under_probe.map(Arc::new));
                     true
                 });

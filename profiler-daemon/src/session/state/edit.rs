@@ -62,9 +62,6 @@ impl Session {
         let is_given_up = self
             .steps
             .give_up_returns(engine, &prepared.steps, &prepared.no_returns_in);
-        if is_given_up {
-            self.tell_code();
-        }
         let replaced = self.replace(engine, dropped, prepared, now_ns);
         if replaced.is_err() && is_given_up {
             self.returns.set_outdated(&self.return_probed());
@@ -92,6 +89,19 @@ impl Session {
         prepared: Prepared,
         now_ns: u64,
     ) -> Result<(), KernelError> {
+        self.codes.set(std::iter::empty());
+        let replaced = self.replace_unwatched(engine, dropped, prepared, now_ns);
+        self.tell_code();
+        replaced
+    }
+
+    fn replace_unwatched(
+        &mut self,
+        engine: &mut Engine,
+        dropped: Dropped,
+        prepared: Prepared,
+        now_ns: u64,
+    ) -> Result<(), KernelError> {
         let Prepared {
             scope,
             text,
@@ -112,7 +122,6 @@ impl Session {
             self.processes = processes;
         }
         self.returns.set(&self.return_probed(), code);
-        self.tell_code();
         self.scope = scope;
         self.scope_text = text.into();
         self.planned_warnings = warnings;

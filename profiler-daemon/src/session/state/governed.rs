@@ -11,7 +11,7 @@ use super::{
         calibrate::{CallCost, HitCosts},
         functions::{Key, key},
         picture::ExitMethod,
-        probed_code::{CHANGED, ProbedCode},
+        probed_code::{CHANGED, ChangedCode, ProbedCode},
         steps::{RunningStep, taken_off},
     },
     Session,
@@ -123,14 +123,19 @@ impl Session {
 
     /// Takes functions and lines off the targets whose code was changed in one of these, a line with all its places. Why the session has
     /// to end, as above.
-    pub fn take_off_changed(&mut self, engine: &mut Engine, changed: &[Arc<ProbedCode>]) -> Option<String> {
+    pub fn take_off_changed(&mut self, engine: &mut Engine, changed: &ChangedCode) -> Option<String> {
+        if changed.generation != self.codes.generation() {
+            // Probes were attached or detached since.
+            return None;
+        }
         let mut verdict = Verdict::default();
         let lives = |pid: u32| {
             let mut processes = self.processes.iter();
             processes.any(|process| process.pid() == pid && process.is_alive())
         };
         for (number, step) in self.steps.iter().enumerate() {
-            let is_meant = |code: &Arc<ProbedCode>| changed.iter().any(|changed| Arc::ptr_eq(changed, code));
+            let is_meant =
+                |code: &Arc<ProbedCode>| changed.places.iter().any(|changed| Arc::ptr_eq(changed, code));
             let here: Vec<_> = step
                 .code()
                 .filter(|code| is_meant(code) && lives(code.pid))
@@ -164,6 +169,8 @@ impl Session {
             return Some(reason);
         }
         tracing::info!(target: "audit", session = %self.name, reason, "taken off");
+        // Others are attached anew meanwhile.
+        self.codes.set(std::iter::empty());
         for (number, functions) in verdict.functions {
             if let Err(error) = self.steps.take_off(engine, number, &functions) {
                 return Some(format!(
