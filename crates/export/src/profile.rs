@@ -120,14 +120,9 @@ impl Profile {
         let Some(at) = self.measures.iter().position(|measure| measure.name == name) else {
             return;
         };
-        let to_end = |list_len: usize| at..list_len;
-        let range = to_end(self.measures.len());
-        self.measures[range].rotate_left(1);
+        self.measures[at..].rotate_left(1);
         for stack in &mut self.stacks {
-            let range = to_end(stack.weights.len());
-            if let Some(weights) = stack.weights.get_mut(range)
-                && !weights.is_empty()
-            {
+            if let Some(weights) = stack.weights.get_mut(at..).filter(|weights| !weights.is_empty()) {
                 weights.rotate_left(1);
             }
         }

@@ -55,12 +55,7 @@ pub fn of(profile: &Profile, before: Option<&Profile>) -> Result<FlameState, Mal
         tree.add(before, Side::Outside)?;
     }
     let samples = tree.sum(|node| node.own_samples);
-    let has_samples = [Some(profile), before].into_iter().flatten().all(counts_samples);
-    let differences = if before.is_some() && has_samples {
-        tree.differences(samples)
-    } else {
-        Vec::new()
-    };
+    let differences = before.map_or_else(Vec::new, |_| tree.differences(samples));
     let is_time = measure.unit == Unit::Nanoseconds;
     let unit = match measure.unit {
         Unit::Nanoseconds => "",
@@ -102,25 +97,18 @@ pub fn of(profile: &Profile, before: Option<&Profile>) -> Result<FlameState, Mal
 /// Where more are counted than this, they are no samples: somebody has folded nanoseconds.
 const MAX_SAMPLES: u64 = 1 << 30;
 
-/// Whether a profile says of how many samples it is.
-fn counts_samples(profile: &Profile) -> bool {
-    let Some(at) = samples_of(profile) else {
-        return false;
-    };
-    let counts = profile.stacks.iter().filter_map(|stack| stack.weights.get(at));
-    counts.fold(0_u64, |sum, count| sum.saturating_add(*count)) <= MAX_SAMPLES
-}
-
+/// The measure that says of how many samples a profile is; `None` where none does.
 fn samples_of(profile: &Profile) -> Option<usize> {
-    profile
-        .measures
-        .iter()
-        .position(|measure| measure.name == "samples")
+    let mut measures = profile.measures.iter();
+    let at = measures.position(|measure| measure.name == "samples")?;
+    let counts = profile.stacks.iter().filter_map(|stack| stack.weights.get(at));
+    let all = counts.fold(0_u64, |sum, count| sum.saturating_add(*count));
+    (all <= MAX_SAMPLES).then_some(at)
 }
 
 impl Tree {
     fn add(&mut self, profile: &Profile, side: Side) -> Result<(), Malformed> {
-        let samples = samples_of(profile).filter(|_| counts_samples(profile));
+        let samples = samples_of(profile);
         for stack in &profile.stacks {
             let mut at = 0;
             for (_, frame) in profile.frames_of(stack) {
@@ -250,7 +238,7 @@ impl Tree {
     }
 }
 
-/// What is known of a share of the weight that was seen in so many of the samples.
+/// What is known of a share of the weight that was seen in so many of the samples; nothing where there are none.
 fn estimate(share: f64, seen: u64, samples: u64) -> Option<Estimate> {
     if !share.is_finite() {
         // Nothing weighs anything on that side.

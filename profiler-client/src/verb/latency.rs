@@ -116,8 +116,8 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         (Some(export), Some(output), Some(intervals)) => write_log(export, output, intervals)?,
         (Some(export), Some(output), None) => {
             let length = attached.elapsed(began);
-            let times = Times::of(&attached, since_1970, length);
-            write_metrics(export, output, &state, &title, times)?;
+            let about = about(&attached, &title, since_1970, length);
+            write_metrics(export, output, &state, &about)?;
         }
         _ => {}
     }
@@ -131,26 +131,24 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     ended.result(true)
 }
 
-/// When calls were counted, since 1970.
-struct Times {
-    /// `None` where that is not known.
-    began: Option<Duration>,
-    ended: Duration,
-}
-
-impl Times {
-    fn of(attached: &Attached, since_1970: Duration, length: Duration) -> Self {
-        // What was recorded is over; how long ago that was, its file alone says.
-        let started = if attached.session.recorded.is_some() {
-            since_1970.saturating_sub(length)
-        } else {
-            since_1970
-        };
-        Self {
-            // A session that was joined has counted before.
-            began: attached.own.then_some(started),
-            ended: started + length,
-        }
+/// What is said of a run of a length that began at a time, since 1970.
+fn about<'a>(
+    attached: &Attached,
+    target: &'a str,
+    since_1970: Duration,
+    length: Duration,
+) -> durations::About<'a> {
+    // What was recorded is over; how long ago that was, its file alone says.
+    let started = if attached.session.recorded.is_some() {
+        since_1970.saturating_sub(length)
+    } else {
+        since_1970
+    };
+    durations::About {
+        target,
+        // A session that was joined has counted before.
+        began: attached.own.then_some(started),
+        ended: started + length,
     }
 }
 
@@ -159,11 +157,9 @@ fn write_metrics(
     export: &Export<LatencyFormat>,
     output: Output,
     state: &LatencyState,
-    target: &str,
-    Times { began, ended }: Times,
+    about: &durations::About<'_>,
 ) -> Result<(), Failure> {
-    let about = durations::About { target, began, ended };
-    output.write(otlp::metrics(&durations::of(state, &about)))?;
+    output.write(otlp::metrics(&durations::of(state, about)))?;
     let functions = units::count(state.functions.len() as u64);
     written(export, &format!("{functions} functions"));
     Ok(())

@@ -2,7 +2,7 @@
 
 use profiler_proto::v1;
 use tokio::sync::mpsc;
-use tonic::Response;
+use tonic::{Response, Status, Streaming};
 
 use super::{
     Incoming, Reports, What,
@@ -76,43 +76,34 @@ impl Task {
     }
 
     fn waits(&self) -> Opened {
-        let (mut client, reports) = (self.connection.views(), self.reports.clone());
+        let mut client = self.connection.views();
         let request = v1::WatchWaitsRequest {
             session: self.session.clone(),
             interval: None,
         };
-        let task = async move {
-            let opened = client.watch_waits(request).await.map(Response::into_inner);
-            forward(opened, &reports, What::Waits).await;
-        };
-        Opened(tokio::spawn(task).abort_handle())
+        self.stream(async move { client.watch_waits(request).await }, What::Waits)
     }
 
     fn syscalls(&self) -> Opened {
-        let (mut client, reports) = (self.connection.views(), self.reports.clone());
+        let mut client = self.connection.views();
         let request = v1::WatchSyscallsRequest {
             session: self.session.clone(),
             ..Default::default()
         };
-        let task = async move {
-            let opened = client.watch_syscalls(request).await.map(Response::into_inner);
-            forward(opened, &reports, What::Syscalls).await;
-        };
-        Opened(tokio::spawn(task).abort_handle())
+        self.stream(
+            async move { client.watch_syscalls(request).await },
+            What::Syscalls,
+        )
     }
 
     fn spans(&self) -> Opened {
-        let (mut client, reports) = (self.connection.views(), self.reports.clone());
+        let mut client = self.connection.views();
         let request = v1::WatchSpansRequest {
             session: self.session.clone(),
             interval: None,
             spans: SPANS,
         };
-        let task = async move {
-            let opened = client.watch_spans(request).await.map(Response::into_inner);
-            forward(opened, &reports, What::Spans).await;
-        };
-        Opened(tokio::spawn(task).abort_handle())
+        self.stream(async move { client.watch_spans(request).await }, What::Spans)
     }
 
     async fn explaining(&self, scope: String) -> Result<String, Failure> {
@@ -128,19 +119,29 @@ impl Task {
     }
 
     fn explained(&self, session: String) -> Opened {
-        let (mut client, reports) = (self.connection.views(), self.reports.clone());
+        let mut client = self.connection.views();
         let request = v1::WatchExplainRequest {
             session,
             interval: None,
         };
+        let report = |incoming| {
+            What::Explained(match incoming {
+                Incoming::Message(message) => Incoming::Message(Box::new(message)),
+                Incoming::Broken(failure) => Incoming::Broken(failure),
+            })
+        };
+        self.stream(async move { client.watch_explain(request).await }, report)
+    }
+
+    /// Opens a stream, and passes on what comes of it.
+    fn stream<M: Send + 'static>(
+        &self,
+        open: impl Future<Output = Result<Response<Streaming<M>>, Status>> + Send + 'static,
+        report: impl Fn(Incoming<M>) -> What + Send + 'static,
+    ) -> Opened {
+        let reports = self.reports.clone();
         let task = async move {
-            let opened = client.watch_explain(request).await.map(Response::into_inner);
-            let report = |incoming| {
-                What::Explained(match incoming {
-                    Incoming::Message(message) => Incoming::Message(Box::new(message)),
-                    Incoming::Broken(failure) => Incoming::Broken(failure),
-                })
-            };
+            let opened = open.await.map(Response::into_inner);
             forward(opened, &reports, report).await;
         };
         Opened(tokio::spawn(task).abort_handle())

@@ -15,10 +15,7 @@ use profiler_proto::v1;
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let aside = &data.aside;
     if let Some(failure) = &aside.failure {
-        for words in failure.lines() {
-            page.line(&Line::of(Style::Warning, format!("  {words}")));
-        }
-        return;
+        return page.failure(failure);
     }
     let lines = match lens.pane {
         Pane::Waits if aside.waits.started => waits::waits(&aside.waits),

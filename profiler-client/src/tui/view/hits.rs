@@ -27,10 +27,7 @@ const VALUE: usize = 24;
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let hits = &data.hits;
     if let Some(failure) = &hits.failure {
-        for words in failure.lines() {
-            page.line(&line::Line::of(line::Style::Warning, format!("  {words}")));
-        }
-        return;
+        return page.failure(failure);
     }
     if let Some(row) = data.selected_hit(lens) {
         // The list keeps half of the room.

@@ -17,10 +17,7 @@ const LABEL: usize = 36;
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let calls = &data.aside.calls;
     if let Some(failure) = &data.aside.failure {
-        for words in failure.lines() {
-            page.line(&Line::of(Style::Warning, format!("  {words}")));
-        }
-        return;
+        return page.failure(failure);
     }
     let Some(selected) = data.selected_call(lens) else {
         let line = if calls.state.started {

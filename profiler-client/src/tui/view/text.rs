@@ -42,6 +42,13 @@ impl<'a> Page<'a> {
         self.row(line, false);
     }
 
+    /// The next lines, which say what went wrong.
+    pub fn failure(&mut self, failure: &str) {
+        for words in failure.lines() {
+            self.line(&line::Line::of(line::Style::Warning, format!("  {words}")));
+        }
+    }
+
     /// The next line of a list.
     pub fn row(&mut self, line: &line::Line, is_selected: bool) {
         let spans = line

@@ -57,8 +57,6 @@ struct Verdict {
     functions: BTreeMap<usize, HashMap<u32, String>>,
     /// Steps of which all goes, by their numbers, each with the reason.
     steps: BTreeMap<usize, String>,
-    /// A step has nothing left then.
-    is_end: bool,
     /// All reasons, each with its function or step; the costliest first.
     reasons: Vec<String>,
 }
@@ -158,14 +156,13 @@ impl Session {
         if verdict.reasons.is_empty() {
             return None;
         }
-        verdict.is_end = self.ends_by(&verdict);
         self.carry_out(engine, verdict)
     }
 
     /// Takes off what a verdict says. Why the session has to end, where it has.
     fn carry_out(&mut self, engine: &mut Engine, verdict: Verdict) -> Option<String> {
         let reason = verdict.reasons.join("; ");
-        if verdict.is_end && !self.is_edited {
+        if self.ends_by(&verdict) && !self.is_edited {
             return Some(reason);
         }
         tracing::info!(target: "audit", session = %self.name, reason, "taken off");
@@ -279,7 +276,6 @@ impl Session {
                 }
             }
         }
-        verdict.is_end = self.ends_by(&verdict);
         verdict
     }
 
