@@ -9,6 +9,9 @@ pub const REPORT_TIME: ReportTime = ReportTime {
     arguments: ["-Zunstable-options", "--report-time"],
 };
 
+/// Characters of a comparison's side that are told.
+const MAX_SIDE_CHARS: usize = 400;
+
 /// What makes a harness report times.
 pub struct ReportTime {
     /// In the program's environment.
@@ -146,8 +149,17 @@ impl Log {
         }
     }
 
-    /// Reads `thread 'NAME' (1234) panicked at tests/a.rs:12:5:`, and the message's first line after it.
+    /// Reads `thread 'NAME' (1234) panicked at tests/a.rs:12:5:`, the message's first line after it, and the two sides of a
+    /// comparison, which follow that.
     fn read_panic(&mut self, line: &str) {
+        let is_side = line.starts_with("  left: ") || line.starts_with(" right: ");
+        if let Some(panic) = self.panics.last_mut().filter(|_| is_side && !self.is_panic_begun) {
+            panic.message.push_str("; ");
+            panic
+                .message
+                .extend(line.trim_start().chars().take(MAX_SIDE_CHARS));
+            return;
+        }
         if std::mem::take(&mut self.is_panic_begun)
             && let Some(panic) = self.panics.last_mut()
         {
@@ -279,14 +291,14 @@ mod tests {
     #[test]
     fn a_panic_is_told_with_its_place_and_the_first_line_of_its_message() {
         let log = of(
-            "---- a::b stdout ----\n\nthread 'a::b' (77) panicked at tests/a.rs:3:5:\nleft is 3\nmore\n\n\
+            "---- a::b stdout ----\n\nthread 'a::b' (77) panicked at tests/a.rs:3:5:\nleft is 3\n  left: 3\n right: 4\nmore\n\n\
              [    1.5] thread 'a::b' panicked at tests/a.rs:9:5:\nanother\n\
              thread '<unnamed>' (78) panicked at tests/a.rs:1:1:\nof no test\n",
         );
         let first = Panic {
             test: "a::b".to_owned(),
             place: "tests/a.rs:3:5".to_owned(),
-            message: "left is 3".to_owned(),
+            message: "left is 3; left: 3; right: 4".to_owned(),
         };
         let second = Panic {
             place: "tests/a.rs:9:5".to_owned(),
