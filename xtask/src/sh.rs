@@ -68,8 +68,9 @@ pub fn gather(command: &mut Command) -> (String, Result<()>) {
     }
 }
 
-/// Runs a program, and passes its standard output on line by line, to ours and to who reads it here as it comes.
-pub fn tee(command: &mut Command, mut read: impl FnMut(&str)) -> Result<()> {
+/// Runs a program, and passes its standard output on line by line, to ours (behind a prefix, if others run beside it) and to who
+/// reads it here as it comes.
+pub fn tee(command: &mut Command, prefix: &str, mut read: impl FnMut(&str)) -> Result<()> {
     echo(command);
     let mut child = command
         .stdout(Stdio::piped())
@@ -81,7 +82,7 @@ pub fn tee(command: &mut Command, mut read: impl FnMut(&str)) -> Result<()> {
         // An unreadable pipe is the same as one that ended: the exit status decides.
         while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
             let line_text = String::from_utf8_lossy(&line);
-            print!("{line_text}");
+            print!("{prefix}{line_text}");
             read(line_text.trim_end_matches('\n'));
             line.clear();
         }
@@ -220,6 +221,7 @@ mod tests {
         let mut lines = Vec::new();
         let outcome = tee(
             Command::new("sh").args(["-c", "echo done; echo; exit 1"]),
+            "",
             |line| lines.push(line.to_owned()),
         );
         assert_eq!(lines, ["done", ""]);

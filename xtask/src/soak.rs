@@ -159,7 +159,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             .env("PROFILER_FIXTURES", &fixtures)
             .env("PROFILER_SOAK_SEED", seed.to_string())
             .env("PROFILER_SOAK_FUNCTIONS", arguments.functions.to_string());
-        let ended = sh::tee(&mut command, |line| {
+        let ended = sh::tee(&mut command, "", |line| {
             reports.extend(Report::parse(line));
         });
         result = result.and(ended);

@@ -66,9 +66,13 @@ fn run(selection: &Selection, report: &mut Report) {
     }
     if !selection.privileged.is_nothing() {
         let object = object.as_deref().filter(|_| selection.object);
-        report.step("privileged suite", || {
-            suites::privileged(&selection.privileged, object)
-        });
+        let privileged = suites::Privileged::prepare(object);
+        report.steps_at_once(
+            &suites::PRIVILEGED,
+            |program| format!("suite {program}"),
+            |program| suites::privileged(program, &selection.privileged, &privileged),
+            |program, first| suites::privileged_again(program, &privileged, first),
+        );
     }
     if selection.machines {
         let machines = suites::machines(object.as_deref());

@@ -1,13 +1,12 @@
-//! What is written for the Firefox Profiler: by the format's own tables, and by its command line where that is installed.
+//! What is written for the Firefox Profiler: by the format's own tables.
 
 #![expect(clippy::unwrap_used, reason = "a failure here is the test's")]
 
 mod support;
 
-use std::{collections::BTreeMap, process::Command};
+use std::collections::BTreeMap;
 
 use profiler_export::firefox;
-use profiler_testkit::has_program;
 use serde_json::Value;
 
 use support::{by_stack, profile};
@@ -77,36 +76,4 @@ fn every_measure_and_side_is_a_thread_with_all_stacks() {
             .collect();
         assert_eq!(stacks(thread), expected, "{}", thread["name"]);
     }
-}
-
-#[test]
-fn the_firefox_profiler_reads_the_time_of_each_function() {
-    if !has_program("profiler-cli") {
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("profile.json");
-    std::fs::write(&path, firefox::write(&profile())).unwrap();
-    let cli = |arguments: &[&str]| {
-        let mut command = Command::new("profiler-cli");
-        let output = command
-            .env("HOME", directory.path())
-            .args(arguments)
-            .output()
-            .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{arguments:?}: {text}");
-        text
-    };
-    cli(&["load", path.to_str().unwrap()]);
-    let text = cli(&["thread", "functions"]);
-    cli(&["stop", "--all"]);
-    let inlined = text
-        .lines()
-        .find(|line| line.contains("inlined_into_handle"))
-        .unwrap();
-    assert!(
-        inlined.contains("self: 51.235ms") && inlined.contains("total: 61.235ms"),
-        "{text}"
-    );
 }

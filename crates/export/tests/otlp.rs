@@ -1,21 +1,20 @@
-//! What is written for OpenTelemetry: read by the messages of its own crate, and by its package for Python.
+//! What is written for OpenTelemetry: read by the messages of its own crate.
 
 #![expect(clippy::unwrap_used, reason = "a failure here is the test's")]
 
 mod support;
 
-use std::{collections::BTreeMap, process::Command};
+use std::collections::BTreeMap;
 
 use opentelemetry_proto::tonic::{
     common::v1::any_value::Value,
     metrics::v1::{AggregationTemporality, MetricsData, metric::Data},
     profiles::v1development::{KeyValueAndUnit, ProfilesData, ProfilesDictionary},
 };
-use profiler_export::{Count, Durations, FunctionDurations, Profile, otlp};
-use profiler_testkit::has_python_module;
+use profiler_export::{Profile, otlp};
 use prost::Message as _;
 
-use support::{by_stack, profile};
+use support::{by_stack, durations, profile};
 
 fn at<T>(table: &[T], index: i32) -> &T {
     &table[usize::try_from(index).unwrap()]
@@ -166,51 +165,6 @@ fn a_profile_of_nothing_is_read() {
     assert!(data.resource_profiles[0].scope_profiles[0].profiles.is_empty());
 }
 
-/// Prints `MEASURE SUM SAMPLES`, a line each, in the order of the file.
-const READ_BY_PYTHON: &str = "
-import sys
-from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
-data = ProfilesData()
-data.ParseFromString(open(sys.argv[1], 'rb').read())
-texts = data.dictionary.string_table
-for profile in data.resource_profiles[0].scope_profiles[0].profiles:
-    print(texts[profile.sample_type.type_strindex], sum(v for s in profile.samples for v in s.values), len(profile.samples))
-";
-
-#[test]
-fn python_reads_every_weight() {
-    if !has_python_module("opentelemetry.proto.profiles.v1development.profiles_pb2") {
-        return;
-    }
-    let profile = profile();
-    let said = read_by_python(READ_BY_PYTHON, &otlp::profiles(&profile));
-    let sum = |at: usize| -> u64 { profile.stacks.iter().map(|stack| stack.weights[at]).sum() };
-    let stacks = profile.stacks.len();
-    assert_eq!(
-        said,
-        format!("cpu {} {stacks}\nsamples {} {stacks}\n", sum(1), sum(0))
-    );
-}
-
-/// Calls of 10 µs, and some of 30 ms.
-fn durations() -> Durations {
-    let counts = [(0, 3), (10_048, 9_000), (30_015_488, 500)];
-    Durations {
-        title: "server (7)".to_owned(),
-        scope: "handle".to_owned(),
-        began_ns: 1_700_000_000_000_000_000,
-        ended_ns: 1_700_000_010_000_000_000,
-        functions: vec![FunctionDurations {
-            name: "handle".to_owned(),
-            module: "/usr/bin/server".to_owned(),
-            counts: counts.map(|(value_ns, count)| Count { value_ns, count }).to_vec(),
-            sum_ns: 15.1e9,
-            min_ns: 0,
-            max_ns: 30_100_000,
-        }],
-    }
-}
-
 #[test]
 fn histograms_have_each_call_in_its_bucket() {
     let data = MetricsData::decode(&otlp::metrics(&durations())[..]).unwrap();
@@ -247,45 +201,4 @@ fn histograms_have_each_call_in_its_bucket() {
         is_near(fast_s, 10_048e-9) && is_near(slow_s, 30_015_488e-9),
         "{counted:?}"
     );
-}
-
-/// Prints the attributes, the count and what is in buckets.
-const METRICS_READ_BY_PYTHON: &str = "
-import sys
-from opentelemetry.proto.metrics.v1.metrics_pb2 import MetricsData
-data = MetricsData()
-data.ParseFromString(open(sys.argv[1], 'rb').read())
-metric = data.resource_metrics[0].scope_metrics[0].metrics[0]
-for point in metric.exponential_histogram.data_points:
-    names = [a.value.string_value for a in point.attributes]
-    print(metric.name, *names, point.count, point.zero_count + sum(point.positive.bucket_counts))
-";
-
-#[test]
-fn python_reads_every_call() {
-    if !has_python_module("opentelemetry.proto.metrics.v1.metrics_pb2") {
-        return;
-    }
-    let said = read_by_python(METRICS_READ_BY_PYTHON, &otlp::metrics(&durations()));
-    assert_eq!(
-        said,
-        "profiler.call.duration handle /usr/bin/server handle 9503 9503\n"
-    );
-}
-
-fn read_by_python(program: &str, bytes: &[u8]) -> String {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("data.otlp");
-    std::fs::write(&file, bytes).unwrap();
-    let output = Command::new("python3")
-        .args(["-c", program])
-        .arg(&file)
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
 }

@@ -8,6 +8,8 @@
 
 pub mod bpf;
 pub mod fixture;
+mod readers;
 mod skip;
 
-pub use skip::{has_program, has_python_module, skipped};
+pub use readers::{npm_package, python, reader};
+pub use skip::{has_program, skipped};

@@ -34,18 +34,3 @@ pub fn has_program(name: &str) -> bool {
     }
     is_there
 }
-
-/// Whether Python has a module. Where it has not, the calling test is skipped.
-pub fn has_python_module(name: &str) -> bool {
-    let status = Command::new("python3")
-        .args(["-c", &format!("import {name}")])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    let is_there = status.is_ok_and(|status| status.success());
-    if !is_there {
-        skipped(format_args!("Python has no module {name}"));
-    }
-    is_there
-}

@@ -106,10 +106,15 @@ enum Measures {
     Times,
     /// An event, and what it is a number of.
     Event(String, Unit),
+    /// Samples, of which nothing else is known: an imported profile.
+    Samples,
 }
 
 impl Measures {
     fn of(state: &FlameState) -> Self {
+        if state.event == SAMPLES {
+            return Self::Samples;
+        }
         if !state.unit.is_empty() {
             let unit = if state.unit == "bytes" {
                 Unit::Bytes
@@ -131,8 +136,9 @@ impl Measures {
             unit,
         };
         let time = |name| measure(name, Unit::Nanoseconds);
-        let mut list = vec![measure("samples", Unit::Count)];
+        let mut list = vec![measure(SAMPLES, Unit::Count)];
         match self {
+            Self::Samples => {}
             Self::OnCpu => list.push(time("cpu")),
             Self::OffCpu => list.push(time("off_cpu")),
             Self::Times => list.extend([time("cpu"), time("off_cpu"), time("time")]),
@@ -144,12 +150,16 @@ impl Measures {
     /// In the order of the list.
     fn weigh(&self, samples: u64, weight: u64, is_off_cpu: bool) -> Vec<u64> {
         match self {
+            Self::Samples => vec![weight],
             Self::OnCpu | Self::OffCpu | Self::Event(..) => vec![samples, weight],
             Self::Times if is_off_cpu => vec![samples, 0, weight, weight],
             Self::Times => vec![samples, weight, 0, weight],
         }
     }
 }
+
+/// The measure of how many samples there are.
+const SAMPLES: &str = "samples";
 
 /// Of each node, whether its time is off the CPU: it or one around it says what the thread did there.
 fn off_cpu(tree: &Tree<'_>) -> Vec<bool> {
@@ -277,6 +287,18 @@ mod tests {
             both.comments.contains(&"lost: sample_ring_full 3".to_owned()),
             "{:?}",
             both.comments
+        );
+    }
+
+    #[test]
+    fn samples_of_which_nothing_else_is_known_are_one_measure() {
+        let mut state = sample();
+        (state.event, state.unit) = ("samples".to_owned(), "samples".to_owned());
+        let profile = of(&state, Sides::Inside, &ABOUT);
+        assert_eq!(profile.measures.len(), 1, "{:?}", profile.measures);
+        assert_eq!(
+            lines(&profile, 0, "inside"),
+            folded::render(&state, Sides::Inside)
         );
     }
 

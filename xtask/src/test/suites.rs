@@ -1,7 +1,7 @@
 //! The steps that run test programs: here, and in virtual machines.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -15,7 +15,8 @@ use crate::{
     error::{Error, Result},
     fixtures, held_up,
     libtest::{Log, Timed},
-    programs, sh,
+    programs::{self, TestProgram},
+    sh,
     vm::{self, Machines, Tests},
 };
 
@@ -25,7 +26,7 @@ const AGAIN_MAX: usize = 5;
 const RUNS_AGAIN: usize = 3;
 
 /// The programs of the privileged suite: the engine within the test, and the product's programs as processes.
-const PRIVILEGED: [&str; 2] = ["privileged", "real"];
+pub const PRIVILEGED: [&str; 2] = ["privileged", "real"];
 
 /// Runs what needs no privileges, several programs at once: most of them wait for compilers, or have one test that takes
 /// longest.
@@ -54,47 +55,71 @@ pub fn units(choice: &Choice) -> Outcome {
     Outcome::of_tests(run.log, run.result)
 }
 
-/// Runs the privileged suite on the running kernel; with this eBPF object, if any, in place of the embedded one.
-pub fn privileged(choice: &Choice, object: Option<&Path>) -> Outcome {
-    let prepare = || {
+/// Programs of the privileged suite, built, with what they start.
+pub struct Privileged<'a> {
+    programs: Vec<TestProgram>,
+    fixtures: PathBuf,
+    /// In place of the eBPF object that is embedded.
+    object: Option<&'a Path>,
+}
+
+impl<'a> Privileged<'a> {
+    /// Builds them.
+    pub fn prepare(object: Option<&'a Path>) -> Result<Self> {
         if !sh::is_root() {
             return Err(Error::told(
                 "loading eBPF programs needs root: run `cargo xtask test` as root",
             ));
         }
-        Ok((programs::build(&PRIVILEGED)?, fixtures::compile()?))
-    };
-    let (programs, fixtures) = match prepare() {
-        Ok(prepared) => prepared,
-        Err(error) => return Outcome::of_check(Err(error)),
-    };
-    let run = |tests: Tests| {
-        let mut run = Run::default();
-        let mut is_whole = true;
-        for program in &programs {
-            let arguments = [
-                &["--ignored", "--test-threads=1"].map(str::to_owned),
-                &tests.arguments()[..],
-            ];
-            let mut command = program.timed_command(&arguments.concat());
-            command.env("PROFILER_FIXTURES", &fixtures);
-            if let Some(object) = object {
-                command.env("PROFILER_OBJECT", object);
-            }
-            let summaries = run.log.counts().summaries;
-            let result = sh::tee(&mut command, |line| {
-                run.log.read_live(line, held_up::stolen());
-            });
-            is_whole &= run.log.counts().summaries > summaries;
-            run.result = run.result.and(result);
+        Ok(Self {
+            programs: programs::build(&PRIVILEGED)?,
+            fixtures: fixtures::compile()?,
+            object,
+        })
+    }
+
+    /// Runs tests of one program on the running kernel; what it prints stands behind this prefix.
+    fn run(&self, program: &str, tests: &Tests, prefix: &str) -> Result<Run> {
+        let program = self.programs.iter().find(|built| built.target == program);
+        let program = program.ok_or_else(|| Error::told("the test program was not built"))?;
+        let arguments = [
+            &["--ignored", "--test-threads=1"].map(str::to_owned),
+            &tests.arguments()[..],
+        ];
+        let mut command = program.timed_command(&arguments.concat());
+        command.env("PROFILER_FIXTURES", &self.fixtures);
+        if let Some(object) = self.object {
+            command.env("PROFILER_OBJECT", object);
         }
-        if !is_whole {
+        let mut run = Run::default();
+        run.result = sh::tee(&mut command, prefix, |line| {
+            run.log.read_live(line, held_up::stolen());
+        });
+        if run.log.counts().summaries == 0 {
             // Tests that pass when they are run again say nothing of a program that ended before its tests did.
             run.log.failed.clear();
         }
         Ok(run)
-    };
-    again(Place::Here, run(choice.tests()), run)
+    }
+}
+
+/// Runs one of the programs of the privileged suite. Most of its tests wait for most of their time, so that the others run beside
+/// it.
+pub fn privileged(program: &str, choice: &Choice, privileged: &Result<Privileged<'_>>) -> Result<Run> {
+    let prefix = format!("[{program}] ");
+    told(privileged)?.run(program, &choice.tests(), &prefix)
+}
+
+/// Runs what failed of it once more, with nothing beside it.
+pub fn privileged_again(program: &str, privileged: &Result<Privileged<'_>>, first: Result<Run>) -> Outcome {
+    again(Place::Here, first, |tests| {
+        told(privileged)?.run(program, &tests, "")
+    })
+}
+
+/// What was prepared for several steps, or why it could not be.
+fn told<T>(prepared: &Result<T>) -> Result<&T> {
+    prepared.as_ref().map_err(|error| Error::told(error.to_string()))
 }
 
 /// Builds what the machines run; with this eBPF object in place of the embedded one.
@@ -121,10 +146,7 @@ pub fn machine_again(kernel: &str, machines: &Result<Machines>, first: Result<Ru
 }
 
 fn in_machine(kernel: &str, machines: &Result<Machines>, tests: &Tests) -> Result<Run> {
-    let machines = machines
-        .as_ref()
-        .map_err(|error| Error::told(error.to_string()))?;
-    let report = machines.run(kernel, tests, vm::LIMIT)?;
+    let report = told(machines)?.run(kernel, tests, vm::LIMIT)?;
     let complains = report.complains();
     let mut log = report.log;
     if complains {

@@ -1,5 +1,7 @@
 //! Timelines to write.
 
+#![allow(dead_code, reason = "the readers' tests take a part of it")]
+
 use profiler_export::timeline::{
     Argument, Category, Clocks, Counter, Fact, Instant, Member, Point, Process, Slice, Timeline, Value,
 };

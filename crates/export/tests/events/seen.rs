@@ -1,5 +1,7 @@
 //! What there is to see of events, whatever the format.
 
+#![allow(dead_code, reason = "the readers' tests take a part of it")]
+
 use std::collections::BTreeMap;
 
 use profiler_export::timeline::Timeline;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use profiler_export::{Frame, Label, Measure, Profile, Stack, Unit};
+use profiler_export::{Count, Durations, Frame, FunctionDurations, Label, Measure, Profile, Stack, Unit};
 
 fn frame(name: &str, inlined: bool) -> Frame {
     Frame {
@@ -75,6 +75,13 @@ pub fn profile() -> Profile {
     }
 }
 
+/// Three of its stacks, whose names no format changes.
+pub fn plain() -> Profile {
+    let mut profile = profile();
+    profile.stacks.truncate(3);
+    profile
+}
+
 /// The weights of each stack, the outermost function first, and side.
 pub fn by_stack(profile: &Profile) -> BTreeMap<(Vec<String>, String), Vec<u64>> {
     let mut stacks = BTreeMap::new();
@@ -86,4 +93,23 @@ pub fn by_stack(profile: &Profile) -> BTreeMap<(Vec<String>, String), Vec<u64>> 
         stacks.insert((names, stack.labels[0].value.clone()), stack.weights.clone());
     }
     stacks
+}
+
+/// Calls of 10 µs, and some of 30 ms.
+pub fn durations() -> Durations {
+    let counts = [(0, 3), (10_048, 9_000), (30_015_488, 500)];
+    Durations {
+        title: "server (7)".to_owned(),
+        scope: "handle".to_owned(),
+        began_ns: 1_700_000_000_000_000_000,
+        ended_ns: 1_700_000_010_000_000_000,
+        functions: vec![FunctionDurations {
+            name: "handle".to_owned(),
+            module: "/usr/bin/server".to_owned(),
+            counts: counts.map(|(value_ns, count)| Count { value_ns, count }).to_vec(),
+            sum_ns: 15.1e9,
+            min_ns: 0,
+            max_ns: 30_100_000,
+        }],
+    }
 }

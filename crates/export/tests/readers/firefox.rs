@@ -1,0 +1,122 @@
+//! The Firefox Profiler's command line (`@firefox-devtools/profiler-cli`), which has the importers and the call tree of its page.
+
+use std::path::Path;
+
+use profiler_export::{firefox, perf_script};
+
+use super::*;
+
+/// The command line with a file loaded; it is served by a daemon, which ends with this.
+struct Cli {
+    program: PathBuf,
+    home: TempDir,
+}
+
+impl Cli {
+    fn load(package: &Path, file: &Path) -> Self {
+        let cli = Self {
+            program: package.join("../../.bin/profiler-cli"),
+            home: tempfile::tempdir().unwrap(),
+        };
+        cli.run(&["load", file.to_str().unwrap()]);
+        cli
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new(&self.program);
+        printed(command.env("HOME", self.home.path()).args(arguments))
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.run(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    /// The stacks of each thread that weigh something themselves, as its call tree shows them.
+    fn threads(&self) -> BTreeMap<String, Vec<(Vec<String>, f64)>> {
+        let list = self.json(&["thread", "list"]);
+        let threads = list["threads"].as_array().unwrap().iter();
+        let of_thread = |thread: &Value| {
+            let handle = thread["threadHandle"].as_str().unwrap();
+            let tree = [
+                "thread",
+                "samples-top-down",
+                "--include-idle",
+                "--max-lines",
+                "100000",
+                "--thread",
+            ];
+            let tree = self.json(&[&tree[..], &[handle]].concat());
+            let mut stacks = Vec::new();
+            collect(&tree["regularCallTree"], &mut Vec::new(), &mut stacks);
+            (thread["name"].as_str().unwrap().to_owned(), stacks)
+        };
+        threads.map(of_thread).collect()
+    }
+}
+
+impl Drop for Cli {
+    fn drop(&mut self) {
+        let mut command = Command::new(&self.program);
+        let command = command.env("HOME", self.home.path()).args(["stop", "--all"]);
+        assert!(command.output().unwrap().status.success());
+    }
+}
+
+fn collect(node: &Value, outer: &mut Vec<String>, stacks: &mut Vec<(Vec<String>, f64)>) {
+    for child in node["children"].as_array().into_iter().flatten() {
+        outer.push(child["name"].as_str().unwrap().to_owned());
+        let own = child["selfSamples"].as_f64().unwrap();
+        if own > 0.0 {
+            stacks.push((outer.clone(), own));
+        }
+        collect(child, outer, stacks);
+        outer.pop();
+    }
+}
+
+/// Each thread is a measure and a side, and has all its stacks; times are milliseconds there.
+#[test]
+fn the_call_tree_of_each_measure_and_side_has_every_stack_and_weight() {
+    let Some(package) = npm_package("@firefox-devtools/profiler-cli") else {
+        return;
+    };
+    let profile = support::profile();
+    let written = Written::new("profile.json", &firefox::write(&profile));
+    let threads = Cli::load(&package, &written.path).threads();
+    let read = threads.into_iter().map(|(name, stacks)| {
+        let unit = if is_time(&profile, &name) { 1e6 } else { 1.0 };
+        let stacks = stacks
+            .into_iter()
+            .map(|(stack, own)| (stack, (own * unit).round() as u64));
+        (name, stacks.collect())
+    });
+    assert_eq!(
+        read.collect::<BTreeMap<_, Stacks>>(),
+        by_measure_and_side(&profile)
+    );
+}
+
+/// It counts the records of what `perf script` prints.
+#[test]
+fn the_text_of_perf_script_has_every_stack_in_its_share() {
+    let Some(package) = npm_package("@firefox-devtools/profiler-cli") else {
+        return;
+    };
+    let profile = support::plain();
+    let written = Written::new("profile.perf", &perf_script::write(&profile));
+    let threads = Cli::load(&package, &written.path).threads();
+    let counts = |(side, stacks): (String, Vec<(Vec<String>, f64)>)| {
+        stacks
+            .into_iter()
+            .map(move |(stack, own)| ((stack, side.clone()), own))
+    };
+    let read: BTreeMap<_, f64> = threads.into_iter().flat_map(counts).collect();
+    let records: f64 = read.values().sum();
+    let written = by_stack(&profile);
+    let sum: u64 = written.values().map(|weights| weights[1]).sum();
+    assert_eq!(read.len(), written.len());
+    for (stack, weights) in written {
+        let (read, written) = (read[&stack] / records, weights[1] as f64 / sum as f64);
+        assert!((read - written).abs() <= 1e-4, "{stack:?}: {read} of {written}");
+    }
+}
