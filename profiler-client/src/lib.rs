@@ -10,6 +10,7 @@
 
 pub mod attached;
 pub mod cli;
+pub mod collector;
 pub mod connect;
 pub mod debuginfod;
 pub mod in_process;

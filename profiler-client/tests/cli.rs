@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests, which clippy does not see")]
 
+mod collector;
 mod estimate;
 mod fake;
 mod imported;

@@ -52,7 +52,7 @@ fn main() {
         "pprof" => pprof::write(&profile),
         "firefox" => firefox::write(&profile),
         "perf-script" => perf_script::write(&profile),
-        "otlp" => otlp::profiles(&profile),
+        "otlp" => otlp::encoded_profiles(&profile),
         "speedscope" => speedscope::write(&profile),
         "hlog" => hlog(&mut next),
         _ => Vec::new(),

@@ -86,7 +86,7 @@ fn expected(profile: &Profile) -> BTreeMap<String, BTreeMap<(Vec<String>, String
 #[test]
 fn every_stack_has_its_weight_of_each_measure() {
     let profile = profile();
-    let data = ProfilesData::decode(&otlp::profiles(&profile)[..]).unwrap();
+    let data = ProfilesData::decode(&otlp::encoded_profiles(&profile)[..]).unwrap();
     assert_eq!(stacks(&data), expected(&profile));
 
     let dictionary = data.dictionary.as_ref().unwrap();
@@ -116,7 +116,7 @@ fn every_stack_has_its_weight_of_each_measure() {
 
 #[test]
 fn each_table_begins_with_nothing_and_has_nothing_twice() {
-    let data = ProfilesData::decode(&otlp::profiles(&profile())[..]).unwrap();
+    let data = ProfilesData::decode(&otlp::encoded_profiles(&profile())[..]).unwrap();
     let dictionary = data.dictionary.unwrap();
     assert_eq!(dictionary.string_table[0], "");
     assert_eq!(dictionary.attribute_table[0], KeyValueAndUnit::default());
@@ -161,13 +161,13 @@ fn each_table_begins_with_nothing_and_has_nothing_twice() {
 
 #[test]
 fn a_profile_of_nothing_is_read() {
-    let data = ProfilesData::decode(&otlp::profiles(&Profile::default())[..]).unwrap();
+    let data = ProfilesData::decode(&otlp::encoded_profiles(&Profile::default())[..]).unwrap();
     assert!(data.resource_profiles[0].scope_profiles[0].profiles.is_empty());
 }
 
 #[test]
 fn histograms_have_each_call_in_its_bucket() {
-    let data = MetricsData::decode(&otlp::metrics(&durations())[..]).unwrap();
+    let data = MetricsData::decode(&otlp::encoded_metrics(&durations())[..]).unwrap();
     let metric = &data.resource_metrics[0].scope_metrics[0].metrics[0];
     assert_eq!(
         (metric.name.as_str(), metric.unit.as_str()),

@@ -3,6 +3,7 @@
 pub mod args;
 pub mod budget;
 pub mod duration;
+pub mod endpoint;
 pub mod events;
 pub mod exit;
 mod help;

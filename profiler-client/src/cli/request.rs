@@ -6,6 +6,7 @@ use profiler_proto::v1;
 
 use super::{
     args::{BarsOver, Color, EventFormat, LatencyFormat, TimelineFormat},
+    endpoint::OtlpEndpoint,
     events::Event,
 };
 use crate::{state::functions::Sort, tui::lens::Lens};
@@ -186,6 +187,8 @@ pub struct Latency {
     pub bars: BarsOver,
     /// What is written when the run ends; `None`: the view alone is shown.
     pub export: Option<Export<LatencyFormat>>,
+    /// Who is sent metrics while it runs.
+    pub otlp: Option<OtlpEndpoint>,
     /// NDJSON.
     pub json: bool,
     /// When to colour.
@@ -416,6 +419,8 @@ pub struct Flame {
     pub event: Option<FlameEvent>,
     /// `None`: stdout.
     pub output: Option<PathBuf>,
+    /// Who is sent it too.
+    pub otlp: Option<OtlpEndpoint>,
     /// How it is written.
     pub format: FlameFormat,
     /// When to colour.

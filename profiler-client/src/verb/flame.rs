@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use profiler_export::{firefox, otlp, perf_script, pprof, speedscope};
+use profiler_export::{Profile, firefox, otlp, perf_script, pprof, speedscope};
 use profiler_proto::v1;
 
 use super::{
@@ -17,6 +17,7 @@ use crate::{
         request::{Flame, FlameFormat, Host, Sides},
         validate::require_predicate,
     },
+    collector::Collector,
     connect::connect,
     debuginfod::{Names, Settings, Worker},
     output::{Output, Progress, note, warnings},
@@ -54,10 +55,14 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         Output::open
     };
     let output = open(request.output.as_deref())?;
+    let collector = match &request.otlp {
+        Some(endpoint) => Some(interruptible(&mut stop, Collector::connect(endpoint)).await?),
+        None => None,
+    };
     if let Some(Imported { state, about }) = imported::open(host, &request)? {
         output.write(render(&state, &request, &about))?;
         say(&request, &imported::describe(&state, &about));
-        return Ok(());
+        return send(collector.as_ref(), &state, &request, &about).await;
     }
     let event = request.event.clone().unwrap_or_default();
     let (attached, target, stream, again) = interruptible(&mut stop, async {
@@ -130,6 +135,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             compare(&state, before, &attached.session);
         }
         say(&request, &run);
+        send(collector.as_ref(), &state, &request, &about).await?;
         if state
             .summary
             .lost
@@ -142,6 +148,21 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         }
     }
     ended.result(state.started)
+}
+
+/// Sends what was drawn to a collector, if there is one.
+async fn send(
+    collector: Option<&Collector>,
+    state: &FlameState,
+    request: &Flame,
+    about: &About,
+) -> Result<(), Failure> {
+    let Some(collector) = collector else { return Ok(()) };
+    let profile = stacks(state, request, about);
+    collector.send_profiles(&otlp::encoded_profiles(&profile)).await?;
+    let stacks = units::count(profile.stacks.len() as u64);
+    note(&format!("{}: {stacks} stacks sent", collector.url()));
+    Ok(())
 }
 
 /// Says what was drawn.
@@ -175,20 +196,23 @@ fn name(state: &mut FlameState, mut names: Names) {
     }
 }
 
-fn render(state: &FlameState, request: &Flame, about: &About) -> Vec<u8> {
-    let stacks = || {
-        let about = profile::About {
-            target: &about.target,
-            elapsed: about.elapsed,
-        };
-        profile::of(state, request.sides, &about)
+/// What other tools' formats are made of.
+fn stacks(state: &FlameState, request: &Flame, about: &About) -> Profile {
+    let about = profile::About {
+        target: &about.target,
+        elapsed: about.elapsed,
     };
+    profile::of(state, request.sides, &about)
+}
+
+fn render(state: &FlameState, request: &Flame, about: &About) -> Vec<u8> {
+    let stacks = || stacks(state, request, about);
     let text = match request.format {
         FlameFormat::Pprof => return pprof::write(&stacks()),
         FlameFormat::Firefox => return firefox::write(&stacks()),
         FlameFormat::PerfScript => return perf_script::write(&stacks()),
         FlameFormat::Speedscope => return speedscope::write(&stacks()),
-        FlameFormat::Otlp => return otlp::profiles(&stacks()),
+        FlameFormat::Otlp => return otlp::encoded_profiles(&stacks()),
         FlameFormat::Text => render::tree::render(state, request.sides),
         FlameFormat::Folded => render::folded::render(state, request.sides),
         FlameFormat::Json => escape::ndjson(&render::json::flame(state, request.sides)).into_owned(),

@@ -1,26 +1,28 @@
 //! `profiler latency`.
 
+mod exports;
+
 use std::{
     io::{self, IsTerminal as _},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
-use profiler_export::{interval_log::NotCountable, otlp};
 use profiler_proto::v1;
+
+use self::exports::{Exports, Opened};
 
 use super::{interruptible, target};
 use crate::{
     attached::{Attached, Owned},
     cli::{
-        args::LatencyFormat,
         duration::to_proto,
         exit::Failure,
-        request::{Export, Host, Latency},
+        request::{Host, Latency},
     },
     connect::connect,
     live,
-    output::{self, Output, note, warnings},
-    render::{by_value_json, durations, escape::terminal, intervals::Intervals, json, text, units},
+    output::{self, warnings},
+    render::{by_value_json, json, text},
     state::latency::LatencyState,
     stop::Stop,
     watch::{Message as _, Run},
@@ -37,16 +39,8 @@ enum Show {
 
 /// Runs it.
 pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) -> Result<(), Failure> {
-    let output = request
-        .export
-        .as_ref()
-        .map(|export| match export.format {
-            LatencyFormat::Otlp => Output::open_binary(export.output.as_deref()),
-            LatencyFormat::Hlog => Output::open(export.output.as_deref()),
-        })
-        .transpose()?;
-    let format = request.export.as_ref().map(|export| export.format);
-    let (attached, stream, again, mut show, title) = interruptible(&mut stop, async {
+    let (opened, attached, stream, again, mut show, title) = interruptible(&mut stop, async {
+        let opened = Opened::new(&request).await?;
         let connection = connect(host).await?;
         let attached = Attached::open(&connection, &request.session, &owned).await?;
         let mut client = connection.views();
@@ -56,9 +50,10 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         };
         let stream = client.watch_latency(watch.clone()).await?.into_inner();
         let again = async move || Ok(client.watch_latency(watch).await?.into_inner());
-        let title = match format {
-            Some(LatencyFormat::Otlp) => target::label(&connection, &attached.session).await,
-            Some(LatencyFormat::Hlog) | None => String::new(),
+        let title = if opened.has_metrics(&request) {
+            target::label(&connection, &attached.session).await
+        } else {
+            String::new()
         };
         let show = if request.json {
             Show::Json
@@ -79,7 +74,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         } else {
             Show::Lines
         };
-        Ok((attached, stream, again, show, title))
+        Ok((opened, attached, stream, again, show, title))
     })
     .await?;
     warnings(&attached.session.warnings);
@@ -87,22 +82,14 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     let run = Run::begin(request.duration, stop, owned, &attached);
     let began = run.began;
     let mut state = LatencyState::default();
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let mut intervals =
-        (format == Some(LatencyFormat::Hlog)).then(|| Intervals::new(since_1970, !attached.own));
+    let mut exports = Exports::begin(opened, &request, &attached, title);
     let ended = run
         .watch(stream, again, |message: v1::WatchLatencyResponse| {
             let last = message.is_final();
             state
                 .apply(message)
                 .map_err(|error| Failure::failed(error.to_string()))?;
-            if let Some(intervals) = &mut intervals {
-                intervals
-                    .update(&state, attached.elapsed(began))
-                    .map_err(|NotCountable { reason }| {
-                        Failure::failed(format!("Cannot put the calls into an interval log: {reason}."))
-                    })?;
-            }
+            exports.update(&state, attached.elapsed(began))?;
             if last {
                 Ok(())
             } else {
@@ -112,15 +99,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         .await?;
 
     finish(&mut show, &state, attached.elapsed(began))?;
-    match (&request.export, output, intervals) {
-        (Some(export), Some(output), Some(intervals)) => write_log(export, output, intervals)?,
-        (Some(export), Some(output), None) => {
-            let length = attached.elapsed(began);
-            let about = about(&attached, &title, since_1970, length);
-            write_metrics(export, output, &state, &about)?;
-        }
-        _ => {}
-    }
+    exports.finish(&state, attached.elapsed(began)).await?;
     if state.dropped > 0 {
         output::note(&format!(
             "{} updates were skipped: they came faster than they were read.",
@@ -129,62 +108,6 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
     }
     // A table without calls is a result as well.
     ended.result(true)
-}
-
-/// What is said of a run of a length that began at a time, since 1970.
-fn about<'a>(
-    attached: &Attached,
-    target: &'a str,
-    since_1970: Duration,
-    length: Duration,
-) -> durations::About<'a> {
-    // What was recorded is over; how long ago that was, its file alone says.
-    let started = if attached.session.recorded.is_some() {
-        since_1970.saturating_sub(length)
-    } else {
-        since_1970
-    };
-    durations::About {
-        target,
-        // A session that was joined has counted before.
-        began: attached.own.then_some(started),
-        ended: started + length,
-    }
-}
-
-/// Writes the metrics, and says what is in them.
-fn write_metrics(
-    export: &Export<LatencyFormat>,
-    output: Output,
-    state: &LatencyState,
-    about: &durations::About<'_>,
-) -> Result<(), Failure> {
-    output.write(otlp::metrics(&durations::of(state, about)))?;
-    let functions = units::count(state.functions.len() as u64);
-    written(export, &format!("{functions} functions"));
-    Ok(())
-}
-
-/// Writes the log, and says what is in it.
-fn write_log(export: &Export<LatencyFormat>, output: Output, intervals: Intervals) -> Result<(), Failure> {
-    let log = intervals.finish();
-    let (kept, left_out) = (log.intervals(), log.left_out());
-    output.write(log.into_bytes())?;
-    written(export, &format!("{} intervals", units::count(kept)));
-    if left_out > 0 {
-        note(&format!(
-            "warning: {} intervals did not fit into the log: choose a longer --interval.",
-            units::count(left_out)
-        ));
-    }
-    Ok(())
-}
-
-/// Says what is in a file.
-fn written(export: &Export<LatencyFormat>, what: &str) {
-    if let Some(path) = &export.output {
-        note(&format!("{} written: {what}", terminal(&path.to_string_lossy())));
-    }
 }
 
 /// The objects of an update.

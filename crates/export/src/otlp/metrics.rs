@@ -24,9 +24,15 @@ const PER_OCTAVE: f64 = (1_u32 << SCALE) as f64;
 
 const NS_PER_S: f64 = 1e9;
 
-/// Writes the durations as a metric, `profiler.call.duration`, in seconds, cumulative since they are counted.
+/// Writes the durations as the bytes of [`message`].
 #[must_use]
 pub fn write(durations: &Durations) -> Vec<u8> {
+    message(durations).encode_to_vec()
+}
+
+/// The durations as a metric, `profiler.call.duration`, in seconds, cumulative since they are counted.
+#[must_use]
+pub fn message(durations: &Durations) -> MetricsData {
     let points = durations.functions.iter();
     let points = points.map(|function| point(durations, function)).collect();
     let metric = Metric {
@@ -52,7 +58,6 @@ pub fn write(durations: &Durations) -> Vec<u8> {
     MetricsData {
         resource_metrics: vec![resource],
     }
-    .encode_to_vec()
 }
 
 fn point(durations: &Durations, function: &FunctionDurations) -> ExponentialHistogramDataPoint {

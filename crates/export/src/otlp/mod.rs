@@ -14,8 +14,8 @@ use opentelemetry_proto::tonic::{
 };
 
 pub use self::{
-    metrics::{SCALE, write as metrics},
-    profiles::write as profiles,
+    metrics::{SCALE, message as metrics, write as encoded_metrics},
+    profiles::write as encoded_profiles,
 };
 
 /// Keys of attributes, by <https://opentelemetry.io/docs/specs/semconv/> where that has one.

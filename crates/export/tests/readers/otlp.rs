@@ -8,7 +8,7 @@ use super::*;
 fn profiles_have_every_stack_and_weight() {
     let profile = support::profile();
     let module = "opentelemetry.proto.profiles.v1development.profiles_pb2";
-    let Some(samples) = read_by_python(module, "otlp_profiles.py", &otlp::profiles(&profile)) else {
+    let Some(samples) = read_by_python(module, "otlp_profiles.py", &otlp::encoded_profiles(&profile)) else {
         return;
     };
     let mut read: BTreeMap<String, Stacks> = BTreeMap::new();
@@ -24,7 +24,8 @@ fn profiles_have_every_stack_and_weight() {
 fn metrics_have_every_call_in_its_bucket() {
     let module = "opentelemetry.proto.metrics.v1.metrics_pb2";
     let durations = support::durations();
-    let Some(histograms) = read_by_python(module, "otlp_metrics.py", &otlp::metrics(&durations)) else {
+    let Some(histograms) = read_by_python(module, "otlp_metrics.py", &otlp::encoded_metrics(&durations))
+    else {
         return;
     };
     let bucket = |value_ns: f64| ((value_ns / 1e9).log2() * f64::from(1 << otlp::SCALE)).floor();

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::{
-    super::duration::{self, Span},
+    super::{
+        duration::{self, Span},
+        endpoint::{self, OtlpEndpoint},
+    },
     Color, DryRunArgs, FromArgs, HostArgs, SessionMakingArgs, TargetArgs,
 };
 
@@ -75,6 +78,10 @@ pub struct FlameArgs {
     /// What is drawn of it, and where.
     #[command(flatten)]
     pub drawing: DrawingArgs,
+    /// Send the result to a collector of OpenTelemetry as well, when the run ends: OTLP over gRPC, such as
+    /// http://localhost:4317; profiles are experimental there
+    #[arg(long, value_name = "URL", value_parser = endpoint::parse)]
+    pub otlp: Option<OtlpEndpoint>,
     /// What would be attached.
     #[command(flatten)]
     pub dry_run: DryRunArgs,

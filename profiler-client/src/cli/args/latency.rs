@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use super::{
     super::{
         duration::{self, Span},
+        endpoint::{self, OtlpEndpoint},
         print_list,
     },
     Color, DryRunArgs, FromArgs, HostArgs, SessionMakingArgs, TargetArgs,
@@ -49,6 +50,10 @@ pub struct LatencyArgs {
     /// Format of FILE, whatever its name; without FILE, of stdout in place of the view
     #[arg(long, value_enum)]
     pub format: Option<LatencyFormat>,
+    /// Send OpenTelemetry's metrics to a collector, at each update and at the end: OTLP over gRPC, such as
+    /// http://localhost:4317
+    #[arg(long, value_name = "URL", value_parser = endpoint::parse)]
+    pub otlp: Option<OtlpEndpoint>,
     /// One JSON object a line for each update; times in nanoseconds
     #[arg(long)]
     pub json: bool,

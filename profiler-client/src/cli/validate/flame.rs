@@ -68,6 +68,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         unique: args.unique,
         event,
         output: drawing.output,
+        otlp: args.otlp,
         format: drawing.format,
         color: drawing.color,
     })
@@ -95,6 +96,7 @@ pub(super) fn diff(args: DiffArgs) -> Result<(Host, Request), Failure> {
         unique: false,
         event: None,
         output: drawing.output,
+        otlp: None,
         format: drawing.format,
         color: drawing.color,
     };

@@ -32,6 +32,7 @@ pub(super) fn latency(args: LatencyArgs) -> Result<Latency, Failure> {
         duration: args.duration.map(|span| span.0),
         interval: args.interval.0,
         export,
+        otlp: args.otlp,
         bars: args.over.unwrap_or(BarsOver::Window),
         json: args.json,
         color: args.color,
