@@ -1,10 +1,11 @@
 //! Writes a million calls of eight threads, one in the other and each with an argument, and says how long that took and how
-//! much memory, with the calls themselves: `large_events perfetto` or `large_events chrome`.
+//! much memory, with the calls themselves: `large_events perfetto`, `chrome` or
+//! `firefox`.
 
 use std::time::Instant;
 
 use profiler_export::{
-    chrome, perfetto,
+    chrome, firefox, perfetto,
     timeline::{Argument, Category, Slice, Timeline, Value, Written},
 };
 
@@ -40,6 +41,7 @@ fn main() {
     let Written { bytes, left_out } = match format.as_str() {
         "perfetto" => perfetto::write(&timeline, usize::MAX),
         "chrome" => chrome::write(&timeline, usize::MAX),
+        "firefox" => firefox::events(&timeline, usize::MAX),
         _ => Written {
             bytes: Vec::new(),
             left_out: CALLS,

@@ -8,7 +8,7 @@
 //! | `lanes` | slices of a thread that nest, and those that do not |
 //! | `pprof` | Go's pprof, and what reads its files |
 //! | `otlp` | OpenTelemetry's collectors, and what they send profiles and metrics to |
-//! | `firefox` | <https://profiler.firefox.com> |
+//! | `firefox` | <https://profiler.firefox.com>: stacks, and events |
 //! | `speedscope` | <https://www.speedscope.app> |
 //! | `interval_log` | HdrHistogram, and what reads its logs |
 //! | `perfetto` | <https://ui.perfetto.dev>, `trace_processor` |

@@ -15,7 +15,7 @@ mod values;
 use std::collections::BTreeMap;
 
 use profiler_export::{
-    chrome, perfetto,
+    chrome, firefox, perfetto,
     timeline::{Fact, Timeline, Written},
 };
 
@@ -72,6 +72,7 @@ impl Events {
         let written = match format {
             EventFormat::Perfetto => perfetto::write(&self.timeline, MOST_BYTES),
             EventFormat::Chrome => chrome::write(&self.timeline, MOST_BYTES),
+            EventFormat::Firefox => firefox::events(&self.timeline, MOST_BYTES),
         };
         Written {
             left_out: written.left_out.saturating_add(self.left_out),

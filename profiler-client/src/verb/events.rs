@@ -50,7 +50,7 @@ impl File {
         let Export { output, format } = export;
         let open = match format {
             EventFormat::Perfetto => Output::open_binary,
-            EventFormat::Chrome => Output::open,
+            EventFormat::Chrome | EventFormat::Firefox => Output::open,
         };
         Ok(Self {
             path: output.clone(),

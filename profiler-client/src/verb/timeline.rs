@@ -45,6 +45,7 @@ impl Written {
             TimelineFormat::Svg => return Output::open(output.as_deref()).map(Self::Picture),
             TimelineFormat::Perfetto => EventFormat::Perfetto,
             TimelineFormat::Chrome => EventFormat::Chrome,
+            TimelineFormat::Firefox => EventFormat::Firefox,
         };
         let output = output.clone();
         File::open(&Export { output, format }).map(Self::Events)

@@ -1,8 +1,9 @@
-//! Events over time in both formats, read back as their readers do.
+//! Events over time in each format, read back as their readers do.
 
 #![expect(clippy::unwrap_used, reason = "a failure here is the test's")]
 
 mod chrome;
+mod firefox;
 mod made;
 mod perfetto;
 mod seen;

@@ -5,6 +5,7 @@ use std::path::Path;
 use profiler_export::{firefox, perf_script};
 
 use super::*;
+use seen::{Seen, all};
 
 /// The command line with a file loaded; it is served by a daemon, which ends with this.
 struct Cli {
@@ -119,4 +120,48 @@ fn the_text_of_perf_script_has_every_stack_in_its_share() {
         let (read, written) = (read[&stack] / records, weights[1] as f64 / sum as f64);
         assert!((read - written).abs() <= 1e-4, "{stack:?}: {read} of {written}");
     }
+}
+
+/// Markers by their names, and counters.
+#[test]
+fn events_are_markers_with_their_times_and_counters_are_there() {
+    let Some(package) = npm_package("@firefox-devtools/profiler-cli") else {
+        return;
+    };
+    let timeline = made::sample();
+    let written = Written::new("profile.json", &firefox::events(&timeline, made::ANY_SIZE).bytes);
+    let cli = Cli::load(&package, &written.path);
+    let first_ns = timeline.first_ns().unwrap();
+    let mut seen = Vec::new();
+    for (thread, pid) in [("t-0", 7), ("t-1", 8)] {
+        let list = cli.json(&["thread", "markers", "--list", "--thread", thread]);
+        for marker in list["flatMarkers"].as_array().unwrap() {
+            let ns = |value: &Value| value.as_f64().map(|ms| (ms * 1e6).round() as u64);
+            assert_eq!(marker["fields"][0]["label"], "n");
+            let value = &marker["fields"][0]["value"];
+            assert!(value == "18446744073709551615" || value == "0.5", "{marker}");
+            seen.push(Seen {
+                pid,
+                tid: pid + 100,
+                name: marker["name"].as_str().unwrap().to_owned(),
+                category: marker["category"].as_str().unwrap().to_owned(),
+                at_ns: first_ns + ns(&marker["start"]).unwrap(),
+                duration_ns: ns(&marker["duration"]),
+            });
+        }
+    }
+    seen.sort();
+    assert_eq!(seen, all(&timeline));
+    let counters = cli.json(&["counter", "list"]);
+    let counters = counters["counters"].as_array().unwrap().iter();
+    let counters: Vec<[&str; 3]> = counters
+        .map(|counter| ["name", "pid", "graphType"].map(|key| counter[key].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        counters,
+        [
+            ["page-faults", "7", "line-rate"],
+            ["page-faults, clerk 108", "8", "line-rate"]
+        ]
+    );
 }

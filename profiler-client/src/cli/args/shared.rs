@@ -164,4 +164,6 @@ pub enum EventFormat {
     Perfetto,
     /// For readers of Chrome's Trace Event Format: JSON.
     Chrome,
+    /// For <https://profiler.firefox.com>: JSON.
+    Firefox,
 }

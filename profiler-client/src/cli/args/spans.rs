@@ -54,8 +54,8 @@ pub struct SpansArgs {
     /// build-id. Repeatable. Read where the service runs; only root or the service's own user may name files
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
-    /// Write to FILE as well, when the run ends; its name gives the format: .pftrace, .perfetto-trace (Perfetto)
-    /// or .trace.json (Chrome's Trace Event Format)
+    /// Write to FILE as well, when the run ends; its name gives the format: .pftrace, .perfetto-trace (Perfetto),
+    /// .trace.json (Chrome's Trace Event Format) or .firefox.json
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Format of FILE, whatever its name; without FILE, of stdout in place of the view

@@ -51,8 +51,8 @@ pub struct TimelineArgs {
     #[arg(long, value_name = "PATH")]
     pub symbols: Vec<PathBuf>,
     /// Write to FILE in place of the table; it is replaced at the end of the run, in full or not at all. Its
-    /// name gives the format: .svg (a picture), .pftrace, .perfetto-trace (Perfetto) or .trace.json (Chrome's
-    /// Trace Event Format)
+    /// name gives the format: .svg (a picture), .pftrace, .perfetto-trace (Perfetto), .trace.json (Chrome's
+    /// Trace Event Format) or .firefox.json
     #[arg(short = 'o', long, value_name = "FILE", conflicts_with = "json")]
     pub output: Option<PathBuf>,
     /// Format of FILE, whatever its name; without FILE, of stdout
@@ -78,4 +78,6 @@ pub enum TimelineFormat {
     Perfetto,
     /// For readers of Chrome's Trace Event Format: JSON.
     Chrome,
+    /// For <https://profiler.firefox.com>: JSON.
+    Firefox,
 }

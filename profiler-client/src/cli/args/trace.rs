@@ -41,8 +41,7 @@ pub struct TraceArgs {
     #[command(flatten)]
     pub probing: ProbingArgs,
     /// Write hits to FILE when the run ends, in place of lines; its name gives the format: .pftrace,
-    /// .perfetto-trace (Perfetto)
-    /// or .trace.json (Chrome's Trace Event Format)
+    /// .perfetto-trace (Perfetto), .trace.json (Chrome's Trace Event Format) or .firefox.json
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Format of FILE, whatever its name; without FILE, of stdout in place of lines

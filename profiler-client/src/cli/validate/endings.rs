@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use super::super::{args::EventFormat, exit::Failure, request::Export};
 
 /// What files of events end in.
-pub(super) const EVENTS: [(&str, EventFormat); 3] = [
+pub(super) const EVENTS: [(&str, EventFormat); 4] = [
     (".pftrace", EventFormat::Perfetto),
     (".perfetto-trace", EventFormat::Perfetto),
     (".trace.json", EventFormat::Chrome),
+    (".firefox.json", EventFormat::Firefox),
 ];
 
 /// The format of a file by the first of the endings that it has; the longer ones come first.

@@ -273,6 +273,7 @@ fn events_are_written_by_ending_or_format() {
             ("a.pftrace", EventFormat::Perfetto),
             ("a.b.Perfetto-Trace", EventFormat::Perfetto),
             ("a.trace.json", EventFormat::Chrome),
+            ("a.firefox.json", EventFormat::Firefox),
         ] {
             assert_eq!(format(&["-o", file]), Some(written), "{verb} {file}");
             assert_eq!(format(&["-o", file, "--json"]), Some(written), "{verb} {file}");
@@ -300,6 +301,7 @@ fn events_are_written_by_ending_or_format() {
     assert_eq!(timeline(&["-o", "a.SVG"]), Some(TimelineFormat::Svg));
     assert_eq!(timeline(&["-o", "a.pftrace"]), Some(TimelineFormat::Perfetto));
     assert_eq!(timeline(&["--format", "chrome"]), Some(TimelineFormat::Chrome));
+    assert_eq!(timeline(&["-o", "a.firefox.json"]), Some(TimelineFormat::Firefox));
     let message = refused(&["timeline", "-p", "7", "-o", "a.json"]);
     assert!(
         message.contains("ends in none of .svg .pftrace .perfetto-trace .trace.json"),

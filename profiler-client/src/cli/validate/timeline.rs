@@ -20,11 +20,12 @@ const STEP: Duration = Duration::from_millis(100);
 const RANGE: Duration = Duration::from_mins(1);
 
 /// What files of a format end in.
-const ENDINGS: [(&str, TimelineFormat); 4] = [
+const ENDINGS: [(&str, TimelineFormat); 5] = [
     (".svg", TimelineFormat::Svg),
     (".pftrace", TimelineFormat::Perfetto),
     (".perfetto-trace", TimelineFormat::Perfetto),
     (".trace.json", TimelineFormat::Chrome),
+    (".firefox.json", TimelineFormat::Firefox),
 ];
 
 pub(super) fn timeline(args: TimelineArgs) -> Result<Timeline, Failure> {

@@ -1,27 +1,33 @@
-//! The format of the Firefox Profiler: JSON, a thread for each of what is measured.
+//! A profile: a thread for each of what is measured.
 //!
-//! The "processed profile format", in the version [`VERSION`], which later ones upgrade:
-//! <https://github.com/firefox-devtools/profiler/blob/main/docs-developer/processed-profile-format.md>. Times of samples there
-//! are moments; ours are sums, so that all samples stand one behind the other, each as long as it weighs.
+//! Times of samples are moments there; ours are sums, so that all samples stand one behind the other, each as long as it weighs.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use foldhash::HashMap;
 use serde_json::{Value, json};
 
+use super::{Category, NS_PER_MS, Strings, meta, milliseconds};
 use crate::{
     list::list,
     profile::{Frame, Label, Measure, Profile, Stack, Unit},
 };
 
-/// The format's version: the last one in which each thread has its own tables.
-pub const VERSION: u32 = 48;
-
-/// Nanoseconds in the format's unit of time.
-const NS_PER_MS: u64 = 1_000_000;
-
-/// Categories by number: of code of programs, of the kernel, and of what a thread did off the CPU.
-const CATEGORIES: [(&str, &str); 3] = [("User", "yellow"), ("Kernel", "orange"), ("Off CPU", "grey")];
+/// By number: of code of programs, of the kernel, and of what a thread did off the CPU.
+const CATEGORIES: [Category; 3] = [
+    Category {
+        name: "User",
+        color: "yellow",
+    },
+    Category {
+        name: "Kernel",
+        color: "orange",
+    },
+    Category {
+        name: "Off CPU",
+        color: "grey",
+    },
+];
 
 /// Writes a profile: a thread for each measure, and for each set of labels. The last measure comes first.
 #[must_use]
@@ -31,22 +37,8 @@ pub fn write(profile: &Profile) -> Vec<u8> {
         sets.entry(&stack.labels).or_default().push(stack);
     }
     let began_ms = profile.ended_ns.saturating_sub(profile.duration_ns) / NS_PER_MS;
-    let categories: Vec<Value> = CATEGORIES
-        .iter()
-        .map(|(name, color)| json!({ "name": name, "color": color, "subcategories": ["Other"] }))
-        .collect();
-    let meta = json!({
-        "version": 24,
-        "preprocessedProfileVersion": VERSION,
-        "interval": 1,
-        "startTime": began_ms,
-        "processType": 0,
-        "product": profile.title,
-        "stackwalk": 1,
-        "symbolicated": true,
-        "categories": categories,
-        "markerSchema": [],
-    });
+    let began_ms = json!(began_ms);
+    let meta = meta(&profile.title, &began_ms, &CATEGORIES, &[]);
     let mut text = format!("{{\"meta\":{meta},\"libs\":[],\"pages\":[],\"threads\":");
     let measures = profile.measures.iter().enumerate().rev();
     let threads: Vec<_> = measures
@@ -139,11 +131,6 @@ const fn span_ns(profile: &Profile) -> u64 {
     } else {
         profile.duration_ns
     }
-}
-
-/// Writes nanoseconds as milliseconds, exactly.
-fn milliseconds(text: &mut String, ns: u64) {
-    let _ = write!(text, "{}.{:06}", ns / NS_PER_MS, ns % NS_PER_MS);
 }
 
 /// The functions and stacks of a thread.
@@ -276,29 +263,5 @@ fn category(frame: &Frame) -> usize {
         "[kernel]" => 1,
         "[off-cpu]" => 2,
         _ => 0,
-    }
-}
-
-/// Texts by number.
-#[derive(Default)]
-struct Strings {
-    all: Vec<String>,
-    numbers: HashMap<String, usize>,
-}
-
-impl Strings {
-    fn number(&mut self, text: &str) -> usize {
-        if let Some(number) = self.numbers.get(text) {
-            return *number;
-        }
-        let number = self.all.len();
-        self.all.push(text.to_owned());
-        self.numbers.insert(text.to_owned(), number);
-        number
-    }
-
-    /// `None` of an empty one.
-    fn number_of(&mut self, text: &str) -> Option<usize> {
-        (!text.is_empty()).then(|| self.number(text))
     }
 }
