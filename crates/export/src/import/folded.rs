@@ -21,6 +21,7 @@ pub fn read(text: &str) -> Result<Profile, NotAProfile> {
         has_two &= names
             .rsplit_once(' ')
             .is_some_and(|(_, word)| self::weight(word).is_some());
+        stacks.room_for(names.bytes().filter(|byte| *byte == b';').count() + 1)?;
         let frames = names.split(';').map(|name| {
             stacks.frame(Frame {
                 name: name.to_owned(),
@@ -69,6 +70,13 @@ mod tests {
             })
             .collect();
         assert_eq!(stacks, [(vec!["main", "f"], 8), (vec!["main", "g a"], 4)]);
+    }
+
+    #[test]
+    fn more_frames_than_are_kept_are_refused_before_they_are_collected() {
+        let line = ";".repeat(1 << 26) + " 1";
+        let reason = read(&line).unwrap_err().reason;
+        assert!(reason.contains("67,108,864 frames"), "{reason}");
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub fn read(text: &str) -> Result<Profile, NotAProfile> {
                 return Err(NotAProfile::new(format!("line {number} is no frame of a sample")));
             };
             frames.push(stacks.frame(frame)?);
+            stacks.room_for(frames.len())?;
         } else {
             let Some(head) = head(line) else {
                 return Err(NotAProfile::new(format!(

@@ -30,19 +30,13 @@ pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
         .iter()
         .map(|kind| scaled(&read.text(kind.unit)))
         .collect();
-    let mut left = MAX_FRAMES;
     for sample in &message.sample {
         let mut frames = Vec::new();
         // The innermost is first, of locations and of their lines.
         for id in sample.location_id.iter().rev() {
             frames.extend_from_slice(read.frames(*id, &mut stacks)?);
-            if frames.len() > left {
-                return Err(NotAProfile::new(
-                    "its stacks have more than 67,108,864 frames in all",
-                ));
-            }
+            stacks.room_for(frames.len())?;
         }
-        left -= frames.len();
         let weights = sample.value.iter().zip(&units);
         let weights: Option<Vec<u64>> = weights
             .map(|(value, unit)| Some(u64::try_from(*value).ok()?.saturating_mul(unit.factor)))
@@ -72,9 +66,6 @@ pub fn read(bytes: &[u8]) -> Result<Profile, NotAProfile> {
     profile.ended_ns = began_ns.saturating_add(profile.duration_ns);
     Ok(profile)
 }
-
-/// Frames of all stacks: what refers to long lists many times is no profile.
-const MAX_FRAMES: usize = 1 << 26;
 
 /// Types of samples.
 const MAX_TYPES: usize = 64;

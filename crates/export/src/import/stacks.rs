@@ -8,6 +8,9 @@ use crate::profile::{Frame, Measure, Profile, Stack};
 /// Names of functions, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 28;
 
+/// Frames of all samples together.
+const MAX_FRAMES: usize = 1 << 26;
+
 /// What stands for a sample without a stack, so that its weight is seen.
 pub const NO_STACK: &str = "[no stack]";
 
@@ -18,6 +21,8 @@ pub struct Stacks {
     /// What these take, and they are kept twice.
     text_bytes: usize,
     frame_numbers: HashMap<Frame, u32>,
+    /// Frames of the samples so far.
+    sample_frames: usize,
     weights: HashMap<Vec<u32>, Vec<u64>>,
 }
 
@@ -42,11 +47,26 @@ impl Stacks {
         Ok(number)
     }
 
+    /// Whether there is room for one more sample, of so many frames. Asked before these are collected: a line can be all of a file.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn room_for(&self, frames: usize) -> Result<(), NotAProfile> {
+        if self.sample_frames.saturating_add(frames) > MAX_FRAMES {
+            return Err(NotAProfile::new(
+                "its stacks have more than 67,108,864 frames in all",
+            ));
+        }
+        Ok(())
+    }
+
     /// Adds the weights of a stack, the outermost frame first.
     ///
     /// # Errors
-    /// As of [`Self::frame`].
+    /// As of [`Self::frame`] and [`Self::room_for`].
     pub fn add(&mut self, mut frames: Vec<u32>, weights: &[u64]) -> Result<(), NotAProfile> {
+        self.room_for(frames.len())?;
+        self.sample_frames += frames.len();
         if frames.is_empty() {
             frames.push(self.frame(Frame {
                 name: NO_STACK.to_owned(),
