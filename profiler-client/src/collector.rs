@@ -1,7 +1,7 @@
 //! A collector of OpenTelemetry, which profiles and metrics are sent to: OTLP over gRPC, as of
 //! <https://opentelemetry.io/docs/specs/otlp/>.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, future::Future, time::Duration};
 
 use opentelemetry_proto::tonic::{
     collector::{
@@ -13,11 +13,15 @@ use opentelemetry_proto::tonic::{
     metrics::v1::MetricsData,
 };
 use prost::Message as _;
-use tokio::{sync::mpsc, task::JoinHandle};
-use tonic::transport::{Channel, Endpoint};
+use tokio::{sync::watch, task::JoinHandle};
+use tonic::{
+    Code, Response, Status,
+    transport::{Channel, Endpoint},
+};
 
 use crate::{
     cli::{endpoint::OtlpEndpoint, exit::Failure},
+    output::note,
     render::{escape::terminal, units},
 };
 
@@ -27,6 +31,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A message that takes longer than this is given up.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Histograms of calls.
+    Metrics,
+    /// Stacks.
+    Profiles,
+}
+
+impl Signal {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Metrics => "metrics",
+            Self::Profiles => "profiles",
+        }
+    }
+}
+
 /// A connection to a collector.
 #[derive(Clone, Debug)]
 pub struct Collector {
@@ -35,25 +57,51 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Connects.
+    /// Connects, where there is one to connect to.
     ///
     /// # Errors
     ///
-    /// Where nobody answers there.
-    pub async fn connect(OtlpEndpoint(url): &OtlpEndpoint) -> Result<Self, Failure> {
+    /// As of [`Self::connect`].
+    pub async fn connect_if(
+        endpoint: Option<&OtlpEndpoint>,
+        signal: Signal,
+    ) -> Result<Option<Self>, Failure> {
+        match endpoint {
+            Some(endpoint) => Self::connect(endpoint, signal).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Connects, and sends a message without contents: a server may take connections and speak something else.
+    ///
+    /// # Errors
+    ///
+    /// Where nobody answers there who takes this signal.
+    pub async fn connect(OtlpEndpoint(url): &OtlpEndpoint, signal: Signal) -> Result<Self, Failure> {
         let connect = async {
             let endpoint = Endpoint::from_shared(url.clone())?;
-            let endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).timeout(SEND_TIMEOUT);
-            endpoint.connect().await
+            endpoint.connect_timeout(CONNECT_TIMEOUT).connect().await
         };
-        match connect.await {
-            Ok(channel) => Ok(Self {
-                channel,
-                url: url.clone(),
-            }),
-            Err(error) => Err(Failure::failed(format!(
+        let channel = connect.await.map_err(|error| {
+            Failure::failed(format!(
                 "Cannot reach a collector at {url}: {}. Does it listen for OTLP over gRPC there?",
                 root(&error)
+            ))
+        })?;
+        let collector = Self {
+            channel,
+            url: url.clone(),
+        };
+        let asked = async {
+            match signal {
+                Signal::Metrics => collector.send_metrics(MetricsData::default()).await,
+                Signal::Profiles => collector.send_profiles(&[]).await,
+            }
+        };
+        match tokio::time::timeout(CONNECT_TIMEOUT, asked).await {
+            Ok(answer) => answer.map(|()| collector),
+            Err(_) => Err(Failure::failed(format!(
+                "Who listens at {url} does not answer: is it a collector that takes OTLP over gRPC there?"
             ))),
         }
     }
@@ -70,18 +118,16 @@ impl Collector {
     ///
     /// Where the collector does not take all of them.
     pub async fn send_profiles(&self, profiles: &[u8]) -> Result<(), Failure> {
+        let refused = |reason: &str| self.refused(Signal::Profiles, reason);
         let request = ExportProfilesServiceRequest::decode(profiles);
-        let request = request.map_err(|error| self.refused(&error.to_string()))?;
+        let request = request.map_err(|error| refused(&error.to_string()))?;
         let mut client = ProfilesServiceClient::new(self.channel.clone());
-        let answer = client.export(request).await;
-        let answer = answer
-            .map_err(|status| self.refused(status.message()))?
-            .into_inner();
+        let answer = self.ask(Signal::Profiles, client.export(request)).await?;
         match answer
             .partial_success
             .filter(|partial| partial.rejected_profiles != 0)
         {
-            Some(partial) => Err(self.refused(&partial.error_message)),
+            Some(partial) => Err(refused(&partial.error_message)),
             None => Ok(()),
         }
     }
@@ -90,28 +136,38 @@ impl Collector {
     async fn send_metrics(&self, MetricsData { resource_metrics }: MetricsData) -> Result<(), Failure> {
         let request = ExportMetricsServiceRequest { resource_metrics };
         let mut client = MetricsServiceClient::new(self.channel.clone());
-        let answer = client.export(request).await;
-        let answer = answer
-            .map_err(|status| self.refused(status.message()))?
-            .into_inner();
+        let answer = self.ask(Signal::Metrics, client.export(request)).await?;
         match answer
             .partial_success
             .filter(|partial| partial.rejected_data_points != 0)
         {
-            Some(partial) => Err(self.refused(&partial.error_message)),
+            Some(partial) => Err(self.refused(Signal::Metrics, &partial.error_message)),
             None => Ok(()),
         }
     }
 
-    fn refused(&self, reason: &str) -> Failure {
+    async fn ask<T>(
+        &self,
+        signal: Signal,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(SEND_TIMEOUT, answer).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(self.refused(signal, &reason(&status))),
+            Err(_) => Err(self.refused(signal, "it did not answer within 10 s")),
+        }
+    }
+
+    fn refused(&self, signal: Signal, reason: &str) -> Failure {
         let reason = if reason.is_empty() {
             "it does not say why"
         } else {
             reason
         };
         Failure::failed(format!(
-            "The collector at {} did not take it: {}.",
+            "The collector at {} did not take the {}: {}.",
             self.url,
+            signal.name(),
             terminal(reason)
         ))
     }
@@ -119,20 +175,21 @@ impl Collector {
     /// Metrics that are sent again and again from now on.
     #[must_use]
     pub fn into_stream(self) -> MetricsStream {
-        let (queue, mut metrics) = mpsc::channel(1);
+        let (newest, mut metrics) = watch::channel(None);
         let collector = self.clone();
         let task = tokio::spawn(async move {
             let mut sent = Sent::default();
-            while let Some(metrics) = metrics.recv().await {
-                let outcome = collector.send_metrics(metrics).await;
-                sent.times += 1;
-                sent.failures += u64::from(outcome.is_err());
-                sent.last = outcome;
+            // The last ones are seen when the other end has gone.
+            while metrics.changed().await.is_ok() {
+                let Some(metrics) = metrics.borrow_and_update().clone() else {
+                    continue;
+                };
+                sent.add(collector.send_metrics(metrics).await);
             }
             sent
         });
         MetricsStream {
-            queue,
+            newest,
             task,
             url: self.url,
         }
@@ -157,21 +214,32 @@ impl Default for Sent {
     }
 }
 
-/// Metrics that are sent as they change. They are sums since the start: where a collector is slow, those in between are left out,
-/// and no call is lost.
+impl Sent {
+    fn add(&mut self, outcome: Result<(), Failure>) {
+        self.times += 1;
+        if let Err(failure) = &outcome {
+            if self.failures == 0 {
+                note(&format!("warning: {}", failure.message));
+            }
+            self.failures += 1;
+        }
+        self.last = outcome;
+    }
+}
+
+/// Metrics that are sent as they change. They are sums since the start: where a collector is slow, the newest take the place of
+/// those before, and no call is lost.
 #[derive(Debug)]
 pub struct MetricsStream {
-    queue: mpsc::Sender<MetricsData>,
+    newest: watch::Sender<Option<MetricsData>>,
     task: JoinHandle<Sent>,
     url: String,
 }
 
 impl MetricsStream {
-    /// Has them sent if the collector has taken those before.
-    pub fn offer(&self, metrics: impl FnOnce() -> MetricsData) {
-        if let Ok(permit) = self.queue.try_reserve() {
-            permit.send(metrics());
-        }
+    /// Has them sent when the collector has taken those before.
+    pub fn offer(&self, metrics: MetricsData) {
+        self.newest.send_replace(Some(metrics));
     }
 
     /// Sends the last ones, and says in a line how often that was done.
@@ -180,21 +248,42 @@ impl MetricsStream {
     ///
     /// Where the collector did not take the last ones.
     pub async fn finish(self, last: MetricsData) -> Result<String, Failure> {
-        let Self { queue, task, url } = self;
-        // Where the task has ended, its outcome says why.
-        let _ = queue.send(last).await;
-        drop(queue);
+        self.offer(last);
+        let Self { newest, task, url } = self;
+        drop(newest);
         let sent = task
             .await
             .map_err(|error| Failure::failed(format!("Sending to {url} broke off: {error}.")))?;
         sent.last?;
-        let times = units::count(sent.times);
-        Ok(if sent.failures == 0 {
-            format!("{url}: metrics sent {times} times")
-        } else {
-            let failures = units::count(sent.failures);
-            format!("{url}: metrics sent {times} times, {failures} of them in vain; the last ones were taken")
+        let times = match sent.times {
+            1 => "once".to_owned(),
+            times => format!("{} times", units::count(times)),
+        };
+        Ok(match sent.failures {
+            0 => format!("{url}: metrics sent {times}"),
+            failures => {
+                let failures = units::count(failures);
+                format!("{url}: metrics sent {times}, of which {failures} were not taken; the last ones were")
+            }
         })
+    }
+}
+
+/// Why a request failed, and what to do about it.
+fn reason(status: &Status) -> String {
+    let said = status.source().map_or_else(|| status.message().to_owned(), root);
+    match status.code() {
+        Code::Unimplemented if said.is_empty() => {
+            "it has no receiver of them for OTLP over gRPC at this port".to_owned()
+        }
+        Code::Unimplemented => format!("it has no receiver of them at this port: {said}"),
+        Code::OutOfRange | Code::ResourceExhausted => {
+            format!(
+                "{said}; its receiver may limit the size of messages (max_recv_msg_size_mib): raise it, or write a file with -o FILE.otlp"
+            )
+        }
+        Code::Unavailable => format!("it is not there any more, or busy: {said}"),
+        _ => said,
     }
 }
 

@@ -127,6 +127,22 @@ impl Ended {
             Self::Broken(failure) => Err(failure),
         }
     }
+
+    /// As [`Self::result`] of a run that was also written or sent elsewhere. How it ended comes first; that the other failed is
+    /// said then, and is the result else.
+    ///
+    /// # Errors
+    ///
+    /// As there, and where that failed.
+    pub fn with_export(self, anything: bool, exported: Result<(), Failure>) -> Result<(), Failure> {
+        match (self.result(anything), exported) {
+            (Err(ended), Err(export)) => {
+                note(&export.message);
+                Err(ended)
+            }
+            (ended, exported) => ended.and(exported),
+        }
+    }
 }
 
 /// What ends a run.

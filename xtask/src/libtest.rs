@@ -64,7 +64,7 @@ pub struct Panic {
     pub test: String,
     /// Where in the source: `tests/a.rs:12:5`.
     pub place: String,
-    /// The first line of what it says.
+    /// The first line of what it says, and the two sides of a comparison.
     pub message: String,
 }
 
@@ -91,6 +91,8 @@ pub struct Log {
     is_list_of_failed: bool,
     /// The last line began a panic, whose message is still to come.
     is_panic_begun: bool,
+    /// Sides of a comparison that may follow the last line.
+    sides_to_come: u8,
 }
 
 impl Log {
@@ -147,10 +149,15 @@ impl Log {
     }
 
     /// Reads `thread 'NAME' (1234) panicked at tests/a.rs:12:5:`, the message's first line after it, and the two sides of a
-    /// comparison, which follow that.
+    /// comparison, which come next.
     fn read_panic(&mut self, line: &str) {
-        let is_side = line.starts_with("  left: ") || line.starts_with(" right: ");
-        if let Some(panic) = self.panics.last_mut().filter(|_| is_side && !self.is_panic_begun) {
+        let is_side = match std::mem::take(&mut self.sides_to_come) {
+            2 if line.starts_with("  left: ") => true,
+            1 => line.starts_with(" right: "),
+            _ => false,
+        };
+        if let Some(panic) = self.panics.last_mut().filter(|_| is_side) {
+            self.sides_to_come = u8::from(line.starts_with("  left: "));
             panic.message.push_str("; ");
             panic.message.push_str(line.trim_start());
             return;
@@ -159,6 +166,7 @@ impl Log {
             && let Some(panic) = self.panics.last_mut()
         {
             line.clone_into(&mut panic.message);
+            self.sides_to_come = 2;
             return;
         }
         let begun = line.split_once("thread '").and_then(|(_, rest)| {

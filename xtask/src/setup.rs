@@ -80,8 +80,12 @@ pub enum Programs {
     LeftOut,
 }
 
-/// What they are for.
+/// What programs are for.
 const PROBED: &str = "real programs, in which random functions are probed";
+const READERS: &str = "readers of other tools' formats";
+
+/// The first version of Node that runs the readers.
+const NODE_MAJOR: u32 = 20;
 
 /// A Debian package that is needed where a program is not there by other means.
 struct Needed {
@@ -315,10 +319,7 @@ fn install_cargo_deny() -> Result<()> {
     sh::run(&mut command)
 }
 
-/// What they are for.
-const READERS: &str = "readers of other tools' formats";
-
-/// Installs them in a folder of their own, where tests look for them.
+/// Installs the readers in a folder of their own, where tests look for them.
 fn install_readers() -> Result<()> {
     let folder = tools().join("readers");
     let wanted = [PYTHON_READERS, NODE_READERS].concat().join("\n");
@@ -328,6 +329,17 @@ fn install_readers() -> Result<()> {
         return Ok(());
     }
     println!("{READERS}: installing them into {}", folder.display());
+    let node = sh::read(Command::new("node").arg("--version"))?;
+    if node_major(&node).is_none_or(|major| major < NODE_MAJOR) {
+        println!(
+            "warning: node {NODE_MAJOR} or later runs the readers, and this is {}: their tests may fail; put a later one on the PATH",
+            node.trim()
+        );
+    }
+    // What an interrupted installation leaves is none.
+    if folder.exists() {
+        fs::remove_dir_all(&folder).map_err(Error::file("remove", &folder))?;
+    }
     fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
@@ -348,6 +360,11 @@ fn install_readers() -> Result<()> {
     .args(NODE_READERS);
     sh::run(&mut npm)?;
     fs::write(&installed, wanted).map_err(Error::file("write", &installed))
+}
+
+/// Of what `node --version` prints: `v20.1.0`.
+fn node_major(version: &str) -> Option<u32> {
+    version.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
 }
 
 fn install_command(program: &str, version: &str) -> Command {
@@ -395,6 +412,12 @@ fn elsewhere() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_of_node_is_read() {
+        assert_eq!(node_major("v20.20.2\n"), Some(20));
+        assert_eq!(node_major("node 20"), None);
+    }
 
     #[test]
     fn only_wholly_installed_packages_count() {

@@ -66,13 +66,19 @@ fn run(selection: &Selection, report: &mut Report) {
     }
     if !selection.privileged.is_nothing() {
         let object = object.as_deref().filter(|_| selection.object);
-        let privileged = suites::Privileged::prepare(object);
-        report.steps_at_once(
-            &suites::PRIVILEGED,
-            |program| format!("suite {program}"),
-            |program| suites::privileged(program, &selection.privileged, &privileged),
-            |program, first| suites::privileged_again(program, &privileged, first),
-        );
+        let mut privileged = None;
+        report.step("privileged build", || {
+            let prepared = suites::Privileged::prepare(object);
+            Outcome::of_check(prepared.map(|prepared| privileged = Some(prepared)))
+        });
+        if let Some(privileged) = &privileged {
+            report.steps_at_once(
+                &suites::PRIVILEGED,
+                |program| format!("suite {program}"),
+                |program| suites::privileged(program, &selection.privileged, privileged),
+                |program, first| suites::privileged_again(program, &selection.privileged, privileged, first),
+            );
+        }
     }
     if selection.machines {
         let machines = suites::machines(object.as_deref());

@@ -1,6 +1,5 @@
 //! Writes a million calls of eight threads, one in the other and each with an argument, and says how long that took and how
-//! much memory, with the calls themselves: `large_events perfetto`, `chrome` or
-//! `firefox`.
+//! much memory, with the calls themselves: `large_events perfetto`, `chrome` or `firefox`.
 
 use std::time::Instant;
 

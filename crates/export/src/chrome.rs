@@ -8,13 +8,10 @@ use std::fmt::Write as _;
 use foldhash::HashMap;
 
 use crate::{
+    json_text::{double, string, value},
     lanes::{Step, walk},
-    text::is_unseen,
-    timeline::{Argument, Category, FIRST_FREE_ID, Timeline, Value, Written},
+    timeline::{Argument, Category, FIRST_FREE_ID, Timeline, Written},
 };
-
-/// Integers beyond this are texts: readers count in floating-point numbers.
-const MOST_EXACT: u64 = 1 << 53;
 
 /// Room for events is asked for in pieces of this size at least.
 const PIECE: usize = 1 << 20;
@@ -248,75 +245,4 @@ fn metadata(what: &str, (pid, tid): (u32, u32), name: &str) -> String {
 /// Writes nanoseconds as microseconds, exactly.
 fn microseconds(text: &mut String, ns: u64) {
     let _ = write!(text, "{}.{:03}", ns / 1_000, ns % 1_000);
-}
-
-/// Writes a value; names are JSON.
-fn value(text: &mut String, of: &Value, names: &[String]) {
-    match of {
-        Value::Unsigned(number) if *number > MOST_EXACT => {
-            let _ = write!(text, "\"{number}\"");
-        }
-        Value::Signed(number) if number.unsigned_abs() > MOST_EXACT => {
-            let _ = write!(text, "\"{number}\"");
-        }
-        Value::Unsigned(number) => {
-            let _ = write!(text, "{number}");
-        }
-        Value::Signed(number) => {
-            let _ = write!(text, "{number}");
-        }
-        Value::Double(number) => double(text, *number),
-        Value::Bool(value) => {
-            let _ = write!(text, "{value}");
-        }
-        Value::Text(of) => string(text, of),
-        Value::Name(name) => text.push_str(names.get(*name as usize).map_or("\"\"", String::as_str)),
-        Value::List(values) => crate::list::list(text, values, |text, of| value(text, of, names)),
-        Value::Object(members) => {
-            text.push('{');
-            for (at, member) in members.iter().enumerate() {
-                if at > 0 {
-                    text.push(',');
-                }
-                string(text, &member.name);
-                text.push(':');
-                value(text, &member.value, names);
-            }
-            text.push('}');
-        }
-    }
-}
-
-/// Writes a number; as a text what is none in JSON.
-fn double(text: &mut String, number: f64) {
-    let _ = if number.is_finite() {
-        write!(text, "{number:?}")
-    } else {
-        write!(text, "\"{number}\"")
-    };
-}
-
-/// Writes a string; what is not seen or reorders text is escaped.
-fn string(text: &mut String, of: &str) {
-    let is_escaped = |c: char| matches!(c, '"' | '\\') || is_unseen(c);
-    text.push('"');
-    let mut rest = of;
-    while let Some(at) = rest.find(is_escaped) {
-        let (plain, others) = rest.split_at(at);
-        text.push_str(plain);
-        let mut others = others.chars();
-        match others.next() {
-            Some(c @ ('"' | '\\')) => text.extend(['\\', c]),
-            Some('\n') => text.push_str("\\n"),
-            Some(c) => {
-                for unit in c.encode_utf16(&mut [0; 2]) {
-                    let _ = write!(text, "\\u{unit:04x}");
-                }
-            }
-            None => {}
-        }
-        rest = others.as_str();
-    }
-    text.push_str(rest);
-    text.push('"');
 }

@@ -5,6 +5,7 @@
 //! | `profile` | what is written: stacks with weights |
 //! | `durations` | what is written: how long calls took |
 //! | `timeline` | what is written: what happened when, on tracks of threads, and counters |
+//! | `json_text` | names and values of targets as JSON |
 //! | `lanes` | slices of a thread that nest, and those that do not |
 //! | `pprof` | Go's pprof, and what reads its files |
 //! | `otlp` | OpenTelemetry's collectors, and what they send profiles and metrics to |
@@ -22,6 +23,7 @@ pub mod durations;
 pub mod firefox;
 pub mod import;
 pub mod interval_log;
+mod json_text;
 mod lanes;
 mod list;
 pub mod otlp;

@@ -241,37 +241,6 @@ impl Timeline {
         number
     }
 
-    /// A value as a text: as it is, or as JSON where it has parts.
-    #[must_use]
-    pub fn text_of(&self, value: &Value) -> String {
-        match value {
-            Value::Unsigned(number) => number.to_string(),
-            Value::Signed(number) => number.to_string(),
-            Value::Double(number) => number.to_string(),
-            Value::Bool(value) => value.to_string(),
-            Value::Text(text) => text.to_string(),
-            Value::Name(name) => self.names.get(*name as usize).cloned().unwrap_or_default(),
-            Value::List(_) | Value::Object(_) => self.json_of(value).to_string(),
-        }
-    }
-
-    fn json_of(&self, value: &Value) -> serde_json::Value {
-        match value {
-            Value::Unsigned(number) => (*number).into(),
-            Value::Signed(number) => (*number).into(),
-            Value::Double(number) => (*number).into(),
-            Value::Bool(value) => (*value).into(),
-            Value::Text(_) | Value::Name(_) => self.text_of(value).into(),
-            Value::List(values) => values.iter().map(|value| self.json_of(value)).collect(),
-            Value::Object(members) => {
-                let members = members.iter();
-                members
-                    .map(|member| (member.name.to_string(), self.json_of(&member.value)))
-                    .collect()
-            }
-        }
-    }
-
     /// When the first event was; `None` without events.
     #[must_use]
     pub fn first_ns(&self) -> Option<u64> {

@@ -6,9 +6,9 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::skipped;
+use crate::{has_program, skipped};
 
-/// Where something of them is, whether it is installed or not.
+/// The path of a file among them, whether it is there or not.
 pub fn reader(path: &str) -> PathBuf {
     // The test's own program is below `target`, wherever that is.
     let program = env::current_exe().unwrap();
@@ -37,9 +37,12 @@ pub fn python(module: &str) -> Option<Command> {
     None
 }
 
-/// Where a package of npm is. Where it is not, the calling test is skipped.
+/// Where a package of npm is. Where it is not, or nothing runs it, the calling test is skipped.
 pub fn npm_package(name: &str) -> Option<PathBuf> {
     let path = reader("node_modules").join(name);
+    if !has_program("node") {
+        return None;
+    }
     if path.exists() {
         return Some(path);
     }

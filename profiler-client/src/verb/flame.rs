@@ -17,7 +17,7 @@ use crate::{
         request::{Flame, FlameFormat, Host, Sides},
         validate::require_predicate,
     },
-    collector::Collector,
+    collector::{Collector, Signal},
     connect::connect,
     debuginfod::{Names, Settings, Worker},
     output::{Output, Progress, note, warnings},
@@ -55,10 +55,8 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         Output::open
     };
     let output = open(request.output.as_deref())?;
-    let collector = match &request.otlp {
-        Some(endpoint) => Some(interruptible(&mut stop, Collector::connect(endpoint)).await?),
-        None => None,
-    };
+    let collector = Collector::connect_if(request.otlp.as_ref(), Signal::Profiles);
+    let collector = interruptible(&mut stop, collector).await?;
     if let Some(Imported { state, about }) = imported::open(host, &request)? {
         output.write(render(&state, &request, &about))?;
         say(&request, &imported::describe(&state, &about));
@@ -120,6 +118,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         .await?
     };
 
+    let mut exported = Ok(());
     if state.started {
         let about = About {
             target,
@@ -135,7 +134,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             compare(&state, before, &attached.session);
         }
         say(&request, &run);
-        send(collector.as_ref(), &state, &request, &about).await?;
+        exported = send(collector.as_ref(), &state, &request, &about).await;
         if state
             .summary
             .lost
@@ -147,7 +146,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             );
         }
     }
-    ended.result(state.started)
+    ended.with_export(state.started, exported)
 }
 
 /// Sends what was drawn to a collector, if there is one.

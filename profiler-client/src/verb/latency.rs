@@ -89,7 +89,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
             state
                 .apply(message)
                 .map_err(|error| Failure::failed(error.to_string()))?;
-            exports.update(&state, attached.elapsed(began))?;
+            exports.update(&state, attached.elapsed(began), last)?;
             if last {
                 Ok(())
             } else {
@@ -99,15 +99,15 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         .await?;
 
     finish(&mut show, &state, attached.elapsed(began))?;
-    exports.finish(&state, attached.elapsed(began)).await?;
     if state.dropped > 0 {
         output::note(&format!(
             "{} updates were skipped: they came faster than they were read.",
             state.dropped
         ));
     }
+    let exported = exports.finish(&state, attached.elapsed(began)).await;
     // A table without calls is a result as well.
-    ended.result(true)
+    ended.with_export(true, exported)
 }
 
 /// The objects of an update.

@@ -18,6 +18,7 @@ use opentelemetry_proto::tonic::{
     },
     metrics::v1::{ExponentialHistogramDataPoint, metric::Data},
 };
+use rustix::net::{AddressFamily, SocketType};
 use tokio::{net::TcpListener, runtime::Runtime};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
@@ -42,8 +43,11 @@ impl MetricsService for Services {
         request: Request<ExportMetricsServiceRequest>,
     ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
         let mut taken = self.0.lock().unwrap();
-        taken.metrics.push(request.into_inner());
-        let partial_success = taken.refuses.then(|| ExportMetricsPartialSuccess {
+        let request = request.into_inner();
+        // The first has no contents: it only asks whether anybody is there.
+        let refuses = taken.refuses && !request.resource_metrics.is_empty();
+        taken.metrics.push(request);
+        let partial_success = refuses.then(|| ExportMetricsPartialSuccess {
             rejected_data_points: 1,
             error_message: "too old".to_owned(),
         });
@@ -58,10 +62,11 @@ impl ProfilesService for Services {
         request: Request<ExportProfilesServiceRequest>,
     ) -> Result<Response<ExportProfilesServiceResponse>, Status> {
         let mut taken = self.0.lock().unwrap();
-        if taken.refuses {
+        let request = request.into_inner();
+        if taken.refuses && !request.resource_profiles.is_empty() {
             return Err(Status::unimplemented("no profiles\u{1b}[31m here"));
         }
-        taken.profiles.push(request.into_inner());
+        taken.profiles.push(request);
         Ok(Response::new(ExportProfilesServiceResponse::default()))
     }
 }
@@ -114,13 +119,15 @@ fn metrics_are_sent_while_a_run_goes_on_and_at_its_end() {
     });
     let collector = Collector::start(false);
     let output = run(&fake, &["latency", "-p", "7", "handle", "--otlp", &collector.url]);
+    assert_status(&output, 0);
     let said = stderr(&output);
     let taken = collector.taken.lock().unwrap();
-    let times = taken.metrics.len();
+    let metrics = &taken.metrics[1..];
+    let times = metrics.len();
     let expected = format!("profiler: {}: metrics sent {times} times\n", collector.url);
     assert!(said.contains(&expected), "{said}");
     assert!(times >= 2, "{said}");
-    let sums = taken.metrics.iter().map(|request| {
+    let sums = metrics.iter().map(|request| {
         let [point] = points(request) else {
             panic!("{request:?}")
         };
@@ -157,7 +164,7 @@ fn a_profile_is_sent_with_its_weights() {
     assert_status(&output, 0);
     assert!(stderr(&output).contains("2 stacks sent"), "{}", stderr(&output));
     let taken = collector.taken.lock().unwrap();
-    let profile = &taken.profiles[0].resource_profiles[0].scope_profiles[0].profiles[0];
+    let profile = &taken.profiles[1].resource_profiles[0].scope_profiles[0].profiles[0];
     let sum: i64 = profile.samples.iter().flat_map(|sample| &sample.values).sum();
     assert_eq!(sum, 75);
 }
@@ -172,7 +179,10 @@ fn a_collector_that_takes_nothing_is_an_error_with_its_reason() {
     let output = run(&fake, &["latency", "-p", "7", "handle", "--otlp", &collector.url]);
     assert_status(&output, 1);
     let said = stderr(&output);
-    let expected = format!("The collector at {} did not take it: too old.\n", collector.url);
+    let expected = format!(
+        "The collector at {} did not take the metrics: too old.\n",
+        collector.url
+    );
     assert!(said.contains(&expected), "{said}");
 
     let output = run(
@@ -182,7 +192,9 @@ fn a_collector_that_takes_nothing_is_an_error_with_its_reason() {
     assert_status(&output, 1);
     let said = stderr(&output);
     assert!(
-        said.contains("did not take it: no profiles\\u{1b}[31m here."),
+        said.contains(
+            "did not take the profiles: it has no receiver of them at this port: no profiles\\u{1b}[31m here."
+        ),
         "{said}"
     );
 }
@@ -190,11 +202,11 @@ fn a_collector_that_takes_nothing_is_an_error_with_its_reason() {
 #[test]
 fn nothing_is_attached_where_no_collector_answers() {
     let fake = Fake::start(Script::default());
-    // Of a port that nobody listens at any more.
-    let url = {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        format!("http://{}", listener.local_addr().unwrap())
-    };
+    // Whose port is taken, and nobody listens there.
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let address: SocketAddr = rustix::net::getsockname(&socket).unwrap().try_into().unwrap();
+    let url = format!("http://{address}");
     for verb in ["latency", "flame"] {
         let output = run(&fake, &[verb, "-p", "7", "handle", "--otlp", &url]);
         assert_status(&output, 1);
@@ -207,4 +219,19 @@ fn nothing_is_attached_where_no_collector_answers() {
     assert!(fake.seen.lock().unwrap().created.is_empty());
     let output = run(&fake, &["latency", "-p", "7", "handle", "--otlp", "https://x"]);
     assert_status(&output, 2);
+}
+
+#[test]
+fn nothing_is_attached_where_a_listener_says_nothing() {
+    let fake = Fake::start(Script::default());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let output = run(&fake, &["latency", "-p", "7", "handle", "--otlp", &url]);
+    assert_status(&output, 1);
+    let said = stderr(&output);
+    assert!(
+        said.contains(&format!("Who listens at {url} does not answer")),
+        "{said}"
+    );
+    assert!(fake.seen.lock().unwrap().created.is_empty());
 }

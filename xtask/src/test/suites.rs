@@ -103,18 +103,25 @@ impl<'a> Privileged<'a> {
     }
 }
 
-/// Runs one of the programs of the privileged suite. Most of its tests wait for most of their time, so that the others run beside
-/// it.
-pub fn privileged(program: &str, choice: &Choice, privileged: &Result<Privileged<'_>>) -> Result<Run> {
+/// Runs one of the programs of the privileged suite. Most of its tests wait for most of their time, so the other program runs
+/// beside it.
+pub fn privileged(program: &str, choice: &Choice, privileged: &Privileged<'_>) -> Result<Run> {
     let prefix = format!("[{program}] ");
-    told(privileged)?.run(program, &choice.tests(), &prefix)
+    privileged.run(program, &choice.tests(), &prefix)
 }
 
 /// Runs what failed of it once more, with nothing beside it.
-pub fn privileged_again(program: &str, privileged: &Result<Privileged<'_>>, first: Result<Run>) -> Outcome {
-    again(Place::Here, first, |tests| {
-        told(privileged)?.run(program, &tests, "")
-    })
+pub fn privileged_again(
+    program: &str,
+    choice: &Choice,
+    privileged: &Privileged<'_>,
+    first: Result<Run>,
+) -> Outcome {
+    if first.as_ref().is_ok_and(Run::has_no_test) && *choice != Choice::All {
+        // What was chosen is in the other program.
+        return Outcome::default();
+    }
+    again(Place::Here, first, |tests| privileged.run(program, &tests, ""))
 }
 
 /// What was prepared for several steps, or why it could not be.
@@ -176,6 +183,12 @@ impl Default for Run {
 }
 
 impl Run {
+    /// Whether it ended well, and none of its tests was asked for.
+    fn has_no_test(&self) -> bool {
+        let counts = self.log.counts();
+        self.result.is_ok() && counts.passed + counts.failed + counts.skipped == 0
+    }
+
     /// How long a test took that failed, where its CPUs were kept from it.
     fn held_up(&self, test: &str) -> Option<&Timed> {
         let times = self.log.times.iter();
@@ -323,6 +336,24 @@ mod tests {
         let (bad, asked) = outcome((0..=RUNS_AGAIN).map(|_| held_up(0, &["a"])).collect());
         assert_eq!(asked.len(), RUNS_AGAIN);
         assert_eq!(bad, broken(held_up(0, &["a"])));
+    }
+
+    #[test]
+    fn of_two_programs_one_may_have_none_of_the_chosen_tests() {
+        let privileged = Privileged {
+            programs: Vec::new(),
+            fixtures: PathBuf::new(),
+            object: None,
+        };
+        let outcome = |choice: &Choice, first| privileged_again("real", choice, &privileged, Ok(first));
+        let chosen = Choice::Containing(["cycles::".to_owned()].into());
+        assert_eq!(outcome(&chosen, run(0, &[])), Outcome::default());
+        let none = Outcome::of_tests(Log::default(), Ok(()));
+        assert_eq!(outcome(&Choice::All, run(0, &[])), none);
+        assert_eq!(
+            outcome(&chosen, run(1, &[])),
+            Outcome::of_tests(run(1, &[]).log, Ok(()))
+        );
     }
 
     #[test]

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::{Category, NS_PER_MS, Strings, meta, milliseconds};
 use crate::{
+    json_text::{quoted, string, value, visible},
     list::list,
-    timeline::{self, Argument, Counter, Timeline, Written},
+    timeline::{self, Argument, Counter, Timeline, Value as Argued, Written},
 };
 
 /// By number, as [`number_of`] has them.
@@ -52,59 +53,69 @@ struct Marker<'a> {
     arguments: &'a [Argument],
 }
 
-/// Writes events into a file of about so many bytes at most: those that begin last are left out, and counted.
+/// Writes events into a file of at most so many bytes, if possible: from the first event on that would make it larger, none is
+/// written, and these are counted.
 #[must_use]
 pub fn write(timeline: &Timeline, most_bytes: usize) -> Written {
     let first_ns = timeline.first_ns().unwrap_or(0);
+    let tracks = tracks(timeline);
+    let markers = markers(timeline);
+    let head = head(timeline, &markers, first_ns);
+    let mut writer = Writer {
+        timeline,
+        first_ns,
+        names: timeline.names().iter().map(|name| quoted(name)).collect(),
+        left: most_bytes.saturating_sub(head.len() + tracks.len() * TRACK_BYTES),
+        full: false,
+        left_out: 0,
+    };
+    let counters = writer.counters(&tracks);
+    let threads = writer.threads(&markers, tracks.len());
+    drop(markers);
+    let bytes: usize = threads.iter().map(|thread| thread.data.len()).sum();
+    let mut text = head;
+    text.reserve(bytes + counters.len());
+    list(
+        &mut text,
+        threads.into_iter().zip(&tracks),
+        |text, (thread, track)| {
+            writer.track(text, track, thread);
+        },
+    );
+    text.push_str(",\"counters\":");
+    text.push_str(&counters);
+    text.push_str("}\n");
+    Written {
+        bytes: text.into_bytes(),
+        left_out: writer.left_out,
+    }
+}
+
+/// What stands before the threads.
+fn head(timeline: &Timeline, markers: &[(u32, Marker<'_>)], first_ns: u64) -> String {
     // Without a clock, a trace begins in 1970.
     let began_ns = timeline.clocks.map_or(0, |clocks| {
         let before = clocks.monotonic_ns.saturating_sub(first_ns);
         clocks.realtime_ns.saturating_sub(before)
     });
-    let mut threads: Vec<Vec<Marker<'_>>> = Vec::new();
-    threads.resize_with(timeline.threads.len(), Vec::new);
     let mut keys: [BTreeSet<u32>; CATEGORIES.len()] = Default::default();
-    for (thread, marker) in markers(timeline) {
-        if let (Some(of), Some(keys)) = (threads.get_mut(thread as usize), keys.get_mut(marker.category)) {
+    for (_, marker) in markers {
+        if let Some(keys) = keys.get_mut(marker.category) {
             keys.extend(marker.arguments.iter().map(|argument| argument.name));
-            of.push(marker);
         }
     }
-    let began_ms = json!(began_ns as f64 / NS_PER_MS as f64);
-    let schema: Vec<Value> = CATEGORIES
-        .iter()
-        .zip(&keys)
-        .map(|(category, keys)| schema(timeline, category.name, keys))
-        .collect();
-    let mut meta = meta(&timeline.title, &began_ms, &CATEGORIES, &schema);
+    let schema = CATEGORIES.iter().zip(&keys);
+    let schema = schema.map(|(category, keys)| schema_of(timeline, category.name, keys));
     let facts = timeline.facts.iter();
     let facts: Vec<Value> = facts
         .map(|fact| json!({ "label": fact.key, "format": "string", "value": fact.value }))
         .collect();
+    let began_ms = json!(began_ns as f64 / NS_PER_MS as f64);
+    let mut meta = meta(&timeline.title, &began_ms, &CATEGORIES);
+    meta["markerSchema"] = schema.collect();
     meta["extra"] = json!([{ "label": "Run", "entries": facts }]);
-    let mut writer = Writer {
-        timeline,
-        first_ns,
-        text: format!("{{\"meta\":{meta},\"libs\":[],\"pages\":[],\"threads\":["),
-        most_bytes,
-        left_out: 0,
-    };
-    let tracks = tracks(timeline);
-    for (number, track) in tracks.iter().enumerate() {
-        writer.separate(number);
-        let markers = track.thread.and_then(|thread| threads.get(thread as usize));
-        writer.thread(track, markers.map_or(&[], Vec::as_slice));
-    }
-    writer.text.push_str("],\"counters\":[");
-    for (number, counter) in timeline.counters.iter().enumerate() {
-        writer.separate(number);
-        writer.counter(counter, &tracks);
-    }
-    writer.text.push_str("]}\n");
-    Written {
-        bytes: writer.text.into_bytes(),
-        left_out: writer.left_out,
-    }
+    let meta = visible(&meta.to_string());
+    format!("{{\"meta\":{meta},\"libs\":[],\"pages\":[],\"threads\":")
 }
 
 /// A thread as the format has it: one of the timeline's, or that which a process needs that has none.
@@ -159,7 +170,7 @@ fn markers(timeline: &Timeline) -> Vec<(u32, Marker<'_>)> {
 }
 
 /// How markers of a kind are shown: with all values that one of them has.
-fn schema(timeline: &Timeline, name: &str, keys: &BTreeSet<u32>) -> Value {
+fn schema_of(timeline: &Timeline, name: &str, keys: &BTreeSet<u32>) -> Value {
     let label = |key: &u32| timeline.names().get(*key as usize).map_or("", String::as_str);
     let keys: Vec<Value> = keys
         .iter()
@@ -182,19 +193,45 @@ fn key_of(name: u32) -> String {
     format!("value{name}")
 }
 
+/// The markers of a thread that there is room for.
+#[derive(Default)]
+struct Thread {
+    /// The values of each, with commas between them.
+    data: String,
+    names: Vec<usize>,
+    strings: Strings,
+    times: Vec<Times>,
+    categories: Vec<usize>,
+}
+
+/// When a marker was.
+#[derive(Clone, Copy)]
+struct Times {
+    at_ns: u64,
+    end_ns: Option<u64>,
+}
+
 struct Writer<'a> {
     timeline: &'a Timeline,
     first_ns: u64,
-    text: String,
-    most_bytes: usize,
+    /// As JSON.
+    names: Vec<String>,
+    /// Bytes that there is room for.
+    left: usize,
+    full: bool,
     left_out: u64,
 }
 
 impl Writer<'_> {
-    fn separate(&mut self, number: usize) {
-        if number > 0 {
-            self.text.push(',');
+    /// Whether there is room for an event of so many bytes, which takes it; once there is none, for no other either.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.full |= bytes > self.left;
+        if self.full {
+            self.left_out += 1;
+        } else {
+            self.left -= bytes;
         }
+        !self.full
     }
 
     fn pid(&self, process: u32) -> u32 {
@@ -202,7 +239,40 @@ impl Writer<'_> {
         process.and_then(|process| process.pid).unwrap_or(0)
     }
 
-    fn thread(&mut self, track: &Track, markers: &[Marker<'_>]) {
+    /// Markers by the number of their thread, in order.
+    fn threads(&mut self, markers: &[(u32, Marker<'_>)], tracks: usize) -> Vec<Thread> {
+        let mut threads: Vec<Thread> = Vec::new();
+        threads.resize_with(tracks, Thread::default);
+        for (thread, marker) in markers {
+            let Some(thread) = threads.get_mut(*thread as usize) else {
+                continue;
+            };
+            let data = self.data(marker);
+            let all = self.timeline.names();
+            let name = all.get(marker.name as usize).map_or("", String::as_str);
+            let name_bytes = if thread.strings.has(name) {
+                0
+            } else {
+                self.names.get(marker.name as usize).map_or(2, String::len) + 1
+            };
+            if !self.has_room(data.len() + name_bytes + MARKER_BYTES) {
+                continue;
+            }
+            if !thread.data.is_empty() {
+                thread.data.push(',');
+            }
+            thread.data.push_str(&data);
+            thread.names.push(thread.strings.number(name));
+            thread.times.push(Times {
+                at_ns: marker.at_ns,
+                end_ns: marker.end_ns,
+            });
+            thread.categories.push(marker.category);
+        }
+        threads
+    }
+
+    fn track(&self, text: &mut String, track: &Track, markers: Thread) {
         let thread = track.thread.and_then(|at| self.timeline.threads.get(at as usize));
         let process = self.timeline.processes.get(track.process as usize);
         let pid = self.pid(track.process);
@@ -215,81 +285,84 @@ impl Writer<'_> {
             None => (process_name.clone(), pid),
         };
         let _ = write!(
-            self.text,
-            "{{\"name\":{},\"processName\":{},\"isMainThread\":{},\"processType\":\"default\",\"pid\":\"{}\",\"tid\":{},\
+            text,
+            "{{\"name\":{},\"processName\":{},\"isMainThread\":{},\"processType\":\"default\",\"pid\":\"{pid}\",\"tid\":{tid},\
              \"processStartupTime\":0,\"processShutdownTime\":null,\"registerTime\":0,\"unregisterTime\":null,\"pausedRanges\":[],\
              \"markers\":{{\"data\":[",
-            Value::from(name),
-            Value::from(process_name),
+            quoted(&name),
+            quoted(&process_name),
             tid == pid,
-            pid,
-            tid,
         );
-        let mut kept = 0;
-        for marker in markers {
-            let data = self.data(marker);
-            // The rest of a marker takes less than a hundred bytes.
-            if self.text.len().saturating_add(data.len() + (kept + 1) * 100) > self.most_bytes {
-                break;
-            }
-            self.separate(kept);
-            self.text.push_str(&data);
-            kept += 1;
-        }
-        let (markers, left_out) = markers.split_at_checked(kept).unwrap_or((markers, &[]));
-        self.left_out += left_out.len() as u64;
-        let mut strings = Strings::default();
-        let names = self.timeline.names();
-        let names: Vec<usize> = markers
-            .iter()
-            .map(|marker| strings.number(names.get(marker.name as usize).map_or("", String::as_str)))
-            .collect();
-        let (text, first_ns) = (&mut self.text, self.first_ns);
+        let Thread {
+            data,
+            names,
+            strings,
+            times,
+            categories,
+        } = markers;
+        text.push_str(&data);
         text.push_str("],\"name\":");
         list(text, names, push);
         text.push_str(",\"startTime\":");
-        list(text, markers, |text, marker| {
-            milliseconds(text, marker.at_ns - first_ns);
+        list(text, &times, |text, of| {
+            milliseconds(text, of.at_ns - self.first_ns);
         });
         text.push_str(",\"endTime\":");
-        list(text, markers, |text, marker| match marker.end_ns {
-            Some(end_ns) => milliseconds(text, end_ns - first_ns),
+        list(text, &times, |text, of| match of.end_ns {
+            Some(end_ns) => milliseconds(text, end_ns - self.first_ns),
             None => text.push_str("null"),
         });
         // Instants, and what has a beginning and an end.
         text.push_str(",\"phase\":");
-        list(text, markers, |text, marker| {
-            push(text, u8::from(marker.end_ns.is_some()));
-        });
+        list(text, &times, |text, of| push(text, u8::from(of.end_ns.is_some())));
         text.push_str(",\"category\":");
-        list(text, markers, |text, marker| push(text, marker.category));
+        list(text, categories, push);
         let _ = write!(
             text,
             ",\"length\":{}}},{EMPTY_TABLES},\"stringArray\":",
-            markers.len()
+            times.len()
         );
-        list(text, &strings.all, |text, string| {
-            push(text, Value::from(string.as_str()));
-        });
+        strings.write(text);
         text.push('}');
     }
 
-    /// The values of a marker.
+    /// The values of a marker, as texts.
     fn data(&self, marker: &Marker<'_>) -> String {
         let kind = CATEGORIES
             .get(marker.category)
             .map_or("call", |category| category.name);
         let mut data = format!("{{\"type\":\"{kind}\"");
         for argument in marker.arguments {
-            let value = self.timeline.text_of(&argument.value);
-            let _ = write!(data, ",\"{}\":{}", key_of(argument.name), Value::from(value));
+            let _ = write!(data, ",\"{}\":", key_of(argument.name));
+            match &argument.value {
+                Argued::Unsigned(number) => quote(&mut data, number),
+                Argued::Signed(number) => quote(&mut data, number),
+                Argued::Bool(value) => quote(&mut data, value),
+                Argued::Double(number) => quote(&mut data, format_args!("{number:?}")),
+                Argued::Text(_) | Argued::Name(_) => value(&mut data, &argument.value, &self.names),
+                // As JSON, which is a text here.
+                Argued::List(_) | Argued::Object(_) => {
+                    let mut parts = String::new();
+                    value(&mut parts, &argument.value, &self.names);
+                    string(&mut data, &parts);
+                }
+            }
         }
         data.push('}');
         data
     }
 
     /// Values hold until the next one; the format has what was counted since the one before, and draws it per second.
-    fn counter(&mut self, counter: &Counter, tracks: &[Track]) {
+    fn counters(&mut self, tracks: &[Track]) -> String {
+        let mut text = String::new();
+        let timeline = self.timeline;
+        list(&mut text, &timeline.counters, |text, counter| {
+            self.counter(text, counter, tracks);
+        });
+        text
+    }
+
+    fn counter(&mut self, text: &mut String, counter: &Counter, tracks: &[Track]) {
         let thread = counter
             .thread
             .and_then(|at| self.timeline.threads.get(at as usize));
@@ -302,21 +375,20 @@ impl Writer<'_> {
             None => track.process == counter.process,
         };
         let main = tracks.iter().position(is_its).unwrap_or(0);
+        let before = text.len();
         let _ = write!(
-            self.text,
+            text,
             "{{\"name\":{},\"category\":\"counter\",\"description\":{},\"pid\":\"{}\",\"mainThreadIndex\":{main},\
              \"samples\":{{\"time\":",
-            Value::from(name),
-            Value::from(counter.unit.as_str()),
+            quoted(&name),
+            quoted(&counter.unit),
             self.pid(counter.process),
         );
+        self.left = self.left.saturating_sub(text.len() - before);
         let mut points = counter.in_order();
-        let room = self.most_bytes.saturating_sub(self.text.len()) / POINT_BYTES;
-        self.left_out += points.len().saturating_sub(room) as u64;
-        points.truncate(room);
-        let (text, first_ns) = (&mut self.text, self.first_ns);
+        points.retain(|_| self.has_room(POINT_BYTES));
         list(text, &points, |text, point| {
-            milliseconds(text, point.at_ns - first_ns);
+            milliseconds(text, point.at_ns - self.first_ns);
         });
         text.push_str(",\"count\":");
         let befores = std::iter::once(None).chain(points.iter().map(Some));
@@ -335,6 +407,12 @@ const NS_PER_S: f64 = 1e9;
 /// What a point of a counter takes at most.
 const POINT_BYTES: usize = 64;
 
+/// What a marker takes at most beside its values and its name: its times, and numbers.
+const MARKER_BYTES: usize = 80;
+
+/// What a thread takes at most beside its markers and its name.
+const TRACK_BYTES: usize = 2048;
+
 /// A thread without samples.
 const EMPTY_TABLES: &str = concat!(
     r#""nativeSymbols":{"libIndex":[],"address":[],"name":[],"functionSize":[],"length":0},"#,
@@ -348,4 +426,8 @@ const EMPTY_TABLES: &str = concat!(
 
 fn push(text: &mut String, value: impl std::fmt::Display) {
     let _ = write!(text, "{value}");
+}
+
+fn quote(text: &mut String, value: impl std::fmt::Display) {
+    let _ = write!(text, "\"{value}\"");
 }

@@ -16,6 +16,8 @@ use std::fmt::Write as _;
 use foldhash::HashMap;
 use serde_json::{Value, json};
 
+use crate::{json_text::string, list::list};
+
 pub use self::{events::write as events, stacks::write};
 
 /// The format's version: the last one in which each thread has its own tables.
@@ -31,7 +33,7 @@ struct Category {
 }
 
 /// What is said of all of a file; `began_ms` is when its time begins, in milliseconds since 1970.
-fn meta(title: &str, began_ms: &Value, categories: &[Category], markers: &[Value]) -> Value {
+fn meta(title: &str, began_ms: &Value, categories: &[Category]) -> Value {
     let categories = categories.iter();
     let categories: Vec<Value> = categories
         .map(|Category { name, color }| json!({ "name": name, "color": color, "subcategories": ["Other"] }))
@@ -46,7 +48,7 @@ fn meta(title: &str, began_ms: &Value, categories: &[Category], markers: &[Value
         "stackwalk": 1,
         "symbolicated": true,
         "categories": categories,
-        "markerSchema": markers,
+        "markerSchema": [],
     })
 }
 
@@ -71,6 +73,15 @@ impl Strings {
         self.all.push(text.to_owned());
         self.numbers.insert(text.to_owned(), number);
         number
+    }
+
+    fn has(&self, text: &str) -> bool {
+        self.numbers.contains_key(text)
+    }
+
+    /// All of them as JSON.
+    fn write(&self, text: &mut String) {
+        list(text, &self.all, |text, of| string(text, of));
     }
 
     /// `None` of an empty one.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Category, NS_PER_MS, Strings, meta, milliseconds};
 use crate::{
+    json_text::{quoted, visible},
     list::list,
     profile::{Frame, Label, Measure, Profile, Stack, Unit},
 };
@@ -38,7 +39,7 @@ pub fn write(profile: &Profile) -> Vec<u8> {
     }
     let began_ms = profile.ended_ns.saturating_sub(profile.duration_ns) / NS_PER_MS;
     let began_ms = json!(began_ms);
-    let meta = meta(&profile.title, &began_ms, &CATEGORIES, &[]);
+    let meta = visible(&meta(&profile.title, &began_ms, &CATEGORIES).to_string());
     let mut text = format!("{{\"meta\":{meta},\"libs\":[],\"pages\":[],\"threads\":");
     let measures = profile.measures.iter().enumerate().rev();
     let threads: Vec<_> = measures
@@ -88,8 +89,8 @@ fn thread(
          \"processStartupTime\":0,\"processShutdownTime\":null,\"registerTime\":0,\"unregisterTime\":null,\"pausedRanges\":[],\
          \"markers\":{{\"data\":[],\"name\":[],\"startTime\":[],\"endTime\":[],\"phase\":[],\"category\":[],\"length\":0}},\
          \"nativeSymbols\":{{\"libIndex\":[],\"address\":[],\"name\":[],\"functionSize\":[],\"length\":0}},\"samples\":{{",
-        Value::from(name),
-        Value::from(profile.title.as_str()),
+        quoted(&name),
+        quoted(&profile.title),
         number == 0,
     );
     let weight_type = match measure.unit {
@@ -251,9 +252,7 @@ impl Tables {
         text.push_str(",\"subcategory\":");
         list(text, &self.stacks, |text, _| text.push('0'));
         text.push_str("},\"stringArray\":");
-        list(text, &strings.all, |text, string| {
-            let _ = write!(text, "{}", Value::from(string.as_str()));
-        });
+        strings.write(text);
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use profiler_export::{
     firefox,
-    timeline::{Timeline, Written},
+    text::is_unseen,
+    timeline::{Argument, Category, Instant, Slice, Timeline, Value as Argued, Written},
 };
 use proptest::prelude::*;
 use serde_json::Value;
@@ -98,32 +99,115 @@ fn counters_of_a_process_have_a_thread_to_belong_to() {
 }
 
 #[test]
-fn names_of_every_kind_come_back() {
+fn names_of_every_kind_come_back_and_show_nothing_unseen() {
     for name in hostile_names() {
         let timeline = all_named(&name);
-        let file = write(&timeline);
+        let written = firefox::events(&timeline, ANY_SIZE);
+        let file = read(&written);
         assert_eq!(markers(&file, 1), all(&timeline), "{name:?}");
+        let text = String::from_utf8(written.bytes).unwrap();
+        assert!(!text.trim_end().chars().any(is_unseen), "{name:?}");
+        let process = if name.is_empty() { "process 0" } else { &name };
+        let thread = &file["threads"][0];
+        assert_eq!(thread["processName"], *process);
+        let label = if name.is_empty() {
+            "thread 9".to_owned()
+        } else {
+            format!("{name} 9")
+        };
+        assert_eq!(thread["name"], label);
+        assert_eq!(file["meta"]["product"], name);
+        let fact = &file["meta"]["extra"][0]["entries"][0];
+        assert_eq!(
+            (&fact["label"], &fact["value"]),
+            (&name.clone().into(), &name.clone().into())
+        );
+        assert_eq!(file["counters"][0]["name"], format!("{name}, {label}"));
+        let schema = &file["meta"]["markerSchema"][0]["data"][0];
+        assert_eq!(schema["label"], name);
+        let value = thread["markers"]["data"][0][schema["key"].as_str().unwrap()]
+            .as_str()
+            .unwrap();
+        let value: Value = serde_json::from_str(value).unwrap();
+        assert_eq!(
+            value,
+            serde_json::json!({ (name.clone()): [-7, true, name, name], "none": [] })
+        );
     }
 }
 
 #[test]
-fn counts_events_beyond_the_size_limit_and_writes_a_valid_file() {
+fn values_are_texts() {
+    let mut timeline = Timeline::of("demo");
+    let process = timeline.process(7);
+    let thread = timeline.thread(process, 7);
+    let values = [
+        (Argued::Unsigned(u64::MAX), "18446744073709551615"),
+        (Argued::Signed(-3), "-3"),
+        (Argued::Double(1e300), "1e300"),
+        (Argued::Double(f64::NAN), "NaN"),
+        (Argued::Bool(true), "true"),
+        (Argued::Text("a \"b\"".into()), "a \"b\""),
+        (
+            Argued::List(vec![Argued::Double(f64::INFINITY), Argued::Unsigned(1 << 60)]),
+            "[\"inf\",\"1152921504606846976\"]",
+        ),
+    ];
+    let mut arguments = Vec::new();
+    for (number, (value, _)) in values.iter().enumerate() {
+        let name = timeline.name(&format!("v{number}"));
+        arguments.push(Argument {
+            name,
+            value: value.clone(),
+        });
+    }
+    timeline.instants.push(Instant {
+        at_ns: 1,
+        arguments: arguments.into(),
+        thread,
+        name: 0,
+        category: Category::Hit,
+    });
+    let file = write(&timeline);
+    let data = &file["threads"][0]["markers"]["data"][0];
+    for (number, (_, text)) in values.iter().enumerate() {
+        assert_eq!(data[format!("value{number}")], *text);
+    }
+}
+
+#[test]
+fn from_the_first_event_on_that_has_no_room_none_is_written() {
     let mut timeline = sample();
-    let slices = timeline.slices.clone();
-    timeline.slices = slices.iter().cycle().take(10_000).cloned().collect();
-    let events = (timeline.slices.len() + timeline.instants.len() + 4) as u64;
+    let (first, others) = (timeline.slices[0].clone(), timeline.slices[2].clone());
+    timeline.slices = (0..10_000)
+        .map(|number| Slice {
+            began_ns: first.began_ns + number,
+            ..if number % 2 == 0 {
+                first.clone()
+            } else {
+                others.clone()
+            }
+        })
+        .collect();
+    timeline.instants.clear();
     let limit = 100_000;
     let written = firefox::events(&timeline, limit);
-    let file = read(&written);
-    let kept = markers(&file, timeline.first_ns().unwrap()).len();
-    let points = file["counters"].as_array().unwrap().iter();
-    let points: usize = points.map(|counter| number(&counter["samples"]["length"])).sum();
-    assert_eq!(kept as u64 + points as u64 + written.left_out, events);
+    let kept = markers(&read(&written), timeline.first_ns().unwrap());
+    assert_eq!(
+        kept.len() as u64 + written.left_out,
+        10_000,
+        "and all points of counters"
+    );
     assert!(
-        kept > 100 && written.bytes.len() < limit + 10_000,
-        "{kept} in {}",
+        kept.len() > 100 && written.bytes.len() <= limit,
+        "{} in {}",
+        kept.len(),
         written.bytes.len()
     );
+    let mut times: Vec<u64> = kept.iter().map(|seen| seen.at_ns - first.began_ns).collect();
+    times.sort_unstable();
+    let earliest: Vec<u64> = (0..times.len() as u64).collect();
+    assert_eq!(times, earliest, "of both threads");
 }
 
 proptest! {

