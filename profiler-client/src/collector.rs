@@ -21,7 +21,6 @@ use tonic::{
 
 use crate::{
     cli::{endpoint::OtlpEndpoint, exit::Failure},
-    output::note,
     render::{escape::terminal, units},
 };
 
@@ -202,6 +201,8 @@ struct Sent {
     times: u64,
     failures: u64,
     last: Result<(), Failure>,
+    /// Why one was not taken, of those before the last.
+    first_failure: Option<String>,
 }
 
 impl Default for Sent {
@@ -210,6 +211,7 @@ impl Default for Sent {
             times: 0,
             failures: 0,
             last: Ok(()),
+            first_failure: None,
         }
     }
 }
@@ -217,13 +219,11 @@ impl Default for Sent {
 impl Sent {
     fn add(&mut self, outcome: Result<(), Failure>) {
         self.times += 1;
-        if let Err(failure) = &outcome {
-            if self.failures == 0 {
-                note(&format!("warning: {}", failure.message));
-            }
-            self.failures += 1;
+        self.failures += u64::from(outcome.is_err());
+        let before = std::mem::replace(&mut self.last, outcome);
+        if let (None, Err(failure)) = (&self.first_failure, before) {
+            self.first_failure = Some(failure.message);
         }
-        self.last = outcome;
     }
 }
 
@@ -259,11 +259,13 @@ impl MetricsStream {
             1 => "once".to_owned(),
             times => format!("{} times", units::count(times)),
         };
-        Ok(match sent.failures {
-            0 => format!("{url}: metrics sent {times}"),
-            failures => {
-                let failures = units::count(failures);
-                format!("{url}: metrics sent {times}, of which {failures} were not taken; the last ones were")
+        Ok(match sent.first_failure {
+            None => format!("{url}: metrics sent {times}"),
+            Some(failure) => {
+                let failures = units::count(sent.failures);
+                format!(
+                    "warning: metrics sent {times} to {url}: {failures} failed, the last was taken. The first failure: {failure}"
+                )
             }
         })
     }

@@ -98,7 +98,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         })
         .await?;
 
-    finish(&mut show, &state, attached.elapsed(began))?;
+    let shown = finish(&mut show, &state, attached.elapsed(began));
     if state.dropped > 0 {
         output::note(&format!(
             "{} updates were skipped: they came faster than they were read.",
@@ -106,6 +106,7 @@ pub async fn run(host: &Host, request: Latency, mut stop: Stop, owned: Owned) ->
         ));
     }
     let exported = exports.finish(&state, attached.elapsed(began)).await;
+    shown?;
     // A table without calls is a result as well.
     ended.with_export(true, exported)
 }

@@ -114,7 +114,7 @@ fn points(request: &ExportMetricsServiceRequest) -> &[ExponentialHistogramDataPo
 #[test]
 fn metrics_are_sent_while_a_run_goes_on_and_at_its_end() {
     let fake = Fake::start(Script {
-        target_exits_after: Some(5),
+        target_exits_after: Some(20),
         ..Script::default()
     });
     let collector = Collector::start(false);

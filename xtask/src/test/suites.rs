@@ -2,6 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -61,6 +62,8 @@ pub struct Privileged<'a> {
     fixtures: PathBuf,
     /// In place of the eBPF object that is embedded.
     object: Option<&'a Path>,
+    /// Tests of all programs that have run.
+    ran: AtomicU64,
 }
 
 impl<'a> Privileged<'a> {
@@ -75,6 +78,7 @@ impl<'a> Privileged<'a> {
             programs: programs::build(&PRIVILEGED)?,
             fixtures: fixtures::compile()?,
             object,
+            ran: AtomicU64::new(0),
         })
     }
 
@@ -95,6 +99,7 @@ impl<'a> Privileged<'a> {
         run.result = sh::tee(&mut command, prefix, |line| {
             run.log.read_live(line, held_up::stolen());
         });
+        self.ran.fetch_add(run.tests(), Ordering::Relaxed);
         if run.log.counts().summaries == 0 {
             // Tests that pass when they are run again say nothing of a program that ended before its tests did.
             run.log.failed.clear();
@@ -117,7 +122,8 @@ pub fn privileged_again(
     privileged: &Privileged<'_>,
     first: Result<Run>,
 ) -> Outcome {
-    if first.as_ref().is_ok_and(Run::has_no_test) && *choice != Choice::All {
+    let others_ran = privileged.ran.load(Ordering::Relaxed) > 0;
+    if first.as_ref().is_ok_and(Run::has_no_test) && others_ran && *choice != Choice::All {
         // What was chosen is in the other program.
         return Outcome::default();
     }
@@ -183,10 +189,15 @@ impl Default for Run {
 }
 
 impl Run {
+    /// How many tests ran, or said that they cannot.
+    fn tests(&self) -> u64 {
+        let counts = self.log.counts();
+        counts.passed + counts.failed + counts.skipped
+    }
+
     /// Whether it ended well, and none of its tests was asked for.
     fn has_no_test(&self) -> bool {
-        let counts = self.log.counts();
-        self.result.is_ok() && counts.passed + counts.failed + counts.skipped == 0
+        self.result.is_ok() && self.log.counts().summaries > 0 && self.tests() == 0
     }
 
     /// How long a test took that failed, where its CPUs were kept from it.
@@ -340,20 +351,27 @@ mod tests {
 
     #[test]
     fn of_two_programs_one_may_have_none_of_the_chosen_tests() {
-        let privileged = Privileged {
+        let mut privileged = Privileged {
             programs: Vec::new(),
             fixtures: PathBuf::new(),
             object: None,
+            ran: AtomicU64::new(1),
         };
-        let outcome = |choice: &Choice, first| privileged_again("real", choice, &privileged, Ok(first));
+        let outcome = |privileged: &Privileged<'_>, choice: &Choice, first| {
+            privileged_again("real", choice, privileged, Ok(first))
+        };
         let chosen = Choice::Containing(["cycles::".to_owned()].into());
-        assert_eq!(outcome(&chosen, run(0, &[])), Outcome::default());
+        assert_eq!(outcome(&privileged, &chosen, run(0, &[])), Outcome::default());
         let none = Outcome::of_tests(Log::default(), Ok(()));
-        assert_eq!(outcome(&Choice::All, run(0, &[])), none);
+        assert_eq!(outcome(&privileged, &Choice::All, run(0, &[])), none);
         assert_eq!(
-            outcome(&chosen, run(1, &[])),
+            outcome(&privileged, &chosen, run(1, &[])),
             Outcome::of_tests(run(1, &[]).log, Ok(()))
         );
+        // A program that ended before its tests did, and a choice that is in neither.
+        assert_eq!(outcome(&privileged, &chosen, Run::default()), none);
+        privileged.ran = AtomicU64::new(0);
+        assert_eq!(outcome(&privileged, &chosen, run(0, &[])), none);
     }
 
     #[test]

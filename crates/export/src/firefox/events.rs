@@ -53,8 +53,8 @@ struct Marker<'a> {
     arguments: &'a [Argument],
 }
 
-/// Writes events into a file of at most so many bytes, if possible: from the first event on that would make it larger, none is
-/// written, and these are counted.
+/// Writes events into a file of at most so many bytes, if possible: counters first, one after the other; then from the first marker
+/// on that would make it larger, none is written. What is left out is counted.
 #[must_use]
 pub fn write(timeline: &Timeline, most_bytes: usize) -> Written {
     let first_ns = timeline.first_ns().unwrap_or(0);
@@ -247,6 +247,10 @@ impl Writer<'_> {
             let Some(thread) = threads.get_mut(*thread as usize) else {
                 continue;
             };
+            if self.full {
+                self.left_out += 1;
+                continue;
+            }
             let data = self.data(marker);
             let all = self.timeline.names();
             let name = all.get(marker.name as usize).map_or("", String::as_str);

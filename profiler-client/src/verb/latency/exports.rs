@@ -101,6 +101,25 @@ impl<'a> Exports<'a> {
     ///
     /// Where it cannot be written, or the collector did not take it.
     pub async fn finish(mut self, state: &LatencyState, elapsed: Duration) -> Result<(), Failure> {
+        let file = self.write(state, elapsed);
+        let Some(stream) = self.stream.take() else {
+            return file;
+        };
+        let last = otlp::metrics(&self.durations(state, elapsed));
+        match (stream.finish(last).await, file) {
+            (Ok(sent), file) => {
+                note(&sent);
+                file
+            }
+            (Err(refused), Err(file)) => {
+                note(&refused.message);
+                Err(file)
+            }
+            (Err(refused), Ok(())) => Err(refused),
+        }
+    }
+
+    fn write(&mut self, state: &LatencyState, elapsed: Duration) -> Result<(), Failure> {
         match (self.file.take(), self.intervals.take()) {
             (Some((export, output)), Some(intervals)) => write_log(export, output, intervals)?,
             (Some((export, output)), None) => {
@@ -109,10 +128,6 @@ impl<'a> Exports<'a> {
                 written(export, &format!("{functions} functions"));
             }
             (None, _) => {}
-        }
-        if let Some(stream) = self.stream.take() {
-            let last = otlp::metrics(&self.durations(state, elapsed));
-            note(&stream.finish(last).await?);
         }
         Ok(())
     }
