@@ -1,6 +1,9 @@
 //! The Firefox Profiler's command line (`@firefox-devtools/profiler-cli`), which has the importers and the call tree of its page.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use profiler_export::{firefox, perf_script};
 
@@ -13,13 +16,37 @@ struct Cli {
     home: TempDir,
 }
 
+/// The session's name, as an argument.
+const SESSION: [&str; 2] = ["--session", "test"];
+
 impl Cli {
     fn load(package: &Path, file: &Path) -> Self {
         let cli = Self {
             program: package.join("../../.bin/profiler-cli"),
             home: tempfile::tempdir().unwrap(),
         };
-        cli.run(&["load", file.to_str().unwrap()]);
+        let load = cli
+            .command()
+            .arg("load")
+            .arg(file)
+            .args(SESSION)
+            .output()
+            .unwrap();
+        // Its daemon has half a second to begin, and begins all the same where that was not enough.
+        let give_up = Instant::now() + Duration::from_mins(1);
+        while !cli
+            .command()
+            .args(["thread", "list"])
+            .args(SESSION)
+            .output()
+            .unwrap()
+            .status
+            .success()
+        {
+            let said = String::from_utf8_lossy(&load.stderr);
+            assert!(said.contains("did not become ready"), "{said}");
+            assert!(Instant::now() < give_up, "{said}");
+        }
         cli
     }
 
@@ -32,7 +59,7 @@ impl Cli {
     }
 
     fn run(&self, arguments: &[&str]) -> String {
-        printed(self.command().args(arguments))
+        printed(self.command().args(arguments).args(SESSION))
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
