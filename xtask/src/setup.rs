@@ -346,7 +346,7 @@ fn install_readers() -> Result<()> {
         .args(["--root-user-action=ignore", "--no-deps", "--upgrade", "--target"])
         .arg(folder.join("python"))
         .args(PYTHON_READERS);
-    sh::run(&mut pip)?;
+    downloaded(&mut pip)?;
     let mut npm = Command::new("npm");
     npm.args([
         "install",
@@ -358,8 +358,15 @@ fn install_readers() -> Result<()> {
     ])
     .arg(&folder)
     .args(NODE_READERS);
-    sh::run(&mut npm)?;
+    downloaded(&mut npm)?;
     fs::write(&installed, wanted).map_err(Error::file("write", &installed))
+}
+
+/// Runs a command that downloads something, up to three times: a server may be busy.
+fn downloaded(command: &mut Command) -> Result<()> {
+    sh::run(command)
+        .or_else(|_| sh::run(command))
+        .or_else(|_| sh::run(command))
 }
 
 /// Of what `node --version` prints: `v20.1.0`.
