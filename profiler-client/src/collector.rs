@@ -122,13 +122,9 @@ impl Collector {
         let request = request.map_err(|error| refused(&error.to_string()))?;
         let mut client = ProfilesServiceClient::new(self.channel.clone());
         let answer = self.ask(Signal::Profiles, client.export(request)).await?;
-        match answer
-            .partial_success
-            .filter(|partial| partial.rejected_profiles != 0)
-        {
-            Some(partial) => Err(refused(&partial.error_message)),
-            None => Ok(()),
-        }
+        let partial = answer.partial_success;
+        let rejected = partial.filter(|partial| partial.rejected_profiles != 0);
+        rejected.map_or(Ok(()), |partial| Err(refused(&partial.error_message)))
     }
 
     /// Sends metrics.
@@ -136,13 +132,11 @@ impl Collector {
         let request = ExportMetricsServiceRequest { resource_metrics };
         let mut client = MetricsServiceClient::new(self.channel.clone());
         let answer = self.ask(Signal::Metrics, client.export(request)).await?;
-        match answer
-            .partial_success
-            .filter(|partial| partial.rejected_data_points != 0)
-        {
-            Some(partial) => Err(self.refused(Signal::Metrics, &partial.error_message)),
-            None => Ok(()),
-        }
+        let partial = answer.partial_success;
+        let rejected = partial.filter(|partial| partial.rejected_data_points != 0);
+        rejected.map_or(Ok(()), |partial| {
+            Err(self.refused(Signal::Metrics, &partial.error_message))
+        })
     }
 
     async fn ask<T>(
@@ -196,33 +190,23 @@ impl Collector {
 }
 
 /// What became of what was sent.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 struct Sent {
     times: u64,
     failures: u64,
-    last: Result<(), Failure>,
+    /// Why the last was not taken.
+    last: Option<Failure>,
     /// Why one was not taken, of those before the last.
     first_failure: Option<String>,
-}
-
-impl Default for Sent {
-    fn default() -> Self {
-        Self {
-            times: 0,
-            failures: 0,
-            last: Ok(()),
-            first_failure: None,
-        }
-    }
 }
 
 impl Sent {
     fn add(&mut self, outcome: Result<(), Failure>) {
         self.times += 1;
         self.failures += u64::from(outcome.is_err());
-        let before = std::mem::replace(&mut self.last, outcome);
-        if let (None, Err(failure)) = (&self.first_failure, before) {
-            self.first_failure = Some(failure.message);
+        let before = std::mem::replace(&mut self.last, outcome.err());
+        if self.first_failure.is_none() {
+            self.first_failure = before.map(|failure| failure.message);
         }
     }
 }
@@ -254,7 +238,9 @@ impl MetricsStream {
         let sent = task
             .await
             .map_err(|error| Failure::failed(format!("Sending to {url} broke off: {error}.")))?;
-        sent.last?;
+        if let Some(failure) = sent.last {
+            return Err(failure);
+        }
         let times = match sent.times {
             1 => "once".to_owned(),
             times => format!("{} times", units::count(times)),

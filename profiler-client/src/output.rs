@@ -293,6 +293,18 @@ pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "profiler: {text}");
 }
 
+/// The failure of two outcomes that is the command's result: the first, and a second one is a note.
+///
+/// # Errors
+///
+/// Where one of them is a failure.
+pub fn first_failure(first: Result<(), Failure>, second: Result<(), Failure>) -> Result<(), Failure> {
+    if let (Err(_), Err(second)) = (&first, &second) {
+        note(&second.message);
+    }
+    first.and(second)
+}
+
 /// The same while a [`Progress`] may be shown, in its place; it comes back below.
 pub fn note_amid_progress(text: &str) {
     let mut stderr = io::stderr().lock();

@@ -13,7 +13,7 @@ use tonic::{Status, Streaming};
 use crate::{
     attached::{Attached, Owned},
     cli::exit::Failure,
-    output::note,
+    output::{first_failure, note},
     render::escape::terminal,
     stop::Stop,
 };
@@ -135,13 +135,7 @@ impl Ended {
     ///
     /// As there, and where that failed.
     pub fn with_export(self, anything: bool, exported: Result<(), Failure>) -> Result<(), Failure> {
-        match (self.result(anything), exported) {
-            (Err(ended), Err(export)) => {
-                note(&export.message);
-                Err(ended)
-            }
-            (ended, exported) => ended.and(exported),
-        }
+        first_failure(self.result(anything), exported)
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::{net::TcpListener, runtime::Runtime};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, transport::Server};
 
-use super::{Fake, Script, assert_status, run, stderr};
+use super::{Fake, Script, assert_status, imported, run, stderr};
 
 /// What it was sent, and why it takes no more of it.
 #[derive(Default)]
@@ -153,14 +153,13 @@ fn a_profile_is_sent_with_its_weights() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.folded");
     std::fs::write(&file, "main;f 30\nmain;g 45\n").unwrap();
-    let profiler = |url: &str| {
-        std::process::Command::new(env!("CARGO_BIN_EXE_profiler"))
-            .args(["flame", "--otlp", url, "--from"])
-            .arg(&file)
-            .output()
-            .unwrap()
-    };
-    let output = profiler(&collector.url);
+    let output = imported::profiler(&[
+        "flame",
+        "--otlp",
+        &collector.url,
+        "--from",
+        file.to_str().unwrap(),
+    ]);
     assert_status(&output, 0);
     assert!(stderr(&output).contains("2 stacks sent"), "{}", stderr(&output));
     let taken = collector.taken.lock().unwrap();

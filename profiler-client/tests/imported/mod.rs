@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use super::{assert_status, stderr, stdout};
 
-fn profiler(arguments: &[&str]) -> std::process::Output {
+pub fn profiler(arguments: &[&str]) -> std::process::Output {
     Command::new(env!("CARGO_BIN_EXE_profiler"))
         .args(arguments)
         .output()

@@ -6,9 +6,9 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use serde_json::{Value, json};
 
-use super::{Category, NS_PER_MS, Strings, meta, milliseconds};
+use super::{Category, NS_PER_MS, Strings, begin, meta, milliseconds};
 use crate::{
-    json_text::{quoted, string, value, visible},
+    json_text::{quoted, string, value},
     list::list,
     timeline::{self, Argument, Counter, Timeline, Value as Argued, Written},
 };
@@ -16,19 +16,19 @@ use crate::{
 /// By number, as [`number_of`] has them.
 const CATEGORIES: [Category; 4] = [
     Category {
-        name: "call",
+        name: timeline::Category::Call.name(),
         color: "blue",
     },
     Category {
-        name: "hit",
+        name: timeline::Category::Hit.name(),
         color: "green",
     },
     Category {
-        name: "inside",
+        name: timeline::Category::Inside.name(),
         color: "lightblue",
     },
     Category {
-        name: "wait",
+        name: timeline::Category::Wait.name(),
         color: "grey",
     },
 ];
@@ -49,7 +49,7 @@ struct Marker<'a> {
     /// `None` of an instant.
     end_ns: Option<u64>,
     name: u32,
-    category: usize,
+    category: timeline::Category,
     arguments: &'a [Argument],
 }
 
@@ -100,7 +100,7 @@ fn head(timeline: &Timeline, markers: &[(u32, Marker<'_>)], first_ns: u64) -> St
     });
     let mut keys: [BTreeSet<u32>; CATEGORIES.len()] = Default::default();
     for (_, marker) in markers {
-        if let Some(keys) = keys.get_mut(marker.category) {
+        if let Some(keys) = keys.get_mut(number_of(marker.category)) {
             keys.extend(marker.arguments.iter().map(|argument| argument.name));
         }
     }
@@ -114,8 +114,7 @@ fn head(timeline: &Timeline, markers: &[(u32, Marker<'_>)], first_ns: u64) -> St
     let mut meta = meta(&timeline.title, &began_ms, &CATEGORIES);
     meta["markerSchema"] = schema.collect();
     meta["extra"] = json!([{ "label": "Run", "entries": facts }]);
-    let meta = visible(&meta.to_string());
-    format!("{{\"meta\":{meta},\"libs\":[],\"pages\":[],\"threads\":")
+    begin(&meta)
 }
 
 /// A thread as the format has it: one of the timeline's, or that which a process needs that has none.
@@ -149,7 +148,7 @@ fn markers(timeline: &Timeline) -> Vec<(u32, Marker<'_>)> {
             at_ns: slice.began_ns,
             end_ns: Some(slice.end_ns()),
             name: slice.name,
-            category: number_of(slice.category),
+            category: slice.category,
             arguments: &slice.arguments,
         };
         (slice.thread, marker)
@@ -159,7 +158,7 @@ fn markers(timeline: &Timeline) -> Vec<(u32, Marker<'_>)> {
             at_ns: instant.at_ns,
             end_ns: None,
             name: instant.name,
-            category: number_of(instant.category),
+            category: instant.category,
             arguments: &instant.arguments,
         };
         (instant.thread, marker)
@@ -271,7 +270,7 @@ impl Writer<'_> {
                 at_ns: marker.at_ns,
                 end_ns: marker.end_ns,
             });
-            thread.categories.push(marker.category);
+            thread.categories.push(number_of(marker.category));
         }
         threads
     }
@@ -332,10 +331,7 @@ impl Writer<'_> {
 
     /// The values of a marker, as texts.
     fn data(&self, marker: &Marker<'_>) -> String {
-        let kind = CATEGORIES
-            .get(marker.category)
-            .map_or("call", |category| category.name);
-        let mut data = format!("{{\"type\":\"{kind}\"");
+        let mut data = format!("{{\"type\":\"{}\"", marker.category.name());
         for argument in marker.arguments {
             let _ = write!(data, ",\"{}\":", key_of(argument.name));
             match &argument.value {

@@ -16,7 +16,10 @@ use std::fmt::Write as _;
 use foldhash::HashMap;
 use serde_json::{Value, json};
 
-use crate::{json_text::string, list::list};
+use crate::{
+    json_text::{string, visible},
+    list::list,
+};
 
 pub use self::{events::write as events, stacks::write};
 
@@ -50,6 +53,12 @@ fn meta(title: &str, began_ms: &Value, categories: &[Category]) -> Value {
         "categories": categories,
         "markerSchema": [],
     })
+}
+
+/// A file up to its threads, by [`meta`].
+fn begin(meta: &Value) -> String {
+    let meta = visible(&meta.to_string());
+    format!("{{\"meta\":{meta},\"libs\":[],\"pages\":[],\"threads\":")
 }
 
 /// Writes nanoseconds as milliseconds, exactly.

@@ -7,9 +7,9 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use foldhash::HashMap;
 use serde_json::{Value, json};
 
-use super::{Category, NS_PER_MS, Strings, meta, milliseconds};
+use super::{Category, NS_PER_MS, Strings, begin, meta, milliseconds};
 use crate::{
-    json_text::{quoted, visible},
+    json_text::quoted,
     list::list,
     profile::{Frame, Label, Measure, Profile, Stack, Unit},
 };
@@ -39,8 +39,7 @@ pub fn write(profile: &Profile) -> Vec<u8> {
     }
     let began_ms = profile.ended_ns.saturating_sub(profile.duration_ns) / NS_PER_MS;
     let began_ms = json!(began_ms);
-    let meta = visible(&meta(&profile.title, &began_ms, &CATEGORIES).to_string());
-    let mut text = format!("{{\"meta\":{meta},\"libs\":[],\"pages\":[],\"threads\":");
+    let mut text = begin(&meta(&profile.title, &began_ms, &CATEGORIES));
     let measures = profile.measures.iter().enumerate().rev();
     let threads: Vec<_> = measures
         .flat_map(|measure| sets.iter().map(move |set| (measure, set)))

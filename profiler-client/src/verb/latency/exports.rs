@@ -12,7 +12,7 @@ use crate::{
         request::{Export, Latency},
     },
     collector::{Collector, MetricsStream, Signal},
-    output::{Output, note},
+    output::{Output, first_failure, note},
     render::{durations, escape::terminal, intervals::Intervals, units},
     state::latency::LatencyState,
 };
@@ -106,17 +106,8 @@ impl<'a> Exports<'a> {
             return file;
         };
         let last = otlp::metrics(&self.durations(state, elapsed));
-        match (stream.finish(last).await, file) {
-            (Ok(sent), file) => {
-                note(&sent);
-                file
-            }
-            (Err(refused), Err(file)) => {
-                note(&refused.message);
-                Err(file)
-            }
-            (Err(refused), Ok(())) => Err(refused),
-        }
+        let sent = stream.finish(last).await;
+        first_failure(file, sent.map(|sent| note(&sent)))
     }
 
     fn write(&mut self, state: &LatencyState, elapsed: Duration) -> Result<(), Failure> {
