@@ -5,7 +5,11 @@ use std::collections::HashMap;
 
 use profiler_common::probe::ProbeId;
 
-use super::{calltree::FrameId, gone::GoneThreads, waits::Lock};
+use super::{
+    calltree::FrameId,
+    gone::GoneThreads,
+    waits::{Lock, Waker},
+};
 
 /// Open spans of one thread that something is gathered of, at most; those that were first noted go, counted.
 pub const MAX_OPEN_OF_THREAD: usize = 64;
@@ -56,6 +60,19 @@ pub struct Wait {
     pub lines: Box<[FrameId]>,
     /// What it waited for in memory.
     pub lock: Option<Lock>,
+    /// Who ended it, where that is known.
+    pub ended_by: Option<Waker>,
+}
+
+/// Where a wait was, and what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitedAt<'a> {
+    /// The stack, root first, with the lines that ran.
+    pub lines: &'a [FrameId],
+    /// What was waited for in memory.
+    pub lock: Option<Lock>,
+    /// Who ended it, where that is known.
+    pub ended_by: Option<&'a Waker>,
 }
 
 /// The time that a span was off the CPU.
@@ -213,7 +230,7 @@ impl<E> OpenSpans<E> {
         sequence: u64,
         (activity, count): (usize, u64),
         (start_ns, end_ns): (u64, u64),
-        (lines, lock): (&[FrameId], Option<Lock>),
+        at: WaitedAt<'_>,
     ) {
         let off_cpu = &mut self.of(thread, sequence, end_ns).off_cpu;
         let time_ns = end_ns.saturating_sub(start_ns);
@@ -227,8 +244,9 @@ impl<E> OpenSpans<E> {
                 activity,
                 start_ns,
                 time_ns,
-                lines: lines.into(),
-                lock,
+                lines: at.lines.into(),
+                lock: at.lock,
+                ended_by: at.ended_by.cloned(),
             });
         }
     }
@@ -397,7 +415,11 @@ mod tests {
                 3,
                 (activity, count),
                 (start_ns, end_ns),
-                (&ids(&[line]), None),
+                WaitedAt {
+                    lines: &ids(&[line]),
+                    lock: None,
+                    ended_by: (activity == 2).then_some(&Waker::Unseen),
+                },
             );
         }
         let gathered = open.end(THREAD, 3).unwrap();
@@ -413,6 +435,7 @@ mod tests {
             time_ns: 11,
             lines: ids(&[22]).into(),
             lock: None,
+            ended_by: Some(Waker::Unseen),
         };
         assert_eq!((longest, gathered.samples), (Some(expected), 0));
     }

@@ -123,7 +123,7 @@ pub struct Place {
 }
 
 /// Who ended a wait.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Waker {
     /// It was not seen.
     Unseen,

@@ -10,7 +10,7 @@ use foldhash::HashMap;
 use crate::{
     json_text::{double, string, value},
     lanes::{Step, walk},
-    timeline::{Argument, Category, FIRST_FREE_ID, Timeline, Written},
+    timeline::{Argument, Category, FIRST_FREE_ID, Flow, Timeline, Written},
 };
 
 /// Room for events is asked for in pieces of this size at least.
@@ -141,11 +141,23 @@ impl Writer<'_> {
                     return false;
                 };
                 let mut event = std::mem::take(&mut self.scratch);
-                let _ = write!(
-                    event,
-                    "{{\"ph\":\"i\",\"s\":\"t\",\"pid\":{pid},\"tid\":{tid},\"ts\":"
-                );
+                // Flows bind complete events alone.
+                let phase = if instant.flow.is_some() {
+                    "\"X\",\"dur\":0.000"
+                } else {
+                    "\"i\",\"s\":\"t\""
+                };
+                let _ = write!(event, "{{\"ph\":{phase},\"pid\":{pid},\"tid\":{tid},\"ts\":");
                 microseconds(&mut event, instant.at_ns);
+                match instant.flow {
+                    Some(Flow::Begins(flow)) => {
+                        let _ = write!(event, ",\"bind_id\":\"{flow:#x}\",\"flow_out\":true");
+                    }
+                    Some(Flow::Ends(flow)) => {
+                        let _ = write!(event, ",\"bind_id\":\"{flow:#x}\",\"flow_in\":true");
+                    }
+                    None => {}
+                }
                 self.named(&mut event, instant.name, instant.category, &instant.arguments);
                 self.offer(event)
             }

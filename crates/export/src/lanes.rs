@@ -5,7 +5,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use crate::timeline::{Instant, Slice, Timeline};
+use crate::timeline::{Flow, Instant, Slice, Timeline};
 
 /// A step along the events of all threads. Of one thread they are in order of time, and so of each lane.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,11 @@ pub fn walk<'a>(timeline: &'a Timeline, mut take: impl FnMut(Step<'a>) -> bool) 
     });
     let mut instants: Vec<u32> = numbers(timeline.instants.len());
     let instant = |number: u32| &timeline.instants[number as usize];
-    instants.sort_by_key(|number| instant(*number).at_ns);
+    // Readers know of a flow once it has begun.
+    instants.sort_by_key(|number| {
+        let instant = instant(*number);
+        (instant.at_ns, matches!(instant.flow, Some(Flow::Ends(_))))
+    });
     let mut instants = instants.into_iter().map(instant).peekable();
 
     for slice in slices.into_iter().map(slice) {

@@ -16,7 +16,7 @@ pub use self::messages::{
 use self::names::Names;
 use crate::{
     lanes::{Step, walk},
-    timeline::{Argument, Category, Clocks, Timeline, Written},
+    timeline::{Argument, Category, Clocks, Flow, Timeline, Written},
 };
 
 /// The writer, to readers that tell several in one file apart.
@@ -234,7 +234,13 @@ impl Writer<'_> {
                     return false;
                 };
                 let names = (instant.name, instant.category);
-                let packet = self.named(instant.at_ns, event(INSTANT, track), names, &instant.arguments);
+                let mut event = event(INSTANT, track);
+                match instant.flow {
+                    Some(Flow::Begins(flow)) => event.flow_ids.push(flow.into()),
+                    Some(Flow::Ends(flow)) => event.terminating_flow_ids.push(flow.into()),
+                    None => {}
+                }
+                let packet = self.named(instant.at_ns, event, names, &instant.arguments);
                 self.offer(&packet, 0)
             }
         }

@@ -24,6 +24,7 @@ pub struct Timeline {
     pub instants: Vec<Instant>,
     /// Values over time.
     pub counters: Vec<Counter>,
+    flows: u32,
     names: Vec<String>,
     name_numbers: HashMap<String, u32>,
     process_numbers: HashMap<u32, u32>,
@@ -113,6 +114,17 @@ pub struct Instant {
     pub name: u32,
     /// What it is.
     pub category: Category,
+    /// What it led to, or what led to it.
+    pub flow: Option<Flow>,
+}
+
+/// That one moment led to another, on whichever threads they are. Numbers are those of [`Timeline::flow`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// It led to that in which the flow of this number ends.
+    Begins(u32),
+    /// That in which the flow of this number begins led to it.
+    Ends(u32),
 }
 
 /// A value with a name.
@@ -239,6 +251,25 @@ impl Timeline {
             });
         }
         number
+    }
+
+    /// A number for a flow that none has yet, from 1 on.
+    pub fn flow(&mut self) -> u32 {
+        self.flows = self.flows.saturating_add(1);
+        self.flows
+    }
+
+    /// Gives threads the names that they have by the numbers of their process and their own.
+    pub fn name_threads<'n>(&mut self, name: impl Fn(u32, u32) -> Option<&'n str>) {
+        for thread in &mut self.threads {
+            let process = self.processes.get(thread.process as usize);
+            if let Some(name) = process
+                .and_then(|process| process.pid)
+                .and_then(|pid| name(pid, thread.tid))
+            {
+                name.clone_into(&mut thread.name);
+            }
+        }
     }
 
     /// When the first event was; `None` without events.

@@ -81,11 +81,17 @@ impl Tasks {
 
 /// What a thread is called; `None` where it is gone and was known before.
 fn thread_name(tgid: u32, tid: u32, is_known: bool) -> Option<String> {
-    match read(&format!("/proc/{tgid}/task/{tid}/comm")) {
-        Ok(name) => Some(text(name.strip_suffix(b"\n").unwrap_or(&name))),
-        Err(_) if is_known => None,
-        Err(_) => Some(UNKNOWN.to_owned()),
+    match name_of_thread(tgid, tid) {
+        None if !is_known => Some(UNKNOWN.to_owned()),
+        name => name,
     }
+}
+
+/// What a thread is called at present, by the numbers of its process and its own; `None` where it has ended.
+#[must_use]
+pub fn name_of_thread(pid: u32, tid: u32) -> Option<String> {
+    let name = read(&format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+    Some(text(name.strip_suffix(b"\n").unwrap_or(&name)))
 }
 
 /// A name with a star for the number at its end. A digit behind a letter or a point belongs to a word: `python3.11`.

@@ -241,6 +241,8 @@ pub struct Spans {
     pub session: SessionChoice,
     /// How many calls are shown.
     pub number: u32,
+    /// With who ended waits.
+    pub waits: bool,
     /// `None`: until stopped.
     pub duration: Option<Duration>,
     /// What is written when the run ends; `None`: the view alone is shown.

@@ -1,13 +1,13 @@
 //! The slowest calls for people: each a few lines.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use profiler_proto::v1;
 
 use super::{escape::terminal, text, trace, units, waits};
 use crate::{
     live::line::{Line, Style},
-    state::spans::SpansState,
+    state::spans::{EndedBy, SpansState},
 };
 
 /// How much is said of each call.
@@ -46,11 +46,8 @@ pub fn spans(state: &SpansState, origin_ns: u64, detail: Detail) -> Vec<Line> {
     let last = state.spans.len().to_string().len();
     for (number, span) in state.spans.iter().enumerate() {
         let number = format!("#{}", number + 1);
-        lines.push(head(
-            span,
-            &format!("{number:<width$}", width = last + 1),
-            origin_ns,
-        ));
+        let number = format!("{number:<width$}", width = last + 1);
+        lines.push(head(state, span, &number, origin_ns));
         if detail.frames > 0 {
             lines.extend(times(span));
         }
@@ -74,8 +71,9 @@ pub fn none(state: &SpansState) -> Line {
     Line::of(Style::Faint, format!("  {why}"))
 }
 
-fn head(span: &v1::Span, number: &str, origin_ns: u64) -> Line {
+fn head(state: &SpansState, span: &v1::Span, number: &str, origin_ns: u64) -> Line {
     let since_ns = i128::from(span.ts_ns) - i128::from(origin_ns);
+    let thread = thread(state.threads.of(span.pid, span.tid), span.tid);
     let name = span.function.as_ref().map_or("", |function| &function.name);
     let mut line = Line::of(Style::Faint, format!("{number} "))
         .and(
@@ -85,7 +83,7 @@ fn head(span: &v1::Span, number: &str, origin_ns: u64) -> Line {
         .and(Style::Plain, format!("  {}", terminal(name)))
         .and(
             Style::Faint,
-            format!("  at {:.6} s  thread {}", since_ns as f64 / 1e9, span.tid),
+            format!("  at {:.6} s  {thread}", since_ns as f64 / 1e9),
         );
     if span.values_missing {
         line = line.and(Style::Warning, "  <no values were read>");
@@ -158,8 +156,44 @@ fn longest_wait(state: &SpansState, span: &v1::Span, wait: &v1::SpanWait, most: 
         terminal(&wait.activity),
         units::duration(wait.offset_ns as f64),
     );
-    let lines = indented(vec![Line::of(Style::Faint, title)], "wait:");
+    let mut lines = indented(vec![Line::of(Style::Faint, title)], "wait:");
+    let mut most = most;
+    if let Some(by) = state.ended_by(wait).filter(|_| most > 0) {
+        lines.extend(indented(vec![Line::of(Style::Faint, ended_by(&by))], "ended:"));
+        most -= 1;
+    }
     with_frames(lines, span, &state.waited(wait).rev().collect::<Vec<_>>(), most)
+}
+
+/// Who ended a wait: a thread with the innermost functions that it ran outside of the kernel.
+fn ended_by(by: &EndedBy<'_>) -> String {
+    match by {
+        EndedBy::Thread { tid, name, stack, .. } => {
+            let own = stack.iter().rev().filter(|frame| !frame.kernel);
+            let functions: Vec<Cow<'_, str>> = own
+                .take(SHOWN_OF_WAKER)
+                .map(|frame| terminal(&frame.function))
+                .collect();
+            let thread = thread(*name, *tid);
+            if functions.is_empty() {
+                format!("by {thread}")
+            } else {
+                format!("by {thread} in {}", functions.join(" < "))
+            }
+        }
+        EndedBy::Interrupt(function) => format!("by an interrupt, {}", terminal(&function.function)),
+    }
+}
+
+/// Functions that are shown of a thread that ended a wait.
+const SHOWN_OF_WAKER: usize = 3;
+
+/// A thread by its name, where that is known, and number.
+fn thread(name: Option<&str>, tid: u32) -> String {
+    match name {
+        Some(name) => format!("thread {} {tid}", terminal(name)),
+        None => format!("thread {tid}"),
+    }
 }
 
 fn children(span: &v1::Span, most: usize) -> Vec<Line> {
@@ -325,6 +359,28 @@ pub(crate) mod tests {
     use crate::render::trace::tests::value;
     use proptest::prelude::*;
 
+    /// Twenty milliseconds for a lock, ended by another thread.
+    fn longest_wait() -> v1::SpanWait {
+        v1::SpanWait {
+            activity: "sleeping".into(),
+            offset_ns: 1_500_000,
+            time_ns: 20_000_000,
+            stack: vec![1, 3, 4],
+            lock: Some(v1::Lock {
+                address: 0x7f00,
+                memory: "[heap]".into(),
+                ..Default::default()
+            }),
+            end: Some(v1::WaitEnd {
+                by: Some(v1::wait_end::By::Thread(v1::WakingThread {
+                    pid: 7,
+                    tid: 4640,
+                    stack: vec![1, 5, 6],
+                })),
+            }),
+        }
+    }
+
     /// A call with all that can be known of one, and one without.
     pub fn sample() -> SpansState {
         let frame = |id, function: &str, file: &str, line| v1::Frame {
@@ -371,17 +427,7 @@ pub(crate) mod tests {
                         ..Default::default()
                     }),
                     waits: 3,
-                    longest_wait: Some(v1::SpanWait {
-                        activity: "sleeping".into(),
-                        offset_ns: 1_500_000,
-                        time_ns: 20_000_000,
-                        stack: vec![1, 3, 4],
-                        lock: Some(v1::Lock {
-                            address: 0x7f00,
-                            memory: "[heap]".into(),
-                            ..Default::default()
-                        }),
-                    }),
+                    longest_wait: Some(longest_wait()),
                     ..Default::default()
                 },
                 v1::Span {
@@ -401,7 +447,19 @@ pub(crate) mod tests {
                 frame(2, "compress\x1b[2J", "/src/zlib.c", 210),
                 frame(3, "handle_request", "/src/server.c", 55),
                 frame(4, "read", "", 0),
+                frame(5, "unlock", "", 0),
+                v1::Frame {
+                    kernel: true,
+                    ..frame(6, "futex_wake", "", 0)
+                },
             ],
+            thread_names: [(4631, "worker-1"), (4640, "flusher")]
+                .map(|(tid, name)| v1::ThreadName {
+                    pid: 7,
+                    tid,
+                    name: name.into(),
+                })
+                .into(),
             calls: 12_345,
             window_ns: 10_000_000_000,
             watched_ns: 72_000_000_000,
@@ -422,11 +480,12 @@ pub(crate) mod tests {
         assert_eq!(
             texts(&spans(&sample(), 3_000_000_000, Detail::FULL)),
             [
-                "#1  31.0 ms  handle_request  at 2.041337 s  thread 4631  n=7",
+                "#1  31.0 ms  handle_request  at 2.041337 s  thread worker-1 4631  n=7",
                 "    time:   5.90 ms on the CPU, 25.0 ms sleeping, 100 µs runnable",
                 "    inside:   +12.0 µs  main.cc:1310",
                 "              +1.20 ms  recv@main.cc:1312  3.10 ms",
                 "    wait:   20.0 ms [sleeping] [lock 0x7f00 in [heap]] at +1.50 ms, the longest of 3",
+                "    ended:  by thread flusher 4640 in unlock < main",
                 "        read",
                 "        handle_request  server.c:55",
                 "        … and 1 caller",

@@ -10,7 +10,7 @@ use super::{
     trace_json::{frame, push_values},
     waits_json,
 };
-use crate::state::spans::SpansState;
+use crate::state::spans::{EndedBy, SpansState};
 
 /// A `span` object for each, and the `summary`.
 #[must_use]
@@ -49,6 +49,7 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
         "ts_ns": integer(span.ts_ns),
         "pid": span.pid,
         "tid": span.tid,
+        "thread": state.threads.of(span.pid, span.tid),
         "function": function.name,
         "module": known(&function.module),
         "address": integer(function.address),
@@ -85,6 +86,7 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
                 "time_ns": integer(wait.time_ns),
                 "stack": state.waited(wait).map(frame).collect::<Vec<_>>(),
                 "lock": wait.lock.as_ref().map(waits_json::lock),
+                "ended_by": state.ended_by(wait).map(ended_by),
             })
         }),
     });
@@ -92,6 +94,24 @@ fn object(lines: &mut String, state: &SpansState, span: &v1::Span) {
     lines.push(',');
     lines.push_str(tail.strip_prefix('{').unwrap_or(&tail));
     lines.push('\n');
+}
+
+/// A thread, or the function of an interrupt.
+fn ended_by(by: EndedBy<'_>) -> Value {
+    match by {
+        EndedBy::Thread {
+            pid,
+            tid,
+            name,
+            stack,
+        } => json!({
+            "pid": pid,
+            "tid": tid,
+            "thread": name,
+            "stack": stack.into_iter().map(frame).collect::<Vec<_>>(),
+        }),
+        EndedBy::Interrupt(function) => json!({"interrupt": function.function}),
+    }
 }
 
 fn times(times: &v1::SpanTimes) -> Value {
@@ -124,6 +144,7 @@ mod tests {
                 "ts_ns",
                 "pid",
                 "tid",
+                "thread",
                 "function",
                 "module",
                 "address",
@@ -177,6 +198,16 @@ mod tests {
             wait["lock"],
             json!({"address": "0x7f00", "symbol": null, "memory": "[heap]", "allocated": null})
         );
+        assert_eq!(
+            (&objects[0]["thread"], &objects[1]["thread"]),
+            (&json!("worker-1"), &Value::Null)
+        );
+        let ended_by = &wait["ended_by"];
+        assert_eq!(
+            (&ended_by["pid"], &ended_by["tid"], &ended_by["thread"]),
+            (&json!(7), &json!(4640), &json!("flusher"))
+        );
+        assert_eq!(ended_by["stack"][1]["function"], json!("unlock"));
         assert_eq!(
             (&objects[1]["times_ns"], &objects[1]["longest_wait"]),
             (&Value::Null, &Value::Null)

@@ -53,6 +53,7 @@ fn object(lines: &mut String, state: &TraceState, hit: &v1::Hit, place: &v1::Tra
         "schema": SCHEMA,
         "ts_ns": integer(hit.ts_ns),
         "tid": hit.tid,
+        "thread": state.threads.of(hit.pid, hit.tid),
         "pid": hit.pid,
         "site": place.site,
         "function": known(&place.function),
@@ -175,7 +176,8 @@ mod tests {
         let (state, seen) = sample();
         let objects = parse(&hits(&state, &seen));
         let mut promised = vec![
-            "type", "schema", "ts_ns", "tid", "pid", "site", "function", "file", "line", "module", "address",
+            "type", "schema", "ts_ns", "tid", "thread", "pid", "site", "function", "file", "line", "module",
+            "address",
         ];
         assert_eq!(keys(&objects[0]), [promised.as_slice(), &["values"]].concat());
         promised.extend(["duration_ns", "values", "stack", "complete"]);

@@ -9,6 +9,7 @@ pub mod latency;
 pub mod rename;
 pub mod spans;
 pub mod syscalls;
+pub mod thread_names;
 pub mod timeline;
 pub mod times;
 pub mod trace;

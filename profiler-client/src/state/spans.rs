@@ -1,10 +1,13 @@
 //! The slowest calls as the client knows them: the last message of the stream, checked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    slice,
+};
 
-use profiler_proto::v1;
+use profiler_proto::v1::{self, wait_end::By};
 
-use super::Malformed;
+use super::{Malformed, thread_names::ThreadNames};
 
 /// What a stream has said last.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,6 +18,8 @@ pub struct SpansState {
     pub spans: Vec<v1::Span>,
     /// The frames of their stacks, by id.
     frames: HashMap<u32, v1::Frame>,
+    /// Names of their threads, and of those that ended their waits.
+    pub threads: ThreadNames,
     /// Calls that ended in the window, and while they were watched.
     pub calls: u64,
     /// Length of the window.
@@ -58,23 +63,26 @@ impl SpansState {
             cost,
             watched_ns,
             not_sampled,
+            thread_names,
         } = message;
         let frames: HashMap<u32, v1::Frame> = frames.into_iter().map(|frame| (frame.id, frame)).collect();
         if spans.iter().any(|span| span.function.is_none()) {
             return Err(Malformed("a call of no function"));
         }
-        let waited = |span: &'_ v1::Span| span.longest_wait.clone().map_or_else(Vec::new, |wait| wait.stack);
-        let mut stacks = spans.iter().flat_map(|span| {
-            let own = span.stack.iter().copied();
-            own.chain(waited(span)).collect::<Vec<_>>()
-        });
-        if stacks.any(|id| !frames.contains_key(&id)) {
+        if spans
+            .iter()
+            .flat_map(frames_of)
+            .any(|id| !frames.contains_key(id))
+        {
             return Err(Malformed("a stack with a frame that it has not named"));
         }
+        let mut threads = std::mem::take(&mut self.threads);
+        threads.take(thread_names);
         *self = Self {
             scope,
             spans,
             frames,
+            threads,
             calls,
             window_ns,
             watched_ns,
@@ -91,13 +99,12 @@ impl SpansState {
     /// What belongs to one of its calls: nothing of the others.
     #[must_use]
     pub fn of(&self, span: &v1::Span) -> Self {
-        let wait = span.longest_wait.iter().flat_map(|wait| &wait.stack);
-        let ids = span.stack.iter().chain(wait);
-        let frames = ids.filter_map(|id| Some((*id, self.frames.get(id)?.clone())));
+        let frames = frames_of(span).filter_map(|id| Some((*id, self.frames.get(id)?.clone())));
         Self {
             scope: self.scope.clone(),
             spans: Vec::new(),
             frames: frames.collect(),
+            threads: self.threads.clone(),
             lost: BTreeMap::new(),
             cost: None,
             ..*self
@@ -116,9 +123,56 @@ impl SpansState {
         self.named(&wait.stack)
     }
 
-    fn named<'a>(&'a self, stack: &'a [u32]) -> impl DoubleEndedIterator<Item = &'a v1::Frame> {
+    /// Who ended a call's longest wait, where that was asked for and seen.
+    #[must_use]
+    pub fn ended_by(&self, wait: &v1::SpanWait) -> Option<EndedBy<'_>> {
+        match wait.end.as_ref()?.by.as_ref()? {
+            By::Thread(thread) => Some(EndedBy::Thread {
+                pid: thread.pid,
+                tid: thread.tid,
+                name: self.threads.of(thread.pid, thread.tid),
+                stack: self.named(&thread.stack).collect(),
+            }),
+            By::Interrupt(function) => Some(EndedBy::Interrupt(self.frames.get(function)?)),
+        }
+    }
+
+    fn named<'a>(&'a self, stack: &[u32]) -> impl DoubleEndedIterator<Item = &'a v1::Frame> {
         stack.iter().filter_map(|id| self.frames.get(id))
     }
+}
+
+/// Who made a waiting thread runnable.
+#[derive(Clone, Debug, PartialEq)]
+pub enum EndedBy<'a> {
+    /// A thread.
+    Thread {
+        /// Its process.
+        pid: u32,
+        /// Its number.
+        tid: u32,
+        /// Its name, where that is known.
+        name: Option<&'a str>,
+        /// What it ran, root first.
+        stack: Vec<&'a v1::Frame>,
+    },
+    /// An interrupt, in this function.
+    Interrupt(&'a v1::Frame),
+}
+
+/// The frames that a call's stacks are made of, by id.
+fn frames_of(span: &v1::Span) -> impl Iterator<Item = &u32> {
+    let wait = span.longest_wait.as_ref();
+    let waited = wait.map_or(&[][..], |wait| &wait.stack);
+    let ended = match wait
+        .and_then(|wait| wait.end.as_ref())
+        .and_then(|end| end.by.as_ref())
+    {
+        Some(By::Thread(thread)) => &thread.stack[..],
+        Some(By::Interrupt(function)) => slice::from_ref(function),
+        None => &[],
+    };
+    span.stack.iter().chain(waited).chain(ended)
 }
 
 #[cfg(test)]

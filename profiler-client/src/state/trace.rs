@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use profiler_proto::v1;
 
-use super::Malformed;
+use super::{Malformed, thread_names::ThreadNames};
 
 /// Places that are kept. It is far beyond the probes that a daemon grants.
 const MAX_PLACES: usize = 1 << 20;
@@ -22,6 +22,8 @@ pub struct TraceState {
     pub places: Vec<v1::TracedPlace>,
     /// The frames of stacks, by id.
     frames: HashMap<u32, v1::Frame>,
+    /// Names of the threads of hits.
+    pub threads: ThreadNames,
     /// Hits that have arrived here.
     pub shown: u64,
     /// Hits at the places.
@@ -56,6 +58,7 @@ impl TraceState {
             cost: _,
             frames,
             unseen,
+            thread_names,
         } = message;
         if seq == 0 {
             // A stream names all anew.
@@ -69,6 +72,7 @@ impl TraceState {
             return Err(Malformed("more than a million frames"));
         }
         self.places.extend(places);
+        self.threads.take(thread_names);
         self.frames
             .extend(frames.into_iter().map(|frame| (frame.id, frame)));
         if hits.iter().any(|hit| self.place(hit).is_none()) {

@@ -34,6 +34,7 @@ pub async fn run(host: &Host, request: Spans, mut stop: Stop, owned: Owned) -> R
             session: attached.session.name.clone(),
             interval: None,
             spans: request.number,
+            waits: request.waits,
         };
         let began_ns = monotonic_ns();
         let stream = client.watch_spans(watch.clone()).await?.into_inner();

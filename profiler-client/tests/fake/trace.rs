@@ -87,6 +87,7 @@ pub fn trace(scope: &str, with_stack: bool, update: usize, why: Option<&str>) ->
         rejected: messages,
         lost: [("rate_limit".to_owned(), messages * LOST)].into(),
         unseen: [("place_missed".to_owned(), messages)].into(),
+        thread_names: Vec::new(),
         r#final: why.is_some(),
         final_reason: why.unwrap_or("").into(),
         final_signal: 0,

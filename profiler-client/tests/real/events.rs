@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{
     command::{Ended, Running, through},
     daemon::Daemon,
-    fixture::{Fixture, Truth},
+    fixture::{Fixture, Truth, spec},
 };
 
 /// A call.
@@ -194,4 +194,45 @@ fn the_slowest_calls_are_slices_with_what_was_inside() {
         );
     }
     println!("{} calls, {} of slow_inner inside", calls.len(), inside.len());
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_flow_leads_from_the_thread_that_ended_a_wait_to_the_slow_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("waits.pftrace");
+    let spec = spec("chain_of_waits");
+    let arguments = ["spans", "ask", "--waits", "-n", "20"];
+    let (ended, _) = looked_at("chain_of_waits", &spec.args[0], &arguments, &file);
+    let objects = ended.objects();
+    let spans = objects.iter().filter(|object| object["type"] == "span");
+    let woken = spans
+        .filter(|span| {
+            assert_eq!(span["thread"], "asker");
+            let by = &span["longest_wait"]["ended_by"];
+            by["thread"] == "relayer" && by["stack"].as_array().is_some_and(|stack| !stack.is_empty())
+        })
+        .count();
+    let trace = TraceMessage::decode(&fs::read(file).unwrap()[..]).unwrap();
+    let (mut threads, mut begun, mut over) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for packet in trace.packet {
+        if let Some(track) = packet.track_descriptor
+            && let Some(thread) = track.thread
+        {
+            threads.insert(track.uuid, thread.thread_name.unwrap_or_default());
+        }
+        let Some(event) = packet.track_event else { continue };
+        let thread = || threads[&event.track_uuid].clone();
+        begun.extend(event.flow_ids.iter().map(|flow| (*flow, thread())));
+        over.extend(event.terminating_flow_ids.iter().map(|flow| (*flow, thread())));
+    }
+    let flows = begun
+        .iter()
+        .filter(|(flow, from)| *from == "relayer" && over[flow] == "asker");
+    assert_eq!((flows.count(), begun.len()), (woken, over.len()));
+    assert!(woken > 0);
+    println!(
+        "{woken} calls were woken by the relayer, {} by threads",
+        begun.len()
+    );
 }

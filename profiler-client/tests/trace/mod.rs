@@ -111,7 +111,7 @@ fn hits_as_json_and_a_summary() {
     assert!(hits.len() >= 4);
     assert_eq!(
         hits[0],
-        json!({"type": "hit", "schema": 1, "ts_ns": 1_000_000_000, "tid": 77, "pid": 7,
+        json!({"type": "hit", "schema": 1, "ts_ns": 1_000_000_000, "tid": 77, "thread": null, "pid": 7,
         "site": "/src/server.cc:13", "function": "handle<\x1b[31m>", "file": "/src/server.cc", "line": 13,
         "module": "/usr/bin/server", "address": 4108,
         "values": {

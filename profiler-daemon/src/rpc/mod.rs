@@ -10,6 +10,7 @@
 //! | `source` | a function's source as a message |
 //! | `trace` | hits as messages |
 //! | `spans` | the slowest calls as messages |
+//! | `thread_names` | names of the threads that a stream tells of |
 //! | `estimate` | what attaching a scope would do, as a message |
 //! | `waits` | who is waited for as messages |
 //! | `timeline` | counters over time as messages |
@@ -34,6 +35,7 @@ mod spans;
 mod status;
 mod system_calls;
 mod targets;
+mod thread_names;
 mod timeline;
 mod trace;
 mod views;

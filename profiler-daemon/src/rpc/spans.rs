@@ -1,12 +1,12 @@
 //! The slowest calls on their way to the wire: whole pictures, with the frames that their stacks are made of.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, slice};
 
-use profiler_aggregate::{calltree::FrameId, slowest::MAX_SHOWN};
-use profiler_proto::v1;
+use profiler_aggregate::{calltree::FrameId, slowest::MAX_SHOWN, waits::Waker};
+use profiler_proto::v1::{self, wait_end::By};
 use profiler_symbolize::Frame;
 
-use super::{arguments, convert, flame_delta, trace, waits};
+use super::{arguments, convert, flame_delta, thread_names::ThreadNames, trace, waits};
 use crate::{
     kernel::Activity,
     session::{Ending, SessionError, SlowSpan, SpanChild, SpanWait, SpansPicture},
@@ -31,6 +31,7 @@ pub fn wanted(spans: u32) -> Result<usize, SessionError> {
 pub struct Messages {
     latest: Option<u64>,
     dropped: u64,
+    names: ThreadNames,
 }
 
 impl Messages {
@@ -43,10 +44,24 @@ impl Messages {
             .spans
             .iter()
             .flat_map(|span| {
-                let waited = span.longest_wait.iter().flat_map(|wait| &wait.stack);
-                span.stack.iter().chain(waited).copied()
+                let wait = span.longest_wait.as_ref();
+                let waited = wait.map_or(&[][..], |wait| &wait.stack);
+                let ended = match wait.and_then(|wait| wait.ended_by.as_ref()) {
+                    Some(Waker::Thread { place, .. }) => &*place.stack,
+                    Some(Waker::Interrupt(function)) => slice::from_ref(function),
+                    _ => &[],
+                };
+                span.stack.iter().chain(waited).chain(ended).copied()
             })
             .collect();
+        let threads = picture.spans.iter().flat_map(|span| {
+            let wait = span.longest_wait.as_ref();
+            let waker = match wait.and_then(|wait| wait.ended_by.as_ref()) {
+                Some(Waker::Thread { thread, .. }) => Some(*thread),
+                _ => None,
+            };
+            [Some((span.pid, span.tid)), waker].into_iter().flatten()
+        });
         let frame = |id: &FrameId| {
             let at = id.0 as usize;
             Some(flame_delta::frame((at, picture.frames.get(at)?)))
@@ -71,6 +86,7 @@ impl Messages {
             threshold_ns: picture.threshold_ns,
             lost: convert::losses(&picture.lost),
             cost: Some(convert::cost(picture.cost)),
+            thread_names: self.names.of(threads),
         }
     }
 }
@@ -143,7 +159,21 @@ fn wait(wait: &SpanWait, frames: &[Frame]) -> v1::SpanWait {
         time_ns: wait.time_ns,
         stack: wait.stack.iter().map(|frame| frame.0).collect(),
         lock: wait.lock.as_ref().map(|lock| waits::lock(lock, frames)),
+        end: wait.ended_by.as_ref().and_then(ended_by),
     }
+}
+
+fn ended_by(waker: &Waker) -> Option<v1::WaitEnd> {
+    let by = match waker {
+        Waker::Thread { thread, place, .. } => By::Thread(v1::WakingThread {
+            pid: thread.0,
+            tid: thread.1,
+            stack: place.stack.iter().map(|frame| frame.0).collect(),
+        }),
+        Waker::Interrupt(function) => By::Interrupt(function.0),
+        Waker::Unseen | Waker::GoesOn(_) => return None,
+    };
+    Some(v1::WaitEnd { by: Some(by) })
 }
 
 fn child(child: &SpanChild) -> v1::SpanChild {

@@ -4,13 +4,14 @@ use profiler_plan::values::{Reading, Value};
 use profiler_proto::v1;
 use serde_json::{Value as Json, json};
 
-use super::{convert, flame_delta};
+use super::{convert, flame_delta, thread_names::ThreadNames};
 use crate::session::{Ending, NamedStack, TraceBatch, TracedHit, TracedPlace, TracedValue};
 
 /// Integers beyond it are strings in JSON: not every reader has more than doubles.
 const EXACT: u128 = 1 << 53;
 
-pub fn batch(batch: &TraceBatch) -> v1::WatchTraceResponse {
+/// A batch as a message, with the names of threads that the client has not been told.
+pub fn batch(batch: &TraceBatch, names: &mut ThreadNames) -> v1::WatchTraceResponse {
     v1::WatchTraceResponse {
         seq: batch.seq,
         places: batch.places.iter().map(|place| traced_place(place)).collect(),
@@ -28,6 +29,7 @@ pub fn batch(batch: &TraceBatch) -> v1::WatchTraceResponse {
         final_reason: batch.ended.as_deref().unwrap_or_default().to_owned(),
         final_signal: Ending::signal_number(batch.ended.as_ref()),
         cost: Some(convert::cost(batch.cost)),
+        thread_names: names.of(batch.hits.iter().map(|hit| (hit.pid, hit.tid))),
     }
 }
 

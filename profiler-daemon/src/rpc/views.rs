@@ -12,11 +12,11 @@ use tonic::{Request, Response, Status};
 
 use super::{
     arguments, explain, flame_delta::FlameDelta, latency_delta::LatencyDelta, records, spans, system_calls,
-    timeline, trace, waits,
+    thread_names::ThreadNames, timeline, trace, waits,
 };
 use crate::session::{
-    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, SyscallsPicture,
-    WaitsPicture,
+    ExplainPicture, FlamePicture, FlameRequest, Handle, LatencyPicture, SpansPicture, SpansRequest,
+    SyscallsPicture, WaitsPicture,
 };
 
 /// The service.
@@ -113,12 +113,15 @@ impl ViewService for Views {
         let name = arguments::name(request.into_inner().session)?;
         let batches = self.0.watch_trace(caller, name).await?;
         Ok(Response::new(Box::pin(stream::unfold(
-            Some(batches),
+            Some((batches, ThreadNames::default())),
             |state| async {
-                let mut batches = state?;
+                let (mut batches, mut names) = state?;
                 let batch = batches.recv().await?;
                 let last = batch.ended.is_some();
-                Some((Ok(trace::batch(&batch)), (!last).then_some(batches)))
+                Some((
+                    Ok(trace::batch(&batch, &mut names)),
+                    (!last).then_some((batches, names)),
+                ))
             },
         ))))
     }
@@ -152,12 +155,16 @@ impl ViewService for Views {
         let v1::WatchSpansRequest {
             session,
             interval,
-            spans: wanted,
+            spans: number,
+            waits,
         } = request.into_inner();
         let interval_ns = arguments::interval_ns(interval)?;
-        let wanted = spans::wanted(wanted)?;
+        let asked = SpansRequest {
+            number: spans::wanted(number)?,
+            waits,
+        };
         let name = arguments::name(session)?;
-        let pictures = self.0.watch_spans(caller, name, interval_ns, wanted).await?;
+        let pictures = self.0.watch_spans(caller, name, interval_ns, asked).await?;
         let mut stream = spans::Messages::default();
         Ok(Response::new(messages(
             pictures,

@@ -159,7 +159,7 @@ pub(crate) use sampling::Sampling;
 pub use source::{MarkedLine, SourceView, Sources, sources};
 pub use source_text::SourceText;
 pub(crate) use span_losses::{OwnLosses, SpanLosses};
-pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, Times};
+pub use spans::{SlowSpan, SpanChild, SpanWait, SpansPicture, SpansRequest, Times};
 pub use state::OVER_BUDGET;
 pub use symbols::NamedStack;
 pub(crate) use symbols::Task;

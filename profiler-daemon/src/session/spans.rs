@@ -19,16 +19,22 @@ use profiler_common::{
 use self::layout::Shown;
 pub use self::{
     layout::{Layout, program_losses},
-    picture::{SlowSpan, SpanChild, SpanWait, SpansPicture, Times},
+    picture::{SlowSpan, SpanChild, SpanWait, SpansPicture, SpansRequest, Times},
 };
-use super::{flame::Moment, picture::Losses, symbols::Named, trace};
+use super::{
+    flame::Moment,
+    picture::Losses,
+    symbols::{Named, NamedWait},
+    trace,
+};
 use crate::kernel::{Activity, Hit, ReadValue};
 use profiler_aggregate::{
     histogram::Histogram,
     slots::WindowConfig,
     slowest::{MAX_SHOWN, RECORDED_PER_SHOWN, Rank, Slowest, record_from_ns},
-    slowest_open::{Child, Gathered, LeftOut, OffCpu, OpenSpans},
+    slowest_open::{Child, Gathered, LeftOut, OffCpu, OpenSpans, WaitedAt},
     threshold::Band,
+    waits::Waker,
     watched::Watched,
 };
 use profiler_symbolize::Grouping;
@@ -91,6 +97,15 @@ pub struct Spans {
     reached: f64,
     /// What had been lost before it began.
     lost_before: Losses,
+    /// The wait that came last, whose samples follow.
+    last_wait: Option<LastWait>,
+}
+
+/// Who ended a thread's wait, and when.
+struct LastWait {
+    thread: (u32, u32),
+    woken_ns: u64,
+    by: Waker,
 }
 
 impl Spans {
@@ -115,6 +130,7 @@ impl Spans {
             ended: 0.0,
             reached: 0.0,
             lost_before,
+            last_wait: None,
         }
     }
 
@@ -138,6 +154,16 @@ impl Spans {
     /// Changes how many are wanted.
     pub fn want(&mut self, wanted: usize) {
         self.wanted = wanted.clamp(1, MAX_SHOWN);
+    }
+
+    /// Takes a wait, before the samples of it.
+    pub fn wait(&mut self, named: &NamedWait) {
+        let wait = &named.wait;
+        self.last_wait = Some(LastWait {
+            thread: wait.thread,
+            woken_ns: wait.times[1],
+            by: wait.waker.clone(),
+        });
     }
 
     /// Takes a sample.
@@ -168,8 +194,15 @@ impl Spans {
                 } else {
                     let did = (activity.number(), *count);
                     let from_to = (ts_ns.saturating_sub(*weight), *ts_ns);
-                    self.open
-                        .wait(thread, span.sequence, did, from_to, (lines, *lock));
+                    let last = self.last_wait.as_ref().filter(|last| {
+                        *activity != Activity::Runnable && (last.thread, last.woken_ns) == (thread, *ts_ns)
+                    });
+                    let at = WaitedAt {
+                        lines,
+                        lock: *lock,
+                        ended_by: last.map(|last| &last.by),
+                    };
+                    self.open.wait(thread, span.sequence, did, from_to, at);
                 }
             }
         }
@@ -425,5 +458,6 @@ fn longest_wait(end: &SpanEnd, before: &Gathered<Begun>) -> Option<SpanWait> {
         time_ns: longest.time_ns,
         stack: stack.into(),
         lock: longest.lock,
+        ended_by: longest.ended_by.clone(),
     })
 }

@@ -2,11 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     sync::Arc,
 };
 
 use profiler_aggregate::timeline::{Counted, Series};
+use profiler_symbolize::name_of_thread;
 use tokio::sync::mpsc;
 
 use super::{
@@ -304,8 +304,7 @@ fn start_all(pids: &[u32], counters: &[Counter]) -> Result<Counting, SessionErro
 }
 
 fn name(pid: u32, tid: u32) -> Arc<str> {
-    let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(name.trim_ascii_end()).into()
+    name_of_thread(pid, tid).unwrap_or_default().into()
 }
 
 /// A counter that this machine does not have, with those that there are.

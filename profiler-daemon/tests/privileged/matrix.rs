@@ -15,7 +15,7 @@ use profiler_symbolize::Grouping;
 use super::{
     admission::{Programs, USER, start},
     fixture::Fixture,
-    service::{ROOT, Service, meant_by, session_of},
+    service::{ROOT, Service, meant_by, session_of, slowest},
 };
 
 /// A kind of caller.
@@ -195,7 +195,7 @@ fn requests_on_session(service: &Service, caller: Caller, name: &str) -> Vec<Ask
         asked("trace", runtime.block_on(handle.watch_trace(caller, name()))),
         asked(
             "spans",
-            runtime.block_on(handle.watch_spans(caller, name(), INTERVAL_NS, 10)),
+            runtime.block_on(handle.watch_spans(caller, name(), INTERVAL_NS, slowest(10))),
         ),
         asked(
             "explain",

@@ -2,10 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
@@ -13,7 +10,7 @@ use profiler_aggregate::waits::{self, Waiting};
 use profiler_common::thread::OffCpu;
 use profiler_daemon::{
     kernel::Activity,
-    session::{FlamePicture, FlameTimes, SessionInfo, SpansPicture},
+    session::{FlamePicture, FlameTimes, SessionInfo},
 };
 use profiler_symbolize::Grouping;
 use serde_json::Value;
@@ -22,7 +19,7 @@ use super::{
     bpf,
     disk::{Disk, NO_DIRECT_IO},
     fixture::{Fixture, small_scale, spec},
-    service::{ROOT, Service, time_under},
+    service::{Service, time_under},
     skipped,
 };
 
@@ -315,16 +312,6 @@ fn a_wait_whose_end_is_not_told_is_in_no_call() {
     assert_eq!(target.finish().status, Some(0));
 }
 
-/// The slowest calls, so many.
-fn watch_spans(service: &Service, session: &SessionInfo, wanted: usize) -> Pictures<SpansPicture> {
-    let watching = service
-        .handle
-        .watch_spans(ROOT, session.name.clone(), 100_000_000, wanted);
-    service.runtime.block_on(watching).unwrap()
-}
-
-type Pictures<P> = tokio::sync::watch::Receiver<Option<Arc<P>>>;
-
 #[test]
 #[ignore = "needs root"]
 fn slow_calls_say_what_they_did_and_where_they_waited() {
@@ -340,7 +327,7 @@ fn slow_calls_say_what_they_did_and_where_they_waited() {
         .into_iter()
         .map(|place| {
             let session = service.attach(target.pid(), place.0).unwrap();
-            let pictures = watch_spans(&service, &session, 20);
+            let pictures = service.watch_spans(&session, 20);
             (place, session, pictures)
         })
         .collect();
@@ -393,7 +380,7 @@ fn many_calls_add_up_to_the_targets_clocks() {
     let mut target = Fixture::start("many_waits", &args);
     let session = service.attach_at(target.pid(), "step", HZ).unwrap();
     let mut pictures = service.watch_flame_of(&session, Grouping::Function, FlameTimes::Both);
-    let mut spans = watch_spans(&service, &session, 100);
+    let mut spans = service.watch_spans(&session, 100);
     let mut latency = service.watch_latency(&session);
     target.say("go");
     let kind = finish(&mut target)["step"];

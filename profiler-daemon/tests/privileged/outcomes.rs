@@ -228,10 +228,7 @@ fn the_slowest_are_those_that_return_so() {
     let mut target = Fixture::start("outcomes", &spec("outcomes").args);
     target.prefer();
     let session = create(&service, target.pid(), "handle[return < 0]", "return").unwrap();
-    let watching = service
-        .handle
-        .watch_spans(ROOT, session.name.clone(), 100_000_000, 100);
-    let mut pictures = service.runtime.block_on(watching).unwrap();
+    let mut pictures = service.watch_spans(&session, 100);
     let truth = finish(&mut target);
     service.end(&session);
     let picture = service.until(&mut pictures, |picture| picture.ended.is_some());

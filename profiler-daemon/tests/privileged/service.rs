@@ -10,8 +10,8 @@ use profiler_daemon::{
     kernel,
     session::{
         self, Caller, Config, ExitMethod, FlamePicture, FlameRequest, FlameTimes, FunctionLatency, Handle,
-        LatencyPicture, NewSession, SessionError, SessionInfo, SyscallsPicture, TargetSpec, TimelineBucket,
-        TimelineRequest, WaitsPicture,
+        LatencyPicture, NewSession, SessionError, SessionInfo, SpansPicture, SpansRequest, SyscallsPicture,
+        TargetSpec, TimelineBucket, TimelineRequest, WaitsPicture,
     },
 };
 use profiler_symbolize::Grouping;
@@ -262,6 +262,24 @@ impl Service {
         self.runtime.block_on(watch)
     }
 
+    pub fn watch_spans(
+        &self,
+        session: &SessionInfo,
+        number: usize,
+    ) -> watch::Receiver<Option<Arc<SpansPicture>>> {
+        self.watch_spans_as(session, slowest(number))
+    }
+
+    pub fn watch_spans_as(
+        &self,
+        session: &SessionInfo,
+        request: SpansRequest,
+    ) -> watch::Receiver<Option<Arc<SpansPicture>>> {
+        let name = session.name.clone();
+        let watching = self.handle.watch_spans(ROOT, name, 100_000_000, request);
+        self.runtime.block_on(watching).unwrap()
+    }
+
     pub fn watch_waits(&self, session: &SessionInfo) -> watch::Receiver<Option<Arc<WaitsPicture>>> {
         let watch = self.handle.watch_waits(ROOT, session.name.clone(), INTERVAL_NS);
         self.runtime.block_on(watch).unwrap()
@@ -337,6 +355,11 @@ impl Ends for FlamePicture {
     fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
     }
+}
+
+/// So many of the slowest calls.
+pub fn slowest(number: usize) -> SpansRequest {
+    SpansRequest { number, waits: false }
 }
 
 /// A function of a picture by name.

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::{
     fixture::{Fixture, small_scale, spec},
-    service::{Ends, ROOT, Service, session_of},
+    service::{Ends, ROOT, Service, session_of, slowest},
 };
 
 impl Ends for SpansPicture {
@@ -47,10 +47,7 @@ fn watch_at(
         .runtime
         .block_on(service.handle.create(ROOT, request))
         .unwrap();
-    let watching = service
-        .handle
-        .watch_spans(ROOT, session.name.clone(), 100_000_000, wanted);
-    let pictures = service.runtime.block_on(watching).unwrap();
+    let pictures = service.watch_spans(&session, wanted);
     (session, pictures)
 }
 
@@ -346,7 +343,7 @@ fn an_edit_of_the_scope_goes_on_with_what_it_shows() {
     assert_eq!((empty.watched_ns, empty.calls), (0, 0));
     let watching = service
         .handle
-        .watch_spans(ROOT, session.name.clone(), 100_000_000, 1);
+        .watch_spans(ROOT, session.name.clone(), 100_000_000, slowest(1));
     let refused = service.runtime.block_on(watching).unwrap_err();
     assert!(refused.message.contains("has no calls"), "{refused}");
     // The target has been sampled all the while.

@@ -5,8 +5,8 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use profiler_aggregate::waits::{Kind, Locks, MAX_LOCKS, Node, Waiting};
-use profiler_daemon::session::{NewSession, Reason, SessionInfo, WaitsPicture};
+use profiler_aggregate::waits::{Kind, Locks, MAX_LOCKS, Node, Waiting, Waker};
+use profiler_daemon::session::{NewSession, Reason, SessionInfo, SpansRequest, WaitsPicture};
 use profiler_symbolize::FrameId;
 use serde_json::Value;
 
@@ -457,10 +457,7 @@ fn slow_calls_name_the_lock_that_they_waited_for() {
     let service = Service::start();
     let mut target = Fixture::start("locks", &spec("locks").args);
     let session = service.attach(target.pid(), "enter").unwrap();
-    let watch = service
-        .handle
-        .watch_spans(ROOT, session.name.clone(), 100_000_000, 50);
-    let mut pictures = service.runtime.block_on(watch).unwrap();
+    let mut pictures = service.watch_spans(&session, 50);
     target.say("go");
     let truths = lock_truths(&mut target);
     service.end(&session);
@@ -492,6 +489,56 @@ fn slow_calls_name_the_lock_that_they_waited_for() {
     let named: usize = seen.values().sum();
     // On a busy machine calls are slow that waited for a CPU.
     assert!(named * 2 >= picture.spans.len() || small_scale() && named > 0);
+    assert_eq!(target.finish().status, Some(0));
+}
+
+#[test]
+#[ignore = "needs root"]
+fn slow_calls_tell_who_ended_their_longest_wait() {
+    let service = Service::start();
+    let mut target = Fixture::start("chain_of_waits", &spec("chain_of_waits").args);
+    let mut views: Vec<_> = ["ask", "fetch"]
+        .into_iter()
+        .map(|scope| {
+            let session = service.attach(target.pid(), scope).unwrap();
+            let request = SpansRequest {
+                number: 20,
+                waits: true,
+            };
+            let pictures = service.watch_spans_as(&session, request);
+            (session, pictures)
+        })
+        .collect();
+    target.say("go");
+    finish(&mut target);
+    let mut seen = [BTreeMap::new(), BTreeMap::new()];
+    for ((session, pictures), seen) in views.iter_mut().zip(&mut seen) {
+        service.end(session);
+        let picture = service.until(pictures, |picture| picture.ended.is_some());
+        let name = |frame: FrameId| picture.frames[frame.0 as usize].function.to_string();
+        for wait in picture.spans.iter().filter_map(|span| span.longest_wait.as_ref()) {
+            let by = match &wait.ended_by {
+                Some(Waker::Thread { place, is_own, .. }) => {
+                    let ran = place.stack.iter().map(|frame| name(*frame));
+                    let ran = ran.filter(|function| function == "relayer").count();
+                    format!("{} in relayer: {ran}, own: {is_own}", name(place.thread))
+                }
+                Some(Waker::Interrupt(function)) => name(*function),
+                other => format!("{other:?}"),
+            };
+            *seen.entry(by).or_insert(0) += 1;
+        }
+    }
+    println!("{seen:#?}");
+    for (seen, expected) in seen
+        .iter()
+        .zip(["relayer in relayer: 1, own: true", "hrtimer_wakeup"])
+    {
+        let right = seen.get(expected).copied().unwrap_or(0);
+        let all: usize = seen.values().sum();
+        // A call may have waited for a CPU for longest.
+        assert!(right * 2 > all || small_scale() && right > 0, "{seen:?}");
+    }
     assert_eq!(target.finish().status, Some(0));
 }
 

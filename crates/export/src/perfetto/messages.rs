@@ -141,6 +141,12 @@ pub struct TrackEvent {
     /// A counter's value.
     #[prost(double, optional, tag = "44")]
     pub double_counter_value: Option<f64>,
+    /// Flows that lead on from it.
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
+    pub flow_ids: Vec<u64>,
+    /// Flows that end in it.
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
+    pub terminating_flow_ids: Vec<u64>,
 }
 
 /// `DebugAnnotation`; one of the values is there.

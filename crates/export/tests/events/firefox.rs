@@ -167,6 +167,7 @@ fn values_are_texts() {
         thread,
         name: 0,
         category: Category::Hit,
+        flow: None,
     });
     let file = write(&timeline);
     let data = &file["threads"][0]["markers"]["data"][0];

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "the readers' tests take a part of it")]
 
 use profiler_export::timeline::{
-    Argument, Category, Clocks, Counter, Fact, Instant, Member, Point, Process, Slice, Timeline, Value,
+    Argument, Category, Clocks, Counter, Fact, Flow, Instant, Member, Point, Process, Slice, Timeline, Value,
 };
 use proptest::prelude::*;
 
@@ -95,6 +95,7 @@ pub fn sample() -> Timeline {
             thread,
             name: reached,
             category: Category::Hit,
+            flow: None,
         });
         timeline.counters.push(Counter {
             process,
@@ -108,6 +109,37 @@ pub fn sample() -> Timeline {
     }
     timeline.processes[0].name = "server".into();
     timeline.threads[1].name = "clerk".into();
+    timeline
+}
+
+/// A thread waits, and another ends that.
+pub fn woken() -> Timeline {
+    let mut timeline = Timeline::of("demo");
+    let process = timeline.process(7);
+    let [waiter, waker] = [70, 71].map(|tid| timeline.thread(process, tid));
+    let [sleeping, woken, wakes] = ["sleeping", "woken", "wakes"].map(|name| timeline.name(name));
+    timeline.slices.push(Slice {
+        began_ns: 1_000,
+        duration_ns: 500,
+        arguments: Box::default(),
+        thread: waiter,
+        name: sleeping,
+        category: Category::Wait,
+    });
+    let flow = timeline.flow();
+    for (thread, name, flow) in [
+        (waker, wakes, Flow::Begins(flow)),
+        (waiter, woken, Flow::Ends(flow)),
+    ] {
+        timeline.instants.push(Instant {
+            at_ns: 1_500,
+            arguments: Box::default(),
+            thread,
+            name,
+            category: Category::Wait,
+            flow: Some(flow),
+        });
+    }
     timeline
 }
 
@@ -145,6 +177,7 @@ pub fn all_named(text: &str) -> Timeline {
         thread,
         name,
         category: Category::Hit,
+        flow: None,
     });
     timeline.counters.push(Counter {
         process: 0,
@@ -188,6 +221,7 @@ pub fn arbitrary() -> impl Strategy<Value = Timeline> {
             thread,
             name: 0,
             category: Category::Hit,
+            flow: None,
         };
         timeline.instants = instants.into_iter().map(instant).collect();
         timeline

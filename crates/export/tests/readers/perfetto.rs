@@ -7,7 +7,7 @@ use profiler_export::{
 use profiler_testkit::{has_program, reader, skipped};
 
 use super::*;
-use made::{ANY_SIZE, hostile_names, sample};
+use made::{ANY_SIZE, hostile_names, sample, woken};
 use seen::{Seen, all};
 
 const EVENTS: &str = "
@@ -146,6 +146,28 @@ fn chromes_format_has_every_event() {
         greatest: "18446744073709551615",
     };
     has_everything("trace.json", &timeline, &written, &names);
+}
+
+const FLOWS: &str = "
+    select woke.name, waker.tid, woken.name, waiter.tid from flow
+    join slice woke on flow.slice_out = woke.id join thread_track a on woke.track_id = a.id join thread waker on a.utid = waker.utid
+    join slice woken on flow.slice_in = woken.id join thread_track b on woken.track_id = b.id join thread waiter on b.utid = waiter.utid";
+
+#[test]
+fn a_flow_leads_from_who_ended_a_wait_to_who_waited() {
+    let Some(page) = page() else { return };
+    let timeline = woken();
+    let formats = [
+        ("trace.pftrace", perfetto::write(&timeline, ANY_SIZE)),
+        ("trace.json", chrome::write(&timeline, ANY_SIZE)),
+    ];
+    for (name, written) in formats {
+        let file = Written::new(name, &written.bytes);
+        let flows = sorted(ask(&page, &file.path, FLOWS));
+        assert_eq!(flows, ["wakes 71 woken 70"], "{name}");
+        assert_eq!(events(&page, &file.path), all(&timeline), "{name}");
+        assert_eq!(ask(&page, &file.path, ERRORS), Vec::<Vec<Option<String>>>::new());
+    }
 }
 
 #[test]

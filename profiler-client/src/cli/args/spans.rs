@@ -27,6 +27,9 @@ pub struct SpansArgs {
     /// How many calls to show
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub number: u32,
+    /// Show with each call's longest wait the thread that ended it, and what that ran
+    #[arg(long)]
+    pub waits: bool,
     /// Expressions to read where each call begins, such as n,req->len; at most 16. Commas within brackets or
     /// double quotes do not separate. Repeatable
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]

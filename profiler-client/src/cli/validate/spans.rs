@@ -45,6 +45,7 @@ pub(super) fn spans(args: SpansArgs) -> Result<Spans, Failure> {
     Ok(Spans {
         session,
         number: args.number,
+        waits: args.waits,
         duration: args.duration.map(|span| span.0),
         export,
         json: args.json,

@@ -79,6 +79,7 @@ impl Hits {
                 thread,
                 name,
                 category: Category::Hit,
+                flow: None,
             }),
         }
     }
@@ -94,6 +95,7 @@ impl Hits {
         self.timeline.facts = counts.iter().map(|(key, value)| fact(key, value)).collect();
         self.timeline.facts.extend(missing("lost", &state.lost));
         self.timeline.facts.extend(missing("unseen", &state.unseen));
+        self.timeline.name_threads(|pid, tid| state.threads.of(pid, tid));
         Events {
             timeline: self.timeline,
             left_out: self.left_out,

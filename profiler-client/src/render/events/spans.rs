@@ -1,10 +1,13 @@
 //! The slowest calls as slices; what was inside of each, and its longest wait, are within it.
 
-use profiler_export::timeline::{Argument, Category, Instant, Slice, Timeline, Value};
+use profiler_export::timeline::{Argument, Category, Flow, Instant, Slice, Timeline, Value};
 use profiler_proto::v1;
 
 use super::{Events, fact, missing, values};
-use crate::{render::waits::of_memory, state::spans::SpansState};
+use crate::{
+    render::waits::of_memory,
+    state::spans::{EndedBy, SpansState},
+};
 
 /// All of them, of a target of this name.
 #[must_use]
@@ -13,6 +16,7 @@ pub fn of(state: &SpansState, title: &str) -> Events {
     for span in &state.spans {
         call(&mut timeline, state, span);
     }
+    timeline.name_threads(|pid, tid| state.threads.of(pid, tid));
     let counts = [
         ("scope", state.scope.clone()),
         ("calls", state.calls.to_string()),
@@ -70,6 +74,7 @@ fn call(timeline: &mut Timeline, state: &SpansState, span: &v1::Span) {
                 thread,
                 name,
                 category: Category::Inside,
+                flow: None,
             }),
         }
     }
@@ -92,6 +97,10 @@ fn call(timeline: &mut Timeline, state: &SpansState, span: &v1::Span) {
             let frames = values::stack(timeline, state.waited(wait), true);
             arguments.push(values::argument(timeline, "[stack]", frames));
         }
+        if let Some(by) = state.ended_by(wait) {
+            let at_ns = began_ns.saturating_add(duration_ns);
+            ended(timeline, (span, thread), at_ns, &by);
+        }
         timeline.slices.push(Slice {
             began_ns,
             duration_ns,
@@ -101,6 +110,50 @@ fn call(timeline: &mut Timeline, state: &SpansState, span: &v1::Span) {
             category: Category::Wait,
         });
     }
+}
+
+/// The end of a wait: a moment on the thread that waited; where another thread ended it one on that as well, from which a flow
+/// leads there.
+fn ended(timeline: &mut Timeline, (span, thread): (&v1::Span, u32), at_ns: u64, by: &EndedBy<'_>) {
+    let (woken, flow) = match by {
+        EndedBy::Thread {
+            pid,
+            tid,
+            stack,
+            name,
+        } => {
+            let flow = timeline.flow();
+            let process = timeline.process(*pid);
+            let waker = timeline.thread(process, *tid);
+            let frames = values::stack(timeline, stack.iter().copied(), true);
+            let arguments = [
+                values::argument(timeline, "[thread]", Value::Unsigned(span.tid.into())),
+                values::argument(timeline, "[stack]", frames),
+            ];
+            let name_of_wake = timeline.name("[wakes]");
+            timeline.instants.push(Instant {
+                at_ns,
+                arguments: arguments.into(),
+                thread: waker,
+                name: name_of_wake,
+                category: Category::Wait,
+                flow: Some(Flow::Begins(flow)),
+            });
+            let by = name.map_or_else(|| tid.to_string(), |name| format!("{name} {tid}"));
+            (by, Some(Flow::Ends(flow)))
+        }
+        EndedBy::Interrupt(function) => (format!("interrupt: {}", function.function), None),
+    };
+    let argument = values::argument(timeline, "[by]", values::text(&woken));
+    let name = timeline.name("[woken]");
+    timeline.instants.push(Instant {
+        at_ns,
+        arguments: [argument].into(),
+        thread,
+        name,
+        category: Category::Wait,
+        flow,
+    });
 }
 
 /// A slice within that of its call.
@@ -217,9 +270,21 @@ mod tests {
                 ("handle_request", Category::Call, 2_000_000_000, 900_000),
             ]
         );
-        let [hit] = &timeline.instants[..] else {
+        let [hit, wakes, woken] = &timeline.instants[..] else {
             panic!("{timeline:?}")
         };
+        let thread = |instant: &Instant| timeline.threads[instant.thread as usize].label();
+        assert_eq!(
+            [wakes, woken].map(|instant| (name(instant.name), thread(instant), instant.at_ns)),
+            [
+                ("[wakes]", "flusher 4640".to_owned(), 5_062_837_000),
+                ("[woken]", "worker-1 4631".to_owned(), 5_062_837_000)
+            ]
+        );
+        assert_eq!(
+            (wakes.flow, woken.flow),
+            (Some(Flow::Begins(1)), Some(Flow::Ends(1)))
+        );
         assert_eq!((name(hit.name), hit.at_ns), ("main.cc:1310", 5_041_349_000));
         let argument = |slice: usize, wanted: &str| {
             let arguments = timeline.slices[slice].arguments.iter();

@@ -102,6 +102,7 @@ impl Task {
             session: self.session.clone(),
             interval: None,
             spans: SPANS,
+            waits: false,
         };
         self.stream(async move { client.watch_spans(request).await }, What::Spans)
     }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use profiler_aggregate::{calltree::FrameId, waits::Lock};
+use profiler_aggregate::{
+    calltree::FrameId,
+    waits::{Lock, Waker},
+};
 use profiler_symbolize::Frame;
 
 use super::{
@@ -43,6 +46,8 @@ pub struct SpanWait {
     pub stack: Box<[FrameId]>,
     /// What it waited for in memory, where it was that.
     pub lock: Option<Lock>,
+    /// Who ended it; `None` where that was not asked for.
+    pub ended_by: Option<Waker>,
 }
 
 /// One of the slowest calls.
@@ -78,6 +83,15 @@ pub struct SlowSpan {
     pub waits: u64,
     /// The longest that the thread did one thing off the CPU.
     pub longest_wait: Option<SpanWait>,
+}
+
+/// What a client asks for of the slowest calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpansRequest {
+    /// How many are shown.
+    pub number: usize,
+    /// With who ended waits.
+    pub waits: bool,
 }
 
 /// The slowest calls of a session.
@@ -132,9 +146,9 @@ impl SpansPicture {
         }
     }
 
-    /// It as one of a stream, which wants so many of the slowest.
-    pub(in crate::session) fn of_stream(&self, wanted: usize, seq: u64) -> Self {
-        let spans = self.spans.iter().take(wanted).cloned().collect();
+    /// It as one of a stream, which has asked for this.
+    pub(in crate::session) fn of_stream(&self, request: SpansRequest, seq: u64) -> Self {
+        let spans = self.spans.iter().take(request.number).cloned().collect();
         Self {
             seq,
             spans,

@@ -76,6 +76,9 @@ impl Session {
                     if let Some(explain) = &mut self.explain {
                         explain.take_wait(wait);
                     }
+                    if let Some(spans) = &mut self.spans {
+                        spans.wait(wait);
+                    }
                 }
                 Named::Caller { id, stacks } => {
                     if let Some(calls) = &mut self.calls {

@@ -34,7 +34,7 @@ use crate::{
         replay::{Player, not_recorded},
         running::{Running, answer},
         span_losses::OwnLosses,
-        spans::SpansPicture,
+        spans::{SpansPicture, SpansRequest},
         symbols::{Dropped, Wanted},
         system_calls::SyscallsPicture,
         waits::WaitsPicture,
@@ -167,7 +167,7 @@ pub struct OpenStreams {
     explain: Watchers<ExplainPicture, ()>,
     latency: Watchers<LatencyPicture, ()>,
     flame: Watchers<FlamePicture, FlameVariant>,
-    spans: Watchers<SpansPicture, usize>,
+    spans: Watchers<SpansPicture, SpansRequest>,
     waits: Watchers<WaitsPicture, ()>,
     syscalls: Watchers<SyscallsPicture, Grouping>,
 }

@@ -16,17 +16,17 @@ use crate::{
         flame::Moment,
         picture::{FlameTimes, Losses},
         sampling::Sampling,
-        spans::{self, Layout, SpansPicture},
+        spans::{self, Layout, SpansPicture, SpansRequest},
         state::{Session, read::join_losses},
         symbols::{Dropped, Wanted},
         watchers::Streams,
     },
 };
 
-/// A client asks for so many of them.
+/// A client asks for the slowest calls.
 pub struct Spans {
     interval_ns: u64,
-    wanted: usize,
+    request: SpansRequest,
 }
 
 impl View for Spans {
@@ -36,7 +36,7 @@ impl View for Spans {
     const IS_SAMPLED: bool = true;
 
     fn open(self, live: Live<'_>) -> Result<Self::Stream, SessionError> {
-        let Self { interval_ns, wanted } = self;
+        let Self { interval_ns, request } = self;
         let Live {
             session,
             running,
@@ -50,7 +50,7 @@ impl View for Spans {
             ));
         }
         // The first is due when there is something to show.
-        let stream = session.streams.spans.add(wanted, interval_ns, now_ns + FIRST_NS);
+        let stream = session.streams.spans.add(request, interval_ns, now_ns + FIRST_NS);
         session.settle_spans(&running.engine, running.symbols.dropped(), now_ns);
         session.read(&running.engine, now_ns);
         Ok(stream)
@@ -66,9 +66,12 @@ impl View for Spans {
 
     fn times(session: &Session) -> Times {
         if session.streams.spans.is_empty() {
-            Times::default()
-        } else {
-            Times::IN_SPANS
+            return Times::default();
+        }
+        let wakers = session.streams.spans.variants().any(|request| request.waits);
+        Times {
+            wakers,
+            ..Times::IN_SPANS
         }
     }
 
@@ -95,14 +98,14 @@ impl View for Spans {
         let (scope, own) = (Arc::clone(&session.scope_text), session.own_losses());
         let picture = session.spans_picture(tick.engine, &tick.moment(&scope, &own));
         let streams = &mut session.streams.spans;
-        streams.publish(tick.now_ns, tick.is_last(), |wanted, seq| {
-            Some(picture.of_stream(wanted, seq))
+        streams.publish(tick.now_ns, tick.is_last(), |request, seq| {
+            Some(picture.of_stream(request, seq))
         });
     }
 }
 
 impl Handle {
-    /// Pictures of a session's slowest calls, so many of them. The sampler runs while one of these is open.
+    /// Pictures of a session's slowest calls. The sampler runs while one of these is open.
     ///
     /// # Errors
     /// Where there is no such session, it has no calls, or the kernel refuses the sampler.
@@ -111,9 +114,9 @@ impl Handle {
         caller: Caller,
         name: String,
         interval_ns: u64,
-        wanted: usize,
+        request: SpansRequest,
     ) -> Result<watch::Receiver<Option<Arc<SpansPicture>>>, SessionError> {
-        self.watch(caller, name, Spans { interval_ns, wanted }).await
+        self.watch(caller, name, Spans { interval_ns, request }).await
     }
 }
 
@@ -123,9 +126,14 @@ impl Session {
         self.divider().is_some()
     }
 
+    /// How many of the slowest the watchers want, at most; `None` without any.
+    fn wanted_spans(&self) -> Option<usize> {
+        self.streams.spans.variants().map(|request| request.number).max()
+    }
+
     /// Begins and ends the look at the slowest calls with its watchers.
     fn settle_spans(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
-        let wanted = self.streams.spans.variants().max();
+        let wanted = self.wanted_spans();
         match (wanted, &mut self.spans) {
             (Some(wanted), Some(spans)) => spans.want(wanted),
             (Some(wanted), None) => {
@@ -171,7 +179,7 @@ impl Session {
 
     /// Goes on with another scope.
     fn renew_spans(&mut self, engine: &Engine, dropped: Dropped, now_ns: u64) {
-        let Some(wanted) = self.streams.spans.variants().max() else {
+        let Some(wanted) = self.wanted_spans() else {
             return;
         };
         let layout = self.divider().and_then(|step| Layout::of(&self.steps, step));
