@@ -116,15 +116,24 @@ impl Output {
     /// A full disk and the like; a file that was there before is then unchanged. A reader that has
     /// gone is a failure without a message.
     pub fn write(self, content: impl AsRef<[u8]>) -> Result<(), Failure> {
-        let content = content.as_ref();
+        self.write_by(|out| out.write_all(content.as_ref()))
+    }
+
+    /// Writes what `write` hands on, piece by piece.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write`].
+    pub fn write_by(self, write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Result<(), Failure> {
         match self {
-            Self::Stdout => stdout(content),
-            Self::Special { path, mut file } => write_patiently(&mut file, content)
-                .map_err(|error| Failure::writing(&path.to_string_lossy(), &error)),
+            Self::Stdout => stdout_by(write),
+            Self::Special { path, file } => {
+                write(&mut Patient(file)).map_err(|error| Failure::writing(&path.to_string_lossy(), &error))
+            }
             Self::File(replacement) => {
                 let path = replacement.path.clone();
                 replacement
-                    .write(content)
+                    .write(write)
                     .map_err(|error| Failure::writing(&path.to_string_lossy(), &error))
             }
         }
@@ -172,7 +181,7 @@ impl Replacement {
         })
     }
 
-    fn write(self, content: &[u8]) -> io::Result<()> {
+    fn write(self, write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> io::Result<()> {
         // What is bound last is dropped first: the temporary file is removed while its folder is pinned.
         let Self {
             path: _,
@@ -180,7 +189,7 @@ impl Replacement {
             name,
             mut temporary,
         } = self;
-        temporary.as_file_mut().write_all(content)?;
+        write(temporary.as_file_mut())?;
         temporary.as_file().sync_all()?;
         temporary
             .persist(pinned(&folder).join(name))
@@ -238,29 +247,33 @@ fn pinned(folder: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
 }
 
-/// Writes to what does not block, as long as somebody takes it.
-fn write_patiently(file: &mut File, mut content: &[u8]) -> io::Result<()> {
-    let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
-    while !content.is_empty() {
-        match file.write(content) {
-            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => content = &content[written..],
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let mut waited_for = [PollFd::new(&*file, PollFlags::OUT)];
-                match poll(&mut waited_for, Some(&patience)) {
-                    Ok(0) => {
-                        let words = format!("its reader has taken nothing for {} s", PATIENCE.as_secs());
-                        return Err(io::Error::new(io::ErrorKind::TimedOut, words));
+/// What does not block, written to as long as somebody takes it.
+struct Patient(File);
+
+impl io::Write for Patient {
+    fn write(&mut self, content: &[u8]) -> io::Result<usize> {
+        let patience = Timespec::try_from(PATIENCE).map_err(io::Error::other)?;
+        loop {
+            match self.0.write(content) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let mut waited_for = [PollFd::new(&self.0, PollFlags::OUT)];
+                    match poll(&mut waited_for, Some(&patience)) {
+                        Ok(0) => {
+                            let words = format!("its reader has taken nothing for {} s", PATIENCE.as_secs());
+                            return Err(io::Error::new(io::ErrorKind::TimedOut, words));
+                        }
+                        Ok(_) | Err(Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
                     }
-                    Ok(_) | Err(Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
                 }
+                written => return written,
             }
-            Err(error) => return Err(error),
         }
     }
-    Ok(())
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Writes to standard output at once.
@@ -269,11 +282,15 @@ fn write_patiently(file: &mut File, mut content: &[u8]) -> io::Result<()> {
 ///
 /// A full disk and the like; a reader that has gone is a failure without a message.
 pub fn stdout(content: impl AsRef<[u8]>) -> Result<(), Failure> {
+    stdout_by(|out| out.write_all(content.as_ref()))
+}
+
+fn stdout_by(write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>) -> Result<(), Failure> {
     // A pipe that nobody reads blocks, and so does a terminal that was stopped with Ctrl-S: the tasks
     // that listen to signals and end the session must not wait behind it.
     tokio::task::block_in_place(|| {
         let mut stdout = io::stdout().lock();
-        stdout.write_all(content.as_ref())?;
+        write(&mut stdout)?;
         stdout.flush()
     })
     .map_err(|error| Failure::writing("to standard output", &error))

@@ -1,7 +1,10 @@
 //! Writes a million stacks in each format, or of `hlog` a million calls in each of a thousand intervals, and says how long that
 //! took and how much memory: `large FORMAT`.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use profiler_export::{
     Count, Frame, Measure, Profile, Stack, Unit, firefox,
@@ -49,20 +52,37 @@ fn main() {
     };
     let began = Instant::now();
     let bytes = match format.as_str() {
-        "pprof" => pprof::write(&profile),
-        "firefox" => firefox::write(&profile),
-        "perf-script" => perf_script::write(&profile),
-        "otlp" => otlp::encoded_profiles(&profile),
-        "speedscope" => speedscope::write(&profile),
-        "hlog" => hlog(&mut next),
-        _ => Vec::new(),
+        "pprof" => pprof::write(&profile).len(),
+        "firefox" => firefox::write(&profile).len(),
+        "perf-script" => {
+            let mut counted = Counted(0);
+            perf_script::write(&profile, &mut counted).map_or(0, |()| counted.0)
+        }
+        "otlp" => otlp::encoded_profiles(&profile).len(),
+        "speedscope" => speedscope::write(&profile).len(),
+        "hlog" => hlog(&mut next).len(),
+        _ => 0,
     };
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let peak = status
         .lines()
         .find(|line| line.starts_with("VmHWM"))
         .unwrap_or_default();
-    println!("{} bytes in {:?}; {peak}", bytes.len(), began.elapsed());
+    println!("{bytes} bytes in {:?}; {peak}", began.elapsed());
+}
+
+/// How many bytes were written to it.
+struct Counted(usize);
+
+impl io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A thousand intervals of a second, in each a million calls in up to a thousand buckets.

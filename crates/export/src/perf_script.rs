@@ -13,7 +13,7 @@
 //! | Firefox Profiler | the number of its records | there is one for each [`SHARES`]th of what all stacks weigh |
 //! | speedscope | the time until halfway to the record before and behind | times are set so that this is the period |
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _, io};
 
 use crate::{
     profile::{Frame, Label, Profile, Stack},
@@ -23,11 +23,18 @@ use crate::{
 /// Parts that the weight of all stacks is cut into: readers that count records are off by no more of it, for each stack.
 pub const SHARES: u64 = 10_000;
 
-/// Writes the stacks with the last of their measures, a thread for each set of labels.
-#[must_use]
-pub fn write(profile: &Profile) -> Vec<u8> {
+/// Text is handed on in pieces of this size.
+const PIECE: usize = 1 << 16;
+
+/// Writes the stacks with the last of their measures, a thread for each set of labels. The text repeats the names of each stack,
+/// and may be much larger than they are.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(profile: &Profile, out: &mut impl io::Write) -> io::Result<()> {
     let Some((at, measure)) = profile.measures.iter().enumerate().next_back() else {
-        return Vec::new();
+        return Ok(());
     };
     let mut sets: BTreeMap<&[Label], Vec<Weighed<'_>>> = BTreeMap::new();
     let mut all = 0_u64;
@@ -40,7 +47,7 @@ pub fn write(profile: &Profile) -> Vec<u8> {
             all = all.saturating_add(weight);
         }
     }
-    let mut text = String::new();
+    let (mut text, mut lines) = (String::new(), Lines::of(profile));
     let (share, event) = (all.div_ceil(SHARES).max(1), word(&measure.name, "event"));
     for (number, (labels, stacks)) in sets.into_iter().enumerate() {
         let thread = Thread {
@@ -48,13 +55,13 @@ pub fn write(profile: &Profile) -> Vec<u8> {
             number: number + 1,
             event: &event,
         };
-        thread.write(&mut text, profile, &periods(&stacks, share));
+        thread.write(&mut text, &mut lines, &periods(&stacks, share), out)?;
     }
     // Behind the records: some readers know the format by its first line.
     for comment in std::iter::once(&profile.title).chain(&profile.comments) {
         let _ = writeln!(text, "# {}", visible(comment));
     }
-    text.into_bytes()
+    out.write_all(text.as_bytes())
 }
 
 /// A stack and what it weighs.
@@ -113,7 +120,13 @@ struct Thread<'a> {
 }
 
 impl Thread<'_> {
-    fn write(&self, text: &mut String, profile: &Profile, records: &[Weighed<'_>]) {
+    fn write(
+        &self,
+        text: &mut String,
+        lines: &mut Lines<'_>,
+        records: &[Weighed<'_>],
+        out: &mut impl io::Write,
+    ) -> io::Result<()> {
         let mut clock = Clock::default();
         for (number, &Weighed { weight, stack }) in records.iter().enumerate() {
             let left = if number + 1 == records.len() {
@@ -123,30 +136,56 @@ impl Thread<'_> {
             };
             for period in [weight - left, left] {
                 if period > 0 {
-                    self.record(text, profile, clock.now_ns, period, stack);
+                    self.record(text, lines, clock.now_ns, period, stack);
                     clock.pass(period);
                 }
             }
+            if text.len() >= PIECE {
+                out.write_all(text.as_bytes())?;
+                text.clear();
+            }
         }
+        Ok(())
     }
 
-    fn record(&self, text: &mut String, profile: &Profile, now_ns: u64, period: u64, stack: &Stack) {
+    fn record(&self, text: &mut String, lines: &mut Lines<'_>, now_ns: u64, period: u64, stack: &Stack) {
         let Self { name, number, event } = self;
         let (seconds, ns) = (now_ns / 1_000_000_000, now_ns % 1_000_000_000);
         let _ = writeln!(
             text,
             "{name} {number:>5} {seconds}.{ns:09}: {period:>10} {event}: "
         );
-        for (_, frame) in profile.frames_of(stack).rev() {
-            let address = frame.address;
-            let _ = writeln!(
-                text,
-                "\t{address:>16x} {} ({})",
-                symbol(&frame.name),
-                module(frame)
-            );
+        for number in stack.frames.iter().rev() {
+            lines.push(text, *number);
         }
         text.push('\n');
+    }
+}
+
+/// The lines of functions, each made once.
+struct Lines<'a> {
+    profile: &'a Profile,
+    /// By number of the frame; empty where it is not made yet.
+    made: Vec<Box<str>>,
+}
+
+impl<'a> Lines<'a> {
+    fn of(profile: &'a Profile) -> Self {
+        let made = vec![Box::default(); profile.frames.len()];
+        Self { profile, made }
+    }
+
+    /// Writes the line of a frame, if there is one of that number.
+    fn push(&mut self, text: &mut String, number: u32) {
+        let at = number as usize;
+        let (Some(line), Some(frame)) = (self.made.get_mut(at), self.profile.frames.get(at)) else {
+            return;
+        };
+        if line.is_empty() {
+            let (address, name) = (frame.address, symbol(&frame.name));
+            *line = format!("\t{address:>16x} {name} ({})\n", module(frame)).into();
+        }
+        text.push_str(line);
     }
 }
 

@@ -6,11 +6,11 @@ mod support;
 
 use std::{collections::BTreeMap, process::Command};
 
-use profiler_export::{Profile, import, perf_script, pprof};
+use profiler_export::{Profile, import, pprof};
 use profiler_testkit::has_program;
 use proptest::prelude::*;
 
-use support::profile;
+use support::{perf_script_of, profile};
 
 /// The weights of the last measure by names, the outermost first; whatever the labels are.
 fn by_names(profile: &Profile) -> BTreeMap<Vec<String>, u64> {
@@ -67,7 +67,7 @@ fn the_text_of_perf_script_is_read_as_it_was_written() {
             .iter()
             .all(|frame| profile.frames[*frame as usize].name != "fast;path")
     });
-    let read = import::read(&perf_script::write(&profile)).unwrap();
+    let read = import::read(&perf_script_of(&profile)).unwrap();
     assert_eq!(by_names(&read), by_names(&profile));
 }
 

@@ -6,8 +6,8 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use profiler_export::{Frame, Label, Measure, Profile, Stack, Unit, perf_script, text::visible};
-use support::{by_stack, profile};
+use profiler_export::{Frame, Label, Measure, Profile, Stack, Unit, text::visible};
+use support::{by_stack, perf_script_of, profile};
 
 /// A record.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ fn expected(profile: &Profile) -> BTreeMap<(Vec<String>, String), u64> {
 #[test]
 fn periods_add_up_to_every_stack_whatever_its_name() {
     let profile = profile();
-    let records = read(&perf_script::write(&profile));
+    let records = read(&perf_script_of(&profile));
     assert!(records.iter().all(|record| record.event == "cpu"));
     assert_eq!(by_period(&records), expected(&profile));
 }
@@ -117,7 +117,7 @@ fn periods_add_up_to_every_stack_whatever_its_name() {
 #[test]
 fn times_say_the_same_to_who_looks_at_them() {
     let profile = profile();
-    let (seen, expected) = (by_time(&read(&perf_script::write(&profile))), expected(&profile));
+    let (seen, expected) = (by_time(&read(&perf_script_of(&profile))), expected(&profile));
     for (stack, weight) in &expected {
         assert!(seen[stack].abs_diff(*weight) <= 1, "{stack:?}");
     }
@@ -127,7 +127,7 @@ fn times_say_the_same_to_who_looks_at_them() {
 #[test]
 fn the_number_of_records_says_nearly_the_same() {
     let profile = profile();
-    let records = read(&perf_script::write(&profile));
+    let records = read(&perf_script_of(&profile));
     let all: u64 = profile.stacks.iter().map(|stack| stack.weights[1]).sum();
     let mut counts: BTreeMap<_, u64> = BTreeMap::new();
     for record in &records {
@@ -176,7 +176,7 @@ fn escapes_text_that_readers_would_cut_off() {
         }],
         ..Profile::default()
     };
-    let bytes = perf_script::write(&profile);
+    let bytes = perf_script_of(&profile);
     let records = read(&bytes);
     let names = [
         "{anonymous namespace}::run(int, char)",
@@ -204,5 +204,5 @@ fn escapes_text_that_readers_would_cut_off() {
 
 #[test]
 fn a_profile_without_stacks_has_no_records() {
-    assert!(perf_script::write(&Profile::default()).is_empty());
+    assert!(perf_script_of(&Profile::default()).is_empty());
 }

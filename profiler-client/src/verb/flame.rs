@@ -58,7 +58,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
     let collector = Collector::connect_if(request.otlp.as_ref(), Signal::Profiles);
     let collector = interruptible(&mut stop, collector).await?;
     if let Some(Imported { state, about }) = imported::open(host, &request)? {
-        output.write(render(&state, &request, &about))?;
+        write(output, &state, &request, &about)?;
         say(&request, &imported::describe(&state, &about));
         return send(collector.as_ref(), &state, &request, &about).await;
     }
@@ -128,7 +128,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             let names = wait_for(debuginfod, &mut interrupted).await;
             name(&mut state, names);
         }
-        output.write(render(&state, &request, &about))?;
+        write(output, &state, &request, &about)?;
         let run = describe(&state, request.sides, about.elapsed, None) + &not_resolved(&state);
         if let Some(before) = &state.before {
             compare(&state, before, &attached.session);
@@ -204,20 +204,23 @@ fn stacks(state: &FlameState, request: &Flame, about: &About) -> Profile {
     profile::of(state, request.sides, &about)
 }
 
-fn render(state: &FlameState, request: &Flame, about: &About) -> Vec<u8> {
+fn write(output: Output, state: &FlameState, request: &Flame, about: &About) -> Result<(), Failure> {
     let stacks = || stacks(state, request, about);
     let text = match request.format {
-        FlameFormat::Pprof => return pprof::write(&stacks()),
-        FlameFormat::Firefox => return firefox::write(&stacks()),
-        FlameFormat::PerfScript => return perf_script::write(&stacks()),
-        FlameFormat::Speedscope => return speedscope::write(&stacks()),
-        FlameFormat::Otlp => return otlp::encoded_profiles(&stacks()),
+        FlameFormat::Pprof => return output.write(pprof::write(&stacks())),
+        FlameFormat::Firefox => return output.write(firefox::write(&stacks())),
+        FlameFormat::PerfScript => {
+            let stacks = stacks();
+            return output.write_by(|mut out| perf_script::write(&stacks, &mut out));
+        }
+        FlameFormat::Speedscope => return output.write(speedscope::write(&stacks())),
+        FlameFormat::Otlp => return output.write(otlp::encoded_profiles(&stacks())),
         FlameFormat::Text => render::tree::render(state, request.sides),
         FlameFormat::Folded => render::folded::render(state, request.sides),
         FlameFormat::Json => escape::ndjson(&render::json::flame(state, request.sides)).into_owned(),
         FlameFormat::Svg => svg::render(state, request.sides, about),
     };
-    text.into_bytes()
+    output.write(text)
 }
 
 /// The run so far, in a line.

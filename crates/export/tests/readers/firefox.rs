@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use profiler_export::{firefox, perf_script};
+use profiler_export::firefox;
 
 use super::*;
 use seen::{Seen, all};
@@ -140,7 +140,7 @@ fn the_text_of_perf_script_has_every_stack_in_its_share() {
         return;
     };
     let profile = support::plain();
-    let written = Written::new("profile.perf", &perf_script::write(&profile));
+    let written = Written::new("profile.perf", &perf_script_of(&profile));
     let threads = Cli::load(&package, &written.path).threads();
     let counts = |(side, stacks): (String, Vec<(Vec<String>, f64)>)| {
         stacks

@@ -32,7 +32,7 @@ use profiler_testkit::{npm_package, python};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use support::by_stack;
+use support::{by_stack, perf_script_of};
 
 /// Weights of a stack, the outermost function first.
 type Stacks = BTreeMap<Vec<String>, u64>;

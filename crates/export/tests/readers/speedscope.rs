@@ -1,6 +1,6 @@
 //! speedscope: its schema, and its page in Chromium, which saves a profile as it has read it.
 
-use profiler_export::{perf_script, speedscope};
+use profiler_export::speedscope;
 use profiler_testkit::has_program;
 
 use super::*;
@@ -72,7 +72,7 @@ fn the_page_has_every_stack_and_weight_of_each_measure_and_side() {
 #[test]
 fn the_page_has_every_stack_of_the_text_of_perf_script() {
     let profile = support::plain();
-    let Some(file) = through_the_page("profile.perf", &perf_script::write(&profile)) else {
+    let Some(file) = through_the_page("profile.perf", &perf_script_of(&profile)) else {
         return;
     };
     let read = saved(&file);

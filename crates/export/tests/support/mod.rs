@@ -4,7 +4,16 @@
 
 use std::collections::BTreeMap;
 
-use profiler_export::{Count, Durations, Frame, FunctionDurations, Label, Measure, Profile, Stack, Unit};
+use profiler_export::{
+    Count, Durations, Frame, FunctionDurations, Label, Measure, Profile, Stack, Unit, perf_script,
+};
+
+/// What `perf script` would print of a profile.
+pub fn perf_script_of(profile: &Profile) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    perf_script::write(profile, &mut bytes).unwrap();
+    bytes
+}
 
 fn frame(name: &str, inlined: bool) -> Frame {
     Frame {
