@@ -57,6 +57,20 @@ impl Connection {
         TargetServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
+    /// To nothing: every call fails.
+    #[must_use]
+    pub fn to_nothing() -> Self {
+        Self {
+            channel: Endpoint::from_static("http://profilerd.invalid").connect_with_connector_lazy(
+                tower::service_fn(|_: Uri| async {
+                    Err::<TokioIo<UnixStream>, _>(io::Error::other("there is no service"))
+                }),
+            ),
+            daemon: false,
+            recording: None,
+        }
+    }
+
     /// The views of sessions.
     #[must_use]
     pub fn views(&self) -> ViewServiceClient<Channel> {

@@ -40,8 +40,19 @@ enum Side {
 ///
 /// # Errors
 ///
-/// Where it has no measure, the two have other ones, or there are more stacks than a flame graph may have.
+/// As [`message`].
 pub fn of(profile: &Profile, before: Option<&Profile>) -> Result<FlameState, Malformed> {
+    let mut state = FlameState::default();
+    state.apply(message(profile, before)?)?;
+    Ok(state)
+}
+
+/// The message of a flame view that shows a profile's last measure; beside one before, of both.
+///
+/// # Errors
+///
+/// Where it has no measure, the two have other ones, or there are more stacks than a flame graph may have.
+pub fn message(profile: &Profile, before: Option<&Profile>) -> Result<v1::WatchFlameResponse, Malformed> {
     let measure = profile
         .measures
         .last()
@@ -67,7 +78,7 @@ pub fn of(profile: &Profile, before: Option<&Profile>) -> Result<FlameState, Mal
         inside: samples[side as usize],
         ..v1::FlameSummary::default()
     };
-    let message = v1::WatchFlameResponse {
+    Ok(v1::WatchFlameResponse {
         snapshot: true,
         differences,
         summary: Some(v1::FlameSummary {
@@ -88,10 +99,7 @@ pub fn of(profile: &Profile, before: Option<&Profile>) -> Result<FlameState, Mal
         weights: tree.weights(),
         frames: tree.frames,
         ..v1::WatchFlameResponse::default()
-    };
-    let mut state = FlameState::default();
-    state.apply(message)?;
-    Ok(state)
+    })
 }
 
 /// Where more are counted than this, they are no samples: somebody has folded nanoseconds.

@@ -77,7 +77,12 @@ impl Binding {
             Action::Part(_) => lens.is_of_recording(),
             _ => true,
         };
-        is_there && self.on.is_for(lens.screen())
+        let asks_for_calls = match self.action {
+            Action::Inside | Action::Nudge(_) | Action::Part(_) | Action::Undo | Action::EditScope => true,
+            Action::Enter => self.on.is_for(Some(Pane::Top)),
+            _ => false,
+        };
+        is_there && !(lens.has_stacks_alone() && asks_for_calls) && self.on.is_for(lens.screen())
     }
 }
 

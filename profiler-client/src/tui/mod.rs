@@ -25,7 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::{
     data::Data,
     keyboard::Keyboard,
-    lens::{Action, Effect, Lens, update},
+    lens::{Action, Effect, Lens, Recorded, Target, update},
     service::{Inbox, Making, Service, What},
     terminal::Screen,
     view::theme::Theme,
@@ -33,11 +33,13 @@ use self::{
 use crate::{
     attached::Owned,
     cli::{
+        args::RecordedTime,
         exit::Failure,
         request::{Host, Tui},
     },
-    connect::connect,
+    connect::{Connection, connect},
     stop::Stop,
+    verb::imported,
 };
 
 /// Runs it.
@@ -55,13 +57,26 @@ pub async fn run(host: &Host, request: Tui, mut stop: Stop, owned: Owned) -> Res
     let theme = Theme::of_environment(request.color);
     // The decision was made; crossterm would look at NO_COLOR again.
     crossterm::style::force_color_output(theme.depth != view::theme::Depth::None);
-    let connection = connect(host).await?;
+    let mut lens = request.lens;
+    let imported = imported::picture(host)?;
+    if let (Some(_), Some(Target::Recording(Recorded { path, time }))) = (&imported, &lens.target) {
+        if *time != RecordedTime::default() {
+            return Err(Failure::usage(
+                "A profile of another tool has no times: leave out --time.",
+            ));
+        }
+        lens.target = Some(Target::Profile(path.clone()));
+    }
+    let connection = match &imported {
+        Some(_) => Connection::to_nothing(),
+        None => connect(host).await?,
+    };
     let making = Making {
         template: request.template,
     };
-    let (service, inbox) = Service::new(connection, owned, making);
+    let (service, inbox) = Service::new(connection, owned, making, imported);
     let mut app = App {
-        lens: request.lens,
+        lens,
         live: Data::default(),
         frozen: None,
         service,

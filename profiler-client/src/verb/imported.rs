@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, Read as _},
     path::Path,
+    time::Duration,
 };
 
 use profiler_export::{Profile, import};
@@ -58,7 +59,7 @@ pub fn open(host: &Host, request: &Flame) -> Result<Option<Imported>, Failure> {
         .map_err(|error| Failure::failed(format!("{}: {error}.", shown(path))))?;
     let about = About {
         target: shown(path),
-        elapsed: std::time::Duration::from_nanos(profile.duration_ns),
+        elapsed: Duration::from_nanos(profile.duration_ns),
     };
     if is_compared && state.differences.is_empty() {
         note(
@@ -69,6 +70,7 @@ pub fn open(host: &Host, request: &Flame) -> Result<Option<Imported>, Failure> {
 }
 
 /// What was read, in a line.
+#[must_use]
 pub fn describe(state: &FlameState, about: &About) -> String {
     let summary = &state.summary;
     let mut words = Vec::new();
@@ -93,6 +95,36 @@ pub fn describe(state: &FlameState, about: &About) -> String {
         ));
     }
     words.join(", ")
+}
+
+/// The flame graph of a file that is no recording, but what another tool wrote, and how long that was taken; `None` of others.
+///
+/// # Errors
+///
+/// Where it cannot be read.
+pub fn picture(host: &Host) -> Result<Option<Picture>, Failure> {
+    let Host::Recording(path) = host else {
+        return Ok(None);
+    };
+    if !is_foreign(path) {
+        return Ok(None);
+    }
+    let profile = read(path)?;
+    let message = imported::message(&profile, None)
+        .map_err(|error| Failure::failed(format!("{}: {error}.", shown(path))))?;
+    Ok(Some(Picture {
+        message: Box::new(message),
+        length: Duration::from_nanos(profile.duration_ns),
+    }))
+}
+
+/// What there is to see of such a file.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    /// Its stacks.
+    pub message: Box<v1::WatchFlameResponse>,
+    /// How long it was taken; zero where that is not known.
+    pub length: Duration,
 }
 
 /// Whether a file is there and no recording. What is no file, such as a pipe, is left to who opens recordings.

@@ -5,7 +5,7 @@ mod events;
 mod explain;
 mod flame;
 mod functions;
-mod imported;
+pub mod imported;
 mod latency;
 mod own;
 pub(crate) mod processes;

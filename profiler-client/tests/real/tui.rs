@@ -346,3 +346,38 @@ fn the_terminal_is_left_as_it_was_however_it_ends() {
     }
     bpf::wait_until_unchanged(target.pid());
 }
+
+#[test]
+#[ignore = "needs root"]
+fn a_profile_of_another_tool_is_looked_at_by_the_same_keys() {
+    if !has_program("tmux") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stacks.folded");
+    std::fs::write(
+        &file,
+        "main;handle;compress 60\nmain;handle;recv 30\nmain;idle 10\n",
+    )
+    .unwrap();
+    let terminal = Terminal::open(100, 24);
+    terminal.start(&format!("--from {}", file.display()));
+    let functions = terminal.wait_for("60.0% 60 samples");
+    assert!(
+        functions.contains("90.0% 90 samples  handle") && functions.contains("100 samples"),
+        "{functions}"
+    );
+    terminal.press(&["2"]);
+    terminal.wait("the flame graph", |screen| {
+        ["▏main", "▏handle", "▏compress", "▏recv", "▏idle"]
+            .iter()
+            .all(|frame| screen.contains(frame))
+    });
+    // It has no calls to look inside of.
+    terminal.press(&["e"]);
+    terminal.write("handle");
+    terminal.press(&["Enter"]);
+    terminal.wait_for("has stacks alone");
+    terminal.press(&["Escape", "q"]);
+    terminal.wait_until_restored("ended 0");
+}

@@ -17,6 +17,7 @@ use super::{
 
 /// Where the calls of one function spent their time, by the target's clocks.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_field_names, reason = "units stand last")]
 struct Truth {
     /// Not on the CPU.
     off_ns: u64,

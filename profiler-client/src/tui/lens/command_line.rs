@@ -94,6 +94,7 @@ fn target(lens: &Lens, with_scope: bool) -> Vec<String> {
         Some(Target::Session(name)) => return vec!["--session".to_owned(), name.clone()],
         Some(Target::Pid(pid)) => vec!["-p".to_owned(), pid.to_string()],
         Some(Target::Exe(exe)) => vec!["--exe".to_owned(), exe.clone()],
+        Some(Target::Profile(path)) => return vec!["--from".to_owned(), path.clone()],
         Some(Target::Recording(Recorded { path, time })) => {
             let time = (*time != RecordedTime::default()).then(|| format!("--time={time}"));
             let from = ["--from".to_owned(), path.clone()];

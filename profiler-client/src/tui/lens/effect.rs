@@ -14,6 +14,8 @@ pub enum Target {
     Session(String),
     /// What was recorded.
     Recording(Recorded),
+    /// What another tool wrote: stacks and nothing else, in the file of this path.
+    Profile(String),
 }
 
 /// A part of a recording.

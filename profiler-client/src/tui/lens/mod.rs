@@ -151,10 +151,16 @@ impl Lens {
         self.target.as_ref().map(|_| self.pane)
     }
 
-    /// Whether a recording is looked at.
+    /// Whether a recording is looked at, or what another tool wrote.
     #[must_use]
     pub const fn is_of_recording(&self) -> bool {
-        matches!(self.target, Some(Target::Recording(_)))
+        matches!(self.target, Some(Target::Recording(_) | Target::Profile(_)))
+    }
+
+    /// Whether what is looked at has stacks and nothing else: another tool wrote it.
+    #[must_use]
+    pub const fn has_stacks_alone(&self) -> bool {
+        matches!(self.target, Some(Target::Profile(_)))
     }
 
     /// Whether a recording has nothing to show for what was asked: it was refused.
@@ -166,7 +172,11 @@ impl Lens {
     /// Whether there is such a screen of the target.
     #[must_use]
     pub const fn has(&self, pane: Pane) -> bool {
-        !self.is_of_recording() || pane.is_recorded()
+        match (self.is_of_recording(), self.has_stacks_alone()) {
+            (_, true) => matches!(pane, Pane::Top | Pane::Graph),
+            (true, false) => pane.is_recorded(),
+            (false, false) => true,
+        }
     }
 
     /// Whether edits of the scope are under way.

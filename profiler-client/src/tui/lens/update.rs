@@ -196,6 +196,13 @@ fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
         lens.notice = Some("Choose a process first: Enter attaches to the one that is selected.".to_owned());
         return Vec::new();
     }
+    if lens.has_stacks_alone() && !lens.has(pane) {
+        lens.notice = Some(format!(
+            "A profile of another tool has stacks alone, and no {}.",
+            pane.name()
+        ));
+        return Vec::new();
+    }
     if !lens.has(pane) {
         lens.notice = Some(format!(
             "Recordings have no {}: it is there while the process runs, with `profiler tui -p PID`.",
@@ -332,6 +339,10 @@ fn attach(lens: &mut Lens) -> Vec<Effect> {
 
 /// Looks at another part of the recording.
 fn move_part(lens: &mut Lens, part: Part, data: &Data) -> Vec<Effect> {
+    if lens.has_stacks_alone() {
+        lens.notice = Some("A profile of another tool has no parts: its stacks are sums.".to_owned());
+        return Vec::new();
+    }
     let Some(Target::Recording(recorded)) = lens.target.clone() else {
         lens.notice = Some("Only recordings have parts: a process is looked at as it goes on.".to_owned());
         return Vec::new();

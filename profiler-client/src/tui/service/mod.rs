@@ -3,6 +3,7 @@
 mod aside;
 mod counts;
 mod hits;
+mod imported;
 mod lookup;
 mod session;
 
@@ -23,7 +24,7 @@ use crate::{
     attached::{Attached, Owned},
     cli::{exit::Failure, request::SessionChoice, validate::recorded_time},
     connect::Connection,
-    verb::processes,
+    verb::{imported::Picture, processes},
 };
 
 /// Time between looks at the processes.
@@ -137,6 +138,7 @@ impl Making {
             Target::Pid(pid) => v1::target::Target::Pid(*pid),
             Target::Exe(exe) => v1::target::Target::Executable(exe.clone()),
             Target::Recording(recorded) => v1::target::Target::Recording(recorded_time(Some(recorded.time))),
+            Target::Profile(_) => v1::target::Target::Recording(v1::RecordedTime::default()),
         };
         SessionChoice::Make(Box::new(v1::CreateSessionRequest {
             target: Some(v1::Target { target: Some(target) }),
@@ -152,6 +154,8 @@ pub struct Service {
     connection: Connection,
     owned: Owned,
     making: Making,
+    /// What another tool wrote, in the place of a recording.
+    imported: Option<Picture>,
     reports: Reports,
     /// What runs for the attachment.
     tasks: Vec<AbortHandle>,
@@ -169,12 +173,18 @@ pub struct Service {
 impl Service {
     /// Nothing asked for yet.
     #[must_use]
-    pub fn new(connection: Connection, owned: Owned, making: Making) -> (Self, Inbox) {
+    pub fn new(
+        connection: Connection,
+        owned: Owned,
+        making: Making,
+        imported: Option<Picture>,
+    ) -> (Self, Inbox) {
         let (sender, receiver) = mpsc::channel(REPORTS);
         let service = Self {
             connection,
             owned,
             making,
+            imported,
             reports: Reports {
                 attachment: 0,
                 sender,
@@ -221,6 +231,17 @@ impl Service {
         let (hits, wanted_hits) = mpsc::channel(EDITS);
         let (aside, wanted_aside) = mpsc::channel(EDITS);
         self.aside = Some(aside);
+        if let Some(picture) = self.imported.clone() {
+            self.edits = Some(edits);
+            self.of = Some(target);
+            let task = imported::Task {
+                picture,
+                scope,
+                reports: self.reports.clone(),
+                edits: wanted_edits,
+            };
+            return self.run(task.run());
+        }
         let (differs, wants_difference) = tokio::sync::watch::channel(false);
         (self.edits, self.hits, self.differs) = (Some(edits), Some(hits), Some(differs));
         let session = session::Task {
@@ -331,7 +352,7 @@ impl Service {
             Target::Pid(pid) => v1::target::Target::Pid(*pid),
             Target::Exe(exe) => v1::target::Target::Executable(exe.clone()),
             // It has none.
-            Target::Recording(_) => return None,
+            Target::Recording(_) | Target::Profile(_) => return None,
             // Of a shared session, its first process stands for the others.
             Target::Session(_) => v1::target::Target::Pid(self.first_pid?),
         };

@@ -66,7 +66,7 @@ impl Task {
         let edits = edits.run(self.differs, views);
         let target = match (&self.target, session.pids.first()) {
             // Nothing more is recorded.
-            (Target::Recording(_), _) => return edits.await,
+            (Target::Recording(_) | Target::Profile(_), _) => return edits.await,
             (Target::Exe(exe), _) => v1::target::Target::Executable(exe.clone()),
             (Target::Pid(pid), _) => v1::target::Target::Pid(*pid),
             (Target::Session(_), pid) => v1::target::Target::Pid(pid.copied().unwrap_or(0)),

@@ -52,6 +52,7 @@ fn heading(lens: &Lens, data: &Data) -> Line {
         (Some(Target::Pid(pid)), "") => format!("pid {pid}"),
         (Some(Target::Exe(exe)), "") => terminal(exe).into_owned(),
         (Some(Target::Session(name)), _) => format!("session {}  {}", terminal(name), data.target),
+        (Some(Target::Profile(path)), _) => format!("profile {}", terminal(path)),
         (Some(Target::Recording(recorded)), _) => recording(recorded, data),
         (None, _) => String::new(),
         (_, label) => label.to_owned(),
@@ -134,10 +135,12 @@ fn cells(lens: &Lens, data: &Data) -> Vec<Cell> {
         let samples = data.flame.summary.samples;
         return vec![Cell {
             step: "everything".to_owned(),
-            counts: if lens.target.is_some() {
-                format!("{} samples on the CPU", units::count(samples))
-            } else {
-                String::new()
+            counts: match (&lens.target, lens.has_stacks_alone()) {
+                // Nothing says how many there are.
+                (Some(_), true) if samples == 0 => String::new(),
+                (Some(_), true) => format!("{} samples", units::count(samples)),
+                (Some(_), false) => format!("{} samples on the CPU", units::count(samples)),
+                (None, _) => String::new(),
             },
         }];
     }

@@ -40,7 +40,7 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
     let area = buffer.area;
     let mut page = Page::new(buffer, theme, area);
     let mut foot = page.foot(2);
-    foot.line(&cost(data));
+    foot.line(&cost(lens, data));
     footer(&mut foot, lens);
     match lens.screen() {
         None => {
@@ -131,7 +131,7 @@ fn nothing_yet(lens: &Lens, data: &Data) -> &'static str {
 }
 
 /// What was lost, and what it costs: the target in probes, the daemon in all.
-fn cost(data: &Data) -> Line {
+fn cost(lens: &Lens, data: &Data) -> Line {
     let lost = data.losses();
     let mut line = Line::default();
     if !lost.is_empty() {
@@ -148,7 +148,8 @@ fn cost(data: &Data) -> Line {
     if let Some(cost) = data.cost() {
         line = line.and(Style::Faint, numbers::cost(cost));
     }
-    if data.session.is_some() && lost.is_empty() {
+    // What another tool has lost is not known.
+    if data.session.is_some() && lost.is_empty() && !lens.has_stacks_alone() {
         line = line.and(Style::Faint, "  lost none");
     }
     line

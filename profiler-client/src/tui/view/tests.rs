@@ -312,6 +312,18 @@ fn a_recording_is_shown_with_its_length_and_the_panes_that_it_has() {
 }
 
 #[test]
+fn a_profile_of_another_tool_is_shown_as_stacks_and_nothing_is_said_of_calls() {
+    let data = sample::busy();
+    let mut lens = lens(Pane::Top, "");
+    lens.target = Some(Target::Profile("before.pb.gz".to_owned()));
+    let shown = text(&lens, &data);
+    says(&shown, &["profile before.pb.gz", "1top 2graph", "samples"]);
+    for absent in ["3latency", "on the CPU", "lost none", "time its calls", "edit"] {
+        assert!(!shown.contains(absent), "{absent} is in\n{shown}");
+    }
+}
+
+#[test]
 fn a_target_that_ended_losses_and_refusals_are_on_every_screen() {
     let mut data = sample::lossy();
     data.ended = Some("the target exited\x1b[2J".to_owned());
