@@ -50,9 +50,12 @@ impl Cookie {
     pub const INLINED: u8 = 32;
     /// The site is a conditional jump that ends the span where it goes one way: the site's number is the condition's.
     pub const BRANCH: u8 = 64;
-
     /// The site is an entry that the function's own jumps lead back to: at the stack pointer of an open call, that goes on.
     pub const LOOPS: u8 = 128;
+    /// Of an entry: the function ends in jumps to others, and its calls last until these return.
+    pub const GOES_ON_ELSEWHERE: u8 = Self::JUMP;
+    /// Of an exit: it is in another function, whose own callers come there too.
+    pub const ELSEWHERE: u8 = Self::LOOPS;
 
     /// Packs a cookie. `site` is below [`crate::limits::MAX_SITES`].
     #[must_use]

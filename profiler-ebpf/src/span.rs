@@ -104,7 +104,9 @@ pub fn enter(cookie: Cookie, stack_pointer: u64, address: u64) {
         (*span).address = address as u32;
         (*span).return_address = if flags & Cookie::CALL_SITE != 0 {
             address.wrapping_add(u64::from(cookie.site())) as u32
-        } else if flags & Cookie::STACKS_SWITCH != 0 && flags & Cookie::INLINED == 0 {
+        } else if flags & (Cookie::STACKS_SWITCH | Cookie::GOES_ON_ELSEWHERE) != 0
+            && flags & Cookie::INLINED == 0
+        {
             task::read_user(stack_pointer).unwrap_or(0) as u32
         } else {
             0
@@ -258,7 +260,7 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
     let Some(state) = task::state() else {
         // SAFETY: a live map value.
         unsafe {
-            if counts_unmatched(slot) {
+            if counts_unmatched(slot, cookie) {
                 atomic::add(&raw mut (*slot).unmatched, 1);
             }
         };
@@ -519,7 +521,7 @@ unsafe extern "C" fn settle_one(_index: u32, walk: *mut c_void) -> i64 {
             let is_of_call_site = (*span).flags & Cookie::CALL_SITE != 0;
             let lives =
                 (*span).address == walk.address || walk.is_within && !is_of_call_site || is_of_kernel(span);
-            !lives && (walk.switches || !is_tail_call(span))
+            !lives && !goes_on_elsewhere(span) && (walk.switches || !is_tail_call(span))
         } else {
             passed(span, walk.stack_pointer, walk.on_alternate)
         };
@@ -561,6 +563,13 @@ unsafe fn is_tail_call(span: *mut OpenSpan) -> bool {
     let (flags, stack_pointer) = unsafe { ((*span).flags, (*span).stack_pointer) };
     flags & Cookie::RETURN_PROBE != 0
         && task::read_user(stack_pointer).is_some_and(|address| address & !0xfff == TRAMPOLINE_PAGE)
+}
+
+/// Whether what begins at a span's stack pointer may be what its function ends in a jump to: it has the same return address.
+#[inline(always)]
+unsafe fn goes_on_elsewhere(span: *mut OpenSpan) -> bool {
+    // SAFETY: the caller's span is a live map value.
+    unsafe { (*span).flags & Cookie::GOES_ON_ELSEWHERE != 0 && !overwritten(span) }
 }
 
 /// Whether the stack slot of a span's return address has been used for something else.
@@ -609,7 +618,7 @@ unsafe fn bring_to_top(
             // The end of a call that was too deep to be kept has been counted at its entry.
             let too_deep =
                 depth as usize >= MAX_DEPTH && stack_pointer < (*span_at(state, depth - 1)).stack_pointer;
-            if !too_deep && counts_unmatched(slot) {
+            if !too_deep && counts_unmatched(slot, cookie) {
                 atomic::add(&raw mut (*slot).unmatched, 1);
             }
             return false;
@@ -623,11 +632,15 @@ unsafe fn bring_to_top(
 }
 
 /// Whether an end without a beginning is one of a call that had begun before the probe came. A call whose gate was
-/// closed, or whose values were not as asked, was not opened either.
+/// closed, or whose values were not as asked, was not opened either; and one of another function may not have come from this one.
 #[inline(always)]
-unsafe fn counts_unmatched(slot: *mut ProbeSlot) -> bool {
+unsafe fn counts_unmatched(slot: *mut ProbeSlot, cookie: Cookie) -> bool {
     // SAFETY: the caller's slot is a live map value.
-    unsafe { (*slot).requires == 0 && (*slot).flags & ProbeSlot::LOOKS == 0 }
+    unsafe {
+        cookie.flags() & Cookie::ELSEWHERE == 0
+            && (*slot).requires == 0
+            && (*slot).flags & ProbeSlot::LOOKS == 0
+    }
 }
 
 /// The depth that admits the span of a probe at a stack pointer; 0 where there is none.

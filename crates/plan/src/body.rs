@@ -135,6 +135,22 @@ impl Body {
         Ok(body)
     }
 
+    /// Decodes code that no symbol names, as far as its unwind rows reach; `None` where it does not begin there, has none, or cannot
+    /// be trusted. Of a stub that leads to another file's function the rows are those of all stubs.
+    pub fn of_piece(module: &ModuleIndex, frames: &Frames<'_>, address: u64) -> Option<Self> {
+        let range = frames.piece(address).filter(|range| range.start == address)?;
+        let base = frames.rows(range.clone()).base(address);
+        if base != Some(Base::AT_ENTRY) {
+            return None;
+        }
+        let hot = decode(module, range).ok()?;
+        let mut body = Self {
+            parts: vec![Part::new(hot, frames, true)],
+        };
+        body.find_pieces(module, frames).ok()?;
+        Some(body)
+    }
+
     /// Finds the pieces that jumps lead to and that no symbol names, as a file has them whose symbols are stripped: what is left for
     /// with a frame on the stack, or goes on with one, is no other function.
     fn find_pieces(&mut self, module: &ModuleIndex, frames: &Frames<'_>) -> Result<(), CodeError> {

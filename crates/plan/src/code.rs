@@ -1,7 +1,9 @@
 //! A function's machine code, decoded once.
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use std::ops::Range;
+
+use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
+use profiler_common::condition::Condition;
 
 /// Largest function that is decoded.
 pub(super) const MAX_CODE_BYTES: usize = 4 << 20;
@@ -176,6 +178,34 @@ pub fn mnemonic(instruction: &Instruction) -> String {
         Mnemonic::INVALID => "?".to_owned(),
         mnemonic => format!("{mnemonic:?}").to_lowercase(),
     }
+}
+
+/// When a conditional jump is taken, where the flags alone say so.
+#[must_use]
+pub fn condition(instruction: &Instruction) -> Option<Condition> {
+    if !instruction.is_jcc_short_or_near() {
+        return None;
+    }
+    let condition = match instruction.condition_code() {
+        ConditionCode::o => Condition::OVERFLOW,
+        ConditionCode::no => Condition::NO_OVERFLOW,
+        ConditionCode::b => Condition::BELOW,
+        ConditionCode::ae => Condition::ABOVE_OR_EQUAL,
+        ConditionCode::e => Condition::EQUAL,
+        ConditionCode::ne => Condition::NOT_EQUAL,
+        ConditionCode::be => Condition::BELOW_OR_EQUAL,
+        ConditionCode::a => Condition::ABOVE,
+        ConditionCode::s => Condition::SIGN,
+        ConditionCode::ns => Condition::NO_SIGN,
+        ConditionCode::p => Condition::PARITY,
+        ConditionCode::np => Condition::NO_PARITY,
+        ConditionCode::l => Condition::LESS,
+        ConditionCode::ge => Condition::GREATER_OR_EQUAL,
+        ConditionCode::le => Condition::LESS_OR_EQUAL,
+        ConditionCode::g => Condition::GREATER,
+        ConditionCode::None => return None,
+    };
+    Some(condition)
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ mod sections;
 mod sites;
 mod stack_switch;
 mod subprograms;
+mod tail;
 
 pub use dwarf::DebugIndex;
 pub use files::ModuleFiles;
@@ -45,3 +46,4 @@ pub use hazards::KernelAbility;
 pub use held::lines_of;
 pub use outline::{Outline, Outlines, Part};
 pub use sites::{Ends, ExitSite, Limits, Plan, PlanError, PlannedFunction, Skipped, only_inlined, plan};
+pub use tail::TailCalls;

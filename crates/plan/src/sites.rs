@@ -1,20 +1,24 @@
 //! The plan of one name: the functions that it means and the sites to probe in each.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt::Write as _,
+};
 
-use profiler_common::instruction::Action;
+use profiler_common::{condition::Condition, instruction::Action};
 use profiler_scope::Name;
 
 use super::{
     body::Body,
     entry::{EntryPoint, Taken, entry_point, first_point},
-    exits::exit_points,
+    exits::ExitPoint,
     frames::Frames,
     functions::{Function, ModuleIndex},
     goroutines,
     hazards::{Decision, KernelAbility, Method},
     names::Match,
     source,
+    tail::{Follow, TailCalls, all_exits},
 };
 
 /// How much a plan may hold.
@@ -32,6 +36,9 @@ impl Default for Limits {
 
 /// Functions that are looked at as others end in jumps to them.
 const MAX_TAIL_CALLS: usize = 64;
+
+/// Functions of a plan that may share the ends of one that they end in jumps to.
+const MAX_SHARING: usize = 4;
 
 /// Names offered where one matches nothing.
 const NEAREST: usize = 5;
@@ -66,6 +73,8 @@ pub struct PlannedFunction {
     pub loops: bool,
     /// How its end is seen.
     pub ends: Ends,
+    /// Jumps in which it ends.
+    pub tail_calls: TailCalls,
 }
 
 /// How a function's end is seen.
@@ -101,6 +110,10 @@ pub struct ExitSite {
     pub may_stay_inside: bool,
     /// A jump: another function returns in this one's place.
     pub is_jump: bool,
+    /// Of a conditional jump, when it is taken.
+    pub condition: Option<Condition>,
+    /// It lies in another function, whose own callers come there too.
+    pub is_elsewhere: bool,
 }
 
 /// A function that cannot be probed, and why.
@@ -238,11 +251,18 @@ pub fn plan(
             continue;
         }
         let frames = frames[number].get_or_insert_with(|| Frames::of(modules[number].files().program()));
-        match sites((modules[number], frames), &function, number, decision, ability) {
+        match sites(
+            (modules[number], frames),
+            &function,
+            number,
+            decision,
+            (ability, Follow::Yes),
+        ) {
             Ok(planned) => plan.functions.push(planned),
             Err(reason) => plan.skipped.push(Skipped { name, reason }),
         }
     }
+    follow_less(&mut plan, modules, decision, ability);
     if !plan.functions.is_empty() {
         return Ok(plan);
     }
@@ -250,6 +270,37 @@ pub fn plan(
         (Some(name), _) => Err(PlanError::Indirect(name)),
         (None, Some(Skipped { name, reason })) => Err(PlanError::Unusable { name, reason }),
         (None, None) => Err(missing(name, modules)),
+    }
+}
+
+/// Has calls of functions end at their jumps where many of them jump to the same: each return of that would be looked at for all of
+/// them.
+fn follow_less(plan: &mut Plan, modules: &[&ModuleIndex], decision: &Decision, ability: KernelAbility) {
+    let mut shared: HashMap<(usize, u64), usize> = HashMap::new();
+    let elsewhere = |function: &PlannedFunction| {
+        let sites = function.ends.sites().iter().filter(|exit| exit.is_elsewhere);
+        let at = sites.map(|exit| (function.module, exit.file_offset));
+        at.collect::<Vec<_>>()
+    };
+    for place in plan.functions.iter().flat_map(elsewhere) {
+        *shared.entry(place).or_default() += 1;
+    }
+    for function in &mut plan.functions {
+        if elsewhere(function)
+            .iter()
+            .all(|place| shared[place] <= MAX_SHARING)
+        {
+            continue;
+        }
+        let module = modules[function.module];
+        let frames = Frames::of(module.files().program());
+        let Some(known) = module.function_at(function.address) else {
+            continue;
+        };
+        let how = (ability, Follow::No);
+        if let Ok(planned) = sites((module, &frames), &known, function.module, decision, how) {
+            *function = planned;
+        }
     }
 }
 
@@ -295,20 +346,20 @@ fn sites(
     function: &Function<'_>,
     number: usize,
     decision: &Decision,
-    ability: KernelAbility,
+    (ability, follow): (KernelAbility, Follow),
 ) -> Result<PlannedFunction, String> {
     if goroutines::run(module, function.address()) {
         return Err(goroutines::NO_SPANS.to_owned());
     }
     let body = Body::decode(module, frames, function).map_err(|error| error.to_string())?;
-    let exits = exit_points(&body);
-    let never = exits.as_ref().is_ok_and(Vec::is_empty);
+    let exits = all_exits(module, frames, &body, follow);
+    let never = exits.as_ref().is_ok_and(|(exits, _)| exits.is_empty());
     // A return probe replaces the address that it reads; and is set anew at each turn where it loops to its entry.
     let loops = body.loops_to_entry();
     let by_return =
         decision.method == Method::Return && !never && !loops && !keeps_return_address(module, frames, &body);
-    let exits = if by_return {
-        Vec::new()
+    let (exits, tail_calls): (Vec<ExitPoint>, _) = if by_return {
+        (Vec::new(), TailCalls::default())
     } else {
         exits.map_err(|error| error.to_string())?
     };
@@ -343,6 +394,8 @@ fn sites(
                 action: exit.action,
                 may_stay_inside: exit.may_stay_inside,
                 is_jump: exit.is_jump,
+                condition: exit.condition,
+                is_elsewhere: exit.is_elsewhere,
             })
         })
         .collect::<Result<_, &str>>()?;
@@ -363,6 +416,7 @@ fn sites(
             (true, false) => Ends::ReturnProbe,
             (false, false) => Ends::At(exits),
         },
+        tail_calls,
     })
 }
 

@@ -197,6 +197,13 @@ fn check(
                 (None, Some(exit)) => assert!(exit.may_stay_inside, "{context}: {address:x}"),
                 _ => {}
             },
+            jump if jump.starts_with('j') => {
+                let leaves = branch_target(line).is_some_and(|target| !range.contains(&target));
+                assert!(
+                    exit.is_none_or(|exit| exit.condition.is_some() && leaves),
+                    "{context}: {address:x}"
+                );
+            }
             _ => assert!(
                 exit.is_none(),
                 "{context}: an exit at {address:x}, {}",
@@ -246,11 +253,26 @@ fn sites_agree_with_objdump() {
 fn tail_calls_tables_and_cold_parts() {
     let fixture = compile("gcc", "shapes.c", &["-O2", "-g", "-fcf-protection=none"]);
     let one = |name: &str| planned(&fixture, name).unwrap().functions.remove(0);
-    let tail = one("tail");
-    assert_eq!(tail.ends.sites().len(), 1);
-    assert_eq!(tail.ends.sites()[0].action.operation, Operation::Leave as u8);
+    // It lasts until what it jumps to returns.
+    let (tail, framed) = (one("tail"), one("framed"));
+    let returns = |function: &PlannedFunction| -> Vec<u64> {
+        let sites = function.ends.sites().iter();
+        sites.map(|exit| exit.file_offset).collect()
+    };
+    assert_eq!(returns(&tail), returns(&framed));
+    assert!(
+        tail.ends
+            .sites()
+            .iter()
+            .all(|exit| exit.is_elsewhere && !exit.is_jump)
+    );
+    assert_eq!(
+        (tail.tail_calls.followed, tail.tail_calls.cut),
+        (vec!["framed".to_owned()], vec![])
+    );
     let indirect = one("indirect");
     assert!(indirect.ends.sites().iter().any(|exit| exit.may_stay_inside));
+    assert_eq!(indirect.tail_calls.cut, ["where a pointer leads"]);
     // The switch jumps with a frame on the stack, so it needs no probe.
     let table = one("table");
     assert!(

@@ -41,6 +41,8 @@ pub struct ExitSite {
     pub condition: Option<Condition>,
     /// It is what is behind a call, and ends the span only where that has returned.
     pub is_behind_call: bool,
+    /// It is in another function, whose own callers come there too.
+    pub is_elsewhere: bool,
 }
 
 impl ExitSite {
@@ -54,6 +56,7 @@ impl ExitSite {
             is_jump: false,
             condition: None,
             is_behind_call: false,
+            is_elsewhere: false,
         }
     }
 }
@@ -115,6 +118,8 @@ pub struct ProbeSpec {
     pub entry_action: Action,
     /// The entry is reached again within a span, at the same stack pointer.
     pub loops: bool,
+    /// It ends in jumps to functions whose ends are its own: what begins there at its stack pointer does not end it.
+    pub calls_go_on: bool,
     /// Where the span ends.
     pub ends: Ends,
     /// Programs do the probed instructions themselves.
@@ -442,7 +447,7 @@ impl Engine {
             } else {
                 call_length.map_or(0, u32::from)
             };
-            let loops = flag(spec.loops, Cookie::LOOPS);
+            let loops = flag(spec.loops, Cookie::LOOPS) | flag(spec.calls_go_on, Cookie::GOES_ON_ELSEWHERE);
             let entry = (spec.entry_offset, Cookie::new(probe, site, flags | loops).0);
             match (looks, entry_step) {
                 (true, _) => &mut entries_look,
@@ -471,7 +476,8 @@ impl Engine {
                     | flag(exit.may_stay_inside, Cookie::MAY_STAY_INSIDE)
                     | flag(exit.is_jump, Cookie::JUMP)
                     | flag(exit.condition.is_some(), Cookie::BRANCH)
-                    | flag(exit.is_behind_call, Cookie::CALL_SITE);
+                    | flag(exit.is_behind_call, Cookie::CALL_SITE)
+                    | flag(exit.is_elsewhere, Cookie::ELSEWHERE);
                 let exit = (exit.offset, Cookie::new(probe, site, flags).0);
                 if exit_step { &mut rets_step } else { &mut rets }.push(exit);
             }

@@ -3,6 +3,7 @@
 
 use profiler_daemon::session::{ExitMethod, NewSession, Reason, ScopeEdit, SessionInfo, TargetSpec};
 use profiler_testkit::skipped;
+use serde_json::Value;
 
 use super::{
     fixture::{self, Fixture, spec},
@@ -118,6 +119,52 @@ fn a_function_that_throws_is_counted_and_does_not_end_its_target() {
 #[ignore = "needs root"]
 fn a_function_that_keeps_its_return_address_leads_back_there() {
     unharmed_beside("return_address", Some("_setjmp"));
+}
+
+/// Of what each of two functions jumps to is probed where it returns, and so are the callers of that by itself; a session of its own
+/// looks at it as well.
+#[test]
+#[ignore = "needs root"]
+fn a_call_that_ends_in_a_jump_lasts_until_what_it_jumps_to_returns() {
+    let spec = spec("tail_times");
+    let service = Service::start();
+    let mut target = Fixture::start("tail_times", &spec.args);
+    let attach = |scope| {
+        service
+            .attach_by(target.pid(), scope, Some(ExitMethod::Ret))
+            .unwrap()
+    };
+    let (all, outer) = (attach("tail_*"), attach("tail_outer"));
+    for words in [
+        "(and 1 more) ends in a jump to tail_inner: its calls last until that returns",
+        "tail_outer ends in a jump to tail_inner",
+    ] {
+        let mut warnings = all.warnings.iter().chain(&outer.warnings);
+        assert!(warnings.any(|warning| warning.contains(words)), "{words}");
+    }
+    let truth = target.run();
+    assert_eq!(truth, spec.truth, "the fixture's own counts");
+    let took = target.output.lines().find_map(|line| line.strip_prefix("took "));
+    let took: Value = serde_json::from_str(took.unwrap()).unwrap();
+    for session in [&all, &outer] {
+        let picture = service.last_latency(session);
+        for seen in &picture.functions {
+            let name = &*seen.function.name;
+            let calls = truth[name].calls;
+            assert_eq!((ended(seen), seen.abandoned, seen.open), (calls, 0, 0), "{name}");
+            let Some(took_ns) = took[name].as_u64() else {
+                continue;
+            };
+            // The probes at either end are its callers' time; without what is jumped to, a third would be left, or nothing.
+            let ours_ns = seen.summaries.since_start.times.unwrap().mean_ns * calls as f64;
+            println!("{name}: {ours_ns} ns, its callers: {took_ns}");
+            assert!(
+                ours_ns > 0.75 * took_ns as f64 && ours_ns < 1.02 * took_ns as f64,
+                "{name}: {ours_ns} of {took_ns}"
+            );
+        }
+    }
+    assert_eq!(target.finish().status, Some(0));
 }
 
 #[test]

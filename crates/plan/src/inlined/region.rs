@@ -8,14 +8,12 @@ use std::{
     ops::Range,
 };
 
-use iced_x86::{
-    ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 use profiler_common::condition::Condition;
 
 use super::{
     super::{
-        code::{self, Code, direct_target},
+        code::{self, Code, condition, direct_target},
         source::ranges::Ranges,
     },
     Reason,
@@ -491,33 +489,6 @@ fn moves_stack(instruction: &Instruction, info: &mut InstructionInfoFactory) -> 
             );
             !is_read && used.register().full_register() == Register::RSP
         })
-}
-
-/// When a jump is taken, where the flags alone say so.
-fn condition(instruction: &Instruction) -> Option<Condition> {
-    if !instruction.is_jcc_short_or_near() {
-        return None;
-    }
-    let condition = match instruction.condition_code() {
-        ConditionCode::o => Condition::OVERFLOW,
-        ConditionCode::no => Condition::NO_OVERFLOW,
-        ConditionCode::b => Condition::BELOW,
-        ConditionCode::ae => Condition::ABOVE_OR_EQUAL,
-        ConditionCode::e => Condition::EQUAL,
-        ConditionCode::ne => Condition::NOT_EQUAL,
-        ConditionCode::be => Condition::BELOW_OR_EQUAL,
-        ConditionCode::a => Condition::ABOVE,
-        ConditionCode::s => Condition::SIGN,
-        ConditionCode::ns => Condition::NO_SIGN,
-        ConditionCode::p => Condition::PARITY,
-        ConditionCode::np => Condition::NO_PARITY,
-        ConditionCode::l => Condition::LESS,
-        ConditionCode::ge => Condition::GREATER_OR_EQUAL,
-        ConditionCode::le => Condition::LESS_OR_EQUAL,
-        ConditionCode::g => Condition::GREATER,
-        ConditionCode::None => return None,
-    };
-    Some(condition)
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ pub(super) fn call_site(
         entry_offset: call.call.file_offset,
         entry_action: Action::LEAVE,
         loops: false,
+        calls_go_on: false,
         ends: Ends::At(vec![ExitSite::new(behind.file_offset, behind_action)]),
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
@@ -138,6 +139,7 @@ pub(super) fn inlined_site(
         entry_offset: entry.file_offset,
         entry_action: if by_program { entry_action } else { Action::LEAVE },
         loops: false,
+        calls_go_on: false,
         ends: Ends::At(exits),
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
@@ -228,6 +230,8 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
     let placed = |exit: &plan::ExitSite| ExitSite {
         may_stay_inside: exit.may_stay_inside,
         is_jump: exit.is_jump,
+        condition: exit.condition,
+        is_elsewhere: exit.is_elsewhere,
         ..ExitSite::new(exit.file_offset, file.placed(exit.file_offset, exit.action))
     };
     let ends = match &function.ends {
@@ -239,6 +243,7 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
         entry_offset: function.entry_offset,
         entry_action: entry.action,
         loops: function.loops,
+        calls_go_on: !function.tail_calls.followed.is_empty(),
         ends,
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,

@@ -85,11 +85,42 @@ pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan:
             "a return probe would break {names}: each return is probed instead, and single-stepped by the kernel"
         ));
     }
+    let is_followed = |function: &PlannedFunction| !function.tail_calls.followed.is_empty();
+    if let Some((names, function)) =
+        names_of(plan, is_followed).zip(plan.functions.iter().find(|f| is_followed(f)))
+    {
+        add(format!(
+            "{names} ends in a jump to {}: its calls last until that returns; the probes there cost all who call that, within these calls too",
+            listed(&function.tail_calls.followed)
+        ));
+    }
+    let is_cut = |function: &PlannedFunction| !function.tail_calls.cut.is_empty();
+    if let Some((names, function)) = names_of(plan, is_cut).zip(plan.functions.iter().find(|f| is_cut(f))) {
+        add(format!(
+            "calls of {names} end where it jumps to {}: the time of that is not in them",
+            listed(&function.tail_calls.cut)
+        ));
+    }
     if let Some(names) = names_of(plan, |function| function.loops) {
         add(format!(
             "{names} jumps back to its entry: each turn of that loop costs as much as a call, but is not counted as one"
         ));
     }
+}
+
+/// Names, the first of them spelled out.
+fn listed(names: &[String]) -> String {
+    const SPELLED_OUT: usize = 3;
+    let mut text = names
+        .iter()
+        .take(SPELLED_OUT)
+        .cloned()
+        .collect::<Vec<_>>()
+        .join(", ");
+    if names.len() > SPELLED_OUT {
+        text.push_str(&format!(" and {} more", names.len() - SPELLED_OUT));
+    }
+    text
 }
 
 /// The functions of a plan that something is said of, in words; `None` where there are none.
