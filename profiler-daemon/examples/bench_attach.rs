@@ -184,8 +184,7 @@ impl Bench {
 
 fn spec(decision: &Decision, function: &plan::PlannedFunction) -> ProbeSpec {
     let placed = |exit: &plan::ExitSite| ExitSite {
-        may_stay_inside: exit.may_stay_inside,
-        is_jump: exit.is_jump,
+        way: exit.way,
         condition: exit.condition,
         is_elsewhere: exit.is_elsewhere,
         ..ExitSite::new(exit.file_offset, exit.action)
@@ -199,7 +198,6 @@ fn spec(decision: &Decision, function: &plan::PlannedFunction) -> ProbeSpec {
         entry_offset: function.entry_offset,
         entry_action: function.entry.action,
         loops: function.loops,
-        calls_go_on: !function.tail_calls.followed.is_empty(),
         ends,
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,

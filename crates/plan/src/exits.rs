@@ -10,6 +10,33 @@ use super::{
     handling::is_refused,
 };
 
+/// How a function is left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// It returns.
+    Return,
+    /// By a jump: another function returns in its place.
+    Jump,
+    /// By a jump to where a pointer leads: as before, but that it may also stay in the function.
+    ByPointer,
+    /// The same by what may be the table of a `switch`.
+    ByTable,
+}
+
+impl Way {
+    /// Whether another function returns in its place.
+    #[must_use]
+    pub fn is_jump(self) -> bool {
+        self != Self::Return
+    }
+
+    /// Whether where it leads is known only when it is taken: it may also stay in the function.
+    #[must_use]
+    pub fn may_stay_inside(self) -> bool {
+        matches!(self, Self::ByPointer | Self::ByTable)
+    }
+}
+
 /// A place where a function is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExitPoint {
@@ -17,16 +44,12 @@ pub struct ExitPoint {
     pub address: u64,
     /// What the instruction does, for programs that can do it themselves.
     pub action: Action,
-    /// A jump whose target is known only when it is taken: it may also stay in the function.
-    pub may_stay_inside: bool,
-    /// A jump: another function returns in this one's place.
-    pub is_jump: bool,
+    /// How.
+    pub way: Way,
     /// Of a conditional jump, when it is taken; `None` of what is always an end.
     pub condition: Option<Condition>,
     /// It lies in another function, which this one ends in a jump to: that one's own callers come there too.
     pub is_elsewhere: bool,
-    /// A jump to where a pointer leads, and not one of a `switch`.
-    pub by_pointer: bool,
 }
 
 /// A jump to another function, which returns in this one's place.
@@ -66,11 +89,9 @@ impl TailJump {
         Ok(ExitPoint {
             address: self.address,
             action: self.action,
-            may_stay_inside: false,
-            is_jump: true,
+            way: Way::Jump,
             condition,
             is_elsewhere: false,
-            by_pointer: false,
         })
     }
 }
@@ -96,13 +117,16 @@ pub fn exits(body: &Body) -> Result<Exits, CodeError> {
     for part in body.parts() {
         let range = part.code.range();
         for (number, instruction) in part.code.instructions().iter().enumerate() {
-            let may_stay_inside = match instruction.flow_control() {
-                FlowControl::Return => false,
+            let way = match instruction.flow_control() {
+                FlowControl::Return => Way::Return,
                 // With something left on the stack it is not the function's end.
                 _ if part.is_moved(number) => continue,
                 // A `notrack` jump goes through a switch's table, and the kernel refuses to probe it.
                 FlowControl::IndirectBranch if is_refused(instruction) => continue,
-                FlowControl::IndirectBranch => true,
+                FlowControl::IndirectBranch if is_by_pointer(&part.code.instructions()[..=number]) => {
+                    Way::ByPointer
+                }
+                FlowControl::IndirectBranch => Way::ByTable,
                 flow => {
                     let kind = match (flow, condition(instruction)) {
                         (FlowControl::UnconditionalBranch, _) => JumpKind::Always,
@@ -125,11 +149,9 @@ pub fn exits(body: &Body) -> Result<Exits, CodeError> {
             points.push(ExitPoint {
                 address: instruction.ip(),
                 action: exit_action(instruction, range.start, range.end - range.start),
-                may_stay_inside,
-                is_jump: instruction.flow_control() != FlowControl::Return,
+                way,
                 condition: None,
                 is_elsewhere: false,
-                by_pointer: may_stay_inside && is_by_pointer(&part.code.instructions()[..=number]),
             });
         }
     }

@@ -11,7 +11,7 @@ use profiler_scope::Name;
 use super::{
     body::Body,
     entry::{EntryPoint, Taken, entry_point, first_point},
-    exits::ExitPoint,
+    exits::{ExitPoint, Way},
     frames::Frames,
     functions::{Function, ModuleIndex},
     goroutines,
@@ -106,10 +106,8 @@ pub struct ExitSite {
     pub file_offset: u64,
     /// What it does, for programs that can do it themselves.
     pub action: Action,
-    /// A jump that may also stay in the function.
-    pub may_stay_inside: bool,
-    /// A jump: another function returns in this one's place.
-    pub is_jump: bool,
+    /// How the function is left there.
+    pub way: Way,
     /// Of a conditional jump, when it is taken.
     pub condition: Option<Condition>,
     /// It lies in another function, whose own callers come there too.
@@ -392,8 +390,7 @@ fn sites(
             Ok(ExitSite {
                 file_offset,
                 action: exit.action,
-                may_stay_inside: exit.may_stay_inside,
-                is_jump: exit.is_jump,
+                way: exit.way,
                 condition: exit.condition,
                 is_elsewhere: exit.is_elsewhere,
             })

@@ -12,7 +12,7 @@ use iced_x86::{FlowControl, Mnemonic};
 use super::{
     body::Body,
     code::CodeError,
-    exits::{ExitPoint, Exits, TailJump, exits},
+    exits::{ExitPoint, Exits, TailJump, Way, exits},
     frames::Frames,
     functions::ModuleIndex,
 };
@@ -85,29 +85,27 @@ fn ends(
         if ends.bodies.iter().any(|body| body.contains(jump.target)) {
             continue;
         }
-        match callee(module, frames, jump.target, follow).filter(|(_, exits)| ends.has_room_for(exits)) {
-            Some((callee, Exits { points, jumps })) => {
-                ends.elsewhere += points.len();
-                let is_elsewhere = |point| ExitPoint {
-                    is_elsewhere: true,
-                    ..point
-                };
-                ends.points.extend(points.into_iter().map(is_elsewhere));
-                add(&mut ends.calls.followed, name(module, jump.target));
-                ends.bodies.push(callee);
-                next.extend(jumps.into_iter().map(|jump| (jump, true)));
-            }
-            None => {
-                add(&mut ends.calls.cut, name(module, jump.target));
-                let point = jump.as_end(body.start())?;
-                ends.points.push(ExitPoint {
-                    is_elsewhere,
-                    ..point
-                });
-            }
+        let known = callee(module, frames, jump.target, follow);
+        if let Some((callee, exits)) = known.filter(|(_, exits)| ends.has_room_for(exits)) {
+            let Exits { points, jumps } = exits;
+            ends.elsewhere += points.len();
+            let is_elsewhere = |point| ExitPoint {
+                is_elsewhere: true,
+                ..point
+            };
+            ends.points.extend(points.into_iter().map(is_elsewhere));
+            add(&mut ends.calls.followed, name(module, jump.target));
+            ends.bodies.push(callee);
+            next.extend(jumps.into_iter().map(|jump| (jump, true)));
+        } else {
+            add(&mut ends.calls.cut, name(module, jump.target));
+            ends.points.push(ExitPoint {
+                is_elsewhere,
+                ..jump.as_end(body.start())?
+            });
         }
     }
-    if ends.points.iter().any(|point| point.by_pointer) {
+    if ends.points.iter().any(|point| point.way == Way::ByPointer) {
         add(&mut ends.calls.cut, "where a pointer leads".to_owned());
     }
     ends.points.sort_unstable_by_key(|exit| exit.address);

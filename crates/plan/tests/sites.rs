@@ -194,7 +194,7 @@ fn check(
             }
             "jmp" => match (branch_target(line), exit) {
                 (Some(target), Some(_)) => assert!(!range.contains(&target), "{context}: {address:x}"),
-                (None, Some(exit)) => assert!(exit.may_stay_inside, "{context}: {address:x}"),
+                (None, Some(exit)) => assert!(exit.way.may_stay_inside(), "{context}: {address:x}"),
                 _ => {}
             },
             jump if jump.starts_with('j') => {
@@ -264,19 +264,25 @@ fn tail_calls_tables_and_cold_parts() {
         tail.ends
             .sites()
             .iter()
-            .all(|exit| exit.is_elsewhere && !exit.is_jump)
+            .all(|exit| exit.is_elsewhere && !exit.way.is_jump())
     );
     assert_eq!(
         (tail.tail_calls.followed, tail.tail_calls.cut),
         (vec!["framed".to_owned()], vec![])
     );
     let indirect = one("indirect");
-    assert!(indirect.ends.sites().iter().any(|exit| exit.may_stay_inside));
+    assert!(
+        indirect
+            .ends
+            .sites()
+            .iter()
+            .any(|exit| exit.way.may_stay_inside())
+    );
     assert_eq!(indirect.tail_calls.cut, ["where a pointer leads"]);
     // The switch jumps with a frame on the stack, so it needs no probe.
     let table = one("table");
     assert!(
-        table.ends.sites().iter().all(|exit| !exit.may_stay_inside),
+        table.ends.sites().iter().all(|exit| !exit.way.may_stay_inside()),
         "{:?}",
         table.ends.sites()
     );
@@ -348,7 +354,7 @@ fn jumps_with_a_frame_on_the_stack_are_no_exits() {
         let computed = planned(&fixture, "computed").unwrap().functions.remove(0);
         let exits = computed.ends.sites();
         assert!(
-            !exits.is_empty() && exits.iter().all(|exit| !exit.is_jump),
+            !exits.is_empty() && exits.iter().all(|exit| !exit.way.is_jump()),
             "{compiler} {flags:?}: {exits:?}"
         );
     }
@@ -358,7 +364,7 @@ fn jumps_with_a_frame_on_the_stack_are_no_exits() {
 fn a_jump_to_another_files_function_is_an_exit() {
     let fixture = compile("gcc", "ends.c", &["-O2"]);
     let planned = planned(&fixture, "hand_over").unwrap().functions.remove(0);
-    assert!(matches!(planned.ends.sites(), [exit] if exit.is_jump));
+    assert!(matches!(planned.ends.sites(), [exit] if exit.way.is_jump()));
 }
 
 #[test]

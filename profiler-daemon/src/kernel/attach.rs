@@ -15,6 +15,7 @@ use profiler_common::{
     limits::MAX_SITES,
     probe::{Cookie, ProbeId},
 };
+use profiler_plan::exits::Way;
 
 use super::{
     AttachKind, Engine, KernelError, allocations, closing,
@@ -33,10 +34,8 @@ pub struct ExitSite {
     pub offset: u64,
     /// What the instruction means.
     pub action: Action,
-    /// A jump that may stay inside its function.
-    pub may_stay_inside: bool,
-    /// A jump: another function returns in this one's place.
-    pub is_jump: bool,
+    /// How what is timed is left there.
+    pub way: Way,
     /// The way that a conditional jump has to go there; `None` for either.
     pub condition: Option<Condition>,
     /// It is what is behind a call, and ends the span only where that has returned.
@@ -52,8 +51,7 @@ impl ExitSite {
         Self {
             offset,
             action,
-            may_stay_inside: false,
-            is_jump: false,
+            way: Way::Return,
             condition: None,
             is_behind_call: false,
             is_elsewhere: false,
@@ -70,6 +68,13 @@ pub enum Ends {
     At(Vec<ExitSite>),
     /// At no place in a file: it is given up once the thread is certainly outside of it.
     Never,
+}
+
+impl Ends {
+    /// Whether some are in functions that it ends in jumps to: what begins there at its stack pointer does not end it.
+    fn are_elsewhere(&self) -> bool {
+        matches!(self, Self::At(exits) if exits.iter().any(|exit| exit.is_elsewhere))
+    }
 }
 
 /// What is timed.
@@ -118,8 +123,6 @@ pub struct ProbeSpec {
     pub entry_action: Action,
     /// The entry is reached again within a span, at the same stack pointer.
     pub loops: bool,
-    /// It ends in jumps to functions whose ends are its own: what begins there at its stack pointer does not end it.
-    pub calls_go_on: bool,
     /// Where the span ends.
     pub ends: Ends,
     /// Programs do the probed instructions themselves.
@@ -447,7 +450,8 @@ impl Engine {
             } else {
                 call_length.map_or(0, u32::from)
             };
-            let loops = flag(spec.loops, Cookie::LOOPS) | flag(spec.calls_go_on, Cookie::GOES_ON_ELSEWHERE);
+            let loops =
+                flag(spec.loops, Cookie::LOOPS) | flag(spec.ends.are_elsewhere(), Cookie::GOES_ON_ELSEWHERE);
             let entry = (spec.entry_offset, Cookie::new(probe, site, flags | loops).0);
             match (looks, entry_step) {
                 (true, _) => &mut entries_look,
@@ -467,14 +471,14 @@ impl Engine {
                 let exit_step = step && exit.condition.is_none() && can_be_done(&exit.action);
                 let site = match exit.condition {
                     Some(condition) => u32::from(condition.number()),
-                    None if exit_step || exit.may_stay_inside => {
+                    None if exit_step || exit.way.may_stay_inside() => {
                         self.open_site(&exit.action, &mut attachment.sites)?
                     }
                     None => 0,
                 };
                 let flags = flags
-                    | flag(exit.may_stay_inside, Cookie::MAY_STAY_INSIDE)
-                    | flag(exit.is_jump, Cookie::JUMP)
+                    | flag(exit.way.may_stay_inside(), Cookie::MAY_STAY_INSIDE)
+                    | flag(exit.way.is_jump(), Cookie::JUMP)
                     | flag(exit.condition.is_some(), Cookie::BRANCH)
                     | flag(exit.is_behind_call, Cookie::CALL_SITE)
                     | flag(exit.is_elsewhere, Cookie::ELSEWHERE);

@@ -167,7 +167,6 @@ impl KernelFunction {
                 entry_offset: 0,
                 entry_action: Action::LEAVE,
                 loops: false,
-                calls_go_on: false,
                 ends: Ends::Never,
                 done_by_program: false,
                 stacks_switch: false,

@@ -117,7 +117,6 @@ pub fn system_call(
             entry_offset: 0,
             entry_action: Action::LEAVE,
             loops: false,
-            calls_go_on: false,
             ends: Ends::Never,
             done_by_program: false,
             stacks_switch,

@@ -263,7 +263,7 @@ fn what_a_return_value_leads_to_is_asked_for() {
         // Null at every fifth call, and `n - 2` at others.
         let long = attach("get_node[return->length > 3]", ExitMethod::Ret);
         let named = attach("get_node[return->name == \"second\"]", ExitMethod::Return);
-        // It ends by a jump where the compiler has made one, which returns nothing itself.
+        // It ends by a jump where the compiler has made one: what that leads to returns in its place.
         let jumps = attach("jumps[return < 0]", ExitMethod::Ret);
         target.run();
         let counted = |is_asked: &dyn Fn(i64) -> bool| (0..200).filter(|n| is_asked(*n)).count() as u64;
@@ -275,18 +275,30 @@ fn what_a_return_value_leads_to_is_asked_for() {
             calls(&service, &named, "get_node"),
             counted(&|n| n % 5 != 4 && n % 3 == 1)
         );
-        let picture = service.last_latency(&jumps);
-        let seen = function(&picture, "jumps");
-        let unknown = seen.lost.get("return_unknown").copied().unwrap_or(0);
-        println!("{level}: {} of jumps, {unknown} not known", ended(seen));
-        if level == "returns_o2" {
-            assert_eq!((ended(seen), unknown), (0, 200));
-        } else {
-            assert_eq!((ended(seen), unknown), (counted(&|n| (n + 1) % 5 < 2), 0));
-        }
-        assert_eq!(seen.open, 0);
+        assert_eq!(
+            known_and_unknown(&service, &jumps, "jumps"),
+            (counted(&|n| (n + 1) % 5 < 2), 0),
+            "{level}"
+        );
         assert_eq!(target.finish().status, Some(0));
     }
+    // What a jump through a pointer leads to is not looked at.
+    let spec = spec("tailcall");
+    let mut target = Fixture::start("tailcall", &spec.args);
+    let either = service.attach_by(target.pid(), "either[return >= 0]", Some(ExitMethod::Ret));
+    let either = either.unwrap();
+    target.run();
+    let all = spec.truth["either"].calls;
+    assert_eq!(known_and_unknown(&service, &either, "either"), (0, all));
+    assert_eq!(target.finish().status, Some(0));
+}
+
+/// Calls of a function that return what is asked for, and those of which that is not known; none is open.
+fn known_and_unknown(service: &Service, session: &SessionInfo, name: &str) -> (u64, u64) {
+    let picture = service.last_latency(session);
+    let seen = function(&picture, name);
+    assert_eq!(seen.open, 0);
+    (ended(seen), seen.lost.get("return_unknown").copied().unwrap_or(0))
 }
 
 #[test]

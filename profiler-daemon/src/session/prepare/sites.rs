@@ -7,6 +7,7 @@ use profiler_plan::{
     self as plan, KernelAbility, PlannedFunction,
     calls::CallSite,
     entry::EntryPoint,
+    exits::Way,
     hazards::Decision,
     inlined::{InlinedInstance, When},
 };
@@ -53,7 +54,6 @@ pub(super) fn call_site(
         entry_offset: call.call.file_offset,
         entry_action: Action::LEAVE,
         loops: false,
-        calls_go_on: false,
         ends: Ends::At(vec![ExitSite::new(behind.file_offset, behind_action)]),
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
@@ -101,7 +101,7 @@ pub(super) fn inlined_site(
             let site = &exit.site;
             ExitSite {
                 // The registers hold nothing that is returned.
-                is_jump: true,
+                way: Way::Jump,
                 is_behind_call: exit.when == When::Returned,
                 condition: match exit.when {
                     When::If(condition) => Some(condition),
@@ -139,7 +139,6 @@ pub(super) fn inlined_site(
         entry_offset: entry.file_offset,
         entry_action: if by_program { entry_action } else { Action::LEAVE },
         loops: false,
-        calls_go_on: false,
         ends: Ends::At(exits),
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,
@@ -228,8 +227,7 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
         exit_single_stepped: exit_method == ExitMethod::Ret && !decision.done_by_program,
     };
     let placed = |exit: &plan::ExitSite| ExitSite {
-        may_stay_inside: exit.may_stay_inside,
-        is_jump: exit.is_jump,
+        way: exit.way,
         condition: exit.condition,
         is_elsewhere: exit.is_elsewhere,
         ..ExitSite::new(exit.file_offset, file.placed(exit.file_offset, exit.action))
@@ -243,7 +241,6 @@ fn site(file: &TargetFile, decision: &Decision, looks: bool, function: PlannedFu
         entry_offset: function.entry_offset,
         entry_action: entry.action,
         loops: function.loops,
-        calls_go_on: !function.tail_calls.followed.is_empty(),
         ends,
         done_by_program: decision.done_by_program,
         stacks_switch: decision.stacks_switch,

@@ -111,16 +111,11 @@ pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan:
 /// Names, the first of them spelled out.
 fn listed(names: &[String]) -> String {
     const SPELLED_OUT: usize = 3;
-    let mut text = names
-        .iter()
-        .take(SPELLED_OUT)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join(", ");
-    if names.len() > SPELLED_OUT {
-        text.push_str(&format!(" and {} more", names.len() - SPELLED_OUT));
+    let (first, others) = names.split_at(names.len().min(SPELLED_OUT));
+    match others.len() {
+        0 => first.join(", "),
+        count => format!("{} and {count} more", first.join(", ")),
     }
-    text
 }
 
 /// The functions of a plan that something is said of, in words; `None` where there are none.
