@@ -128,6 +128,8 @@ pub struct ProbeSlot {
     pub refused: u64,
     /// Spans of which it is not known what they returned, where that is asked.
     pub undecided: u64,
+    /// Returns of functions that it ends in jumps to, in calls that others have made ([`Cookie::ELSEWHERE`]).
+    pub passed_by: u64,
     /// `CLOCK_MONOTONIC`: the gate that it requires is of spans that began later.
     pub gate_since_ns: u64,
     /// The gate that has to be open: one bit; 0 for none.
@@ -150,10 +152,10 @@ impl ProbeSlot {
     pub const DECIDES: u32 = 8;
 }
 
-assert_layout!(ProbeSlot, size 624,
+assert_layout!(ProbeSlot, size 632,
     entries at 0, abandoned at 8, too_deep at 16, unmatched at 24, no_state at 32, no_page at 40,
     threshold_ns at 48, id at 56, flags at 60, outside at 64, join_limit at 72, refused at 80, undecided at 88,
-    gate_since_ns at 96, requires at 104, opens at 108, pages at 112);
+    passed_by at 96, gate_since_ns at 104, requires at 112, opens at 116, pages at 120);
 
 #[cfg(test)]
 mod tests {

@@ -259,11 +259,7 @@ pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) 
     };
     let Some(state) = task::state() else {
         // SAFETY: a live map value.
-        unsafe {
-            if counts_unmatched(slot, cookie) {
-                atomic::add(&raw mut (*slot).unmatched, 1);
-            }
-        };
+        unsafe { count_unmatched(slot, cookie) };
         return;
     };
     // SAFETY: `state` and `slot` are live map values; only this thread writes `state`; indexes are masked.
@@ -618,8 +614,8 @@ unsafe fn bring_to_top(
             // The end of a call that was too deep to be kept has been counted at its entry.
             let too_deep =
                 depth as usize >= MAX_DEPTH && stack_pointer < (*span_at(state, depth - 1)).stack_pointer;
-            if !too_deep && counts_unmatched(slot, cookie) {
-                atomic::add(&raw mut (*slot).unmatched, 1);
+            if !too_deep {
+                count_unmatched(slot, cookie);
             }
             return false;
         }
@@ -631,15 +627,17 @@ unsafe fn bring_to_top(
     }
 }
 
-/// Whether an end without a beginning is one of a call that had begun before the probe came. A call whose gate was
-/// closed, or whose values were not as asked, was not opened either; and one of another function may not have come from this one.
+/// Counts an end without a beginning: of a call that had begun before the probe came, or of others who call what its function ends
+/// in a jump to. A call whose gate was closed, or whose values were not as asked, was not opened either.
 #[inline(always)]
-unsafe fn counts_unmatched(slot: *mut ProbeSlot, cookie: Cookie) -> bool {
+unsafe fn count_unmatched(slot: *mut ProbeSlot, cookie: Cookie) {
     // SAFETY: the caller's slot is a live map value.
     unsafe {
-        cookie.flags() & Cookie::ELSEWHERE == 0
-            && (*slot).requires == 0
-            && (*slot).flags & ProbeSlot::LOOKS == 0
+        if cookie.flags() & Cookie::ELSEWHERE != 0 {
+            atomic::add(&raw mut (*slot).passed_by, 1);
+        } else if (*slot).requires == 0 && (*slot).flags & ProbeSlot::LOOKS == 0 {
+            atomic::add(&raw mut (*slot).unmatched, 1);
+        }
     }
 }
 

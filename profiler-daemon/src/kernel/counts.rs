@@ -46,6 +46,8 @@ pub struct ProbeCounts {
     pub refused: u64,
     /// Spans of which it is not known what they returned, where that is asked.
     pub undecided: u64,
+    /// Returns of functions that it ends in jumps to, in calls that others have made.
+    pub passed_by: u64,
 }
 
 impl ProbeCounts {
@@ -63,6 +65,7 @@ impl ProbeCounts {
             join_limit: self.join_limit.saturating_add(other.join_limit),
             refused: self.refused.saturating_add(other.refused),
             undecided: self.undecided.saturating_add(other.undecided),
+            passed_by: self.passed_by.saturating_add(other.passed_by),
         }
     }
 
@@ -238,6 +241,7 @@ impl Counts {
             join_limit: at(std::mem::offset_of!(ProbeSlot, join_limit)),
             refused: at(std::mem::offset_of!(ProbeSlot, refused)),
             undecided: at(std::mem::offset_of!(ProbeSlot, undecided)),
+            passed_by: at(std::mem::offset_of!(ProbeSlot, passed_by)),
         }
     }
 

@@ -454,6 +454,7 @@ pub(super) fn counted(calls: v1::CountedCalls) -> Result<Counted, Damaged> {
             join_limit: calls.join_limit,
             refused: calls.refused,
             undecided: calls.undecided,
+            passed_by: 0,
         },
     })
 }

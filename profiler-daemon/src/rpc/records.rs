@@ -367,6 +367,7 @@ fn calls(reading: &ProbeReading, before: Option<&ProbeReading>) -> Option<v1::Co
         join_limit,
         refused,
         undecided,
+        passed_by: _,
     } = now;
     let calls = v1::CountedCalls {
         probe: reading.probe.0,

@@ -292,11 +292,12 @@ impl Session {
     }
 }
 
-/// Times that a probe was reached where spans begin, whatever came of it: conditions are decided before one does.
+/// Times that a probe was reached where spans begin, whatever came of it: conditions are decided before one does; and where others
+/// than its function return, which is about as dear.
 fn spans_reached(engine: &Engine, probe: ProbeId) -> u64 {
     let counts = engine.probe_counts(probe);
     let hits = engine.hit_counts(probe);
-    counts.entries + counts.outside + hits.rejected + hits.disturbed
+    counts.entries + counts.outside + counts.passed_by + hits.rejected + hits.disturbed
 }
 
 /// What says how often the probes of a step were reached.
