@@ -241,6 +241,15 @@ impl Body {
             .map(|jump| jump.target)
     }
 
+    /// Whether it calls its own code, as a thunk does that replaces its return address.
+    pub fn calls_itself(&self) -> bool {
+        let instructions = self.parts.iter().flat_map(|part| part.code.instructions());
+        let mut calls = instructions.filter(|instruction| instruction.flow_control() == FlowControl::Call);
+        calls.any(|call| {
+            direct_target(call).is_some_and(|target| target != self.start() && self.contains(target))
+        })
+    }
+
     /// Whether its code ends in an instruction that leads into what follows.
     pub fn falls_through(&self) -> bool {
         self.parts.iter().any(|part| {

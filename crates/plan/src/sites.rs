@@ -10,6 +10,7 @@ use profiler_scope::Name;
 
 use super::{
     body::Body,
+    code::CodeError,
     entry::{EntryPoint, Taken, entry_point, first_point},
     exits::{ExitPoint, Way},
     frames::Frames,
@@ -283,21 +284,28 @@ fn follow_less(plan: &mut Plan, modules: &[&ModuleIndex], decision: &Decision, a
     for place in plan.functions.iter().flat_map(elsewhere) {
         *shared.entry(place).or_default() += 1;
     }
-    for function in &mut plan.functions {
-        if elsewhere(function)
+    let functions = std::mem::take(&mut plan.functions);
+    for function in functions {
+        if elsewhere(&function)
             .iter()
             .all(|place| shared[place] <= MAX_SHARING)
         {
+            plan.functions.push(function);
             continue;
         }
         let module = modules[function.module];
         let frames = Frames::of(module.files().program());
-        let Some(known) = module.function_at(function.address) else {
-            continue;
-        };
         let how = (ability, Follow::No);
-        if let Ok(planned) = sites((module, &frames), &known, function.module, decision, how) {
-            *function = planned;
+        let planned = module
+            .function_at(function.address)
+            .ok_or_else(|| CodeError::NotInFile.to_string())
+            .and_then(|known| sites((module, &frames), &known, function.module, decision, how));
+        match planned {
+            Ok(planned) => plan.functions.push(planned),
+            Err(reason) => plan.skipped.push(Skipped {
+                name: function.name,
+                reason,
+            }),
         }
     }
 }

@@ -53,7 +53,7 @@ pub fn all_exits(
 ) -> Result<(Vec<ExitPoint>, TailCalls), CodeError> {
     // Where they jump to each other, each turn is a call, of which one has ended when the next begins.
     if follow == Follow::Yes
-        && let Some(ends) = ends(module, frames, body, follow)?
+        && let Ok(Some(ends)) = ends(module, frames, body, follow)
     {
         return Ok(ends);
     }
@@ -138,7 +138,10 @@ fn callee(module: &ModuleIndex, frames: &Frames<'_>, target: u64, follow: Follow
         None => Body::of_piece(module, frames, target).filter(|piece| !is_stub(piece))?,
     };
     let exits = exits(&body).ok()?;
-    Some((body, exits))
+    // Where it goes on by itself, that is its last end; where there is none at all, it does not return.
+    let goes_on = exits.points.iter().any(|point| point.way.may_stay_inside());
+    let returns = !exits.points.is_empty() || !exits.jumps.is_empty();
+    (returns && !goes_on && !body.calls_itself()).then_some((body, exits))
 }
 
 /// Whether code does nothing but jump to where a pointer leads: the linkage to another file's function.

@@ -27,6 +27,9 @@ use super::{
     watched_calls::Call,
 };
 
+/// Bytes of a jump with its distance.
+const JUMP_BYTES: u64 = 5;
+
 /// A place where a span ends.
 #[derive(Clone, Debug)]
 pub struct ExitSite {
@@ -45,6 +48,15 @@ pub struct ExitSite {
 }
 
 impl ExitSite {
+    /// Bytes of its instruction, about.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self.way {
+            Way::Return => 1,
+            Way::Jump | Way::ByPointer | Way::ByTable => JUMP_BYTES,
+        }
+    }
+
     /// An instruction that ends the span whenever it is reached.
     #[must_use]
     pub fn new(offset: u64, action: Action) -> Self {
@@ -71,9 +83,13 @@ pub enum Ends {
 }
 
 impl Ends {
-    /// Whether some are in functions that it ends in jumps to: what begins there at its stack pointer does not end it.
-    fn are_elsewhere(&self) -> bool {
-        matches!(self, Self::At(exits) if exits.iter().any(|exit| exit.is_elsewhere))
+    /// Those in functions that it ends in jumps to: what begins there at its stack pointer does not end it.
+    pub fn elsewhere(&self) -> impl Iterator<Item = &ExitSite> {
+        let exits = match self {
+            Self::At(exits) => exits.as_slice(),
+            Self::ReturnProbe | Self::Never => &[],
+        };
+        exits.iter().filter(|exit| exit.is_elsewhere)
     }
 }
 
@@ -450,8 +466,8 @@ impl Engine {
             } else {
                 call_length.map_or(0, u32::from)
             };
-            let loops =
-                flag(spec.loops, Cookie::LOOPS) | flag(spec.ends.are_elsewhere(), Cookie::GOES_ON_ELSEWHERE);
+            let loops = flag(spec.loops, Cookie::LOOPS)
+                | flag(spec.ends.elsewhere().next().is_some(), Cookie::GOES_ON_ELSEWHERE);
             let entry = (spec.entry_offset, Cookie::new(probe, site, flags | loops).0);
             match (looks, entry_step) {
                 (true, _) => &mut entries_look,

@@ -110,7 +110,8 @@ impl Planner<'_> {
             refused.get_or_insert_with(|| message.clone());
             warn_once(warnings, message);
         };
-        let mut watched = Vec::new();
+        // Behind the others: so many places are watched, and no more.
+        let (mut watched, mut elsewhere_watched) = (Vec::new(), Vec::new());
         let codes = self.processes.iter().zip(self.files);
         for (process, files) in codes {
             let code = Code::of(process.pid());
@@ -126,7 +127,11 @@ impl Planner<'_> {
                         Some(offset) if function.address > 0 => (offset, function.size),
                         _ => (span.spec.entry_offset, MAX_INSTRUCTION_BYTES),
                     };
-                    let why = code.refusal(file, offset, bytes);
+                    let elsewhere = span.spec.ends.elsewhere();
+                    let mut elsewhere = elsewhere.map(|exit| (exit.offset, exit.bytes()));
+                    let why = code
+                        .refusal(file, offset, bytes)
+                        .or_else(|| elsewhere.find_map(|(offset, bytes)| code.refusal(file, offset, bytes)));
                     if let Some(why) = why {
                         refuse(&function.name, why);
                         return false;
@@ -138,8 +143,13 @@ impl Planner<'_> {
                     } else {
                         1
                     };
-                    let under_probe = under_probe(file, of, (offset, watched_bytes), span.spec.entry_offset);
-                    watched.extend(under_probe.map(Arc::new));
+                    let entry =
+                        under_probe(file, of.clone(), (offset, watched_bytes), span.spec.entry_offset);
+                    watched.extend(entry.map(Arc::new));
+                    for exit in span.spec.ends.elsewhere() {
+                        let exit = under_probe(file, of.clone(), (exit.offset, 1), exit.offset);
+                        elsewhere_watched.extend(exit.map(Arc::new));
+                    }
                     true
                 });
             }
@@ -160,6 +170,7 @@ impl Planner<'_> {
                 });
             }
         }
+        watched.extend(elsewhere_watched);
         prepared.code = watched;
         prepared.files.retain(|file| !file.sites.is_empty());
         prepared.lines.retain(|file| !file.lines.is_empty());
