@@ -79,10 +79,8 @@ fn ends(
         if jump.target == body.start() {
             return Ok(None);
         }
-        if body.contains(jump.target) {
-            continue;
-        }
-        if ends.bodies.iter().any(|body| body.contains(jump.target)) {
+        let is_known = |body: &Body| body.contains(jump.target);
+        if is_known(body) || ends.bodies.iter().any(is_known) {
             continue;
         }
         let known = callee(module, frames, jump.target, follow);

@@ -466,9 +466,9 @@ impl Engine {
             } else {
                 call_length.map_or(0, u32::from)
             };
-            let loops = flag(spec.loops, Cookie::LOOPS)
+            let own = flag(spec.loops, Cookie::LOOPS)
                 | flag(spec.ends.elsewhere().next().is_some(), Cookie::GOES_ON_ELSEWHERE);
-            let entry = (spec.entry_offset, Cookie::new(probe, site, flags | loops).0);
+            let entry = (spec.entry_offset, Cookie::new(probe, site, flags | own).0);
             match (looks, entry_step) {
                 (true, _) => &mut entries_look,
                 (false, true) => &mut entries_step,

@@ -44,9 +44,8 @@ impl Messages {
             .spans
             .iter()
             .flat_map(|span| {
-                let wait = span.longest_wait.as_ref();
-                let waited = wait.map_or(&[][..], |wait| &wait.stack);
-                let ended = match wait.and_then(|wait| wait.ended_by.as_ref()) {
+                let waited = span.longest_wait.iter().flat_map(|wait| &wait.stack);
+                let ended = match span.waker() {
                     Some(Waker::Thread { place, .. }) => &*place.stack,
                     Some(Waker::Interrupt(function)) => slice::from_ref(function),
                     _ => &[],
@@ -55,8 +54,7 @@ impl Messages {
             })
             .collect();
         let threads = picture.spans.iter().flat_map(|span| {
-            let wait = span.longest_wait.as_ref();
-            let waker = match wait.and_then(|wait| wait.ended_by.as_ref()) {
+            let waker = match span.waker() {
                 Some(Waker::Thread { thread, .. }) => Some(*thread),
                 _ => None,
             };

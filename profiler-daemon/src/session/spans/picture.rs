@@ -85,6 +85,14 @@ pub struct SlowSpan {
     pub longest_wait: Option<SpanWait>,
 }
 
+impl SlowSpan {
+    /// Who ended its longest wait, where that was asked for.
+    #[must_use]
+    pub fn waker(&self) -> Option<&Waker> {
+        self.longest_wait.as_ref()?.ended_by.as_ref()
+    }
+}
+
 /// What a client asks for of the slowest calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpansRequest {
