@@ -150,6 +150,7 @@ pub fn span_ret(ctx: ProbeContext) -> u32 {
     if step::takes_branch(registers, cookie)
         && step::leaves_function(registers, cookie)
         && admission::is_admitted()
+        && !span::is_of_another_caller(cookie, registers.stack_pointer())
     {
         span::exit(
             ctx.as_ptr(),
@@ -166,7 +167,10 @@ pub fn span_ret(ctx: ProbeContext) -> u32 {
 pub fn span_ret_step(ctx: ProbeContext) -> u32 {
     let registers = Registers::new(ctx.as_ptr());
     let cookie = task::cookie(ctx.as_ptr());
-    if step::leaves_function(registers, cookie) && admission::is_admitted() {
+    if step::leaves_function(registers, cookie)
+        && admission::is_admitted()
+        && !span::is_of_another_caller(cookie, step::stack_pointer_at_site(registers, cookie))
+    {
         span::exit(
             ctx.as_ptr(),
             cookie,

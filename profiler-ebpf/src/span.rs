@@ -240,6 +240,35 @@ unsafe extern "C" fn match_probe(index: u32, search: *mut c_void) -> i64 {
     }
 }
 
+/// Whether a return is of another caller's call of what a probed function ends in a jump to. The stack pointer alone does not tell:
+/// a call that was left by a jump which nothing noticed can have begun there. Then that one is given up. A function of its
+/// own for its share of the stack.
+#[inline(always)]
+pub fn is_of_another_caller(cookie: Cookie, stack_pointer: u64) -> bool {
+    cookie.flags() & Cookie::ELSEWHERE != 0 && returns_to_another_caller(cookie, stack_pointer)
+}
+
+#[inline(never)]
+fn returns_to_another_caller(cookie: Cookie, stack_pointer: u64) -> bool {
+    let Some(state) = task::state() else { return false };
+    // SAFETY: a live map value that only this thread writes; indexes are masked.
+    unsafe {
+        let found = find(state, cookie.probe(), stack_pointer);
+        if found == 0 || goes_on_elsewhere(span_at(state, found.wrapping_sub(1))) {
+            return false;
+        }
+        set_busy(state, true);
+        lift(state, found);
+        abandon(state, span_at(state, (*state).depth.wrapping_sub(1)));
+        set_busy(state, false);
+    }
+    if let Some(slot) = slot_of(cookie.probe()) {
+        // SAFETY: a live map value.
+        unsafe { count_unmatched(slot, cookie) };
+    }
+    true
+}
+
 /// Ends the span that was opened at this stack pointer. `address` is that of the site.
 #[inline(always)]
 pub fn exit(ctx: *mut c_void, cookie: Cookie, stack_pointer: u64, address: u64) {
@@ -561,11 +590,17 @@ unsafe fn is_tail_call(span: *mut OpenSpan) -> bool {
         && task::read_user(stack_pointer).is_some_and(|address| address & !0xfff == TRAMPOLINE_PAGE)
 }
 
-/// Whether what begins at a span's stack pointer may be what its function ends in a jump to: it has the same return address.
+/// Whether what is at a span's stack pointer may be what its function ends in a jump to: it has the same return address, or one that
+/// a return probe has replaced since.
 #[inline(always)]
 unsafe fn goes_on_elsewhere(span: *mut OpenSpan) -> bool {
     // SAFETY: the caller's span is a live map value.
-    unsafe { (*span).flags & Cookie::GOES_ON_ELSEWHERE != 0 && !overwritten(span) }
+    unsafe {
+        (*span).flags & Cookie::GOES_ON_ELSEWHERE != 0
+            && task::read_user((*span).stack_pointer).is_some_and(|address| {
+                address as u32 == (*span).return_address || address & !0xfff == TRAMPOLINE_PAGE
+            })
+    }
 }
 
 /// Whether the stack slot of a span's return address has been used for something else.

@@ -39,13 +39,16 @@ pub fn leaves_function(registers: Registers, cookie: Cookie) -> bool {
     let Some(action) = ACTIONS.get(cookie.site()) else {
         return true;
     };
-    let Some(target) = jump_target(registers, action) else {
-        return true;
+    let now = registers.instruction_pointer();
+    // Another program on the site may have jumped already.
+    let site = if action.address == 0 { now } else { action.address };
+    let target = if site == now {
+        jump_target(registers, action)
+    } else {
+        Some(now)
     };
-    let start = registers
-        .instruction_pointer()
-        .wrapping_sub(u64::from(action.function_offset));
-    target.wrapping_sub(start) >= u64::from(action.function_size)
+    let start = site.wrapping_sub(u64::from(action.function_offset));
+    target.is_none_or(|target| target.wrapping_sub(start) >= u64::from(action.function_size))
 }
 
 /// The stack pointer as it was when the thread came to the site. Another program there, of another session

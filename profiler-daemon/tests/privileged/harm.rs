@@ -167,6 +167,36 @@ fn a_call_that_ends_in_a_jump_lasts_until_what_it_jumps_to_returns() {
     assert_eq!(target.finish().status, Some(0));
 }
 
+/// A call that was left before its jump stays open until something shows that it is over. The return of another caller's call, at the
+/// same stack pointer, is not its end.
+#[test]
+#[ignore = "needs root"]
+fn the_return_of_another_callers_call_does_not_end_a_call_that_was_left() {
+    let spec = spec("tail_stale");
+    let service = Service::start();
+    let mut target = Fixture::start("tail_stale", &spec.args);
+    let sessions: Vec<_> = (0..2)
+        .map(|_| {
+            let session = service.attach_by(target.pid(), "leaves", Some(ExitMethod::Ret));
+            session.unwrap()
+        })
+        .collect();
+    let truth = target.run();
+    assert_eq!(truth, spec.truth, "the fixture's own counts");
+    let truth = truth["leaves"];
+    for session in &sessions {
+        let picture = service.last_latency(session);
+        let seen = function(&picture, "leaves");
+        assert_eq!(
+            (ended(seen), seen.abandoned, seen.open),
+            (truth.returned, truth.abandoned, 0),
+            "{:?}",
+            seen.lost
+        );
+    }
+    assert_eq!(target.finish().status, Some(0));
+}
+
 #[test]
 #[ignore = "needs root"]
 fn turns_of_a_loop_are_no_calls_whoever_else_looks() {
