@@ -39,6 +39,7 @@ mod paged;
 mod paths;
 mod percentiles;
 mod places;
+mod programs;
 mod service;
 mod soak;
 mod spans;
