@@ -1,6 +1,6 @@
 //! What the kernel does with an instruction that a uprobe is on.
 
-use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{CpuidFeature, EncodingKind, Instruction, Mnemonic, OpKind, Register};
 
 /// What a kernel does with an instruction under a uprobe (`arch/x86/kernel/uprobes.c`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,31 @@ pub(super) fn is_refused(instruction: &Instruction) -> bool {
         Register::ES | Register::CS | Register::SS | Register::DS
     );
     let is_unknown = || instruction.cpuid_features().contains(&CpuidFeature::FMA4);
-    instruction.has_lock_prefix() || segment || is_unknown()
+    instruction.has_lock_prefix() || segment || is_unknown() || is_misread(instruction)
+}
+
+/// Whether the kernel takes it for another instruction, and refuses it or, worse, changes what the target computes or ends it: it
+/// looks at the last byte of the opcode alone, in the table of opcodes of one byte, also where a VEX or EVEX prefix says another table
+/// (`OPCODE1` in `arch/x86/kernel/uprobes.c`; each opcode seen on Linux 6.18). So `vpbroadcastb` (7A) is taken for `jp` and is never
+/// done, as are `vpcmpeqb` (74) and `vpor` (EB); behind `vcmpps` (C2), taken for `ret`, the instruction pointer is left in the copy
+/// that was stepped. `vpxor` (EF), taken for `out`, is refused.
+fn is_misread(instruction: &Instruction) -> bool {
+    let has_table = matches!(
+        instruction.code().encoding(),
+        EncodingKind::VEX | EncodingKind::EVEX | EncodingKind::MVEX | EncodingKind::XOP
+    );
+    let is_emulated = |opcode| matches!(opcode, 0x70..=0x7f | 0x90 | 0xe8 | 0xe9 | 0xeb);
+    // Calls, returns, jumps and `popf`, behind which it mends the instruction pointer, the stack or the flags.
+    let is_mended = |opcode| matches!(opcode, 0x9d | 0xc2 | 0xc3 | 0xca | 0xcb | 0xff);
+    let is_refused = |opcode| {
+        matches!(
+            opcode,
+            0x06 | 0x07 | 0x0e | 0x16 | 0x17 | 0x1e | 0x1f | 0x27 | 0x2f | 0x37 | 0x3f | 0x60..=0x62 | 0x6c..=0x6f | 0x82
+            | 0x8e | 0x9a | 0xcc..=0xcf | 0xd4..=0xd6 | 0xe4..=0xe7 | 0xea | 0xec..=0xef | 0xf1 | 0xf4 | 0xfa | 0xfb
+        )
+    };
+    let opcode = instruction.op_code().op_code() & 0xff;
+    has_table && (is_emulated(opcode) || is_mended(opcode) || is_refused(opcode))
 }
 
 /// What the kernel does with it. Of branches with an operand-size prefix see [`is_16_bit_branch`].
@@ -83,4 +107,48 @@ pub(super) fn is_16_bit_branch(instruction: &Instruction, bytes: &[u8]) -> bool 
     direct
         && instruction.op0_kind() == OpKind::NearBranch64
         && bytes.iter().take_while(is_prefix).any(|&byte| byte == 0x66)
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions};
+
+    use super::*;
+
+    fn of(bytes: &[u8]) -> Handling {
+        handling(&Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode())
+    }
+
+    #[test]
+    fn instructions_that_the_kernel_takes_for_others_are_not_probed() {
+        for misread in [
+            // vpbroadcastb zmm16, esi
+            &[0x62, 0xf2, 0x7d, 0x48, 0x7a, 0xc6][..],
+            // vpor, vpsubsb, vpminsw ymm2, ymm1, ymm0
+            &[0xc5, 0xf5, 0xeb, 0xd0],
+            &[0xc5, 0xf5, 0xe8, 0xd0],
+            &[0xc5, 0xf5, 0xea, 0xd0],
+            // vcmpltps ymm2, ymm1, ymm0
+            &[0xc5, 0xf4, 0xc2, 0xd0, 0x01],
+            // vzeroupper
+            &[0xc5, 0xf8, 0x77],
+            // vpxor xmm0, xmm0, xmm0
+            &[0xc5, 0xf9, 0xef, 0xc0],
+            // vfmsub132ps ymm2, ymm1, ymm0
+            &[0xc4, 0xe2, 0x75, 0x9a, 0xd0],
+        ] {
+            assert_eq!(of(misread), Handling::Refused, "{misread:x?}");
+        }
+        for stepped in [
+            // cmpltps xmm2, xmm0: without a prefix that says the table
+            &[0x0f, 0xc2, 0xd0, 0x01][..],
+            // vxorps xmm0, xmm0, xmm0: no push, as it is longer
+            &[0xc5, 0xf8, 0x57, 0xc0],
+            // vmovups ymm0, [rdi]
+            &[0xc5, 0xfc, 0x10, 0x07],
+        ] {
+            assert_eq!(of(stepped), Handling::Stepped, "{stepped:x?}");
+        }
+        assert_eq!(of(&[0x74, 0x02]), Handling::Emulated);
+    }
 }

@@ -65,7 +65,7 @@ impl InstructionSite {
 pub enum Obstacle {
     /// The kernel accepts no uprobe on it.
     #[error(
-        "the kernel accepts no probe on the {mnemonic} at {address:#x}: it refuses its prefix, or does not know the instruction"
+        "the kernel accepts no probe on the {mnemonic} at {address:#x}: it refuses its prefix, does not know the instruction, or would take it for another"
     )]
     Refused {
         /// In the file's address space.

@@ -105,6 +105,7 @@ unharmed!(
     twice,
     no_return,
     loops,
+    misread,
     return_address,
     goroutines,
 );
@@ -155,11 +156,17 @@ fn a_call_that_ends_in_a_jump_lasts_until_what_it_jumps_to_returns() {
             let Some(took_ns) = took[name].as_u64() else {
                 continue;
             };
-            // The probes at either end are its callers' time; without what is jumped to, a third would be left, or nothing.
+            // Each call computes for so long at least; without what is jumped to, a third would be left, or nothing. The probes at
+            // either end are its callers' time.
+            let at_least_ns = if name == "tail_outer" {
+                calls * 300_000
+            } else {
+                calls / 2 * 200_000
+            };
             let ours_ns = seen.summaries.since_start.times.unwrap().mean_ns * calls as f64;
             println!("{name}: {ours_ns} ns, its callers: {took_ns}");
             assert!(
-                ours_ns > 0.75 * took_ns as f64 && ours_ns < 1.02 * took_ns as f64,
+                ours_ns >= 0.98 * at_least_ns as f64 && ours_ns < 1.02 * took_ns as f64,
                 "{name}: {ours_ns} of {took_ns}"
             );
         }
