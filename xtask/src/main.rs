@@ -12,7 +12,9 @@ mod libtest;
 #[cfg(test)]
 mod links;
 mod markdown;
+mod oracle;
 mod programs;
+mod real_programs;
 mod setup;
 mod sh;
 mod soak;
@@ -45,6 +47,8 @@ enum Task {
     Fixtures,
     /// Feed damaged files and texts to the daemon's readers
     Fuzz(fuzz::Arguments),
+    /// Hold what is said of random scopes of real servers against bpftrace's trace of the same calls
+    Oracle(oracle::Arguments),
     /// Run everything that CI runs
     Test(test::Arguments),
     /// Probe random functions of real programs, whose answers have to stay as they are
@@ -72,6 +76,7 @@ fn run() -> error::Result<()> {
         Task::Bench(arguments) => bench::main(&arguments),
         Task::Fixtures => fixtures::compile().map(drop),
         Task::Fuzz(arguments) => fuzz::main(&arguments),
+        Task::Oracle(arguments) => oracle::main(&arguments),
         Task::Test(arguments) => test::main(&arguments),
         Task::Soak(arguments) => soak::main(&arguments),
         Task::Vm(arguments) => vm::main(&arguments),

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     error::{Error, Result},
-    sh, soak, workspace,
+    real_programs, sh, workspace,
 };
 
 const BPF_LINKER_VERSION: &str = "0.13.0";
@@ -148,7 +148,7 @@ pub fn cargo_deny() -> Result<PathBuf> {
 fn install_packages(programs: Programs) -> Result<()> {
     let installed = installed_packages()?;
     let probed = match programs {
-        Programs::Installed => soak::packages()?,
+        Programs::Installed => real_programs::packages()?,
         Programs::LeftOut => Vec::new(),
     };
     let probed: Vec<&str> = probed.iter().map(String::as_str).collect();

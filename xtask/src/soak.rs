@@ -1,19 +1,16 @@
 //! `cargo xtask soak`: random functions of real programs are probed under load. The tests are the privileged suite's
 //! (`soak::`); here they probe more functions, and what became of them is a table.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::SystemTime};
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde_json::Value;
 
 use crate::{
-    error::{Error, Result},
-    fixtures,
+    error::Result,
     markdown::{self, Place},
-    programs, setup, sh, workspace,
+    real_programs, workspace,
 };
 
-/// The programs, as the tests know them.
-const PROGRAMS: &str = include_str!("../../profiler-daemon/tests/fixtures/soak/programs.json");
 /// Where the table stands.
 const PLACE: Place = Place::named("soak");
 /// How the tests' reports begin.
@@ -34,14 +31,6 @@ pub struct Arguments {
     /// Write the table into docs/safety.md, where all programs were probed and none was harmed
     #[arg(long, conflicts_with = "programs")]
     write: bool,
-}
-
-/// A program that is probed.
-#[derive(Debug)]
-struct Program {
-    name: String,
-    /// Debian's package of it; none where setup does not install it.
-    package: Option<String>,
 }
 
 /// What became of a program's functions.
@@ -87,83 +76,17 @@ impl Report {
     }
 }
 
-fn listed() -> Result<Vec<Program>> {
-    let invalid = |why: &str| {
-        Error::told(format!(
-            "profiler-daemon/tests/fixtures/soak/programs.json: {why}"
-        ))
-    };
-    let listed: Vec<Value> = serde_json::from_str(PROGRAMS).map_err(|error| invalid(&error.to_string()))?;
-    let program = |entry: &Value| {
-        Some(Program {
-            name: entry["name"].as_str()?.to_owned(),
-            package: entry["package"].as_str().map(str::to_owned),
-        })
-    };
-    listed
-        .iter()
-        .map(|entry| program(entry).ok_or_else(|| invalid("a program without a name")))
-        .collect()
-}
-
-/// Debian's packages of the programs.
-pub fn packages() -> Result<Vec<String>> {
-    Ok(listed()?
-        .into_iter()
-        .filter_map(|program| program.package)
-        .collect())
-}
-
 /// Runs the subcommand.
 pub fn main(arguments: &Arguments) -> Result<()> {
-    let listed = listed()?;
-    for name in &arguments.programs {
-        if !listed.iter().any(|program| program.name == *name) {
-            let names: Vec<&str> = listed.iter().map(|program| &*program.name).collect();
-            return Err(Error::told(format!(
-                "no program `{name}` is probed: there are {}",
-                names.join(", ")
-            )));
-        }
-    }
-    if !sh::is_root() {
-        return Err(Error::told(
-            "attaching to processes needs root: run `cargo xtask soak` as root",
-        ));
-    }
-    setup::install(setup::Programs::Installed)?;
-    let seed = arguments.seed.unwrap_or_else(|| {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        now.map_or(0, |now| u64::from(now.subsec_nanos()))
-    });
-    let tests = programs::build(&["privileged"])?;
-    let fixtures = fixtures::compile()?;
+    let seed = arguments.seed.unwrap_or_else(real_programs::any_seed);
+    let variables = [
+        ("PROFILER_SOAK_SEED", seed),
+        ("PROFILER_SOAK_FUNCTIONS", u64::from(arguments.functions)),
+    ];
     let mut reports = Vec::new();
-    let mut result = Ok(());
-    for test in &tests {
-        let mut words = vec!["--ignored", "--test-threads=1", "--nocapture"];
-        let names: Vec<String> = arguments
-            .programs
-            .iter()
-            .map(|name| format!("soak::{name}"))
-            .collect();
-        if names.is_empty() {
-            words.push("soak::");
-        } else {
-            words.push("--exact");
-            words.extend(names.iter().map(String::as_str));
-        }
-        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-        let mut command = test.command(&words);
-        command
-            .env("PROFILER_FIXTURES", &fixtures)
-            .env("PROFILER_SOAK_SEED", seed.to_string())
-            .env("PROFILER_SOAK_FUNCTIONS", arguments.functions.to_string());
-        let ended = sh::tee(&mut command, "", |line| {
-            reports.extend(Report::parse(line));
-        });
-        result = result.and(ended);
-    }
+    let result = real_programs::test("soak", &arguments.programs, &variables, |line| {
+        reports.extend(Report::parse(line));
+    });
     let table = table(&reports, seed);
     println!("\n{table}");
     if arguments.write && result.is_ok() {
@@ -223,19 +146,6 @@ fn table(reports: &[Report], seed: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_program_is_listed_once() {
-        let mut names: Vec<String> = listed()
-            .unwrap()
-            .into_iter()
-            .map(|program| program.name)
-            .collect();
-        let count = names.len();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), count);
-    }
 
     #[test]
     fn a_report_is_a_row() {

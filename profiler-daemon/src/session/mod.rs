@@ -148,10 +148,8 @@ pub use picture::{
 #[cfg(test)]
 pub(crate) use records::GROUPINGS as RECORDED_GROUPINGS;
 pub(crate) use records::ProbeReading;
-pub(crate) use records::{
-    RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, RecordedStep, SummedElsewhere,
-    SummedRow, SummedSamples,
-};
+pub use records::{RecordBatch, Recorded, RecordedFunction, RecordedSample, RecordedScope, RecordedStep};
+pub(crate) use records::{SummedElsewhere, SummedRow, SummedSamples};
 pub use replay::{OpenError as RecordingError, compare, replay};
 pub(crate) use replay::{SummedSteps, summed_steps};
 pub(crate) use sampled_events::unknown as unknown_event;

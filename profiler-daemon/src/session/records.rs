@@ -44,7 +44,9 @@ pub const GROUPINGS: [Grouping; 2] = [Grouping::Function, Grouping::Line];
 /// A function of a step that is recorded.
 #[derive(Clone, Debug)]
 pub struct RecordedFunction {
+    /// Which function.
     pub info: Arc<FunctionInfo>,
+    /// How the end of its calls is seen.
     pub method: ExitMethod,
     /// The probes' own share of a duration.
     pub overhead_ns: u64,
@@ -57,6 +59,7 @@ pub struct RecordedFunction {
 pub struct RecordedStep {
     /// Its canonical text.
     pub text: String,
+    /// Functions whose calls it is of.
     pub functions: Vec<RecordedFunction>,
     /// The bits of the gate that it opens.
     pub gates: u32,
@@ -67,10 +70,15 @@ pub struct RecordedStep {
 pub struct RecordedScope {
     /// Canonical text.
     pub text: Arc<str>,
+    /// From the outermost on.
     pub steps: Vec<RecordedStep>,
+    /// Processes that are looked at.
     pub pids: Vec<u32>,
+    /// Samples per second and CPU.
     pub frequency_hz: u32,
+    /// How the session's histograms age.
     pub ages: AgeConfig,
+    /// What the user should know.
     pub warnings: Vec<String>,
 }
 
@@ -103,19 +111,25 @@ fn functions(functions: &Functions) -> Vec<RecordedFunction> {
 /// A sample of time.
 #[derive(Clone, Debug)]
 pub struct RecordedSample {
+    /// Its process.
     pub tgid: u32,
+    /// Its thread.
     pub tid: u32,
     /// When it was taken; of time off the CPU its end.
     pub ts_ns: u64,
+    /// Time that it stands for.
     pub weight_ns: u64,
+    /// What the thread did.
     pub activity: Activity,
     /// It is a part of the one before, and counts no more.
     pub continues: bool,
+    /// Where, in each of the recorded groupings.
     pub stacks: Stacks,
     /// What its thread is called, where that is known.
     pub task: Option<Task>,
     /// Whether its stack reaches a known root.
     pub complete: bool,
+    /// Calls that were open, outermost first.
     pub spans: Vec<SpanRef>,
 }
 
@@ -153,7 +167,9 @@ pub struct SummedSamples {
 /// A record.
 #[derive(Clone, Debug)]
 pub enum Recorded {
+    /// A sample.
     Sample(RecordedSample),
+    /// The end of a call.
     SpanEnd(SpanEnd),
 }
 
@@ -224,13 +240,17 @@ impl ProbeReading {
 /// What came since the batch before.
 #[derive(Clone, Debug)]
 pub struct RecordBatch {
+    /// Begin of its time, of `CLOCK_MONOTONIC`.
     pub from_ns: u64,
+    /// End of its time.
     pub to_ns: u64,
     /// The same as long as nothing of it changed.
     pub scope: Arc<RecordedScope>,
     /// Frames that are new with this batch, in the order of their numbers.
     pub frames: Arc<[Frame]>,
+    /// Samples and ends of calls, as they came.
     pub records: Arc<Vec<Recorded>>,
+    /// Each probe's counts.
     pub readings: Arc<Vec<ProbeReading>>,
     /// What became of samples on their way, before the first batch too.
     pub sampling: Sampling,
@@ -240,6 +260,7 @@ pub struct RecordBatch {
     pub own: OwnLosses,
     /// Records lost since the first batch: too many of one batch, or of those that waited for this reader.
     pub dropped: u64,
+    /// What the daemon costs.
     pub cost: Cost,
     /// Why it is the last one.
     pub ended: Option<Ending>,

@@ -22,7 +22,7 @@ const BPFTRACE: &str = "/usr/bin/bpftrace";
 const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// It reads tracepoints where `tracefs` is mounted: where that is nowhere, it gets a mount that nobody else sees.
-fn command() -> Command {
+pub fn command() -> Command {
     if Path::new(TRACEFS).join("events").exists() {
         return Command::new(BPFTRACE);
     }

@@ -34,6 +34,7 @@ mod many;
 mod matrix;
 mod memory;
 mod off_cpu;
+mod oracle;
 mod outcomes;
 mod paged;
 mod paths;

@@ -146,6 +146,7 @@ impl Selection {
                 self.rust = true;
                 self.units.add("xtask ");
                 self.privileged.add("soak::");
+                self.privileged.add("oracle::");
             }
             ["profiler-daemon", "tests", "fixtures", "engine", ..] | ["crates", "testkit", ..] => {
                 self.rust = true;

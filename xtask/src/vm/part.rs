@@ -33,7 +33,7 @@ const BY_WAY_OF_ATTACHING: [&str; 5] = ["budget::", "explain::", "inlined::", "o
 
 /// Who may send which request, which does not depend on the kernel's version; and real programs, which are not in the
 /// machines. These tests run on the developer's own kernel alone.
-const NOT_IN_MACHINES: [&str; 2] = ["matrix::", "soak::"];
+const NOT_IN_MACHINES: [&str; 3] = ["matrix::", "oracle::", "soak::"];
 
 /// The part that runs on a kernel of [`super::DEFAULT`].
 pub fn part(kernel: &str) -> Tests {

@@ -116,7 +116,7 @@ impl Handle {
     ///
     /// # Errors
     /// Where there is no such session, it only counts hits, or the kernel refuses the sampler.
-    pub(crate) async fn watch_records(
+    pub async fn watch_records(
         &self,
         caller: Caller,
         name: String,

@@ -1,0 +1,376 @@
+//! Whether what the engine says of a scope follows from what bpftrace has written down.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use profiler_common::{probe::ProbeId, record::SpanEnd};
+use profiler_daemon::{
+    kernel::Activity,
+    session::{Recorded, RecordedSample},
+};
+
+use super::{
+    super::service::ended,
+    Seen,
+    asked::Asked,
+    trace::{BEGIN_APART_NS, BUCKET_PERCENT, Call, END_LATER_NS, Truth},
+};
+
+/// How many of some events may be further apart in the two traces: a thread can lose its CPU between the engine's program and
+/// bpftrace's.
+fn may_be_preempted(events: usize) -> usize {
+    2 + events / 50
+}
+
+/// What was compared, and what does not agree.
+#[derive(Default)]
+pub struct Verdict {
+    pub calls: usize,
+    pub samples: usize,
+    /// Samples and calls so near to an edge that neither answer is wrong.
+    pub near: usize,
+    /// Calls and samples that the engine says it has lost.
+    pub lost: u64,
+    pub wrong: Vec<String>,
+}
+
+impl Verdict {
+    fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.wrong.push(what());
+        }
+    }
+}
+
+/// Judges what was seen of one scope.
+pub struct Judge<'a> {
+    seen: &'a Seen,
+    truth: &'a Truth,
+    verdict: Verdict,
+}
+
+impl<'a> Judge<'a> {
+    pub fn judge(seen: &'a Seen, truth: &'a Truth) -> Verdict {
+        let mut judge = Self {
+            seen,
+            truth,
+            verdict: Verdict {
+                lost: lost(seen),
+                ..Verdict::default()
+            },
+        };
+        judge.counts();
+        // The engine says where it takes the end of calls for another than bpftrace.
+        let is_cut = |warning: &String| warning.contains("end where it jumps to");
+        if !seen.warnings.iter().any(is_cut) {
+            if let Asked::All { function } = seen.asked {
+                judge.ends(function);
+            }
+            judge.samples();
+        }
+        judge.verdict
+    }
+
+    /// The calls of a function that began while it was attached.
+    fn begun(&self, function: usize) -> Vec<&'a Call> {
+        let seen = self.seen;
+        let calls = self.truth.calls_of(function);
+        calls
+            .filter(|call| (seen.begin_ns..seen.end_ns).contains(&call.begin_ns))
+            .collect()
+    }
+
+    /// The calls of a function that are around another call, and began while it was attached.
+    fn around(&self, call: &'a Call, outer: usize) -> impl Iterator<Item = &'a Call> {
+        let begin_ns = self.seen.begin_ns;
+        let around = self.truth.around(call, outer);
+        around.filter(move |call| call.begin_ns >= begin_ns)
+    }
+
+    /// Those that ended as well.
+    fn ended(&self, function: usize) -> Vec<&'a Call> {
+        let mut calls = self.begun(function);
+        calls.retain(|call| call.end_ns < self.seen.end_ns);
+        calls
+    }
+
+    /// The calls of the last step.
+    fn counts(&mut self) {
+        let count: u64 = self.seen.latency.functions.iter().map(ended).sum();
+        let expected = match self.seen.asked {
+            Asked::All { function } | Asked::Slower { function, .. } | Asked::Percentile { function, .. } => {
+                self.ended(function).len()..=self.begun(function).len()
+            }
+            Asked::Argument { function, is } => {
+                let has = |calls: Vec<&Call>| calls.iter().filter(|call| call.argument == is).count();
+                has(self.ended(function))..=has(self.begun(function))
+            }
+            Asked::Within {
+                outer,
+                slower_than_ns,
+                inner,
+            } => {
+                let (mut surely, mut maybe) = (0, 0);
+                for call in self.begun(inner) {
+                    let around = self.around(call, outer);
+                    let ages: Vec<_> = around.map(|call| self.is_slow(call, slower_than_ns)).collect();
+                    let has_ended = call.end_ns < self.seen.end_ns;
+                    surely += usize::from(has_ended && ages.contains(&Some(true)));
+                    maybe += usize::from(ages.iter().any(|slow| *slow != Some(false)));
+                }
+                surely..=maybe
+            }
+            Asked::Behind {
+                outer,
+                reached,
+                inner,
+            } => {
+                let reached: BTreeSet<(u32, u64)> = self
+                    .begun(reached)
+                    .iter()
+                    .map(|call| (call.tid, call.begin_ns))
+                    .collect();
+                let is_behind = |call: &&'a Call| {
+                    self.around(call, outer).any(|around| {
+                        let between = (call.tid, around.begin_ns)..(call.tid, call.begin_ns);
+                        reached.range(between).next().is_some()
+                    })
+                };
+                self.ended(inner).into_iter().filter(is_behind).count()
+                    ..=self.begun(inner).into_iter().filter(is_behind).count()
+            }
+        };
+        let count = usize::try_from(count).unwrap();
+        self.verdict.calls += count;
+        self.verdict.near += expected.end() - expected.start();
+        let lost = usize::try_from(self.verdict.lost).unwrap();
+        let at_least = expected.start().saturating_sub(lost);
+        self.verdict
+            .expect((at_least..=*expected.end()).contains(&count), || {
+                format!("{count} calls were counted, {expected:?} were made")
+            });
+    }
+
+    /// Whether a call is one that is slower; `None` where that cannot be told, be it that it has not ended.
+    fn is_slow(&self, call: &Call, than_ns: u64) -> Option<bool> {
+        if than_ns == 0 {
+            return Some(true);
+        }
+        if call.end_ns >= self.seen.end_ns {
+            // What is inside waits for its end. It may have ended for the engine, and not for bpftrace.
+            return if call.end_ns < Call::OPEN_NS {
+                None
+            } else {
+                Some(false)
+            };
+        }
+        call.is_slow(than_ns)
+    }
+
+    /// Each call that was recorded, and its times.
+    fn ends(&mut self, function: usize) {
+        let mut by_begin: BTreeMap<(u32, u64), &Call> = BTreeMap::new();
+        for call in self.begun(function) {
+            by_begin.insert((call.tid, call.begin_ns), call);
+        }
+        let made = by_begin.len();
+        let records = self.seen.records.iter().flat_map(|batch| batch.records.iter());
+        let ends = records.filter_map(|record| match record {
+            Recorded::SpanEnd(end) if end.flags & SpanEnd::ABANDONED == 0 => Some(end),
+            _ => None,
+        });
+        let (mut recorded, mut unknown, mut far) = (0, 0, 0);
+        let mut durations = Vec::new();
+        for end in ends {
+            recorded += 1;
+            let window_ns = end.start_ns - END_LATER_NS..=end.start_ns + END_LATER_NS;
+            let nearest = by_begin
+                .range((end.tid, *window_ns.start())..=(end.tid, *window_ns.end()))
+                .min_by_key(|((_, begin_ns), _)| begin_ns.abs_diff(end.start_ns));
+            let Some((key, call)) = nearest.map(|(key, call)| (*key, *call)) else {
+                unknown += 1;
+                continue;
+            };
+            by_begin.remove(&key);
+            let duration_ns = end.end_ns - end.start_ns;
+            durations.push(duration_ns);
+            let took_ns =
+                call.duration_ns().saturating_sub(END_LATER_NS)..call.duration_ns() + BEGIN_APART_NS;
+            let is_open = call.end_ns >= self.seen.end_ns;
+            let begins_there = call.begin_ns.abs_diff(end.start_ns) <= BEGIN_APART_NS;
+            far += usize::from(!begins_there || !is_open && !took_ns.contains(&duration_ns));
+        }
+        by_begin.retain(|_, call| call.end_ns < self.seen.end_ns);
+        let lost = self.verdict.lost;
+        let unseen = by_begin.len();
+        self.verdict.expect(unknown <= may_be_preempted(made), || {
+            format!("{unknown} of {recorded} calls were recorded that were not made")
+        });
+        self.verdict
+            .expect(unseen.saturating_sub(unknown) as u64 <= lost, || {
+                format!("{unseen} of {made} calls were made and not recorded")
+            });
+        self.verdict.expect(far <= may_be_preempted(recorded), || {
+            format!("{far} of {recorded} calls have other times")
+        });
+        let [Some(times)] = self
+            .seen
+            .latency
+            .functions
+            .iter()
+            .map(|function| function.summaries.since_start.times)
+            .collect::<Vec<_>>()[..]
+        else {
+            return self
+                .verdict
+                .expect(recorded == 0, || "there are no percentiles".to_owned());
+        };
+        durations.sort_unstable();
+        for (name, ours_ns, percent) in [
+            ("p50", times.p50_ns, 50),
+            ("p90", times.p90_ns, 90),
+            ("p99", times.p99_ns, 99),
+        ] {
+            let exact_ns = durations[((durations.len() * percent).div_ceil(100)).max(1) - 1];
+            let overhead_ns = self.seen.latency.functions[0].overhead_ns;
+            let apart_ns = ours_ns.abs_diff(exact_ns);
+            self.verdict.expect(
+                lost > 0 || apart_ns <= exact_ns * BUCKET_PERCENT / 100 + overhead_ns + 1,
+                || format!("{name} is {ours_ns} ns, of the recorded calls {exact_ns} ns"),
+            );
+        }
+    }
+
+    /// The samples: which calls they lie in, and which side of the flame graph.
+    fn samples(&mut self) {
+        let threshold_ns = self.seen.flame.picture.summary.threshold_ns;
+        let (function, inner, than_ns) = match self.seen.asked {
+            Asked::All { function } => (function, None, 1),
+            Asked::Slower { function, than_ns } => (function, None, than_ns),
+            Asked::Percentile { function, .. } => (function, None, threshold_ns.unwrap_or(u64::MAX / 4)),
+            Asked::Within {
+                outer,
+                slower_than_ns,
+                inner,
+            } => (outer, Some(inner), slower_than_ns),
+            // Samples do not tell the argument, nor what was reached.
+            Asked::Argument { .. } | Asked::Behind { .. } => return,
+        };
+        let outer = ByThread::of(self.begun(function));
+        let inner = inner.map(|inner| ByThread::of(self.begun(inner)));
+        let probes = self.first_probes();
+        let records = self.seen.records.iter().flat_map(|batch| batch.records.iter());
+        let samples = records.filter_map(|record| match record {
+            Recorded::Sample(sample) if sample.activity == Activity::OnCpu && !sample.continues => {
+                Some(sample)
+            }
+            _ => None,
+        });
+        let (mut surely_ns, mut maybe_ns, mut total_ns) = (0, 0, 0);
+        let (mut looked_at, mut misplaced) = (0, 0);
+        for sample in samples {
+            looked_at += 1;
+            let open = outer.open(sample);
+            let is_near = open.iter().any(|call| call.contains(sample.ts_ns).is_none());
+            let ours = sample
+                .spans
+                .iter()
+                .filter(|span| probes.contains(&span.probe))
+                .count();
+            misplaced += usize::from(!is_near && ours != open.len());
+            // In recursion the outermost call counts.
+            let is_slow = open
+                .first()
+                .map_or(Some(false), |call| self.is_slow(call, than_ns));
+            let is_within = inner.as_ref().map_or(Some(true), |inner| inner.is_within(sample));
+            let is_inside = match (is_slow, is_within) {
+                (_, Some(false)) => Some(false),
+                (Some(false), _) if !is_near => Some(false),
+                (Some(true), Some(true)) if !is_near => Some(true),
+                _ => None,
+            };
+            self.verdict.near += usize::from(is_inside.is_none());
+            total_ns += sample.weight_ns;
+            surely_ns += sample.weight_ns * u64::from(is_inside == Some(true));
+            maybe_ns += sample.weight_ns * u64::from(is_inside != Some(false));
+        }
+        self.verdict.samples += looked_at;
+        let may_be = may_be_preempted(looked_at);
+        self.verdict.expect(misplaced <= may_be, || {
+            format!("{misplaced} of {looked_at} samples lie in other calls")
+        });
+        let weights = &self.seen.flame.picture.weights;
+        let inside_ns: u64 = weights.iter().map(|weight| weight.inside_ns).sum();
+        let summary = &self.seen.flame.picture.summary;
+        // Samples of calls that had not ended, and those that may lie in others.
+        let other_ns = (summary.open + may_be as u64) * total_ns / summary.samples.max(1);
+        let expected = surely_ns.saturating_sub(other_ns)..=maybe_ns + other_ns;
+        let is_lossy = self.verdict.lost > 0;
+        self.verdict
+            .expect(is_lossy || expected.contains(&inside_ns), || {
+                format!("{inside_ns} of {total_ns} ns were inside, {expected:?} by the trace")
+            });
+    }
+
+    /// The probes of the first step.
+    fn first_probes(&self) -> BTreeSet<ProbeId> {
+        let scopes = self.seen.records.iter().map(|batch| &batch.scope);
+        let steps = scopes.filter_map(|scope| scope.steps.first());
+        let functions = steps.flat_map(|step| &step.functions);
+        functions.flat_map(|function| &function.probes).copied().collect()
+    }
+}
+
+/// Calls of a function by their thread.
+struct ByThread<'a>(HashMap<u32, Vec<&'a Call>>);
+
+impl<'a> ByThread<'a> {
+    fn of(calls: Vec<&'a Call>) -> Self {
+        let mut threads: HashMap<u32, Vec<&Call>> = HashMap::new();
+        for call in calls {
+            threads.entry(call.tid).or_default().push(call);
+        }
+        Self(threads)
+    }
+
+    /// Those that were open, or may have been, when a sample was taken; outermost first.
+    fn open(&self, sample: &RecordedSample) -> Vec<&'a Call> {
+        let calls = self.0.get(&sample.tid).into_iter().flatten();
+        let open = calls.filter(|call| call.contains(sample.ts_ns) != Some(false));
+        open.copied().collect()
+    }
+
+    /// Whether any was.
+    fn is_within(&self, sample: &RecordedSample) -> Option<bool> {
+        let open = self.open(sample);
+        if open.is_empty() {
+            return Some(false);
+        }
+        open.iter().find_map(|call| call.contains(sample.ts_ns))
+    }
+}
+
+/// What the engine says it has lost of calls and records.
+fn lost(seen: &Seen) -> u64 {
+    let of_functions = seen.latency.functions.iter().flat_map(|function| &function.lost);
+    let of_calls: u64 = of_functions
+        .filter(|(reason, _)| **reason != "open_at_attach")
+        .map(|(_, count)| count)
+        .sum();
+    let abandoned: u64 = seen
+        .latency
+        .functions
+        .iter()
+        .map(|function| function.abandoned)
+        .sum();
+    let dropped = seen.records.last().map_or(0, |batch| {
+        batch.dropped + batch.spans.counters().iter().map(|(_, count)| count).sum::<u64>()
+    });
+    let of_samples: u64 = seen
+        .flame
+        .lost
+        .iter()
+        .filter(|(reason, _)| !reason.starts_with("off_cpu_"))
+        .map(|(_, count)| count)
+        .sum();
+    of_calls + abandoned + dropped + of_samples
+}

@@ -1,0 +1,289 @@
+//! What bpftrace writes down, and which calls follow from it.
+
+use std::{
+    collections::HashMap,
+    io::{BufRead as _, BufReader, Read as _},
+    process::{Child, Stdio},
+    sync::{Arc, Condvar, Mutex},
+    thread::JoinHandle,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::super::{bpftrace, service::PATIENCE};
+
+/// By how much bpftrace sees the begin of a call before or after the engine.
+pub const BEGIN_APART_NS: u64 = 5_000;
+/// By how much it sees the end later: the return instruction lies between, and the return probe, and where a sample is taken just then,
+/// that.
+pub const END_LATER_NS: u64 = 200_000;
+/// Hundredths by which two percentiles of the same calls may differ: the width of a histogram's bucket.
+pub const BUCKET_PERCENT: u64 = 2;
+
+/// What bpftrace writes down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum What {
+    Entered { argument: u64 },
+    Returned,
+}
+
+/// One line of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    what: What,
+    /// Number of the function.
+    function: usize,
+    tid: u32,
+    ts_ns: u64,
+    stack_pointer: u64,
+}
+
+impl Event {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let kind = words.next()?;
+        let mut number = || words.next()?.parse().ok();
+        let (function, tid, ts_ns) = (number()?, number()?, number()?);
+        let (stack_pointer, argument) = (number()?, number()?);
+        let what = match kind {
+            "entered" => What::Entered { argument },
+            "returned" => What::Returned,
+            _ => return None,
+        };
+        Some(Self {
+            what,
+            function: usize::try_from(function).ok()?,
+            tid: u32::try_from(tid).ok()?,
+            ts_ns,
+            stack_pointer,
+        })
+    }
+}
+
+/// What bpftrace has written so far.
+#[derive(Default)]
+struct Written {
+    events: Vec<Event>,
+    is_ready: bool,
+    is_over: bool,
+}
+
+/// A run of bpftrace; killed when dropped.
+pub struct Bpftrace {
+    child: Child,
+    written: Arc<(Mutex<Written>, Condvar)>,
+    reader: Option<JoinHandle<Vec<String>>>,
+}
+
+impl Bpftrace {
+    /// Waits until its probes are attached, to a process alone: in others that share its libraries a probe can do harm, and costs time.
+    pub fn start(pid: u32, script: &str) -> Self {
+        // Probes are attached in the order in which they stand.
+        let script = format!("{script} interval:ms:100 {{ printf(\"ready\\n\"); }}");
+        let mut child = bpftrace::command()
+            .args(["-q", "-B", "line", "-p", &pid.to_string(), "-e", &script])
+            .env("BPFTRACE_PERF_RB_PAGES", "1024")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let written = Arc::<(Mutex<Written>, Condvar)>::default();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let reader = std::thread::spawn({
+            let written = Arc::clone(&written);
+            move || {
+                let mut others = Vec::new();
+                for line in output.lines() {
+                    let Ok(line) = line else { break };
+                    let mut known = written.0.lock().unwrap();
+                    if let Some(event) = Event::parse(&line) {
+                        known.events.push(event);
+                    } else if line == "ready" {
+                        known.is_ready = true;
+                        written.1.notify_all();
+                    } else {
+                        others.push(line);
+                    }
+                }
+                written.0.lock().unwrap().is_over = true;
+                written.1.notify_all();
+                others
+            }
+        });
+        let running = Self {
+            child,
+            written,
+            reader: Some(reader),
+        };
+        let known = running.written.0.lock().unwrap();
+        let (known, _) = running
+            .written
+            .1
+            .wait_timeout_while(known, PATIENCE, |known| !known.is_ready && !known.is_over)
+            .unwrap();
+        let is_ready = known.is_ready;
+        drop(known);
+        if is_ready {
+            return running;
+        }
+        panic!("bpftrace did not start: {script}: {}", running.end().errors)
+    }
+
+    pub fn so_far(&self) -> Vec<Event> {
+        self.written.0.lock().unwrap().events.clone()
+    }
+
+    pub fn end(mut self) -> Told {
+        // It may have ended by itself.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
+        let mut errors = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            stderr.read_to_string(&mut errors).unwrap();
+        }
+        let others = self.reader.take().unwrap().join().unwrap();
+        self.child.wait().unwrap();
+        let events = std::mem::take(&mut self.written.0.lock().unwrap().events);
+        Told {
+            events,
+            others,
+            errors,
+        }
+    }
+}
+
+impl Drop for Bpftrace {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// All that a run of bpftrace has written.
+pub struct Told {
+    pub events: Vec<Event>,
+    pub others: Vec<String>,
+    pub errors: String,
+}
+
+/// A call as bpftrace saw it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub function: usize,
+    pub tid: u32,
+    pub begin_ns: u64,
+    /// [`Self::OPEN_NS`] where it did not end.
+    pub end_ns: u64,
+    pub argument: u64,
+    /// Numbers of the calls that were open on its thread when it began, outermost first.
+    pub around: Vec<usize>,
+}
+
+impl Call {
+    pub const OPEN_NS: u64 = u64::MAX / 2;
+
+    pub fn duration_ns(&self) -> u64 {
+        self.end_ns - self.begin_ns
+    }
+
+    /// Whether it was open at a time; `None` so near to its begin or end that the engine may have seen the other.
+    pub fn contains(&self, ts_ns: u64) -> Option<bool> {
+        let begins = self.begin_ns.abs_diff(ts_ns) < BEGIN_APART_NS;
+        let ends = (self.end_ns - END_LATER_NS..self.end_ns + BEGIN_APART_NS).contains(&ts_ns);
+        (!begins && !ends).then_some(self.begin_ns < ts_ns && ts_ns < self.end_ns)
+    }
+
+    /// Whether it took so long; `None` where the engine may have seen otherwise. A threshold is an edge of a histogram's bucket.
+    pub fn is_slow(&self, than_ns: u64) -> Option<bool> {
+        let duration_ns = self.duration_ns();
+        let bucket_ns = than_ns * BUCKET_PERCENT / 100;
+        if duration_ns.saturating_sub(END_LATER_NS) >= than_ns + bucket_ns {
+            Some(true)
+        } else if duration_ns + BEGIN_APART_NS < than_ns - bucket_ns {
+            Some(false)
+        } else {
+            None
+        }
+    }
+}
+
+/// A call of a thread that is open.
+struct Open {
+    stack_pointer: u64,
+    call: usize,
+}
+
+/// What follows from all events.
+pub struct Truth {
+    /// By the time at which they began.
+    calls: Vec<Call>,
+}
+
+impl Truth {
+    /// A return belongs to the call that began one word lower on the stack; what is open above was jumped over.
+    pub fn of(mut events: Vec<Event>) -> Self {
+        events.sort_by_key(|event| event.ts_ns);
+        let mut threads: HashMap<u32, Vec<Open>> = HashMap::new();
+        let mut calls: Vec<Call> = Vec::new();
+        for event in events {
+            let Event { function, tid, .. } = event;
+            let open = threads.entry(tid).or_default();
+            match event.what {
+                What::Entered { argument } => {
+                    while open
+                        .last()
+                        .is_some_and(|last| last.stack_pointer < event.stack_pointer)
+                    {
+                        open.pop();
+                    }
+                    let around = open.iter().map(|open| open.call).collect();
+                    open.push(Open {
+                        stack_pointer: event.stack_pointer,
+                        call: calls.len(),
+                    });
+                    calls.push(Call {
+                        function,
+                        tid,
+                        begin_ns: event.ts_ns,
+                        end_ns: Call::OPEN_NS,
+                        argument,
+                        around,
+                    });
+                }
+                What::Returned => {
+                    let began = event.stack_pointer.wrapping_sub(8);
+                    let is_its =
+                        |open: &Open| open.stack_pointer == began && calls[open.call].function == function;
+                    if let Some(place) = open.iter().rposition(is_its) {
+                        let ended = open.remove(place);
+                        calls[ended.call].end_ns = event.ts_ns;
+                        open.retain(|open| open.stack_pointer >= began);
+                    }
+                }
+            }
+        }
+        Self { calls }
+    }
+
+    pub fn calls_of(&self, function: usize) -> impl Iterator<Item = &Call> {
+        self.calls.iter().filter(move |call| call.function == function)
+    }
+
+    /// The calls of a function that were open on the same thread when a call began, outermost first.
+    pub fn around<'a>(&'a self, inner: &'a Call, outer: usize) -> impl Iterator<Item = &'a Call> {
+        let around = inner.around.iter().map(|call| &self.calls[*call]);
+        around.filter(move |call| call.function == outer)
+    }
+
+    /// How many calls of a function were made inside of calls of another.
+    pub fn nested(&self, outer: usize, inner: usize) -> usize {
+        let is_inside = |call: &&Call| self.around(call, outer).next().is_some();
+        self.calls_of(inner).filter(is_inside).count()
+    }
+
+    /// Whether a function calls itself, be it through others.
+    pub fn is_recursive(&self, function: usize) -> bool {
+        self.nested(function, function) > 0
+    }
+}

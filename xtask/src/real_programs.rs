@@ -1,0 +1,119 @@
+//! Tests of the privileged suite on real programs under load, with other figures than the suite's own.
+
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use crate::{
+    error::{Error, Result},
+    fixtures, programs, setup, sh,
+};
+
+/// The programs, as the tests know them.
+const PROGRAMS: &str = include_str!("../../profiler-daemon/tests/fixtures/soak/programs.json");
+
+/// A program that is probed.
+#[derive(Debug)]
+struct Program {
+    name: String,
+    /// Debian's package of it; none where setup does not install it.
+    package: Option<String>,
+}
+
+fn listed() -> Result<Vec<Program>> {
+    let invalid = |why: &str| {
+        Error::told(format!(
+            "profiler-daemon/tests/fixtures/soak/programs.json: {why}"
+        ))
+    };
+    let listed: Vec<Value> = serde_json::from_str(PROGRAMS).map_err(|error| invalid(&error.to_string()))?;
+    let program = |entry: &Value| {
+        Some(Program {
+            name: entry["name"].as_str()?.to_owned(),
+            package: entry["package"].as_str().map(str::to_owned),
+        })
+    };
+    listed
+        .iter()
+        .map(|entry| program(entry).ok_or_else(|| invalid("a program without a name")))
+        .collect()
+}
+
+/// Debian's packages of the programs.
+pub fn packages() -> Result<Vec<String>> {
+    Ok(listed()?
+        .into_iter()
+        .filter_map(|program| program.package)
+        .collect())
+}
+
+/// What random choices begin with where nobody says it.
+pub fn any_seed() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| u64::from(now.subsec_nanos()))
+}
+
+/// Runs the tests of a module, of these programs or, where none is named, of all, with numbers in their environment. Each line that they print
+/// is told.
+pub fn test(
+    module: &str,
+    names: &[String],
+    variables: &[(&str, u64)],
+    mut told: impl FnMut(&str),
+) -> Result<()> {
+    let listed = listed()?;
+    for name in names {
+        if !listed.iter().any(|program| program.name == *name) {
+            let names: Vec<&str> = listed.iter().map(|program| &*program.name).collect();
+            return Err(Error::told(format!(
+                "no program `{name}` is probed: there are {}",
+                names.join(", ")
+            )));
+        }
+    }
+    if !sh::is_root() {
+        return Err(Error::told(format!(
+            "attaching to processes needs root: run `cargo xtask {module}` as root"
+        )));
+    }
+    setup::install(setup::Programs::Installed)?;
+    let tests = programs::build(&["privileged"])?;
+    let fixtures = fixtures::compile()?;
+    let mut words: Vec<String> = ["--ignored", "--test-threads=1", "--nocapture"]
+        .map(str::to_owned)
+        .into();
+    if names.is_empty() {
+        words.push(format!("{module}::"));
+    } else {
+        words.push("--exact".to_owned());
+        words.extend(names.iter().map(|name| format!("{module}::{name}")));
+    }
+    let mut result = Ok(());
+    for test in &tests {
+        let mut command = test.command(&words);
+        command.env("PROFILER_FIXTURES", &fixtures);
+        for (name, number) in variables {
+            command.env(name, number.to_string());
+        }
+        result = result.and(sh::tee(&mut command, "", &mut told));
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_is_listed_once() {
+        let mut names: Vec<String> = listed()
+            .unwrap()
+            .into_iter()
+            .map(|program| program.name)
+            .collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}
