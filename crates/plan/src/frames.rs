@@ -16,6 +16,9 @@ use profiler_elf::Elf;
 /// Entries that one function's rows are read of.
 const MAX_ENTRIES: usize = 64;
 
+/// Entries of a file that are looked at; ten times a large browser's.
+const MAX_FILE_ENTRIES: usize = 1 << 24;
+
 /// Rows of one function that are kept.
 const MAX_ROWS: usize = 1 << 16;
 
@@ -97,6 +100,38 @@ impl<'a> Frames<'a> {
         Some(entry.initial_address()..entry.end_address())
     }
 
+    /// The code of each entry that begins as a function does: with nothing on the stack but the return address. In order of
+    /// address, without what overlaps what is before it. Parts that the compiler has moved away from their functions, and that are
+    /// gone on to with a frame on the stack, are not among them.
+    #[must_use]
+    pub fn functions(&self) -> Vec<Range<u64>> {
+        let eh_frame = EhFrame::new(self.eh_frame, LittleEndian);
+        let mut context = UnwindContext::new();
+        let mut entries = eh_frame.entries(&self.bases);
+        let mut found = Vec::new();
+        for _ in 0..MAX_FILE_ENTRIES {
+            let Ok(Some(entry)) = entries.next() else { break };
+            let gimli::CieOrFde::Fde(entry) = entry else {
+                continue;
+            };
+            let Ok(entry) = entry.parse(EhFrame::cie_from_offset) else {
+                continue;
+            };
+            let range = entry.initial_address()..entry.end_address();
+            let first = entry.rows(&eh_frame, &self.bases, &mut context);
+            let begins = first.is_ok_and(|mut rows| {
+                let first = rows.next_row().ok().flatten();
+                first.is_some_and(|first| base_of(first.cfa()) == Base::AT_ENTRY)
+            });
+            if begins && !range.is_empty() {
+                found.push(range);
+            }
+        }
+        found.sort_unstable_by_key(|range| (range.start, range.end));
+        found.dedup_by(|behind, before| behind.start < before.end);
+        found
+    }
+
     /// The rows of some code.
     #[must_use]
     pub fn rows(&self, code: Range<u64>) -> Rows {
@@ -128,18 +163,22 @@ impl<'a> Frames<'a> {
             if rows.len() == MAX_ROWS {
                 return;
             }
-            let base = match *row.cfa() {
-                CfaRule::RegisterAndOffset { register, offset } if register.0 == u16::from(RSP) => {
-                    Base::StackPointer(offset)
-                }
-                CfaRule::RegisterAndOffset { register, offset } if register.0 == u16::from(RBP) => {
-                    Base::FramePointer(offset)
-                }
-                _ => Base::Elsewhere,
-            };
+            let base = base_of(row.cfa());
             let range = row.start_address()..row.end_address();
             rows.push(Row { range, base });
         }
+    }
+}
+
+fn base_of(rule: &CfaRule<usize>) -> Base {
+    match *rule {
+        CfaRule::RegisterAndOffset { register, offset } if register.0 == u16::from(RSP) => {
+            Base::StackPointer(offset)
+        }
+        CfaRule::RegisterAndOffset { register, offset } if register.0 == u16::from(RBP) => {
+            Base::FramePointer(offset)
+        }
+        _ => Base::Elsewhere,
     }
 }
 
@@ -211,6 +250,7 @@ mod tests {
         fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), address: u64) {
             let frames = Frames { eh_frame: &bytes, header: &bytes, bases: BaseAddresses::default() };
             let _ = frames.piece(address);
+            let _ = frames.functions();
             let _ = frames.rows(address..address.saturating_add(1000)).base(address);
             let _ = Frames::of(&bytes).piece(address);
         }

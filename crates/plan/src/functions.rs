@@ -2,7 +2,11 @@
 //!
 //! Building it touches symbols only: names stay in the file, mangled, until they are asked for.
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{
+    borrow::Cow,
+    ops::Range,
+    sync::{Arc, OnceLock},
+};
 
 use object::elf;
 use profiler_elf::{Bytes, Elf, ElfError, RawSymbol, Segment, offset_of};
@@ -10,6 +14,7 @@ use profiler_elf::{Bytes, Elf, ElfError, RawSymbol, Segment, offset_of};
 use super::{
     demangle::{self, CloneKind, display_name, split_clone, without_version},
     files::{ModuleFiles, NameFile},
+    frames::Frames,
     outline::{self, Outline, Outlines, Part},
 };
 
@@ -21,6 +26,9 @@ const MAX_SYMBOLS: usize = 1 << 26;
 /// Bytes of names that are looked at per byte of the file. Names may share their ends; many symbols that share one long
 /// name are contrived, and would take long to match.
 const NAMES_PER_BYTE: usize = 4;
+
+/// Symbols before an address that are looked at for one that reaches it: symbols may nest.
+const MAX_NESTED: usize = 16;
 
 /// What a symbol names.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -64,6 +72,10 @@ pub struct ModuleIndex {
     symbols: Vec<Symbol>,
     /// Where in `symbols` those of each function begin; symbols of one address are one function.
     functions: Vec<u32>,
+    /// Code of functions that no symbol names, by the unwind rows, in order of address. Made when first asked for.
+    unnamed: OnceLock<Box<[Range<u64>]>>,
+    /// The path that it is mapped by; empty where it has none.
+    path: Box<str>,
     /// Cold pieces and labels.
     others: Vec<Symbol>,
     /// The cold ones among them, by the name of the function that each is a piece of.
@@ -135,6 +147,8 @@ impl ModuleIndex {
             segments,
             symbols,
             functions,
+            unnamed: OnceLock::new(),
+            path: Box::default(),
             others,
             cold,
             stripped,
@@ -152,6 +166,13 @@ impl ModuleIndex {
         self
     }
 
+    /// Says by which path it is mapped: functions without names are called by its last component and where they begin.
+    #[must_use]
+    pub fn mapped_by(mut self, path: &str) -> Self {
+        self.path = path.into();
+        self
+    }
+
     /// Which of its units have what. It is made, by reading debug information once, when it is first asked for.
     #[must_use]
     pub fn outline(&self, part: Part) -> Outline {
@@ -165,6 +186,7 @@ impl ModuleIndex {
         (self.symbols.capacity() + self.others.capacity()) * size_of::<Symbol>()
             + self.functions.capacity() * size_of::<u32>()
             + self.cold.capacity() * size_of::<ColdPiece>()
+            + self.unnamed.get().map_or(0, |unnamed| size_of_val(&**unnamed))
             + self.outlines.memory()
     }
 
@@ -204,7 +226,7 @@ impl ModuleIndex {
         self.build_id.as_deref()
     }
 
-    /// Number of functions.
+    /// Number of functions that have names.
     #[must_use]
     pub fn len(&self) -> usize {
         self.functions.len()
@@ -216,15 +238,102 @@ impl ModuleIndex {
         self.functions.is_empty()
     }
 
-    /// The functions, in order of address.
+    /// The code of functions that no symbol names, in order of address: what unwind rows are of, where that begins as a function
+    /// does and no symbol lies in it. They have the numbers from [`Self::len`] on.
+    #[must_use]
+    pub fn unnamed(&self) -> &[Range<u64>] {
+        self.unnamed.get_or_init(|| {
+            let mut found = Frames::of(self.files.program()).functions();
+            found.retain(|range| self.is_unnamed(range));
+            found.into()
+        })
+    }
+
+    fn is_unnamed(&self, range: &Range<u64>) -> bool {
+        let reaches_in = |symbols: &[Symbol]| {
+            let behind = symbols.partition_point(|symbol| symbol.address < range.end);
+            // Of symbols that nest, the last ones before are looked at.
+            let mut last = symbols[..behind].iter().rev().take(MAX_NESTED);
+            last.any(|symbol| symbol.address.saturating_add(symbol.size.max(1)) > range.start)
+        };
+        let mut segments = self.segments.iter();
+        segments.any(|segment| segment.has_code_at(range.start))
+            && !self.code(range.clone()).is_none_or(is_linkage)
+            && !reaches_in(&self.symbols)
+            && !reaches_in(&self.others)
+    }
+
+    /// How a function without a name is called that begins at an address.
+    #[must_use]
+    pub fn unnamed_name(&self, address: u64) -> String {
+        let file = self.path.rsplit('/').next().unwrap_or_default();
+        format!("{file}+{address:#x}")
+    }
+
+    /// Whether its file may be called so: by its path, or by the last components of that.
+    #[must_use]
+    pub fn is_at_path(&self, path: &str) -> bool {
+        let before = self.path.strip_suffix(path);
+        !path.is_empty() && before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+    }
+
+    /// The number of the function that begins at an address, with a name or without.
+    #[must_use]
+    pub fn number_at(&self, address: u64) -> Option<usize> {
+        let begins = |&at: &u32| self.symbols[at as usize].address;
+        if let Ok(named) = self.functions.binary_search_by_key(&address, begins) {
+            return Some(named);
+        }
+        let unnamed = self.unnamed().binary_search_by_key(&address, |range| range.start);
+        Some(self.len() + unnamed.ok()?)
+    }
+
+    /// The function that begins at an address, with a name or without.
+    #[must_use]
+    pub fn function_from(&self, address: u64) -> Option<Function<'_>> {
+        Some(self.function(self.number_at(address)?))
+    }
+
+    /// The function that holds an address of the file, with a name or without.
+    #[must_use]
+    pub fn function_around(&self, address: u64) -> Option<Function<'_>> {
+        let unnamed = || {
+            let behind = self.unnamed().partition_point(|range| range.start <= address);
+            let range = self.unnamed()[..behind]
+                .last()
+                .filter(|range| range.contains(&address))?;
+            self.function_from(range.start)
+        };
+        self.function_at(address).or_else(unnamed)
+    }
+
+    /// Whether a number is that of a function.
+    #[must_use]
+    pub fn has_number(&self, at: usize) -> bool {
+        at < self.len() || at - self.len() < self.unnamed().len()
+    }
+
+    /// The functions that have names, in order of address.
     #[must_use]
     pub fn functions(&self) -> impl DoubleEndedIterator<Item = Function<'_>> + ExactSizeIterator {
         (0..self.functions.len()).map(|at| self.function(at))
     }
 
-    /// Function number `at`, which is below [`Self::len`].
+    /// Function number `at`, which is below [`Self::len`], or of one without a name.
     #[must_use]
     pub fn function(&self, at: usize) -> Function<'_> {
+        if at >= self.functions.len() {
+            let unnamed = self.unnamed().get(at - self.functions.len());
+            let Range { start, end } = unnamed.cloned().unwrap_or_default();
+            return Function {
+                index: self,
+                symbols: &[],
+                unnamed: UnnamedCode {
+                    address: start,
+                    size: end - start,
+                },
+            };
+        }
         let end = self
             .functions
             .get(at + 1)
@@ -232,10 +341,11 @@ impl ModuleIndex {
         Function {
             index: self,
             symbols: &self.symbols[self.functions[at] as usize..end],
+            unnamed: UnnamedCode::default(),
         }
     }
 
-    /// The function that holds an address of the file.
+    /// The function with a name that holds an address of the file.
     #[must_use]
     pub fn function_at(&self, address: u64) -> Option<Function<'_>> {
         let after = self
@@ -300,6 +410,19 @@ impl ModuleIndex {
     }
 }
 
+/// Whether code begins with a jump to where a pointer leads: the linkage to other files' functions, all of which have their unwind
+/// rows in common.
+fn is_linkage(code: &[u8]) -> bool {
+    const ENDBR64: &[u8] = b"\xf3\x0f\x1e\xfa";
+    /// Before a jump: its target has to be within bounds (MPX).
+    const BND: &[u8] = b"\xf2";
+    const JUMP_BY_POINTER: &[u8] = b"\xff\x25";
+    let code = code.strip_prefix(ENDBR64).unwrap_or(code);
+    code.strip_prefix(BND)
+        .unwrap_or(code)
+        .starts_with(JUMP_BY_POINTER)
+}
+
 fn owner_of<'a>(files: &'a ModuleFiles, others: &[Symbol], piece: ColdPiece) -> &'a [u8] {
     let name = name_of(files, &others[piece.symbol as usize]);
     &name[..name.len().min(piece.owner_bytes as usize)]
@@ -322,24 +445,43 @@ fn cold_pieces(files: &ModuleFiles, others: &[Symbol]) -> Result<Vec<ColdPiece>,
     Ok(pieces)
 }
 
-/// One function: an address with one or several names.
+/// One function: an address with one or several names, or with none.
 #[derive(Clone, Copy)]
 pub struct Function<'a> {
     index: &'a ModuleIndex,
+    /// Its names.
     symbols: &'a [Symbol],
+    /// What is known of it where it has none.
+    unnamed: UnnamedCode,
+}
+
+/// The code of a function without a name.
+#[derive(Clone, Copy, Default)]
+struct UnnamedCode {
+    address: u64,
+    size: u64,
 }
 
 impl<'a> Function<'a> {
     /// Its address in the file's address space.
     #[must_use]
     pub fn address(&self) -> u64 {
-        self.symbols[0].address
+        self.symbols
+            .first()
+            .map_or(self.unnamed.address, |symbol| symbol.address)
+    }
+
+    /// Whether no symbol names it: it is known by unwind rows alone.
+    #[must_use]
+    pub fn is_unnamed(&self) -> bool {
+        self.symbols.is_empty()
     }
 
     /// Its size in bytes: the largest that its names give. 0 where nothing says.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.symbols.iter().map(|symbol| symbol.size).max().unwrap_or(0)
+        let sizes = self.symbols.iter().map(|symbol| symbol.size);
+        sizes.max().unwrap_or(self.unnamed.size)
     }
 
     /// Where its first byte is in the file.
@@ -370,15 +512,21 @@ impl<'a> Function<'a> {
         self.symbols.iter().map(move |symbol| index.name(symbol))
     }
 
-    /// The first of its linkage names.
+    /// The first of its linkage names; of one without a name, its file and where it begins.
     #[must_use]
     pub fn linkage_name(&self) -> Cow<'a, str> {
-        self.index.name(&self.symbols[0])
+        self.symbols.first().map_or_else(
+            || Cow::Owned(self.index.unnamed_name(self.unnamed.address)),
+            |symbol| self.index.name(symbol),
+        )
     }
 
     /// The name that is shown: demangled, without hash.
     #[must_use]
     pub fn name(&self) -> Cow<'a, str> {
+        if self.is_unnamed() {
+            return self.linkage_name();
+        }
         match self.linkage_name() {
             Cow::Borrowed(name) => display_name(name),
             Cow::Owned(name) => Cow::Owned(display_name(&name).into_owned()),

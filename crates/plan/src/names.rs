@@ -2,7 +2,8 @@
 //!
 //! A name matches a function's linkage name, or its demangled name with or without parameters,
 //! template arguments and hash, as a whole or as the last components of the path. A pattern
-//! without `::` speaks of a function's own name, one with `::` of its path.
+//! without `::` speaks of a function's own name, one with `::` of its path. A function without a name is meant by its file
+//! and address alone, `libfoo.so+0x1a2b`, and by patterns of these, `libfoo.so+0x*`.
 
 mod mentions;
 
@@ -166,12 +167,12 @@ pub fn means_symbol(name: &Name, symbol: &str) -> Option<Meant> {
 
 impl ModuleIndex {
     /// The numbers of the functions that a name means here, in order of address, and how each is
-    /// matched. Spread over the available cores.
+    /// matched; those without names behind the others. Spread over the available cores.
     #[must_use]
     pub fn matching(&self, name: &Name) -> Vec<(usize, Match)> {
         let matcher = Matcher::new(name);
         let mentions = matcher.needle.as_ref().map(|needle| self.mentions(needle));
-        self.in_parallel(|at, function| {
+        let mut found = self.in_parallel(|at, function| {
             unread_names(&function)
                 .filter(|name| {
                     let mentions = mentions.as_ref().and_then(|of| of[name.file() as usize].as_ref());
@@ -180,7 +181,29 @@ impl ModuleIndex {
                 .filter_map(|name| matcher.matches(name.bytes()))
                 .max()
                 .map(|kind| (at, kind))
-        })
+        });
+        if name.may_mean_unnamed() {
+            found.extend(self.at_addresses(name).into_iter().map(|at| (at, Match::Full)));
+        }
+        found
+    }
+
+    /// The numbers of the functions that a name means by file and address: of an exact one whichever begins there, of a pattern
+    /// those without names.
+    fn at_addresses(&self, name: &Name) -> Vec<usize> {
+        match name {
+            Name::Exact(_) => {
+                let here = name.as_address().filter(|(module, _)| self.is_at_path(module));
+                here.and_then(|(_, address)| self.number_at(address))
+                    .into_iter()
+                    .collect()
+            }
+            Name::Glob(pattern) => {
+                let unnamed = self.unnamed().iter().enumerate();
+                let meant = unnamed.filter(|(_, range)| glob(pattern, &self.unnamed_name(range.start)));
+                meant.map(|(at, _)| self.len() + at).collect()
+            }
+        }
     }
 
     /// Where the names of symbols contain a text, of each file that has some; `None` where that has to be looked for in

@@ -137,6 +137,14 @@ pub enum PlanError {
         /// Whether the executable has lost its symbol table, so that names may be missing.
         stripped: bool,
     },
+    /// No function begins at an address of a file.
+    #[error("{}", no_function_at(name, around.as_deref()))]
+    NoFunctionAt {
+        /// What was asked for.
+        name: String,
+        /// The function that the address is inside of.
+        around: Option<String>,
+    },
     /// It has been inlined everywhere.
     #[error("{}", only_inlined_text(name, *instances))]
     OnlyInlined {
@@ -179,6 +187,14 @@ fn only_inlined_text(name: &str, instances: u64) -> String {
     format!(
         "{name} has no code of its own: it is inlined in {places}; probe a function that calls it instead, or its inlined instances: {name}@inlined"
     )
+}
+
+fn no_function_at(name: &str, around: Option<&str>) -> String {
+    let text = format!("neither a symbol nor unwind information say that a function begins at {name}");
+    match around {
+        Some(around) => format!("{text}: it is inside of {around}"),
+        None => text,
+    }
 }
 
 fn no_such_function(name: &str, nearest: &[String], stripped: bool) -> String {
@@ -297,7 +313,7 @@ fn follow_less(plan: &mut Plan, modules: &[&ModuleIndex], decision: &Decision, a
         let frames = Frames::of(module.files().program());
         let how = (ability, Follow::No);
         let planned = module
-            .function_at(function.address)
+            .function_from(function.address)
             .ok_or_else(|| CodeError::NotInFile.to_string())
             .and_then(|known| sites((module, &frames), &known, function.module, decision, how));
         match planned {
@@ -325,6 +341,16 @@ pub fn only_inlined(name: &Name, modules: &[&ModuleIndex]) -> Option<PlanError> 
 }
 
 fn missing(name: &Name, modules: &[&ModuleIndex]) -> PlanError {
+    if let Some((module, address)) = name.as_address() {
+        let modules = modules.iter().filter(|known| known.is_at_path(module));
+        let around = modules
+            .filter_map(|module| module.function_around(address))
+            .next();
+        return PlanError::NoFunctionAt {
+            name: name.to_string(),
+            around: around.map(|function| function.name().into_owned()),
+        };
+    }
     // Of names equally near, the executable's own come before its libraries'.
     let mut near: Vec<(usize, usize, String)> = Vec::new();
     for (number, module) in modules.iter().enumerate() {
@@ -440,9 +466,8 @@ fn keeps_return_address(module: &ModuleIndex, frames: &Frames<'_>, body: &Body) 
         if seen.len() > MAX_TAIL_CALLS {
             return true;
         }
-        let callee = module.function_at(address);
         // What is in another file is not looked at.
-        let Some(callee) = callee.filter(|function| function.address() == address) else {
+        let Some(callee) = module.function_from(address) else {
             continue;
         };
         match Body::decode(module, frames, &callee) {
@@ -482,7 +507,7 @@ impl PlannedFunction {
     ) -> bool {
         let frames = Frames::of(module.files().program());
         let Some(Ok(body)) = module
-            .function_at(self.address)
+            .function_from(self.address)
             .map(|function| Body::decode(module, &frames, &function))
         else {
             return false;

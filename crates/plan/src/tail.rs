@@ -160,6 +160,6 @@ fn name(module: &ModuleIndex, address: u64) -> String {
         Some(function) => function.name().into_owned(),
         None => module
             .symbol_name_at(address)
-            .map_or_else(|| format!("{address:#x}"), std::borrow::Cow::into_owned),
+            .map_or_else(|| module.unnamed_name(address), std::borrow::Cow::into_owned),
     }
 }

@@ -127,6 +127,13 @@ impl Place {
         }
     }
 
+    /// Makes of an instruction's address the calls of the function that begins there; anything else stays as it is.
+    pub fn call_at_address(&mut self) {
+        if let Self::Address { module, address } = self {
+            *self = Self::Function(Name::at_address(module, *address));
+        }
+    }
+
     /// Whether it can be where what is inlined around it begins.
     #[must_use]
     pub fn may_begin_at_once(&self) -> bool {
@@ -166,6 +173,29 @@ pub enum Name {
 }
 
 impl Name {
+    /// How a function is called that begins at an address of a file: by both, whether or not it has a name besides.
+    #[must_use]
+    pub fn at_address(module: &str, address: u64) -> Self {
+        Self::Exact(format!("{module}+{address:#x}"))
+    }
+
+    /// The file and the address that a function is called by.
+    #[must_use]
+    pub fn as_address(&self) -> Option<(&str, u64)> {
+        let Self::Exact(text) = self else { return None };
+        let (module, address) = text.rsplit_once("+0x")?;
+        Some((module, u64::from_str_radix(address, 16).ok()?)).filter(|_| !module.is_empty())
+    }
+
+    /// Whether functions without names can be meant: it says where in a file they begin.
+    #[must_use]
+    pub fn may_mean_unnamed(&self) -> bool {
+        match self {
+            Self::Exact(_) => self.as_address().is_some(),
+            Self::Glob(text) => text.contains("+0x"),
+        }
+    }
+
     /// The name's text, without quotes.
     #[must_use]
     pub fn text(&self) -> &str {

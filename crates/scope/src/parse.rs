@@ -37,6 +37,10 @@ pub fn parse(text: &str) -> Result<Scope, ScopeError> {
     }
     let mut steps = vec![parser.step()?];
     while parser.peek().is_some() {
+        // Calls have steps inside of them, an instruction has none.
+        if let [first] = steps.as_mut_slice() {
+            first.place.call_at_address();
+        }
         if !steps.iter().any(|step| step.place.has_spans()) {
             return Err(parser.error(
                 "steps cannot follow a line, address or tracepoint without a function around it: put that function first, as in f/main.cc:1310/g",
@@ -108,11 +112,14 @@ impl<'a> Parser<'a> {
 
     /// A place and its conditions, up to the `/` of the next step or the end.
     fn step(&mut self) -> Result<Step, ScopeError> {
-        let place = self.place()?;
+        let mut place = self.place()?;
         let mut predicates = Vec::new();
         let mut conditions = Vec::new();
         loop {
             self.skip_space();
+            if self.peek() == Some('[') && self.is_of_call() {
+                place.call_at_address();
+            }
             match self.peek() {
                 None | Some('/') => break,
                 Some('[') if place.has_spans() && self.is_of_duration() => {
@@ -220,14 +227,20 @@ impl<'a> Parser<'a> {
 
     /// The address behind a module's name.
     fn address(&mut self, module: Name) -> Result<Place, ScopeError> {
-        let Name::Exact(module) = module else {
-            return Err(
-                self.error("a file's name has no '*' or '?'; in double quotes they stand for themselves")
-            );
-        };
+        let plus = self.at;
         self.at += 1;
         let start = self.at;
-        let number = self.take_while(|c| c.is_ascii_alphanumeric());
+        let number = self.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '*' | '?'));
+        if number.contains(['*', '?']) || matches!(module, Name::Glob(_)) {
+            let glob = format!("{}+{number}", module.text());
+            if number.starts_with("0x") && is_bare(&module.text().replace(['*', '?'], "_")) {
+                return Ok(Place::Function(Name::Glob(glob)));
+            }
+            let message =
+                "functions without names are matched by their file's name and 0x, as in libfoo.so+0x*";
+            return Err(Self::error_at(self.text, plus, message));
+        }
+        let module = module.text().to_owned();
         let address = match number.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16),
             None => number.parse(),
@@ -260,6 +273,16 @@ impl<'a> Parser<'a> {
             return Err(Self::error_at(self.text, start, "lines are counted from 1"));
         };
         Ok((file, line))
+    }
+
+    /// Whether the condition in the bracket that follows is one that calls alone can have: on the duration or on what is
+    /// returned.
+    fn is_of_call(&self) -> bool {
+        let inside = self.rest().trim_start_matches('[').trim_start();
+        let is_returned = inside
+            .strip_prefix("return")
+            .is_some_and(|behind| !behind.starts_with(is_name_char));
+        is_returned || inside.starts_with(['<', '>'])
     }
 
     /// Whether the condition in the bracket that follows begins with a comparison: then it is one on the duration.

@@ -139,9 +139,44 @@ fn addresses() {
     );
     fails("shop+0x", 5, "as in libfoo.so+0x1a2b");
     fails("shop+main", 5, "as in libfoo.so+0x1a2b");
-    fails("sh*+0x10", 3, "no '*'");
+    fails("sh*+10", 3, "as in libfoo.so+0x*");
+    fails("shop+1*", 4, "as in libfoo.so+0x*");
     fails("shop+0x10000000000000000", 5, "an address in the file");
-    fails("shop+0x10/f", 9, "put that function first");
+    fails("f.c:7/f", 5, "put that function first");
+}
+
+#[test]
+fn calls_of_functions_without_names() {
+    let call = |text: &str| Place::Function(Name::Exact(text.to_owned()));
+    for text in [
+        "shop+0x10[>= p95]",
+        "shop+0x10 [> 1ms]",
+        "shop+0x10[return < 0]",
+        "shop+16/f",
+    ] {
+        assert_eq!(parse(text).unwrap().steps[0].place, call("shop+0x10"), "{text}");
+    }
+    assert_eq!(step("\"shop+0x10\"").place, call("shop+0x10"));
+    assert_eq!(step("shop+0x10[>= p95]").to_string(), "\"shop+0x10\"[>= p95]");
+    assert_eq!(
+        step("\"lib/x.so\"+0x10[> 1ms]").to_string(),
+        "\"lib/x.so+0x10\"[> 1ms]"
+    );
+    // What a hit can have is asked of the instruction.
+    assert!(matches!(
+        step("shop+0x10[returned > 0]").place,
+        Place::Address { .. }
+    ));
+    for glob in ["shop+0x*", "sh?p+0x1*", "*+0x10"] {
+        assert_eq!(step(glob).place, Place::Function(Name::Glob(glob.to_owned())));
+        assert_eq!(step(glob).to_string(), glob);
+    }
+    let Place::Function(name) = step("\"lib/x.so+0x1f\"").place else {
+        panic!("not a function");
+    };
+    assert_eq!(name.as_address(), Some(("lib/x.so", 0x1f)));
+    assert!(name.may_mean_unnamed());
+    assert!(!Name::Glob("*".to_owned()).may_mean_unnamed());
 }
 
 #[test]

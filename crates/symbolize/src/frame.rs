@@ -31,8 +31,8 @@ const ROOTS_KERNEL: [&str; 2] = ["ret_from_fork", "ret_from_fork_asm"];
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
     /// Its name: demangled, without parameters, with template arguments; without Rust's hash. Where it is
-    /// not known, the module and the address in it, with the reason (`libfoo.so+0x1234 (no symbols)`), or a
-    /// word in brackets.
+    /// not known, the module and the address in it at which the function begins, as far as unwind rows say, with the reason
+    /// (`libfoo.so+0x1234 (no symbols)`), or a word in brackets.
     pub function: Arc<str>,
     /// The source file that declares it; empty where it is not known.
     pub file: Arc<str>,
@@ -73,7 +73,8 @@ impl Data {
 pub struct Nameable {
     /// The module's build-id.
     pub build_id: Arc<[u8]>,
-    /// In the numbering of the module's file.
+    /// In the numbering of the module's file: where the function begins, or the very address where that is not known or its
+    /// line is asked for.
     pub address: u64,
 }
 

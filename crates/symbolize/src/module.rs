@@ -118,6 +118,15 @@ impl Module {
             let Some(function) = frames.table().get(id.0 as usize).filter(|_| id != FrameId::OTHER) else {
                 return id;
             };
+            // A file that is to be had elsewhere knows the line of this very address.
+            if let Some(reason) = function.unresolved {
+                return frames.intern(Frame::unresolved(
+                    &self.name,
+                    self.build_id.as_ref(),
+                    address,
+                    reason,
+                ));
+            }
             let (file, line) = place.map_or_else(
                 || (Arc::clone(&function.file), 0),
                 |Place { file, line }| (file.into(), line),
@@ -161,7 +170,7 @@ impl Module {
         if declarations.is_empty() {
             return match symbol {
                 Some(name) => vec![frames.intern(Frame::named(&demangle(&name), &self.name, false))],
-                None => vec![self.unresolved(address, self.sources.lacking(), frames)],
+                None => vec![self.unresolved(self.beginning(address), self.sources.lacking(), frames)],
             };
         }
         let outermost = declarations.len() - 1;
@@ -181,7 +190,7 @@ impl Module {
                 None => Frame::unresolved(
                     &self.name,
                     self.build_id.as_ref(),
-                    address,
+                    self.beginning(address),
                     self.sources.lacking(),
                 ),
             };
@@ -264,6 +273,12 @@ impl Module {
             None => format!("{}+{address:#x}", self.name),
         };
         Data::Named(frames.intern(Frame::named(&name, &self.name, false)))
+    }
+
+    /// Where the function begins that holds an address, as far as unwind rows say: it is called after that where nothing else
+    /// names it.
+    fn beginning(&self, address: u64) -> u64 {
+        root::beginning(self.sources.own(), address).unwrap_or(address)
     }
 
     fn unresolved(&self, address: u64, reason: Reason, frames: &mut Frames) -> FrameId {

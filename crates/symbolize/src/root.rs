@@ -1,9 +1,9 @@
-//! Whether the unwind table says that nothing called the code: where a thread begins, the return address is
-//! marked undefined. This finds the beginnings that have no symbol left, such as a stripped libc's `clone3`.
+//! What the unwind table says of code that has no symbol left: where its function begins, and whether nothing called it. Where
+//! a thread begins, the return address is marked undefined, as in a stripped libc's `clone3`.
 
 use gimli::{
-    BaseAddresses, EhFrame, EhFrameOffset, LittleEndian, RegisterRule, UnwindContext, UnwindSection as _,
-    X86_64,
+    BaseAddresses, EhFrame, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian, RegisterRule,
+    UnwindContext, UnwindSection as _, X86_64,
 };
 use object::{Object as _, ObjectSection as _};
 use profiler_debug_files::Elf;
@@ -22,10 +22,27 @@ const PAIR: usize = 8;
 
 /// Whether the return address is undefined at an address of the file's numbering.
 pub(super) fn is_root(elf: &Elf, address: u64) -> bool {
-    rule_says_root(elf, address).unwrap_or(false)
+    let says_root = at(elf, address, |entry, frames, bases| {
+        let mut context = UnwindContext::new();
+        let row = entry.unwind_info_for_address(frames, bases, &mut context, address);
+        row.is_ok_and(|row| row.register(X86_64::RA) == Some(RegisterRule::Undefined))
+    });
+    says_root.unwrap_or(false)
 }
 
-fn rule_says_root(elf: &Elf, address: u64) -> Option<bool> {
+/// Where the code begins that has its rows in common with an address: its function, or a part that was moved away from one.
+pub(super) fn beginning(elf: &Elf, address: u64) -> Option<u64> {
+    at(elf, address, |entry, _, _| entry.initial_address())
+}
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// What is read of the entry that holds an address; `None` where there is none.
+fn at<T>(
+    elf: &Elf,
+    address: u64,
+    read: impl FnOnce(&FrameDescriptionEntry<Slice<'_>>, &EhFrame<Slice<'_>>, &BaseAddresses) -> T,
+) -> Option<T> {
     let parsed = elf.parse().ok()?;
     let index = parsed.section_by_name(".eh_frame_hdr")?;
     let frames = parsed.section_by_name(".eh_frame")?;
@@ -38,14 +55,7 @@ fn rule_says_root(elf: &Elf, address: u64) -> Option<bool> {
     let entry = frames
         .fde_from_offset(&bases, EhFrameOffset(offset), EhFrame::cie_from_offset)
         .ok()?;
-    if !entry.contains(address) {
-        return None;
-    }
-    let mut context = UnwindContext::new();
-    let row = entry
-        .unwind_info_for_address(&frames, &bases, &mut context, address)
-        .ok()?;
-    Some(row.register(X86_64::RA) == Some(RegisterRule::Undefined))
+    entry.contains(address).then(|| read(&entry, &frames, &bases))
 }
 
 /// The address of the entry of the last function that begins at or before an address.

@@ -29,14 +29,20 @@ impl Names {
         self.files.is_empty()
     }
 
-    /// What a frame stands for that could not be named, outermost first and without ids; `None` where that stays so.
+    /// What a frame stands for that could not be named, outermost first and without ids; `None` where that stays so. Where
+    /// lines are not asked for, it is a function alone: the frame's address is where that begins, so that what was inlined where it
+    /// ran is not known.
     pub fn of(&mut self, frame: &v1::Frame, by: v1::Grouping) -> Option<Vec<v1::Frame>> {
         let build_id = BuildId::new(&frame.build_id)?;
         let Self { files, open } = self;
         let file = open
             .entry(build_id)
             .or_insert_with_key(|build_id| open_file(files, build_id));
-        let frames = file.as_mut()?.resolve(frame.address, by == v1::Grouping::Line);
+        let by_line = by == v1::Grouping::Line;
+        let mut frames = file.as_mut()?.resolve(frame.address, by_line);
+        if !by_line {
+            frames = frames.split_off(frames.len().saturating_sub(1));
+        }
         if frames.iter().any(|frame| frame.unresolved.is_some()) {
             return None;
         }

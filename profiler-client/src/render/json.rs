@@ -159,6 +159,23 @@ pub fn function(function: &v1::Function) -> String {
             "address": integer(function.address),
             "size": integer(function.size),
             "inlined": function.inlined,
+            "named": !super::text::is_unnamed(function),
+        }),
+    );
+    lines
+}
+
+/// An `unnamed_functions` object.
+#[must_use]
+pub fn unnamed_functions(file: &v1::UnnamedFunctions) -> String {
+    let mut lines = String::new();
+    line(
+        &mut lines,
+        &json!({
+            "type": "unnamed_functions",
+            "schema": SCHEMA,
+            "module": file.module,
+            "count": integer(file.count),
         }),
     );
     lines

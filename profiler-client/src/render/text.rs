@@ -149,8 +149,48 @@ pub fn title(function: &v1::Function) -> String {
 
 /// Where a function's code is: what tells it from others of its name.
 fn place(function: &v1::Function) -> String {
+    format!("  {}", terminal(&begins_at(function)))
+}
+
+/// The file and the address that a function can be called by.
+fn begins_at(function: &v1::Function) -> String {
     let module = function.module.rsplit('/').next().unwrap_or_default();
-    format!("  {}+{:#x}", terminal(module), function.address)
+    format!("{module}+{:#x}", function.address)
+}
+
+/// Whether no symbol names a function: it is called by where it is.
+#[must_use]
+pub fn is_unnamed(function: &v1::Function) -> bool {
+    function.name == begins_at(function)
+}
+
+/// Where functions are that no symbol names, a line for each of a few files.
+#[must_use]
+pub fn unnamed_functions(files: &[v1::UnnamedFunctions]) -> Vec<String> {
+    const SHOWN: usize = 3;
+    let mut lines: Vec<String> = files
+        .iter()
+        .take(SHOWN)
+        .map(|file| {
+            let name = file.module.rsplit('/').next().unwrap_or_default();
+            let name = terminal(name);
+            let functions = if file.count == 1 {
+                "function has"
+            } else {
+                "functions have"
+            };
+            format!(
+                "{} more {functions} no symbol in {name}: `{name}+0x*` lists them",
+                file.count
+            )
+        })
+        .collect();
+    if files.len() > SHOWN {
+        let others = files.len() - SHOWN;
+        let files = if others == 1 { "file" } else { "files" };
+        lines.push(format!("{others} other {files} have such functions too"));
+    }
+    lines
 }
 
 /// What functions are called, each by `name`; those that would be called the same, with where their code is.

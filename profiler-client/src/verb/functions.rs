@@ -22,7 +22,9 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
     };
     let mut stream = client.list_functions(request).await?.into_inner();
     let mut any = false;
+    let mut unnamed = Vec::new();
     while let Some(message) = stream.message().await? {
+        unnamed.extend(message.unnamed);
         if message.functions.is_empty() {
             continue;
         }
@@ -46,6 +48,13 @@ pub async fn list(host: &Host, target: v1::Target, pattern: String, json: bool) 
             output::stdout(content)?;
         }
     }
+    if json {
+        output::ndjson(unnamed.iter().map(json::unnamed_functions).collect::<String>())?;
+    } else {
+        for note in text::unnamed_functions(&unnamed) {
+            output::note(&note);
+        }
+    }
     if any {
         return Ok(());
     }
@@ -65,5 +74,10 @@ fn line(function: &v1::Function, title: &str) -> String {
     } else {
         function.inlined.to_string()
     };
-    format!("{:>8} {inlined:>8}  {title}\n", function.size)
+    let unnamed = if text::is_unnamed(function) {
+        "  (no symbol)"
+    } else {
+        ""
+    };
+    format!("{:>8} {inlined:>8}  {title}{unnamed}\n", function.size)
 }

@@ -248,7 +248,10 @@ impl target::TargetService for Service {
                 ..function("parse<int>", 40)
             },
         ];
-        let message = v1::ListFunctionsResponse { functions };
+        let message = v1::ListFunctionsResponse {
+            functions,
+            unnamed: Vec::new(),
+        };
         Ok(Response::new(Box::pin(tokio_stream::iter([Ok(message)]))))
     }
 

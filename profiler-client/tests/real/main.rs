@@ -33,6 +33,7 @@ mod timeline;
 mod top;
 mod trace;
 mod tui;
+mod unnamed;
 mod users;
 mod verbs;
 mod waits;

@@ -37,20 +37,30 @@ impl TargetService for Targets {
         let caller = arguments::caller(&request)?;
         let v1::ListFunctionsRequest { target, pattern } = request.into_inner();
         let target = arguments::target(target)?;
-        let functions = self
+        let listed = self
             .0
             .read(caller, move |library| {
                 session::list_functions(library, caller, &target, &pattern)
             })
             .await?;
-        let messages: Vec<_> = functions
+        let mut messages: Vec<_> = listed
+            .functions
             .chunks(FUNCTIONS_PER_MESSAGE)
             .map(|chunk| {
                 Ok(v1::ListFunctionsResponse {
                     functions: chunk.iter().map(convert_function).collect(),
+                    unnamed: Vec::new(),
                 })
             })
             .collect();
+        let unnamed = listed.unnamed.into_iter().map(|file| v1::UnnamedFunctions {
+            module: file.module,
+            count: file.count as u64,
+        });
+        messages.push(Ok(v1::ListFunctionsResponse {
+            functions: Vec::new(),
+            unnamed: unnamed.collect(),
+        }));
         Ok(Response::new(Box::pin(stream::iter(messages))))
     }
 

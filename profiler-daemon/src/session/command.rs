@@ -530,7 +530,10 @@ impl Handle {
         scope: String,
         how: &How,
     ) -> Result<(Read, Ability, Arc<Turn>), SessionError> {
-        let looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
+        let mut looked_up = blocking(move || prepare::look_up(caller, &target, &scope)).await?;
+        if how.capture.is_none() {
+            looked_up.time_last();
+        }
         let turn = Arc::new(self.turns.take(caller).await?);
         let (library, reading) = (self.library.clone(), Arc::clone(&turn));
         let captures = how.capture.as_ref().map(Capture::reads);

@@ -138,8 +138,8 @@ fn know(
     match (ModuleIndex::of(parts.files), hazards) {
         (Ok(index), Ok(hazards)) => Ok(Some(KnownFile {
             index: match parts.outlines {
-                Some(place) => index.with_outlines(Arc::new(place)),
-                None => index,
+                Some(place) => index.mapped_by(shown).with_outlines(Arc::new(place)),
+                None => index.mapped_by(shown),
             },
             hazards,
             missing: parts.missing,

@@ -12,6 +12,7 @@ use profiler_scope::{Place, Step};
 use super::{
     command::{Caller, TargetSpec},
     error::{Reason, SessionError},
+    files::TargetFile,
     library::Library,
     picture::FunctionInfo,
     prepare::look_up,
@@ -21,7 +22,23 @@ use super::{
 /// Functions that are looked up one by one in a file.
 const MAX_LOOKED_UP: usize = 256;
 
-/// The functions of a process, or those of a name or glob, with what DWARF knows of them.
+/// Functions of a process.
+pub struct Listed {
+    /// Those that were asked for.
+    pub functions: Vec<FunctionInfo>,
+    /// Where all were asked for: those without names that each file has, which are not among them.
+    pub unnamed: Vec<UnnamedFunctions>,
+}
+
+/// How many functions of a file no symbol names.
+pub struct UnnamedFunctions {
+    /// Path of the ELF file.
+    pub module: String,
+    /// Their number.
+    pub count: usize,
+}
+
+/// The functions of a process that have names, or those of a name or glob, with what DWARF knows of them.
 ///
 /// # Errors
 /// Where the pattern is no name, the target may not be looked at, or nothing matches.
@@ -30,15 +47,19 @@ pub fn list_functions(
     caller: Caller,
     target: &TargetSpec,
     pattern: &str,
-) -> Result<Vec<FunctionInfo>, SessionError> {
+) -> Result<Listed, SessionError> {
     let everything = pattern.is_empty();
     let read = look_up(caller, target, if everything { "*" } else { pattern })?.read(library, false)?;
+    let mut steps = read.looked_up.scope.steps.clone();
+    if let [only] = steps.as_mut_slice() {
+        only.place.call_at_address();
+    }
     let [
         Step {
             place: Place::Function(name),
             ..
         },
-    ] = read.looked_up.scope.steps.as_slice()
+    ] = steps.as_slice()
     else {
         return Err(SessionError::new(
             Reason::ArgumentInvalid,
@@ -46,7 +67,10 @@ pub fn list_functions(
         ));
     };
     let (Some(process), Some(files)) = (read.looked_up.processes.first(), read.files.first()) else {
-        return Ok(Vec::new());
+        return Ok(Listed {
+            functions: Vec::new(),
+            unnamed: Vec::new(),
+        });
     };
     let mut listed = Vec::new();
     for file in files {
@@ -90,5 +114,16 @@ pub fn list_functions(
             return Err(plan_refusal(process, files, name, error));
         }
     }
-    Ok(listed)
+    let mut unnamed: Vec<UnnamedFunctions> = Vec::new();
+    if everything {
+        let of_file = |file: &TargetFile| UnnamedFunctions {
+            module: file.shown.clone(),
+            count: file.known.index.unnamed().len(),
+        };
+        unnamed.extend(files.iter().map(of_file).filter(|file| file.count > 0));
+    }
+    Ok(Listed {
+        functions: listed,
+        unnamed,
+    })
 }

@@ -138,7 +138,7 @@ pub use estimate::{Estimate, EstimatedEnd, EstimatedPlace, EstimatedStep, Sample
 pub use explain::{Explained, StepCost, WaitPlace, What};
 pub use library::Library;
 pub use lines::TracedPlace;
-pub use list::list_functions;
+pub use list::{Listed, UnnamedFunctions, list_functions};
 pub(crate) use name::SessionName;
 pub use picture::{
     Cost, ExitMethod, ExplainPicture, FlameKind, FlamePicture, FlameRequest, FlameTimes, FlameVariant,

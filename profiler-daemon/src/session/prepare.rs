@@ -345,6 +345,14 @@ fn pids(caller: Caller, target: &TargetSpec) -> Result<Vec<u32>, SessionError> {
 }
 
 impl LookedUp {
+    /// Has a scope of nothing but an address mean the calls of the function that begins there: it is to be timed, and an
+    /// instruction has no duration.
+    pub fn time_last(&mut self) {
+        if let [only] = self.scope.steps.as_mut_slice() {
+            only.place.call_at_address();
+        }
+    }
+
     /// What its steps will be attached to. `captures` says whether anything is shown of the last, and whether it is read.
     pub fn expected(&self, captures: Option<bool>) -> Expected {
         let mut expected = Expected::default();

@@ -57,15 +57,20 @@ pub fn plan_refusal(process: &Process, files: &[TargetFile], name: &Name, error:
         PlanError::NoSuchFunction { nearest, .. } => {
             let bare = files.first().is_some_and(|file| file.known.index.is_empty());
             if bare && nearest.is_empty() {
+                let file = files
+                    .first()
+                    .map_or("FILE", |file| file.shown.rsplit('/').next().unwrap_or_default());
                 let message = format!(
                     "no function is called {name}: the executable of process {} is stripped and has no function \
-                     names; install its debug package, or run an executable that was built without `-s` and not stripped",
+                     names; install its debug package, run an executable that was built without `-s` and not stripped, or \
+                     time a function by its address: `profiler functions -p PID '{file}+0x*'` lists them",
                     process.pid()
                 );
                 return SessionError::new(Reason::TargetStripped, message);
             }
             SessionError::new(Reason::FunctionNotFound, message).with("nearest", nearest.join(","))
         }
+        PlanError::NoFunctionAt { .. } => SessionError::new(Reason::FunctionNotFound, message),
         PlanError::OnlyInlined { .. } => SessionError::new(Reason::FunctionOnlyInlined, message),
         PlanError::Indirect(_) => SessionError::new(Reason::FunctionIsIfunc, message),
         PlanError::TooMany { found, limit, .. } => SessionError::new(Reason::TooManyFunctions, message)

@@ -48,7 +48,11 @@ pub struct Found {
 /// Describes functions of a file by their numbers in its index.
 #[must_use]
 pub fn functions(module: &ModuleIndex, numbers: &[usize]) -> Vec<FunctionSource> {
-    let with_code: Vec<usize> = numbers.iter().copied().filter(|&at| at < module.len()).collect();
+    let with_code: Vec<usize> = numbers
+        .iter()
+        .copied()
+        .filter(|&at| module.has_number(at))
+        .collect();
     let described = with_dwarf(module, |reader| {
         let addresses: Vec<u64> = with_code
             .iter()

@@ -260,7 +260,7 @@ fn named(
 
 /// The name of what is at an address, and how far into it.
 pub(crate) fn name_at(module: &ModuleIndex, address: u64) -> String {
-    match module.function_at(address) {
+    match module.function_around(address) {
         Some(function) if function.address() == address => function.name().into_owned(),
         Some(function) => format!("{}+{:#x}", function.name(), address - function.address()),
         None => module

@@ -125,6 +125,20 @@ fn stripped_program_and_what_is_no_file() {
     assert_eq!(name(&mut symbolizer, 0x7fff_ffff_e000), "[uprobes]");
     assert_eq!(name(&mut symbolizer, 0x10), "[unknown]");
 
+    // Code without symbols is called after where its function begins: one name for all of it.
+    let file = fixture.path.file_name().unwrap().to_str().unwrap().to_owned();
+    let unnamed: Vec<u64> = printed["main"]
+        .iter()
+        .map(|address| address - 1)
+        .filter(|&address| name(&mut symbolizer, address).starts_with(&format!("{file}+0x")))
+        .collect();
+    assert!(!unnamed.is_empty());
+    for address in unnamed {
+        let here = name(&mut symbolizer, address);
+        assert!(here.ends_with(" (no symbols)"), "{here}");
+        assert_eq!(name(&mut symbolizer, address - 1), here);
+    }
+
     // Both stacks end at a root and nowhere before, though neither libc nor the program has symbols for all.
     for stack in ["main", "thread"] {
         let stack = &printed[stack];

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use profiler_scope::Place;
 use tokio::sync::watch;
 
 use super::{FIRST_NS, Live, Tick, View};
@@ -31,10 +32,20 @@ impl View for Latency {
     fn open(self, live: Live<'_>) -> Result<Self::Stream, SessionError> {
         let Live { session, now_ns, .. } = live;
         if !session.has_spans() {
-            return Err(SessionError::new(
-                Reason::ArgumentInvalid,
-                "the scope has nothing to time: it has to end with a function or a call, as in f or f@main.cc:1312",
-            ));
+            let last = session.scope.last().map(|step| &step.place);
+            let message = match last {
+                Some(place @ Place::Address { .. }) => {
+                    let mut call = place.clone();
+                    call.call_at_address();
+                    format!(
+                        "the scope has nothing to time: behind other steps {place} is an instruction; in double quotes, \
+                         {call} is the calls of the function that begins there"
+                    )
+                }
+                _ => "the scope has nothing to time: it has to end with a function or a call, as in f or f@main.cc:1312"
+                    .to_owned(),
+            };
+            return Err(SessionError::new(Reason::ArgumentInvalid, message));
         }
         let streams = &mut session.streams.latency;
         Ok(streams.add((), self.interval_ns, now_ns + FIRST_NS))
