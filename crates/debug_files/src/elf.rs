@@ -241,6 +241,19 @@ impl Elf {
         end.or_else(|| self.segment_end(address))
     }
 
+    /// What the file has of a section from an address on; nothing where it has none of it.
+    #[must_use]
+    pub fn code_from(&self, address: u64) -> &[u8] {
+        let Ok(parsed) = self.parse() else { return &[] };
+        let rest = parsed.sections().find_map(|section| {
+            let inside = address.checked_sub(section.address())?;
+            let holds = section.address() != 0 && inside < section.size();
+            let bytes = holds.then(|| section.data().ok())??;
+            bytes.get(usize::try_from(inside).ok()?..)
+        });
+        rest.unwrap_or_default()
+    }
+
     /// Where in the file a slice of it lies.
     #[must_use]
     pub fn range_of(&self, part: &[u8]) -> Option<Range<usize>> {

@@ -8,6 +8,9 @@ use profiler_common::condition::Condition;
 /// Largest function that is decoded.
 pub(super) const MAX_CODE_BYTES: usize = 4 << 20;
 
+/// Most bytes that one name without a size stands for, where neither another name nor unwind rows bound it.
+const MAX_REACH_BYTES: usize = 16 << 10;
+
 /// Why a function's code cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CodeError {
@@ -157,6 +160,30 @@ pub fn direct_target(instruction: &Instruction) -> Option<u64> {
 #[must_use]
 pub fn jump_target(instruction: &Instruction) -> Option<u64> {
     direct_target(instruction).filter(|_| instruction.flow_control() != FlowControl::Call)
+}
+
+/// The end of code of no known size that begins at an address: behind the first instruction that does not go on, and that no jump
+/// before it leads beyond. Hand-written assembly has often neither a size nor unwind rows. `bytes` may go on with other code.
+#[must_use]
+pub fn reach(bytes: &[u8], address: u64) -> u64 {
+    let bytes = &bytes[..bytes.len().min(MAX_REACH_BYTES)];
+    let limit = address.saturating_add(bytes.len() as u64);
+    let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
+    let mut farthest = address;
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return instruction.ip();
+        }
+        if let Some(target) = jump_target(&instruction) {
+            // One that leads far off leaves for other code.
+            farthest = farthest.max(if target < limit { target } else { address });
+        }
+        if !goes_on(&instruction) && farthest < instruction.next_ip() {
+            return instruction.next_ip();
+        }
+    }
+    limit
 }
 
 /// Whether the next instruction may run after this one, what it calls included.

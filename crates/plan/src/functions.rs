@@ -12,6 +12,7 @@ use object::elf;
 use profiler_elf::{Bytes, Elf, ElfError, RawSymbol, Segment, offset_of};
 
 use super::{
+    code,
     demangle::{self, CloneKind, display_name, split_clone, without_version},
     files::{ModuleFiles, NameFile},
     frames::Frames,
@@ -129,7 +130,7 @@ impl ModuleIndex {
         symbols.dedup_by(|b, a| {
             a.address == b.address && a.name_bytes == b.name_bytes && name_of(&files, a) == name_of(&files, b)
         });
-        give_sizes(&mut symbols, &mut others, &program);
+        give_sizes(&mut symbols, &mut others, (&program, files.program()));
         let mut functions: Vec<u32> = Vec::new();
         for (at, symbol) in symbols.iter().enumerate() {
             if at == 0 || symbols[at - 1].address != symbol.address {
@@ -637,11 +638,23 @@ fn is_cold(name: &[u8]) -> bool {
     std::str::from_utf8(name).is_ok_and(|name| split_clone(name).1 == CloneKind::Cold)
 }
 
-/// Gives symbols without a size the room up to the next symbol, or to the end of their section.
-fn give_sizes(symbols: &mut [Symbol], others: &mut [Symbol], elf: &Elf<'_>) {
+/// The file's code in a range; nothing of one that it has not all of.
+fn code_of<'a>(elf: &Elf<'_>, program: &'a [u8], range: Range<u64>) -> &'a [u8] {
+    let start = offset_of(&elf.segments, range.start).and_then(|start| usize::try_from(start).ok());
+    let length = usize::try_from(range.end.saturating_sub(range.start)).ok();
+    start
+        .zip(length)
+        .and_then(|(start, length)| program.get(start..start.checked_add(length)?))
+        .unwrap_or_default()
+}
+
+/// Gives symbols without a size the room up to the next symbol, or to the end of their section, as far as their unwind rows reach
+/// or, without such, their code.
+fn give_sizes(symbols: &mut [Symbol], others: &mut [Symbol], (elf, program): (&Elf<'_>, &[u8])) {
     if symbols.iter().chain(others.iter()).all(|symbol| symbol.size != 0) {
         return;
     }
+    let frames = Frames::of(program);
     let sections = elf.code_sections();
     let mut starts: Vec<u64> = symbols
         .iter()
@@ -664,7 +677,13 @@ fn give_sizes(symbols: &mut [Symbol], others: &mut [Symbol], elf: &Elf<'_>) {
             continue;
         };
         let next = starts.get(starts.partition_point(|&start| start <= symbol.address));
-        symbol.size = next.copied().unwrap_or(end).min(end) - symbol.address;
+        let end = next.copied().unwrap_or(end).min(end);
+        let rows = frames.piece(symbol.address).map(|piece| piece.end);
+        let by_code = || match code_of(elf, program, symbol.address..end) {
+            [] => end,
+            code => code::reach(code, symbol.address),
+        };
+        symbol.size = rows.unwrap_or_else(by_code).min(end) - symbol.address;
     }
 }
 

@@ -342,10 +342,8 @@ pub fn only_inlined(name: &Name, modules: &[&ModuleIndex]) -> Option<PlanError> 
 
 fn missing(name: &Name, modules: &[&ModuleIndex]) -> PlanError {
     if let Some((module, address)) = name.as_address() {
-        let modules = modules.iter().filter(|known| known.is_at_path(module));
-        let around = modules
-            .filter_map(|module| module.function_around(address))
-            .next();
+        let mut modules = modules.iter().filter(|known| known.is_at_path(module));
+        let around = modules.find_map(|module| module.function_around(address));
         return PlanError::NoFunctionAt {
             name: name.to_string(),
             around: around.map(|function| function.name().into_owned()),

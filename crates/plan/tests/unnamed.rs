@@ -162,3 +162,24 @@ fn a_named_function_may_be_meant_by_its_address_too() {
     let plan = planned(&module, &format!("\"fixture+{:#x}\"", main.address())).unwrap();
     assert_eq!(plan.functions[0].name, "main");
 }
+
+/// A label of assembly without a size, behind which other code without a name follows, and unwind rows nowhere.
+#[test]
+fn a_name_without_a_size_ends_with_its_code() {
+    const SOURCE: &str = ".globl main\n.text\n.globl first\nfirst: test %edi, %edi\nje 1f\nret\n1: xor %eax, %eax\nret\n\
+                          .balign 16\n.fill 4096, 1, 0x90\nret\n.globl last\nlast: ret\nmain: ret\n\
+                          .section .note.GNU-stack\n";
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("labels.s"), folder.path().join("labels"));
+    std::fs::write(&source, SOURCE).unwrap();
+    run(Command::new("gcc").arg(&source).arg("-o").arg(&program));
+    let module = index(&program);
+    let listed = run(Command::new("nm").arg(&program));
+    let line = listed.lines().find(|line| line.ends_with(" first")).unwrap();
+    let first = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+    // test, je, ret, xor, ret: 2 + 2 + 1 + 2 + 1 bytes.
+    assert_eq!(module.symbol_name_at(first).as_deref(), Some("first"));
+    assert_eq!(module.symbol_name_at(first + 7).as_deref(), Some("first"));
+    assert_eq!(module.symbol_name_at(first + 8), None);
+    assert_eq!(module.symbol_name_at(first + 2000), None);
+}

@@ -173,7 +173,7 @@ impl<'a> Parser<'a> {
             });
         }
         if self.peek() == Some('+') {
-            return self.address(name);
+            return self.address(&name);
         }
         Ok(Place::Function(name))
     }
@@ -226,7 +226,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The address behind a module's name.
-    fn address(&mut self, module: Name) -> Result<Place, ScopeError> {
+    fn address(&mut self, module: &Name) -> Result<Place, ScopeError> {
         let plus = self.at;
         self.at += 1;
         let start = self.at;

@@ -12,6 +12,8 @@ use object::{
 };
 use profiler_debug_files::{Elf, Parsed};
 
+use super::root;
+
 /// Most symbols of one file that are looked at.
 const SYMBOLS_MAX: usize = 4 << 20;
 /// How many symbols before an address are looked at for one that reaches it: symbols can nest.
@@ -82,9 +84,13 @@ impl Symbols {
             if symbol.size != 0 {
                 return address - symbol.address < u64::from(symbol.size);
             }
-            // An unsized label reaches to the next symbol, and no further than its section.
+            // An unsized label reaches to the next symbol, and no further than its section and its code.
             let end = || files.first()?.section_end(symbol.address);
-            back == 0 && end().is_some_and(|end| address < end)
+            back == 0
+                && end().is_some_and(|end| address < end)
+                && files
+                    .first()
+                    .is_none_or(|own| has_code_in_common(own, symbol.address, address))
         };
         let before = self.sorted[..after].iter().rev().take(NESTING_MAX).enumerate();
         let symbol = before.into_iter().find(|&candidate| holds(candidate))?.1;
@@ -97,6 +103,18 @@ impl Symbols {
     /// Bytes of memory that it takes.
     pub fn bytes(&self) -> usize {
         self.sorted.len() * size_of::<Symbol>()
+    }
+}
+
+/// Whether what begins at an address goes on to another: they have their unwind rows in common or, where neither has any, the code
+/// leads from one to the other. What the file has no code of is not told.
+fn has_code_in_common(own: &Elf, begins: u64, address: u64) -> bool {
+    match (root::beginning(own, begins), root::beginning(own, address)) {
+        (None, None) => {
+            let code = own.code_from(begins);
+            code.is_empty() || address < profiler_plan::code::reach(code, begins)
+        }
+        (first, other) => first == other,
     }
 }
 

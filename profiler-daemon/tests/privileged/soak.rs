@@ -170,6 +170,7 @@ fn soak(name: &str) {
     running.wait(ANSWERS, "before probes");
     let seen = sampled(&service, &running);
     let functions = list_functions(&LIBRARY, ROOT, &TargetSpec::Pid(running.pid()), "").unwrap();
+    let functions = functions.functions;
     let names = selected(&functions, &seen, count, seed);
     let mut tally = Tally::default();
     for batch in names.chunks(BATCH) {
