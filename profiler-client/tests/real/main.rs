@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod arguments;
 mod budget;
 mod by_value;
 mod command;

@@ -32,7 +32,26 @@ const MAX_LISTED: usize = 1 << 18;
 /// Calls of one unit: what is called, as an offset into `.debug_info`, and the entry that describes the call.
 pub(super) type Calls = Rc<[(usize, UnitOffset)]>;
 
+/// What a caller's debug information says the value of.
+#[derive(Clone, Copy)]
+enum Handed {
+    /// A register, by its number.
+    Register(u8),
+    /// A parameter that the callee was left without, as the compiler made a copy of it for what its callers pass: the
+    /// parameter's entry, as an offset into `.debug_info`.
+    Parameter(usize),
+}
+
 impl<'a> Context<'_, 'a> {
+    /// The value that the caller would have passed, had the compiler not left the parameter out: of an entry in this unit.
+    pub fn left_out_value(&self, parameter: UnitOffset) -> Result<Code, Refusal> {
+        let Some(function) = self.function else {
+            return optimized_out("it is an argument's value at the entry, outside of functions");
+        };
+        let parameter = Entry::at(&self.unit, parameter)?.offset();
+        self.by_calls(function, Handed::Parameter(parameter))
+    }
+
     /// The value at the function's entry of what an expression says, which is a register.
     pub fn entry_value(&self, expression: Expression<Slice<'a>>) -> Result<Code, Refusal> {
         let Some(function) = self.function else {
@@ -60,11 +79,11 @@ impl<'a> Context<'_, 'a> {
         if entry == Some(self.address) {
             return Ok(Code::register(register, 0));
         }
-        self.by_calls(function, register)
+        self.by_calls(function, Handed::Register(register))
     }
 
     /// By the return address, among the calls that the debug information describes.
-    fn by_calls(&self, function: &Function<'a>, register: u8) -> Result<Code, Refusal> {
+    fn by_calls(&self, function: &Function<'a>, handed: Handed) -> Result<Code, Refusal> {
         const NOT_KEPT: &str = "the argument's value at the entry is not kept";
         if !describes_tail_calls(function) {
             // It may have been entered by a jump out of itself, with other arguments.
@@ -72,7 +91,7 @@ impl<'a> Context<'_, 'a> {
         }
         let mut sides: Vec<(u64, Code)> = Vec::new();
         for call in self.file.calls_of(function)? {
-            if let Some(side) = self.value_at_call(&call, register)?
+            if let Some(side) = self.value_at_call(&call, handed)?
                 && sides.len() < MAX_CALLS
                 && sides.iter().all(|(address, _)| *address != side.0)
             {
@@ -109,8 +128,8 @@ impl<'a> Context<'_, 'a> {
         Ok(code)
     }
 
-    /// The address that a call returns to, and what it puts into a register.
-    fn value_at_call(&self, call: &Entry<'a>, register: u8) -> Result<Option<(u64, Code)>, Refusal> {
+    /// The address that a call returns to, and what it hands over.
+    fn value_at_call(&self, call: &Entry<'a>, handed: Handed) -> Result<Option<(u64, Code)>, Refusal> {
         let is_tail_call = call.flag(gimli::DW_AT_call_tail_call) || call.flag(gimli::DW_AT_GNU_tail_call);
         let returns_to = call
             .value(gimli::DW_AT_call_return_pc)
@@ -122,19 +141,12 @@ impl<'a> Context<'_, 'a> {
             return Ok(None);
         };
         for parameter in call.children()? {
-            let (Some(location), Some(value)) = (
-                expression(&parameter, gimli::DW_AT_location),
-                expression(&parameter, gimli::DW_AT_call_value)
-                    .or_else(|| expression(&parameter, gimli::DW_AT_GNU_call_site_value)),
-            ) else {
+            let value = expression(&parameter, gimli::DW_AT_call_value)
+                .or_else(|| expression(&parameter, gimli::DW_AT_GNU_call_site_value));
+            let Some(value) = value else {
                 continue;
             };
-            let mut operations = location.operations(call.unit.encoding());
-            let is_it = matches!(
-                operations.next()?,
-                Some(Dwarf::Register { register: r }) if r.0 == u16::from(register)
-            );
-            if !is_it {
+            if !self.hands_over(call, &parameter, handed)? {
                 continue;
             }
             let context = Context {
@@ -153,6 +165,27 @@ impl<'a> Context<'_, 'a> {
             });
         }
         Ok(None)
+    }
+
+    /// Whether a part of a call's description is of what was handed over.
+    fn hands_over(&self, call: &Entry<'a>, parameter: &Entry<'a>, handed: Handed) -> Result<bool, Refusal> {
+        match handed {
+            Handed::Register(register) => {
+                let Some(location) = expression(parameter, gimli::DW_AT_location) else {
+                    return Ok(false);
+                };
+                let first = location.operations(call.unit.encoding()).next()?;
+                Ok(matches!(first, Some(Dwarf::Register { register: r }) if r.0 == u16::from(register)))
+            }
+            Handed::Parameter(wanted) => {
+                for name in [gimli::DW_AT_call_parameter, gimli::DW_AT_abstract_origin] {
+                    if let Some(left_out) = self.file.referred(parameter, name)? {
+                        return Ok(left_out.offset() == wanted);
+                    }
+                }
+                Ok(false)
+            }
+        }
     }
 }
 

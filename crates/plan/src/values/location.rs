@@ -1,11 +1,11 @@
 //! Where a variable is at an address.
 
 use gimli::{AttributeValue, DwAt, Expression, Operation};
-use profiler_common::unwind::register::{RBP, RSP};
 
 use super::{
     context::{Context, Location, Source},
     entry::Entry,
+    entry_value::is_preserved,
     file::{DebugFile, Slice},
     refusal::{Refusal, optimized_out, unsupported},
 };
@@ -54,13 +54,17 @@ impl<'a> DebugFile<'a> {
         let located = if has_location {
             Some(variable.clone())
         } else if variable.die.has_attr(gimli::DW_AT_const_value) {
+            self.check_passed(context, variable, None, size)?;
             return constant(variable, size, signed);
         } else {
             self.through(variable, gimli::DW_AT_location)?
         };
         let Some(located) = located else {
             return match self.through(variable, gimli::DW_AT_const_value)? {
-                Some(entry) => constant(&entry, size, signed),
+                Some(entry) => {
+                    self.check_passed(context, variable, None, size)?;
+                    constant(&entry, size, signed)
+                }
                 None => optimized_out("the debug information has no place for it"),
             };
         };
@@ -68,6 +72,7 @@ impl<'a> DebugFile<'a> {
             gimli::DW_TAG_formal_parameter => self.expression_on_entry(&located, context.address)?,
             _ => None,
         };
+        let is_of_entry = on_entry.is_some();
         let expression = match on_entry {
             Some(expression) => Some(expression),
             None => self.expression_at(&located, gimli::DW_AT_location, context.address)?,
@@ -78,11 +83,16 @@ impl<'a> DebugFile<'a> {
         if expression.0.is_empty() {
             return optimized_out("it is no longer kept at this instruction");
         }
-        context.in_unit(&located).lower(expression)
+        let location = context.in_unit(&located).lower(expression)?;
+        if !is_of_entry {
+            self.check_passed(context, variable, Some((&location, expression)), size)?;
+        }
+        Ok(location)
     }
 
     /// Whether a variable is said to be at one place of the frame in all of its function: then it is not there yet
-    /// while the function begins.
+    /// while the function begins. No argument is in a register that calls preserve: where the stack is aligned anew, such a
+    /// one is the frame's base.
     pub(super) fn is_always_in_frame(variable: &Entry<'a>) -> Result<bool, Refusal> {
         let expression = match variable.value(gimli::DW_AT_location) {
             Some(AttributeValue::Exprloc(expression)) => expression,
@@ -94,7 +104,7 @@ impl<'a> DebugFile<'a> {
             match operation {
                 Operation::FrameOffset { .. } | Operation::CallFrameCFA => return Ok(true),
                 Operation::RegisterOffset { register, .. }
-                    if register.0 == u16::from(RBP) || register.0 == u16::from(RSP) =>
+                    if u8::try_from(register.0).is_ok_and(is_preserved) =>
                 {
                     return Ok(true);
                 }

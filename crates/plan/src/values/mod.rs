@@ -26,6 +26,7 @@
 //! | `place.rs` | a part of a variable, in memory or in pieces |
 //! | `text.rs` | strings and slices of the languages' libraries |
 //! | `same_text.rs` | comparisons with text |
+//! | `passed.rs` | what is said of parameters at the entry, and may be of a moment later |
 //! | `path.rs` | from a variable to what is meant of it |
 //! | `lower.rs` | all of it together |
 //! | `record.rs` | the records of the kernel's tracepoints |
@@ -50,6 +51,7 @@ mod location;
 mod lower;
 mod on_entry;
 mod operations;
+mod passed;
 mod path;
 mod place;
 mod print;

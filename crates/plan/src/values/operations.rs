@@ -310,7 +310,11 @@ impl<'a> Lowering<'_, '_, 'a> {
             Dwarf::Call { .. } => return unsupported("a location that calls another (DW_OP_call)"),
             Dwarf::PushObjectAddress => return unsupported("a location by DW_OP_push_object_address"),
             Dwarf::VariableValue { .. } => return unsupported("a location by DW_OP_GNU_variable_value"),
-            Dwarf::ParameterRef { .. } => return optimized_out("it is only known in the caller"),
+            Dwarf::ParameterRef { offset } => {
+                let code = self.context.inner()?.left_out_value(offset)?;
+                self.code.append(&code);
+                self.stack.push(Word::Generic);
+            }
             Dwarf::WasmLocal { .. } | Dwarf::WasmGlobal { .. } | Dwarf::WasmStack { .. } => {
                 return unsupported("a location of another machine");
             }

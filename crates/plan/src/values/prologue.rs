@@ -16,6 +16,7 @@ use super::{
     entry::Entry,
     file::DebugFile,
     functions::Function,
+    passed::Passed,
     place::Place,
     refusal::{Refusal, unsupported},
 };
@@ -128,6 +129,7 @@ impl<'a> DebugFile<'a> {
         };
         if place >= 0 {
             // The caller has put it on the stack.
+            self.check_used_by_llvm(context, variable, Passed::Stack { at: place, size })?;
             return Ok(Some(Place::new(Location::Whole(at_frame(place)?), size)?));
         }
         let stores = self.stores(start, context.address, end);
@@ -190,7 +192,7 @@ impl<'a> DebugFile<'a> {
     }
 
     /// The program's code from an address on, at most so many bytes.
-    fn code(&self, address: u64, length: u64) -> Option<&'a [u8]> {
+    pub(super) fn code(&self, address: u64, length: u64) -> Option<&'a [u8]> {
         let from = usize::try_from(offset_of(&self.sections.program.segments, address)?).ok()?;
         let rest = self.sections.program_bytes.get(from..)?;
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
@@ -232,7 +234,7 @@ impl<'a> DebugFile<'a> {
 }
 
 /// The register and the offset that an address is the sum of, if it is one.
-fn base_and_offset(code: &Code) -> Option<(u8, i64)> {
+pub(super) fn base_and_offset(code: &Code) -> Option<(u8, i64)> {
     match code.instructions() {
         [one] if one.operation == Operation::Register as u8 => {
             Some((one.register, one.immediate.cast_signed()))
@@ -271,11 +273,8 @@ impl Tracked {
 
     /// The register, by its DWARF number, that holds what is stored from one.
     fn held(&self, source: Register, size: u64) -> Option<u8> {
-        // The DWARF numbers of rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi.
-        const DWARF: [u8; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
         let (number, bytes) = (*self.copies.get(number(source)?)?)?;
-        let dwarf = DWARF.get(number).copied().or_else(|| u8::try_from(number).ok());
-        dwarf.filter(|_| size <= bytes)
+        dwarf_of(number).filter(|_| size <= bytes)
     }
 
     /// A store into the frame: where, how many bytes, and of what register.
@@ -359,6 +358,18 @@ impl Tracked {
 fn number(register: Register) -> Option<usize> {
     let full = register.full_register();
     full.is_gpr64().then(|| full.number())
+}
+
+/// The DWARF number of a general register by the machine's.
+fn dwarf_of(number: usize) -> Option<u8> {
+    // Of rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi; the others have the machine's.
+    const DWARF: [u8; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
+    DWARF.get(number).copied().or_else(|| u8::try_from(number).ok())
+}
+
+/// The DWARF number of a general register, whatever part of it is named.
+pub(super) fn dwarf_number(register: Register) -> Option<u8> {
+    number(register).and_then(dwarf_of)
 }
 
 fn is_high_byte(register: Register) -> bool {

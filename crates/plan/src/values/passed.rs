@@ -1,0 +1,281 @@
+//! What debug information says of a parameter where its function is entered, and is of a moment later.
+//!
+//! An expression that computes a parameter's value there is what the function's first statement makes of it, of whichever compiler.
+//!
+//! Of a parameter that the function's first statement changes, LLVM (clang, rustc) keeps the place, or the constant, behind
+//! that statement alone, and tells it from the first instruction on. And of one that a function does not use, its callers may
+//! pass whatever is there. Neither can be told from the expression, so that these are refused at the entry.
+
+use std::collections::HashSet;
+
+use gimli::{Expression, Operation as Dwarf};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+    Register,
+};
+use profiler_common::unwind::register::RSP;
+
+use super::{
+    context::{Context, Location, Source},
+    entry::Entry,
+    entry_value::is_preserved,
+    file::{DebugFile, Slice},
+    prologue::{base_and_offset, dwarf_number},
+    refusal::{Refusal, optimized_out},
+};
+
+/// Instructions that are looked at for a use.
+const MAX_LOOKED_AT: usize = 2_000;
+/// Calls that are followed, one within the other.
+const MAX_CALLS: u8 = 3;
+/// Bytes of the longest instruction.
+const MAX_INSTRUCTION_BYTES: u64 = 15;
+
+/// Where an argument is when its function is entered.
+#[derive(Clone, Copy)]
+pub(super) enum Passed {
+    /// In a register, by its DWARF number.
+    Register(u8),
+    /// On the stack: from the canonical frame address, so many bytes.
+    Stack { at: i64, size: u64 },
+}
+
+impl<'a> DebugFile<'a> {
+    /// Of a parameter at the first address of its function: whether LLVM has compiled that.
+    fn entered(&self, context: &Context<'_, 'a>, variable: &Entry<'a>) -> Result<Option<bool>, Refusal> {
+        let Some(function) = context.function.filter(|_| context.caller.is_none()) else {
+            return Ok(None);
+        };
+        if variable.tag() != gimli::DW_TAG_formal_parameter
+            || self.ranges(&function.entry).first().map(|range| range.start) != Some(context.address)
+        {
+            return Ok(None);
+        }
+        let own = Self::variables(&function.entry)?;
+        if own.iter().all(|own| own.offset() != variable.offset()) {
+            return Ok(None);
+        }
+        let unit = &function.entry.unit;
+        let mut entries = unit.entries();
+        let root = entries.next_dfs()?;
+        let producer = root.and_then(|root| root.attr_value(gimli::DW_AT_producer));
+        let producer = producer.and_then(|producer| self.dwarf.attr_string(unit, producer).ok());
+        Ok(Some(producer.is_some_and(|producer| {
+            let producer = String::from_utf8_lossy(producer.slice()).into_owned();
+            producer.contains("clang") || producer.contains("LLVM") || producer.contains("rustc")
+        })))
+    }
+
+    /// Refuses what is said of a parameter at its function's entry, if it may be what the function makes of it. Of a
+    /// constant, `location` is `None`.
+    pub(super) fn check_passed(
+        &self,
+        context: &Context<'_, 'a>,
+        variable: &Entry<'a>,
+        location: Option<(&Location, Expression<Slice<'a>>)>,
+        size: u64,
+    ) -> Result<(), Refusal> {
+        const CHANGED: &str =
+            "what is said of it here may be what the function's first statements make of it";
+        let Some(is_llvm) = self.entered(context, variable)? else {
+            return Ok(());
+        };
+        let Some((location, expression)) = location else {
+            // A copy of a function for one value of a parameter says that value.
+            return if is_llvm { optimized_out(CHANGED) } else { Ok(()) };
+        };
+        let whole = [location_source(location)].into_iter().flatten();
+        let pieces = match location {
+            Location::Pieces(pieces) => pieces.as_slice(),
+            Location::Whole(_) => &[],
+        };
+        let sources = whole.chain(pieces.iter().map(|piece| &piece.source));
+        let mut operations = expression.operations(variable.unit.encoding());
+        let is_entry_value = matches!(
+            (operations.next()?, operations.next()?),
+            (
+                Some(Dwarf::EntryValue { .. } | Dwarf::ParameterRef { .. }),
+                None | Some(Dwarf::StackValue)
+            )
+        );
+        for source in sources {
+            match source {
+                Source::Register(_) | Source::Memory(_) if !is_llvm => {}
+                Source::Register(register) => {
+                    self.check_used(context, Passed::Register(*register))?;
+                }
+                Source::Memory(code) => {
+                    let passed = match base_and_offset(code) {
+                        Some((RSP, offset)) if offset >= 8 => Passed::Stack { at: offset - 8, size },
+                        Some((base, 0)) if !is_preserved(base) => Passed::Register(base),
+                        // Where the function will put it, or what it will lead to.
+                        _ => return optimized_out(CHANGED),
+                    };
+                    self.check_used(context, passed)?;
+                }
+                Source::Value(_) if !is_entry_value => return optimized_out(CHANGED),
+                Source::Bytes(_) | Source::Pointer { .. } if is_llvm => {
+                    return optimized_out(CHANGED);
+                }
+                Source::Value(_) | Source::Bytes(_) | Source::Pointer { .. } | Source::Missing => {}
+            }
+        }
+        if !is_llvm {
+            return Ok(());
+        }
+        // Of two in one place, one has been given the other's value.
+        let function = context.function.map(|function| &function.entry);
+        for other in function.map(Self::variables).transpose()?.into_iter().flatten() {
+            if other.tag() == gimli::DW_TAG_formal_parameter
+                && other.offset() != variable.offset()
+                && self.expression_at(&other, gimli::DW_AT_location, context.address)? == Some(expression)
+            {
+                return optimized_out(CHANGED);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::check_used`], of code of LLVM alone.
+    pub(super) fn check_used_by_llvm(
+        &self,
+        context: &Context<'_, 'a>,
+        variable: &Entry<'a>,
+        passed: Passed,
+    ) -> Result<(), Refusal> {
+        if self.entered(context, variable)? == Some(true) {
+            self.check_used(context, passed)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses an argument that its function does not use.
+    fn check_used(&self, context: &Context<'_, 'a>, passed: Passed) -> Result<(), Refusal> {
+        if self.uses(context.address, passed, MAX_CALLS) {
+            Ok(())
+        } else {
+            optimized_out("the function does not use it, so that its callers may pass anything")
+        }
+    }
+
+    /// Whether code from an address on reads what was passed, before it puts something else there.
+    fn uses(&self, start: u64, passed: Passed, calls: u8) -> bool {
+        let Some(range) = self.unwound_code(start) else {
+            return true;
+        };
+        let mut info = InstructionInfoFactory::new();
+        let mut seen = HashSet::new();
+        let mut next = vec![start];
+        while let Some(address) = next.pop() {
+            if !seen.insert(address) || seen.len() > MAX_LOOKED_AT {
+                continue;
+            }
+            // What is in another piece of the function, or is called, has the argument in its place, if it is a register.
+            if !range.contains(&address) {
+                if calls > 0 && matches!(passed, Passed::Register(_)) && self.uses(address, passed, calls - 1)
+                {
+                    return true;
+                }
+                continue;
+            }
+            let Some(bytes) = self.code(address, MAX_INSTRUCTION_BYTES) else {
+                continue;
+            };
+            let instruction = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
+            if instruction.is_invalid() {
+                continue;
+            }
+            let (reads, ends) = match passed {
+                Passed::Register(register) => use_of_register(&mut info, &instruction, register),
+                Passed::Stack { at, size } => (self.reads_stack(&instruction, at, size), false),
+            };
+            if reads {
+                return true;
+            }
+            let target = instruction.near_branch_target();
+            let is_register = matches!(passed, Passed::Register(_));
+            match instruction.flow_control() {
+                FlowControl::Next if !ends => next.push(instruction.next_ip()),
+                FlowControl::ConditionalBranch => next.extend([instruction.next_ip(), target]),
+                FlowControl::UnconditionalBranch => next.push(target),
+                FlowControl::Call | FlowControl::IndirectCall => {
+                    if is_register {
+                        if target != 0 && calls > 0 && self.uses(target, passed, calls - 1) {
+                            return true;
+                        }
+                    } else {
+                        next.push(instruction.next_ip());
+                    }
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// Whether an instruction reads bytes of the caller's stack, or takes their address.
+    fn reads_stack(&self, instruction: &Instruction, at: i64, size: u64) -> bool {
+        let uses_memory =
+            (0..instruction.op_count()).any(|number| instruction.op_kind(number) == OpKind::Memory);
+        let base = instruction.memory_base();
+        if !uses_memory || !matches!(base, Register::RSP | Register::RBP) {
+            return false;
+        }
+        let Some(unwinding) = self.unwinding(instruction.ip()) else {
+            return true;
+        };
+        let gimli::CfaRule::RegisterAndOffset { register, offset } = unwinding.row.cfa() else {
+            return true;
+        };
+        let is_by_it = match base {
+            Register::RSP => register.0 == u16::from(RSP),
+            _ => register.0 != u16::from(RSP),
+        };
+        if !is_by_it {
+            return false;
+        }
+        let from = instruction
+            .memory_displacement64()
+            .cast_signed()
+            .wrapping_sub(*offset);
+        let bytes = i64::try_from(instruction.memory_size().size().max(1)).unwrap_or(1);
+        let end = at.saturating_add_unsigned(size);
+        from < end && at < from.saturating_add(bytes)
+    }
+}
+
+fn location_source(location: &Location) -> Option<&Source> {
+    match location {
+        Location::Whole(source) => Some(source),
+        Location::Pieces(_) => None,
+    }
+}
+
+/// Whether an instruction reads a register, and whether something else is in it afterwards.
+fn use_of_register(
+    info: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+    register: u8,
+) -> (bool, bool) {
+    let is_it = |used: Register| dwarf_number(used) == Some(register);
+    let clears = matches!(instruction.mnemonic(), Mnemonic::Xor | Mnemonic::Sub)
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op1_kind() == OpKind::Register
+        && instruction.op0_register() == instruction.op1_register();
+    let (mut reads, mut ends) = (false, false);
+    for used in info.info(instruction).used_registers() {
+        if !is_it(used.register()) {
+            continue;
+        }
+        match used.access() {
+            OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+                if !clears =>
+            {
+                reads = true
+            }
+            OpAccess::Write | OpAccess::ReadWrite => ends = true,
+            _ => {}
+        }
+    }
+    (reads, ends)
+}
