@@ -31,6 +31,17 @@ const MAX_CALLS: u8 = 3;
 /// Bytes of the longest instruction.
 const MAX_INSTRUCTION_BYTES: u64 = 15;
 
+/// What has compiled a function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Maker {
+    /// clang or rustc.
+    Llvm,
+    /// GCC, by its flags with optimization: it leaves the parameters of copies of functions out, or passes them otherwise.
+    OptimizingGcc,
+    /// GCC without, or another compiler.
+    Other,
+}
+
 /// Where an argument is when its function is entered.
 #[derive(Clone, Copy)]
 pub(super) enum Passed {
@@ -41,8 +52,8 @@ pub(super) enum Passed {
 }
 
 impl<'a> DebugFile<'a> {
-    /// Of a parameter at the first address of its function: whether LLVM has compiled that.
-    fn entered(&self, context: &Context<'_, 'a>, variable: &Entry<'a>) -> Result<Option<bool>, Refusal> {
+    /// Of a parameter at the first address of its function: what has compiled that.
+    fn entered(&self, context: &Context<'_, 'a>, variable: &Entry<'a>) -> Result<Option<Maker>, Refusal> {
         let Some(function) = context.function.filter(|_| context.caller.is_none()) else {
             return Ok(None);
         };
@@ -60,10 +71,16 @@ impl<'a> DebugFile<'a> {
         let root = entries.next_dfs()?;
         let producer = root.and_then(|root| root.attr_value(gimli::DW_AT_producer));
         let producer = producer.and_then(|producer| self.dwarf.attr_string(unit, producer).ok());
-        Ok(Some(producer.is_some_and(|producer| {
-            let producer = String::from_utf8_lossy(producer.slice()).into_owned();
-            producer.contains("clang") || producer.contains("LLVM") || producer.contains("rustc")
-        })))
+        let producer = producer.map(|producer| String::from_utf8_lossy(producer.slice()).into_owned());
+        let producer = producer.unwrap_or_default();
+        let is_of = |words: &[&str]| words.iter().any(|word| producer.contains(word));
+        Ok(Some(if is_of(&["clang", "LLVM", "rustc"]) {
+            Maker::Llvm
+        } else if is_of(&[" -O", "-flto"]) && !is_of(&[" -O0"]) {
+            Maker::OptimizingGcc
+        } else {
+            Maker::Other
+        }))
     }
 
     /// Refuses what is said of a parameter at its function's entry, if it may be what the function makes of it. Of a
@@ -77,9 +94,10 @@ impl<'a> DebugFile<'a> {
     ) -> Result<(), Refusal> {
         const CHANGED: &str =
             "what is said of it here may be what the function's first statements make of it";
-        let Some(is_llvm) = self.entered(context, variable)? else {
+        let Some(maker) = self.entered(context, variable)? else {
             return Ok(());
         };
+        let is_llvm = maker == Maker::Llvm;
         let Some((location, expression)) = location else {
             // A copy of a function for one value of a parameter says that value.
             return if is_llvm { optimized_out(CHANGED) } else { Ok(()) };
@@ -100,7 +118,14 @@ impl<'a> DebugFile<'a> {
         );
         for source in sources {
             match source {
-                Source::Register(_) | Source::Memory(_) if !is_llvm => {}
+                Source::Register(_) if !is_llvm => {}
+                Source::Memory(code) if !is_llvm => {
+                    if let Some((RSP, offset @ 8..)) = base_and_offset(code)
+                        && maker == Maker::OptimizingGcc
+                    {
+                        self.check_used(context, Passed::Stack { at: offset - 8, size })?;
+                    }
+                }
                 Source::Register(register) => {
                     self.check_used(context, Passed::Register(*register))?;
                 }
@@ -136,17 +161,18 @@ impl<'a> DebugFile<'a> {
         Ok(())
     }
 
-    /// As [`Self::check_used`], of code of LLVM alone.
-    pub(super) fn check_used_by_llvm(
+    /// Refuses an argument on the stack that its callers may have been left without: of optimized code of GCC, and
+    /// of LLVM's.
+    pub(super) fn check_used_on_stack(
         &self,
         context: &Context<'_, 'a>,
         variable: &Entry<'a>,
         passed: Passed,
     ) -> Result<(), Refusal> {
-        if self.entered(context, variable)? == Some(true) {
-            self.check_used(context, passed)?;
+        match self.entered(context, variable)? {
+            Some(Maker::Llvm | Maker::OptimizingGcc) => self.check_used(context, passed),
+            Some(Maker::Other) | None => Ok(()),
         }
-        Ok(())
     }
 
     /// Refuses an argument that its function does not use.
@@ -271,7 +297,7 @@ fn use_of_register(
             OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
                 if !clears =>
             {
-                reads = true
+                reads = true;
             }
             OpAccess::Write | OpAccess::ReadWrite => ends = true,
             _ => {}

