@@ -247,7 +247,7 @@ fn ask(name: &str) {
     running.wait(ANSWERS, "before probes");
     let pid = running.pid();
     let functions = list_functions(&LIBRARY, ROOT, &TargetSpec::Pid(pid), "").unwrap();
-    let candidates = candidates(functions, &sampled(&service, &running));
+    let candidates = candidates(functions.functions, &sampled(&service, &running));
     let watched = watched(&running, candidates, &mut random);
     assert!(
         !watched.is_empty(),

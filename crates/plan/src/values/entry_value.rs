@@ -48,6 +48,13 @@ impl<'a> Context<'_, 'a> {
         let Some(function) = self.function else {
             return optimized_out("it is an argument's value at the entry, outside of functions");
         };
+        // Which caller is meant is not clear there, and gdb takes another.
+        let is_inlined = |block: &Entry<'_>| block.tag() == gimli::DW_TAG_inlined_subroutine;
+        if function.blocks.iter().any(is_inlined) {
+            return optimized_out(
+                "it is an argument that was left out of a copy of the function, in a call that is inlined",
+            );
+        }
         let parameter = Entry::at(&self.unit, parameter)?.offset();
         self.by_calls(function, Handed::Parameter(parameter))
     }

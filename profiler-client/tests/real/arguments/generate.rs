@@ -423,7 +423,7 @@ const RUST_KINDS: [Kind; 21] = [
     ),
 ];
 
-const RUST_PRELUDE: &str = r#"#![allow(unused, clippy::all)]
+const RUST_PRELUDE: &str = r"#![allow(unused, clippy::all)]
 use std::{hint::black_box, sync::atomic::{AtomicI64, Ordering::Relaxed}};
 #[derive(Clone, Copy, Debug)]
 enum Color { Red = 1, Green = 5, Blue = 9 }
@@ -455,7 +455,7 @@ fn inlined(a1: i64, mut a0: i64) -> i64 {
     if a0 > 1000 { SINK.fetch_add(a1, Relaxed); }
     a0.wrapping_sub(a1)
 }
-"#;
+";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Language {
@@ -584,7 +584,7 @@ pub fn program(language: Language, functions: usize, seed: u64) -> Generated {
     }
     let text = &mut generated.text;
     let calls = (0..functions).fold(String::new(), |mut calls, number| {
-        let _ = write!(calls, "    call_{number}();\n");
+        let _ = writeln!(calls, "    call_{number}();");
         calls
     });
     let _ = match language {
@@ -617,9 +617,9 @@ fn c_function(text: &mut String, mut function: Function<'_>, number: usize) {
         .random
         .of(&["int64_t", "int64_t", "int64_t", "struct large", "struct pair"]);
     let linkage = *function.random.of(&["static NOINLINE", "NOINLINE", "OPAQUE"]);
-    let _ = write!(
+    let _ = writeln!(
         text,
-        "{linkage} {returned} probed_{number}({}{rest}) {{\n",
+        "{linkage} {returned} probed_{number}({}{rest}) {{",
         parameters.join(", ")
     );
     text.push_str("    int64_t sum = 1;\n");
@@ -630,8 +630,8 @@ fn c_function(text: &mut String, mut function: Function<'_>, number: usize) {
             count - 1
         );
     }
-    for statement in 0..1 + function.random.below(5) {
-        let _ = write!(text, "    {}\n", function.c_statement(statement));
+    for statement in 0..=function.random.below(5) {
+        let _ = writeln!(text, "    {}", function.c_statement(statement));
     }
     let result = match returned {
         "int64_t" => "sum".to_owned(),
@@ -650,16 +650,11 @@ fn c_function(text: &mut String, mut function: Function<'_>, number: usize) {
         }
     }
     let _ = write!(text, "    return {result};\n}}\n");
-    let _ = write!(text, "OPAQUE void call_{number}(void) {{\n");
+    let _ = writeln!(text, "OPAQUE void call_{number}(void) {{");
     for (at, kind) in function.kinds.iter().enumerate() {
-        let _ = write!(
-            text,
-            "    {} a{at} = {};\n",
-            kind.name,
-            made(kind, function.random)
-        );
+        let _ = writeln!(text, "    {} a{at} = {};", kind.name, made(kind, function.random));
     }
-    let _ = write!(text, "    say(\"{{\\\"function\\\": {number}\");\n");
+    let _ = writeln!(text, "    say(\"{{\\\"function\\\": {number}\");");
     for (at, kind) in function.kinds.iter().enumerate() {
         let _ = write!(
             text,
@@ -695,20 +690,20 @@ fn rust_function(text: &mut String, mut function: Function<'_>, number: usize) {
         "#[inline(never)]\n{linkage}fn probed_{number}({}) -> i64 {{\n    let mut sum = 1_i64;\n",
         parameters.join(", ")
     );
-    for _ in 0..1 + function.random.below(5) {
-        let _ = write!(text, "    {}\n", function.rust_statement());
+    for _ in 0..=function.random.below(5) {
+        let _ = writeln!(text, "    {}", function.rust_statement());
     }
     text.push_str("    sum\n}\n");
     let _ = write!(text, "#[inline(never)]\nfn call_{number}() {{\n");
     for (at, kind) in function.kinds.iter().enumerate() {
-        let _ = write!(
+        let _ = writeln!(
             text,
-            "    let a{at}: {} = {};\n",
+            "    let a{at}: {} = {};",
             kind.name,
             made(kind, function.random)
         );
     }
-    let _ = write!(text, "    print!(\"{{{{\\\"function\\\": {number}\");\n");
+    let _ = writeln!(text, "    print!(\"{{{{\\\"function\\\": {number}\");");
     for (at, kind) in function.kinds.iter().enumerate() {
         let _ = write!(
             text,
