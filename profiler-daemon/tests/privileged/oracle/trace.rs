@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::super::{bpftrace, service::PATIENCE};
 
 /// By how much bpftrace sees the begin of a call before or after the engine, which may look an instruction later: the first one is
-/// single-stepped then.
-pub const BEGIN_APART_NS: u64 = 30_000;
+/// single-stepped then, behind what bpftrace does there.
+pub const BEGIN_APART_NS: u64 = 100_000;
 /// By how much it sees the end later: the return instruction lies between, and the return probe, and where a sample is taken just then,
 /// that.
 pub const END_LATER_NS: u64 = 200_000;
