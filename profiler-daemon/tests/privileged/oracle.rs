@@ -67,6 +67,8 @@ struct Seen {
     flame: Arc<FlamePicture>,
     records: Vec<RecordBatch>,
     warnings: Vec<String>,
+    /// A function's entry is looked at behind its first instruction.
+    looks_behind: bool,
 }
 
 fn now_ns() -> u64 {
@@ -137,6 +139,7 @@ fn look(service: &Service, pid: u32, asked: Asked, scope: String) -> Result<Seen
         flame,
         records,
         warnings: session.warnings,
+        looks_behind: session.sites.iter().any(|site| site.entry_offset > 0),
     })
 }
 

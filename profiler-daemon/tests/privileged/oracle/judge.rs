@@ -64,10 +64,14 @@ impl<'a> Judge<'a> {
                 ..Verdict::default()
             },
         };
-        judge.counts();
         // The engine says where it takes the end of calls for another than bpftrace.
         let is_cut = |warning: &String| warning.contains("end where it jumps to");
-        if !seen.warnings.iter().any(is_cut) {
+        let is_cut = seen.warnings.iter().any(is_cut);
+        let asks_duration = matches!(seen.asked, Asked::Within { slower_than_ns, .. } if slower_than_ns > 0);
+        if !is_cut || !asks_duration {
+            judge.counts();
+        }
+        if !is_cut {
             if let Asked::All { function } = seen.asked {
                 judge.ends(function);
             }
@@ -216,7 +220,9 @@ impl<'a> Judge<'a> {
             let duration_ns = end.end_ns - end.start_ns;
             durations.push(duration_ns);
             let is_open = call.end_ns >= self.seen.end_ns;
-            let begins_there = call.begin_ns.abs_diff(end.start_ns) <= BEGIN_APART_NS;
+            // Behind the first instruction more can come between: others at the breakpoint of that.
+            let begins_there =
+                self.seen.looks_behind || call.begin_ns.abs_diff(end.start_ns) <= BEGIN_APART_NS;
             let is_longer = duration_ns > call.duration_ns() + BEGIN_APART_NS;
             far += usize::from(!begins_there || !is_open && is_longer);
             let is_shorter = duration_ns + END_LATER_NS < call.duration_ns();
