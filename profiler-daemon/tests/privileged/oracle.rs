@@ -47,7 +47,7 @@ const WATCHED: usize = 6;
 /// Functions whose calls it counts first.
 const CANDIDATES: usize = 60;
 /// Calls a second of functions that it can write down.
-const RATE_HZ: RangeInclusive<u64> = 20..=5_000;
+const RATE_HZ: RangeInclusive<u64> = 20..=2_000;
 /// Answers of the program before anything is asked.
 const ANSWERS: u64 = 2;
 /// Calls that are awaited of each scope, and pictures beyond which they are not.

@@ -208,6 +208,8 @@ impl<'a> Judge<'a> {
         let mut durations = Vec::new();
         for end in ends {
             recorded += 1;
+            let duration_ns = end.end_ns - end.start_ns;
+            durations.push(duration_ns);
             let window_ns = end.start_ns - END_LATER_NS..=end.start_ns + END_LATER_NS;
             let nearest = by_begin
                 .range((end.tid, *window_ns.start())..=(end.tid, *window_ns.end()))
@@ -217,8 +219,6 @@ impl<'a> Judge<'a> {
                 continue;
             };
             by_begin.remove(&key);
-            let duration_ns = end.end_ns - end.start_ns;
-            durations.push(duration_ns);
             let is_open = call.end_ns >= self.seen.end_ns;
             // Behind the first instruction more can come between: others at the breakpoint of that.
             let begins_there =
