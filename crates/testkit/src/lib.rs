@@ -8,8 +8,10 @@
 
 pub mod bpf;
 pub mod fixture;
+mod random;
 mod readers;
 mod skip;
 
+pub use random::Random;
 pub use readers::{npm_package, python, reader};
 pub use skip::{has_program, skipped};

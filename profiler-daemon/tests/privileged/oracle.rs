@@ -23,7 +23,7 @@ use profiler_daemon::session::{
     list_functions,
 };
 use profiler_symbolize::Grouping;
-use profiler_testkit::{has_program, skipped};
+use profiler_testkit::{Random, has_program, skipped};
 use rustix::{
     process::{Pid, Signal, kill_process},
     time::{ClockId, clock_gettime},
@@ -36,7 +36,7 @@ use self::{
     trace::{Bpftrace, Truth},
 };
 use super::{
-    programs::{Folder, Random, Running, environment, installed, sampled, seed},
+    programs::{Folder, Running, environment, installed, sampled, seed},
     service::{PATIENCE, ROOT, Service, ended},
 };
 
@@ -242,7 +242,7 @@ fn ask(name: &str) {
     if !has_program("bpftrace") {
         return;
     }
-    let mut random = Random(seed("PROFILER_ORACLE_SEED"));
+    let mut random = Random::from_seed(seed("PROFILER_ORACLE_SEED"));
     let scopes = environment("PROFILER_ORACLE_SCOPES").unwrap_or(SCOPES);
     let folder = Folder::make(&format!("oracle-{name}"), &program);
     let service = Service::start();
@@ -261,7 +261,7 @@ fn ask(name: &str) {
     let trace = Bpftrace::start(pid, &script(pid, &watched));
     running.wait(ANSWERS, "beside bpftrace");
     let (mut all, mut refused) = (Vec::new(), BTreeMap::<String, u64>::new());
-    let first_turn = random.next() % 6;
+    let first_turn = random.below(6) as u64;
     for turn in 0..scopes * 2 {
         if all.len() as u64 == scopes {
             break;

@@ -289,23 +289,6 @@ impl Drop for Running {
     }
 }
 
-/// Numbers by `SplitMix64` (Steele, Lea and Flood, 2014).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap()
-    }
-}
-
 /// Names of functions that samples are in.
 pub fn sampled(service: &Service, program: &Running) -> Vec<String> {
     let session = service.attach(program.pid(), "").unwrap();

@@ -14,10 +14,11 @@ use profiler_daemon::session::{
     DEFAULT_BUDGET, ExitMethod, FunctionInfo, Library, NewSession, OVER_BUDGET, Reason, SiteInfo, TargetSpec,
     list_functions,
 };
+use profiler_testkit::Random;
 use serde_json::json;
 
 use super::{
-    programs::{Folder, Random, Running, environment, installed, programs, sampled, seed},
+    programs::{Folder, Running, environment, installed, programs, sampled, seed},
     service::{ROOT, Service, ended, session_of},
 };
 
@@ -54,12 +55,12 @@ fn selected(functions: &[FunctionInfo], seen: &[String], count: usize, seed: u64
         .map(|names| names.into_iter().collect())
         .collect();
     let mut names = Vec::new();
-    let mut random = Random(seed);
+    let mut random = Random::from_seed(seed);
     while names.len() < count / 2 && !called.is_empty() {
         names.push(called.swap_remove(random.below(called.len())));
     }
     // These are the same whatever was sampled.
-    let mut random = Random(!seed);
+    let mut random = Random::from_seed(!seed);
     for _ in 0..count * 10 {
         if names.len() == count || files.is_empty() {
             break;

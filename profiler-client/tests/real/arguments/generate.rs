@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use super::random::Random;
+use profiler_testkit::Random;
 
 /// Most arguments of a function: more than there are registers for.
 pub const MAX_ARGUMENTS: usize = 10;

@@ -10,7 +10,6 @@
 //! files.
 
 mod generate;
-mod random;
 
 use std::{
     collections::BTreeMap,

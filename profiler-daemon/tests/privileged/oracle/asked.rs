@@ -1,11 +1,9 @@
 //! Random scopes of functions.
 
 use profiler_daemon::session::FunctionInfo;
+use profiler_testkit::Random;
 
-use super::{
-    super::programs::Random,
-    trace::{Call, Truth},
-};
+use super::trace::{Call, Truth};
 
 /// A function as a step of a scope: by its whole name.
 fn step(function: &FunctionInfo) -> String {
@@ -121,6 +119,17 @@ impl Asked {
                 }
             }
         })
+    }
+
+    /// The function of the last step.
+    pub fn last(self) -> usize {
+        match self {
+            Self::All { function }
+            | Self::Slower { function, .. }
+            | Self::Percentile { function, .. }
+            | Self::Argument { function, .. } => function,
+            Self::Within { inner, .. } | Self::Behind { inner, .. } => inner,
+        }
     }
 
     pub fn scope(self, watched: &[FunctionInfo]) -> String {

@@ -153,16 +153,9 @@ impl<'a> Judge<'a> {
                     ..=self.begun(inner).into_iter().filter(is_behind).count()
             }
         };
-        let last = match self.seen.asked {
-            Asked::All { function }
-            | Asked::Slower { function, .. }
-            | Asked::Percentile { function, .. }
-            | Asked::Argument { function, .. } => function,
-            Asked::Within { inner, .. } | Asked::Behind { inner, .. } => inner,
-        };
         // The engine may look a few instructions behind the first one, which a thread had yet to come to when it was stopped.
         let begin_ns = self.seen.begin_ns;
-        let open = self.truth.calls_of(last);
+        let open = self.truth.calls_of(self.seen.asked.last());
         let open = open.filter(|call| call.begin_ns < begin_ns && begin_ns < call.end_ns);
         let expected = *expected.start()..=expected.end() + open.count();
         let count = usize::try_from(count).unwrap();

@@ -1,14 +1,15 @@
-//! Numbers that look random and follow from a seed, so that a program that failed can be made again.
+//! Numbers that look random and follow from a seed, so that a choice that failed can be made again.
 
-/// A sequence of numbers: `SplitMix64`, which needs no more than a counter.
+/// A sequence of numbers: `SplitMix64` (Steele, Lea and Flood, 2014), which needs no more than a counter.
 pub struct Random(u64);
 
 impl Random {
+    /// The sequence of a seed.
     pub fn from_seed(seed: u64) -> Self {
         Self(seed)
     }
 
-    fn next(&mut self) -> u64 {
+    fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,7 +19,7 @@ impl Random {
 
     /// A number below another.
     pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).unwrap()
+        usize::try_from(self.number() % end as u64).unwrap()
     }
 
     /// Whether something happens that does so many times in a hundred.
