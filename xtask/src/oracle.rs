@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::{
     error::Result,
     markdown::{self, Place},
-    real_programs, workspace,
+    real_programs::{self, Tests},
+    workspace,
 };
 
 /// Where the table stands.
@@ -73,6 +74,7 @@ impl Report {
 /// Runs the subcommand.
 pub fn main(arguments: &Arguments) -> Result<()> {
     let first = arguments.seed.unwrap_or_else(real_programs::any_seed);
+    let tests = Tests::prepare("oracle", &arguments.servers)?;
     let mut reports = Vec::new();
     let mut result = Ok(());
     for seed in (first..).take(arguments.runs as usize) {
@@ -80,7 +82,7 @@ pub fn main(arguments: &Arguments) -> Result<()> {
             ("PROFILER_ORACLE_SEED", seed),
             ("PROFILER_ORACLE_SCOPES", u64::from(arguments.scopes)),
         ];
-        let ended = real_programs::test("oracle", &arguments.servers, &variables, |line| {
+        let ended = tests.run(&variables, |line| {
             reports.extend(Report::parse(line, seed));
         });
         result = result.and(ended);

@@ -1,12 +1,14 @@
 //! Tests of the privileged suite on real programs under load, with other figures than the suite's own.
 
-use std::time::SystemTime;
+use std::{path::PathBuf, time::SystemTime};
 
 use serde_json::Value;
 
 use crate::{
     error::{Error, Result},
-    fixtures, programs, setup, sh,
+    fixtures,
+    programs::{self, TestProgram},
+    setup, sh,
 };
 
 /// The programs, as the tests know them.
@@ -53,51 +55,62 @@ pub fn any_seed() -> u64 {
     now.map_or(0, |now| u64::from(now.subsec_nanos()))
 }
 
-/// Runs the tests of a module, of these programs or, where none is named, of all, with numbers in their environment. Each line that they print
-/// is told.
-pub fn test(
-    module: &str,
-    names: &[String],
-    variables: &[(&str, u64)],
-    mut told: impl FnMut(&str),
-) -> Result<()> {
-    let listed = listed()?;
-    for name in names {
-        if !listed.iter().any(|program| program.name == *name) {
-            let names: Vec<&str> = listed.iter().map(|program| &*program.name).collect();
+/// Tests of a module, ready to run.
+pub struct Tests {
+    programs: Vec<TestProgram>,
+    fixtures: PathBuf,
+    /// Arguments of the test programs.
+    words: Vec<String>,
+}
+
+impl Tests {
+    /// Those of a module, of these programs or, where none is named, of all: installs and builds what they need.
+    pub fn prepare(module: &str, names: &[String]) -> Result<Self> {
+        let listed = listed()?;
+        for name in names {
+            if !listed.iter().any(|program| program.name == *name) {
+                let names: Vec<&str> = listed.iter().map(|program| &*program.name).collect();
+                return Err(Error::told(format!(
+                    "no program `{name}` is probed: there are {}",
+                    names.join(", ")
+                )));
+            }
+        }
+        if !sh::is_root() {
             return Err(Error::told(format!(
-                "no program `{name}` is probed: there are {}",
-                names.join(", ")
+                "attaching to processes needs root: run `cargo xtask {module}` as root"
             )));
         }
-    }
-    if !sh::is_root() {
-        return Err(Error::told(format!(
-            "attaching to processes needs root: run `cargo xtask {module}` as root"
-        )));
-    }
-    setup::install(setup::Programs::Installed)?;
-    let tests = programs::build(&["privileged"])?;
-    let fixtures = fixtures::compile()?;
-    let mut words: Vec<String> = ["--ignored", "--test-threads=1", "--nocapture"]
-        .map(str::to_owned)
-        .into();
-    if names.is_empty() {
-        words.push(format!("{module}::"));
-    } else {
-        words.push("--exact".to_owned());
-        words.extend(names.iter().map(|name| format!("{module}::{name}")));
-    }
-    let mut result = Ok(());
-    for test in &tests {
-        let mut command = test.command(&words);
-        command.env("PROFILER_FIXTURES", &fixtures);
-        for (name, number) in variables {
-            command.env(name, number.to_string());
+        setup::install(setup::Programs::Installed)?;
+        let mut words: Vec<String> = ["--ignored", "--test-threads=1", "--nocapture"]
+            .map(str::to_owned)
+            .into();
+        if names.is_empty() {
+            words.push(format!("{module}::"));
+        } else {
+            words.push("--exact".to_owned());
+            words.extend(names.iter().map(|name| format!("{module}::{name}")));
         }
-        result = result.and(sh::tee(&mut command, "", &mut told));
+        Ok(Self {
+            programs: programs::build(&["privileged"])?,
+            fixtures: fixtures::compile()?,
+            words,
+        })
     }
-    result
+
+    /// Runs them, with numbers in their environment. Each line that they print is told.
+    pub fn run(&self, variables: &[(&str, u64)], mut told: impl FnMut(&str)) -> Result<()> {
+        let mut result = Ok(());
+        for program in &self.programs {
+            let mut command = program.command(&self.words);
+            command.env("PROFILER_FIXTURES", &self.fixtures);
+            for (name, number) in variables {
+                command.env(name, number.to_string());
+            }
+            result = result.and(sh::tee(&mut command, "", &mut told));
+        }
+        result
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::{
     error::Result,
     markdown::{self, Place},
-    real_programs, workspace,
+    real_programs::{self, Tests},
+    workspace,
 };
 
 /// Where the table stands.
@@ -84,7 +85,8 @@ pub fn main(arguments: &Arguments) -> Result<()> {
         ("PROFILER_SOAK_FUNCTIONS", u64::from(arguments.functions)),
     ];
     let mut reports = Vec::new();
-    let result = real_programs::test("soak", &arguments.programs, &variables, |line| {
+    let tests = Tests::prepare("soak", &arguments.programs)?;
+    let result = tests.run(&variables, |line| {
         reports.extend(Report::parse(line));
     });
     let table = table(&reports, seed);
