@@ -158,6 +158,7 @@ impl Bench {
             let plan = plan::plan(
                 &parse_name(name),
                 &[&index],
+                &profiler_plan::ifuncs::Choices::default(),
                 &decision,
                 ability,
                 Limits::default(),

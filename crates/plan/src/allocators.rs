@@ -1,6 +1,6 @@
 //! The functions by which programs allocate memory, found by name, and the meaning of their parameters.
 
-use super::ModuleIndex;
+use super::{ModuleIndex, instruction::InstructionSite};
 
 /// A function of an allocator.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +57,10 @@ pub fn find(module: &ModuleIndex) -> Vec<AllocatorFunction> {
     let functions = module.functions().filter(|function| !function.is_indirect());
     let known = functions.filter_map(|function| {
         let parameters = function.linkage_names().find_map(|name| parameters(&name))?;
-        let offset = function.file_offset()?;
+        // Another site than the first instruction would have values that are not the arguments any more.
+        let offset = InstructionSite::find(module, function.address())
+            .ok()?
+            .file_offset;
         Some(AllocatorFunction { offset, parameters })
     });
     let mut found: Vec<AllocatorFunction> = known.collect();

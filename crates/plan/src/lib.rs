@@ -18,6 +18,7 @@ pub mod files;
 pub mod functions;
 pub mod handling;
 pub mod hazards;
+pub mod ifuncs;
 pub mod inlined;
 pub mod instruction;
 pub mod lines;
@@ -45,5 +46,7 @@ pub use functions::{Function, ModuleIndex};
 pub use hazards::KernelAbility;
 pub use held::lines_of;
 pub use outline::{Outline, Outlines, Part};
-pub use sites::{Ends, ExitSite, Limits, Plan, PlanError, PlannedFunction, Skipped, only_inlined, plan};
+pub use sites::{
+    ChosenFunction, Ends, ExitSite, Limits, Plan, PlanError, PlannedFunction, Skipped, only_inlined, plan,
+};
 pub use tail::TailCalls;

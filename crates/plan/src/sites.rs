@@ -1,6 +1,7 @@
 //! The plan of one name: the functions that it means and the sites to probe in each.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeSet, HashMap},
     fmt::Write as _,
 };
@@ -17,6 +18,7 @@ use super::{
     functions::{Function, ModuleIndex},
     goroutines,
     hazards::{Decision, KernelAbility, Method},
+    ifuncs::{Choices, Resolver},
     names::Match,
     source,
     tail::{Follow, TailCalls, all_exits},
@@ -51,6 +53,19 @@ pub struct Plan {
     pub functions: Vec<PlannedFunction>,
     /// Functions that the name means but that cannot be probed.
     pub skipped: Vec<Skipped>,
+    /// Of ifuncs that the name means, what they stand for.
+    pub chosen: Vec<ChosenFunction>,
+}
+
+/// What an ifunc stands for in a process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChosenFunction {
+    /// Its name.
+    pub ifunc: String,
+    /// The name of the function that was chosen.
+    pub function: String,
+    /// Other ifuncs for which the same function was chosen: their calls are calls of it too.
+    pub shared_with: Vec<String>,
 }
 
 /// One function's sites.
@@ -153,11 +168,8 @@ pub enum PlanError {
         /// How often it is inlined.
         instances: u64,
     },
-    /// It stands for another function, chosen when the program is loaded.
-    #[error(
-        "{0} is an ifunc: its name stands for one of several functions, chosen when the program is loaded; \
-         probe that one by its own name"
-    )]
+    /// It stands for another function, and nothing says for which.
+    #[error("{0} cannot be probed: {UNTOLD_CHOICE}; probe that one by its own name")]
     Indirect(String),
     /// A name means too many functions.
     #[error("{name} matches {found} functions; at most {limit} can be probed at once: narrow it down")]
@@ -178,6 +190,10 @@ pub enum PlanError {
         reason: String,
     },
 }
+
+/// Why an ifunc is not probed.
+const UNTOLD_CHOICE: &str = "it is an ifunc, which stands for one of several functions of its file, and no reference that the \
+                             process has bound says which was chosen";
 
 fn only_inlined_text(name: &str, instances: u64) -> String {
     let places = match instances {
@@ -213,13 +229,14 @@ fn no_such_function(name: &str, nearest: &[String], stripped: bool) -> String {
     text
 }
 
-/// Finds the functions that a name means in the modules of a target, and their sites.
+/// Finds the functions that a name means in the modules of a target, and their sites. Of an ifunc these are those of what was chosen.
 ///
 /// # Errors
 /// [`PlanError`]: always with what could be asked for instead, where there is something.
 pub fn plan(
     name: &Name,
     modules: &[&ModuleIndex],
+    choices: &Choices,
     decision: &Decision,
     ability: KernelAbility,
     limits: Limits,
@@ -251,17 +268,20 @@ pub fn plan(
     let mut plan = Plan {
         functions: Vec::new(),
         skipped: Vec::new(),
+        chosen: Vec::new(),
     };
     let mut indirect = None;
+    let found = choose(found.into_iter(), modules, choices, &mut plan.chosen);
     let mut frames: Vec<Option<Frames<'_>>> = modules.iter().map(|_| None).collect();
-    for (number, at, _) in found {
+    for (number, at) in found {
         let function = modules[number].function(at);
-        let name = function.name().into_owned();
+        let name = function.indirect_name().unwrap_or_else(|| function.name());
+        let name = name.into_owned();
         if function.is_indirect() {
             indirect.get_or_insert_with(|| name.clone());
             plan.skipped.push(Skipped {
                 name,
-                reason: "it is an ifunc".to_owned(),
+                reason: UNTOLD_CHOICE.to_owned(),
             });
             continue;
         }
@@ -286,6 +306,45 @@ pub fn plan(
         (None, Some(Skipped { name, reason })) => Err(PlanError::Unusable { name, reason }),
         (None, None) => Err(missing(name, modules)),
     }
+}
+
+/// Puts what was chosen into the place of ifuncs, each function once.
+fn choose(
+    found: impl Iterator<Item = (usize, usize, Match)>,
+    modules: &[&ModuleIndex],
+    choices: &Choices,
+    chosen: &mut Vec<ChosenFunction>,
+) -> BTreeSet<(usize, usize)> {
+    let mut functions = BTreeSet::new();
+    for (number, at, _) in found {
+        let module = modules[number];
+        let function = module.function(at);
+        let resolver = Resolver {
+            module: number,
+            address: function.address(),
+        };
+        let mut is_chosen = false;
+        if let Some(name) = function.indirect_name() {
+            for address in choices.of(resolver) {
+                let Some(at) = module.number_at(address) else {
+                    continue;
+                };
+                is_chosen = true;
+                functions.insert((number, at));
+                let others = choices.others(resolver, address);
+                let others = others.filter_map(|other| module.function_from(other.address)?.indirect_name());
+                chosen.push(ChosenFunction {
+                    ifunc: name.to_string(),
+                    function: module.function(at).name().into_owned(),
+                    shared_with: others.map(Cow::into_owned).collect(),
+                });
+            }
+        }
+        if !is_chosen {
+            functions.insert((number, at));
+        }
+    }
+    functions
 }
 
 /// Has calls of functions end at their jumps where many of them jump to the same: each return of that would be looked at for all of

@@ -11,6 +11,7 @@ use profiler_plan::{
     ModuleIndex, PlanError, branches, calls,
     dwarf::DebugIndex,
     hazards::{Hazards, KernelAbility, ModuleHazards},
+    ifuncs::Choices,
     only_inlined,
 };
 use profiler_scope::Name;
@@ -126,7 +127,14 @@ fn use_all(bytes: &[u8]) {
         profiler_plan::hazards::exit_method(&Hazards::default(), KernelAbility::default(), false, None);
     let every = Name::Glob("*".into());
     let limits = profiler_plan::Limits { functions: 10_000 };
-    let _ = profiler_plan::plan(&every, &[&index], &decision, KernelAbility::default(), limits);
+    let _ = profiler_plan::plan(
+        &every,
+        &[&index],
+        &Choices::default(),
+        &decision,
+        KernelAbility::default(),
+        limits,
+    );
     for (file, line) in [
         ("shapes.c", 15),
         ("shapes.c", 46),

@@ -13,6 +13,7 @@ use profiler_common::instruction::Operation;
 use profiler_plan::{
     Ends, ExitSite, Limits, Plan, PlanError, PlannedFunction,
     hazards::{Decision, Hazards, KernelAbility, Method, ModuleHazards},
+    ifuncs::Choices,
     plan,
 };
 use profiler_scope::{self as scope, Name, Place};
@@ -43,6 +44,7 @@ fn plan_by(fixture: &Fixture, text: &str, decision: &Decision) -> Result<Plan, P
     plan(
         &name,
         &[&fixture.index],
+        &Choices::default(),
         decision,
         KernelAbility::default(),
         Limits::default(),
@@ -226,6 +228,7 @@ fn sites_agree_with_objdump() {
         let whole = plan(
             &Name::Glob("*".into()),
             &[&fixture.index],
+            &Choices::default(),
             &RET,
             KernelAbility::default(),
             Limits {
@@ -441,7 +444,15 @@ fn refuses_unusable_names_with_the_reason() {
     assert_eq!(nearest[0], "recursive");
     let few = Limits { functions: 3 };
     let every = Name::Glob("*".into());
-    let error = plan(&every, &[&fixture.index], &RET, KernelAbility::default(), few).unwrap_err();
+    let error = plan(
+        &every,
+        &[&fixture.index],
+        &Choices::default(),
+        &RET,
+        KernelAbility::default(),
+        few,
+    )
+    .unwrap_err();
     assert!(
         matches!(
             error,

@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, process::Command};
 use profiler_plan::{
     KernelAbility, Limits, ModuleIndex, Plan, PlanError,
     hazards::{Decision, Method},
+    ifuncs::Choices,
     plan,
 };
 use profiler_scope::{self as scope, Name, Place};
@@ -41,7 +42,14 @@ fn planned(module: &ModuleIndex, text: &str) -> Result<Plan, PlanError> {
         warnings: vec![],
     };
     let ability = KernelAbility::default();
-    plan(&name, &[module], &decision, ability, Limits::default())
+    plan(
+        &name,
+        &[module],
+        &Choices::default(),
+        &decision,
+        ability,
+        Limits::default(),
+    )
 }
 
 #[test]

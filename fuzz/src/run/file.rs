@@ -7,6 +7,7 @@ use profiler_elf::Bytes;
 use profiler_plan::{
     DebugIndex, KernelAbility, Limits, ModuleFiles, ModuleIndex,
     hazards::{Hazards, ModuleHazards, exit_method},
+    ifuncs::{Choices, slots},
     plan,
 };
 use profiler_scope::Name;
@@ -58,9 +59,17 @@ fn plan_for(index: &ModuleIndex, hazards: &ModuleHazards) {
     }
     let _ = index.nearest(&Name::Exact("mian".into()), 5);
     let ability = KernelAbility::default();
+    let _ = slots(&Name::Glob("*".into()), &[index]);
     for hazards in [&ModuleHazards::default(), hazards] {
         let decision = exit_method(&Hazards::of([("/fuzzed", hazards)]), ability, false, None);
         let limits = Limits { functions: 1000 };
-        let _ = plan(&Name::Glob("*".into()), &[index], &decision, ability, limits);
+        let _ = plan(
+            &Name::Glob("*".into()),
+            &[index],
+            &Choices::default(),
+            &decision,
+            ability,
+            limits,
+        );
     }
 }

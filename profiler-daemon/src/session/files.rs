@@ -39,6 +39,17 @@ impl TargetFile {
         };
         Action { address, ..action }
     }
+
+    /// The difference between the address of code in the process and in the file. `None` where the file does not hold it, or is mapped
+    /// twice, so that there are two; wraps.
+    pub fn bias(&self, address: u64) -> Option<u64> {
+        let offset = self.known.index.offset_of(address)?;
+        let mut live = self.module.addresses_of(offset);
+        match (live.next(), live.next()) {
+            (Some(live), None) => Some(live.wrapping_sub(address)),
+            _ => None,
+        }
+    }
 }
 
 /// What a file says of itself, whoever maps it.

@@ -126,19 +126,16 @@ pub fn look_at(
     conditions: &[Condition],
     capture: Option<&Capture>,
 ) -> Result<Look, SessionError> {
-    let offset = file.known.index.offset_of(address).ok_or_else(|| {
-        SessionError::new(
+    if file.known.index.offset_of(address).is_none() {
+        return Err(SessionError::new(
             Reason::LineNotFound,
             format!("the code of {what} is not in {}", file.shown),
-        )
-    })?;
-    let mut live = file.module.addresses_of(offset);
+        ));
+    }
     // Where a file is mapped twice, its own variables are in two places.
-    let bias = match (live.next(), live.next()) {
-        (Some(live), None) => Ok(live.wrapping_sub(address)),
-        _ => Err(Refusal::Unsupported(format!("{} is mapped twice", file.shown))),
-    };
-    let site = bias.map(|bias| Site { address, bias });
+    let mapped_twice = || Refusal::Unsupported(format!("{} is mapped twice", file.shown));
+    let site = file.bias(address).map(|bias| Site { address, bias });
+    let site = site.ok_or_else(mapped_twice);
     compose(
         what,
         (conditions, capture),

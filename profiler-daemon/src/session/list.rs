@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use profiler_plan::{
     self as plan, KernelAbility, Limits, ModuleIndex,
     hazards::{Hazards, exit_method},
+    ifuncs::Choices,
     source,
 };
 use profiler_scope::{Place, Step};
@@ -106,6 +107,7 @@ pub fn list_functions(
         let planned = plan::plan(
             name,
             &modules,
+            &Choices::default(),
             &decision,
             KernelAbility::default(),
             Limits::default(),

@@ -11,6 +11,7 @@
 
 mod allocators;
 pub mod changed_code;
+mod ifuncs;
 mod inlined;
 mod planner;
 mod sites;

@@ -8,6 +8,7 @@ use profiler_debug_files::{Home, Reader};
 use profiler_plan::{
     self as plan, KernelAbility, Limits, ModuleIndex,
     hazards::{Hazards, exit_method},
+    ifuncs::Choices,
     names::Match,
     source::{self, FunctionSource, Place},
 };
@@ -175,7 +176,14 @@ fn no_function(read: &Read, files: &[TargetFile], name: &Name) -> SessionError {
     let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
     let ability = KernelAbility::default();
     let decision = exit_method(&Hazards::default(), ability, false, None);
-    let planned = plan::plan(name, &modules, &decision, ability, Limits::default());
+    let planned = plan::plan(
+        name,
+        &modules,
+        &Choices::default(),
+        &decision,
+        ability,
+        Limits::default(),
+    );
     match (planned, read.looked_up.processes.first()) {
         (Err(error), Some(process)) => plan_refusal(process, files, name, error),
         _ => SessionError::new(Reason::FunctionNotFound, format!("no function is called {name}")),

@@ -70,6 +70,24 @@ fn every_kind_of_entry_is_counted_to_the_call() {
     }
 }
 
+#[test]
+#[ignore = "needs root"]
+fn an_ifunc_is_counted_where_its_choice_is() {
+    for (ifunc, other) in [("dispatched", "every_fourth"), ("every_fourth", "dispatched")] {
+        let service = Service::start();
+        let mut target = Fixture::start("ifunc", &["100".to_owned()]);
+        let session = service.attach(target.pid(), ifunc).unwrap();
+        let said = format!(
+            "{ifunc} is an ifunc: in this process it stands for chosen; so does {other}, whose calls"
+        );
+        let warns = |warning: &String| warning.starts_with(&said);
+        assert!(session.warnings.iter().any(warns), "{:?}", session.warnings);
+        assert_eq!(target.run()["chosen"].calls, 100);
+        assert_eq!(ended(function(&service.last_latency(&session), "chosen")), 100);
+        assert_eq!(target.finish().status, Some(0));
+    }
+}
+
 /// The running kernel's first two numbers.
 pub fn kernel_release() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();

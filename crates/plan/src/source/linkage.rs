@@ -20,7 +20,7 @@ pub(super) enum Slot {
 }
 
 /// The slot that the table's entry at an address jumps through: `jmp [rip+…]`, after an `endbr64` where there is one.
-pub(super) fn slot_of(module: &ModuleIndex, address: u64) -> Option<u64> {
+pub(in super::super) fn slot_of(module: &ModuleIndex, address: u64) -> Option<u64> {
     let bytes = module.code(address..address.checked_add(ENTRY_BYTES)?)?;
     let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
     let mut instruction = decoder.decode();

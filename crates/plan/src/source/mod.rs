@@ -41,6 +41,7 @@ pub(super) mod whole;
 
 pub use find::{Found, MAX_INSTANCES, at_addresses, debugged, functions, inlined, inlined_count, line};
 pub use flow::{Call, CallKind};
+pub(super) use linkage::slot_of;
 pub use model::{Branch, FunctionSource, Instance, Line, Position, Readable};
 pub use part::MAX_LINES;
 pub use place::{Place, parse};

@@ -5,6 +5,7 @@ use std::{collections::HashSet, path::Path, sync::Arc};
 use profiler_plan::{
     self as plan, KernelAbility, Limits, ModuleIndex, PlanError, PlannedFunction,
     hazards::{Decision, Hazards, Method, exit_method},
+    ifuncs::Choices,
     values::Returns,
 };
 use profiler_scope::{Condition, Name, Place, Step, expression::Root};
@@ -24,6 +25,7 @@ use super::{
     },
     PreparedFile, PreparedLines, PreparedSpan, PreparedStep, Returning,
     changed_code::{Code, under_probe},
+    ifuncs,
     inlined::Inlined,
     sites::{by_file, call_site, inlined_site},
     warnings::{warn, warn_of_entries, warn_of_inlined, warn_of_lines, warn_once},
@@ -192,8 +194,15 @@ impl Planner<'_> {
         Box::new(move |name| {
             let modules: Vec<&ModuleIndex> = known.iter().map(|known| &known.index).collect();
             let name = Name::Exact(name.to_owned());
-            plan::plan(&name, &modules, &decision, kernel, Limits::default())
-                .is_ok_and(|plan| !plan.functions.is_empty())
+            plan::plan(
+                &name,
+                &modules,
+                &Choices::default(),
+                &decision,
+                kernel,
+                Limits::default(),
+            )
+            .is_ok_and(|plan| !plan.functions.is_empty())
         })
     }
 
@@ -484,7 +493,8 @@ impl Planner<'_> {
             let (kernel, decision) = (self.kernel(), self.decision(process, files));
             let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
             let limits = Limits::default();
-            let functions = plan::plan(name, &modules, &decision, kernel, limits);
+            let choices = ifuncs::choices(process.pid(), files, name);
+            let functions = plan::plan(name, &modules, &choices, &decision, kernel, limits);
             let inlined = Inlined::find(name, &modules, kernel.long_nops);
             let instances = inlined.count();
             let (found, mut functions) = match functions {
@@ -567,7 +577,8 @@ impl Planner<'_> {
         for (process, files) in self.processes.iter().zip(self.files) {
             let (kernel, decision) = (self.kernel(), self.decision(process, files));
             let modules: Vec<&ModuleIndex> = files.iter().map(|file| &file.known.index).collect();
-            let mut plan = plan::plan(name, &modules, &decision, kernel, Limits::default())
+            let choices = ifuncs::choices(process.pid(), files, name);
+            let mut plan = plan::plan(name, &modules, &choices, &decision, kernel, Limits::default())
                 .map_err(|error| plan_refusal(process, files, name, error))?;
             // The others run the same files, but for few.
             if matches!(name, Name::Exact(_)) && prepared.is_empty() {

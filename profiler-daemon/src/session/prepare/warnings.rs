@@ -71,6 +71,23 @@ pub(super) fn warn(warnings: &mut Vec<String>, decision: &Decision, plan: &plan:
             plan.skipped.len() - MAX_WARNINGS
         ));
     }
+    for chosen in plan.chosen.iter().take(MAX_WARNINGS) {
+        let plan::ChosenFunction {
+            ifunc,
+            function,
+            shared_with,
+        } = chosen;
+        let shared = match shared_with.len() {
+            0 => String::new(),
+            _ => format!(
+                "; so does {}, whose calls are among those that are seen",
+                listed(shared_with)
+            ),
+        };
+        add(format!(
+            "{ifunc} is an ifunc: in this process it stands for {function}{shared}"
+        ));
+    }
     let never = |function: &PlannedFunction| function.ends == Ends::Never;
     if let Some(names) = names_of(plan, never) {
         add(format!(
