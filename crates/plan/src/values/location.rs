@@ -83,9 +83,17 @@ impl<'a> DebugFile<'a> {
         if expression.0.is_empty() {
             return optimized_out("it is no longer kept at this instruction");
         }
-        let location = context.in_unit(&located).lower(expression)?;
+        let context = context.in_unit(&located);
+        let by_argument_pointer = match variable.tag() {
+            gimli::DW_TAG_formal_parameter => self.by_argument_pointer(&context, &located)?,
+            _ => None,
+        };
+        let location = match by_argument_pointer {
+            Some(location) => location,
+            None => context.lower(expression)?,
+        };
         if !is_of_entry {
-            self.check_passed(context, variable, Some((&location, expression)), size)?;
+            self.check_passed(&context, variable, Some((&location, expression)), size)?;
         }
         Ok(location)
     }

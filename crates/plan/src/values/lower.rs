@@ -10,6 +10,7 @@ use profiler_scope::expression::{Expression, Root, register_name};
 use super::{
     code::{Code, check_stack},
     file::DebugFile,
+    functions::Function,
     path::{Lowering, Reached},
     refusal::{Refusal, unsupported},
     shape::{Budget, Form, Shape},
@@ -103,7 +104,7 @@ pub fn lower_with(
             Vec::new(),
         );
     }
-    let function = file.function(site.address);
+    let function = file.function_for(site.address, returns);
     let lowering = Lowering {
         file,
         site,
@@ -152,7 +153,7 @@ pub fn require_with(
         if let (Root::Register(number), []) = (&expression.root, expression.steps.as_slice()) {
             (Code::register(*number, 0), Shape::word(register_name(*number)))
         } else {
-            let function = file.function(site.address)?;
+            let function = file.function_for(site.address, returns)?;
             let lowering = Lowering {
                 file,
                 site,
@@ -202,7 +203,7 @@ pub fn require_text(
     comparison: Comparison,
     text: &[u8],
 ) -> Result<ReadPlan, Refusal> {
-    let function = file.function(site.address)?;
+    let function = file.function_for(site.address, returns)?;
     let lowering = Lowering {
         file,
         site,
@@ -211,6 +212,21 @@ pub fn require_text(
     };
     let reached = lowering.reach(expression)?;
     plan(&lowering.same_text(&reached, comparison, text)?)
+}
+
+impl<'a> DebugFile<'a> {
+    /// The function at an address. Where it is only entered, nothing that is inlined into it has begun, though its code may be the
+    /// first.
+    fn function_for(&self, address: u64, returns: Returns<'_>) -> Result<Function<'a>, Refusal> {
+        let mut function = self.function(address)?;
+        let is_entry = || self.ranges(&function.entry).first().map(|range| range.start) == Some(address);
+        if returns == Returns::OfFunction && is_entry() {
+            let mut blocks = function.blocks.iter();
+            let own = blocks.position(|block| block.tag() == gimli::DW_TAG_inlined_subroutine);
+            function.blocks.truncate(own.unwrap_or(function.blocks.len()));
+        }
+        Ok(function)
+    }
 }
 
 impl<'a> Lowering<'_, 'a> {

@@ -8,14 +8,15 @@
 
 use std::collections::HashSet;
 
-use gimli::{Expression, Operation as Dwarf};
+use gimli::{AttributeValue, Expression, Operation as Dwarf};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
     Register,
 };
-use profiler_common::unwind::register::RSP;
+use profiler_common::{unwind::register::RSP, values::Operation};
 
 use super::{
+    code::Code,
     context::{Context, Location, Source},
     entry::Entry,
     entry_value::is_preserved,
@@ -36,9 +37,9 @@ const MAX_INSTRUCTION_BYTES: u64 = 15;
 enum Maker {
     /// clang or rustc.
     Llvm,
-    /// GCC, by its flags with optimization: it leaves the parameters of copies of functions out, or passes them otherwise.
-    OptimizingGcc,
-    /// GCC without, or another compiler.
+    /// GCC, by its flags with optimization, of a copy of a function: it leaves parameters of these out, or passes them otherwise.
+    GccOfCopy,
+    /// GCC of anything else, which is called as its declaration says, or another compiler.
     Other,
 }
 
@@ -74,13 +75,71 @@ impl<'a> DebugFile<'a> {
         let producer = producer.map(|producer| String::from_utf8_lossy(producer.slice()).into_owned());
         let producer = producer.unwrap_or_default();
         let is_of = |words: &[&str]| words.iter().any(|word| producer.contains(word));
+        let is_optimized = || is_of(&[" -O", "-flto"]) && !is_of(&[" -O0"]);
         Ok(Some(if is_of(&["clang", "LLVM", "rustc"]) {
             Maker::Llvm
-        } else if is_of(&[" -O", "-flto"]) && !is_of(&[" -O0"]) {
-            Maker::OptimizingGcc
+        } else if is_optimized() && self.may_be_copy(context.address) {
+            Maker::GccOfCopy
         } else {
             Maker::Other
         }))
+    }
+
+    /// Whether the function at an address can be a copy that GCC made of another one: its symbols say so, and where there are none,
+    /// nothing says that it is not.
+    fn may_be_copy(&self, address: u64) -> bool {
+        const OF_COPIES: [&str; 3] = [".isra.", ".constprop.", ".part."];
+        let function = self.module.and_then(|module| module.function_from(address));
+        function.is_none_or(|function| {
+            let is_of_copy = |name: &str| OF_COPIES.iter().any(|part| name.contains(part));
+            function.is_unnamed() || function.linkage_names().any(|name| is_of_copy(&name))
+        })
+    }
+
+    /// Where a parameter is that is said to be somewhere from the register that its function has the address of its caller's
+    /// arguments in: as GCC has it where the stack is aligned anew. Only some of the function's instructions have it there, while the
+    /// frame tells it everywhere.
+    pub(super) fn by_argument_pointer(
+        &self,
+        context: &Context<'_, 'a>,
+        variable: &Entry<'a>,
+    ) -> Result<Option<Location>, Refusal> {
+        let (Some(function), Some(AttributeValue::Exprloc(expression))) =
+            (context.function, variable.value(gimli::DW_AT_location))
+        else {
+            return Ok(None);
+        };
+        let mut operations = expression.operations(variable.unit.encoding());
+        let (Some(Dwarf::RegisterOffset { register, offset, .. }), None) =
+            (operations.next()?, operations.next()?)
+        else {
+            return Ok(None);
+        };
+        let start = self.ranges(&function.entry).first().map(|range| range.start);
+        let pointer = start.and_then(|start| self.argument_pointer(start));
+        if pointer.map(u16::from) != Some(register.0) || context.caller.is_some() {
+            return Ok(None);
+        }
+        let mut code = self.cfa(context)?;
+        code.add(offset.cast_unsigned());
+        Ok(Some(Location::Whole(Source::Memory(code))))
+    }
+
+    /// The register into which a function's first instruction puts the address of its caller's arguments: `lea 8(%rsp), %r10`.
+    fn argument_pointer(&self, start: u64) -> Option<u8> {
+        let bytes = self.code(start, 2 * MAX_INSTRUCTION_BYTES)?;
+        let mut decoder = Decoder::with_ip(64, bytes, start, DecoderOptions::NONE);
+        let mut first = decoder.decode();
+        if first.mnemonic() == Mnemonic::Endbr64 {
+            first = decoder.decode();
+        }
+        let is_of_arguments = first.mnemonic() == Mnemonic::Lea
+            && first.memory_base() == Register::RSP
+            && first.memory_index() == Register::None
+            && first.memory_displacement64() == 8;
+        is_of_arguments
+            .then(|| dwarf_number(first.op0_register()))
+            .flatten()
     }
 
     /// Refuses what is said of a parameter at its function's entry, if it may be what the function makes of it. Of a
@@ -121,7 +180,7 @@ impl<'a> DebugFile<'a> {
                 Source::Register(_) if !is_llvm => {}
                 Source::Memory(code) if !is_llvm => {
                     if let Some((RSP, offset @ 8..)) = base_and_offset(code)
-                        && maker == Maker::OptimizingGcc
+                        && maker == Maker::GccOfCopy
                     {
                         self.check_used(context, Passed::Stack { at: offset - 8, size })?;
                     }
@@ -138,6 +197,8 @@ impl<'a> DebugFile<'a> {
                     };
                     self.check_used(context, passed)?;
                 }
+                // A copy of a function for one address says that.
+                Source::Value(code) if !is_llvm && is_constant(code) => {}
                 Source::Value(_) if !is_entry_value => return optimized_out(CHANGED),
                 Source::Bytes(_) | Source::Pointer { .. } if is_llvm => {
                     return optimized_out(CHANGED);
@@ -161,8 +222,8 @@ impl<'a> DebugFile<'a> {
         Ok(())
     }
 
-    /// Refuses an argument on the stack that its callers may have been left without: of optimized code of GCC, and
-    /// of LLVM's.
+    /// Refuses an argument on the stack that its callers may have been left without: of copies that GCC made, and
+    /// of LLVM's code.
     pub(super) fn check_used_on_stack(
         &self,
         context: &Context<'_, 'a>,
@@ -170,7 +231,7 @@ impl<'a> DebugFile<'a> {
         passed: Passed,
     ) -> Result<(), Refusal> {
         match self.entered(context, variable)? {
-            Some(Maker::Llvm | Maker::OptimizingGcc) => self.check_used(context, passed),
+            Some(Maker::Llvm | Maker::GccOfCopy) => self.check_used(context, passed),
             Some(Maker::Other) | None => Ok(()),
         }
     }
@@ -275,6 +336,16 @@ fn location_source(location: &Location) -> Option<&Source> {
         Location::Whole(source) => Some(source),
         Location::Pieces(_) => None,
     }
+}
+
+/// Whether a value is the same whatever registers and memory hold.
+fn is_constant(code: &Code) -> bool {
+    const OF_TARGET: [Operation; 3] = [Operation::Register, Operation::ThreadPointer, Operation::Load];
+    let of_target = |operation: u8| OF_TARGET.iter().any(|known| *known as u8 == operation);
+    !code
+        .instructions()
+        .iter()
+        .any(|instruction| of_target(instruction.operation))
 }
 
 /// Whether an instruction reads a register, and whether something else is in it afterwards.

@@ -9,6 +9,7 @@
 mod build;
 mod compare;
 mod damaged;
+mod entry;
 mod session;
 mod shadowed;
 mod stopped;

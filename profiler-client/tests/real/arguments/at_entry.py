@@ -4,6 +4,7 @@
 # AT_ENTRY is JSON: the functions' addresses in the file and how many arguments each has, and where the program's output goes.
 # On stdout, one JSON object a stop: the address, and for each argument {"value": JSON} or {"none": why}.
 import json
+import math
 import os
 import sys
 
@@ -47,7 +48,9 @@ def shown(value, depth=0):
     if kind.code == gdb.TYPE_CODE_ENUM:
         return str(value).split("::")[-1]
     if kind.code == gdb.TYPE_CODE_FLT:
-        return float(value)
+        number = float(value)
+        # JSON has neither infinity nor NaN.
+        return number if math.isfinite(number) else str(number)
     if kind.code == gdb.TYPE_CODE_PTR:
         address = int(value)
         # Of one that was optimized out in part, gdb's number is 0.

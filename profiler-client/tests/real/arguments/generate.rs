@@ -180,7 +180,7 @@ const C_KINDS: [Kind; 22] = [
         "&nodes[next() & 3]",
         r#"say("\"0x%lx\"", (long)$)"#,
         "$->key",
-        "do { sum += $->key; $ = $->next; } while ($->next);",
+        "do { sum += $->key; $ = $->next ? $->next : $; } while ($->next);",
     ),
     plain(
         "struct tiny",

@@ -77,7 +77,7 @@ struct Tally {
     /// Those that are not in their place yet, and whose value is not found elsewhere.
     unfilled: usize,
     /// Those that the debug information may tell wrongly, though it does not, so that they are not shown.
-    uncertain: usize,
+    uncertain: Vec<String>,
     /// Those that gdb shows otherwise than they were passed.
     gdb_wrong: usize,
     /// Those that we read, as they were passed.
@@ -98,7 +98,7 @@ impl Tally {
         self.passed += other.passed;
         self.vector += other.vector;
         self.unfilled += other.unfilled;
-        self.uncertain += other.uncertain;
+        self.uncertain.extend(other.uncertain);
         self.gdb_wrong += other.gdb_wrong;
         self.read += other.read;
         self.by_gdb += other.by_gdb;
@@ -108,7 +108,11 @@ impl Tally {
     }
 
     fn explain(&self) {
-        for (what, list) in [("WRONG", &self.wrong), ("MISSING", &self.missing)] {
+        for (what, list) in [
+            ("WRONG", &self.wrong),
+            ("MISSING", &self.missing),
+            ("UNCERTAIN", &self.uncertain),
+        ] {
             for one in list {
                 println!("{what} {one}");
             }
@@ -139,9 +143,10 @@ impl Display for Tally {
             f,
             "{functions:>4} functions, {passed:>5} arguments, {read:>5} read, {} wrong; gdb {by_gdb:>5}, {by_both:>5} of these read \
              ({:.1}%); {vector:>4} in vector registers, {unfilled:>3} not stored yet, \
-             {uncertain:>2} uncertain; gdb has {gdb_wrong:>2} wrong",
+             {:>2} uncertain; gdb has {gdb_wrong:>2} wrong",
             wrong.len(),
-            100.0 * self.share()
+            100.0 * self.share(),
+            uncertain.len()
         )
     }
 }
@@ -326,7 +331,7 @@ impl Program {
                     }
                     // Here gdb is right by chance: of others like these it shows what was not passed.
                     Err(why) if gdb_reads && UNCERTAIN.iter().any(|reason| why.contains(reason)) => {
-                        tally.uncertain += 1;
+                        tally.uncertain.push(format!("{what}, which is {passed}: {why}"));
                         continue;
                     }
                     Err(why) if gdb_reads => tally.missing.push(format!("{what}, which is {passed}: {why}")),
