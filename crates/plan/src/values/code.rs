@@ -34,6 +34,16 @@ impl Code {
         &self.instructions
     }
 
+    /// Whether it leaves the same whatever registers and memory hold.
+    pub fn is_constant(&self) -> bool {
+        const OF_TARGET: [Operation; 3] = [Operation::Register, Operation::ThreadPointer, Operation::Load];
+        let of_target = |operation: u8| OF_TARGET.iter().any(|known| *known as u8 == operation);
+        !self
+            .instructions
+            .iter()
+            .any(|instruction| of_target(instruction.operation))
+    }
+
     pub fn push(&mut self, instruction: Instruction) {
         self.instructions.push(instruction);
     }

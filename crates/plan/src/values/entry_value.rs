@@ -26,6 +26,8 @@ use super::{
 const MAX_CALLS: usize = 4;
 /// Instructions that the value of one of them may take.
 const MAX_VALUE: usize = 4;
+/// Entries from an instance to what it is one of.
+const MAX_ORIGINS: usize = 8;
 /// Calls of one unit that are listed.
 const MAX_LISTED: usize = 1 << 18;
 
@@ -55,8 +57,27 @@ impl<'a> Context<'_, 'a> {
                 "it is an argument that was left out of a copy of the function, in a call that is inlined",
             );
         }
-        let parameter = Entry::at(&self.unit, parameter)?.offset();
-        self.by_calls(function, Handed::Parameter(parameter))
+        let parameter = Entry::at(&self.unit, parameter)?;
+        self.by_calls(function, Handed::Parameter(self.file.declared_first(&parameter)?))
+    }
+
+    /// The constant that the callers of a copy of a function pass for a parameter, where the compiler made the copy for that: they all
+    /// pass the same, so that one that is described tells it.
+    pub fn constant_passed(&self, variable: &Entry<'a>) -> Result<Option<Code>, Refusal> {
+        let Some(function) = self.function else {
+            return Ok(None);
+        };
+        let parameter = Handed::Parameter(self.file.declared_first(variable)?);
+        for call in self
+            .file
+            .calls_of(&HashSet::from([function.entry.offset()]), function)?
+        {
+            let value = self.value_at_call(&call, parameter)?;
+            if let Some((_, code)) = value.filter(|(_, code)| code.is_constant()) {
+                return Ok(Some(code));
+            }
+        }
+        Ok(None)
     }
 
     /// The value at the function's entry of what an expression says, which is a register.
@@ -97,7 +118,7 @@ impl<'a> Context<'_, 'a> {
             return optimized_out(NOT_KEPT);
         }
         let mut sides: Vec<(u64, Code)> = Vec::new();
-        for call in self.file.calls_of(function)? {
+        for call in self.file.calls_of(&self.file.instances(function)?, function)? {
             if let Some(side) = self.value_at_call(&call, handed)?
                 && sides.len() < MAX_CALLS
                 && sides.iter().all(|(address, _)| *address != side.0)
@@ -187,7 +208,7 @@ impl<'a> Context<'_, 'a> {
             Handed::Parameter(wanted) => {
                 for name in [gimli::DW_AT_call_parameter, gimli::DW_AT_abstract_origin] {
                     if let Some(left_out) = self.file.referred(parameter, name)? {
-                        return Ok(left_out.offset() == wanted);
+                        return Ok(self.file.declared_first(&left_out)? == wanted);
                     }
                 }
                 Ok(false)
@@ -239,8 +260,8 @@ fn expression<'a>(entry: &Entry<'a>, name: gimli::DwAt) -> Option<Expression<Sli
 }
 
 impl<'a> DebugFile<'a> {
-    /// The calls of a function that its own unit describes.
-    fn calls_of(&self, function: &Function<'a>) -> Result<Vec<Entry<'a>>, Refusal> {
+    /// The entry of a function and those of what it is an instance of, as offsets into `.debug_info`: calls name any of them.
+    fn instances(&self, function: &Function<'a>) -> Result<HashSet<usize>, Refusal> {
         let mut names = HashSet::new();
         let mut at = Some(function.entry.clone());
         while let Some(entry) = at {
@@ -249,10 +270,28 @@ impl<'a> DebugFile<'a> {
             }
             at = self.origin(&entry)?;
         }
+        Ok(names)
+    }
+
+    /// The entry that says first what one is an instance of, as an offset into `.debug_info`: where a program is linked with what
+    /// was compiled to an intermediate form, there are several from one to the next.
+    fn declared_first(&self, entry: &Entry<'a>) -> Result<usize, Refusal> {
+        let mut at = entry.clone();
+        for _ in 0..MAX_ORIGINS {
+            match self.origin(&at)? {
+                Some(origin) => at = origin,
+                None => break,
+            }
+        }
+        Ok(at.offset())
+    }
+
+    /// The calls, in the unit of a function, of what these offsets stand for.
+    fn calls_of(&self, called: &HashSet<usize>, function: &Function<'a>) -> Result<Vec<Entry<'a>>, Refusal> {
         let unit = &function.entry.unit;
         let start = unit.header.debug_info_offset().map_or(0, |offset| offset.0);
         let calls = self.calls_in(start, unit)?;
-        let of_it = calls.iter().filter(|(called, _)| names.contains(called));
+        let of_it = calls.iter().filter(|(callee, _)| called.contains(callee));
         of_it.map(|(_, call)| Entry::at(unit, *call)).collect()
     }
 

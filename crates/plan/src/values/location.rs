@@ -54,16 +54,16 @@ impl<'a> DebugFile<'a> {
         let located = if has_location {
             Some(variable.clone())
         } else if variable.die.has_attr(gimli::DW_AT_const_value) {
-            self.check_passed(context, variable, None, size)?;
-            return constant(variable, size, signed);
+            let passed = self.check_passed(context, variable, None, size)?;
+            return passed.map_or_else(|| constant(variable, size, signed), Ok);
         } else {
             self.through(variable, gimli::DW_AT_location)?
         };
         let Some(located) = located else {
             return match self.through(variable, gimli::DW_AT_const_value)? {
                 Some(entry) => {
-                    self.check_passed(context, variable, None, size)?;
-                    constant(&entry, size, signed)
+                    let passed = self.check_passed(context, variable, None, size)?;
+                    passed.map_or_else(|| constant(&entry, size, signed), Ok)
                 }
                 None => optimized_out("the debug information has no place for it"),
             };
@@ -92,10 +92,11 @@ impl<'a> DebugFile<'a> {
             Some(location) => location,
             None => context.lower(expression)?,
         };
-        if !is_of_entry {
-            self.check_passed(&context, variable, Some((&location, expression)), size)?;
+        if is_of_entry {
+            return Ok(location);
         }
-        Ok(location)
+        let passed = self.check_passed(&context, variable, Some((&location, expression)), size)?;
+        Ok(passed.unwrap_or(location))
     }
 
     /// Whether a variable is said to be at one place of the frame in all of its function: then it is not there yet

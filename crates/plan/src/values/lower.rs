@@ -215,15 +215,12 @@ pub fn require_text(
 }
 
 impl<'a> DebugFile<'a> {
-    /// The function at an address. Where it is only entered, nothing that is inlined into it has begun, though its code may be the
-    /// first.
+    /// The function at an address. Where it is only entered, no block within it has begun, though its code may be the first.
     fn function_for(&self, address: u64, returns: Returns<'_>) -> Result<Function<'a>, Refusal> {
         let mut function = self.function(address)?;
         let is_entry = || self.ranges(&function.entry).first().map(|range| range.start) == Some(address);
         if returns == Returns::OfFunction && is_entry() {
-            let mut blocks = function.blocks.iter();
-            let own = blocks.position(|block| block.tag() == gimli::DW_TAG_inlined_subroutine);
-            function.blocks.truncate(own.unwrap_or(function.blocks.len()));
+            function.blocks.truncate(1);
         }
         Ok(function)
     }

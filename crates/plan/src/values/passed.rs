@@ -13,10 +13,9 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
     Register,
 };
-use profiler_common::{unwind::register::RSP, values::Operation};
+use profiler_common::unwind::register::RSP;
 
 use super::{
-    code::Code,
     context::{Context, Location, Source},
     entry::Entry,
     entry_value::is_preserved,
@@ -142,24 +141,28 @@ impl<'a> DebugFile<'a> {
             .flatten()
     }
 
-    /// Refuses what is said of a parameter at its function's entry, if it may be what the function makes of it. Of a
-    /// constant, `location` is `None`.
+    /// Refuses what is said of a parameter at its function's entry, if it may be what the function makes of it; gives
+    /// where else it is, if that is known. Of a constant, `location` is `None`.
     pub(super) fn check_passed(
         &self,
         context: &Context<'_, 'a>,
         variable: &Entry<'a>,
         location: Option<(&Location, Expression<Slice<'a>>)>,
         size: u64,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Location>, Refusal> {
         const CHANGED: &str =
             "what is said of it here may be what the function's first statements make of it";
         let Some(maker) = self.entered(context, variable)? else {
-            return Ok(());
+            return Ok(None);
         };
         let is_llvm = maker == Maker::Llvm;
+        // A copy of a function for one value of a parameter says what that becomes; its callers what it is.
+        let constant = || match context.constant_passed(variable)? {
+            Some(code) if !is_llvm => Ok(Some(Location::Whole(Source::Value(code)))),
+            _ => optimized_out(CHANGED),
+        };
         let Some((location, expression)) = location else {
-            // A copy of a function for one value of a parameter says that value.
-            return if is_llvm { optimized_out(CHANGED) } else { Ok(()) };
+            return constant();
         };
         let whole = [location_source(location)].into_iter().flatten();
         let pieces = match location {
@@ -197,8 +200,7 @@ impl<'a> DebugFile<'a> {
                     };
                     self.check_used(context, passed)?;
                 }
-                // A copy of a function for one address says that.
-                Source::Value(code) if !is_llvm && is_constant(code) => {}
+                Source::Value(code) if code.is_constant() => return constant(),
                 Source::Value(_) if !is_entry_value => return optimized_out(CHANGED),
                 Source::Bytes(_) | Source::Pointer { .. } if is_llvm => {
                     return optimized_out(CHANGED);
@@ -207,7 +209,7 @@ impl<'a> DebugFile<'a> {
             }
         }
         if !is_llvm {
-            return Ok(());
+            return Ok(None);
         }
         // Of two in one place, one has been given the other's value.
         let function = context.function.map(|function| &function.entry);
@@ -219,7 +221,7 @@ impl<'a> DebugFile<'a> {
                 return optimized_out(CHANGED);
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Refuses an argument on the stack that its callers may have been left without: of copies that GCC made, and
@@ -336,16 +338,6 @@ fn location_source(location: &Location) -> Option<&Source> {
         Location::Whole(source) => Some(source),
         Location::Pieces(_) => None,
     }
-}
-
-/// Whether a value is the same whatever registers and memory hold.
-fn is_constant(code: &Code) -> bool {
-    const OF_TARGET: [Operation; 3] = [Operation::Register, Operation::ThreadPointer, Operation::Load];
-    let of_target = |operation: u8| OF_TARGET.iter().any(|known| *known as u8 == operation);
-    !code
-        .instructions()
-        .iter()
-        .any(|instruction| of_target(instruction.operation))
 }
 
 /// Whether an instruction reads a register, and whether something else is in it afterwards.
