@@ -1,20 +1,22 @@
 //! What to read, as it is written: `n`, `req->len`, `p.x.y`, `*p`, `a[3]`, `s[0..4]`, `::global`, `Type::STATIC`,
-//! `$rdi`, `return`.
+//! `$rdi`, `return`, `arg0`, `(int)return`, `*(uint32_t*)arg1`, `str(arg0)`.
 //!
 //! ```text
-//! expression = "*" expression | primary *postfix
-//! primary    = path | "$" register | "return" | "(" expression ")"
+//! expression = "*" expression | "(" type *"*" ")" expression | primary *postfix
+//! primary    = path | "$" register | "return" | "(" expression ")" | "str" "(" expression ")"
 //! path       = ["::"] name *("::" name)
 //! postfix    = ("." | "->") name | "[" index [".." index] "]"
 //! name       = identifier | '"' text '"'
 //! ```
 
+mod cast;
 mod parse;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
+pub use cast::{Cast, Number};
 pub use parse::parse;
 
 /// Longest text that is read.
@@ -62,6 +64,10 @@ pub enum Step {
     Range(u64, u64),
     /// What a pointer leads to.
     Dereference,
+    /// The same bytes as another type.
+    Cast(Cast),
+    /// The text that a pointer leads to.
+    Text,
 }
 
 /// An expression that does not parse.
@@ -111,6 +117,14 @@ impl Display for Expression {
                 Step::Dereference => {
                     text.insert(0, '*');
                     is_prefixed = true;
+                }
+                Step::Cast(cast) => {
+                    text.insert_str(0, &format!("({cast})"));
+                    is_prefixed = true;
+                }
+                Step::Text => {
+                    text = format!("str({text})");
+                    is_prefixed = false;
                 }
                 Step::Member(name) => {
                     enclose(&mut text, &mut is_prefixed);

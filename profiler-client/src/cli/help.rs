@@ -151,6 +151,7 @@ pub const TRACE: &str = help!(
   profiler trace -p 4211 handle_request --duration 10           its calls, each with its duration
   profiler trace -p 4211 main.cc:1310 --print 'a[0..4]' --print '*p' --limit 100000
   profiler trace -p 4211 main.cc:1310 --print n --json | jq .values.n.value
+  profiler trace -p 4211 check --print 'str(arg0),(int)arg1'   without debug information
   profiler trace -p 4211 'handle_request[return < 0]' --print n,return
   profiler trace -p 4211 'malloc' --stack --limit 10              who calls it
   profiler trace -p 4211 handle_request --limit 100000 --duration 10 -o calls.pftrace   for ui.perfetto.dev

@@ -35,6 +35,7 @@ mod top;
 mod trace;
 mod tui;
 mod unnamed;
+mod untold;
 mod users;
 mod verbs;
 mod waits;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use profiler_common::values::{
     Comparison, Instruction, Kind, MAX_BYTES, MAX_INSTRUCTIONS, Operation, ReadPlan,
 };
-use profiler_scope::expression::{Expression, Root, register_name};
+use profiler_scope::expression::{Expression, Number, Root, register_name};
 
 use super::{
     code::{Code, check_stack},
@@ -111,14 +111,22 @@ pub fn lower_with(
         returns,
         function: function.as_ref().ok(),
     };
-    let reached = lowering
+    let reached = reached(&lowering, &function, expression)?;
+    lowering.emit(&reached)
+}
+
+/// Where an expression leads. Without the function there is no telling what a name means.
+fn reached<'a>(
+    lowering: &Lowering<'_, 'a>,
+    function: &Result<Function<'a>, Refusal>,
+    expression: &Expression,
+) -> Result<Reached<'a>, Refusal> {
+    lowering
         .reach(expression)
-        .map_err(|refusal| match (refusal, &function) {
-            // Without the function there is no telling what a name means.
+        .map_err(|refusal| match (refusal, function) {
             (Refusal::NoVariable { .. }, Err(none)) => none.clone(),
             (refusal, _) => refusal,
-        })?;
-    lowering.emit(&reached)
+        })
 }
 
 /// Lowers a condition: the plan rejects a hit unless the expression, a number, compares to a constant as asked.
@@ -149,20 +157,26 @@ pub fn require_with(
     comparison: Comparison,
     constant: impl FnOnce(&Shape, Kind) -> Result<u64, Refusal>,
 ) -> Result<ReadPlan, Refusal> {
-    let (mut code, shape) =
-        if let (Root::Register(number), []) = (&expression.root, expression.steps.as_slice()) {
-            (Code::register(*number, 0), Shape::word(register_name(*number)))
-        } else {
-            let function = file.function_for(site.address, returns)?;
-            let lowering = Lowering {
-                file,
-                site,
-                returns,
-                function: Some(&function),
-            };
-            let reached = lowering.reach(expression)?;
-            lowering.scalar(&reached)?
+    let (mut code, shape) = if let (Root::Register(number), []) =
+        (&expression.root, expression.steps.as_slice())
+    {
+        (Code::register(*number, 0), Shape::word(register_name(*number)))
+    } else {
+        let function = file.function_for(site.address, returns);
+        let lowering = Lowering {
+            file,
+            site,
+            returns,
+            function: function.as_ref().ok(),
         };
+        let reached = reached(&lowering, &function, expression)?;
+        if let Some(register) = reached.cast.as_ref().and_then(|untold| untold.register) {
+            return unsupported(format!(
+                "a comparison with all of {register}, of which {expression} may be a part: say its type, (int){expression} or (long){expression}"
+            ));
+        }
+        lowering.scalar(&reached)?
+    };
     let kind = match (&shape.form, shape.size) {
         (Form::Integer { signed: true } | Form::Enumeration { signed: true, .. }, 1..=8) => Kind::Signed,
         (
@@ -203,14 +217,14 @@ pub fn require_text(
     comparison: Comparison,
     text: &[u8],
 ) -> Result<ReadPlan, Refusal> {
-    let function = file.function_for(site.address, returns)?;
+    let function = file.function_for(site.address, returns);
     let lowering = Lowering {
         file,
         site,
         returns,
-        function: Some(&function),
+        function: function.as_ref().ok(),
     };
-    let reached = lowering.reach(expression)?;
+    let reached = reached(&lowering, &function, expression)?;
     plan(&lowering.same_text(&reached, comparison, text)?)
 }
 
@@ -230,7 +244,7 @@ impl<'a> Lowering<'_, 'a> {
     /// The plan that reads what was reached.
     fn emit(&self, reached: &Reached<'a>) -> Result<Lowered, Refusal> {
         let mut instructions = Vec::new();
-        let mut shape = self.file.shape(reached.kind.as_ref(), &mut Budget::default());
+        let mut shape = self.shape_of(reached);
         if let Some(field) = &reached.bits {
             shape = in_bits(shape, field);
         }
@@ -242,9 +256,12 @@ impl<'a> Lowering<'_, 'a> {
         }
         let is_whole = reached.bits.is_none() && reached.counts.is_empty();
         let kind = self.file.stripped(reached.kind.clone())?.filter(|_| is_whole);
-        let text = match &kind {
-            Some(kind) => self.file.text(kind)?,
-            None => None,
+        let text = match (&kind, &reached.cast) {
+            (_, Some(untold)) if is_whole && untold.cast.is_text() => {
+                Some(Text::Terminated { may_be_bytes: false })
+            }
+            (Some(kind), None) => self.file.text(kind)?,
+            _ => None,
         };
         match text {
             Some(Text::Terminated { may_be_bytes: false }) => {
@@ -279,9 +296,28 @@ impl<'a> Lowering<'_, 'a> {
         }
     }
 
+    /// What it is that was reached, of arrays their element.
+    pub(super) fn shape_of(&self, reached: &Reached<'a>) -> Shape {
+        let Some(untold) = &reached.cast else {
+            return self.file.shape(reached.kind.as_ref(), &mut Budget::default());
+        };
+        let form = match untold.cast.number() {
+            None => Form::Pointer,
+            Some(Number::Integer { signed, .. }) => Form::Integer { signed },
+            Some(Number::Character) => Form::Integer { signed: true },
+            Some(Number::Boolean) => Form::Boolean,
+            Some(Number::Float { .. }) => Form::Float,
+        };
+        Shape {
+            type_name: untold.name(),
+            size: untold.cast.bytes().into(),
+            form,
+        }
+    }
+
     /// Code that leaves a number, extended by its sign, and what it is.
-    fn scalar(&self, reached: &Reached<'a>) -> Result<(Code, Shape), Refusal> {
-        let shape = self.file.shape(reached.kind.as_ref(), &mut Budget::default());
+    pub(super) fn scalar(&self, reached: &Reached<'a>) -> Result<(Code, Shape), Refusal> {
+        let shape = self.shape_of(reached);
         if let Form::Unsupported(reason) = &shape.form {
             return unsupported(reason.clone());
         }

@@ -2,17 +2,18 @@
 
 use std::rc::Rc;
 
-use profiler_scope::expression::{Expression, Root, Step};
+use profiler_scope::expression::{Cast, Expression, Number, Root, Step, register_name};
 
 use super::scope::{THIS, nearest};
 use super::{
-    context::Context,
+    context::{Context, Location, Source},
     entry::Entry,
     file::DebugFile,
     functions::Function,
     lower::{Returns, Site},
     place::Place,
     refusal::{Refusal, unsupported},
+    shape::Form,
     structure::{Choice, Field},
 };
 
@@ -29,7 +30,30 @@ pub(super) struct Reached<'a> {
     pub bits: Option<Field<'a>>,
     /// Where it is an array of `kind`: elements in each dimension, the outermost first.
     pub counts: Vec<u64>,
+    /// What it is instead of `kind`, where that is not the debug information's.
+    pub cast: Option<Untold>,
 }
+
+/// A type that the debug information has not told.
+#[derive(Clone)]
+pub(super) struct Untold {
+    pub cast: Cast,
+    /// The register that it is in, as callers and callees agree on; `None` where somebody has written the type.
+    pub register: Option<&'static str>,
+}
+
+impl Untold {
+    /// Its name as it is shown.
+    pub fn name(&self) -> String {
+        match self.register {
+            Some(register) => format!("{} in {register}", self.cast),
+            None => self.cast.to_string(),
+        }
+    }
+}
+
+/// The registers of the first six arguments that are numbers or pointers, by their DWARF numbers (System V ABI for x86-64, 3.2.3).
+const ARGUMENTS: [u8; 6] = [5, 4, 1, 2, 8, 9];
 
 /// An expression at a site.
 pub(super) struct Lowering<'f, 'a> {
@@ -37,6 +61,26 @@ pub(super) struct Lowering<'f, 'a> {
     pub site: Site,
     pub returns: Returns<'f>,
     pub function: Option<&'f Function<'a>>,
+}
+
+/// The number of an argument that is called by it: `arg0`.
+fn argument(name: &str) -> Option<usize> {
+    let digits = name.strip_prefix("arg")?;
+    digits.parse().ok().filter(|_| digits.len() == 1)
+}
+
+/// A register's word, of which nothing says what it is.
+pub(super) fn word<'a>(register: u8, name: &'static str) -> Result<Reached<'a>, Refusal> {
+    Ok(Reached {
+        place: Place::new(Location::Whole(Source::Register(register)), 8)?,
+        kind: None,
+        bits: None,
+        counts: Vec::new(),
+        cast: Some(Untold {
+            cast: Cast::LONG,
+            register: Some(name),
+        }),
+    })
 }
 
 impl<'a> Lowering<'_, 'a> {
@@ -64,6 +108,8 @@ impl<'a> Lowering<'_, 'a> {
                 return unsupported("a step from several elements at once");
             }
             match step {
+                Step::Cast(cast) => self.cast(&mut at, *cast)?,
+                Step::Text => self.cast(&mut at, Cast::TEXT)?,
                 Step::Dereference => self.dereference(&mut at)?,
                 Step::Member(name) => self.step_to_member(&mut at, name)?,
                 Step::Index(index) => self.step_to_elements(&mut at, *index, None)?,
@@ -76,7 +122,7 @@ impl<'a> Lowering<'_, 'a> {
 
     fn begin(&self, root: &Root) -> Result<Reached<'a>, Refusal> {
         let (global, path) = match root {
-            Root::Register(_) => return unsupported("a step into a register, which has no type"),
+            Root::Register(number) => return word(*number, register_name(*number)),
             Root::Return => return self.returned(),
             Root::Variable { global, path } => (*global, path),
         };
@@ -95,8 +141,56 @@ impl<'a> Lowering<'_, 'a> {
         let own = self.function.map(|function| &function.entry.unit);
         match self.file.global(own, path, global)? {
             Some(variable) => self.variable(&variable),
-            None => Err(self.file.no_variable(self.function, &path.join("::"))),
+            None => match path.as_slice() {
+                [name] if !global && let Some(number) = argument(name) => self.argument(name, number),
+                _ => Err(self.file.no_variable(self.function, &path.join("::"))),
+            },
         }
+    }
+
+    /// An argument by its number, as callers pass numbers and pointers.
+    fn argument(&self, name: &str, number: usize) -> Result<Reached<'a>, Refusal> {
+        if self.returns == Returns::AtInstruction {
+            return unsupported(format!(
+                "{name} is known only where a function is entered or called"
+            ));
+        }
+        let Some(register) = ARGUMENTS.get(number) else {
+            return unsupported(format!(
+                "{name} is not in a register: arg0 to arg{} are",
+                ARGUMENTS.len() - 1
+            ));
+        };
+        word(*register, register_name(*register))
+    }
+
+    /// The same value as another type: of numbers and pointers the low bytes, or extended by its sign.
+    fn cast(&self, at: &mut Reached<'a>, cast: Cast) -> Result<(), Refusal> {
+        if let Some(Number::Float { .. }) = cast.number() {
+            return unsupported(format!(
+                "a cast to {cast}: numbers are not converted; *({cast}*) reads one where a pointer leads to"
+            ));
+        }
+        let is_word = at.cast.as_ref().is_some_and(|untold| untold.register.is_some());
+        let (code, shape) = self.scalar(at)?;
+        if shape.form == Form::Float {
+            return unsupported(format!(
+                "a cast of {}: numbers are not converted",
+                shape.type_name
+            ));
+        }
+        if u64::from(cast.bytes()) > shape.size && cast.number().is_none() && !is_word {
+            return unsupported(format!(
+                "a cast of {} to a pointer, which is larger",
+                shape.type_name
+            ));
+        }
+        let location = Location::Whole(Source::Value(code));
+        at.place = Place::new(location, cast.bytes().into())?;
+        at.bits = None;
+        at.kind = None;
+        at.cast = Some(Untold { cast, register: None });
+        Ok(())
     }
 
     /// The member of a name of the object that the innermost function is a method of: it hides what is outside of the class.
@@ -161,6 +255,7 @@ impl<'a> Lowering<'_, 'a> {
                 kind,
                 bits: None,
                 counts: Vec::new(),
+                cast: None,
             }),
             None => self.variable(variable),
         }
@@ -178,6 +273,7 @@ impl<'a> Lowering<'_, 'a> {
             kind,
             bits: None,
             counts: Vec::new(),
+            cast: None,
         })
     }
 
@@ -200,6 +296,17 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     fn dereference(&self, at: &mut Reached<'a>) -> Result<(), Refusal> {
+        if let Some(untold) = &at.cast {
+            let Some(target) = untold.cast.target() else {
+                return unsupported(format!("{} is no pointer to something known", untold.name()));
+            };
+            at.place = Place::Memory(at.place.value(8)?);
+            at.cast = Some(Untold {
+                cast: target,
+                register: None,
+            });
+            return Ok(());
+        }
         let kind = self.file.stripped(at.kind.clone())?;
         let pointer = kind.filter(|kind| {
             matches!(
@@ -241,6 +348,9 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     fn step_to_member(&self, at: &mut Reached<'a>, name: &str) -> Result<(), Refusal> {
+        if let Some(untold) = &at.cast {
+            return unsupported(format!("{} has no members", untold.name()));
+        }
         for _ in 0..MAX_BEHIND {
             let kind = self.file.stripped(at.kind.clone())?;
             match kind {
@@ -331,9 +441,14 @@ impl<'a> Lowering<'_, 'a> {
     }
 
     fn step_to_elements(&self, at: &mut Reached<'a>, first: u64, count: Option<u64>) -> Result<(), Refusal> {
-        let name = self.file.type_name(at.kind.as_ref());
+        let name = at
+            .cast
+            .as_ref()
+            .map_or_else(|| self.file.type_name(at.kind.as_ref()), Untold::name);
         let mut counts = std::mem::take(&mut at.counts);
-        if counts.is_empty() {
+        if counts.is_empty() && at.cast.is_some() {
+            self.dereference(at)?;
+        } else if counts.is_empty() {
             let kind = self.file.stripped(at.kind.clone())?;
             match kind {
                 Some(kind) if kind.tag() == gimli::DW_TAG_pointer_type => self.dereference(at)?,
@@ -353,7 +468,10 @@ impl<'a> Lowering<'_, 'a> {
                 return unsupported(format!("{name} has {elements} elements"));
             }
         }
-        let mut size = self.file.size_of(at.kind.as_ref())?;
+        let mut size = match &at.cast {
+            Some(untold) => untold.cast.bytes().into(),
+            None => self.file.size_of(at.kind.as_ref())?,
+        };
         for inner in &counts {
             size = size.saturating_mul(*inner);
         }

@@ -41,7 +41,10 @@ pub enum Refusal {
     #[error("the function returns nothing")]
     ReturnsNothing,
     /// There is no debug information for the address.
-    #[error("no debug information for the code at {0:#x}")]
+    #[error(
+        "no debug information for the code at {0:#x}; without it registers can be read ($rdi), and where a function is entered its \
+         arguments: (int)arg0, str(arg1)"
+    )]
     NoDebugInformation(u64),
     /// The debug information is damaged.
     #[error("damaged debug information: {0}")]

@@ -11,7 +11,7 @@ use super::{
     entry::Entry,
     file::DebugFile,
     lower::{Layout, Lowered, Returns, finish, plan},
-    path::{Lowering, Reached},
+    path::{Lowering, Reached, word},
     place::Place,
     refusal::{Refusal, unsupported},
     render::{Reading, render},
@@ -38,13 +38,16 @@ impl<'a> Lowering<'_, 'a> {
                 name,
                 symbol,
                 address,
-            } => self.callee((name, symbol), address)?,
+            } => match self.callee((name, symbol), address) {
+                Err(Refusal::NoDebugInformation(_)) => return word(RAX, "rax"),
+                callee => callee?,
+            },
             Returns::AtInstruction if !self.file.is_return(self.site.address) => {
                 return unsupported("`return` is known only at return instructions and of calls");
             }
             Returns::AtInstruction | Returns::OfFunction => match self.function {
                 Some(function) => function.entry.clone(),
-                None => return Err(Refusal::NoDebugInformation(self.site.address)),
+                None => return word(RAX, "rax"),
             },
         };
         let Some(kind) = self.file.type_of(&function)? else {
@@ -63,6 +66,7 @@ impl<'a> Lowering<'_, 'a> {
             kind: Some(kind),
             bits: None,
             counts: Vec::new(),
+            cast: None,
         })
     }
 

@@ -7,7 +7,7 @@ use super::{
     path::{Lowering, Reached},
     place::Place,
     refusal::{Refusal, unsupported},
-    shape::{Budget, Form, Shape},
+    shape::{Form, Shape},
     text::{Content, Text},
 };
 
@@ -25,15 +25,16 @@ impl<'a> Lowering<'_, 'a> {
         comparison: Comparison,
         text: &[u8],
     ) -> Result<Vec<Instruction>, Refusal> {
-        let name = self.file.type_name(reached.kind.as_ref());
+        let name = self.shape_of(reached).type_name;
         let no_text = || unsupported(format!("{name} is not text and cannot be compared"));
         if reached.bits.is_some() || !reached.counts.is_empty() {
             return no_text();
         }
         let kind = self.file.stripped(reached.kind.clone())?;
-        let of_text = match &kind {
-            Some(kind) => self.file.text(kind)?,
-            None => None,
+        let of_text = match (&kind, &reached.cast) {
+            (_, Some(untold)) if untold.cast.is_text() => Some(Text::Terminated { may_be_bytes: false }),
+            (Some(kind), None) => self.file.text(kind)?,
+            _ => None,
         };
         let compared = match of_text {
             Some(Text::Terminated { .. }) => terminated(&reached.place, text)?,
@@ -45,7 +46,7 @@ impl<'a> Lowering<'_, 'a> {
             }) => counted(&reached.place, pointer, length, text)?,
             Some(Text::Counted { .. }) => return no_text(),
             None => {
-                let shape = self.file.shape(reached.kind.as_ref(), &mut Budget::default());
+                let shape = self.shape_of(reached);
                 let Form::Characters { count, .. } = shape.form else {
                     return no_text();
                 };

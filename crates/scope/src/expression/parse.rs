@@ -1,6 +1,6 @@
 //! The parser of expressions: hand-written, one character ahead.
 
-use super::{Expression, ExpressionError, MAX_RANGE, MAX_STEPS, MAX_TEXT_BYTES, REGISTERS, Root, Step};
+use super::{Cast, Expression, ExpressionError, MAX_RANGE, MAX_STEPS, MAX_TEXT_BYTES, REGISTERS, Root, Step};
 
 /// Brackets and stars that may be open at once.
 const MAX_NESTING: usize = 32;
@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Result<Expression, ExpressionError> {
     match parser.peek() {
         None => Ok(expression),
         Some(c) => Err(parser.error(match c {
-            '(' => "functions cannot be called".into(),
+            '(' => "functions cannot be called, but for str(…)".into(),
             ')' => "this bracket was not opened".into(),
             '-' if parser.rest() == "-" => {
                 "'>' is missing after '-': put the expression in quotes, or the shell takes the '>' of '->' as a redirection"
@@ -98,6 +98,12 @@ impl<'a> Parser<'a> {
                 self.error("'&' is not supported: a pointer's value shows the address that it points to")
             );
         }
+        if let Some(cast) = self.cast() {
+            let mut inner = self.expression(nesting + 1)?;
+            self.push(&mut inner, Step::Cast(cast))?;
+            return Ok(inner);
+        }
+        let is_text = self.text_call();
         let mut expression = if self.take("(") {
             let open = self.at - 1;
             let inner = self.expression(nesting + 1)?;
@@ -111,6 +117,10 @@ impl<'a> Parser<'a> {
                     message: message.into(),
                     offset,
                 });
+            }
+            let mut inner = inner;
+            if is_text {
+                self.push(&mut inner, Step::Text)?;
             }
             inner
         } else {
@@ -136,12 +146,42 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Takes a type in brackets with an expression behind it; nothing of anything else.
+    fn cast(&mut self) -> Option<Cast> {
+        let rest = self.rest().strip_prefix('(')?;
+        let (written, behind) = rest.split_once(')')?;
+        let name = written.trim_end_matches(|c: char| c == '*' || c.is_whitespace());
+        let pointers = written[name.len()..].matches('*').count();
+        let name: Vec<&str> = name.split_whitespace().collect();
+        let cast = Cast::named(&name.join(" "), pointers)?;
+        // Else it is a variable of such a name.
+        let begins = |c: char| is_name_char(c) || matches!(c, '$' | '(' | '*' | '"' | ':');
+        if !behind.trim_start().starts_with(begins) {
+            return None;
+        }
+        self.at = self.text.len() - behind.len();
+        Some(cast)
+    }
+
+    /// Takes `str` with a bracket behind it, which is left.
+    fn text_call(&mut self) -> bool {
+        let behind = self.rest().strip_prefix("str").map(str::trim_start);
+        let Some(behind) = behind.filter(|behind| behind.starts_with('(')) else {
+            return false;
+        };
+        self.at = self.text.len() - behind.len();
+        true
+    }
+
     fn push(&self, expression: &mut Expression, step: Step) -> Result<(), ExpressionError> {
         if expression.steps.len() == MAX_STEPS {
             return Err(self.error(format!("an expression has at most {MAX_STEPS} steps")));
         }
         if let Some(Step::Range(..)) = expression.steps.last() {
             return Err(self.error("a range of elements ends the expression: nothing can follow it"));
+        }
+        if expression.steps.last() == Some(&Step::Text) {
+            return Err(self.error("text ends the expression: nothing can follow it"));
         }
         expression.steps.push(step);
         Ok(())

@@ -35,6 +35,15 @@ fn prints_expressions_as_written() {
         "\"return\"",
         "::return",
         "\"Map<K, V>\"::size",
+        "(int)return",
+        "*(uint32_t*)arg1",
+        "((unsigned long**)$rdi)[2]",
+        "(int)(*p)[3]",
+        "str(arg0)",
+        "str(req->name)",
+        "(char*)::buffer",
+        "str",
+        "str.x",
     ] {
         assert_eq!(canonical(text), text);
     }
@@ -52,6 +61,11 @@ fn prints_expressions_as_written() {
         }
     );
     assert_eq!(parse("$rbp").unwrap().root, Root::Register(6));
+    assert_eq!(canonical("( unsigned  int * ) arg0"), "(unsigned int*)arg0");
+    assert_eq!(canonical("str ( arg0 )"), "str(arg0)");
+    // A variable of the name of a type.
+    assert_eq!(canonical("(int)"), "int");
+    assert_eq!(canonical("(u8).x"), "u8.x");
 }
 
 #[test]
@@ -72,6 +86,8 @@ fn errors_point_at_the_character() {
     fails("(a b)", 3, "')'");
     fails("a)", 1, "not opened");
     fails("f(x)", 1, "called");
+    fails("str(x).y", 8, "text ends the expression");
+    fails("(void)x", 6, "is expected");
     fails("a + b", 2, "arithmetic");
     fails("a-", 1, "in quotes");
     fails("&a", 1, "'&' is not supported");
@@ -98,6 +114,7 @@ fn expressions() -> impl Strategy<Value = Expression> {
     let step = prop_oneof![
         names().prop_map(Step::Member),
         any::<u64>().prop_map(Step::Index),
+        (0..5_usize).prop_map(|pointers| Step::Cast(Cast::named("unsigned int", pointers).unwrap())),
         Just(Step::Dereference),
     ];
     let range = (any::<u32>(), 1..=MAX_RANGE).prop_map(|(from, count)| {
