@@ -17,6 +17,7 @@ pub use frames::Tree;
 
 use super::{
     calltree::{FrameId, NodeId},
+    histogram::Histogram,
     interval::{Estimate, difference, wilson},
     reservoir::Random,
 };
@@ -190,6 +191,16 @@ impl Study {
     #[must_use]
     pub fn seen(&self) -> u64 {
         self.seen
+    }
+
+    /// How long the calls that are kept took.
+    #[must_use]
+    pub fn histogram(&self) -> Histogram<u64> {
+        let mut histogram = Histogram::new();
+        for call in &self.calls {
+            histogram.record(call.duration_ns);
+        }
+        histogram
     }
 
     /// Of the calls that are kept: how many are slow and how many are not, and how long each side's take on average.

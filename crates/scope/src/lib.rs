@@ -58,6 +58,23 @@ impl Step {
     pub fn asks_for_end(&self) -> bool {
         !self.predicates.is_empty() || self.asks_for_return()
     }
+
+    /// The share of its calls that its percentiles ask for, of durations that all differ; `None` where a duration is asked for, or
+    /// nothing.
+    #[must_use]
+    pub fn share_of_calls(&self) -> Option<f64> {
+        let (mut from, mut to) = (0.0_f64, 1.0_f64);
+        for predicate in &self.predicates {
+            let Bound::Percentile(percentile) = predicate.bound else {
+                return None;
+            };
+            match predicate.comparison {
+                Comparison::Greater | Comparison::GreaterOrEqual => from = from.max(percentile.quantile()),
+                Comparison::Less | Comparison::LessOrEqual => to = to.min(percentile.quantile()),
+            }
+        }
+        (!self.predicates.is_empty()).then_some((to - from).max(0.0))
+    }
 }
 
 /// Where a step is.

@@ -47,19 +47,19 @@ pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> Vec<Lin
         0 => String::new(),
         ns => format!(" (from {})", units::duration(ns as f64)),
     };
-    let mut lines = vec![
-        Line::of(
-            Style::Strong,
-            format!(
-                "{} slow calls{from} of {} on average, {} others of {}",
-                units::count(slow.calls),
-                units::duration(slow.mean_ns),
-                units::count(other.calls),
-                units::duration(other.mean_ns),
-            ),
+    let mut lines = vec![Line::of(
+        Style::Strong,
+        format!(
+            "{} slow calls{from} of {} on average, {} others of {}",
+            units::count(slow.calls),
+            units::duration(slow.mean_ns),
+            units::count(other.calls),
+            units::duration(other.mean_ns),
         ),
-        Line::default(),
-    ];
+    )];
+    lines.extend(longer(explained).map(|text| Line::of(Style::Warning, text)));
+    lines.extend(other_share(explained).map(|text| Line::of(Style::Warning, text)));
+    lines.push(Line::default());
     let all = worth_saying(explained).count();
     if all == 0 {
         lines.push(Line::of(
@@ -89,6 +89,43 @@ pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> Vec<Lin
         });
     }
     lines
+}
+
+/// Calls are so many times as long for being looked at that it is said.
+const MUCH_LONGER: f64 = 1.5;
+
+/// Says by how much calls that are looked at are longer than all, where it is much.
+fn longer(explained: &v1::WatchExplainResponse) -> Option<String> {
+    let (looked_at, of_all) = (
+        explained.threshold_ns as f64,
+        explained.threshold_of_all_ns as f64,
+    );
+    (of_all > 0.0 && looked_at > of_all * MUCH_LONGER).then(|| {
+        format!(
+            "what is looked at in calls makes these longer: of all calls, slow ones begin at {}",
+            units::duration(of_all)
+        )
+    })
+}
+
+/// Calls of which a share is said.
+const ENOUGH_CALLS: u64 = 100;
+
+/// Says which share of the calls is slow, where it is far from the one that was asked for: many take equally long.
+fn other_share(explained: &v1::WatchExplainResponse) -> Option<String> {
+    let slow = explained.slow.unwrap_or_default().calls;
+    let all = slow + explained.other.unwrap_or_default().calls;
+    let scope = profiler_scope::parse(&explained.scope).ok()?;
+    let asked = scope.steps.last()?.share_of_calls()?;
+    let share = units::ratio(slow, all);
+    let is_far = share > 2.0 * asked || share < asked / 2.0;
+    (all >= ENOUGH_CALLS && is_far).then(|| {
+        format!(
+            "{} of these calls count as slow, not {}: many take equally long",
+            units::percent(share),
+            units::percent(asked)
+        )
+    })
 }
 
 /// What the next step costs in addition.
@@ -258,6 +295,37 @@ pub(crate) mod tests {
              \x20 95.2%    0.5%    +70.0%   recv@main.cc:1312[> 3.2ms]   mean 3.92 ms, of others 21.0 µs\n\
              \n\
              look at those: 'f[>= p95]/main.cc:1310!taken'   1,234 hits/s, about 0.4% of a core"
+        );
+    }
+
+    #[test]
+    fn another_share_than_asked_and_longer_calls_are_said() {
+        let plain = text(&explained(&response(), 10));
+        assert!(
+            !plain.contains("longer") && !plain.contains("count as"),
+            "{plain}"
+        );
+        let longer = text(&explained(
+            &v1::WatchExplainResponse {
+                threshold_of_all_ns: 1_200_000,
+                ..response()
+            },
+            10,
+        ));
+        assert!(
+            longer.contains("of all calls, slow ones begin at 1.20 ms"),
+            "{longer}"
+        );
+        let far = text(&explained(
+            &v1::WatchExplainResponse {
+                scope: "f[>= p99]".to_owned(),
+                ..response()
+            },
+            10,
+        ));
+        assert!(
+            far.contains("5.0% of these calls count as slow, not 1.0%: many take equally long"),
+            "{far}"
         );
     }
 

@@ -28,6 +28,7 @@ pub fn explained(explained: &v1::WatchExplainResponse, number: usize) -> String 
             "schema": SCHEMA,
             "scope": explained.scope,
             "threshold_ns": if explained.threshold_ns == 0 { Value::Null } else { integer(explained.threshold_ns) },
+            "threshold_of_all_ns": if explained.threshold_of_all_ns == 0 { Value::Null } else { integer(explained.threshold_of_all_ns) },
             "warming": explained.warming,
             "calls": integer(explained.calls),
             "looked_at": integer(explained.looked_at),

@@ -15,6 +15,7 @@ pub fn picture(picture: &ExplainPicture) -> v1::WatchExplainResponse {
         seq: picture.seq,
         scope: picture.scope.to_string(),
         threshold_ns: picture.threshold_ns.unwrap_or(0),
+        threshold_of_all_ns: picture.threshold_of_all_ns.unwrap_or(0),
         warming: picture.warming,
         calls: picture.calls,
         looked_at: picture.looked_at,

@@ -179,8 +179,10 @@ pub struct ExplainPicture {
     pub seq: u64,
     /// Canonical text of the scope.
     pub scope: Arc<str>,
-    /// Calls from which on are slow; `None` where there is no one duration, or not yet.
+    /// Calls from which on are slow, of those that were looked at; `None` where there is no one duration, or not yet.
     pub threshold_ns: Option<u64>,
+    /// The same of all calls.
+    pub threshold_of_all_ns: Option<u64>,
     /// There are too few calls for the percentile that is asked for.
     pub warming: bool,
     /// Calls that ended.

@@ -210,6 +210,31 @@ fn a_reason_two_calls_down_is_found_by_its_samples() {
 
 #[test]
 #[ignore = "needs root"]
+fn slow_are_the_slowest_of_the_calls_that_are_compared() {
+    let service = Service::start();
+    let calls = if small_scale() { 20_000 } else { 200_000 };
+    let mut target = Fixture::start("brief", &[calls.to_string()]);
+    target.prefer();
+    let session = explain(&service, target.pid(), "brief[>= p90]").unwrap();
+    let mut pictures = watch(&service, &session);
+    target.run();
+    service.end(&session);
+    let picture = service.until(&mut pictures, |picture| picture.ended.is_some());
+    assert_eq!(target.finish().status, Some(0));
+    let (slow, others) = (picture.slow.calls as f64, picture.other.calls as f64);
+    let (threshold_ns, of_all_ns) = (
+        picture.threshold_ns.unwrap(),
+        picture.threshold_of_all_ns.unwrap(),
+    );
+    println!("{slow} slow, {others} others; from {threshold_ns} ns, of all from {of_all_ns} ns");
+    let share = slow / (slow + others);
+    assert!((0.05..0.15).contains(&share), "{share}");
+    // What is looked at makes calls longer.
+    assert!(threshold_ns >= of_all_ns, "{threshold_ns} {of_all_ns}");
+}
+
+#[test]
+#[ignore = "needs root"]
 fn more_calls_than_are_timed_are_a_reason() {
     let service = Service::start();
     let mut target = Fixture::start("deep", &spec("deep").args);

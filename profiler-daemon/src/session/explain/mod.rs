@@ -42,6 +42,7 @@ use super::{
 use crate::kernel::{Attachment, Engine, Gate, Gates, HitSpec, KernelError, LookSpec, ProbeSpec};
 use profiler_aggregate::{
     explain::{About, Call, Durations, Finding, Kind, Round, Share, Study, Tree},
+    histogram::Histogram,
     interval::Estimate,
 };
 use profiler_plan::values::{Reading, Value};
@@ -709,6 +710,11 @@ impl Explain {
     /// Calls that were looked at.
     pub fn calls(&self) -> u64 {
         self.study.seen()
+    }
+
+    /// How long the calls that are kept took. What is looked at in them makes them longer than others.
+    pub fn histogram(&self) -> Histogram<u64> {
+        self.study.histogram()
     }
 
     /// Of the calls that are kept: slow ones and others.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use profiler_aggregate::threshold::divide;
 use profiler_common::layout::bucket_of;
 use profiler_scope::Step;
 use profiler_symbolize::demangle;
@@ -13,7 +14,7 @@ use crate::{
     session::{
         calibrate::HitCosts,
         command::{Caller, Handle},
-        division::divided,
+        division::{divided, predicates},
         error::{Reason, SessionError},
         explain::{self, PreparedExplain},
         picture::{ExplainPicture, FlameTimes, Losses},
@@ -154,7 +155,9 @@ impl Session {
         let mut lost: Losses = self.span_losses(engine).collect();
         let explain = self.explain.as_mut()?;
         let last = self.steps.last()?;
-        let division = divided(last)?;
+        let of_all = divided(last)?;
+        // Slow are the slowest of those that are compared, which take longer than others for being looked at.
+        let division = divide(&predicates(&last.step), &explain.histogram(), 1.0, 0);
         let inside = division.inside();
         let is_slow = |duration_ns| inside.contains(bucket_of(duration_ns));
         let [slow, other] = explain.durations(is_slow);
@@ -174,7 +177,7 @@ impl Session {
             clippy::cast_sign_loss,
             reason = "a count, which is a float where calls have ages"
         )]
-        let calls = division.calls as u64;
+        let calls = of_all.calls as u64;
         let functions = last.functions.iter();
         // As frames are called, which have no parameters.
         let own: Vec<String> = functions
@@ -193,6 +196,7 @@ impl Session {
             seq: 0,
             scope: Arc::clone(&self.scope_text),
             threshold_ns: division.slow_from_ns().filter(|_| !division.warming),
+            threshold_of_all_ns: of_all.slow_from_ns().filter(|_| !of_all.warming),
             warming: division.warming,
             calls,
             looked_at: explain.calls(),
