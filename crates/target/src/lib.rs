@@ -26,7 +26,7 @@ mod standing;
 mod stat;
 
 pub use error::TargetError;
-pub use list::{Listed, find_executable, list};
+pub use list::{Listed, children, find_executable, list};
 pub use maps::{MAPPINGS_MAX, Mapping, MapsError, Module, executable_mappings, modules};
 pub use memory::Memory;
 pub use process::{Process, mapped_code_bytes};

@@ -1,6 +1,7 @@
 //! The processes that the caller may see.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     os::unix::{
         ffi::{OsStrExt as _, OsStringExt as _},
@@ -84,6 +85,25 @@ pub fn list(filter: Option<&str>) -> io::Result<Vec<Listed>> {
         .filter(|process| filter.is_none_or(|text| process.matches(text)))
         .collect();
     found.sort_unstable_by_key(|process| process.pid);
+    Ok(found)
+}
+
+/// How many of the processes that the caller may see have one of these as their parent, by that.
+///
+/// # Errors
+/// Where `/proc` cannot be read.
+pub fn children(parents: &[u32]) -> io::Result<BTreeMap<u32, usize>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let pid: Option<u32> = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let text = pid.and_then(|pid| fs::read(format!("/proc/{pid}/stat")).ok());
+        if let Some(stat) = text.and_then(|text| Stat::parse(&text))
+            && !stat.ended()
+            && parents.contains(&stat.parent)
+        {
+            *found.entry(stat.parent).or_insert(0) += 1;
+        }
+    }
     Ok(found)
 }
 

@@ -10,6 +10,8 @@ pub struct Stat {
     pub name: Vec<u8>,
     /// One letter.
     pub state: u8,
+    /// The process that has begun it, or whom it was left to.
+    pub parent: u32,
     /// Whether it runs in the kernel only.
     pub kernel_thread: bool,
     /// Clock ticks since boot.
@@ -35,6 +37,7 @@ impl Stat {
         Some(Self {
             name,
             state: *fields.first()?.as_bytes().first()?,
+            parent: u32::try_from(number(4)?).ok()?,
             kernel_thread: number(9)? & FLAG_KERNEL_THREAD != 0,
             start_time_ticks: number(22)?,
             cpu_ticks: number(14)?.saturating_add(number(15)?),

@@ -503,6 +503,7 @@ impl Read {
             by_value::require_readable(steps.last(), expression)?;
         }
         require_returns(steps.last())?;
+        warnings::warn_of_children(&mut warnings, &processes, &steps);
         let text = scope.to_string();
         let no_returns_in = planner.without_returns();
         Ok(Prepared {
