@@ -100,11 +100,19 @@ impl View<'_> {
         }
     }
 
-    fn one(self, state: &LatencyState, function: &FunctionState, columns: usize, rows: usize) -> Vec<Line> {
-        let mut title = Line::of(Style::Plain, format!("  {}", text::title(&function.function)));
-        if let Some(site) = self.site(&function.function) {
-            title = title.and(Style::Faint, format!("  {}", method(site)));
+    /// The function, and how its calls are seen.
+    #[must_use]
+    pub fn title(self, function: &FunctionState) -> Line {
+        let title = Line::of(Style::Plain, format!("  {}", text::title(&function.function)));
+        match self.site(&function.function) {
+            Some(site) => title.and(Style::Faint, format!("  {}", method(site))),
+            None => title,
         }
+    }
+
+    /// Numbers of a function's calls, losses, and the slowest of them.
+    #[must_use]
+    pub fn numbers(state: &LatencyState, function: &FunctionState, columns: usize) -> Vec<Line> {
         let mut below = Vec::new();
         for (at, line) in text::summaries(function, columns).into_iter().enumerate() {
             below.push(Line::of(if at == 0 { Style::Faint } else { Style::Plain }, line));
@@ -124,6 +132,12 @@ impl View<'_> {
                 .into_iter()
                 .map(|line| Line::of(Style::Plain, line)),
         );
+        below
+    }
+
+    fn one(self, state: &LatencyState, function: &FunctionState, columns: usize, rows: usize) -> Vec<Line> {
+        let title = self.title(function);
+        let mut below = Self::numbers(state, function, columns);
 
         // Title lines, the daemon's cost and two empty lines besides the bars.
         let room = rows.saturating_sub(below.len() + 6);

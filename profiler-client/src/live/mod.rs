@@ -1,6 +1,6 @@
 //! What is drawn in a terminal while a run goes on.
 
-mod bars;
+pub(crate) mod bars;
 mod latency;
 pub mod line;
 mod redrawn;

@@ -123,7 +123,14 @@ const LEFT: &[Key] = &[of(KeyCode::Left), key('h')];
 const RIGHT: &[Key] = &[of(KeyCode::Right), key('l')];
 const ENTER: &[Key] = &[of(KeyCode::Enter)];
 const GRAPHS: On = On::These(&[Pane::Graph, Pane::Difference]);
-const LISTS: On = On::These(&[Pane::Top, Pane::Source, Pane::Hits, Pane::Explain, Pane::Spans]);
+const LISTS: On = On::These(&[
+    Pane::Top,
+    Pane::Latency,
+    Pane::Source,
+    Pane::Hits,
+    Pane::Explain,
+    Pane::Spans,
+]);
 
 /// All keys.
 pub static KEYS: &[Binding] = &[
@@ -153,7 +160,28 @@ pub static KEYS: &[Binding] = &[
         On::These(&[Pane::Latency]),
         Action::Enter,
         "slow ones",
-        "look inside of slow calls alone; then, how they differ",
+        "only slow calls, or the selected bars; then, how they differ",
+    ),
+    bind(
+        &[key('m')],
+        On::These(&[Pane::Latency]),
+        Action::Mark,
+        "mark",
+        "one end of several bars is here, the other is the selected one",
+    ),
+    bind(
+        &[key('=')],
+        On::These(&[Pane::Latency]),
+        Action::Threshold,
+        "",
+        "calls are slow from the selected bar on",
+    ),
+    bind(
+        &[key('o')],
+        On::These(&[Pane::Latency]),
+        Action::Picture,
+        "over time",
+        "durations over time, or bars of all",
     ),
     bind(
         ENTER,
@@ -272,14 +300,14 @@ pub static KEYS: &[Binding] = &[
         On::Panes,
         Action::Nudge(Towards::Slower),
         "slower",
-        "the threshold at the next higher percentile",
+        "the threshold at the next higher percentile, or time",
     ),
     bind(
         &[key('<'), key('-')],
         On::Panes,
         Action::Nudge(Towards::Faster),
         "",
-        "the threshold at the next lower percentile",
+        "the threshold at the next lower percentile, or time",
     ),
     bind(
         &[key(']')],
@@ -328,7 +356,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Back,
         "",
-        "out of the search, the zoom, the last edit, in this order",
+        "out of the search, selected bars, the zoom, the last edit",
     ),
     bind(
         &[key('/')],
@@ -654,7 +682,8 @@ mod tests {
 
     #[test]
     fn the_page_has_the_same_keys() {
-        let page = include_str!("../../../docs/verbs/tui.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/verbs/tui.md");
+        let page = std::fs::read_to_string(path).unwrap();
         assert!(
             page.contains(&table()),
             "docs/verbs/tui.md is to have this table:\n{}",

@@ -176,6 +176,8 @@ impl App {
         if !std::mem::take(&mut self.dirty) {
             return Ok(());
         }
+        let size = screen.size()?;
+        self.act(Action::Resized(size));
         self.act(Action::Drawn);
         let (lens, data) = (&self.lens, self.frozen.as_deref().unwrap_or(&self.live));
         screen.draw(|frame| view::draw(frame.buffer_mut(), lens, data, theme))

@@ -1,7 +1,7 @@
 //! Where selections go.
 
 use super::{
-    data::{Block, Data, is_match, source},
+    data::{Block, Data, band, is_match, place, source},
     lens::{FrameId, Item, Lens, Move, Pane},
 };
 
@@ -26,7 +26,8 @@ pub(super) fn step(lens: &mut Lens, towards: Move, data: &Data) {
             let calls = data.aside.calls.rows.iter().map(|row| Item::Call(row.id()));
             rows(lens, towards, calls.collect());
         }
-        Some(Pane::Latency | Pane::Waits | Pane::Syscalls) => {}
+        Some(Pane::Latency) => bars(lens, towards, data),
+        Some(Pane::Waits | Pane::Syscalls) => {}
     }
 }
 
@@ -37,6 +38,23 @@ fn rows(lens: &mut Lens, towards: Move, items: Vec<Item>) {
     let next = now.map_or(0, |now| index(now, items.len(), towards));
     if let Some(item) = items.into_iter().nth(next) {
         lens.select(item);
+    }
+}
+
+/// To another bar; at first to the slowest, or the fastest if that is asked for.
+fn bars(lens: &mut Lens, towards: Move, data: &Data) {
+    let bars = data.bars(lens);
+    let selected = match lens.selection() {
+        Some(Item::Bar(selected)) => place(selected, &bars),
+        _ => None,
+    };
+    let next = match (selected, towards) {
+        (Some(now), _) => index(now, bars.len(), towards),
+        (None, Move::First | Move::PageDown) => 0,
+        (None, _) => bars.len().saturating_sub(1),
+    };
+    if let Some(bar) = bars.get(next) {
+        lens.select(Item::Bar(band(bar)));
     }
 }
 

@@ -358,6 +358,23 @@ pub fn busy() -> Data {
     data
 }
 
+/// Two more messages have come of the latency view: fast calls in each, a slow one in the second.
+pub fn go_on(data: &mut Data) {
+    let at = Instant::now();
+    data.heat.add(&data.latency, at);
+    for (seconds, slow) in [(1, 0), (2, 1)] {
+        let mut message = latency();
+        message.snapshot = false;
+        message.functions[0].since_start_counts = Some(v1::Histogram {
+            bucket_deltas: vec![bucket(100_000), bucket(2_000_000) - bucket(100_000)],
+            counts: vec![190, slow],
+        });
+        data.latency.apply(message).unwrap();
+        data.heat
+            .add(&data.latency, at + std::time::Duration::from_secs(seconds));
+    }
+}
+
 /// As busy, and something was lost.
 pub fn lossy() -> Data {
     let mut data = busy();

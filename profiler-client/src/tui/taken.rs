@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use super::{
-    data::{Aside, Data, Hits, StepCount},
+    data::{Aside, Data, Heat, Hits, StepCount},
     lens::Action,
     service::{Incoming, What},
 };
@@ -69,10 +69,12 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
         }
         What::Latency(incoming) => {
             return view(data, incoming, |data, message| {
-                data.latency.apply(message).map_err(|error| error.to_string())
+                data.latency.apply(message).map_err(|error| error.to_string())?;
+                data.heat.add(&data.latency, Instant::now());
+                Ok(())
             });
         }
-        What::NoLatency => data.latency = LatencyState::default(),
+        What::NoLatency => (data.latency, data.heat) = (LatencyState::default(), Heat::default()),
         What::HitsBegin => {
             data.hits = Hits {
                 starting: true,

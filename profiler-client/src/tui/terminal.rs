@@ -22,6 +22,8 @@ use ratatui::{Frame, Terminal, backend::CrosstermBackend};
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::lens::Size;
+
 /// Whether the terminal is ours at the moment.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
@@ -50,6 +52,19 @@ impl Screen {
         let terminal = Terminal::new(CrosstermBackend::new(stdout()))?;
         take()?;
         Ok(Self { terminal })
+    }
+
+    /// How large it is.
+    ///
+    /// # Errors
+    ///
+    /// Where that cannot be asked.
+    pub fn size(&self) -> io::Result<Size> {
+        let size = self.terminal.size()?;
+        Ok(Size {
+            columns: size.width,
+            rows: size.height,
+        })
     }
 
     /// Draws what has changed, at once.

@@ -33,6 +33,9 @@ pub struct TuiArgs {
     /// Order of functions
     #[arg(long, value_enum, default_value = "self", value_name = "BY")]
     pub sort: Sort,
+    /// Show durations over time in the latency pane instead of bars
+    #[arg(long)]
+    pub heat: bool,
     /// Search for this
     #[arg(long, value_name = "TEXT")]
     pub search: Option<String>,

@@ -38,6 +38,7 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
     lens.scope = args.scope.unwrap_or_default();
     lens.pane = args.pane;
     lens.sort = args.sort;
+    lens.heat = args.heat;
     lens.search = args.search.unwrap_or_default();
     lens.print = print_list::join(args.print)?;
     lens.zoom = frames.map(FrameId::named).collect();

@@ -2,11 +2,12 @@
 
 mod calls;
 mod graph;
+mod heat;
 mod hits;
 mod processes;
 pub mod source;
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Instant};
 
 use profiler_proto::v1;
 use profiler_scope::Place;
@@ -14,16 +15,18 @@ use profiler_scope::Place;
 pub use self::{
     calls::{CallRow, Calls},
     graph::{Block, Graph, GraphNode},
+    heat::{Heat, HeatColumn},
     hits::{HitRow, Hits},
     processes::ProcessRow,
 };
-use super::lens::{FrameId, Item, Lens, Pane, path};
+use super::lens::{Band, FrameId, Item, Lens, Pane, path};
 use crate::{
     cli::request::Sides,
     render::{explain, trace},
     state::{
         flame::FlameState,
         functions::{FunctionRow, functions, order},
+        histogram::Row,
         latency::LatencyState,
         syscalls::SyscallsState,
         tree::Tree,
@@ -72,6 +75,8 @@ pub struct Data {
     pub flame: FlameState,
     /// The latency view.
     pub latency: LatencyState,
+    /// Calls by duration, as they came.
+    pub heat: Heat,
     /// The hits.
     pub hits: Hits,
     /// What a pane with a stream of its own shows.
@@ -215,6 +220,39 @@ impl Data {
         }
     }
 
+    /// The bars of the histogram, the fastest calls first; none of several functions, which are a table.
+    #[must_use]
+    pub fn bars(&self, lens: &Lens) -> Vec<Row> {
+        let mut functions = self.latency.functions.values();
+        match (functions.next(), functions.next()) {
+            (Some(function), None) => function.since_start_counts.rows(lens.most_bars()),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Places of the selected bars among all: from the selected one to the marked one.
+    #[must_use]
+    pub fn selected_places(&self, lens: &Lens, bars: &[Row]) -> Option<RangeInclusive<usize>> {
+        let Some(Item::Bar(selected)) = lens.selection() else {
+            return None;
+        };
+        let selected = place(selected, bars)?;
+        let marked = lens.mark.as_ref().and_then(|mark| place(mark, bars));
+        let marked = marked.unwrap_or(selected);
+        Some(selected.min(marked)..=selected.max(marked))
+    }
+
+    /// The selected durations.
+    #[must_use]
+    pub fn selected_bars(&self, lens: &Lens) -> Option<Durations> {
+        let bars = self.bars(lens);
+        let places = self.selected_places(lens, &bars)?;
+        // There is nothing faster than the first bar, and the last goes on as slower calls come.
+        let from_ns = (*places.start() > 0).then(|| band(&bars[*places.start()]).from_ns);
+        let below_ns = (places.end() + 1 < bars.len()).then(|| band(&bars[*places.end()]).below_ns);
+        Some(Durations { from_ns, below_ns })
+    }
+
     /// The selected call: the slowest, where none was chosen.
     #[must_use]
     pub fn selected_call(&self, lens: &Lens) -> Option<&CallRow> {
@@ -308,6 +346,8 @@ impl Data {
             Item::Function(id) => self.functions_shown(lens).any(|row| id.is(&row.frame)),
             // What is not there any more is found as far as it is.
             Item::Stack(_) => true,
+            // So is a bar: others come and go beside it.
+            Item::Bar(_) => true,
             Item::Line(id) => {
                 let source = self.source.as_deref();
                 source.is_some_and(|source| source::lines(source).any(|line| source::id(source, line) == *id))
@@ -357,6 +397,38 @@ impl Data {
     pub fn cost(&self) -> Option<&v1::Cost> {
         self.flame.cost.as_ref().or(self.latency.cost.as_ref())
     }
+}
+
+/// Durations of calls, open at an end that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durations {
+    /// The shortest, in nanoseconds.
+    pub from_ns: Option<u64>,
+    /// They are shorter than this, in nanoseconds.
+    pub below_ns: Option<u64>,
+}
+
+/// The durations of a bar.
+#[must_use]
+pub fn band(bar: &Row) -> Band {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "edges of the layout, below 2^44"
+    )]
+    let ns = |edge: f64| edge.round() as u64;
+    Band {
+        from_ns: ns(bar.low_ns),
+        below_ns: ns(bar.high_ns),
+    }
+}
+
+/// Where a band is among bars. They become wider as slower calls come: it is the one that has its middle.
+#[must_use]
+pub fn place(band: &Band, bars: &[Row]) -> Option<usize> {
+    let middle_ns = (band.from_ns as f64 * band.below_ns as f64).sqrt();
+    let place = bars.iter().position(|bar| middle_ns < bar.high_ns);
+    place.or_else(|| bars.len().checked_sub(1))
 }
 
 /// Whether a name has what is searched for, whatever the case.

@@ -1,6 +1,6 @@
 //! What can happen to a lens.
 
-use super::{Pane, Part, path::Towards};
+use super::{Pane, Part, Size, path::Towards};
 
 /// Which way a selection moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,12 @@ pub enum Action {
     Nudge(Towards),
     /// Another part of the recording.
     Part(Part),
+    /// The other end of the selected bars is here.
+    Mark,
+    /// Calls are slow from the selected bar on.
+    Threshold,
+    /// Bars, or durations over time.
+    Picture,
     /// The order of functions.
     Sort,
     /// The scope is edited as text.
@@ -103,6 +109,8 @@ pub enum Action {
     Quit,
     /// A key that does nothing.
     Nothing,
+    /// The terminal has so many columns and rows.
+    Resized(Size),
     /// What came last is on the screen: selections are bound to it.
     Drawn,
     /// A session was made, or found, with this scope.
@@ -140,6 +148,7 @@ impl Action {
         !matches!(
             self,
             Self::Drawn
+                | Self::Resized(_)
                 | Self::Counted
                 | Self::Attached { .. }
                 | Self::Edited { .. }

@@ -26,6 +26,9 @@ pub fn of_screen(lens: &Lens) -> Vec<String> {
     if lens.sort != Sort::default() {
         words.extend(["--sort".to_owned(), lens.sort.name().to_owned()]);
     }
+    if lens.heat {
+        words.push("--heat".to_owned());
+    }
     let mut option = |name: &str, value: &str| words.push(format!("{name}={value}"));
     if !lens.search.is_empty() {
         option("--search", &lens.search);

@@ -65,6 +65,32 @@ pub struct MomentId {
     pub tid: u32,
 }
 
+/// Durations, as a bar of a histogram has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Band {
+    /// The shortest, in nanoseconds.
+    pub from_ns: u64,
+    /// Those of it are shorter than this, in nanoseconds.
+    pub below_ns: u64,
+}
+
+impl Band {
+    /// That of both, with what lies between them.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            from_ns: self.from_ns.min(other.from_ns),
+            below_ns: self.below_ns.max(other.below_ns),
+        }
+    }
+
+    /// Whether it has a duration.
+    #[must_use]
+    pub const fn has(self, ns: u64) -> bool {
+        self.from_ns <= ns && ns < self.below_ns
+    }
+}
+
 /// What is selected on a screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
@@ -84,4 +110,6 @@ pub enum Item {
     Call(MomentId),
     /// What slow calls do, in words of a scope.
     Finding(String),
+    /// A bar of the histogram.
+    Bar(Band),
 }

@@ -22,7 +22,7 @@ pub use self::{
     command_line::{BETWEEN_FRAMES, of_screen, of_verb, quoted},
     effect::{Effect, Recorded, Target},
     input::{Input, Purpose},
-    item::{FrameId, Item, LineId, MomentId},
+    item::{Band, FrameId, Item, LineId, MomentId},
     pane::Pane,
     part::Part,
     update::update,
@@ -40,12 +40,33 @@ pub enum Overlay {
     /// Nothing.
     #[default]
     None,
-    /// All keys.
+    /// The keys of the pane.
     Help,
+    /// The keys of all panes.
+    MoreHelp,
     /// The command line of the screen, which has been copied.
     Screen,
     /// That of the same without a screen, which has been copied.
     Verb,
+}
+
+/// What a terminal has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Characters in a row.
+    pub columns: u16,
+    /// Rows.
+    pub rows: u16,
+}
+
+impl Default for Size {
+    /// As terminals have been since there are any.
+    fn default() -> Self {
+        Self {
+            columns: 80,
+            rows: 24,
+        }
+    }
 }
 
 /// Where the user was before an edit of the scope.
@@ -84,6 +105,12 @@ pub struct Lens {
     selected: HashMap<Option<Pane>, Item>,
     /// The frames from the root to the box that fills the flame graph; none for all of it.
     pub zoom: Vec<FrameId>,
+    /// The other end of the selected bars of the histogram.
+    pub mark: Option<Band>,
+    /// Durations over time are shown in place of bars.
+    pub heat: bool,
+    /// What there is room for: a histogram has as many bars as fit.
+    pub size: Size,
     /// What is searched for; empty for nothing.
     pub search: String,
     /// The order of functions.
@@ -183,6 +210,15 @@ impl Lens {
     #[must_use]
     pub const fn is_editing(&self) -> bool {
         self.edits > 0
+    }
+
+    /// Bars of the histogram at most, next to what else its pane shows.
+    #[must_use]
+    pub fn most_bars(&self) -> usize {
+        const OTHER_LINES: usize = 15;
+        usize::from(self.size.rows)
+            .saturating_sub(OTHER_LINES)
+            .clamp(3, 24)
     }
 
     /// Selects nothing on the screen.

@@ -101,6 +101,34 @@ pub fn at_least(text: &str, duration_ns: u64) -> Result<String, String> {
     Ok(scope.to_string())
 }
 
+/// The scope of calls that take at least so long and less than so long, each to three digits.
+///
+/// # Errors
+///
+/// Where nothing of it has a duration, or no end is given.
+pub fn between(text: &str, from_ns: Option<u64>, below_ns: Option<u64>) -> Result<String, String> {
+    let mut scope = read(text)?;
+    let rounded = |ns: u64| {
+        let digits = ns.checked_ilog10().unwrap_or(0);
+        let unit_ns = 10u64.pow(digits.saturating_sub(2));
+        Bound::Duration(ns.saturating_add(unit_ns / 2) / unit_ns * unit_ns)
+    };
+    let below = below_ns.map(|ns| Predicate {
+        comparison: Comparison::Less,
+        bound: rounded(ns),
+    });
+    let predicates: Vec<Predicate> = from_ns
+        .map(|ns| or_more(rounded(ns)))
+        .into_iter()
+        .chain(below)
+        .collect();
+    if predicates.is_empty() {
+        return Err("These are all calls: select fewer bars.".to_owned());
+    }
+    timed_step(&mut scope)?.predicates = predicates;
+    read(&scope.to_string()).map(|scope| scope.to_string())
+}
+
 /// The step whose calls are divided by their duration: the last that is, or else the last that has one.
 fn timed_step(scope: &mut Scope) -> Result<&mut Step, String> {
     let steps = &mut scope.steps;
@@ -122,7 +150,7 @@ const fn or_more(bound: Bound) -> Predicate {
 ///
 /// # Errors
 ///
-/// Where nothing of it has a duration, or the threshold is a time.
+/// Where nothing of it has a duration.
 pub fn nudge(text: &str, towards: Towards) -> Result<String, String> {
     if threshold(text).is_none() {
         return with_threshold(text);
@@ -130,22 +158,34 @@ pub fn nudge(text: &str, towards: Towards) -> Result<String, String> {
     let mut scope = read(text)?;
     let mut steps = scope.steps.iter_mut().rev();
     let predicate = steps.find_map(|step| step.predicates.first_mut());
-    let Some(Predicate {
-        bound: Bound::Percentile(bound),
-        ..
-    }) = predicate
-    else {
-        return Err("The threshold is a time, not a percentile: edit it with e.".to_owned());
-    };
-    let now = bound.quantile() * 100.0;
-    let next = match towards {
-        Towards::Slower => LADDER.into_iter().find(|next| *next > now + 1e-6),
-        Towards::Faster => LADDER.into_iter().rev().find(|next| *next < now - 1e-6),
-    };
-    if let Some(next) = next.and_then(percentile) {
-        *bound = next;
+    match predicate.map(|predicate| &mut predicate.bound) {
+        Some(Bound::Percentile(bound)) => {
+            let now = bound.quantile() * 100.0;
+            let next = match towards {
+                Towards::Slower => LADDER.into_iter().find(|next| *next > now + 1e-6),
+                Towards::Faster => LADDER.into_iter().rev().find(|next| *next < now - 1e-6),
+            };
+            if let Some(next) = next.and_then(percentile) {
+                *bound = next;
+            }
+        }
+        Some(Bound::Duration(bound)) => *bound = next_time(*bound, towards),
+        None => {}
     }
-    Ok(scope.to_string())
+    // The two ends of a band do not pass each other.
+    read(&scope.to_string()).map(|scope| scope.to_string())
+}
+
+/// The next of the times that a threshold is moved along: 1, 1.5, 2, 3, 5 and 7 of each power of ten.
+fn next_time(now_ns: u64, towards: Towards) -> u64 {
+    const TENTHS: [u64; 6] = [10, 15, 20, 30, 50, 70];
+    const POWERS: u32 = 12;
+    let mut times = (0..POWERS).flat_map(|power| TENTHS.map(|tenths| tenths * 10u64.pow(power)));
+    let next = match towards {
+        Towards::Slower => times.find(|next| *next > now_ns),
+        Towards::Faster => times.filter(|next| *next < now_ns).last(),
+    };
+    next.unwrap_or(now_ns)
 }
 
 fn percentile(percent: f64) -> Option<Percentile> {
@@ -244,7 +284,9 @@ mod tests {
         assert_eq!(nudge("f[>= p99.9]", Towards::Slower).unwrap(), "f[>= p99.9]");
         assert_eq!(nudge("f[>= p95]/g", Towards::Faster).unwrap(), "f[>= p90]/g");
         assert_eq!(nudge("f[>= p42]", Towards::Faster).unwrap(), "f[>= p42]");
-        assert!(nudge("f[> 5ms]", Towards::Faster).is_err());
+        assert_eq!(nudge("f[> 5ms]", Towards::Faster).unwrap(), "f[> 3ms]");
+        assert_eq!(nudge("f[> 5.1ms]", Towards::Slower).unwrap(), "f[> 7ms]");
+        assert_eq!(nudge("f[> 7ms]", Towards::Slower).unwrap(), "f[> 10ms]");
         assert!(nudge("", Towards::Slower).is_err());
         assert_eq!(with_threshold("f/main.cc:3").unwrap(), "f[>= p95]/main.cc:3");
     }
@@ -259,6 +301,22 @@ mod tests {
         assert_eq!(at_least("f[>= p50][< 1s]", 7).unwrap(), "f[>= 7ns]");
         assert!(at_least("main.cc:3", 7).is_err());
         assert!(at_least("", 0).is_err());
+    }
+
+    #[test]
+    fn bars_become_a_band() {
+        let between = |text: &str, from, below| between(text, from, below);
+        assert_eq!(
+            between("f[>= p95]", Some(1_048_576), Some(4_194_304)).unwrap(),
+            "f[>= 1.05ms][< 4.19ms]"
+        );
+        assert_eq!(
+            between("f/main.cc:3", Some(1_448), None).unwrap(),
+            "f[>= 1.45us]/main.cc:3"
+        );
+        assert_eq!(between("f", None, Some(724)).unwrap(), "f[< 724ns]");
+        assert!(between("f", None, None).is_err());
+        assert!(between("main.cc:3", Some(1), None).is_err());
     }
 
     #[test]
@@ -297,6 +355,7 @@ mod tests {
         #[test]
         fn any_text_is_survived(text in ".*", name in ".*") {
             let _ = (nudge(&text, Towards::Slower), with_threshold(&text), steps(&text), function(&text));
+            let _ = (between(&text, Some(text.len() as u64), None), between(&text, None, Some(u64::MAX)));
             let _ = (with_condition(&text, &name, &name), at_least(&text, text.len() as u64));
             if let Ok(scope) = append(&text, function_named(&name)) {
                 prop_assert_eq!(read(&scope).unwrap().to_string(), scope);

@@ -7,8 +7,8 @@ use profiler_proto::v1;
 use proptest::prelude::*;
 
 use super::{
-    Action, Effect, Item, Lens, Move, Overlay, Pane, Part, Recorded, Target, Typing, of_screen, of_verb,
-    path::Towards, update,
+    Action, Effect, Item, Lens, Move, Overlay, Pane, Part, Recorded, Size, Target, Typing, of_screen,
+    of_verb, path::Towards, update,
 };
 use crate::{
     cli::{
@@ -97,10 +97,12 @@ fn action() -> impl Strategy<Value = Action> {
         2 => prop::sample::select(vec![Part::Earlier, Part::Later, Part::Shorter, Part::Longer])
             .prop_map(Action::Part),
         6 => typing.prop_map(Action::Type),
+        2 => (any::<u16>(), any::<u16>()).prop_map(|(columns, rows)| Action::Resized(Size { columns, rows })),
         12 => prop::sample::select(vec![
             Action::Enter, Action::Enter, Action::Inside, Action::Values, Action::Back, Action::Undo, Action::Sort,
             Action::EditScope, Action::Search, Action::EditPrint, Action::Freeze, Action::Help, Action::Copy,
             Action::Processes, Action::Nothing, Action::Counted, Action::Notice("x".to_owned()),
+            Action::Mark, Action::Threshold, Action::Picture,
             Action::Refused { message: "No.".to_owned(), scope: "handle".to_owned() },
             Action::NotAttached { message: "No.".to_owned() },
         ]),
@@ -226,6 +228,87 @@ fn the_difference_is_one_key_away_from_a_function() {
     do_all(&mut lens, &mut service, Action::Show(Pane::Difference));
     assert_eq!(lens.pane, Pane::Difference);
     assert!(lens.scope.ends_with("[>= p95]"), "{}", lens.scope);
+}
+
+#[test]
+fn bars_are_the_next_step() {
+    let (mut lens, mut service) = attached();
+    lens.scope = "handle".to_owned();
+    service.scopes = vec!["handle".to_owned()];
+    let bars = sample::busy().bars(&Lens::default()).len();
+    assert!(bars > 3, "{bars}");
+    do_all(&mut lens, &mut service, Action::Show(Pane::Latency));
+
+    // The slowest bar is the first to be selected, and open at its end.
+    do_all(&mut lens, &mut service, Action::Move(Move::Down));
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!(
+        lens.scope,
+        "handle[>= 2.05ms]".replace("2.05", &slowest_edge_ms())
+    );
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert_eq!(lens.pane, Pane::Difference, "how these differ");
+    do_all(&mut lens, &mut service, Action::Undo);
+    assert_eq!((lens.scope.as_str(), lens.pane), ("handle", Pane::Latency));
+
+    // Several: from the mark to the selected one, neither of them at an end.
+    do_all(&mut lens, &mut service, Action::Move(Move::First));
+    do_all(&mut lens, &mut service, Action::Move(Move::Down));
+    do_all(&mut lens, &mut service, Action::Mark);
+    do_all(&mut lens, &mut service, Action::Move(Move::Down));
+    do_all(&mut lens, &mut service, Action::Enter);
+    let band = lens.scope.clone();
+    assert!(band.contains("[>= ") && band.contains("][< "), "{band}");
+    assert_eq!(lens.mark, None);
+
+    // All of them are no condition; Esc lets them go.
+    do_all(&mut lens, &mut service, Action::Move(Move::First));
+    do_all(&mut lens, &mut service, Action::Mark);
+    do_all(&mut lens, &mut service, Action::Move(Move::Last));
+    do_all(&mut lens, &mut service, Action::Enter);
+    assert!(
+        lens.notice.clone().unwrap_or_default().contains("all calls"),
+        "{lens:?}"
+    );
+    do_all(&mut lens, &mut service, Action::Back);
+    assert_eq!(
+        (lens.selection(), lens.mark, lens.scope.clone()),
+        (None, None, band)
+    );
+}
+
+/// The lower edge of the last bar of the sample.
+fn slowest_edge_ms() -> String {
+    let edge_ns = sample::busy().bars(&Lens::default()).last().unwrap().low_ns;
+    format!("{:.2}", edge_ns / 1e6)
+}
+
+#[test]
+fn the_threshold_is_set_at_a_bar_and_nudged() {
+    let (mut lens, mut service) = attached();
+    lens.scope = "handle[>= p95]".to_owned();
+    service.scopes = vec![lens.scope.clone()];
+    do_all(&mut lens, &mut service, Action::Show(Pane::Latency));
+    do_all(&mut lens, &mut service, Action::Threshold);
+    assert!(
+        lens.notice
+            .clone()
+            .unwrap_or_default()
+            .starts_with("Select a bar")
+    );
+    do_all(&mut lens, &mut service, Action::Move(Move::Down));
+    do_all(&mut lens, &mut service, Action::Move(Move::Up));
+    do_all(&mut lens, &mut service, Action::Threshold);
+    assert!(
+        lens.scope.starts_with("handle[>= ") && !lens.scope.contains("p95"),
+        "{}",
+        lens.scope
+    );
+    assert!(!lens.scope.contains('<'), "{}", lens.scope);
+    let set = lens.scope.clone();
+    do_all(&mut lens, &mut service, Action::Nudge(Towards::Slower));
+    assert_ne!(lens.scope, set);
+    assert_eq!(lens.pane, Pane::Latency);
 }
 
 #[test]

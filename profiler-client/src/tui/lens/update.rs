@@ -40,6 +40,19 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             set_scope(lens, scope)
         }
         Action::Part(part) => move_part(lens, part, data),
+        Action::Mark => {
+            mark(lens);
+            Vec::new()
+        }
+        Action::Threshold => threshold(lens, data),
+        Action::Picture => {
+            lens.heat = !lens.heat;
+            Vec::new()
+        }
+        Action::Resized(size) => {
+            lens.size = size;
+            Vec::new()
+        }
         Action::Sort => {
             lens.sort = match lens.sort {
                 Sort::Own => Sort::Total,
@@ -56,9 +69,11 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             Vec::new()
         }
         Action::Help => {
-            if over != Overlay::Help {
-                lens.overlay = Overlay::Help;
-            }
+            lens.overlay = match over {
+                Overlay::Help => Overlay::MoreHelp,
+                Overlay::MoreHelp => Overlay::None,
+                _ => Overlay::Help,
+            };
             Vec::new()
         }
         Action::Copy => copy(lens, over),
@@ -138,6 +153,7 @@ fn not_attached(lens: &mut Lens, message: String) -> Vec<Effect> {
         notice: Some(message),
         search: std::mem::take(&mut lens.search),
         selected: std::mem::take(&mut lens.selected),
+        size: lens.size,
         ..Lens::default()
     };
     Vec::new()
@@ -270,11 +286,7 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
             }
             Vec::new()
         }
-        Pane::Latency if path::threshold(&lens.scope).is_some() => show(lens, Pane::Difference, data),
-        Pane::Latency => {
-            let scope = path::with_threshold(&lens.scope);
-            set_scope(lens, scope)
-        }
+        Pane::Latency => next_of_latency(lens, data),
         Pane::Source => match selected_place(lens, data) {
             Some(place) => {
                 let scope = path::append(&lens.scope, place);
@@ -287,6 +299,44 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         Pane::Spans => as_slow(lens, data),
         Pane::Waits | Pane::Syscalls => Vec::new(),
     }
+}
+
+/// Only calls as long as the selected bars; without any, slow ones; of those already, how they differ.
+fn next_of_latency(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let scope = match data.selected_bars(lens) {
+        Some(bars) => path::between(&lens.scope, bars.from_ns, bars.below_ns),
+        None => path::with_threshold(&lens.scope),
+    };
+    if scope.as_ref() == Ok(&lens.scope) {
+        return show(lens, Pane::Difference, data);
+    }
+    if scope.is_ok() {
+        lens.mark = None;
+    }
+    set_scope(lens, scope)
+}
+
+/// The selected bar is one end of several; a second time, no longer.
+fn mark(lens: &mut Lens) {
+    let bar = match lens.selection() {
+        Some(Item::Bar(bar)) => Some(*bar),
+        _ => None,
+    };
+    if bar.is_none() {
+        lens.notice =
+            Some("Select a bar first (↑ and ↓): it is one end of those that Enter takes.".to_owned());
+    }
+    lens.mark = bar.filter(|bar| lens.mark != Some(*bar));
+}
+
+/// Calls are slow from the selected bar on.
+fn threshold(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some(bars) = data.selected_bars(lens) else {
+        lens.notice = Some("Select a bar first (↑ and ↓): calls are slow from it on.".to_owned());
+        return Vec::new();
+    };
+    let scope = path::between(&lens.scope, bars.from_ns, None);
+    set_scope(lens, scope)
 }
 
 /// Only calls that take as long as the selected one.
@@ -384,7 +434,10 @@ fn detach(lens: &mut Lens) -> Vec<Effect> {
         lens.notice = Some("This is a recording: `profiler tui` alone begins with the processes.".to_owned());
         return Vec::new();
     }
-    *lens = Lens::default();
+    *lens = Lens {
+        size: lens.size,
+        ..Lens::default()
+    };
     vec![Effect::Detach]
 }
 
@@ -442,7 +495,8 @@ fn selected_frame(lens: &Lens) -> Option<FrameId> {
         | Item::Line(_)
         | Item::Hit(_)
         | Item::Call(_)
-        | Item::Finding(_) => None,
+        | Item::Finding(_)
+        | Item::Bar(_) => None,
     }
 }
 
@@ -459,6 +513,9 @@ fn back(lens: &mut Lens, over: Overlay) -> Vec<Effect> {
         // It is gone already.
     } else if !lens.search.is_empty() {
         lens.search = String::new();
+    } else if lens.screen() == Some(Pane::Latency) && lens.selection().is_some() {
+        lens.unselect();
+        lens.mark = None;
     } else if lens.pane.is_graph() && !lens.zoom.is_empty() {
         lens.zoom.pop();
     } else if lens.target.is_some() && !lens.trail.is_empty() {

@@ -11,7 +11,7 @@ use crate::{
     render::escape::terminal,
     tui::{
         data::Data,
-        keys::{Binding, KEYS, TYPING},
+        keys::{Binding, KEYS, On, TYPING},
         lens::{Action, Input, Lens, Overlay, Purpose, of_screen, of_verb, quoted},
     },
 };
@@ -23,7 +23,12 @@ const SUGGESTIONS: usize = 10;
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     match lens.overlay {
         Overlay::None => {}
-        Overlay::Help => boxed(page, " keys (any key closes this) ", &help(lens)),
+        Overlay::Help => boxed(
+            page,
+            " keys of this pane (? again: of all panes; any key closes) ",
+            &help(lens, true),
+        ),
+        Overlay::MoreHelp => boxed(page, " keys of all panes (any key closes) ", &help(lens, false)),
         Overlay::Screen => command(
             page,
             " command line of this screen, copied (y again: the one for scripts) ",
@@ -71,12 +76,21 @@ fn wrapped(text: &str, columns: usize) -> impl Iterator<Item = String> {
     })
 }
 
-/// The keys of the screen: one line each, but those that move in one, and those of the panes that stand above.
+/// The keys of the screen, or those that work on others too: one line each, but those that move in one, and those of the panes
+/// that stand above.
 #[must_use]
-pub fn help(lens: &Lens) -> Vec<Line> {
+pub fn help(lens: &Lens, of_screen: bool) -> Vec<Line> {
+    // What moves, and where to, belongs to each screen.
+    let is_of_screen = |binding: &&Binding| {
+        let is_way = matches!(binding.action, Action::Move(_) | Action::Show(_));
+        of_screen == (is_way || matches!(binding.on, On::These(_) | On::Processes))
+    };
     let here: Vec<&Binding> = match lens.input {
         Some(_) => TYPING.iter().collect(),
-        None => KEYS.iter().filter(|binding| binding.is_for(lens)).collect(),
+        None => {
+            let here = KEYS.iter().filter(|binding| binding.is_for(lens));
+            here.filter(is_of_screen).collect()
+        }
     };
     let (moves, others): (Vec<&Binding>, Vec<&Binding>) = here
         .into_iter()

@@ -145,6 +145,45 @@ fn the_path_has_counts_and_the_threshold() {
 }
 
 #[test]
+fn bars_say_what_enter_does() {
+    let data = sample::busy();
+    let mut lens = lens(Pane::Latency, "handle");
+    says(
+        &text(&lens, &data),
+        &["Enter: handle[>= p95]   ↑↓ choose durations"],
+    );
+    update(&mut lens, Action::Move(crate::tui::lens::Move::Down), &data);
+    update(&mut lens, Action::Move(crate::tui::lens::Move::Up), &data);
+    let shown = text(&lens, &data);
+    says(&shown, &["Enter: handle[>= ", "][< ", "= slow from here on"]);
+    let reversed = |buffer: &Buffer| {
+        let is = |cell: &ratatui::buffer::Cell| cell.modifier.contains(ratatui::style::Modifier::REVERSED);
+        buffer.content.chunks(80).filter(|row| row.iter().all(is)).count()
+    };
+    let drawn = buffer(&lens, &data, (80, 24), Depth::True);
+    assert_eq!(reversed(&drawn), 1);
+    update(&mut lens, Action::Mark, &data);
+    update(&mut lens, Action::Move(crate::tui::lens::Move::Up), &data);
+    assert_eq!(reversed(&buffer(&lens, &data, (80, 24), Depth::None)), 2);
+}
+
+#[test]
+fn durations_over_time_are_denser_where_there_are_more_calls() {
+    let mut data = sample::busy();
+    let mut lens = lens(Pane::Latency, SLOW);
+    lens.heat = true;
+    says(
+        &text(&lens, &data),
+        &["calls over time: the first come in a second"],
+    );
+    sample::go_on(&mut data);
+    let shown = text(&lens, &data);
+    says(&shown, &["calls of the last ", "the latest at the right"]);
+    let row = |end: &str| shown.lines().any(|line| line.ends_with(end));
+    assert!(row("██") && row(" ░"), "{shown}");
+}
+
+#[test]
 fn the_graph_has_boxes_by_share() {
     let text = text(&lens(Pane::Graph, SLOW), &sample::busy());
     says(
@@ -388,16 +427,19 @@ fn help_fits_on_the_smallest_screen() {
     for screen in Pane::ALL.map(Some).into_iter().chain([None]) {
         let mut lens = screen.map_or_else(Lens::default, |pane| lens(pane, SLOW));
         // Without the frame and the two lines at the foot.
-        assert!(
-            help(&lens).len() <= 20,
-            "{} lines on {screen:?}",
-            help(&lens).len()
-        );
-        for line in help(&lens) {
-            assert!(line.width() <= 76, "{}", line.text());
+        for (overlay, of_screen) in [(Overlay::Help, true), (Overlay::MoreHelp, false)] {
+            let lines = help(&lens, of_screen);
+            assert!(
+                (1..=20).contains(&lines.len()),
+                "{} lines on {screen:?}",
+                lines.len()
+            );
+            for line in lines {
+                assert!(line.width() <= 76, "{}", line.text());
+            }
+            lens.overlay = overlay;
+            says(&text(&lens, &sample::busy()), &[" keys of ", "any key closes) "]);
         }
-        lens.overlay = Overlay::Help;
-        says(&text(&lens, &sample::busy()), &["keys (any key closes this)"]);
     }
 }
 
