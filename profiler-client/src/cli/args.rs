@@ -29,7 +29,7 @@ use clap::{Parser, Subcommand};
 pub use self::{
     diff::DiffArgs,
     explain::ExplainArgs,
-    flame::{By, DrawingArgs, FlameArgs, Format, Over},
+    flame::{By, DrawingArgs, FlameArgs, Format, Over, ShapingArgs},
     latency::{BarsOver, LatencyArgs, LatencyFormat},
     listing::{FunctionsArgs, PsArgs, SourceArgs},
     own::OwnArgs,

@@ -9,7 +9,10 @@ use super::{
     endpoint::OtlpEndpoint,
     events::Event,
 };
-use crate::{state::functions::Sort, tui::lens::Lens};
+use crate::{
+    state::{functions::Sort, shape::Shape},
+    tui::lens::Lens,
+};
 
 /// Which daemon to talk to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -419,6 +422,8 @@ pub struct Flame {
     pub unique: bool,
     /// What is drawn instead of time.
     pub event: Option<FlameEvent>,
+    /// What of its stacks is drawn.
+    pub shape: Shape,
     /// `None`: stdout.
     pub output: Option<PathBuf>,
     /// Who is sent it too.

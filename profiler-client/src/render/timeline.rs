@@ -19,6 +19,8 @@ pub struct View {
 
 /// A row's name and points.
 pub struct Drawn {
+    /// What it shows.
+    pub row: Row,
     /// What it is called.
     pub label: String,
     /// The same, without the thread.
@@ -102,6 +104,18 @@ impl View {
         }
     }
 
+    /// All counters that are counted, of the last minute.
+    #[must_use]
+    pub fn live(state: &TimelineState) -> Self {
+        const MINUTE_NS: u64 = 60_000_000_000;
+        Self {
+            rows: events::rows(&[], &state.counters),
+            threads: false,
+            range_ns: MINUTE_NS,
+            rolling_ns: 0,
+        }
+    }
+
     /// The rows of all threads, then those of each.
     #[must_use]
     pub fn drawn(&self, state: &TimelineState) -> Vec<Drawn> {
@@ -132,6 +146,7 @@ impl View {
         };
         let label = events::label(row, &state.counters, &terminal(&state.scope));
         Drawn {
+            row: row.clone(),
             label: match thread {
                 None => label.clone(),
                 Some(tid) => format!("{} {tid}: {label}", name(tid)),

@@ -154,6 +154,22 @@ impl FlameState {
         }
     }
 
+    /// All time inside, or what else weights are.
+    #[must_use]
+    pub fn inside(&self) -> u64 {
+        let weights = self.weights.values();
+        weights.fold(0, |sum: u64, weight| sum.saturating_add(weight.inside_ns))
+    }
+
+    /// What frames stand for: functions, where nothing else is said.
+    #[must_use]
+    pub const fn grouping(&self) -> v1::Grouping {
+        match self.by {
+            v1::Grouping::Unspecified => v1::Grouping::Function,
+            by => by,
+        }
+    }
+
     /// What the two sides are called.
     #[must_use]
     pub fn names(&self) -> SideNames {

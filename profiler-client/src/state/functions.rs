@@ -32,6 +32,61 @@ impl Sort {
     }
 }
 
+/// A function, as frames of it say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId {
+    /// Its name.
+    pub function: String,
+    /// The file that it is in.
+    pub module: String,
+    /// Inlined there.
+    pub inlined: bool,
+    /// Of the kernel.
+    pub kernel: bool,
+    /// The line that ran, where lines are told apart; any, if left out.
+    pub line: Option<u32>,
+}
+
+impl FrameId {
+    /// That of a frame.
+    #[must_use]
+    pub fn of(frame: &v1::Frame) -> Self {
+        Self {
+            function: frame.function.clone(),
+            module: frame.module.clone(),
+            inlined: frame.inlined,
+            kernel: frame.kernel,
+            line: None,
+        }
+    }
+
+    /// That of a frame of a view, which may tell lines apart.
+    #[must_use]
+    pub fn of_view(frame: &v1::Frame, by: v1::Grouping) -> Self {
+        Self {
+            line: (by == v1::Grouping::Line).then_some(frame.line),
+            ..Self::of(frame)
+        }
+    }
+
+    /// That of a name as it is typed, wherever it is.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self {
+            function: name.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a frame is of this function. One without a module, as it is typed, has any.
+    #[must_use]
+    pub fn is(&self, frame: &v1::Frame) -> bool {
+        let is_there = self.module.is_empty()
+            || self.module == frame.module && self.inlined == frame.inlined && self.kernel == frame.kernel;
+        self.function == frame.function && is_there && self.line.is_none_or(|line| line == frame.line)
+    }
+}
+
 /// A function and its time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FunctionRow {
@@ -82,11 +137,12 @@ pub fn order(sort: Sort, a: &FunctionRow, b: &FunctionRow) -> Ordering {
 }
 
 /// What frames of the same function have in common.
-type Key<'a> = (&'a str, &'a str, bool, bool);
+type Key<'a> = (&'a str, &'a str, bool, bool, u32);
 
-/// A function's frame, wherever it is.
-fn key(frame: &v1::Frame) -> Key<'_> {
-    (&frame.function, &frame.module, frame.inlined, frame.kernel)
+/// A function's frame, wherever it is; the line, where the view tells lines apart.
+fn key(frame: &v1::Frame, by: v1::Grouping) -> Key<'_> {
+    let line = if by == v1::Grouping::Line { frame.line } else { 0 };
+    (&frame.function, &frame.module, frame.inlined, frame.kernel, line)
 }
 
 /// A step of the way through the tree.
@@ -106,7 +162,7 @@ pub fn functions(tree: &Tree<'_>) -> Vec<FunctionRow> {
     while let Some(way) = ahead.pop() {
         let (Way::Into(at) | Way::OutOf(at)) = way;
         let node = &tree.nodes[at];
-        let number = *numbers.entry(key(node.frame)).or_insert_with(|| {
+        let number = *numbers.entry(key(node.frame, tree.by)).or_insert_with(|| {
             rows.push(FunctionRow {
                 frame: node.frame.clone(),
                 own: Weight::default(),

@@ -7,6 +7,7 @@ pub mod histogram;
 pub mod imported;
 pub mod latency;
 pub mod rename;
+pub mod shape;
 pub mod spans;
 pub mod syscalls;
 pub mod thread_names;

@@ -75,6 +75,8 @@ impl Binding {
             Action::Values => lens.has(Pane::Hits),
             Action::Processes => !lens.is_of_recording(),
             Action::Part(_) => lens.is_of_recording(),
+            // Another tool has put them together already.
+            Action::By => !lens.has_stacks_alone(),
             _ => true,
         };
         let asks_for_calls = match self.action {
@@ -130,7 +132,12 @@ const LISTS: On = On::These(&[
     Pane::Hits,
     Pane::Explain,
     Pane::Spans,
+    Pane::Threads,
+    Pane::Timeline,
+    Pane::Sessions,
+    Pane::Losses,
 ]);
+const STACKS: On = On::These(&[Pane::Top, Pane::Graph]);
 
 /// All keys.
 pub static KEYS: &[Binding] = &[
@@ -210,6 +217,34 @@ pub static KEYS: &[Binding] = &[
         Action::Enter,
         "as slow",
         "look only at calls as slow as the selected one, as a flame graph",
+    ),
+    bind(
+        ENTER,
+        On::These(&[Pane::Threads]),
+        Action::Enter,
+        "these alone",
+        "the flame graph of the selected threads alone",
+    ),
+    bind(
+        ENTER,
+        On::These(&[Pane::Timeline]),
+        Action::Enter,
+        "where",
+        "where the selected counter counts, as a flame graph",
+    ),
+    bind(
+        ENTER,
+        On::These(&[Pane::Sessions]),
+        Action::Enter,
+        "join",
+        "look at the selected session instead",
+    ),
+    bind(
+        ENTER,
+        On::These(&[Pane::Losses]),
+        Action::Enter,
+        "source",
+        "the source of the selected function with probes",
     ),
     bind(
         &[key('f')],
@@ -296,6 +331,34 @@ pub static KEYS: &[Binding] = &[
         "the slowest calls; what each did, from its beginning to its end",
     ),
     bind(
+        &[key('T')],
+        On::Panes,
+        Action::Show(Pane::Threads),
+        "",
+        "threads, those that take the most time first",
+    ),
+    bind(
+        &[key('C')],
+        On::Panes,
+        Action::Show(Pane::Timeline),
+        "",
+        "counters over time",
+    ),
+    bind(
+        &[key('S')],
+        On::Panes,
+        Action::Show(Pane::Sessions),
+        "",
+        "the daemon's sessions",
+    ),
+    bind(
+        &[key('L')],
+        On::Panes,
+        Action::Show(Pane::Losses),
+        "",
+        "what was lost, and what probes cost",
+    ),
+    bind(
         &[key('>'), key('+')],
         On::Panes,
         Action::Nudge(Towards::Slower),
@@ -356,7 +419,7 @@ pub static KEYS: &[Binding] = &[
         On::Every,
         Action::Back,
         "",
-        "out of the search, selected bars, the zoom, the last edit",
+        "out of search, bars, zoom, what threads or event, the last edit",
     ),
     bind(
         &[key('/')],
@@ -385,6 +448,48 @@ pub static KEYS: &[Binding] = &[
         Action::Sort,
         "order",
         "order by the function's own time, or by that of all it calls",
+    ),
+    bind(
+        &[key('a')],
+        On::These(&[Pane::Top, Pane::Graph, Pane::Difference]),
+        Action::By,
+        "by line",
+        "functions, lines that ran, or libraries",
+    ),
+    bind(
+        &[key('B')],
+        On::These(&[Pane::Graph]),
+        Action::Around,
+        "",
+        "what the selected function calls anywhere; who calls it; all",
+    ),
+    bind(
+        &[key('H')],
+        STACKS,
+        Action::EditHide,
+        "hide",
+        "leave functions out, with what they call: malloc|free|std::*",
+    ),
+    bind(
+        &[key('F')],
+        STACKS,
+        Action::EditFold,
+        "",
+        "take functions as part of who calls them: wrap|std::*",
+    ),
+    bind(
+        &[key('R')],
+        STACKS,
+        Action::Collapse,
+        "",
+        "a function that calls itself directly is one call",
+    ),
+    bind(
+        &[key('%')],
+        On::These(&[Pane::Top, Pane::Graph, Pane::Difference]),
+        Action::AtLeast,
+        "",
+        "leave out what has less than 0.5%, 1%, 2%, 5%, 10% of all",
     ),
     bind(
         &[key('p')],

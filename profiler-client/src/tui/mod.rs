@@ -5,6 +5,8 @@
 //! around them: it waits for a key, a message or a signal, and draws what they have changed. Nothing is drawn by a clock.
 
 pub mod data;
+#[cfg(test)]
+mod figures;
 mod keyboard;
 pub mod keys;
 pub mod lens;
@@ -156,6 +158,7 @@ impl App {
                     // Nothing of one process is shown as another's.
                     self.live = Data {
                         processes: std::mem::take(&mut self.live.processes),
+                        sessions: std::mem::take(&mut self.live.sessions),
                         ..Data::default()
                     };
                 }
@@ -208,7 +211,10 @@ impl App {
     }
 
     fn act(&mut self, action: Action) -> Vec<Effect> {
-        self.live.settle();
+        self.live.settle(&self.lens);
+        if let Some(frozen) = &mut self.frozen {
+            frozen.settle(&self.lens);
+        }
         let data = self.frozen.as_deref().unwrap_or(&self.live);
         let effects = update(&mut self.lens, action, data);
         match (self.lens.frozen, self.frozen.is_some()) {
@@ -230,6 +236,8 @@ impl App {
                 | What::Hits(_)
                 | What::Waits(_)
                 | What::Syscalls(_)
+                | What::Timeline(_)
+                | What::Spans(_)
                 | What::Explained(_)
                 | What::Counts(_)
         );

@@ -2,32 +2,17 @@
 
 use super::{
     data::{Block, Data, band, is_match, place, source},
-    lens::{FrameId, Item, Lens, Move, Pane},
+    lens::{Item, Lens, Move, Pane},
 };
 
 /// Moves the selection of the screen.
 pub(super) fn step(lens: &mut Lens, towards: Move, data: &Data) {
     match lens.screen() {
-        None => rows(lens, towards, data.choices(lens).collect()),
-        Some(Pane::Top) => {
-            let items = data
-                .functions_shown(lens)
-                .map(|row| Item::Function(FrameId::of(&row.frame)));
-            rows(lens, towards, items.collect());
-        }
         Some(Pane::Source) => lines(lens, towards, data),
         Some(Pane::Hits) => hits(lens, towards, data),
         Some(Pane::Graph | Pane::Difference) => boxes(lens, towards, data),
-        Some(Pane::Explain) => {
-            let findings = data.findings().map(|finding| Item::Finding(finding.text.clone()));
-            rows(lens, towards, findings.collect());
-        }
-        Some(Pane::Spans) => {
-            let calls = data.aside.calls.rows.iter().map(|row| Item::Call(row.id()));
-            rows(lens, towards, calls.collect());
-        }
         Some(Pane::Latency) => bars(lens, towards, data),
-        Some(Pane::Waits | Pane::Syscalls) => {}
+        _ => rows(lens, towards, data.items(lens)),
     }
 }
 

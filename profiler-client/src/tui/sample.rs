@@ -5,7 +5,11 @@ use std::{sync::Arc, time::Instant};
 use profiler_common::layout;
 use profiler_proto::v1;
 
-use super::data::{Data, Hits, ProcessRow, StepCount};
+use super::{
+    data::{Data, Hits, ProcessRow, StepCount},
+    lens::{Lens, Pane},
+};
+use crate::cli::args::By;
 
 /// A name that would drive a terminal if it could.
 pub const HOSTILE: &str = "evil\x1b[2J\u{202e}name";
@@ -348,14 +352,92 @@ pub fn busy() -> Data {
     data.hits.apply(trace(0)).unwrap();
     data.aside.explained = Some(explained());
     data.aside.calls.apply(spans()).unwrap();
+    for message in timeline() {
+        data.aside.timeline.apply(message).unwrap();
+    }
     let count = StepCount {
         count: 1234,
         rate_hz: Some(99.5),
         at: Instant::now(),
     };
     data.counts.insert("handle[>= p95]".into(), count);
-    data.settle();
+    data.settle(&Lens::default());
     data
+}
+
+/// The flame view with frames that stand for something else.
+pub fn by(grouping: v1::Grouping) -> Data {
+    let mut data = busy();
+    let message = v1::WatchFlameResponse {
+        by: grouping.into(),
+        ..flame(0)
+    };
+    data.flame.apply(message).unwrap();
+    data.stale = true;
+    let by = match grouping {
+        v1::Grouping::Line => By::Line,
+        v1::Grouping::Module => By::Module,
+        v1::Grouping::Thread => By::Thread,
+        _ => By::Function,
+    };
+    let mut lens = Lens::default();
+    lens.by = by;
+    data.settle(&lens);
+    data
+}
+
+/// The flame view of three threads.
+pub fn by_thread() -> Data {
+    let mut data = busy();
+    let mut message = v1::WatchFlameResponse {
+        by: v1::Grouping::Thread.into(),
+        ..flame(0)
+    };
+    for (id, name) in [(11, "clerk-1 (4212)"), (12, "clerk-2 (4213)"), (13, HOSTILE)] {
+        message.frames.push(v1::Frame {
+            module: "[thread]".into(),
+            ..frame(id, name)
+        });
+        for (node, parent, frame) in [(id * 10, 0, id), (id * 10 + 1, id * 10, 1)] {
+            message.nodes.push(v1::FlameNode {
+                id: node,
+                parent,
+                frame,
+                complete: true,
+            });
+        }
+        message.weights.push(v1::NodeWeight {
+            node: id * 10 + 1,
+            inside_ns: u64::from(20 - id) * 1_000_000_000,
+            inside_samples: u64::from(id),
+            ..v1::NodeWeight::default()
+        });
+    }
+    data.flame.apply(message).unwrap();
+    data.stale = true;
+    let mut lens = Lens::default();
+    lens.pane = Pane::Threads;
+    data.settle(&lens);
+    data
+}
+
+fn timeline() -> Vec<v1::WatchTimelineResponse> {
+    const STEP_NS: u64 = 250_000_000;
+    let count = |count| v1::Count {
+        unknown: false,
+        count,
+        share: 1.0,
+    };
+    (0..8)
+        .map(|seq| v1::WatchTimelineResponse {
+            seq,
+            counters: vec!["task-clock".into(), "page-faults".into()],
+            from_ns: seq * STEP_NS,
+            to_ns: (seq + 1) * STEP_NS,
+            counts: vec![count(STEP_NS / 2), count(10 * seq)],
+            ..v1::WatchTimelineResponse::default()
+        })
+        .collect()
 }
 
 /// Two more messages have come of the latency view: fast calls in each, a slow one in the second.

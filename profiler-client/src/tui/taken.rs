@@ -93,21 +93,12 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
                 data.hits.apply(*message).map_err(|error| error.to_string())
             });
         }
-        What::AsideBegin => data.aside = Aside::default(),
-        What::Waits(Incoming::Broken(failure))
-        | What::Syscalls(Incoming::Broken(failure))
-        | What::Spans(Incoming::Broken(failure))
-        | What::Explained(Incoming::Broken(failure)) => data.aside.failure = Some(failure.message),
-        What::Waits(Incoming::Message(message)) => {
-            return wrong(data.aside.waits.apply(message));
-        }
-        What::Syscalls(Incoming::Message(message)) => {
-            return wrong(data.aside.syscalls.apply(message));
-        }
-        What::Spans(Incoming::Message(message)) => {
-            return wrong(data.aside.calls.apply(message));
-        }
-        What::Explained(Incoming::Message(message)) => data.aside.explained = Some(*message),
+        What::AsideBegin
+        | What::Waits(_)
+        | What::Syscalls(_)
+        | What::Timeline(_)
+        | What::Spans(_)
+        | What::Explained(_) => return take_aside(data, what),
         What::Source(found) => match found {
             Ok(source) => (data.source, data.source_failure) = (Some(Arc::new(*source)), None),
             Err(failure) => (data.source, data.source_failure) = (None, Some(failure.message)),
@@ -117,6 +108,34 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
             count(data, counts);
             return Some(Action::Counted);
         }
+    }
+    None
+}
+
+/// Takes what belongs to the pane that is shown.
+fn take_aside(data: &mut Data, what: What) -> Option<Action> {
+    match what {
+        What::AsideBegin => data.aside = Aside::default(),
+        What::Waits(Incoming::Broken(failure))
+        | What::Syscalls(Incoming::Broken(failure))
+        | What::Spans(Incoming::Broken(failure))
+        | What::Timeline(Incoming::Broken(failure))
+        | What::Explained(Incoming::Broken(failure)) => data.aside.failure = Some(failure.message),
+        What::Waits(Incoming::Message(message)) => {
+            return wrong(data.aside.waits.apply(message));
+        }
+        What::Syscalls(Incoming::Message(message)) => {
+            return wrong(data.aside.syscalls.apply(message));
+        }
+        // The last says that no more comes, and holds no counts.
+        What::Timeline(Incoming::Message(message)) if !message.is_final() => {
+            return wrong(data.aside.timeline.apply(message).map(|_| ()));
+        }
+        What::Spans(Incoming::Message(message)) => {
+            return wrong(data.aside.calls.apply(message));
+        }
+        What::Explained(Incoming::Message(message)) => data.aside.explained = Some(*message),
+        _ => {}
     }
     None
 }

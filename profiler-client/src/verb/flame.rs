@@ -58,6 +58,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
     let collector = Collector::connect_if(request.otlp.as_ref(), Signal::Profiles);
     let collector = interruptible(&mut stop, collector).await?;
     if let Some(Imported { state, about }) = imported::open(host, &request)? {
+        let state = shaped(state, &request);
         write(output, &state, &request, &about)?;
         say(&request, &imported::describe(&state, &about));
         return send(collector.as_ref(), &state, &request, &about).await;
@@ -128,6 +129,7 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
             let names = wait_for(debuginfod, &mut interrupted).await;
             name(&mut state, names);
         }
+        state = shaped(state, &request);
         write(output, &state, &request, &about)?;
         let run = describe(&state, request.sides, about.elapsed, None) + &not_resolved(&state);
         if let Some(before) = &state.before {
@@ -147,6 +149,20 @@ pub async fn run(host: &Host, request: Flame, mut stop: Stop, owned: Owned) -> R
         }
     }
     ended.with_export(state.started, exported)
+}
+
+/// What of the stacks is drawn.
+fn shaped(state: FlameState, request: &Flame) -> FlameState {
+    if request.shape.is_plain() {
+        return state;
+    }
+    let shaped = request.shape.of(&state);
+    let (all, shown) = (state.inside(), shaped.inside());
+    if shown < all {
+        let share = units::percent(units::ratio(shown, all));
+        note(&format!("--thread and --hide leave {share} of it"));
+    }
+    shaped
 }
 
 /// Sends what was drawn to a collector, if there is one.

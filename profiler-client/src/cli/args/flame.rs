@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use profiler_proto::v1;
 
 use super::{
     super::{
@@ -32,7 +33,7 @@ pub struct FlameArgs {
     #[arg(long, conflicts_with = "diff")]
     pub outside: bool,
     /// Compare the calls that meet the condition with those that do not
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["hide", "fold", "collapse"])]
     pub diff: bool,
     /// Draw time on the CPU [default: inside of calls on and off the CPU, else on the CPU]
     #[arg(long)]
@@ -57,6 +58,12 @@ pub struct FlameArgs {
     /// touched without it
     #[arg(long, requires = "event", conflicts_with_all = ["count", "frequency", "outside", "diff"])]
     pub unique: bool,
+    /// Only threads of these names, with | between them; * stands for any text: 'clerk-*|main'
+    #[arg(long, value_name = "NAMES", conflicts_with = "diff")]
+    pub thread: Option<String>,
+    /// What is left out of stacks, or put together in them.
+    #[command(flatten)]
+    pub shaping: ShapingArgs,
     /// How long to run, in seconds or with a unit [default: until Ctrl-C, which writes the result]
     #[arg(long, value_name = "S", value_parser = duration::parse)]
     pub duration: Option<Span>,
@@ -88,6 +95,20 @@ pub struct FlameArgs {
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,
+}
+
+/// What is left out of stacks, or put together in them.
+#[derive(Args, Debug, Default)]
+pub struct ShapingArgs {
+    /// Leave out these functions and what they call: names or globs with | between them, 'malloc|free|std::*'
+    #[arg(long, value_name = "NAMES")]
+    pub hide: Option<String>,
+    /// Take these functions as part of who calls them; what they call is called by those
+    #[arg(long, value_name = "NAMES")]
+    pub fold: Option<String>,
+    /// Take a function that calls itself directly as one call
+    #[arg(long)]
+    pub collapse: bool,
 }
 
 /// How a flame graph is drawn, and where it goes.
@@ -141,9 +162,10 @@ pub enum Over {
 }
 
 /// `--by`.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum By {
     /// Functions.
+    #[default]
     Function,
     /// Functions at the lines that ran.
     Line,
@@ -153,6 +175,32 @@ pub enum By {
     Thread,
     /// Functions, below a frame for each command line.
     Process,
+}
+
+impl By {
+    /// As the service takes it.
+    #[must_use]
+    pub const fn grouping(self) -> v1::Grouping {
+        match self {
+            Self::Function => v1::Grouping::Function,
+            Self::Line => v1::Grouping::Line,
+            Self::Module => v1::Grouping::Module,
+            Self::Thread => v1::Grouping::Thread,
+            Self::Process => v1::Grouping::Process,
+        }
+    }
+
+    /// What it is called as `--by`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Function => "function",
+            Self::Line => "line",
+            Self::Module => "module",
+            Self::Thread => "thread",
+            Self::Process => "process",
+        }
+    }
 }
 
 /// `--format`.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{
-    super::print_list, Color, HostArgs, RecordedTime, SessionMakingArgs, TargetArgs, shared::recorded_time,
+    super::print_list, By, Color, HostArgs, RecordedTime, SessionMakingArgs, ShapingArgs, TargetArgs,
+    shared::recorded_time,
 };
 use crate::{state::functions::Sort, tui::lens::Pane};
 
@@ -42,6 +43,28 @@ pub struct TuiArgs {
     /// Values to show with hits, such as n or req->len [default: the variables that are known there]
     #[arg(long, value_name = "EXPR,…", value_parser = print_list::parse)]
     pub print: Vec<print_list::PrintList>,
+    /// What a frame is: a function; a function at the line that ran; an executable or library; or functions below a
+    /// frame for each thread, or for each command line
+    #[arg(long, value_enum, default_value = "function", value_name = "WHAT")]
+    pub by: By,
+    /// Draw an event instead of time, by perf's name, e.g. page-faults: the stacks where it happens
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
+    /// Only threads of these names, with | between them; * stands for any text: 'clerk-*|main'
+    #[arg(long, value_name = "NAMES")]
+    pub thread: Option<String>,
+    /// What is left out of stacks, or put together in them.
+    #[command(flatten)]
+    pub shaping: ShapingArgs,
+    /// Show what this function calls, wherever it is called from
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "callers")]
+    pub callees: Option<String>,
+    /// Show who calls this function
+    #[arg(long, value_name = "FUNCTION")]
+    pub callers: Option<String>,
+    /// Leave out boxes and functions with less than this share of all, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = tenths_of_percent)]
+    pub at_least: Option<u16>,
     /// Zoom the flame graph: functions from the root to the box, separated by semicolons
     #[arg(long, value_name = "FRAMES")]
     pub zoom: Option<String>,
@@ -60,4 +83,21 @@ pub struct TuiArgs {
     /// Where the daemon is.
     #[command(flatten)]
     pub host: HostArgs,
+}
+
+/// A percentage, in tenths.
+fn tenths_of_percent(text: &str) -> Result<u16, String> {
+    let percent: f64 = text
+        .parse()
+        .map_err(|_| "a number is missing, such as 0.5".to_owned())?;
+    if !(0.0..=100.0).contains(&percent) {
+        return Err("a share is from 0 to 100 percent".to_owned());
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "0 to 1000"
+    )]
+    let tenths = (percent * 10.0).round() as u16;
+    Ok(tenths)
 }

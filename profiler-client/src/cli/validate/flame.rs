@@ -6,7 +6,7 @@ use profiler_proto::v1;
 
 use super::{
     super::{
-        args::{By, Color, DiffArgs, DrawingArgs, FlameArgs, Format, Over, SessionMakingArgs},
+        args::{Color, DiffArgs, DrawingArgs, FlameArgs, Format, Over, SessionMakingArgs, ShapingArgs},
         exit::Failure,
         request::{Flame, FlameEvent, FlameFormat, Host, Request, SessionChoice, Sides},
     },
@@ -15,6 +15,7 @@ use super::{
     session::{OWN_LEASE, absolute, create},
     target_or_recording,
 };
+use crate::state::shape::{Patterns, Shape};
 
 pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
     let sides = match (args.outside, args.diff) {
@@ -36,7 +37,16 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         SessionChoice::Make(create)
     };
     let drawing = drawing(args.drawing)?;
-    let Drawing { over, by, .. } = drawing;
+    let Drawing { over, mut by, .. } = drawing;
+    let shape = shape(&args.shaping, args.thread.as_deref());
+    if !shape.threads.is_empty() {
+        if !matches!(by, v1::Grouping::Function | v1::Grouping::Thread) {
+            return Err(Failure::usage(
+                "--thread draws functions: leave out --by, or draw --by thread.",
+            ));
+        }
+        by = v1::Grouping::Thread;
+    }
     if args.waits && args.on_cpu && !args.off_cpu {
         return Err(Failure::usage(
             "--waits draws time off the CPU, --on-cpu leaves it out: add --off-cpu, or leave out one of them.",
@@ -67,6 +77,7 @@ pub(super) fn flame(args: FlameArgs) -> Result<Flame, Failure> {
         waits: args.waits,
         unique: args.unique,
         event,
+        shape,
         output: drawing.output,
         otlp: args.otlp,
         format: drawing.format,
@@ -95,6 +106,7 @@ pub(super) fn diff(args: DiffArgs) -> Result<(Host, Request), Failure> {
         waits: false,
         unique: false,
         event: None,
+        shape: Shape::default(),
         output: drawing.output,
         otlp: None,
         format: drawing.format,
@@ -105,6 +117,18 @@ pub(super) fn diff(args: DiffArgs) -> Result<(Host, Request), Failure> {
         before: args.before,
     };
     Ok((host, Request::Flame(flame)))
+}
+
+/// What is made of stacks.
+pub(super) fn shape(args: &ShapingArgs, threads: Option<&str>) -> Shape {
+    let read = |text: Option<&str>| Patterns::read(text.unwrap_or_default());
+    Shape {
+        threads: read(threads),
+        hide: read(args.hide.as_deref()),
+        fold: read(args.fold.as_deref()),
+        collapse: args.collapse,
+        around: None,
+    }
 }
 
 /// How a flame graph is drawn, and where it goes.
@@ -140,13 +164,7 @@ fn drawing(args: DrawingArgs) -> Result<Drawing, Failure> {
         Over::Start => v1::Over::Start,
         Over::Ewma => v1::Over::Ewma,
     };
-    let by = match args.by {
-        By::Function => v1::Grouping::Function,
-        By::Line => v1::Grouping::Line,
-        By::Module => v1::Grouping::Module,
-        By::Thread => v1::Grouping::Thread,
-        By::Process => v1::Grouping::Process,
-    };
+    let by = args.by.grouping();
     Ok(Drawing {
         over,
         by,

@@ -308,3 +308,34 @@ fn events_are_written_by_ending_or_format() {
         "{message}"
     );
 }
+
+#[test]
+fn stacks_are_shaped_as_flags_say_and_never_compared_so() {
+    let flame = flame_of(&[
+        "flame",
+        "-p",
+        "7",
+        "--thread",
+        "clerk-*",
+        "--hide",
+        "malloc|free",
+        "--collapse",
+    ]);
+    assert_eq!(
+        flame.by,
+        v1::Grouping::Thread,
+        "threads are told apart to be chosen"
+    );
+    assert_eq!(flame.shape.threads.text(), "clerk-*");
+    assert!(flame.shape.hide.matches("free") && flame.shape.collapse);
+    assert!(flame_of(&["flame", "-p", "7"]).shape.is_plain());
+    for flags in [
+        &["--hide", "f"][..],
+        &["--fold", "f"],
+        &["--collapse"],
+        &["--thread", "f"],
+    ] {
+        let words = [&["profiler", "flame", "-p", "7", "f[>= p95]", "--diff"], flags].concat();
+        assert!(Cli::try_parse_from(&words).is_err(), "{words:?}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use profiler_proto::v1;
 
+use super::flame::shape;
 use super::{
     super::{
         args::{Exit, SessionMakingArgs, TuiArgs},
@@ -13,7 +14,10 @@ use super::{
     },
     session::{OWN_LEASE, create},
 };
-use crate::tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Recorded, Target};
+use crate::{
+    state::shape::Around,
+    tui::lens::{BETWEEN_FRAMES, FrameId, Lens, Picture, Recorded, Target},
+};
 
 /// `host` is the daemon that was given.
 pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
@@ -38,7 +42,14 @@ pub(super) fn tui(args: TuiArgs, host: Option<String>) -> Result<Tui, Failure> {
     lens.scope = args.scope.unwrap_or_default();
     lens.pane = args.pane;
     lens.sort = args.sort;
-    lens.heat = args.heat;
+    lens.picture = if args.heat { Picture::Heat } else { Picture::Bars };
+    lens.by = args.by;
+    lens.event = args.event.unwrap_or_default();
+    lens.shape = shape(&args.shaping, args.thread.as_deref());
+    let callees = args.callees.map(|name| Around::Callees(FrameId::named(&name)));
+    let callers = args.callers.map(|name| Around::Callers(FrameId::named(&name)));
+    lens.shape.around = callees.or(callers);
+    lens.at_least = args.at_least.unwrap_or(0);
     lens.search = args.search.unwrap_or_default();
     lens.print = print_list::join(args.print)?;
     lens.zoom = frames.map(FrameId::named).collect();

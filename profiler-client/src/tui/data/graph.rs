@@ -125,7 +125,7 @@ impl Graph {
                 state
                     .frames
                     .get(&self.nodes[at].frame)
-                    .map(FrameId::of)
+                    .map(|frame| FrameId::of_view(frame, state.by))
                     .unwrap_or_default()
             })
             .collect();
@@ -138,9 +138,10 @@ impl Graph {
         std::iter::successors(Some(node), |&at| self.nodes[at].parent)
     }
 
-    /// Where the boxes lie if a node fills the graph, those above it with it. Rows come in no order.
+    /// Where the boxes lie if a node fills the graph, those above it with it, without those that have less than a share of all.
+    /// Rows come in no order.
     #[must_use]
-    pub fn layout(&self, sides: Sides, zoom: Option<usize>) -> Vec<Block> {
+    pub fn layout(&self, sides: Sides, zoom: Option<usize>, least: f64) -> Vec<Block> {
         let whole = Block {
             node: None,
             depth: 0,
@@ -165,7 +166,7 @@ impl Graph {
             let mut left = x;
             for &child in children {
                 let width = self.share(self.nodes[child].total, sides) / scale;
-                if width >= NARROWEST {
+                if width >= NARROWEST && width * scale >= least {
                     blocks.push(Block {
                         node: Some(child),
                         depth: depth + 1,

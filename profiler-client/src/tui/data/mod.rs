@@ -6,6 +6,7 @@ mod heat;
 mod hits;
 mod processes;
 pub mod source;
+mod threads;
 
 use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Instant};
 
@@ -18,17 +19,24 @@ pub use self::{
     heat::{Heat, HeatColumn},
     hits::{HitRow, Hits},
     processes::ProcessRow,
+    threads::{ThreadRow, ThreadTimes, threads},
 };
 use super::lens::{Band, FrameId, Item, Lens, Pane, path};
 use crate::{
     cli::request::Sides,
-    render::{explain, trace},
+    render::{
+        explain,
+        timeline::{self, Drawn},
+        trace, units,
+    },
     state::{
         flame::FlameState,
         functions::{FunctionRow, functions, order},
         histogram::Row,
         latency::LatencyState,
+        shape::Shape,
         syscalls::SyscallsState,
+        timeline::{self as timeline_state, TimelineState},
         tree::Tree,
         waits::WaitsState,
     },
@@ -54,6 +62,8 @@ pub struct Aside {
     pub syscalls: SyscallsState,
     /// The slowest calls.
     pub calls: Calls,
+    /// Counters over time.
+    pub timeline: TimelineState,
     /// What slow calls do that the others do not.
     pub explained: Option<v1::WatchExplainResponse>,
     /// Why there is nothing.
@@ -95,27 +105,72 @@ pub struct Data {
     pub graph: Arc<Graph>,
     /// Made of the flame view.
     pub functions: Arc<Vec<FunctionRow>>,
+    /// Made of the flame view, where it tells threads apart.
+    pub threads: Arc<Vec<ThreadRow>>,
     /// The flame view has changed since.
     pub stale: bool,
+    /// How it was made of it.
+    pub made: Made,
+    /// The share of the time that is not in what was made.
+    pub share_left_out: f64,
+}
+
+/// What the graph and the functions depend on besides what has come.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Made {
+    shape: Shape,
+    /// The flame view is the one that the screen is made of.
+    fits: bool,
+    by_thread: bool,
 }
 
 impl Data {
-    /// Makes what is made of messages.
-    pub fn settle(&mut self) {
-        if !std::mem::take(&mut self.stale) {
+    /// Makes what is made of messages, as the screen shows it.
+    pub fn settle(&mut self, lens: &Lens) {
+        let made = Made {
+            shape: lens.shape_shown(),
+            fits: self.fits(lens),
+            by_thread: lens.pane == Pane::Threads,
+        };
+        if !std::mem::take(&mut self.stale) && made == self.made {
             return;
         }
-        let tree = Tree::of(&self.flame);
+        self.share_left_out = 0.0;
+        let shaped;
+        let mut view = &self.flame;
+        if !made.fits {
+            // What has come is another view: nothing of it is shown as if it were this one.
+            shaped = FlameState::default();
+            view = &shaped;
+        } else if !made.shape.is_plain() {
+            shaped = made.shape.of(view);
+            let all = view.inside();
+            self.share_left_out = units::ratio(all.saturating_sub(shaped.inside()), all);
+            view = &shaped;
+        }
+        let tree = Tree::of(view);
         self.functions = Arc::new(functions(&tree));
         self.graph = Arc::new(Graph::of(&tree));
+        self.threads = Arc::new(if made.by_thread { threads(view) } else { Vec::new() });
+        self.made = made;
+    }
+
+    /// Whether the flame view that has come is the one that the screen is made of.
+    fn fits(&self, lens: &Lens) -> bool {
+        let wanted = lens.flame_view();
+        lens.has_stacks_alone()
+            || !self.flame.started
+            || self.flame.grouping() == wanted.by.grouping() && self.flame.event == wanted.event
     }
 
     /// The functions of the screen, in order.
     pub fn functions_shown(&self, lens: &Lens) -> impl Iterator<Item = &FunctionRow> {
+        let least = lens.least_share() * self.graph.total.inside_ns as f64;
         let mut rows: Vec<&FunctionRow> = self
             .functions
             .iter()
-            .filter(|row| row.total.inside_ns > 0 && is_match(&row.frame.function, &lens.search))
+            .filter(|row| row.total.inside_ns > 0 && is_found(&row.frame, &lens.search))
+            .filter(|row| row.total.inside_ns as f64 >= least)
             .collect();
         // Who types a name in full means that one.
         let is_meant =
@@ -156,20 +211,25 @@ impl Data {
     /// below it.
     #[must_use]
     pub fn is_called_in(&self, frame: &FrameId, lens: &Lens, outer: &str) -> bool {
-        let is_outer = |at: usize| {
-            let frame = self.flame.frames.get(&self.graph.nodes[at].frame);
+        let is_outer = |frame: u32| {
+            let frame = self.flame.frames.get(&frame);
             frame.is_some_and(|frame| is_called(&frame.function, outer))
         };
-        let is_below = |at: usize| self.graph.upwards(at).skip(1).any(is_outer);
-        if let Some(Item::Stack(stack)) = lens.selection() {
-            return self.graph.find(&self.flame, stack).is_some_and(is_below);
+        if let (Some(Item::Stack(stack)), None) = (lens.selection(), &self.made.shape.around) {
+            let found = self.graph.find(&self.flame, stack);
+            return found.is_some_and(|at| {
+                let mut above = self.graph.upwards(at).skip(1);
+                above.any(|at| is_outer(self.graph.nodes[at].frame))
+            });
         }
-        let nodes = self.graph.nodes.iter().enumerate();
-        let mut of_frame = nodes.filter(|(_, node)| {
+        let nodes = &self.flame.nodes;
+        let of_frame = nodes.values().filter(|node| {
             let node = self.flame.frames.get(&node.frame);
             node.is_some_and(|node| frame.is(node))
         });
-        of_frame.any(|(at, _)| is_below(at))
+        let parent = |node: &&v1::FlameNode| nodes.get(&node.parent);
+        let mut of_frame = of_frame.map(|node| std::iter::successors(Some(node), parent).skip(1));
+        of_frame.any(|mut above| above.any(|node| is_outer(node.frame)))
     }
 
     /// What a graph compares.
@@ -185,7 +245,8 @@ impl Data {
     #[must_use]
     pub fn layout(&self, lens: &Lens) -> Vec<Block> {
         let zoom = self.graph.find(&self.flame, &lens.zoom);
-        self.graph.layout(Self::sides(lens.pane), zoom)
+        self.graph
+            .layout(Self::sides(lens.pane), zoom, lens.least_share())
     }
 
     /// The selected line, with the function that it is of.
@@ -291,15 +352,82 @@ impl Data {
         }
     }
 
+    /// Counters over time, as they are drawn.
+    #[must_use]
+    pub fn counters(&self) -> Vec<Drawn> {
+        timeline::View::live(&self.aside.timeline).drawn(&self.aside.timeline)
+    }
+
+    /// What the selected one is.
+    #[must_use]
+    pub fn selected_counter(&self, lens: &Lens) -> Option<timeline_state::Row> {
+        let Some(Item::Counter(label)) = lens.selection() else {
+            return None;
+        };
+        self.counters()
+            .into_iter()
+            .find(|drawn| drawn.label == *label)
+            .map(|drawn| drawn.row)
+    }
+
+    /// The rows of a list, in the order of the screen; none where it shows no such.
+    #[must_use]
+    pub fn items(&self, lens: &Lens) -> Vec<Item> {
+        match lens.screen() {
+            None => self.choices(lens).collect(),
+            Some(Pane::Top) => {
+                let rows = self.functions_shown(lens);
+                rows.map(|row| Item::Function(self.id_of(&row.frame))).collect()
+            }
+            Some(Pane::Explain) => {
+                let findings = self.findings();
+                findings
+                    .map(|finding| Item::Finding(finding.text.clone()))
+                    .collect()
+            }
+            Some(Pane::Spans) => {
+                let calls = self.aside.calls.rows.iter();
+                calls.map(|row| Item::Call(row.id())).collect()
+            }
+            Some(Pane::Threads) => {
+                let rows = self.threads_shown(lens);
+                rows.map(|row| Item::Threads(row.patterns.clone())).collect()
+            }
+            Some(Pane::Timeline) => {
+                let rows = self.counters().into_iter();
+                rows.map(|drawn| Item::Counter(drawn.label)).collect()
+            }
+            Some(Pane::Sessions) => {
+                let rows = self.sessions_shown(lens);
+                rows.map(|session| Item::Session(session.name.clone())).collect()
+            }
+            Some(Pane::Losses) => self
+                .latency
+                .functions
+                .keys()
+                .map(|id| Item::Probed(*id))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The threads of the screen.
+    pub fn threads_shown(&self, lens: &Lens) -> impl Iterator<Item = &ThreadRow> {
+        self.threads
+            .iter()
+            .filter(|row| is_match(&row.name, &lens.search))
+    }
+
+    /// Which function a frame of the view is of.
+    #[must_use]
+    pub fn id_of(&self, frame: &v1::Frame) -> FrameId {
+        FrameId::of_view(frame, self.flame.by)
+    }
+
     /// What is selected where nothing has been.
     #[must_use]
     pub fn first_item(&self, lens: &Lens) -> Option<Item> {
         match lens.screen() {
-            None => self.choices(lens).next(),
-            Some(Pane::Top) => {
-                let row = self.functions_shown(lens).next();
-                row.map(|row| Item::Function(FrameId::of(&row.frame)))
-            }
             Some(Pane::Graph | Pane::Difference) => self.outermost(lens).map(Item::Stack),
             Some(Pane::Source) => {
                 let source = self.source.as_deref()?;
@@ -310,10 +438,7 @@ impl Data {
             }
             // The last hit is, or the slowest call, as long as no other is chosen.
             Some(Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls | Pane::Spans) => None,
-            Some(Pane::Explain) => self
-                .findings()
-                .next()
-                .map(|finding| Item::Finding(finding.text.clone())),
+            _ => self.items(lens).into_iter().next(),
         }
     }
 
@@ -341,13 +466,12 @@ impl Data {
     #[must_use]
     pub fn has(&self, lens: &Lens, item: &Item) -> bool {
         match item {
+            Item::Threads(_) | Item::Counter(_) | Item::Probed(_) => self.items(lens).contains(item),
             Item::Session(name) => self.sessions_shown(lens).any(|session| session.name == *name),
             Item::Process(pid) => self.processes_shown(lens).any(|row| row.pid == *pid),
             Item::Function(id) => self.functions_shown(lens).any(|row| id.is(&row.frame)),
-            // What is not there any more is found as far as it is.
-            Item::Stack(_) => true,
-            // So is a bar: others come and go beside it.
-            Item::Bar(_) => true,
+            // What is not there any more is found as far as it is; so is a bar, as others come and go beside it.
+            Item::Stack(_) | Item::Bar(_) => true,
             Item::Line(id) => {
                 let source = self.source.as_deref();
                 source.is_some_and(|source| source::lines(source).any(|line| source::id(source, line) == *id))
@@ -392,11 +516,66 @@ impl Data {
         lost
     }
 
+    /// Losses of each view by itself, the most first.
+    #[must_use]
+    pub fn losses_by_view(&self) -> Vec<Loss> {
+        let functions = self.latency.functions.values();
+        let of_functions = functions.flat_map(|function| &function.lost);
+        let latency = self
+            .latency
+            .lost
+            .iter()
+            .chain(of_functions)
+            .map(|loss| (loss, "calls"));
+        let others = [
+            (&self.hits.state.lost, "hits"),
+            (&self.aside.waits.lost, "waits"),
+            (&self.aside.syscalls.lost, "system calls"),
+            (&self.aside.calls.state.lost, "slowest calls"),
+        ];
+        let others = others
+            .into_iter()
+            .flat_map(|(lost, view)| lost.iter().map(move |loss| (loss, view)));
+        let mut losses: Vec<Loss> = Vec::new();
+        for ((reason, count), view) in latency.chain(others) {
+            match losses
+                .iter_mut()
+                .find(|loss| loss.reason == *reason && loss.view == view)
+            {
+                Some(loss) => loss.count = loss.count.saturating_add(*count),
+                None => losses.push(Loss {
+                    reason: reason.clone(),
+                    view,
+                    count: *count,
+                }),
+            }
+        }
+        losses.extend(self.flame.lost().into_iter().map(|(reason, count)| Loss {
+            reason: reason.to_owned(),
+            view: "samples",
+            count,
+        }));
+        losses.retain(|loss| loss.count > 0);
+        losses.sort_by_key(|loss| std::cmp::Reverse(loss.count));
+        losses
+    }
+
     /// What the daemon costs, by the view that said so last.
     #[must_use]
     pub fn cost(&self) -> Option<&v1::Cost> {
         self.flame.cost.as_ref().or(self.latency.cost.as_ref())
     }
+}
+
+/// What a view lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Why.
+    pub reason: String,
+    /// Of which view.
+    pub view: &'static str,
+    /// How many.
+    pub count: u64,
 }
 
 /// Durations of calls, open at an end that is left out.
@@ -435,6 +614,11 @@ pub fn place(band: &Band, bars: &[Row]) -> Option<usize> {
 #[must_use]
 pub fn is_match(text: &str, search: &str) -> bool {
     search.is_empty() || text.to_lowercase().contains(&search.to_lowercase())
+}
+
+/// Whether a frame's function has what is searched for, or it is its library by name.
+fn is_found(frame: &v1::Frame, search: &str) -> bool {
+    is_match(&frame.function, search) || frame.module.rsplit('/').next() == Some(search)
 }
 
 /// Whether a function has a name as a scope has it: as a whole, or as the last components of a path.

@@ -85,6 +85,18 @@ pub enum Action {
     Threshold,
     /// Bars, or durations over time.
     Picture,
+    /// Functions, lines or libraries.
+    By,
+    /// Functions that are left out are typed.
+    EditHide,
+    /// Functions that are part of their callers are typed.
+    EditFold,
+    /// A function that calls itself is one call, or no longer.
+    Collapse,
+    /// What is narrower than another share is left out.
+    AtLeast,
+    /// All is seen from the selected function: what it calls; who calls it; no longer.
+    Around,
     /// The order of functions.
     Sort,
     /// The scope is edited as text.

@@ -4,8 +4,11 @@ use std::borrow::Cow;
 
 use profiler_export::text::is_unseen;
 
-use super::{FrameId, Lens, Pane, Recorded, Target};
-use crate::{cli::args::RecordedTime, state::functions::Sort};
+use super::{FrameId, Lens, Pane, Picture, Recorded, Target};
+use crate::{
+    cli::args::{By, RecordedTime},
+    state::{functions::Sort, shape::Around},
+};
 
 /// Separates the frames of `--zoom`, as folded stacks do.
 pub const BETWEEN_FRAMES: char = ';';
@@ -26,8 +29,11 @@ pub fn of_screen(lens: &Lens) -> Vec<String> {
     if lens.sort != Sort::default() {
         words.extend(["--sort".to_owned(), lens.sort.name().to_owned()]);
     }
-    if lens.heat {
+    if lens.picture == Picture::Heat {
         words.push("--heat".to_owned());
+    }
+    if lens.shape.collapse {
+        words.push("--collapse".to_owned());
     }
     let mut option = |name: &str, value: &str| words.push(format!("{name}={value}"));
     if !lens.search.is_empty() {
@@ -35,6 +41,17 @@ pub fn of_screen(lens: &Lens) -> Vec<String> {
     }
     if !lens.print.is_empty() {
         option("--print", &lens.print.join(","));
+    }
+    for (name, value) in shaping(lens) {
+        option(name, &value);
+    }
+    match &lens.shape.around {
+        Some(Around::Callees(function)) => option("--callees", &function.function),
+        Some(Around::Callers(function)) => option("--callers", &function.function),
+        None => {}
+    }
+    if lens.at_least > 0 {
+        option("--at-least", &(f64::from(lens.at_least) / 10.0).to_string());
     }
     if !lens.zoom.is_empty() {
         option("--zoom", &zoom(&lens.zoom));
@@ -56,9 +73,15 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
     }
     let is_of_session = matches!(lens.target, Some(Target::Session(_)));
     match lens.pane {
-        Pane::Top if lens.is_of_recording() => words.push("flame".to_owned()),
+        Pane::Top if lens.is_of_recording() || shapes_stacks(lens) => words.push("flame".to_owned()),
         Pane::Top => words.push("top".to_owned()),
-        Pane::Graph | Pane::Difference => words.push("flame".to_owned()),
+        Pane::Graph | Pane::Difference | Pane::Threads | Pane::Losses => words.push("flame".to_owned()),
+        Pane::Timeline => words.push("timeline".to_owned()),
+        Pane::Sessions => {
+            words.extend(["session".to_owned(), "list".to_owned()]);
+            words.extend(host(lens));
+            return words;
+        }
         Pane::Latency => words.push("latency".to_owned()),
         // Hits and reasons are recorded by sessions that are made for them, and source is a process's.
         Pane::Explain | Pane::Hits | Pane::Source if is_of_session => words.push("flame".to_owned()),
@@ -78,13 +101,45 @@ pub fn of_verb(lens: &Lens) -> Vec<String> {
     words.extend(host(lens));
     words.extend(target(lens, true));
     match lens.pane {
-        Pane::Difference => words.push("--diff".to_owned()),
+        Pane::Difference => {
+            words.push("--diff".to_owned());
+            let by = shaping(lens).filter(|(name, _)| *name == "--by" && lens.shape.threads.is_empty());
+            words.extend(by.map(|(name, value)| format!("{name}={value}")));
+        }
+        Pane::Threads => words.push("--by=thread".to_owned()),
+        Pane::Top | Pane::Graph if shapes_stacks(lens) => {
+            // Threads are told apart by a view of functions.
+            let by_thread = !lens.shape.threads.is_empty();
+            let flags = shaping(lens).filter(|(name, _)| !(by_thread && *name == "--by"));
+            words.extend(flags.map(|(name, value)| format!("{name}={value}")));
+            if lens.shape.collapse {
+                words.push("--collapse".to_owned());
+            }
+        }
         Pane::Hits if !is_of_session && !lens.print.is_empty() => {
             words.push(format!("--print={}", lens.print.join(",")));
         }
         _ => {}
     }
     words
+}
+
+/// Flags with values that `flame` has too.
+fn shaping(lens: &Lens) -> impl Iterator<Item = (&'static str, String)> {
+    let by = if lens.by == By::default() {
+        ""
+    } else {
+        lens.by.name()
+    };
+    let flags = [
+        ("--by", by),
+        ("--event", lens.event.as_str()),
+        ("--thread", lens.shape.threads.text()),
+        ("--hide", lens.shape.hide.text()),
+        ("--fold", lens.shape.fold.text()),
+    ];
+    let flags = flags.map(|(name, value)| (name, value.to_owned()));
+    flags.into_iter().filter(|(_, value)| !value.is_empty())
 }
 
 fn host(lens: &Lens) -> Option<String> {
@@ -108,6 +163,11 @@ fn target(lens: &Lens, with_scope: bool) -> Vec<String> {
         words.push(lens.scope.clone());
     }
     words
+}
+
+/// Whether stacks are shown otherwise than as they are.
+fn shapes_stacks(lens: &Lens) -> bool {
+    shaping(lens).next().is_some() || lens.shape.collapse
 }
 
 fn zoom(frames: &[FrameId]) -> String {

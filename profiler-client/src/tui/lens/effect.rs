@@ -1,7 +1,7 @@
 //! What a lens asks for: nothing else reaches the service or the terminal.
 
 use super::Pane;
-use crate::cli::args::RecordedTime;
+use crate::cli::args::{By, RecordedTime};
 
 /// What to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,17 @@ pub struct Recorded {
     pub time: RecordedTime,
 }
 
+/// What the flame view is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlameView {
+    /// The sides are compared.
+    pub difference: bool,
+    /// What frames stand for.
+    pub by: By,
+    /// The event that is drawn; empty for time.
+    pub event: String,
+}
+
 /// Something to be done outside of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -43,8 +54,8 @@ pub enum Effect {
     SetScope(String),
     /// The session's last edit is taken back.
     Undo,
-    /// Whether the sides of the flame graph are compared.
-    Difference(bool),
+    /// Another flame view.
+    Flame(FlameView),
     /// The source of a function or line.
     Source(String),
     /// Hits of a scope's last step, with these values; with those that are known there, if there are none.

@@ -14,6 +14,10 @@ pub enum Purpose {
     Search,
     /// Expressions whose values are shown.
     Print,
+    /// Functions that are left out.
+    Hide,
+    /// Functions that are part of their callers.
+    Fold,
 }
 
 /// The line.

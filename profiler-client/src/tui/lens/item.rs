@@ -1,51 +1,6 @@
 //! What can be selected, by what it is and not by where it stands: rows move as numbers do.
 
-use profiler_proto::v1;
-
-/// A function, as frames of it say.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FrameId {
-    /// Its name.
-    pub function: String,
-    /// The file that it is in.
-    pub module: String,
-    /// Inlined there.
-    pub inlined: bool,
-    /// Of the kernel.
-    pub kernel: bool,
-}
-
-impl FrameId {
-    /// That of a frame.
-    #[must_use]
-    pub fn of(frame: &v1::Frame) -> Self {
-        Self {
-            function: frame.function.clone(),
-            module: frame.module.clone(),
-            inlined: frame.inlined,
-            kernel: frame.kernel,
-        }
-    }
-
-    /// That of a name as it is typed, wherever it is.
-    #[must_use]
-    pub fn named(name: &str) -> Self {
-        Self {
-            function: name.to_owned(),
-            ..Self::default()
-        }
-    }
-
-    /// Whether a frame is of this function. One without a module, as it is typed, has any.
-    #[must_use]
-    pub fn is(&self, frame: &v1::Frame) -> bool {
-        self.function == frame.function && self.module.is_empty()
-            || self.function == frame.function
-                && self.module == frame.module
-                && self.inlined == frame.inlined
-                && self.kernel == frame.kernel
-    }
-}
+use super::FrameId;
 
 /// A line of the source that is shown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,4 +67,10 @@ pub enum Item {
     Finding(String),
     /// A bar of the histogram.
     Bar(Band),
+    /// Threads, by patterns of their names.
+    Threads(String),
+    /// A counter or ratio of counters over time, as it is called.
+    Counter(String),
+    /// A function with probes, by its number in the session.
+    Probed(u32),
 }

@@ -8,6 +8,7 @@ mod item;
 mod pane;
 mod part;
 pub mod path;
+mod shaping;
 #[cfg(test)]
 mod tests;
 mod typing;
@@ -20,14 +21,21 @@ use profiler_scope::Place;
 pub use self::{
     action::{Action, Move, Typing},
     command_line::{BETWEEN_FRAMES, of_screen, of_verb, quoted},
-    effect::{Effect, Recorded, Target},
+    effect::{Effect, FlameView, Recorded, Target},
     input::{Input, Purpose},
-    item::{Band, FrameId, Item, LineId, MomentId},
-    pane::Pane,
+    item::{Band, Item, LineId, MomentId},
+    pane::{Pane, Picture},
     part::Part,
     update::update,
 };
-use crate::state::functions::Sort;
+pub use crate::state::functions::FrameId;
+use crate::{
+    cli::args::By,
+    state::{
+        functions::Sort,
+        shape::{Around, Shape},
+    },
+};
 
 /// Edits that can be taken back on the screen too.
 const MAX_TRAIL: usize = 256;
@@ -103,12 +111,20 @@ pub struct Lens {
     pub pane: Pane,
     /// By screen; `None` is that of the processes.
     selected: HashMap<Option<Pane>, Item>,
+    /// What frames stand for.
+    pub by: By,
+    /// The event that is drawn; empty for time.
+    pub event: String,
+    /// What is made of stacks.
+    pub shape: Shape,
+    /// Boxes and functions that have less of all are left out, in tenths of a percent.
+    pub at_least: u16,
     /// The frames from the root to the box that fills the flame graph; none for all of it.
     pub zoom: Vec<FrameId>,
     /// The other end of the selected bars of the histogram.
     pub mark: Option<Band>,
-    /// Durations over time are shown in place of bars.
-    pub heat: bool,
+    /// How durations are drawn.
+    pub picture: Picture,
     /// What there is room for: a histogram has as many bars as fit.
     pub size: Size,
     /// What is searched for; empty for nothing.
@@ -143,7 +159,7 @@ pub struct Lens {
 /// What follows from the screen, and so is asked for when that changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Asked {
-    difference: bool,
+    flame: FlameView,
     source: Option<String>,
     hits: Option<Hits>,
     aside: Option<(Pane, String)>,
@@ -210,6 +226,78 @@ impl Lens {
     #[must_use]
     pub const fn is_editing(&self) -> bool {
         self.edits > 0
+    }
+
+    /// Another look from this place: at the same terminal, with the same daemon.
+    #[must_use]
+    fn anew(&self) -> Self {
+        Self {
+            host: self.host.clone(),
+            making: self.making.clone(),
+            size: self.size,
+            ..Self::default()
+        }
+    }
+
+    /// The flame view that the screen is made of. Threads are told apart by one of its own.
+    #[must_use]
+    pub fn flame_view(&self) -> FlameView {
+        let by_thread = self.pane == Pane::Threads || !self.shape.threads.is_empty();
+        FlameView {
+            difference: self.pane == Pane::Difference,
+            by: if by_thread { By::Thread } else { self.by },
+            event: self.event.clone(),
+        }
+    }
+
+    /// What the screen makes of stacks. Those that are compared are compared whole; only threads can be left out.
+    #[must_use]
+    pub fn shape_shown(&self) -> Shape {
+        match self.pane {
+            Pane::Difference | Pane::Threads => Shape::default(),
+            Pane::Graph => self.shape.clone(),
+            _ => Shape {
+                around: None,
+                ..self.shape.clone()
+            },
+        }
+    }
+
+    /// The share below which boxes and functions are left out.
+    #[must_use]
+    pub fn least_share(&self) -> f64 {
+        f64::from(self.at_least) / 1000.0
+    }
+
+    /// What the screen shows of the stacks, in words; empty where it is all.
+    #[must_use]
+    pub fn shape_in_words(&self) -> Vec<String> {
+        let shape = self.shape_shown();
+        let mut words = Vec::new();
+        if !self.event.is_empty() {
+            words.push(format!("of {}", self.event));
+        }
+        if !shape.threads.is_empty() {
+            words.push(format!("threads {}", shape.threads.text()));
+        }
+        match &shape.around {
+            Some(Around::Callees(function)) => words.push(format!("what {} calls", function.function)),
+            Some(Around::Callers(function)) => words.push(format!("who calls {}", function.function)),
+            None => {}
+        }
+        if !shape.hide.is_empty() {
+            words.push(format!("without {}", shape.hide.text()));
+        }
+        if !shape.fold.is_empty() {
+            words.push(format!("{} folded", shape.fold.text()));
+        }
+        if shape.collapse {
+            words.push("recursion as one call".to_owned());
+        }
+        if self.at_least > 0 {
+            words.push(format!("at least {}%", f64::from(self.at_least) / 10.0));
+        }
+        words
     }
 
     /// Bars of the histogram at most, next to what else its pane shows.

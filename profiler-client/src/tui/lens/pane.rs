@@ -27,11 +27,19 @@ pub enum Pane {
     Syscalls,
     /// The slowest calls, one of them opened.
     Spans,
+    /// Threads, those that take the most time first.
+    Threads,
+    /// Counters over time.
+    Timeline,
+    /// The daemon's sessions.
+    Sessions,
+    /// What was lost, and what it costs.
+    Losses,
 }
 
 impl Pane {
     /// All of them, in the order of their keys.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::Top,
         Self::Graph,
         Self::Latency,
@@ -42,6 +50,10 @@ impl Pane {
         Self::Waits,
         Self::Syscalls,
         Self::Spans,
+        Self::Threads,
+        Self::Timeline,
+        Self::Sessions,
+        Self::Losses,
     ];
 
     /// What it is called, on the screen and as `--pane`.
@@ -58,19 +70,29 @@ impl Pane {
             Self::Waits => "waits",
             Self::Syscalls => "syscalls",
             Self::Spans => "spans",
+            Self::Threads => "threads",
+            Self::Timeline => "timeline",
+            Self::Sessions => "sessions",
+            Self::Losses => "losses",
         }
     }
 
     /// Whether it has a stream of its own, which is open as long as it is shown.
     #[must_use]
     pub const fn is_aside(self) -> bool {
-        matches!(self, Self::Explain | Self::Waits | Self::Syscalls | Self::Spans)
+        matches!(
+            self,
+            Self::Explain | Self::Waits | Self::Syscalls | Self::Spans | Self::Timeline | Self::Sessions
+        )
     }
 
     /// Whether recordings hold what it shows.
     #[must_use]
     pub const fn is_recorded(self) -> bool {
-        matches!(self, Self::Top | Self::Graph | Self::Latency | Self::Difference)
+        matches!(
+            self,
+            Self::Top | Self::Graph | Self::Latency | Self::Difference | Self::Threads | Self::Losses
+        )
     }
 
     /// Whether it shows a flame graph.
@@ -78,4 +100,14 @@ impl Pane {
     pub const fn is_graph(self) -> bool {
         matches!(self, Self::Graph | Self::Difference)
     }
+}
+
+/// How durations are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Picture {
+    /// A bar for each range of durations, of all calls.
+    #[default]
+    Bars,
+    /// The same over time.
+    Heat,
 }

@@ -183,7 +183,7 @@ fn next_time(now_ns: u64, towards: Towards) -> u64 {
     let mut times = (0..POWERS).flat_map(|power| TENTHS.map(|tenths| tenths * 10u64.pow(power)));
     let next = match towards {
         Towards::Slower => times.find(|next| *next > now_ns),
-        Towards::Faster => times.filter(|next| *next < now_ns).last(),
+        Towards::Faster => times.rfind(|next| *next < now_ns),
     };
     next.unwrap_or(now_ns)
 }
@@ -238,6 +238,16 @@ pub fn place_of(frame: &v1::Frame) -> Option<Place> {
         } else {
             Place::Function(name())
         }
+    })
+}
+
+/// The line that ran in a frame, as a step; `None` where it is not known.
+#[must_use]
+pub fn line_of(frame: &v1::Frame) -> Option<Place> {
+    let file = frame.file.rsplit('/').next().filter(|file| !file.is_empty())?;
+    (frame.line > 0 && place_of(frame).is_some()).then(|| Place::Line {
+        file: file.to_owned(),
+        line: frame.line,
     })
 }
 

@@ -12,10 +12,11 @@ use super::{
 };
 use crate::{
     cli::{
-        args::{Cli, RecordedTime},
+        args::{By, Cli, RecordedTime},
         request::Request,
         validate::validate,
     },
+    state::shape::{Around, Patterns, Shape},
     tui::sample,
 };
 
@@ -102,7 +103,8 @@ fn action() -> impl Strategy<Value = Action> {
             Action::Enter, Action::Enter, Action::Inside, Action::Values, Action::Back, Action::Undo, Action::Sort,
             Action::EditScope, Action::Search, Action::EditPrint, Action::Freeze, Action::Help, Action::Copy,
             Action::Processes, Action::Nothing, Action::Counted, Action::Notice("x".to_owned()),
-            Action::Mark, Action::Threshold, Action::Picture,
+            Action::Mark, Action::Threshold, Action::Picture, Action::By, Action::Collapse, Action::AtLeast,
+            Action::Around, Action::EditHide, Action::EditFold,
             Action::Refused { message: "No.".to_owned(), scope: "handle".to_owned() },
             Action::NotAttached { message: "No.".to_owned() },
         ]),
@@ -395,6 +397,152 @@ fn a_screen_comes_back_from_its_command_line() {
         (again.target, again.host, again.making),
         (lens.target, lens.host, lens.making)
     );
+}
+
+#[test]
+fn what_is_made_of_stacks_comes_back_from_the_command_line() {
+    let (mut lens, _) = attached();
+    lens.pane = Pane::Graph;
+    lens.by = By::Line;
+    lens.event = "page-faults".to_owned();
+    lens.shape = Shape {
+        hide: Patterns::read("malloc|free"),
+        fold: Patterns::read("std::*"),
+        collapse: true,
+        around: Some(Around::Callers(super::FrameId::named("f<int>"))),
+        ..Shape::default()
+    };
+    lens.at_least = 5;
+    let again = parsed(&lens);
+    assert_eq!(
+        (again.by, &again.event, &again.shape, again.at_least),
+        (lens.by, &lens.event, &lens.shape, lens.at_least)
+    );
+    assert_eq!(
+        of_verb(&lens).join(" "),
+        "profiler flame -p 4211 --by=line --event=page-faults --hide=malloc|free --fold=std::* --collapse"
+    );
+    lens.by = By::Function;
+    lens.shape.threads = Patterns::read("clerk-*");
+    assert_eq!(parsed(&lens).shape.threads, lens.shape.threads);
+    assert!(Cli::try_parse_from(of_verb(&lens)).is_ok());
+}
+
+/// The lens of the command line that a lens prints.
+fn parsed(lens: &Lens) -> Lens {
+    let cli = Cli::try_parse_from(of_screen(lens)).unwrap();
+    let (_, Request::Tui(request)) = validate(cli).unwrap() else {
+        panic!("another verb");
+    };
+    request.lens
+}
+
+#[test]
+fn the_selected_function_is_seen_by_what_it_calls_and_who_calls_it() {
+    let (mut lens, mut service) = attached();
+    lens.pane = Pane::Graph;
+    let name = |name: &str| super::FrameId {
+        module: "/usr/bin/server".to_owned(),
+        ..super::FrameId::named(name)
+    };
+    lens.select(Item::Stack(vec![name("main"), name("handle"), name("parse")]));
+    do_all(&mut lens, &mut service, Action::Around);
+    assert_eq!(lens.shape.around, Some(Around::Callees(name("parse"))));
+    do_all(&mut lens, &mut service, Action::Around);
+    assert_eq!(lens.shape.around, Some(Around::Callers(name("parse"))));
+    do_all(&mut lens, &mut service, Action::Around);
+    assert_eq!(lens.shape.around, None);
+    do_all(&mut lens, &mut service, Action::Around);
+    do_all(&mut lens, &mut service, Action::Back);
+    assert_eq!(lens.shape.around, None, "Esc leaves it");
+}
+
+#[test]
+fn threads_and_counters_are_the_next_step() {
+    let (mut lens, mut service) = attached();
+    let data = sample::by_thread();
+    lens.pane = Pane::Threads;
+    update(&mut lens, Action::Drawn, &data);
+    assert_eq!(lens.selection(), Some(&Item::Threads("clerk-*".to_owned())));
+    let effects = update(&mut lens, Action::Enter, &data);
+    assert_eq!((lens.pane, lens.shape.threads.text()), (Pane::Graph, "clerk-*"));
+    let by_thread = super::FlameView {
+        by: By::Thread,
+        ..super::FlameView::default()
+    };
+    assert!(
+        effects.is_empty() || effects == [Effect::Flame(by_thread)],
+        "{effects:?}"
+    );
+    do_all(&mut lens, &mut service, Action::Back);
+    assert!(lens.shape.threads.is_empty());
+
+    lens.pane = Pane::Timeline;
+    let data = sample::busy();
+    update(&mut lens, Action::Drawn, &data);
+    update(&mut lens, Action::Move(Move::Down), &data);
+    update(&mut lens, Action::Enter, &data);
+    assert_eq!((lens.pane, lens.event.as_str()), (Pane::Graph, "page-faults"));
+    do_all(&mut lens, &mut service, Action::Back);
+    assert_eq!(lens.event, "");
+}
+
+#[test]
+fn another_session_is_joined_from_the_screen() {
+    let (mut lens, _) = attached();
+    lens.pane = Pane::Sessions;
+    lens.host = Some("/run/other.sock".to_owned());
+    let mut data = sample::busy();
+    data.sessions = vec![v1::Session {
+        name: "web".to_owned(),
+        ..v1::Session::default()
+    }];
+    update(&mut lens, Action::Drawn, &data);
+    let effects = update(&mut lens, Action::Enter, &data);
+    let target = Target::Session("web".to_owned());
+    assert!(
+        effects.contains(&Effect::Attach {
+            target: target.clone(),
+            scope: String::new()
+        }),
+        "{effects:?}"
+    );
+    assert_eq!(
+        (lens.target, lens.host.as_deref()),
+        (Some(target), Some("/run/other.sock"))
+    );
+}
+
+#[test]
+fn lines_and_libraries_are_the_next_step() {
+    let (mut lens, mut service) = attached();
+    lens.by = By::Line;
+    let data = sample::by(v1::Grouping::Line);
+    let parse = data
+        .functions
+        .iter()
+        .find(|row| row.frame.function == "parse")
+        .unwrap();
+    lens.select(Item::Function(data.id_of(&parse.frame)));
+    let effects = update(&mut lens, Action::Enter, &data);
+    assert_eq!(lens.scope, "parse/server.cc:3");
+    assert!(
+        effects.contains(&Effect::SetScope(lens.scope.clone())),
+        "{effects:?}"
+    );
+
+    lens.by = By::Module;
+    let data = sample::by(v1::Grouping::Module);
+    let row = data
+        .functions
+        .iter()
+        .find(|row| row.frame.function == "compress")
+        .unwrap();
+    lens.select(Item::Function(data.id_of(&row.frame)));
+    do_all(&mut lens, &mut service, Action::Nothing);
+    lens.select(Item::Function(data.id_of(&row.frame)));
+    update(&mut lens, Action::Enter, &data);
+    assert_eq!((lens.by, lens.search.as_str()), (By::Function, "compress"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Keys while text is typed.
 
 use super::{Action, Effect, Input, Lens, Pane, Purpose, Typing, path, update::set_scope};
-use crate::{cli::print_list, tui::data::Data};
+use crate::{cli::print_list, state::shape::Patterns, tui::data::Data};
 
 /// Suggestions are asked for from so many characters on.
 const LEAST: usize = 2;
@@ -11,6 +11,8 @@ pub(super) fn begin(lens: &mut Lens, purpose: Purpose) -> Vec<Effect> {
         Purpose::Scope => lens.scope.clone(),
         Purpose::Search => lens.search.clone(),
         Purpose::Print => lens.print.join(","),
+        Purpose::Hide => lens.shape.hide.text().to_owned(),
+        Purpose::Fold => lens.shape.fold.text().to_owned(),
     };
     lens.input = Some(Input::new(purpose, &text));
     suggestions(lens)
@@ -78,6 +80,14 @@ fn confirm(lens: &mut Lens, mut input: Input, data: &Data) -> Vec<Effect> {
         Purpose::Search => {
             lens.search = input.text();
             super::update(lens, Action::Drawn, data)
+        }
+        Purpose::Hide => {
+            lens.shape.hide = Patterns::read(&input.text());
+            Vec::new()
+        }
+        Purpose::Fold => {
+            lens.shape.fold = Patterns::read(&input.text());
+            Vec::new()
         }
         Purpose::Print => match expressions(&input.text()) {
             Ok(print) => {

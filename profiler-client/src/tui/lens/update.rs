@@ -3,10 +3,15 @@
 use profiler_scope::Place;
 
 use super::{
-    Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Part, Purpose, Recorded,
-    Target, command_line, part, path, typing,
+    Action, Effect, FrameId, Hits, Item, Lens, MAX_EDITS, MAX_TRAIL, Overlay, Pane, Part, Picture, Purpose,
+    Recorded, Target, command_line, part, path, shaping, typing,
 };
-use crate::{attached::recorded_length, state::functions::Sort, tui::data::Data};
+use crate::{
+    attached::recorded_length,
+    cli::args::By,
+    state::{functions::Sort, shape::Patterns, timeline::Row},
+    tui::data::Data,
+};
 
 /// Says what an action changes, and what is to be done outside.
 pub fn update(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
@@ -46,7 +51,10 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         }
         Action::Threshold => threshold(lens, data),
         Action::Picture => {
-            lens.heat = !lens.heat;
+            lens.picture = match lens.picture {
+                Picture::Bars => Picture::Heat,
+                Picture::Heat => Picture::Bars,
+            };
             Vec::new()
         }
         Action::Resized(size) => {
@@ -60,6 +68,12 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
             };
             Vec::new()
         }
+        Action::By | Action::Collapse | Action::AtLeast | Action::Around => {
+            shaping::change(lens, &action);
+            Vec::new()
+        }
+        Action::EditHide => typing::begin(lens, Purpose::Hide),
+        Action::EditFold => typing::begin(lens, Purpose::Fold),
         Action::EditScope => typing::begin(lens, Purpose::Scope),
         Action::Search => typing::begin(lens, Purpose::Search),
         Action::EditPrint => typing::begin(lens, Purpose::Print),
@@ -153,8 +167,7 @@ fn not_attached(lens: &mut Lens, message: String) -> Vec<Effect> {
         notice: Some(message),
         search: std::mem::take(&mut lens.search),
         selected: std::mem::take(&mut lens.selected),
-        size: lens.size,
-        ..Lens::default()
+        ..lens.anew()
     };
     Vec::new()
 }
@@ -245,7 +258,7 @@ fn show(lens: &mut Lens, pane: Pane, data: &Data) -> Vec<Effect> {
             lens.notice = Some("Select a function and press Enter: its calls are timed.".to_owned());
             Vec::new()
         }
-        Pane::Top | Pane::Graph | Pane::Latency | Pane::Hits | Pane::Waits | Pane::Syscalls | Pane::Spans => {
+        _ => {
             lens.pane = pane;
             Vec::new()
         }
@@ -273,6 +286,11 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         return attach(lens);
     };
     match pane {
+        Pane::Top if lens.by == By::Module => {
+            functions_of_module(lens);
+            Vec::new()
+        }
+        Pane::Top if lens.by == By::Line => inside(lens, data),
         Pane::Top => match scope_inside(lens, data) {
             Some(scope) => {
                 lens.search = String::new();
@@ -297,6 +315,20 @@ fn enter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
         Pane::Hits => only_such(lens, data),
         Pane::Explain => next_of_finding(lens, data),
         Pane::Spans => as_slow(lens, data),
+        Pane::Threads => {
+            if let Some(Item::Threads(threads)) = lens.selection() {
+                lens.shape.threads = Patterns::read(threads);
+                lens.zoom = Vec::new();
+                lens.pane = Pane::Graph;
+            }
+            Vec::new()
+        }
+        Pane::Timeline => next_of_counter(lens, data),
+        Pane::Sessions => join(lens, data),
+        Pane::Losses => {
+            show_source_of_probed(lens, data);
+            Vec::new()
+        }
         Pane::Waits | Pane::Syscalls => Vec::new(),
     }
 }
@@ -337,6 +369,82 @@ fn threshold(lens: &mut Lens, data: &Data) -> Vec<Effect> {
     };
     let scope = path::between(&lens.scope, bars.from_ns, None);
     set_scope(lens, scope)
+}
+
+/// The functions of the selected library.
+fn functions_of_module(lens: &mut Lens) {
+    if let Some(frame) = selected_frame(lens) {
+        lens.by = By::Function;
+        let name = frame.function.rsplit('/').next();
+        name.unwrap_or_default().clone_into(&mut lens.search);
+    }
+}
+
+/// Where the selected counter counts, as a flame graph.
+fn next_of_counter(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some(row) = data.selected_counter(lens) else {
+        lens.notice = Some("There is no counter yet: the first come in a second.".to_owned());
+        return Vec::new();
+    };
+    match row {
+        Row::Calls => return show(lens, Pane::Latency, data),
+        Row::Ratio(..) => {
+            lens.notice = Some("A ratio happens nowhere: select one of its counters.".to_owned());
+        }
+        Row::Counter(at) => {
+            let name = data.aside.timeline.counters.get(at).cloned().unwrap_or_default();
+            // That is time.
+            lens.event = if name == "task-clock" { String::new() } else { name };
+            lens.pane = Pane::Graph;
+        }
+    }
+    Vec::new()
+}
+
+/// Another session takes the place of what is looked at.
+fn join(lens: &mut Lens, data: &Data) -> Vec<Effect> {
+    let Some(Item::Session(name)) = lens.selection().cloned() else {
+        lens.notice = Some("The daemon has no session: `profiler session new` makes one.".to_owned());
+        return Vec::new();
+    };
+    let is_shown = data.session.as_ref().is_some_and(|session| session.name == name);
+    if is_shown {
+        lens.notice = Some("This session is the one that is looked at.".to_owned());
+        return Vec::new();
+    }
+    let target = Target::Session(name);
+    *lens = Lens {
+        target: Some(target.clone()),
+        attaching: true,
+        // What a session was made with is its own.
+        making: Vec::new(),
+        ..lens.anew()
+    };
+    vec![Effect::Attach {
+        target,
+        scope: String::new(),
+    }]
+}
+
+/// The source of the selected function with probes.
+fn show_source_of_probed(lens: &mut Lens, data: &Data) {
+    let id = match lens.selection() {
+        Some(Item::Probed(id)) => Some(*id),
+        _ => None,
+    };
+    match id.and_then(|id| data.latency.functions.get(&id)) {
+        Some(_) if !lens.has(Pane::Source) => {
+            lens.notice = Some("Recordings have no source: it is there while the process runs.".to_owned());
+        }
+        Some(function) => {
+            lens.source = Some(path::quoted(&function.function.name));
+            lens.pane = Pane::Source;
+        }
+        None => {
+            lens.notice =
+                Some("No function has probes: Enter on one of the functions (1) times it.".to_owned());
+        }
+    }
 }
 
 /// Only calls that take as long as the selected one.
@@ -434,10 +542,7 @@ fn detach(lens: &mut Lens) -> Vec<Effect> {
         lens.notice = Some("This is a recording: `profiler tui` alone begins with the processes.".to_owned());
         return Vec::new();
     }
-    *lens = Lens {
-        size: lens.size,
-        ..Lens::default()
-    };
+    *lens = lens.anew();
     vec![Effect::Detach]
 }
 
@@ -478,9 +583,19 @@ fn scope_inside(lens: &Lens, data: &Data) -> Option<Result<String, String>> {
     let place = selected_place(lens, data)?;
     let outer = path::function(&lens.scope);
     let frame = selected_frame(lens);
-    let is_inside = |outer: &str| frame.is_some_and(|frame| data.is_called_in(&frame, lens, outer));
+    let is_inside = |outer: &str| {
+        frame
+            .as_ref()
+            .is_some_and(|frame| data.is_called_in(frame, lens, outer))
+    };
     Some(match outer {
         Some(outer) if lens.pane == Pane::Source || is_inside(&outer) => path::append(&lens.scope, place),
+        // A line alone has no end: it is looked at in its function.
+        _ if matches!(place, Place::Line { .. }) => {
+            let function = frame.as_ref().and_then(|frame| data.frame_of(frame));
+            let function = function.and_then(path::place_of)?;
+            path::append(&path::only(function), place)
+        }
         _ => path::append("", place),
     })
 }
@@ -496,15 +611,23 @@ fn selected_frame(lens: &Lens) -> Option<FrameId> {
         | Item::Hit(_)
         | Item::Call(_)
         | Item::Finding(_)
-        | Item::Bar(_) => None,
+        | Item::Bar(_)
+        | Item::Threads(_)
+        | Item::Counter(_)
+        | Item::Probed(_) => None,
     }
 }
 
 /// The step that is selected.
 fn selected_place(lens: &Lens, data: &Data) -> Option<Place> {
-    match lens.selection()? {
-        Item::Line(_) => data.selected_place(lens),
-        _ => data.frame_of(&selected_frame(lens)?).and_then(path::place_of),
+    if let Item::Line(_) = lens.selection()? {
+        return data.selected_place(lens);
+    }
+    let frame = data.frame_of(&selected_frame(lens)?)?;
+    match lens.flame_view().by {
+        By::Module => None,
+        By::Line => path::line_of(frame).or_else(|| path::place_of(frame)),
+        _ => path::place_of(frame),
     }
 }
 
@@ -518,6 +641,8 @@ fn back(lens: &mut Lens, over: Overlay) -> Vec<Effect> {
         lens.mark = None;
     } else if lens.pane.is_graph() && !lens.zoom.is_empty() {
         lens.zoom.pop();
+    } else if lens.target.is_some() && shaping::back(lens) {
+        // It is gone.
     } else if lens.target.is_some() && !lens.trail.is_empty() {
         return undo(lens);
     }
@@ -573,10 +698,10 @@ fn follow(lens: &mut Lens) -> Vec<Effect> {
         lens.asked.source.clone_from(&lens.source);
         effects.extend(lens.source.clone().map(Effect::Source));
     }
-    let difference = screen == Some(Pane::Difference);
-    if difference != lens.asked.difference {
-        lens.asked.difference = difference;
-        effects.push(Effect::Difference(difference));
+    let flame = screen.map(|_| lens.flame_view()).unwrap_or_default();
+    if flame != lens.asked.flame {
+        lens.asked.flame.clone_from(&flame);
+        effects.push(Effect::Flame(flame));
     }
     let hits = (screen == Some(Pane::Hits) && !lens.scope.is_empty()).then(|| Hits {
         scope: lens.scope.clone(),

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use tonic::{Response, Status, Streaming};
 
 use super::{
-    Incoming, Reports, What,
+    BETWEEN_LOOKS, Incoming, Reports, What,
     session::{Opened, forward},
 };
 use crate::{
@@ -17,6 +17,9 @@ use crate::{
 
 /// Calls in a message: as many as the service gives.
 const SPANS: u32 = 100;
+
+/// Time between points of counters, in nanoseconds.
+const STEP_NS: i32 = 250_000_000;
 
 /// The pane that is shown, and its scope. One without such a stream wants nothing.
 #[derive(Debug, Default)]
@@ -58,6 +61,8 @@ impl Task {
                 Pane::Waits => Some(self.waits()),
                 Pane::Syscalls => Some(self.syscalls()),
                 Pane::Spans => Some(self.spans()),
+                Pane::Timeline => Some(self.timeline()),
+                Pane::Sessions => Some(self.sessions()),
                 Pane::Explain => match self.explaining(wanted.scope).await {
                     Ok(name) => {
                         explains = Some(name.clone());
@@ -102,9 +107,39 @@ impl Task {
             session: self.session.clone(),
             interval: None,
             spans: SPANS,
-            waits: false,
+            waits: true,
         };
         self.stream(async move { client.watch_spans(request).await }, What::Spans)
+    }
+
+    fn timeline(&self) -> Opened {
+        let mut client = self.connection.views();
+        let request = v1::WatchTimelineRequest {
+            session: self.session.clone(),
+            step: Some(prost_types::Duration {
+                seconds: 0,
+                nanos: STEP_NS,
+            }),
+            ..Default::default()
+        };
+        self.stream(
+            async move { client.watch_timeline(request).await },
+            What::Timeline,
+        )
+    }
+
+    /// Looks at the daemon's sessions as long as they are shown.
+    fn sessions(&self) -> Opened {
+        let (mut sessions, reports) = (self.connection.sessions(), self.reports.clone());
+        let task = async move {
+            while let Ok(found) = sessions.list_sessions(v1::ListSessionsRequest {}).await {
+                if !reports.send(What::Sessions(found.into_inner().sessions)).await {
+                    return;
+                }
+                tokio::time::sleep(BETWEEN_LOOKS).await;
+            }
+        };
+        Opened(tokio::spawn(task).abort_handle())
     }
 
     async fn explaining(&self, scope: String) -> Result<String, Failure> {

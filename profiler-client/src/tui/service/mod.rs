@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{
     data::ProcessRow,
-    lens::{Effect, Target},
+    lens::{Effect, FlameView, Target},
     processes::Usage,
 };
 use crate::{
@@ -83,6 +83,8 @@ pub enum What {
     Waits(Incoming<v1::WatchWaitsResponse>),
     /// Of system calls.
     Syscalls(Incoming<v1::WatchSyscallsResponse>),
+    /// Of counters over time.
+    Timeline(Incoming<v1::WatchTimelineResponse>),
     /// Of the slowest calls.
     Spans(Incoming<v1::WatchSpansResponse>),
     /// Of what slow calls do.
@@ -162,7 +164,7 @@ pub struct Service {
     edits: Option<mpsc::Sender<Edit>>,
     hits: Option<mpsc::Sender<hits::Wanted>>,
     aside: Option<mpsc::Sender<aside::Wanted>>,
-    differs: Option<tokio::sync::watch::Sender<bool>>,
+    flame: Option<tokio::sync::watch::Sender<FlameView>>,
     looking_up: Option<JoinHandle<()>>,
     completing: Option<JoinHandle<()>>,
     of: Option<Target>,
@@ -193,7 +195,7 @@ impl Service {
             edits: None,
             hits: None,
             aside: None,
-            differs: None,
+            flame: None,
             looking_up: None,
             completing: None,
             of: None,
@@ -242,15 +244,15 @@ impl Service {
             };
             return self.run(task.run());
         }
-        let (differs, wants_difference) = tokio::sync::watch::channel(false);
-        (self.edits, self.hits, self.differs) = (Some(edits), Some(hits), Some(differs));
+        let (flame, wanted_flame) = tokio::sync::watch::channel(FlameView::default());
+        (self.edits, self.hits, self.flame) = (Some(edits), Some(hits), Some(flame));
         let session = session::Task {
             connection: self.connection.clone(),
             owned: self.owned.clone(),
             choice: self.making.of(&target, scope),
             reports: self.reports.clone(),
             edits: wanted_edits,
-            differs: wants_difference,
+            flame: wanted_flame,
             making: self.making.clone(),
             target: target.clone(),
             hits: wanted_hits,
@@ -268,7 +270,7 @@ impl Service {
             .flatten();
         tasks.for_each(|task| task.abort());
         lookups.for_each(|task| task.abort());
-        (self.edits, self.hits, self.differs, self.of) = (None, None, None, None);
+        (self.edits, self.hits, self.flame, self.of) = (None, None, None, None);
         self.aside = None;
         self.reports.attachment += 1;
         let left = self.owned.take();
@@ -285,9 +287,9 @@ impl Service {
             }
             Effect::SetScope(scope) => self.edit(Edit::Set(scope)),
             Effect::Undo => self.edit(Edit::Undo),
-            Effect::Difference(wanted) => {
-                if let Some(differs) = &self.differs {
-                    differs.send_replace(wanted);
+            Effect::Flame(wanted) => {
+                if let Some(flame) = &self.flame {
+                    flame.send_replace(wanted);
                 }
             }
             Effect::Source(place) => self.source(place),

@@ -15,7 +15,7 @@ use crate::{
     attached::{Attached, Owned},
     cli::{exit::Failure, request::SessionChoice},
     connect::Connection,
-    tui::lens::Target,
+    tui::lens::{FlameView, Target},
     verb::target,
 };
 
@@ -26,7 +26,7 @@ pub struct Task {
     pub choice: SessionChoice,
     pub reports: Reports,
     pub edits: mpsc::Receiver<Edit>,
-    pub differs: watch::Receiver<bool>,
+    pub flame: watch::Receiver<FlameView>,
     pub making: Making,
     pub target: Target,
     pub hits: mpsc::Receiver<hits::Wanted>,
@@ -63,7 +63,7 @@ impl Task {
             name: session.name.clone(),
             scope,
         };
-        let edits = edits.run(self.differs, views);
+        let edits = edits.run(self.flame, views);
         let target = match (&self.target, session.pids.first()) {
             // Nothing more is recorded.
             (Target::Recording(_) | Target::Profile(_), _) => return edits.await,
@@ -114,17 +114,17 @@ struct Edits {
 }
 
 impl Edits {
-    async fn run(mut self, mut differs: watch::Receiver<bool>, mut views: Views) {
+    async fn run(mut self, mut flame: watch::Receiver<FlameView>, mut views: Views) {
         loop {
             let scope = self.scope.borrow().clone();
-            let wants_difference = *differs.borrow_and_update();
-            views.follow(&scope, wants_difference);
+            let wanted = flame.borrow_and_update().clone();
+            views.follow(&scope, &wanted);
             tokio::select! {
                 edit = self.wanted.recv() => match edit {
                     Some(edit) => self.edit(edit).await,
                     None => return,
                 },
-                changed = differs.changed() => if changed.is_err() {
+                changed = flame.changed() => if changed.is_err() {
                     return;
                 },
             }
@@ -194,14 +194,14 @@ impl Drop for Opened {
 
 /// The flame view, which is another for another kind of scope.
 struct Flame {
-    difference: bool,
+    view: FlameView,
     in_calls: bool,
     opened: Opened,
 }
 
 impl Views {
     /// Opens what a scope can be seen by, and closes what it cannot.
-    fn follow(&mut self, scope: &str, difference: bool) {
+    fn follow(&mut self, scope: &str, wanted: &FlameView) {
         if let Some(recorded_scope) = &mut self.recorded_scope
             && recorded_scope != scope
         {
@@ -221,7 +221,7 @@ impl Views {
         let in_calls = !steps.is_empty();
         let is_recorded = self.is_recorded();
         let is_open = |flame: &Flame| {
-            let is_current = flame.difference == difference && flame.in_calls == in_calls;
+            let is_current = flame.view == *wanted && flame.in_calls == in_calls;
             is_current && (is_recorded || flame.opened.is_open())
         };
         if !self.flame.as_ref().is_some_and(is_open) {
@@ -229,9 +229,9 @@ impl Views {
             // Of a recording there is one answer to each question, and nobody waits for the one before.
             let before = self.flame.take().filter(|_| !is_recorded);
             self.flame = Some(Flame {
-                difference,
+                view: wanted.clone(),
                 in_calls,
-                opened: self.open_flame(difference, before),
+                opened: self.open_flame(wanted, before),
             });
         }
     }
@@ -256,11 +256,13 @@ impl Views {
         )
     }
 
-    fn open_flame(&self, difference: bool, before: Option<Flame>) -> Opened {
+    fn open_flame(&self, wanted: &FlameView, before: Option<Flame>) -> Opened {
         let (mut client, reports) = (self.client.clone(), self.reports.clone());
         let request = v1::WatchFlameRequest {
             session: self.session.clone(),
-            difference,
+            difference: wanted.difference,
+            by: wanted.by.grouping().into(),
+            event: wanted.event.clone(),
             ..Default::default()
         };
         Opened(

@@ -3,7 +3,7 @@
 use super::text::{Page, first};
 use crate::{
     live::line::{Line, Style},
-    render::{escape::terminal, explain, syscalls, units, waits},
+    render::{escape::terminal, explain, syscalls, timeline, units, waits},
     tui::{
         data::Data,
         lens::{Item, Lens, Pane},
@@ -22,6 +22,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         Pane::Syscalls if aside.syscalls.started => {
             syscalls::syscalls(&aside.syscalls, v1::Grouping::Function)
         }
+        Pane::Timeline => return counters(page, lens, data),
         Pane::Explain => match &aside.explained {
             Some(explained) => return reasons(page, lens, data, explained),
             None => vec![Line::of(Style::Faint, "  looking at calls …")],
@@ -30,6 +31,25 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     };
     for line in lines.iter().take(page.rows()) {
         page.line(line);
+    }
+}
+
+fn counters(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let drawn = data.counters();
+    if drawn.is_empty() {
+        return page.line(&Line::of(Style::Faint, "  counting …"));
+    }
+    let words = "Enter: where the selected counter counts, as a flame graph";
+    page.foot(1).line(&Line::of(Style::Faint, words));
+    let lines = timeline::table(&drawn, Some(page.width()));
+    let mut lines = lines.iter();
+    lines.next().into_iter().for_each(|heading| page.line(heading));
+    for (line, drawn) in lines.zip(&drawn) {
+        let is_selected = matches!(lens.selection(), Some(Item::Counter(label)) if *label == drawn.label);
+        page.row(line, is_selected);
+    }
+    for note in timeline::notes(&data.aside.timeline) {
+        page.line(&Line::of(Style::Faint, format!("  {note}")));
     }
 }
 

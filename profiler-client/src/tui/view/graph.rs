@@ -20,6 +20,9 @@ use crate::{
 /// Draws it.
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let sides = Data::sides(lens.pane);
+    if let Some(line) = super::shape_line(lens, data) {
+        page.line(&line);
+    }
     if data.graph.share(data.graph.total, sides) <= 0.0 {
         let words = super::nothing_yet(lens, data);
         page.line(&Line::of(line::Style::Faint, format!("  {words}")));

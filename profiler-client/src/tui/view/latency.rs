@@ -11,7 +11,7 @@ use crate::{
     state::{histogram::Row, latency::FunctionState},
     tui::{
         data::{Data, HeatColumn},
-        lens::{Lens, path},
+        lens::{Lens, Picture, path},
     },
 };
 
@@ -46,15 +46,13 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         threshold_ns,
     };
     let mut functions = data.latency.functions.values();
-    match (functions.next(), functions.next()) {
-        (Some(function), None) => one(page, lens, data, view, function),
-        _ => {
-            // The view leaves room for lines that are not here.
-            let rows = page.rows() + 3;
-            for line in view.lines(&data.latency, page.width(), rows) {
-                page.line(&line);
-            }
-        }
+    if let (Some(function), None) = (functions.next(), functions.next()) {
+        return one(page, lens, data, view, function);
+    }
+    // The view leaves room for lines that are not here.
+    let rows = page.rows() + 3;
+    for line in view.lines(&data.latency, page.width(), rows) {
+        page.line(&line);
     }
 }
 
@@ -66,7 +64,7 @@ fn one(page: &mut Page<'_>, lens: &Lens, data: &Data, view: LatencyView<'_>, fun
         return;
     }
     foot(&mut page.foot(1), lens, data);
-    let lines = if lens.heat {
+    let lines = if lens.picture == Picture::Heat {
         heat(page, lens, data, view.threshold_ns, &rows)
     } else {
         page.line(&Line::of(Style::Faint, "  calls since the start"));

@@ -5,6 +5,7 @@ mod bar;
 mod graph;
 mod hits;
 mod latency;
+mod losses;
 mod overlay;
 mod processes;
 mod source;
@@ -13,6 +14,7 @@ mod spans;
 mod tests;
 mod text;
 pub mod theme;
+mod threads;
 mod top;
 
 use ratatui::{
@@ -29,11 +31,11 @@ use super::{
 };
 use crate::{
     live::line::{Line, Style},
-    render::{text as numbers, units},
+    render::{escape::terminal, text as numbers, units},
 };
 
 /// Columns from which on there is room between the names of panes and their keys.
-const WIDE: usize = 100;
+const WIDE: usize = 150;
 
 /// Draws all of it.
 pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
@@ -68,7 +70,12 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
                 Pane::Latency => latency::draw(&mut page, lens, data),
                 Pane::Source => source::draw(&mut page, lens, data),
                 Pane::Hits => hits::draw(&mut page, lens, data),
-                Pane::Explain | Pane::Waits | Pane::Syscalls => aside::draw(&mut page, lens, data),
+                Pane::Threads => threads::draw(&mut page, lens, data),
+                Pane::Sessions => processes::draw_sessions(&mut page, lens, data),
+                Pane::Losses => losses::draw(&mut page, lens, data),
+                Pane::Explain | Pane::Waits | Pane::Syscalls | Pane::Timeline => {
+                    aside::draw(&mut page, lens, data);
+                }
                 Pane::Spans => spans::draw(&mut page, lens, data),
             }
         }
@@ -84,15 +91,61 @@ pub fn draw(buffer: &mut Buffer, lens: &Lens, data: &Data, theme: Theme) {
     overlay::draw(&mut all, lens, data);
 }
 
-/// The panes, with their keys.
+/// A pane's key and name, as far as there is room for it.
+struct Tab {
+    pane: Pane,
+    key: String,
+    name: String,
+}
+
+/// The panes, with their keys. Where there is no room, those with letters are keys alone, and names are cut; `?` has them in full.
+fn tabs_of(lens: &Lens, shown: Pane, room: usize) -> Vec<Tab> {
+    let longest = Pane::ALL
+        .into_iter()
+        .map(|pane| pane.name().len())
+        .max()
+        .unwrap_or(0);
+    let panes: Vec<Pane> = Pane::ALL.into_iter().filter(|pane| lens.has(*pane)).collect();
+    let tabs = |letters: bool, longest: usize| -> Vec<Tab> {
+        let tab = |pane: &Pane| {
+            let binding = KEYS.iter().find(|binding| binding.action == Action::Show(*pane));
+            let key = binding.and_then(|binding| binding.keys.first());
+            let key = key.map(|key| key.name()).unwrap_or_default();
+            let has_letter = key.starts_with(|c: char| c.is_alphabetic());
+            let cut = if *pane == shown || letters && !has_letter {
+                longest.max(if *pane == shown { usize::MAX } else { 0 })
+            } else if has_letter && !letters {
+                0
+            } else {
+                longest
+            };
+            Tab {
+                pane: *pane,
+                key,
+                name: pane.name().chars().take(cut).collect(),
+            }
+        };
+        panes.iter().map(tab).collect()
+    };
+    let width = |tabs: &[Tab]| {
+        tabs.iter()
+            .map(|tab| tab.key.len() + tab.name.len() + 1)
+            .sum::<usize>()
+    };
+    let full = tabs(true, longest);
+    if width(&full) <= room + 1 {
+        return full;
+    }
+    let shorter = (1..=longest).rev().map(|longest| tabs(false, longest));
+    shorter
+        .into_iter()
+        .find(|tabs| width(tabs) <= room + 1)
+        .unwrap_or_default()
+}
+
 fn tabs(page: &mut Page<'_>, lens: &Lens, shown: Pane) {
     let mut spans = Vec::new();
-    for pane in Pane::ALL.into_iter().filter(|pane| lens.has(*pane)) {
-        let binding = KEYS.iter().find(|binding| binding.action == Action::Show(pane));
-        let key = binding
-            .and_then(|binding| binding.keys.first())
-            .map(|key| key.name())
-            .unwrap_or_default();
+    for Tab { pane, key, name } in tabs_of(lens, shown, page.width()) {
         let style = if pane == shown {
             Theme::selected()
         } else {
@@ -103,10 +156,25 @@ fn tabs(page: &mut Page<'_>, lens: &Lens, shown: Pane) {
         } else {
             (" ", "   ")
         };
-        spans.push(Span::styled(format!("{key}{within}{}", pane.name()), style));
+        spans.push(Span::styled(format!("{key}{within}{name}"), style));
         spans.push(Span::raw(behind));
     }
     page.styled(&Spans::from(spans), ratatui::style::Style::new());
+}
+
+/// What is shown of the stacks, where that is not all.
+fn shape_line(lens: &Lens, data: &Data) -> Option<Line> {
+    let words = lens.shape_in_words();
+    if words.is_empty() {
+        return None;
+    }
+    let share = if data.share_left_out > 0.0 {
+        format!("{} of all: ", units::percent(1.0 - data.share_left_out))
+    } else {
+        String::new()
+    };
+    let words = terminal(&words.join(", ")).into_owned();
+    Some(Line::of(Style::Warning, format!("  {share}{words}")))
 }
 
 /// What is not there yet, and why.
@@ -187,6 +255,8 @@ fn label(input: &Input) -> &'static str {
         Purpose::Scope => "scope ",
         Purpose::Search => "search ",
         Purpose::Print => "values (n,req->len) ",
+        Purpose::Hide => "leave out (malloc|free|std::*) ",
+        Purpose::Fold => "part of who calls it (wrap|std::*) ",
     }
 }
 

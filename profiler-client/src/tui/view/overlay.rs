@@ -85,12 +85,11 @@ pub fn help(lens: &Lens, of_screen: bool) -> Vec<Line> {
         let is_way = matches!(binding.action, Action::Move(_) | Action::Show(_));
         of_screen == (is_way || matches!(binding.on, On::These(_) | On::Processes))
     };
-    let here: Vec<&Binding> = match lens.input {
-        Some(_) => TYPING.iter().collect(),
-        None => {
-            let here = KEYS.iter().filter(|binding| binding.is_for(lens));
-            here.filter(is_of_screen).collect()
-        }
+    let here: Vec<&Binding> = if lens.input.is_some() {
+        TYPING.iter().collect()
+    } else {
+        let here = KEYS.iter().filter(|binding| binding.is_for(lens));
+        here.filter(is_of_screen).collect()
     };
     let (moves, others): (Vec<&Binding>, Vec<&Binding>) = here
         .into_iter()

@@ -38,17 +38,42 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     list(page, texts, selected);
 }
 
+/// The daemon's sessions alone.
+pub fn draw_sessions(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    let own = data.session.as_ref().map_or("", |session| session.name.as_str());
+    let words = format!("Enter: look at the selected one instead of {}", terminal(own));
+    page.foot(1).line(&line::Line::of(line::Style::Faint, words));
+    let rows: Vec<&v1::Session> = data.sessions_shown(lens).collect();
+    if rows.is_empty() {
+        let words = if data.sessions.is_empty() {
+            "looking …"
+        } else {
+            "no session matches"
+        };
+        page.line(&line::Line::of(line::Style::Faint, format!("  {words}")));
+        return;
+    }
+    page.line(&line::Line::of(line::Style::Faint, SESSIONS_HEADING.to_owned()));
+    let selected = selected_session(lens, &rows);
+    list(page, rows.into_iter().map(session).collect(), selected);
+}
+
+fn selected_session(lens: &Lens, rows: &[&v1::Session]) -> Option<usize> {
+    rows.iter()
+        .position(|row| matches!(lens.selection(), Some(Item::Session(name)) if *name == row.name))
+}
+
+/// Above sessions.
+const SESSIONS_HEADING: &str = "  SESSION                    PIDS WATCHERS  SCOPE";
+
 /// Sessions, where there are any; processes keep two thirds of the room.
 fn sessions(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let rows: Vec<&v1::Session> = data.sessions_shown(lens).collect();
     if rows.is_empty() {
         return;
     }
-    let heading = format!("  {:<16} {:>14} {:>8}  SCOPE", "SESSION", "PIDS", "WATCHERS");
-    page.line(&line::Line::of(line::Style::Faint, heading));
-    let selected = rows
-        .iter()
-        .position(|row| matches!(lens.selection(), Some(Item::Session(name)) if *name == row.name));
+    page.line(&line::Line::of(line::Style::Faint, SESSIONS_HEADING));
+    let selected = selected_session(lens, &rows);
     let texts: Vec<String> = rows.into_iter().map(session).collect();
     let height = u16::try_from(texts.len()).unwrap_or(u16::MAX);
     let mut part = Page::new(

@@ -171,7 +171,7 @@ fn bars_say_what_enter_does() {
 fn durations_over_time_are_denser_where_there_are_more_calls() {
     let mut data = sample::busy();
     let mut lens = lens(Pane::Latency, SLOW);
-    lens.heat = true;
+    lens.picture = crate::tui::lens::Picture::Heat;
     says(
         &text(&lens, &data),
         &["calls over time: the first come in a second"],
@@ -295,10 +295,109 @@ fn the_slowest_calls_are_listed_and_one_is_opened() {
 }
 
 #[test]
+fn threads_are_listed_with_those_of_one_name_together() {
+    let shown = text(&lens(Pane::Threads, ""), &sample::by_thread());
+    says(
+        &shown,
+        &[
+            "ON CPU    OFF CPU   SAMPLES  THREAD",
+            "17.0 s       0 ns        23  clerk-*  2 threads",
+            "9.00 s       0 ns        11    clerk-1 (4212)",
+            "evil\\u{1b}[2J",
+            "Enter these alone",
+        ],
+    );
+}
+
+#[test]
+fn counters_are_drawn_over_time_and_lead_to_where_they_count() {
+    let shown = text(&lens(Pane::Timeline, ""), &sample::busy());
+    says(
+        &shown,
+        &[
+            "counter",
+            "0.50  task-clock (CPUs)",
+            "page-faults (/s)   ▁",
+            "Enter: where the selected counter",
+        ],
+    );
+}
+
+#[test]
+fn losses_have_their_view_and_probes_their_cost() {
+    let shown = text(&lens(Pane::Losses, SLOW), &sample::lossy());
+    says(
+        &shown,
+        &[
+            "200     700 ns       0.01%  handle",
+            "1,234  sample_ring_full  samples",
+            "2  rate_limit  hits",
+            "! each return is single-stepped",
+            "! another",
+            "daemon 0.4% of a core, 16.0 MiB",
+        ],
+    );
+}
+
+#[test]
+fn sessions_are_in_reach_while_attached() {
+    let mut data = sample::busy();
+    data.sessions = vec![v1::Session {
+        name: "web\x1b".to_owned(),
+        ..v1::Session::default()
+    }];
+    let shown = text(&lens(Pane::Sessions, ""), &data);
+    says(&shown, &["SESSION", "web\\u{1b}", "everything", "Enter join"]);
+}
+
+#[test]
+fn what_is_not_shown_of_stacks_is_said() {
+    let mut data = sample::busy();
+    let mut lens = lens(Pane::Graph, "");
+    lens.shape.hide = crate::state::shape::Patterns::read("compress");
+    lens.at_least = 5;
+    data.settle(&lens);
+    let shown = text(&lens, &data);
+    says(
+        &shown,
+        &["28.9% of all: without compress, at least 0.5%", "▏parse"],
+    );
+    assert!(!shown.contains("▏compress"), "{shown}");
+    lens.pane = Pane::Difference;
+    data.settle(&lens);
+    says(&text(&lens, &data), &["▏compress"]);
+}
+
+#[test]
+fn nothing_of_another_view_is_shown_as_if_it_were_this_one() {
+    let mut data = sample::busy();
+    let mut lens = lens(Pane::Graph, "");
+    lens.event = "page-faults".to_owned();
+    data.settle(&lens);
+    let shown = text(&lens, &data);
+    says(&shown, &["of page-faults", "no sample so far"]);
+}
+
+#[test]
+fn each_pane_has_its_key_on_the_smallest_screen() {
+    for pane in Pane::ALL {
+        let shown = text(&lens(pane, SLOW), &sample::busy());
+        let tabs = shown.lines().nth(3).unwrap();
+        for key in [
+            "1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "T", "C", "S", "L",
+        ] {
+            assert!(tabs.split(' ').any(|tab| tab.starts_with(key)), "{key}: {tabs}");
+        }
+        assert!(tabs.contains(pane.name()) && tabs.chars().count() <= 80, "{tabs}");
+    }
+}
+
+#[test]
 fn what_a_pane_cannot_show_of_a_scope_is_said() {
     let mut data = sample::busy();
     data.aside.failure = Some("waits cannot be filtered by call duration".to_owned());
-    for pane in Pane::ALL.into_iter().filter(|pane| pane.is_aside()) {
+    let is_of_scope = |pane: &Pane| pane.is_aside() && *pane != Pane::Sessions;
+    for pane in Pane::ALL.into_iter().filter(is_of_scope) {
         says(&text(&lens(pane, SLOW), &data), &["by call duration"]);
     }
 }
@@ -312,6 +411,8 @@ fn nothing_is_said_to_be_nothing() {
         let words = match pane {
             Pane::Source => "reading the source",
             Pane::Hits => "no hit yet",
+            Pane::Timeline => "counting",
+            Pane::Losses => "no function has probes",
             pane if pane.is_aside() => "looking",
             _ => "no sample inside so far",
         };
@@ -366,7 +467,7 @@ fn a_profile_of_another_tool_is_shown_as_stacks_and_nothing_is_said_of_calls() {
 fn a_target_that_ended_losses_and_refusals_are_on_every_screen() {
     let mut data = sample::lossy();
     data.ended = Some("the target exited\x1b[2J".to_owned());
-    data.settle();
+    data.settle(&Lens::default());
     for pane in Pane::ALL {
         let mut lens = lens(pane, SLOW);
         lens.notice = Some("No function matches `handel`.\nNearest names:\n  handle".to_owned());

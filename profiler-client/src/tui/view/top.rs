@@ -1,5 +1,6 @@
 //! Functions, those that take the most time first.
 
+use profiler_proto::v1;
 use ratatui::{
     style::Style,
     text::{Line, Span},
@@ -23,14 +24,22 @@ use crate::{
 pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
     let mark = |sort| if lens.sort == sort { "▼" } else { " " };
     let heading = format!(
-        "{}{:>6} {:>9} {}{:>6} {:>9}  FUNCTION",
+        "{}{:>6} {:>9} {}{:>6} {:>9}  {}",
         mark(Sort::Own),
         "SELF",
         "",
         mark(Sort::Total),
         "TOTAL",
-        ""
+        "",
+        match data.flame.by {
+            v1::Grouping::Line => "FUNCTION AND LINE",
+            v1::Grouping::Module => "LIBRARY",
+            _ => "FUNCTION",
+        }
     );
+    if let Some(line) = super::shape_line(lens, data) {
+        page.line(&line);
+    }
     page.line(&line::Line::of(line::Style::Faint, heading));
     let rows: Vec<&FunctionRow> = data.functions_shown(lens).collect();
     if rows.is_empty() {
@@ -54,11 +63,12 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         } else {
             Style::new()
         };
-        page.styled(&line_of(row, total, &data.flame.unit, page.theme), style);
+        page.styled(&line_of(row, total, data, page.theme), style);
     }
 }
 
-fn line_of(row: &FunctionRow, total: u64, unit: &str, theme: Theme) -> Line<'static> {
+fn line_of(row: &FunctionRow, total: u64, data: &Data, theme: Theme) -> Line<'static> {
+    let unit = &data.flame.unit;
     let share = |part: u64| units::percent(units::ratio(part, total));
     let numbers = format!(
         " {:>6} {:>9}  {:>6} {:>9}  ",
@@ -71,6 +81,13 @@ fn line_of(row: &FunctionRow, total: u64, unit: &str, theme: Theme) -> Line<'sta
     Line::from(vec![
         Span::raw(numbers),
         Span::raw(name(&FrameId::of(&row.frame))),
+        Span::raw(match data.flame.by {
+            v1::Grouping::Line if row.frame.line > 0 => {
+                let file = row.frame.file.rsplit('/').next().unwrap_or_default();
+                format!("  {}:{}", terminal(file), row.frame.line)
+            }
+            _ => String::new(),
+        }),
         Span::styled(format!("  {}", terminal(module)), theme.of(line::Style::Faint)),
     ])
 }

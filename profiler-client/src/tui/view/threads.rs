@@ -1,0 +1,67 @@
+//! Threads, those of one name together.
+
+use super::text::{Page, first};
+use crate::{
+    live::line::{Line, Style},
+    render::{escape::terminal, units},
+    tui::{
+        data::{Data, ThreadRow},
+        lens::{Item, Lens},
+    },
+};
+
+/// Draws it.
+pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
+    if let Some(line) = super::shape_line(lens, data) {
+        page.line(&line);
+    }
+    let rows: Vec<&ThreadRow> = data.threads_shown(lens).collect();
+    if rows.is_empty() {
+        let words = if data.threads.is_empty() {
+            super::nothing_yet(lens, data)
+        } else {
+            "no thread matches the search; Esc shows all"
+        };
+        page.line(&Line::of(Style::Faint, format!("  {words}")));
+        return;
+    }
+    page.foot(1).line(&Line::of(
+        Style::Faint,
+        "Enter: the flame graph of these threads alone",
+    ));
+    let heading = format!(
+        "{:>7} {:>10} {:>10} {:>9}  THREAD",
+        "SHARE", "ON CPU", "OFF CPU", "SAMPLES"
+    );
+    page.line(&Line::of(Style::Faint, heading));
+    let selected = rows
+        .iter()
+        .position(|row| matches!(lens.selection(), Some(Item::Threads(threads)) if *threads == row.patterns));
+    let room = page.rows();
+    let begin = first(selected.unwrap_or(0), rows.len(), room);
+    let all = data.graph.total.inside_ns;
+    for (at, row) in rows.iter().enumerate().skip(begin).take(room) {
+        page.row(&line(row, all, &data.flame.unit), Some(at) == selected);
+    }
+}
+
+fn line(row: &ThreadRow, all: u64, unit: &str) -> Line {
+    let numbers = format!(
+        "{:>7} {:>10} {:>10} {:>9}  ",
+        units::percent(units::ratio(row.times.all(), all)),
+        units::weight(row.times.on, unit),
+        units::weight(row.times.off, unit),
+        units::count(row.times.samples),
+    );
+    let indent = if row.is_of_group { "  " } else { "" };
+    let name = format!("{indent}{}", terminal(&row.name));
+    let line = Line::of(Style::Plain, numbers);
+    if row.threads > 0 {
+        line.and(Style::Strong, name).and(
+            Style::Faint,
+            format!("  {} threads", units::count(row.threads as u64)),
+        )
+    } else {
+        line.and(Style::Plain, name)
+    }
+}
