@@ -168,8 +168,8 @@ impl Screen {
 #[ignore = "prints figures"]
 fn frames_and_keys_with_as_much_as_a_service_sends() {
     let mut data = sample::busy();
-    data.flame = crate::state::flame::FlameState::default();
-    data.flame.apply(flame()).unwrap();
+    data.flame = std::sync::Arc::default();
+    std::sync::Arc::make_mut(&mut data.flame).apply(flame()).unwrap();
     data.latency = crate::state::latency::LatencyState::default();
     data.latency.apply(latency(true)).unwrap();
     data.stale = true;
@@ -183,7 +183,7 @@ fn frames_and_keys_with_as_much_as_a_service_sends() {
             // A message.
             let message = change(round as u64);
             let begin = Instant::now();
-            data.flame.apply(message).unwrap();
+            std::sync::Arc::make_mut(&mut data.flame).apply(message).unwrap();
             data.stale = true;
             data.latency.apply(latency(false)).unwrap();
             data.heat.add(&data.latency, Instant::now());

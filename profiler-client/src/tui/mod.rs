@@ -19,13 +19,19 @@ mod taken;
 pub mod terminal;
 pub mod view;
 
-use std::io::{self, IsTerminal as _};
+use std::{
+    io::{self, IsTerminal as _},
+    sync::Arc,
+};
 
 use crossterm::event::{Event, KeyEventKind};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinHandle,
+};
 
 use self::{
-    data::Data,
+    data::{Data, Making as PictureMaking, Picture},
     keyboard::Keyboard,
     lens::{Action, Effect, Lens, Recorded, Target, update},
     service::{Inbox, Making, Service, What},
@@ -81,6 +87,7 @@ pub async fn run(host: &Host, request: Tui, mut stop: Stop, owned: Owned) -> Res
         lens,
         live: Data::default(),
         frozen: None,
+        maker: Maker::default(),
         service,
         dirty: true,
     };
@@ -100,8 +107,38 @@ struct App {
     live: Data,
     /// What is shown while nothing new is.
     frozen: Option<Box<Data>>,
+    maker: Maker,
     service: Service,
     dirty: bool,
+}
+
+/// Messages of the flame view that wait for the one who reads it; with more, it gets a copy.
+const WAITING: usize = 64;
+
+/// Something that is being made.
+struct Task {
+    making: PictureMaking,
+    /// The screen stands still, and this is for it.
+    is_of_frozen: bool,
+    handle: JoinHandle<Picture>,
+}
+
+/// What is made of the flame view, beside everything else.
+#[derive(Default)]
+struct Maker {
+    task: Option<Task>,
+    /// What has come of the flame view meanwhile, which the task reads.
+    waiting: Vec<What>,
+}
+
+impl Maker {
+    /// What is being made, once it is; never, while nothing is. `None`, where it could not be.
+    async fn next(&mut self) -> Option<Picture> {
+        match &mut self.task {
+            Some(task) => (&mut task.handle).await.ok(),
+            None => std::future::pending().await,
+        }
+    }
 }
 
 impl App {
@@ -144,6 +181,7 @@ impl App {
                     // Nobody types any more.
                     None => return Ok(()),
                 },
+                picture = self.maker.next() => self.made(picture),
                 what = inbox.next(&self.service) => {
                     let mut effects = what.map(|what| self.take(what)).unwrap_or_default();
                     // What has come meanwhile is drawn with it.
@@ -155,6 +193,7 @@ impl App {
             };
             for effect in effects {
                 if matches!(effect, Effect::Attach { .. } | Effect::Detach) {
+                    self.maker = Maker::default();
                     // Nothing of one process is shown as another's.
                     self.live = Data {
                         processes: std::mem::take(&mut self.live.processes),
@@ -175,10 +214,47 @@ impl App {
         }
     }
 
+    /// Has the picture made that the screen lacks, one at a time.
+    fn make(&mut self) {
+        if self.maker.task.is_some() {
+            return;
+        }
+        let is_of_frozen = self.frozen.is_some();
+        let data = self.frozen.as_deref_mut().unwrap_or(&mut self.live);
+        let Some(making) = data.unmade(&self.lens) else {
+            return;
+        };
+        data.stale = false;
+        let (flame, how) = (Arc::clone(&data.flame), making.clone());
+        let handle = tokio::task::spawn_blocking(move || Picture::of(&flame, &how));
+        self.maker.task = Some(Task {
+            making,
+            is_of_frozen,
+            handle,
+        });
+    }
+
+    /// Takes a picture, and then what has come while it was made.
+    fn made(&mut self, picture: Option<Picture>) -> Vec<Effect> {
+        let task = self.maker.task.take();
+        if let (Some(task), Some(picture)) = (task, picture) {
+            self.dirty = true;
+            match (task.is_of_frozen, &mut self.frozen) {
+                (true, Some(frozen)) => frozen.accept(picture, task.making),
+                (false, _) => self.live.accept(picture, task.making),
+                // It moves on again: what it stood at is nothing any more.
+                (true, None) => {}
+            }
+        }
+        let waiting = std::mem::take(&mut self.maker.waiting);
+        waiting.into_iter().flat_map(|what| self.take(what)).collect()
+    }
+
     fn draw(&mut self, screen: &mut Screen, theme: Theme) -> io::Result<()> {
         if !std::mem::take(&mut self.dirty) {
             return Ok(());
         }
+        self.make();
         let size = screen.size()?;
         self.act(Action::Resized(size));
         self.act(Action::Drawn);
@@ -211,10 +287,6 @@ impl App {
     }
 
     fn act(&mut self, action: Action) -> Vec<Effect> {
-        self.live.settle(&self.lens);
-        if let Some(frozen) = &mut self.frozen {
-            frozen.settle(&self.lens);
-        }
         let data = self.frozen.as_deref().unwrap_or(&self.live);
         let effects = update(&mut self.lens, action, data);
         match (self.lens.frozen, self.frozen.is_some()) {
@@ -227,6 +299,10 @@ impl App {
 
     /// Takes a report; what follows from it.
     fn take(&mut self, what: What) -> Vec<Effect> {
+        if self.maker.task.is_some() && self.maker.waiting.len() < WAITING && matches!(what, What::Flame(_)) {
+            self.maker.waiting.push(what);
+            return Vec::new();
+        }
         // What is drawn over a screen that stands still, and what it says of itself, goes on.
         let is_data = matches!(
             what,

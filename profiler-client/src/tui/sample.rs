@@ -347,7 +347,7 @@ pub fn busy() -> Data {
         stale: true,
         ..empty()
     };
-    data.flame.apply(flame(0)).unwrap();
+    Arc::make_mut(&mut data.flame).apply(flame(0)).unwrap();
     data.latency.apply(latency()).unwrap();
     data.hits.apply(trace(0)).unwrap();
     data.aside.explained = Some(explained());
@@ -372,7 +372,7 @@ pub fn by(grouping: v1::Grouping) -> Data {
         by: grouping.into(),
         ..flame(0)
     };
-    data.flame.apply(message).unwrap();
+    Arc::make_mut(&mut data.flame).apply(message).unwrap();
     data.stale = true;
     let by = match grouping {
         v1::Grouping::Line => By::Line,
@@ -413,7 +413,7 @@ pub fn by_thread() -> Data {
             ..v1::NodeWeight::default()
         });
     }
-    data.flame.apply(message).unwrap();
+    Arc::make_mut(&mut data.flame).apply(message).unwrap();
     data.stale = true;
     let mut lens = Lens::default();
     lens.pane = Pane::Threads;
@@ -460,7 +460,7 @@ pub fn go_on(data: &mut Data) {
 /// As busy, and something was lost.
 pub fn lossy() -> Data {
     let mut data = busy();
-    data.flame.apply(flame(1234)).unwrap();
+    Arc::make_mut(&mut data.flame).apply(flame(1234)).unwrap();
     data.hits = Hits::default();
     data.hits.apply(trace(2)).unwrap();
     data

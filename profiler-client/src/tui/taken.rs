@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     render::escape::terminal,
-    state::{Malformed, flame::FlameState, latency::LatencyState},
+    state::{Malformed, latency::LatencyState},
     watch::Message,
 };
 
@@ -43,7 +43,7 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
             let scope = session.scope.clone();
             if session.recorded.is_some() {
                 // What was drawn is of the scope before; a recording's views begin anew.
-                (data.flame, data.latency) = (FlameState::default(), LatencyState::default());
+                (data.flame, data.latency) = (Arc::default(), LatencyState::default());
                 (data.stale, data.ended) = (true, None);
             }
             data.session = Some(Arc::new(*session));
@@ -57,14 +57,16 @@ pub fn take(data: &mut Data, what: What) -> Option<Action> {
         }
         What::Flame(Incoming::Broken(failure)) => {
             // What was drawn is of another scope.
-            data.flame = FlameState::default();
+            data.flame = Arc::default();
             data.stale = true;
             return Some(Action::Notice(terminal(&failure.message).into_owned()));
         }
         What::Flame(incoming) => {
             return view(data, incoming, |data, message| {
                 data.stale = true;
-                data.flame.apply(*message).map_err(|error| error.to_string())
+                Arc::make_mut(&mut data.flame)
+                    .apply(*message)
+                    .map_err(|error| error.to_string())
             });
         }
         What::Latency(incoming) => {
@@ -160,7 +162,8 @@ fn view<M: Message>(
 ) -> Option<Action> {
     match incoming {
         Incoming::Message(message) => {
-            if message.is_final() {
+            let is_final = message.is_final();
+            if is_final {
                 let why = message.final_reason().trim_end_matches('.');
                 data.ended = Some(if why.is_empty() {
                     "the session".to_owned()
@@ -168,7 +171,13 @@ fn view<M: Message>(
                     why.to_owned()
                 });
             }
-            apply(data, message).err().map(Action::Notice)
+            if let Err(error) = apply(data, message) {
+                return Some(Action::Notice(error));
+            }
+            let reason = data.ended.as_deref().filter(|_| is_final);
+            reason.map(|reason| Action::Ended {
+                reason: terminal(reason).into_owned(),
+            })
         }
         Incoming::Broken(failure) => Some(Action::Notice(terminal(&failure.message).into_owned())),
     }

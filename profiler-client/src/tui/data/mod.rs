@@ -4,6 +4,7 @@ mod calls;
 mod graph;
 mod heat;
 mod hits;
+mod picture;
 mod processes;
 pub mod source;
 mod threads;
@@ -18,8 +19,9 @@ pub use self::{
     graph::{Block, Graph, GraphNode},
     heat::{Heat, HeatColumn},
     hits::{HitRow, Hits},
+    picture::{Making, Picture},
     processes::ProcessRow,
-    threads::{ThreadRow, ThreadTimes, threads},
+    threads::{ThreadRow, ThreadTimes},
 };
 use super::lens::{Band, FrameId, Item, Lens, Pane, path};
 use crate::{
@@ -27,17 +29,15 @@ use crate::{
     render::{
         explain,
         timeline::{self, Drawn},
-        trace, units,
+        trace,
     },
     state::{
         flame::FlameState,
-        functions::{FunctionRow, functions, order},
+        functions::{FunctionRow, order},
         histogram::Row,
         latency::LatencyState,
-        shape::Shape,
         syscalls::SyscallsState,
         timeline::{self as timeline_state, TimelineState},
-        tree::Tree,
         waits::WaitsState,
     },
 };
@@ -82,7 +82,7 @@ pub struct Data {
     /// The session; `None` before there is one.
     pub session: Option<Arc<v1::Session>>,
     /// The flame view.
-    pub flame: FlameState,
+    pub flame: Arc<FlameState>,
     /// The latency view.
     pub latency: LatencyState,
     /// Calls by duration, as they came.
@@ -101,58 +101,63 @@ pub struct Data {
     pub completions: Vec<String>,
     /// Why the session ended.
     pub ended: Option<String>,
-    /// Made of the flame view.
+    /// What is drawn of the flame view.
     pub graph: Arc<Graph>,
-    /// Made of the flame view.
+    /// The same, by function.
     pub functions: Arc<Vec<FunctionRow>>,
-    /// Made of the flame view, where it tells threads apart.
+    /// The same, by thread, where it tells them apart.
     pub threads: Arc<Vec<ThreadRow>>,
+    /// The share of the time that is not in there.
+    pub share_left_out: f64,
     /// The flame view has changed since.
     pub stale: bool,
-    /// How it was made of it.
-    pub made: Made,
-    /// The share of the time that is not in what was made.
-    pub share_left_out: f64,
-}
-
-/// What the graph and the functions depend on besides what has come.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Made {
-    shape: Shape,
-    /// The flame view is the one that the screen is made of.
-    fits: bool,
-    by_thread: bool,
+    /// How it was made.
+    pub made: Making,
 }
 
 impl Data {
-    /// Makes what is made of messages, as the screen shows it.
+    /// What is to be made of messages, if the screen does not show it yet.
+    pub fn unmade(&mut self, lens: &Lens) -> Option<Making> {
+        let wanted = self.wanted(lens);
+        if !wanted.fits && self.made != wanted {
+            // What has come is another view: nothing of it is shown as if it were this one.
+            self.accept(Picture::default(), wanted.clone());
+        }
+        let is_unmade = self.stale && wanted.fits || self.made != wanted;
+        is_unmade.then_some(wanted)
+    }
+
+    /// Takes what was made.
+    pub fn accept(&mut self, picture: Picture, made: Making) {
+        self.graph = Arc::new(picture.graph);
+        self.functions = Arc::new(picture.functions);
+        self.threads = Arc::new(picture.threads);
+        self.share_left_out = picture.share_left_out;
+        self.made = made;
+    }
+
+    /// Whether what is drawn is what the screen says, and not yet what was asked for before.
+    #[must_use]
+    pub fn is_made(&self, lens: &Lens) -> bool {
+        self.made == self.wanted(lens)
+    }
+
+    /// Makes at once what there is to be made.
+    #[cfg(test)]
     pub fn settle(&mut self, lens: &Lens) {
-        let made = Made {
+        if let Some(making) = self.unmade(lens) {
+            self.stale = false;
+            let picture = Picture::of(&self.flame, &making);
+            self.accept(picture, making);
+        }
+    }
+
+    fn wanted(&self, lens: &Lens) -> Making {
+        Making {
             shape: lens.shape_shown(),
             fits: self.fits(lens),
             by_thread: lens.pane == Pane::Threads,
-        };
-        if !std::mem::take(&mut self.stale) && made == self.made {
-            return;
         }
-        self.share_left_out = 0.0;
-        let shaped;
-        let mut view = &self.flame;
-        if !made.fits {
-            // What has come is another view: nothing of it is shown as if it were this one.
-            shaped = FlameState::default();
-            view = &shaped;
-        } else if !made.shape.is_plain() {
-            shaped = made.shape.of(view);
-            let all = view.inside();
-            self.share_left_out = units::ratio(all.saturating_sub(shaped.inside()), all);
-            view = &shaped;
-        }
-        let tree = Tree::of(view);
-        self.functions = Arc::new(functions(&tree));
-        self.graph = Arc::new(Graph::of(&tree));
-        self.threads = Arc::new(if made.by_thread { threads(view) } else { Vec::new() });
-        self.made = made;
     }
 
     /// Whether the flame view that has come is the one that the screen is made of.

@@ -147,6 +147,11 @@ pub enum Action {
         /// In sentences.
         message: String,
     },
+    /// The session has ended: why.
+    Ended {
+        /// In a clause.
+        reason: String,
+    },
     /// Steps were counted.
     Counted,
     /// Something to tell.
@@ -162,6 +167,7 @@ impl Action {
             Self::Drawn
                 | Self::Resized(_)
                 | Self::Counted
+                | Self::Ended { .. }
                 | Self::Attached { .. }
                 | Self::Edited { .. }
                 | Self::Refused { .. }

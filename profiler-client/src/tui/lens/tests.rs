@@ -488,6 +488,36 @@ fn threads_and_counters_are_the_next_step() {
 }
 
 #[test]
+fn a_session_whose_probes_took_too_much_goes_on_without_them() {
+    let (mut lens, _) = attached();
+    lens.scope = "hot".to_owned();
+    lens.making = vec!["--frequency=499".to_owned()];
+    let data = sample::busy();
+    let ended = |reason: &str| Action::Ended {
+        reason: reason.to_owned(),
+    };
+    assert!(update(&mut lens, ended("the target exited"), &data).is_empty());
+    let why = format!("the probes took 9%, {} 3%", profiler_daemon::session::OVER_BUDGET);
+    let effects = update(&mut lens, ended(&why), &data);
+    let attach = Effect::Attach {
+        target: Target::Pid(4211),
+        scope: String::new(),
+    };
+    assert_eq!(effects, [attach]);
+    assert!(
+        lens.notice
+            .clone()
+            .unwrap_or_default()
+            .contains("`hot` is left: the probes took 9%")
+    );
+    assert_eq!(lens.making, ["--frequency=499"]);
+    assert!(
+        update(&mut lens, ended(&why), &data).is_empty(),
+        "the other view says so too"
+    );
+}
+
+#[test]
 fn another_session_is_joined_from_the_screen() {
     let (mut lens, _) = attached();
     lens.pane = Pane::Sessions;

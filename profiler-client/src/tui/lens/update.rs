@@ -1,5 +1,6 @@
 //! What each action does.
 
+use profiler_daemon::session::OVER_BUDGET;
 use profiler_scope::Place;
 
 use super::{
@@ -108,6 +109,7 @@ fn act(lens: &mut Lens, action: Action, data: &Data) -> Vec<Effect> {
         }
         Action::Attached { scope } => attached(lens, scope, data),
         Action::NotAttached { message } => not_attached(lens, message),
+        Action::Ended { reason } => ended(lens, &reason),
         Action::Edited { scope } => {
             lens.edits = lens.edits.saturating_sub(1);
             if lens.edits == 0 {
@@ -151,6 +153,28 @@ fn attached(lens: &mut Lens, scope: String, data: &Data) -> Vec<Effect> {
         return Vec::new();
     }
     show(lens, pane, data)
+}
+
+/// The session has ended. One whose probes took too much goes on without them.
+fn ended(lens: &mut Lens, reason: &str) -> Vec<Effect> {
+    let Some(target @ (Target::Pid(_) | Target::Exe(_))) = lens.target.clone() else {
+        return Vec::new();
+    };
+    // Each view says so.
+    if lens.attaching || lens.scope.is_empty() || !reason.contains(OVER_BUDGET) {
+        return Vec::new();
+    }
+    let notice = format!("`{}` is left: {reason}. `--budget 0` sets no limit.", lens.scope);
+    *lens = Lens {
+        target: Some(target.clone()),
+        attaching: true,
+        notice: Some(notice),
+        ..lens.anew()
+    };
+    vec![Effect::Attach {
+        target,
+        scope: String::new(),
+    }]
 }
 
 /// There is no session, and why.

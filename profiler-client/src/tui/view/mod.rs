@@ -174,6 +174,9 @@ fn shape_line(lens: &Lens, data: &Data) -> Option<Line> {
         String::new()
     };
     let words = terminal(&words.join(", ")).into_owned();
+    if !data.is_made(lens) {
+        return Some(Line::of(Style::Warning, format!("  drawing: {words} …")));
+    }
     Some(Line::of(Style::Warning, format!("  {share}{words}")))
 }
 

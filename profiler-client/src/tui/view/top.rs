@@ -32,7 +32,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         "TOTAL",
         "",
         match data.flame.by {
-            v1::Grouping::Line => "FUNCTION AND LINE",
+            v1::Grouping::Line => "LINE AND FUNCTION",
             v1::Grouping::Module => "LIBRARY",
             _ => "FUNCTION",
         }
@@ -77,18 +77,23 @@ fn line_of(row: &FunctionRow, total: u64, data: &Data, theme: Theme) -> Line<'st
         share(row.total.inside_ns),
         units::weight(row.total.inside_ns, unit),
     );
-    let module = row.frame.module.rsplit('/').next().unwrap_or_default();
+    let last = |path: &str| terminal(path.rsplit('/').next().unwrap_or_default()).into_owned();
+    let by = data.flame.by;
+    // A line stands first: names may be longer than the screen is wide.
+    let place = match by {
+        v1::Grouping::Line if row.frame.line > 0 => format!("{}:{}  ", last(&row.frame.file), row.frame.line),
+        _ => String::new(),
+    };
+    // A library is its own.
+    let module = match by {
+        v1::Grouping::Module => String::new(),
+        _ => format!("  {}", last(&row.frame.module)),
+    };
     Line::from(vec![
         Span::raw(numbers),
+        Span::raw(place),
         Span::raw(name(&FrameId::of(&row.frame))),
-        Span::raw(match data.flame.by {
-            v1::Grouping::Line if row.frame.line > 0 => {
-                let file = row.frame.file.rsplit('/').next().unwrap_or_default();
-                format!("  {}:{}", terminal(file), row.frame.line)
-            }
-            _ => String::new(),
-        }),
-        Span::styled(format!("  {}", terminal(module)), theme.of(line::Style::Faint)),
+        Span::styled(module, theme.of(line::Style::Faint)),
     ])
 }
 

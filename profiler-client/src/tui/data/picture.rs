@@ -1,0 +1,63 @@
+//! What is drawn of a flame view. It takes long of a large one, and nothing that is shown waits for it.
+
+use super::{
+    graph::Graph,
+    threads::{ThreadRow, threads},
+};
+use crate::{
+    render::units,
+    state::{
+        flame::FlameState,
+        functions::{FunctionRow, functions},
+        shape::Shape,
+        tree::Tree,
+    },
+};
+
+/// How it is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Making {
+    /// What is done to stacks.
+    pub shape: Shape,
+    /// The view is the one that the screen is made of; of another, nothing is drawn.
+    pub fits: bool,
+    /// Threads are listed.
+    pub by_thread: bool,
+}
+
+/// It.
+#[derive(Clone, Debug, Default)]
+pub struct Picture {
+    /// The call tree.
+    pub graph: Graph,
+    /// Functions.
+    pub functions: Vec<FunctionRow>,
+    /// Threads.
+    pub threads: Vec<ThreadRow>,
+    /// The share of the view's time that is not in there.
+    pub share_left_out: f64,
+}
+
+impl Picture {
+    /// That of a view.
+    #[must_use]
+    pub fn of(view: &FlameState, making: &Making) -> Self {
+        if !making.fits {
+            return Self::default();
+        }
+        let shaped = (!making.shape.is_plain()).then(|| making.shape.of(view));
+        let shown = shaped.as_ref().unwrap_or(view);
+        let all = view.inside();
+        let tree = Tree::of(shown);
+        Self {
+            graph: Graph::of(&tree),
+            functions: functions(&tree),
+            threads: if making.by_thread {
+                threads(shown)
+            } else {
+                Vec::new()
+            },
+            share_left_out: units::ratio(all.saturating_sub(tree.total.inside_ns), all),
+        }
+    }
+}
