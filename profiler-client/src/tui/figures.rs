@@ -1,14 +1,19 @@
 //! How long frames and keys take with as much as a service sends, and what waiting costs. They print figures; run them by
 //! themselves, optimized: `cargo test --release -p profiler-client --lib tui::figures -- --ignored --nocapture --test-threads=1`.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use profiler_common::layout;
 use profiler_proto::v1;
 use ratatui::{Terminal, backend::TestBackend};
 
+use crate::cli::args::By;
+
 use super::{
-    data::Data,
+    data::{Data, Picture},
     lens::{Action, Lens, Move, Pane, Size, Target, update},
     sample,
     view::{
@@ -22,7 +27,9 @@ const NODES: u32 = 1 << 18;
 const THREADS: u32 = 5_000;
 /// Nodes that a tenth of a second changes: each of 5,000 threads may have been sampled.
 const CHANGED: u32 = 5_000;
-const UPDATES: usize = 120;
+const UPDATES: usize = 100;
+/// Updates for each picture.
+const MADE_EACH: usize = 10;
 const SIZE: Size = Size {
     columns: 200,
     rows: 60,
@@ -120,15 +127,26 @@ fn lens(pane: Pane) -> Lens {
     let mut lens = Lens::on(Some(Target::Pid(4211)));
     lens.pane = pane;
     lens.scope = "f_*".to_owned();
-    lens.by = crate::cli::args::By::Thread;
+    lens.by = By::Thread;
     lens.size = SIZE;
     lens
 }
 
-/// Times, and what of them is below which.
+/// How long something took, each time.
 struct Times(Vec<Duration>);
 
 impl Times {
+    const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    fn of<T>(&mut self, what: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let result = what();
+        self.0.push(begin.elapsed());
+        result
+    }
+
     fn p99(&mut self) -> Duration {
         self.0.sort();
         self.0[(self.0.len() * 99).div_ceil(100) - 1]
@@ -154,8 +172,7 @@ impl Screen {
     }
 
     /// As the loop does it when it is to draw.
-    fn frame(&mut self, data: &mut Data) {
-        data.settle(&self.lens);
+    fn frame(&mut self, data: &Data) {
         update(&mut self.lens, Action::Drawn, data);
         let (lens, theme) = (&self.lens, Theme { depth: Depth::True });
         self.terminal
@@ -168,47 +185,84 @@ impl Screen {
 #[ignore = "prints figures"]
 fn frames_and_keys_with_as_much_as_a_service_sends() {
     let mut data = sample::busy();
-    data.flame = std::sync::Arc::default();
-    std::sync::Arc::make_mut(&mut data.flame).apply(flame()).unwrap();
+    data.flame = Arc::default();
+    Arc::make_mut(&mut data.flame).apply(flame()).unwrap();
     data.latency = crate::state::latency::LatencyState::default();
     data.latency.apply(latency(true)).unwrap();
-    data.stale = true;
     let mut control = sample::busy();
-    let mut all = Times(Vec::new());
     for pane in [Pane::Top, Pane::Graph, Pane::Latency, Pane::Threads] {
         let (mut screen, mut idle) = (Screen::of(pane), Screen::of(pane));
-        screen.frame(&mut data);
-        let (mut frames, mut keys, mut controls) = (Times(Vec::new()), Times(Vec::new()), Times(Vec::new()));
+        control.settle(&idle.lens);
+        let (mut frames, mut keys, mut controls, mut made) =
+            (Times::new(), Times::new(), Times::new(), Times::new());
         for round in 0..UPDATES {
-            // A message.
+            // Another thread makes the picture, while frames and keys go on with the one before.
+            if round % MADE_EACH == 0 {
+                data.stale = true;
+                let making = data.unmade(&screen.lens).unwrap();
+                data.stale = false;
+                let picture = made.of(|| Picture::of(&data.flame, &making));
+                frames.of(|| {
+                    data.accept(picture, making);
+                    screen.frame(&data);
+                });
+            }
             let message = change(round as u64);
-            let begin = Instant::now();
-            std::sync::Arc::make_mut(&mut data.flame).apply(message).unwrap();
-            data.stale = true;
-            data.latency.apply(latency(false)).unwrap();
-            data.heat.add(&data.latency, Instant::now());
-            screen.frame(&mut data);
-            frames.0.push(begin.elapsed());
-            // A key.
-            let begin = Instant::now();
-            data.settle(&screen.lens);
-            update(&mut screen.lens, Action::Move(Move::Down), &data);
-            screen.frame(&mut data);
-            keys.0.push(begin.elapsed());
-            let begin = Instant::now();
-            idle.frame(&mut control);
-            controls.0.push(begin.elapsed());
+            frames.of(|| {
+                Arc::make_mut(&mut data.flame).apply(message).unwrap();
+                data.latency.apply(latency(false)).unwrap();
+                data.heat.add(&data.latency, Instant::now());
+                screen.frame(&data);
+            });
+            keys.of(|| {
+                update(&mut screen.lens, Action::Move(Move::Down), &data);
+                screen.frame(&data);
+            });
+            controls.of(|| idle.frame(&control));
         }
         println!(
-            "{}: message to frame p50 {:.2?} p99 {:.2?}, key to frame p50 {:.2?} p99 {:.2?}, small and idle p99 {:.2?}",
+            "{}: message to frame p50 {:.2?} p99 {:.2?}, key to frame p50 {:.2?} p99 {:.2?}, idle control p50 {:.2?} p99 {:.2?}; \
+             picture made beside p50 {:.2?}",
             pane.name(),
             frames.p50(),
             frames.p99(),
             keys.p50(),
             keys.p99(),
+            controls.p50(),
             controls.p99(),
+            made.p50(),
         );
-        all.0.append(&mut frames.0);
     }
-    println!("all: message to frame p99 {:.2?}", all.p99());
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn a_threshold_that_is_dragged_over_a_recorded_minute() {
+    let mut data = sample::busy();
+    let mut frames = Times::new();
+    let mut screen = Screen::of(Pane::Graph);
+    screen.lens.by = By::Function;
+    // A message of a recording is whole: as many nodes as a minute of a busy server has.
+    let message = |round: u64| {
+        let mut message = flame();
+        message.by = v1::Grouping::Function.into();
+        message.nodes.truncate(4_096);
+        message.weights = (1..=4_096).map(|node| weight(node, round)).collect();
+        message
+    };
+    for round in 0..UPDATES {
+        let message = message(round as u64);
+        frames.of(|| {
+            data.flame = Arc::default();
+            Arc::make_mut(&mut data.flame).apply(message).unwrap();
+            data.stale = true;
+            data.settle(&screen.lens);
+            screen.frame(&data);
+        });
+    }
+    println!(
+        "answer to frame p50 {:.2?} p99 {:.2?}",
+        frames.p50(),
+        frames.p99()
+    );
 }

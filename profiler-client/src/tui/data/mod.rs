@@ -9,7 +9,12 @@ mod processes;
 pub mod source;
 mod threads;
 
-use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Instant};
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::RangeInclusive,
+    sync::Arc,
+    time::Instant,
+};
 
 use profiler_proto::v1;
 use profiler_scope::Place;
@@ -168,15 +173,18 @@ impl Data {
             || self.flame.grouping() == wanted.by.grouping() && self.flame.event == wanted.event
     }
 
+    /// The functions of the screen, in no order.
+    fn functions_found(&self, lens: &Lens) -> impl Iterator<Item = &FunctionRow> {
+        let least = lens.least_share() * self.graph.total.inside_ns as f64;
+        let functions = self.functions.iter();
+        functions
+            .filter(|row| row.total.inside_ns > 0 && is_found(&row.frame, &lens.search))
+            .filter(move |row| row.total.inside_ns as f64 >= least)
+    }
+
     /// The functions of the screen, in order.
     pub fn functions_shown(&self, lens: &Lens) -> impl Iterator<Item = &FunctionRow> {
-        let least = lens.least_share() * self.graph.total.inside_ns as f64;
-        let mut rows: Vec<&FunctionRow> = self
-            .functions
-            .iter()
-            .filter(|row| row.total.inside_ns > 0 && is_found(&row.frame, &lens.search))
-            .filter(|row| row.total.inside_ns as f64 >= least)
-            .collect();
+        let mut rows: Vec<&FunctionRow> = self.functions_found(lens).collect();
         // Who types a name in full means that one.
         let is_meant =
             |row: &FunctionRow| !lens.search.is_empty() && is_called(&row.frame.function, &lens.search);
@@ -455,11 +463,14 @@ impl Data {
         let Some(name) = path::function(&lens.scope) else {
             return Some(Vec::new());
         };
+        let frames = self.flame.frames.values();
+        let of_it = frames.filter(|frame| is_called(&frame.function, &name));
+        let of_it: HashSet<u32> = of_it.map(|frame| frame.id).collect();
+        if of_it.is_empty() {
+            return None;
+        }
         let nodes = self.graph.nodes.iter().enumerate();
-        let of_function = nodes.filter(|(_, node)| {
-            let frame = self.flame.frames.get(&node.frame);
-            frame.is_some_and(|frame| is_called(&frame.function, &name))
-        });
+        let of_function = nodes.filter(|(_, node)| of_it.contains(&node.frame));
         let sides = Self::sides(lens.pane);
         let share = |node: &GraphNode| self.graph.share(node.total, sides);
         let widest = of_function.max_by(|(a, x), (b, y)| share(x).total_cmp(&share(y)).then(b.cmp(a)));
@@ -474,7 +485,7 @@ impl Data {
             Item::Threads(_) | Item::Counter(_) | Item::Probed(_) => self.items(lens).contains(item),
             Item::Session(name) => self.sessions_shown(lens).any(|session| session.name == *name),
             Item::Process(pid) => self.processes_shown(lens).any(|row| row.pid == *pid),
-            Item::Function(id) => self.functions_shown(lens).any(|row| id.is(&row.frame)),
+            Item::Function(id) => self.functions_found(lens).any(|row| id.is(&row.frame)),
             // What is not there any more is found as far as it is; so is a bar, as others come and go beside it.
             Item::Stack(_) | Item::Bar(_) => true,
             Item::Line(id) => {

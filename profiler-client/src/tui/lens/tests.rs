@@ -136,6 +136,54 @@ fn attached() -> (Lens, Service) {
     (lens, service)
 }
 
+/// What a lens prints of itself on the command line.
+fn printed(lens: &Lens) -> impl PartialEq + std::fmt::Debug + use<> {
+    (
+        (
+            lens.target.clone(),
+            lens.scope.clone(),
+            lens.pane,
+            lens.picture,
+            lens.sort,
+        ),
+        (
+            lens.search.clone(),
+            lens.print.clone(),
+            lens.by,
+            lens.event.clone(),
+            lens.at_least,
+        ),
+        (lens.shape.clone(), lens.zoom.clone()),
+    )
+}
+
+/// As it is after it was printed: frames are names there.
+fn by_names(mut lens: Lens) -> Lens {
+    let named = |frame: &super::FrameId| super::FrameId::named(&frame.function);
+    lens.zoom = lens.zoom.iter().map(named).collect();
+    lens.shape.around = lens.shape.around.as_ref().map(|around| match around {
+        Around::Callees(function) => Around::Callees(named(function)),
+        Around::Callers(function) => Around::Callers(named(function)),
+    });
+    lens
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn the_printed_command_line_gives_what_was_on_screen(actions in prop::collection::vec(action(), 0..40)) {
+        let (mut lens, mut service) = attached();
+        for action in actions {
+            do_all(&mut lens, &mut service, action);
+        }
+        prop_assume!(lens.target.is_some());
+        // Names that would drive a terminal are printed harmlessly, and are others then.
+        prop_assume!(lens.zoom.iter().all(|frame| frame.function != sample::HOSTILE));
+        let again = parsed(&lens);
+        prop_assert_eq!(printed(&again), printed(&by_names(lens)));
+    }
+}
+
 proptest! {
     #[test]
     fn nothing_panics_and_each_screen_is_a_command(actions in prop::collection::vec(action(), 0..40)) {

@@ -49,7 +49,7 @@ fn counters(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         page.row(line, is_selected);
     }
     for note in timeline::notes(&data.aside.timeline) {
-        page.line(&Line::of(Style::Faint, format!("  {note}")));
+        page.paragraph(Style::Faint, &note);
     }
 }
 

@@ -36,7 +36,7 @@ pub fn draw(page: &mut Page<'_>, lens: &Lens, data: &Data) {
         page.skip(1);
     }
     for warning in warnings {
-        page.line(&Line::of(Style::Plain, format!("  ! {}", terminal(warning))));
+        page.paragraph(Style::Plain, &format!("! {}", terminal(warning)));
     }
     if let Some(cost) = data.cost() {
         page.skip(1);

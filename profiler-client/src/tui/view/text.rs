@@ -49,6 +49,22 @@ impl<'a> Page<'a> {
         }
     }
 
+    /// The next lines, with a text that may be longer than one.
+    pub fn paragraph(&mut self, style: line::Style, text: &str) {
+        let columns = self.width().saturating_sub(4).max(1);
+        let mut line = String::new();
+        for word in text.split(' ') {
+            if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
+                self.line(&line::Line::of(style, format!("  {line}")));
+                line = "  ".to_owned();
+            } else if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        self.line(&line::Line::of(style, format!("  {line}")));
+    }
+
     /// The next line of a list.
     pub fn row(&mut self, line: &line::Line, is_selected: bool) {
         let spans = line
